@@ -1,0 +1,26 @@
+"""Self-supervised sentence embeddings: DeCLUTR and its family, as an AllenNLP plugin.
+
+Importing this package is cheap. It puts the bridge to today's torch and transformers in place (see
+`declutr.bridge`) and nothing else; `declutr.plugin` registers every reader, model and predictor.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from declutr import bridge
+
+__version__ = "1.0.0"
+__all__ = ["Encoder", "__version__"]
+
+if TYPE_CHECKING:
+    from declutr.encoder import Encoder
+
+bridge.install()
+
+
+def __getattr__(name: str) -> Any:
+    """Load `Encoder` on first use, so that `import declutr` does not import torch."""
+    if name == "Encoder":
+        from declutr.encoder import Encoder
+
+        return Encoder
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,33 @@
+"""`declutr ...` and `python -m declutr ...`: the `allennlp` command, with this package loaded."""
+
+import importlib.util
+import sys
+
+_NEEDS_ALLENNLP = (
+    "declutr needs AllenNLP, which is not installed. Its pins cannot be resolved beside current "
+    "releases, so install it without them:\n\n    pip install --no-deps allennlp==2.10.1\n"
+)
+
+
+def main() -> None:
+    """Run an AllenNLP command that knows the readers, models and predictors of this package."""
+    import declutr
+
+    if importlib.util.find_spec("allennlp") is None:
+        sys.exit(_NEEDS_ALLENNLP)
+    # Sets logging up, as it does for the command `allennlp` (ALLENNLP_DEBUG, ALLENNLP_LOG_LEVEL).
+    import allennlp.__main__
+    from allennlp.commands import main as run_command
+    from allennlp.common.util import install_sigterm_handler
+
+    if sys.argv[1:] == ["--version"]:
+        print(f"declutr {declutr.__version__} (allennlp {allennlp.__version__})")
+        return
+    if importlib.util.find_spec("declutr.plugin") is not None:
+        importlib.import_module("declutr.plugin")
+    install_sigterm_handler()
+    run_command(prog="declutr")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,122 @@
+"""The meta-path finder: notices the import of a module that needs the bridge, and wraps its loader.
+
+This file is read at the start of every interpreter that imports `declutr`, so it imports nothing
+but `sys`; the switches themselves are imported with the first module of AllenNLP.
+"""
+
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself is not free
+    from collections.abc import Callable, Sequence
+    from importlib.machinery import ModuleSpec
+    from types import ModuleType
+    from typing import Any
+
+SWITCH = "DECLUTR_BRIDGE"
+
+
+class BridgeError(RuntimeError):
+    """A switch of the bridge failed for a reason it does not know."""
+
+
+class BridgeFinder:
+    """Finds nothing by itself: asks the other finders, and wraps the loader of a named module."""
+
+    def __init__(self) -> None:
+        self._searching: set[str] = set()
+
+    def find_spec(
+        self, name: str, path: "Sequence[str] | None" = None, target: "ModuleType | None" = None
+    ) -> "ModuleSpec | None":
+        if not name.startswith("allennlp.") or name in self._searching or not _is_needed():
+            return None
+        from declutr.bridge.switches import LENT, REPAIRS
+
+        if name not in LENT and name not in REPAIRS:
+            return None
+        self._searching.add(name)
+        try:
+            spec = self._ask_others(name, path, target)
+        finally:
+            self._searching.discard(name)
+        if spec is not None and spec.loader is not None:
+            spec.loader = BridgeLoader(spec.loader)  # type: ignore[assignment]
+        return spec
+
+    def _ask_others(
+        self, name: str, path: "Sequence[str] | None", target: "ModuleType | None"
+    ) -> "ModuleSpec | None":
+        for finder in list(sys.meta_path):
+            if finder is not self and hasattr(finder, "find_spec"):
+                spec = finder.find_spec(name, path, target)
+                if spec is not None:
+                    return spec
+        return None
+
+
+class BridgeLoader:
+    """Runs a module with the names it is lent, repairs it, and gives it its own loader back."""
+
+    def __init__(self, loader: "Any") -> None:
+        self._loader = loader
+
+    def __getattr__(self, name: str) -> "Any":
+        return getattr(self._loader, name)
+
+    def create_module(self, spec: "ModuleSpec") -> "ModuleType | None":
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: "ModuleType") -> None:
+        import contextlib
+
+        from declutr.bridge.switches import LENT, REPAIRS
+
+        name = module.__name__
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        with contextlib.ExitStack() as stack:
+            for lend in LENT.get(name, ()):
+                with _blaming(lend, name):
+                    stack.enter_context(lend())
+            self._loader.exec_module(module)
+        for repair in REPAIRS.get(name, ()):
+            with _blaming(repair, name):
+                changed = repair(module)
+            _log("%s: %s %s", name, repair.__name__, "applied" if changed else "not needed")
+
+
+class _blaming:
+    """A context in which an unexpected error names the switch, and the way out."""
+
+    def __init__(self, switch: "Callable[..., Any]", module_name: str) -> None:
+        self._switch = switch
+        self._module_name = module_name
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: "BaseException | None", traceback: object) -> None:
+        if isinstance(error, Exception):
+            raise BridgeError(
+                f"declutr.bridge: the switch {self._switch.__name__!r} could not be applied to "
+                f"{self._module_name}: {type(error).__name__}: {error}. A release of torch or "
+                f"transformers that the bridge does not know may be the cause. {SWITCH}=0 in the "
+                "environment switches the whole bridge off."
+            ) from error
+
+
+def _log(message: str, *args: object) -> None:
+    import logging
+
+    logging.getLogger("declutr.bridge").debug(message, *args)
+
+
+def _is_needed() -> bool:
+    """Whether torch is newer than what AllenNLP was released for (`allennlp` itself imports it)."""
+    torch = sys.modules.get("torch")
+    if torch is None or "transformers" not in sys.modules:
+        return False
+    major = str(getattr(torch, "__version__", "0")).split(".")[0]
+    return major.isdigit() and int(major) >= 2

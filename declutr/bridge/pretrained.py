@@ -1,0 +1,155 @@
+"""Repairs of the modules that load pretrained transformers and their tokenizers.
+
+Each takes the module, tests for the very thing it replaces, and returns whether it changed
+anything.
+"""
+
+import functools
+import inspect
+from types import ModuleType
+from typing import Any
+
+
+def tokenizer_arguments(module: ModuleType) -> bool:
+    """Drop `add_special_tokens` from what tokenizers are built with.
+
+    AllenNLP passes it; it never had an effect there, and newer tokenizers refuse it as the name of
+    a method. Can go when AllenNLP does not pass it any more.
+    """
+    original = module.get_tokenizer
+
+    @functools.wraps(original)
+    def get_tokenizer(model_name: str, **kwargs: Any) -> Any:
+        kwargs.pop("add_special_tokens", None)
+        return original(model_name, **kwargs)
+
+    module.get_tokenizer = get_tokenizer  # type: ignore[attr-defined]
+    return True
+
+
+def float32_checkpoints(module: ModuleType) -> bool:
+    """Load checkpoints in float32 unless asked otherwise, and let modules be re-initialized.
+
+    transformers loads (since 5) and builds (since 4.56) a model in the dtype its config names, and
+    marks what it loaded as initialized, which makes AllenNLP's `reinit_modules` do nothing. Can go
+    when AllenNLP passes a dtype and re-initializes marked modules.
+    """
+    import torch
+    import transformers
+
+    if _major(transformers.__version__) < 5 and not hasattr(transformers.PretrainedConfig, "dtype"):
+        return False
+
+    class AutoModel(transformers.AutoModel):
+        @classmethod
+        def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+            if "torch_dtype" not in kwargs:
+                kwargs.setdefault("dtype", torch.float32)
+            model = transformers.AutoModel.from_pretrained(*args, **kwargs)
+            _clear_marks(model)
+            return model
+
+        @classmethod
+        def from_config(cls, config: Any, **kwargs: Any) -> Any:
+            if "torch_dtype" not in kwargs:
+                kwargs.setdefault("dtype", torch.float32)
+            return transformers.AutoModel.from_config(config, **kwargs)
+
+    module.AutoModel = AutoModel  # type: ignore[attr-defined]
+    return True
+
+
+def _clear_marks(model: Any) -> None:
+    for marked in [*model.modules(), *model.parameters(), *model.buffers()]:
+        if "_is_hf_initialized" in vars(marked):
+            del marked._is_hf_initialized
+
+
+def tokenizer_methods(module: ModuleType) -> bool:
+    """Give tokenizers `encode_plus` and `build_inputs_with_special_tokens` back (gone in 5).
+
+    Can go when AllenNLP calls the tokenizer itself and knows its special tokens.
+    """
+    import transformers
+
+    base = transformers.PreTrainedTokenizerBase
+    methods = (encode_plus, build_inputs_with_special_tokens)
+    missing = [method for method in methods if not hasattr(base, method.__name__)]
+    for method in missing:
+        setattr(base, method.__name__, method)
+    return bool(missing)
+
+
+def encode_plus(self: Any, text: Any, text_pair: Any = None, **kwargs: Any) -> Any:
+    """Encode one text or one pair of texts."""
+    return self(text, text_pair, **kwargs)
+
+
+def build_inputs_with_special_tokens(
+    self: Any, token_ids_0: list[int], token_ids_1: list[int] | None = None
+) -> list[int]:
+    """Put the special tokens of one sequence (or of a pair) around ids; `(n,)` -> `(n + k,)`.
+
+    Which they are is read off an encoded example, whose special tokens the tokenizer marks.
+    """
+    example = ("a",) if token_ids_1 is None else ("a", "b")
+    encoded = self(*example, return_special_tokens_mask=True)
+    built: list[int] = []
+    sequences = [token_ids_0] if token_ids_1 is None else [token_ids_0, token_ids_1]
+    inside = False
+    for token, is_special in zip(encoded["input_ids"], encoded["special_tokens_mask"], strict=True):
+        if is_special:
+            built.append(token)
+        elif not inside:
+            built.extend(sequences.pop(0))
+        inside = not is_special
+    if sequences:
+        raise NotImplementedError(
+            f"{type(self).__name__} puts no special token between the sequences of a pair, "
+            "so the places of its special tokens cannot be told from an example."
+        )
+    return built
+
+
+def collator_arguments(module: ModuleType) -> bool:
+    """AllenNLP passes `mlm_probability` third, where `whole_word_mask` stands now: pass by name.
+
+    Can go when AllenNLP passes it by name.
+    """
+    collator = module.DataCollatorForLanguageModeling
+    names = list(inspect.signature(collator).parameters)
+    if names[:3] == ["tokenizer", "mlm", "mlm_probability"]:
+        return False
+
+    def build(tokenizer: Any, mlm: bool, mlm_probability: float) -> Any:
+        return collator(tokenizer=tokenizer, mlm=mlm, mlm_probability=mlm_probability)
+
+    module.DataCollatorForLanguageModeling = build  # type: ignore[attr-defined]
+    return True
+
+
+def gradient_checkpointing(module: ModuleType) -> bool:
+    """Make the embedder's `gradient_checkpointing` take effect.
+
+    AllenNLP writes it into the config of a model that is already built, where transformers has not
+    looked since 4.11: the option was accepted and did nothing. Can go when AllenNLP calls
+    `gradient_checkpointing_enable`.
+    """
+    cls = module.PretrainedTransformerEmbedder
+    original = cls.__init__
+    signature = inspect.signature(original)
+
+    @functools.wraps(original)  # AllenNLP builds objects by the signature
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        wanted = signature.bind(self, *args, **kwargs).arguments.get("gradient_checkpointing")
+        enable = getattr(self.transformer_model, "gradient_checkpointing_enable", None)
+        if wanted and enable is not None:
+            enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+
+    cls.__init__ = __init__
+    return True
+
+
+def _major(version: str) -> int:
+    return int(version.split(".")[0])

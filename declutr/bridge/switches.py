@@ -1,0 +1,41 @@
+"""Which module of AllenNLP gets which switches: the one place to read what the bridge touches."""
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from types import ModuleType
+
+from declutr.bridge import additions, lending, pretrained, repairs
+
+# Context managers around the run of the module's body.
+LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
+    "allennlp.data.image_loader": (lending.torchvision,),
+    "allennlp.modules.vision.grid_embedder": (lending.torchvision,),
+    "allennlp.modules.vision.region_detector": (lending.torchvision,),
+    "allennlp.nn.parallel.fairscale_fsdp_accelerator": (lending.fairscale,),
+    "allennlp.nn.checkpoint.fairscale_checkpoint_wrapper": (lending.fairscale,),
+    "allennlp.training.optimizers": (lending.adamw,),
+    "allennlp.common.push_to_hf": (lending.hub_names,),
+}
+
+# Functions given the module right after its body ran; they return whether they changed anything.
+REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
+    "allennlp.common.util": (repairs.cuda_device_numbers,),
+    "allennlp.common.cached_transformers": (
+        pretrained.tokenizer_arguments,
+        pretrained.float32_checkpoints,
+    ),
+    "allennlp.common.plugins": (additions.own_plugin,),
+    "allennlp.commands.predict": (additions.blank_lines,),
+    "allennlp.commands.train": (repairs.spawned_training,),
+    "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
+    "allennlp.data.data_loaders.multiprocess_data_loader": (repairs.worker_processes,),
+    "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (pretrained.tokenizer_methods,),
+    "allennlp.models.archival": (additions.archived_transformers,),
+    "allennlp.modules.token_embedders.pretrained_transformer_embedder": (
+        pretrained.gradient_checkpointing,
+    ),
+    "allennlp.nn.parallel.ddp_accelerator": (repairs.amp_names,),
+    "allennlp.training.checkpointer": (repairs.checkpoint_globals,),
+    "allennlp.training.gradient_descent_trainer": (repairs.amp_names,),
+    "allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers": (repairs.plateau_verbose,),
+}

@@ -1,0 +1,142 @@
+"""Trainer callbacks: exact resume, and a record of what was run."""
+
+import json
+import logging
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+import numpy as np
+import torch
+from allennlp.training import GradientDescentTrainer, TrainerCallback
+
+from declutr.data_loader import DeCLUTRDataLoader
+from declutr.distributed import process_rank, world_size
+from declutr.model import DeCLUTR
+
+logger = logging.getLogger(__name__)
+
+
+@TrainerCallback.register("exact_resume")
+class ExactResume(TrainerCallback):
+    """Makes a resumed run repeat, bit for bit, what it would have done without the interruption.
+
+    Before every step, torch's random numbers (dropout, masks) are seeded by (seed, epoch, step,
+    process). So nothing of their state has to be saved, and a resumed step draws what it would have
+    drawn. On `--recover` the data loader is told to skip what was done without reading it, and the
+    model's running means go on where they were.
+
+    # Parameters
+
+    seed : of the random numbers of training steps.
+    """
+
+    def __init__(self, serialization_dir: str, seed: int = 13370) -> None:
+        super().__init__(serialization_dir)
+        self._seed = seed
+        self._means: dict[str, list[float]] | None = None
+
+    def on_start(
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        super().on_start(trainer, is_primary)
+        epoch = trainer._start_after_epochs_completed
+        step = trainer._start_after_batches_in_epoch_completed
+        if isinstance(trainer.data_loader, DeCLUTRDataLoader):
+            trainer.data_loader.resume_at(epoch, step * trainer._num_gradient_accumulation_steps)
+        if self._means is not None and step and isinstance(trainer.model, DeCLUTR):
+            device = next(trainer.model.parameters()).device
+            trainer.model.training_means.load_state_dict(self._means, device)
+        self._reseed(epoch, step)
+
+    def on_batch(
+        self,
+        trainer: GradientDescentTrainer,
+        batch_inputs: Any,
+        batch_outputs: Any,
+        batch_metrics: Any,
+        epoch: int,
+        batch_number: int,
+        is_training: bool,
+        is_primary: bool = True,
+        batch_grad_norm: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        if is_training:
+            self._reseed(trainer._epochs_completed, trainer._batches_in_epoch_completed)
+
+    def on_epoch(
+        self,
+        trainer: GradientDescentTrainer,
+        metrics: dict[str, Any],
+        epoch: int,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        self._reseed(epoch + 1, 0)
+
+    def _reseed(self, epoch: int, step: int) -> None:
+        mixed = np.random.SeedSequence([self._seed, epoch, step, process_rank()])
+        torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0]))
+
+    def state_dict(self) -> dict[str, Any]:
+        model = self.trainer.model if self.trainer is not None else None
+        means = model.training_means.state_dict() if isinstance(model, DeCLUTR) else None
+        return {"seed": self._seed, "means": means}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        if state_dict["seed"] != self._seed:
+            logger.warning(
+                "This run was begun with seed %s and goes on with %s: it will not repeat what an "
+                "uninterrupted one would have done.",
+                state_dict["seed"],
+                self._seed,
+            )
+        self._means = state_dict["means"]
+
+
+@TrainerCallback.register("run_record")
+class RunRecord(TrainerCallback):
+    """Writes `run.json` beside the metrics: versions, size of the run, how the loss is scaled."""
+
+    def on_start(
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        super().on_start(trainer, is_primary)
+        if not is_primary or not self.serialization_dir:
+            return
+        loader = trainer.data_loader
+        record: dict[str, Any] = {
+            "versions": {
+                name: _version(name)
+                for name in (
+                    "declutr",
+                    "allennlp",
+                    "torch",
+                    "transformers",
+                    "pytorch-metric-learning",
+                )
+            },
+            "python": platform.python_version(),
+            "processes": world_size(),
+            "device": str(trainer.cuda_device),
+            "epochs": trainer._num_epochs,
+            "gradient_accumulation_steps": trainer._num_gradient_accumulation_steps,
+        }
+        if isinstance(loader, DeCLUTRDataLoader):
+            record["documents"] = len(loader.documents)
+            record["global_batch_size"] = loader.batch_size * world_size()
+            record["batches_per_epoch"] = len(loader)
+        if isinstance(trainer.model, DeCLUTR):
+            record["loss"] = trainer.model.describe_objective()
+        with open(os.path.join(self.serialization_dir, "run.json"), "w") as file:
+            json.dump(record, file, indent=2)
+            file.write("\n")
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,94 @@
+"""`allennlp sample-spans`: look at the spans a recipe draws, before training on them."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterator
+
+import numpy as np
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader
+
+from declutr.dataset_reader import DeCLUTRDatasetReader
+from declutr.sampling import view_kind
+
+
+@Subcommand.register("sample-spans")
+class SampleSpans(Subcommand):
+    """Prints anchors with their positives, hard negatives and an easy negative (appendix B)."""
+
+    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        description = (
+            "Print sampled anchors with their positives, the hard negatives (spans of the same "
+            "document that belong to another anchor) and an easy negative (of another document)."
+        )
+        subparser = parser.add_parser(self.name, description=description, help="look at spans")
+        subparser.add_argument("param_path", help="a training recipe with a declutr dataset reader")
+        subparser.add_argument("--data", help="documents; by default the recipe's train_data_path")
+        subparser.add_argument(
+            "-o", "--overrides", default="", help="a JSON structure that overrides the recipe"
+        )
+        subparser.add_argument("--documents", type=int, default=2, help="how many (default 2)")
+        subparser.add_argument("--epoch", type=int, default=0, help="of this epoch (default 0)")
+        subparser.add_argument("--width", type=int, default=100, help="of the text (default 100)")
+        subparser.set_defaults(func=_print_spans)
+        return subparser
+
+
+def _print_spans(args: argparse.Namespace) -> None:
+    params = Params.from_file(args.param_path, args.overrides)
+    path = args.data or params.get("train_data_path")
+    if not path:
+        raise ConfigurationError(
+            "No documents: the recipe has no train_data_path. Name a file with --data."
+        )
+    reader = DatasetReader.from_params(params.pop("dataset_reader"))
+    if not isinstance(reader, DeCLUTRDatasetReader) or not reader.sample_spans:
+        raise ConfigurationError(
+            f'{args.param_path} does not sample spans: expected a dataset reader of type "declutr" '
+            "with num_anchors."
+        )
+    for line in describe_spans(reader, path, args.documents, args.epoch, args.width):
+        print(line)
+
+
+def describe_spans(
+    reader: DeCLUTRDatasetReader, path: str, documents: int, epoch: int, width: int = 100
+) -> Iterator[str]:
+    """The lines that `sample-spans` prints: spans of `documents` documents drawn in `epoch`.
+
+    Spans are given as half-open intervals of tokens, with how they lie to their anchor.
+    """
+    rows = reader.documents(path)
+    rng = np.random.default_rng((epoch, len(rows)))
+    chosen = rng.permutation(rows)[: documents + 1].tolist()
+    drawn = {row: reader.sample(path, row, epoch) for row in chosen}
+    corpus = reader.corpus(path)
+
+    def quote(row: int, span: np.ndarray, label: str) -> str:
+        start, end = span.tolist()
+        text = reader._codec.decode(corpus[row], start, end)
+        head = f"  {label} [{start}, {end}): "
+        return textwrap.fill(head + " ".join(text.split()), width=width, subsequent_indent="      ")
+
+    for number, row in enumerate(chosen[:documents]):
+        anchors, positives = drawn[row]
+        yield f"\nDocument {row + 1}, {corpus.num_tokens[row]} tokens"
+        for index, anchor in enumerate(anchors):
+            yield quote(row, anchor, f"anchor {index + 1}")
+            for positive in positives[index]:
+                kind = view_kind(anchor.tolist(), positive.tolist())
+                yield quote(row, positive, f"positive ({kind})")
+            for other in range(len(anchors)):
+                if other != index:
+                    yield quote(row, anchors[other], "hard negative (an anchor)")
+                    for positive in positives[other]:
+                        yield quote(row, positive, "hard negative (a positive of it)")
+            elsewhere = chosen[(number + 1) % len(chosen)]
+            if elsewhere != row:
+                label = f"easy negative (document {elsewhere + 1})"
+                yield quote(elsewhere, drawn[elsewhere].anchors[0], label)
+            yield ""

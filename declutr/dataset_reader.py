@@ -1,0 +1,305 @@
+"""The DatasetReader "declutr": documents in, anchor and positive spans out."""
+
+import logging
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Optional
+
+import numpy as np
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
+from allennlp.data.fields import ListField, TextField
+from allennlp.data.token_indexers import SingleIdTokenIndexer
+from allennlp.data.tokenizers import WhitespaceTokenizer
+
+from declutr.corpus import open_corpus
+from declutr.sampling import Spans, SpanSampler, document_rng
+from declutr.sources import (
+    PathLike,
+    SourceError,
+    normalize_whitespace,
+    read_documents,
+    source_files,
+)
+from declutr.text_codecs import max_content_tokens, text_codec
+from declutr.token_store import TokenStore
+
+logger = logging.getLogger(__name__)
+
+SHORT_DOCUMENT_POLICIES = ("shrink", "skip", "error")
+_MAX_WORKERS = 1024
+
+
+@DatasetReader.register("declutr")
+class DeCLUTRDatasetReader(DatasetReader):
+    """Draws anchor and positive spans from unlabelled documents (Giorgi et al., 2021, section 3).
+
+    The path is a file with one document a line (plain or compressed), JSON lines, parquet, a folder
+    of these, a glob, or a list of paths. Documents are tokenised once and kept on disk; spans are
+    intervals over their token ids. Which spans a document gives depends on `seed`, the epoch and
+    the document's row alone: not on workers, processes, or where a run was resumed.
+
+    Without `num_anchors` (or while `sample_spans` is false) an instance is a whole row, blank rows
+    included: what embedding needs.
+
+    Fields: `anchors`, the A anchors `(A, L)`, and `positives`, the A * P positives `(A * P, L)`,
+    those of the first anchor first; without sampling only `anchors`, the text `(L,)`.
+
+    # Parameters
+
+    tokenizer, token_indexers : any AllenNLP pair. A `pretrained_transformer` pair takes the fast
+        path over cached ids; the default is white space and single ids.
+    num_anchors : anchors a document (A). `None` reads texts whole.
+    num_positives : positives an anchor (P).
+    max_span_len, min_span_len : bounds of span lengths, in tokens without special ones.
+    sampling_strategy : `None` (or `"all"`), `"subsuming"` or `"adjacent"`: where positives lie.
+    placement : `"uniform"`, or `"grid"` as the original code had it.
+    short_documents : what to do with a document of fewer than 2 * A * max_span_len tokens, from
+        which spans cannot be drawn: `"shrink"` lowers the span lengths for it, `"skip"` leaves it
+        out, `"error"` raises. Counts are logged. Documents of fewer than 2 * A tokens are left out
+        in any case.
+    min_document_len : documents of fewer tokens are left out whatever the policy.
+    resample : draw fresh spans every epoch. False fixes them, as validation wants.
+    seed : of the draw.
+    text_key : the key that holds the document in JSON lines and parquet.
+    encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
+    cache_dir : where tokenised corpora lie; by default `$DECLUTR_CACHE` or `~/.cache/declutr`.
+    lazy : has had no meaning since AllenNLP 2; accepted with a warning.
+
+    # Raises
+
+    `ConfigurationError` : values that contradict each other, or no document that is long enough.
+    `declutr.sources.SourceError` : a corpus that cannot be read.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Optional[Tokenizer] = None,
+        token_indexers: Optional[dict[str, TokenIndexer]] = None,
+        num_anchors: Optional[int] = None,
+        num_positives: Optional[int] = None,
+        max_span_len: Optional[int] = None,
+        min_span_len: Optional[int] = None,
+        sampling_strategy: Optional[str] = None,
+        placement: str = "uniform",
+        short_documents: str = "shrink",
+        min_document_len: int = 0,
+        resample: bool = True,
+        seed: int = 13370,
+        text_key: str = "text",
+        encoding_errors: str = "strict",
+        cache_dir: Optional[str] = None,
+        lazy: Optional[bool] = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
+        )
+        if lazy is not None:
+            warnings.warn(
+                "'lazy' has had no meaning since AllenNLP 2: remove it from the dataset reader. "
+                'Documents are always streamed; use the data loader of type "declutr".',
+                stacklevel=2,
+            )
+        if short_documents not in SHORT_DOCUMENT_POLICIES:
+            raise ConfigurationError(
+                f"Unknown short_documents '{short_documents}': expected one of "
+                f"{', '.join(SHORT_DOCUMENT_POLICIES)}."
+            )
+        self._tokenizer = tokenizer or WhitespaceTokenizer()
+        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
+        self._codec = text_codec(self._tokenizer, self._token_indexers)
+        self._short_documents = short_documents
+        self._min_document_len = min_document_len
+        self._resample = resample
+        self._seed = seed
+        self._reading: dict[str, Any] = {"text_key": text_key, "encoding_errors": encoding_errors}
+        self._cache_dir = cache_dir
+        self._sampler = self._make_sampler(
+            num_anchors, num_positives, max_span_len, min_span_len, sampling_strategy, placement
+        )
+        self.sample_spans = self._sampler is not None
+        self._stores: dict[str, TokenStore] = {}
+        self._documents: dict[str, np.ndarray] = {}
+        # AllenNLP's own loader starts its workers anew every epoch, with a copy of this reader, so
+        # the count of epochs lies in shared memory, one place a worker.
+        self._epochs_read = torch.zeros(_MAX_WORKERS, dtype=torch.int64).share_memory_()
+
+    def _make_sampler(
+        self,
+        num_anchors: int | None,
+        num_positives: int | None,
+        max_span_len: int | None,
+        min_span_len: int | None,
+        strategy: str | None,
+        placement: str,
+    ) -> SpanSampler | None:
+        if num_anchors is None:
+            return None
+        needed = {
+            "num_positives": num_positives,
+            "max_span_len": max_span_len,
+            "min_span_len": min_span_len,
+        }
+        missing = [key for key, value in needed.items() if value is None]
+        if missing:
+            raise ConfigurationError(
+                f"num_anchors is {num_anchors}, so {', '.join(missing)} must be given as well."
+            )
+        try:
+            sampler = SpanSampler(
+                num_anchors=num_anchors,
+                strategy=strategy.lower() if strategy else "all",
+                placement=placement,
+                **needed,  # type: ignore[arg-type]
+            )
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+        limit = max_content_tokens(self._tokenizer)
+        # The paper's 512 on a transformer of 512 positions is meant: the special tokens then cost
+        # the tails of the very longest spans. Anything beyond that is a mistake.
+        specials = 0 if limit is None else self._tokenizer.num_special_tokens_for_sequence()
+        if limit is not None and sampler.max_span_len > limit + specials:
+            raise ConfigurationError(
+                f"max_span_len is {sampler.max_span_len}, but the tokenizer allows "
+                f"{limit + specials} tokens, special ones included. Lower max_span_len, or use a "
+                "transformer for longer texts."
+            )
+        return sampler
+
+    @contextmanager
+    def no_sample(self) -> Iterator[None]:
+        """Reads texts whole inside the block."""
+        before, self.sample_spans = self.sample_spans, False
+        try:
+            yield
+        finally:
+            self.sample_spans = before
+
+    # ----------------------------------------------------------------------------- documents
+
+    def corpus(self, path: PathLike | Sequence[PathLike]) -> TokenStore:
+        """The tokenised documents at `path`, one a row; tokenises them on the first call."""
+        key = str(path)
+        if key not in self._stores:
+            self._stores[key] = open_corpus(
+                path, self._codec, cache_dir=self._cache_dir, **self._reading
+            )
+        return self._stores[key]
+
+    def documents(self, path: PathLike | Sequence[PathLike]) -> np.ndarray:
+        """The rows of the corpus that give instances, in order, after the short-document policy."""
+        if not self.sample_spans:
+            rows = np.arange(len(self.corpus(path)))
+        else:
+            key = str(path)
+            if key not in self._documents:
+                self._documents[key] = self._long_enough(self.corpus(path).num_tokens, key)
+            rows = self._documents[key]
+        return rows[: self.max_instances]
+
+    def _long_enough(self, lengths: np.ndarray, path: str) -> np.ndarray:
+        assert self._sampler is not None
+        needed = self._sampler.min_document_len
+        least = max(self._min_document_len, 2 * self._sampler.num_anchors)
+        short = lengths < needed
+        skipped = short | (lengths < least) if self._short_documents == "skip" else lengths < least
+        if self._short_documents == "error" and short.any():
+            row = int(np.argmax(short))
+            raise ConfigurationError(
+                f"{path}: row {row + 1} has {lengths[row]} tokens, and {int(short.sum())} of "
+                f"{len(lengths)} documents have fewer than 2 * num_anchors * max_span_len = "
+                f"{needed}. Set short_documents to 'shrink' or 'skip', or lower max_span_len."
+            )
+        kept = np.flatnonzero(~skipped)
+        logger.info(
+            "%s: %d documents; %d used, of which %d with shrunken spans; %d skipped (%d blank).",
+            path,
+            len(lengths),
+            len(kept),
+            int((short & ~skipped).sum()),
+            int(skipped.sum()),
+            int((np.asarray(lengths) == 0).sum()),
+        )
+        if not len(kept):
+            bound = max(least, needed) if self._short_documents == "skip" else least
+            raise ConfigurationError(
+                f"{path}: none of the {len(lengths)} documents is long enough. The longest has "
+                f"{int(lengths.max())} tokens, and at least {bound} are needed "
+                f"(short_documents is '{self._short_documents}', min_document_len is "
+                f"{self._min_document_len}). Lower max_span_len, num_anchors or min_document_len, "
+                "or set short_documents to 'shrink'."
+            )
+        return kept
+
+    def sample(self, path: PathLike | Sequence[PathLike], row: int, epoch: int) -> Spans:
+        """The spans of one document in one epoch (always the same for `resample=False`)."""
+        if self._sampler is None:
+            raise ConfigurationError("This reader has no num_anchors: it cannot sample spans.")
+        length = int(self.corpus(path).num_tokens[row])
+        rng = document_rng(self._seed, epoch if self._resample else 0, row)
+        return self._sampler.shrunk_to(length).sample(length, rng)
+
+    # ----------------------------------------------------------------------------- instances
+
+    def instance(self, path: PathLike | Sequence[PathLike], row: int, epoch: int = 0) -> Instance:
+        """The instance of one row of the corpus in one epoch."""
+        document = self.corpus(path)[row]
+        if not self.sample_spans:
+            return Instance({"anchors": self._codec.text_field(document)})
+        return self._span_instance(document, self.sample(path, row, epoch))
+
+    def _span_instance(self, document: np.ndarray, spans: Spans) -> Instance:
+        fields: dict[str, Field] = {
+            "anchors": self._codec.spans_field(document, spans.anchors.tolist()),
+            "positives": self._codec.spans_field(document, spans.positives.reshape(-1, 2).tolist()),
+        }
+        return Instance(fields)
+
+    def text_to_instance(self, text: str, row: int = 0, epoch: int = 0) -> Instance:  # type: ignore[override]
+        """The instance of a text; while spans are sampled, `(seed, epoch, row)` decides which."""
+        arrays, lengths = self._codec.encode([normalize_whitespace(text)])
+        if not self.sample_spans:
+            return Instance({"anchors": self._codec.text_field(arrays[0])})
+        assert self._sampler is not None
+        rng = document_rng(self._seed, epoch if self._resample else 0, row)
+        spans = self._sampler.shrunk_to(lengths[0]).sample(lengths[0], rng)
+        return self._span_instance(arrays[0], spans)
+
+    def apply_token_indexers(self, instance: Instance) -> None:
+        for field in instance.fields.values():
+            for text in field.field_list if isinstance(field, ListField) else [field]:
+                if isinstance(text, TextField):
+                    text.token_indexers = self._token_indexers
+
+    def _read(self, file_path: Any) -> Iterable[Instance]:
+        """Every instance once: whole texts in order, spans in an order drawn from (seed, epoch).
+
+        The loader of type "declutr" does not come here; AllenNLP's own loaders, `predict` and
+        `build-vocab` do. Whole texts are streamed, and nothing is kept of them on disk.
+        """
+        try:
+            if self.sample_spans:
+                yield from self._sampled(file_path)
+            else:
+                texts = read_documents(source_files(file_path), **self._reading)
+                for text in self.shard_iterable(texts):
+                    yield self.text_to_instance(text)
+        except SourceError as error:
+            raise ConfigurationError(str(error)) from error
+
+    def _sampled(self, path: Any) -> Iterator[Instance]:
+        rows, epoch = self.documents(path), self._next_epoch()
+        if self._resample:
+            rows = rows[np.random.default_rng((self._seed, epoch)).permutation(len(rows))]
+        for row in self.shard_iterable(rows.tolist()):
+            yield self.instance(path, row, epoch)
+
+    def _next_epoch(self) -> int:
+        worker = self.get_worker_info()
+        place = 0 if worker is None else worker.id
+        epoch = int(self._epochs_read[place])
+        self._epochs_read[place] += 1
+        return epoch

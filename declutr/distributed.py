@@ -1,0 +1,70 @@
+"""Several processes as one: the only user of `torch.distributed`."""
+
+from __future__ import annotations
+
+import torch
+import torch.distributed as dist
+
+
+def is_distributed() -> bool:
+    """Whether this process is one of a group."""
+    return dist.is_available() and dist.is_initialized()
+
+
+def world_size() -> int:
+    """Processes in the group; 1 without one."""
+    return dist.get_world_size() if is_distributed() else 1
+
+
+def process_rank() -> int:
+    """Which of them this is; 0 without a group."""
+    return dist.get_rank() if is_distributed() else 0
+
+
+def gather_rows(rows: torch.Tensor) -> torch.Tensor:
+    """The rows of every process, in order of rank, with a gradient for this process's rows only.
+
+    `rows` is `(n, d)` in each of W processes, the result `(W * n, d)`. If every process computes
+    the same loss from it, the gradients of all processes *summed* are those of one process with
+    all rows. DistributedDataParallel averages instead, so such a loss must be multiplied by W
+    (`scale_fix` of the model).
+
+    # Raises
+
+    `ValueError` : the processes hold different numbers of rows.
+    """
+    if not is_distributed():
+        return rows
+    rows = rows.contiguous()
+    counts = all_reduced(
+        torch.nn.functional.one_hot(
+            torch.tensor(process_rank(), device=rows.device), world_size()
+        ).float()
+        * rows.size(0)
+    )
+    if not bool((counts == rows.size(0)).all()):
+        raise ValueError(
+            f"Processes hold different numbers of rows: {[int(c) for c in counts]}. Every process "
+            'needs the same batch size: use the data loader "declutr", or drop_last.'
+        )
+    gathered = [torch.empty_like(rows) for _ in range(world_size())]
+    dist.all_gather(gathered, rows.detach())
+    gathered[process_rank()] = rows  # the gathered copy carries no gradient
+    return torch.cat(gathered)
+
+
+def all_reduced(tensor: torch.Tensor) -> torch.Tensor:
+    """The sum of `tensor` over all processes, without a gradient; `tensor` itself is untouched."""
+    total = tensor.detach().clone()
+    if is_distributed():
+        dist.all_reduce(total)
+    return total
+
+
+def with_value(carrier: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """A scalar that reads as `value` and has the gradient of `carrier`.
+
+    Losses that must be scaled for DistributedDataParallel's averaging are so logged as what they
+    are, the same number as in one process.
+    """
+    return carrier + (value - carrier).detach()

@@ -1,0 +1,297 @@
+"""A text corpus from the docstrings of installed Python packages: English text without a download.
+
+Nothing is imported: packages are located by name, their files parsed with `ast`. One document is
+one module: the docstrings of the module, its classes and functions in source order, with all white
+space collapsed to single spaces. Folders of tests and of vendored packages are left out. Docstrings
+are often copied, so a paragraph stands only where it first appears, and a held-out part of the
+corpus repeats little of the rest: in a typical environment 8 % of its runs of 13 words occur in the
+training part, 14 % where only whole docstrings are compared.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import logging
+import multiprocessing
+import re
+import sysconfig
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple
+
+from tqdm import tqdm
+
+logger = logging.getLogger(__name__)
+
+STANDARD_LIBRARY = "stdlib"
+"""Stands for Python's standard library in a list of packages."""
+
+DEFAULT_PACKAGES = (
+    STANDARD_LIBRARY,
+    *("numpy", "scipy", "torch", "transformers", "sklearn", "allennlp", "datasets", "spacy"),
+    *("nltk", "pandas", "pyarrow", "h5py", "matplotlib", "sympy", "mpmath", "networkx", "joblib"),
+    *("huggingface_hub", "tokenizers", "safetensors", "pytorch_metric_learning", "thinc", "srsly"),
+    *("pytest", "_pytest", "hypothesis", "mypy", "pip", "setuptools", "pydantic", "narwhals"),
+    *("rich", "pygments", "typer", "click", "tqdm", "jinja2", "fsspec", "aiohttp", "httpx"),
+    *("requests", "urllib3", "anyio", "boto3", "botocore", "s3transfer", "google", "cryptography"),
+    *("dill", "multiprocess", "tensorboardX", "torchgen", "functorch", "weasel", "markdown_it"),
+    *("cached_path", "smart_open", "cloudpathlib", "packaging", "dateutil", "regex", "wrapt"),
+)
+"""Packages of more than a few docstrings that this project, or a tool used on it, brings along."""
+
+_LEFT_OUT_FOLDERS = frozenset(
+    {"test", "tests", "_test", "_tests"}
+    | {"vendor", "_vendor", "vendored", "_vendored", "extern", "externals", "third_party"}
+)
+
+_BLANK_LINES = re.compile(r"\n\s*\n")
+
+_FILES_A_TASK = 32
+
+
+class Document(NamedTuple):
+    """The docstrings of one module."""
+
+    module: str
+    """Dotted name."""
+
+    text: str
+    """One line of words, each separated by one space."""
+
+
+class Source(NamedTuple):
+    """A module and the file it is in."""
+
+    module: str
+    path: Path
+
+
+@dataclass(frozen=True)
+class CorpusCounts:
+    """What `write_corpus` wrote, and what it left out."""
+
+    train_documents: int
+    train_words: int
+    validation_documents: int
+    validation_words: int
+    short_documents: int
+    """Modules with fewer than `min_words` words, left out."""
+    duplicate_paragraphs: int
+    """Paragraphs that had appeared before, in any module, left out."""
+    unreadable_files: int
+    """Files that could not be read or parsed, left out."""
+
+
+def documents(
+    packages: Sequence[str] = DEFAULT_PACKAGES, progress: bool = True, *, workers: int = 1
+) -> Iterator[Document]:
+    """The docstrings of `packages`, one document a module, modules without any left out.
+
+    Args:
+        packages: top-level import names, or `STANDARD_LIBRARY`. The order matters where two
+            packages share a paragraph: the first keeps it.
+        progress: show a progress bar.
+        workers: processes that parse. More than one needs a main module that is safe to import
+            (``if __name__ == "__main__":``). The documents are the same for any number.
+
+    Raises:
+        ValueError: if none of the packages is installed. Some missing are only logged.
+    """
+    return _documents(find_sources(packages), Counter(), progress, workers)
+
+
+def write_corpus(
+    packages: Sequence[str],
+    train_path: str | Path,
+    validation_path: str | Path,
+    *,
+    min_words: int = 64,
+    validation_fraction: float = 0.1,
+    seed: int = 0,
+    progress: bool = True,
+    workers: int = 1,
+) -> CorpusCounts:
+    """Write `documents` to two text files, one document a line, UTF-8.
+
+    A module goes to one of the two by a hash of its name and `seed` alone: adding a package moves
+    no module of the others.
+
+    Args:
+        packages: see `documents`.
+        train_path, validation_path: overwritten; missing folders are created.
+        min_words: documents of fewer words are left out.
+        validation_fraction: expected share of modules in the validation file, in [0, 1].
+        seed: of the split.
+        progress: show a progress bar.
+        workers: see `documents`.
+
+    Raises:
+        ValueError: if none of the packages is installed, or for a fraction outside [0, 1].
+    """
+    if not 0 <= validation_fraction <= 1:
+        raise ValueError(f"validation_fraction must lie in [0, 1], not {validation_fraction}.")
+    sources = find_sources(packages)
+    paths = {"train": Path(train_path), "validation": Path(validation_path)}
+    for path in paths.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+    counts: Counter[str] = Counter()
+    with (
+        paths["train"].open("w", encoding="utf-8", newline="\n") as train,
+        paths["validation"].open("w", encoding="utf-8", newline="\n") as validation,
+    ):
+        for document in _documents(sources, counts, progress, workers):
+            words = document.text.count(" ") + 1
+            if words < min_words:
+                counts["short"] += 1
+                continue
+            held_out = _share(document.module, seed) < validation_fraction
+            (validation if held_out else train).write(document.text + "\n")
+            part = "validation" if held_out else "train"
+            counts.update({part: 1, f"{part} words": words})
+    return CorpusCounts(
+        train_documents=counts["train"],
+        train_words=counts["train words"],
+        validation_documents=counts["validation"],
+        validation_words=counts["validation words"],
+        short_documents=counts["short"],
+        duplicate_paragraphs=counts["duplicate"],
+        unreadable_files=counts["unreadable"],
+    )
+
+
+def find_sources(packages: Sequence[str]) -> list[Source]:
+    """The modules of `packages`, in the order given and by name within each.
+
+    Raises:
+        ValueError: if none is installed.
+        TypeError: if `packages` is one string.
+    """
+    if isinstance(packages, str):
+        raise TypeError(f"packages must be a list of names, not one string; use [{packages!r}].")
+    found = {package: _sources(package) for package in dict.fromkeys(packages)}
+    missing = [package for package, sources in found.items() if not sources]
+    if len(missing) == len(found):
+        raise ValueError(
+            f"no Python source found for any of: {', '.join(missing) or '(no package named)'}. "
+            f"Give import names of installed packages (sklearn, not scikit-learn), or "
+            f"{STANDARD_LIBRARY!r} for the standard library."
+        )
+    if missing:
+        logger.info("No Python source found for: %s", ", ".join(missing))
+    return [source for sources in found.values() for source in sources]
+
+
+def docstrings(code: bytes) -> list[str]:
+    """Docstrings of a module, its classes and functions, in source order, indentation removed.
+
+    Raises:
+        SyntaxError, ValueError: if `code` is not a Python module.
+    """
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about the code of others, such as "\\d" in plain strings
+        tree = ast.parse(code)
+    return list(_docstrings(tree))
+
+
+def _docstrings(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        text = ast.get_docstring(node)
+        if text:
+            yield text
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler):  # definitions hide in no expression
+            yield from _docstrings(child)
+
+
+def _documents(
+    sources: Sequence[Source], counts: Counter[str], progress: bool, workers: int
+) -> Iterator[Document]:
+    """Documents of `sources`; what is left out is counted in `counts`."""
+    seen: set[bytes] = set()
+    files = _parsed([source.path for source in sources], workers)
+    bar = tqdm(files, "reading docstrings", len(sources), unit="file", disable=not progress)
+    for source, (paragraphs, error) in zip(sources, bar, strict=True):
+        if error:
+            logger.info("%s left out: %s", source.path, error)
+            counts["unreadable"] += 1
+        kept = []
+        for paragraph in paragraphs:
+            digest = hashlib.blake2b(paragraph.encode(), digest_size=16).digest()
+            if digest in seen:
+                counts["duplicate"] += 1
+            else:
+                seen.add(digest)
+                kept.append(paragraph)
+        if kept:
+            yield Document(source.module, " ".join(kept))
+
+
+def _parsed(paths: Sequence[Path], workers: int) -> Iterator[tuple[list[str], str]]:
+    """`_paragraphs` of each file, in order."""
+    if workers <= 1 or len(paths) <= _FILES_A_TASK:
+        yield from map(_paragraphs, paths)
+        return
+    # Not "fork": the caller may hold threads of torch.
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        yield from pool.map(_paragraphs, paths, chunksize=_FILES_A_TASK)
+
+
+def _paragraphs(path: Path) -> tuple[list[str], str]:
+    """The paragraphs of all docstrings of a file, one line each; and what went wrong, or ""."""
+    try:
+        texts = docstrings(path.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        return [], str(error) or type(error).__name__
+    lines = (_one_line(paragraph) for text in texts for paragraph in _BLANK_LINES.split(text))
+    return [line for line in lines if line], ""
+
+
+def _one_line(text: str) -> str:
+    """`text` with single spaces for white space, and characters that UTF-8 cannot hold as "?"."""
+    return " ".join(text.encode("utf-8", "replace").decode().split())
+
+
+def _share(module: str, seed: int) -> float:
+    """A number in [0, 1) that depends on the two alone."""
+    digest = hashlib.blake2b(f"{seed} {module}".encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") / 2**64
+
+
+def _sources(package: str) -> list[Source]:
+    """The modules of one package by name; empty if it is not installed or has no Python files."""
+    if package == STANDARD_LIBRARY:
+        return list(_walk(Path(sysconfig.get_path("stdlib")), ""))
+    if "." in package:
+        raise ValueError(f"{package!r} is not a top-level package; use {package.split('.')[0]!r}.")
+    try:
+        spec = importlib.util.find_spec(package)
+    except ValueError:  # a module without a spec, such as __main__
+        spec = None
+    if spec is None:
+        return []
+    folders = spec.submodule_search_locations
+    if folders is not None:
+        return [source for folder in folders for source in _walk(Path(folder), package)]
+    is_source = spec.origin is not None and spec.origin.endswith(".py")
+    return [Source(package, Path(str(spec.origin)))] if is_source else []
+
+
+def _walk(folder: Path, name: str) -> Iterator[Source]:
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            if path.name.isidentifier() and path.name not in _LEFT_OUT_FOLDERS:
+                yield from _walk(path, f"{name}.{path.name}" if name else path.name)
+        elif path.suffix == ".py" and not _is_test(path.stem):
+            module = name if path.stem == "__init__" else f"{name}.{path.stem}".lstrip(".")
+            yield Source(module, path)
+
+
+def _is_test(stem: str) -> bool:
+    return stem.startswith("test_") or stem.endswith("_test") or stem == "conftest"

@@ -1,0 +1,315 @@
+"""Embedders that can also be trained as masked language models."""
+
+import copy
+import logging
+from typing import Any, NamedTuple, Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import TextFieldTensors
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer
+from allennlp.modules import TextFieldEmbedder, TokenEmbedder
+from allennlp.modules.scalar_mix import ScalarMix
+from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
+from allennlp.modules.token_embedders import PretrainedTransformerEmbedder
+from torch.nn.functional import cross_entropy
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
+
+from declutr.masking import IGNORE
+
+logger = logging.getLogger(__name__)
+
+
+class MaskedLMOutput(NamedTuple):
+    """What a pass over masked text gives."""
+
+    embeddings: torch.Tensor
+    """Token vectors of the last layer, `(N, L, d)`."""
+
+    loss_sum: torch.Tensor
+    """Cross entropy, summed over the masked tokens; 0 (with a graph) if there are none."""
+
+    num_correct: torch.Tensor
+    """How many of them the model gets right, without a gradient."""
+
+    num_masked: torch.Tensor
+    """How many there are."""
+
+
+@TokenEmbedder.register("pretrained_transformer_mlm")
+class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
+    """Any transformer that `AutoModelForMaskedLM` loads, as a `TokenEmbedder`.
+
+    `forward` embeds and never runs the language modelling head. `masked_lm` embeds masked text and
+    runs the head on the masked positions alone.
+
+    # Parameters
+
+    model_name : a name on the Hugging Face hub, or a folder.
+    max_length : fold longer inputs into segments of this length (see AllenNLP's
+        `PretrainedTransformerEmbedder`); not with masked language modelling.
+    sub_module : embed with this part of the transformer only; not with masked language modelling.
+    train_parameters : False freezes the transformer.
+    eval_mode : keep the transformer in evaluation mode (no dropout) during training.
+    last_layer_only : False embeds with a trained mix of all layers.
+    gradient_checkpointing : trade time for memory.
+    masked_language_modeling : load the head too. False loads the bare encoder.
+    load_weights : False builds the architecture only; archives do so, as they hold the weights.
+    tokenizer_kwargs, transformer_kwargs : for `from_pretrained`.
+
+    # Raises
+
+    `ConfigurationError` : the transformer has no masked language modelling head or its tokenizer no
+        mask token, or an input is longer than the transformer allows.
+    """
+
+    transformer_model: Any  # whatever class the checkpoint asks for
+    _max_length: Any
+    _special_ids: torch.Tensor
+
+    def __init__(
+        self,
+        model_name: str,
+        *,
+        max_length: Optional[int] = None,
+        sub_module: Optional[str] = None,
+        train_parameters: bool = True,
+        eval_mode: bool = False,
+        last_layer_only: bool = True,
+        gradient_checkpointing: Optional[bool] = None,
+        masked_language_modeling: bool = True,
+        load_weights: bool = True,
+        tokenizer_kwargs: Optional[dict[str, Any]] = None,
+        transformer_kwargs: Optional[dict[str, Any]] = None,
+    ) -> None:
+        TokenEmbedder.__init__(self)  # the parent's constructor would load another model
+        self.model_name = model_name
+        self.masked_language_modeling = masked_language_modeling
+        tokenizer = PretrainedTransformerTokenizer(model_name, tokenizer_kwargs=tokenizer_kwargs)
+        self.tokenizer = tokenizer.tokenizer
+        if masked_language_modeling and self.tokenizer.mask_token_id is None:
+            raise ConfigurationError(
+                f"The tokenizer of '{model_name}' has no mask token, which masked language "
+                "modelling needs. Set masked_language_modeling to false, or use another transformer."
+            )
+        self.transformer_model = _load(
+            model_name, masked_language_modeling, load_weights, transformer_kwargs or {}
+        )
+        self.config = self.transformer_model.config
+        if sub_module:
+            self._keep_only(sub_module)
+        self._match_vocabulary()
+        if gradient_checkpointing:
+            self.transformer_model.gradient_checkpointing_enable()
+
+        self._max_length = max_length
+        self.output_dim = self.config.hidden_size
+        self._scalar_mix = None if last_layer_only else ScalarMix(self.config.num_hidden_layers)
+        self._num_added_start_tokens = len(tokenizer.single_sequence_start_tokens)
+        self._num_added_end_tokens = len(tokenizer.single_sequence_end_tokens)
+        self._num_added_tokens = self._num_added_start_tokens + self._num_added_end_tokens
+        self.register_buffer(
+            "_special_ids", torch.tensor(self.tokenizer.all_special_ids), persistent=False
+        )
+        self.train_parameters = train_parameters
+        self.transformer_model.requires_grad_(train_parameters)
+        self.eval_mode = eval_mode
+        if eval_mode:
+            self.transformer_model.eval()
+
+    def _keep_only(self, sub_module: str) -> None:
+        if self.masked_language_modeling or not hasattr(self.transformer_model, sub_module):
+            raise ConfigurationError(
+                f"sub_module '{sub_module}' "
+                + (
+                    "cannot be combined with masked language modelling."
+                    if self.masked_language_modeling
+                    else f"is no part of {type(self.transformer_model).__name__}."
+                )
+            )
+        self.transformer_model = getattr(self.transformer_model, sub_module)
+
+    def _match_vocabulary(self) -> None:
+        size = self.transformer_model.get_input_embeddings().num_embeddings
+        if size < len(self.tokenizer):  # tokens were added to the tokenizer
+            self.transformer_model.resize_token_embeddings(len(self.tokenizer))
+
+    @property
+    def encoder(self) -> torch.nn.Module:
+        """The transformer without its language modelling head."""
+        return self.transformer_model.base_model
+
+    def max_positions(self) -> int | None:
+        """Tokens the transformer takes at once, special ones included; `None` if unknown."""
+        positions = getattr(self.config, "max_position_embeddings", None)
+        if positions is None:
+            return None
+        # RoBERTa and its kin begin to count positions after the padding id.
+        table = getattr(getattr(self.encoder, "embeddings", None), "position_embeddings", None)
+        padding = getattr(table, "padding_idx", None)
+        return positions if padding is None else positions - padding - 1
+
+    def maskable(self, token_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+        """The positions `(N, L)` that masking may choose: neither special tokens nor padding."""
+        return mask & ~torch.isin(token_ids, self._special_ids)
+
+    def forward(  # type: ignore[override]
+        self,
+        token_ids: torch.Tensor,
+        mask: torch.Tensor,
+        type_ids: torch.Tensor | None = None,
+        segment_concat_mask: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Token vectors `(N, L, d)` of `token_ids` `(N, L)`; padding where `mask` is False."""
+        if self._max_length is None or token_ids.size(1) <= self._max_length:
+            attended = mask if segment_concat_mask is None else segment_concat_mask
+            return self._encode(token_ids, attended, type_ids)
+        folded = self._fold_long_sequences(token_ids, segment_concat_mask, type_ids)  # type: ignore[arg-type]
+        # All three are (N * segments, max_length).
+        vectors = self._encode(*folded)
+        return self._unfold_long_sequences(
+            vectors,  # type: ignore[arg-type]
+            folded[1],
+            token_ids.size(0),
+            token_ids.size(1),
+        )
+
+    def masked_lm(
+        self,
+        labels: torch.Tensor,
+        token_ids: torch.Tensor,
+        mask: torch.Tensor,
+        type_ids: torch.Tensor | None = None,
+    ) -> MaskedLMOutput:
+        """Embed masked text and predict what was masked.
+
+        `labels` is `(N, L)`: the original id at masked positions, `IGNORE` elsewhere.
+        """
+        if self._max_length is not None and token_ids.size(1) > self._max_length:
+            raise ConfigurationError(
+                f"Got {token_ids.size(1)} tokens with max_length {self._max_length}: folded inputs "
+                "cannot be masked. Lower max_span_len, or remove max_length from the embedder."
+            )
+        embeddings = self._encode(token_ids, mask, type_ids)  # (N, L, d)
+        chosen = labels != IGNORE
+        targets, hidden = labels[chosen], embeddings[chosen]  # (M,), (M, d)
+        if not len(targets):
+            # The head must still take part, or DistributedDataParallel would wait for its gradient.
+            nothing = masked_lm_logits(self.transformer_model, embeddings[:1, 0]).sum() * 0
+            zero = torch.zeros((), device=nothing.device)
+            return MaskedLMOutput(embeddings, nothing.float(), zero, zero)
+        logits = masked_lm_logits(self.transformer_model, hidden)  # (M, V)
+        return MaskedLMOutput(
+            embeddings,
+            cross_entropy(logits.float(), targets, reduction="sum"),
+            (logits.detach().argmax(dim=-1) == targets).sum().float(),
+            torch.tensor(float(len(targets)), device=logits.device),
+        )
+
+    def _encode(
+        self, token_ids: torch.Tensor, mask: torch.Tensor, type_ids: torch.Tensor | None
+    ) -> torch.Tensor:
+        limit = self.max_positions()
+        if limit is not None and token_ids.size(1) > limit:
+            raise ConfigurationError(
+                f"Got a text of {token_ids.size(1)} tokens, special ones included, but "
+                f"'{self.model_name}' takes {limit}. Lower max_span_len (and max_length of the "
+                "tokenizer), or use a transformer for longer texts."
+            )
+        inputs = {"input_ids": token_ids, "attention_mask": mask.long()}
+        if type_ids is not None and self._number_of_token_type_embeddings() > 1:
+            inputs["token_type_ids"] = type_ids
+        if self._scalar_mix is None:
+            return self.encoder(**inputs, return_dict=True).last_hidden_state
+        layers = self.encoder(**inputs, return_dict=True, output_hidden_states=True).hidden_states
+        return self._scalar_mix(list(layers[1:]))  # the first is the embedding layer
+
+
+def masked_lm_logits(model: Any, hidden: torch.Tensor) -> torch.Tensor:
+    """Vocabulary logits `(M, V)` of hidden states `(M, d)`, by the head of any masked LM.
+
+    The head of `AutoModelForMaskedLM` has another name and shape in every family, but its forward
+    is always encoder, then head. So that forward runs on a shallow copy whose encoder returns what
+    it is given; the copy shares every parameter.
+    """
+    prefix = model.base_model_prefix
+    headed = copy.copy(model)
+    headed._modules = dict(model._modules)
+    headed._modules[prefix] = _Given(getattr(model, prefix), hidden.unsqueeze(0))
+    return headed(return_dict=True).logits.squeeze(0)
+
+
+class _Given(torch.nn.Module):
+    """Stands in the encoder's place; everything but its forward is the encoder's."""
+
+    def __init__(self, encoder: torch.nn.Module, hidden: torch.Tensor) -> None:
+        super().__init__()
+        self.__dict__["_encoder"] = encoder  # not a submodule: nothing is to be registered twice
+        self.__dict__["_hidden"] = hidden
+
+    def forward(self, *args: Any, **kwargs: Any) -> BaseModelOutputWithPoolingAndCrossAttentions:
+        return BaseModelOutputWithPoolingAndCrossAttentions(last_hidden_state=self._hidden)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.__dict__["_encoder"], name)
+
+
+def _load(
+    model_name: str, with_head: bool, load_weights: bool, transformer_kwargs: dict[str, Any]
+) -> torch.nn.Module:
+    kwargs = {"dtype": torch.float32, **transformer_kwargs}
+    auto_class = AutoModelForMaskedLM if with_head else AutoModel
+    config = AutoConfig.from_pretrained(model_name)
+    if with_head and type(config) not in AutoModelForMaskedLM._model_mapping:
+        raise ConfigurationError(
+            f"'{model_name}' ({config.model_type}) has no masked language modelling head. Set "
+            "masked_language_modeling to false, or use another transformer."
+        )
+    if hasattr(config, "reference_compile"):  # ModernBERT would compile itself on first use
+        kwargs["reference_compile"] = False
+    if load_weights:
+        model = auto_class.from_pretrained(model_name, **kwargs)
+    else:
+        dtype = kwargs.pop("dtype")
+        config = AutoConfig.from_pretrained(model_name, **kwargs)
+        model = auto_class.from_config(config, dtype=dtype)
+    if getattr(model.base_model, "pooler", None) is not None:
+        # Its output is never used, and parameters without gradients stop distributed training.
+        model.base_model.pooler = None
+    return model
+
+
+@TextFieldEmbedder.register("mlm")
+class MLMTextFieldEmbedder(BasicTextFieldEmbedder):
+    """A basic `TextFieldEmbedder` around one `pretrained_transformer_mlm` embedder.
+
+    As an embedder it is like any other; `masked_lm` serves the model "declutr".
+    """
+
+    def __init__(self, token_embedders: dict[str, TokenEmbedder]) -> None:
+        super().__init__(token_embedders)
+        kinds = [type(embedder) for embedder in token_embedders.values()]
+        if len(kinds) != 1 or not issubclass(kinds[0], PretrainedTransformerEmbedderMLM):
+            raise ConfigurationError(
+                'The embedder "mlm" holds exactly one token embedder, of type '
+                f'"pretrained_transformer_mlm"; got {[kind.__name__ for kind in kinds]}. Use the '
+                'embedder "basic" for others.'
+            )
+
+    @property
+    def token_embedder(self) -> PretrainedTransformerEmbedderMLM:
+        """The embedder inside."""
+        return getattr(self, f"token_embedder_{self._ordered_embedder_keys[0]}")
+
+    @property
+    def masked_language_modeling(self) -> bool:
+        """Whether there is a head to train."""
+        return self.token_embedder.masked_language_modeling
+
+    def masked_lm(self, text_field_input: TextFieldTensors, labels: torch.Tensor) -> MaskedLMOutput:
+        """`PretrainedTransformerEmbedderMLM.masked_lm` of a batch that is already masked."""
+        tensors = text_field_input[self._ordered_embedder_keys[0]]
+        return self.token_embedder.masked_lm(
+            labels, tensors["token_ids"], tensors["mask"], tensors.get("type_ids")
+        )

@@ -1,0 +1,325 @@
+"""The Model "declutr": a text encoder trained by contrast, masked language modelling, or both."""
+
+import logging
+from typing import Any, Optional
+
+import torch
+from allennlp.common import Lazy
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import TextFieldTensors, Vocabulary
+from allennlp.models import Model
+from allennlp.modules import FeedForward, Seq2VecEncoder, TextFieldEmbedder
+from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder
+from allennlp.nn import InitializerApplicator
+from allennlp.nn.util import get_text_field_mask
+
+from declutr.distributed import all_reduced, gather_rows, with_value, world_size
+from declutr.embedders import MaskedLMOutput, MLMTextFieldEmbedder
+from declutr.masking import mask_tokens
+from declutr.metrics import RunningMeans, retrieval_accuracy
+from declutr.objectives import Miner, Objective, alignment, uniformity
+from declutr.precision import training_precision
+
+logger = logging.getLogger(__name__)
+
+_VALIDATION_MASKS = 13370  # seeds the masks of validation, so that its loss compares over epochs
+
+
+class NonFiniteLoss(ValueError):
+    """The loss of a training step is not a number."""
+
+
+@Model.register("declutr")
+class DeCLUTR(Model):
+    """Text to vectors, trained without labels (Giorgi et al., 2021).
+
+    Token vectors are pooled to an embedding. In training, anchors and the mean of their positives
+    are contrasted by `loss`, and anchors are also masked and predicted:
+    `loss = contrastive_weight * contrastive + mlm_weight * mlm` (spec of the joint objective:
+    section 3.2 of the paper).
+
+    # Parameters
+
+    vocab : of AllenNLP.
+    text_field_embedder : of type "mlm" for masked language modelling, any other without it.
+    seq2vec_encoder : pools token vectors; the mean over all tokens, special ones included, by
+        default. `cls_pooler` takes the first token. Its `embedding_dim` is filled in.
+    feedforward : a projection between embedding and loss. Embeddings do not go through it.
+    miner : selects pairs for a metric-learning objective.
+    loss : the contrastive objective; `None` trains by masked language modelling alone.
+    initializer : applied to the parameters at the end of construction.
+    contrastive_weight, mlm_weight : of the two terms.
+    scale_fix : multiply the gradient of the contrastive loss by the number of processes, which is
+        what one process with the whole batch would give. False reproduces the released
+        configurations of the original, where each of W processes saw 1/W of it.
+    mlm_probability : share of tokens chosen for prediction.
+    mask_contrastive_anchor : contrast anchors as they are after masking, in one pass with masked
+        language modelling, as the original code does. False embeds clean anchors in a second pass.
+    precision : `"auto"` trains in bfloat16 where the device computes in it (float32 elsewhere),
+        `"bfloat16"` and `"float32"` as they say. Embeddings for use are always float32. With the
+        trainer's `use_amp` its float16 takes precedence.
+
+    # Raises
+
+    `ConfigurationError` : nothing to train by; a miner without a metric-learning objective; widths
+        that do not fit; a batch without negatives.
+    """
+
+    default_predictor = "declutr"
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        text_field_embedder: TextFieldEmbedder,
+        seq2vec_encoder: Optional[Lazy[Seq2VecEncoder]] = None,
+        feedforward: Optional[FeedForward] = None,
+        miner: Optional[Miner] = None,
+        loss: Optional[Objective] = None,
+        initializer: Optional[InitializerApplicator] = None,
+        contrastive_weight: float = 1.0,
+        mlm_weight: float = 1.0,
+        scale_fix: bool = True,
+        mlm_probability: float = 0.15,
+        mask_contrastive_anchor: bool = True,
+        precision: str = "auto",
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(vocab, **kwargs)
+        self._text_field_embedder = text_field_embedder
+        width = text_field_embedder.get_output_dim()
+        self._seq2vec_encoder = _pooler(seq2vec_encoder, width)
+        self._feedforward = feedforward
+        _require_fit("seq2vec_encoder", self._seq2vec_encoder.get_input_dim(), width)
+        if feedforward is not None:
+            pooled = self._seq2vec_encoder.get_output_dim()
+            _require_fit("feedforward", feedforward.get_input_dim(), pooled)
+        self._loss = loss
+        self._miner = miner
+        if miner is not None:
+            if loss is None:
+                raise ConfigurationError("A miner needs a contrastive loss: set 'loss'.")
+            loss.attach_miner(miner)
+        self.masked_language_modeling = (
+            getattr(text_field_embedder, "masked_language_modeling", False) and mlm_weight > 0
+        )
+        self.contrastive = loss is not None and contrastive_weight > 0
+        if not self.contrastive and not self.masked_language_modeling:
+            raise ConfigurationError(
+                "Nothing to train by: give the model a contrastive 'loss', or a text field "
+                'embedder of type "mlm" with masked_language_modeling, or both (weights above 0).'
+            )
+        if not 0 < mlm_probability <= 1:
+            raise ConfigurationError(f"mlm_probability must lie in (0, 1], got {mlm_probability}.")
+        self._contrastive_weight = contrastive_weight
+        self._mlm_weight = mlm_weight
+        self._scale_fix = scale_fix
+        self._mlm_probability = mlm_probability
+        self._mask_contrastive_anchor = mask_contrastive_anchor
+        self._precision = precision
+        training_precision(precision, torch.device("cpu"))  # refuses unknown names right away
+        self._metrics = {True: RunningMeans(), False: RunningMeans()}  # training, validation
+        (initializer or InitializerApplicator())(self)
+
+    # --------------------------------------------------------------------------------- forward
+
+    def forward(  # type: ignore[override]
+        self, anchors: TextFieldTensors, positives: TextFieldTensors | None = None
+    ) -> dict[str, torch.Tensor]:
+        """Embed texts, or compute the loss of spans.
+
+        # Parameters
+
+        anchors : texts `(B, L)`, or A spans a document `(B, A, L)`.
+        positives : `(B, A * P, L)`, those of the first anchor of a document first. Without them,
+            and outside training, texts are embedded and nothing else.
+
+        # Returns
+
+        `embeddings` `(B, d)` and, with a feed-forward layer, `projections` `(B, m)`; or `loss`.
+        """
+        if positives is None and not self.training:
+            return self._embed_texts(anchors)
+        with training_precision(self._precision, _device_of(anchors)):
+            loss = self._training_loss(_flat(anchors), positives)
+        if self.training and loss is not None and bool(torch.isnan(loss)):
+            raise NonFiniteLoss(
+                "The loss is not a number (running means of this epoch: "
+                f"{self._metrics[True].compute()}). Training stops here; the last checkpoint is "
+                'kept. Lower the learning rate, or set precision to "float32".'
+            )
+        return {} if loss is None else {"loss": loss}
+
+    def _embed_texts(self, texts: TextFieldTensors) -> dict[str, torch.Tensor]:
+        embeddings = self.embed(_flat(texts))
+        output = {"embeddings": embeddings}
+        if self._feedforward is not None:
+            output["projections"] = self._feedforward(embeddings)
+        return output
+
+    def embed(self, texts: TextFieldTensors) -> torch.Tensor:
+        """The embeddings `(B, d)` of texts `(B, L)`, in float32; the LM head is not run."""
+        return self._pool(self._text_field_embedder(texts), texts)
+
+    def _pool(self, token_vectors: torch.Tensor, texts: TextFieldTensors) -> torch.Tensor:
+        return self._seq2vec_encoder(token_vectors.float(), mask=get_text_field_mask(texts))
+
+    def _training_loss(
+        self, anchors: TextFieldTensors, positives: TextFieldTensors | None
+    ) -> torch.Tensor | None:
+        if self.contrastive and positives is None:
+            raise ConfigurationError(
+                "There are no positives to contrast anchors with. Set num_anchors and "
+                "num_positives on the dataset reader, or remove the model's loss."
+            )
+        terms: list[torch.Tensor] = []
+        embedded: torch.Tensor | None = None
+        if self.masked_language_modeling:
+            output, masked = self._masked_pass(anchors)
+            terms.append(self._mlm_weight * self._mlm_loss(output))
+            if self.training and self._mask_contrastive_anchor:
+                embedded = self._pool(output.embeddings, masked)
+        if self.contrastive:
+            assert positives is not None
+            embedded = self.embed(anchors) if embedded is None else embedded
+            contrastive = self._contrastive_loss(embedded, self.embed(_flat(positives)))
+            if contrastive is not None:
+                terms.append(self._contrastive_weight * contrastive)
+        return torch.stack(terms).sum() if terms else None
+
+    # ------------------------------------------------------------------------------- the terms
+
+    def _masked_pass(self, anchors: TextFieldTensors) -> tuple[MaskedLMOutput, TextFieldTensors]:
+        embedder = self._text_field_embedder
+        assert isinstance(embedder, MLMTextFieldEmbedder)
+        ((name, tensors),) = anchors.items()
+        token_ids = tensors["token_ids"]
+        generator = None
+        if not self.training:
+            generator = torch.Generator(token_ids.device).manual_seed(_VALIDATION_MASKS)
+        masked_ids, labels = mask_tokens(
+            token_ids,
+            embedder.token_embedder.maskable(token_ids, tensors["mask"]),
+            mask_id=embedder.token_embedder.tokenizer.mask_token_id,
+            vocab_size=len(embedder.token_embedder.tokenizer),
+            probability=self._mlm_probability,
+            generator=generator,
+        )
+        masked = {name: {**tensors, "token_ids": masked_ids}}
+        return embedder.masked_lm(masked, labels), masked
+
+    def _mlm_loss(self, output: MaskedLMOutput) -> torch.Tensor:
+        """The mean over the masked tokens of all processes (not a mean of their means)."""
+        local = torch.stack([output.loss_sum.detach(), output.num_correct, output.num_masked])
+        loss_sum, correct, count = all_reduced(local)
+        count = count.clamp_min(1)
+        self._record("mlm_loss", loss_sum / count, count)
+        self._record("mlm_accuracy", correct / count, count)
+        return with_value(output.loss_sum * world_size() / count, loss_sum / count)
+
+    def _contrastive_loss(
+        self, anchors: torch.Tensor, positives: torch.Tensor
+    ) -> torch.Tensor | None:
+        """The objective over the pairs of all processes; `None` if validation has too few pairs.
+
+        `anchors` is `(B * A, d)`, `positives` `(B * A * P, d)`, both of this process.
+        """
+        assert self._loss is not None
+        views = [anchors, _mean_of_groups(positives, anchors.size(0))]
+        if self._feedforward is not None:
+            projected = self._feedforward(positives).float()
+            views += [
+                self._feedforward(anchors).float(),
+                _mean_of_groups(projected, anchors.size(0)),
+            ]
+        widths = [view.size(1) for view in views]
+        gathered = gather_rows(torch.cat(views, dim=1)).split(widths, dim=1)  # one exchange for all
+        with torch.no_grad():
+            self._record_geometry(gathered[0], gathered[1])
+        pairs = gathered[0].size(0)
+        if pairs < self._loss.min_pairs:
+            if not self.training:
+                return None
+            raise ConfigurationError(
+                f"The batch has {pairs} anchor(s), so there are no negatives to contrast with; at "
+                f"least {self._loss.min_pairs} are needed. Raise batch_size (or num_anchors), and "
+                "set drop_last on the data loader."
+            )
+        with torch.autocast(anchors.device.type, enabled=False):
+            loss = self._loss(gathered[-2], gathered[-1])
+        self._record("contrastive_loss", loss)
+        # Each process holds the gradient of its own rows, and DistributedDataParallel averages.
+        factor = world_size() if self._scale_fix else 1
+        return with_value(loss * factor, loss)
+
+    # ----------------------------------------------------------------------------- the record
+
+    def _record(self, name: str, value: torch.Tensor, weight: torch.Tensor | float = 1.0) -> None:
+        self._metrics[self.training].record(name, value, weight)
+
+    def _record_geometry(self, anchors: torch.Tensor, positives: torch.Tensor) -> None:
+        pairs = float(anchors.size(0))
+        self._record("retrieval_accuracy", retrieval_accuracy(anchors, positives), pairs)
+        self._record("alignment", alignment(anchors, positives), pairs)
+        if pairs > 1:
+            self._record("uniformity", uniformity(anchors), pairs)
+
+    @property
+    def training_means(self) -> RunningMeans:
+        """The metrics of the current epoch of training, for checkpoints."""
+        return self._metrics[True]
+
+    def get_metrics(self, reset: bool = False) -> dict[str, float]:
+        """Means since the last reset: `contrastive_loss`, `mlm_loss`, `mlm_accuracy`,
+        `retrieval_accuracy`, `alignment` and `uniformity`, as far as they are computed."""
+        means = self._metrics[self.training]
+        computed = means.compute()
+        if reset:
+            means.reset()
+        return computed
+
+    def describe_objective(self) -> dict[str, Any]:
+        """What a run record must say so that losses of different runs can be compared."""
+        return {
+            "objective": type(self._loss).__name__ if self._loss is not None else None,
+            "reduction": getattr(self._loss, "reduction", None),
+            "temperature": getattr(self._loss, "temperature", None),
+            "contrastive_weight": self._contrastive_weight if self.contrastive else 0.0,
+            "mlm_weight": self._mlm_weight if self.masked_language_modeling else 0.0,
+            "mask_contrastive_anchor": self._mask_contrastive_anchor,
+            "scale_fix": self._scale_fix,
+            "precision": self._precision,
+        }
+
+
+def _pooler(given: Lazy[Seq2VecEncoder] | Seq2VecEncoder | None, width: int) -> Seq2VecEncoder:
+    """The pooler of a configuration, told the width of token vectors unless it says its own."""
+    if given is None:
+        return BagOfEmbeddingsEncoder(width, averaged=True)
+    return given.construct(embedding_dim=width) if isinstance(given, Lazy) else given
+
+
+def _require_fit(name: str, got: int, expected: int) -> None:
+    if got != expected:
+        raise ConfigurationError(
+            f"The input of {name} is {got} wide, but gets vectors of width {expected}. Set its "
+            f"input dimension to {expected}."
+        )
+
+
+def _mean_of_groups(rows: torch.Tensor, groups: int) -> torch.Tensor:
+    """`(G * P, d)` -> `(G, d)`: positives are represented by their mean (section 3.1)."""
+    return rows.reshape(groups, -1, rows.size(-1)).mean(dim=1)
+
+
+def _device_of(texts: TextFieldTensors) -> torch.device:
+    return next(iter(next(iter(texts.values())).values())).device
+
+
+def _flat(texts: TextFieldTensors) -> TextFieldTensors:
+    """Spans of documents `(B, S, L)` as texts `(B * S, L)`; texts stay as they are."""
+    if get_text_field_mask(texts).dim() == 2:
+        return texts
+    return {
+        name: {key: tensor.flatten(0, 1) for key, tensor in tensors.items()}
+        for name, tensors in texts.items()
+    }

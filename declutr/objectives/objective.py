@@ -1,0 +1,28 @@
+"""What every contrastive objective is."""
+
+import torch
+from allennlp.common import Registrable
+from allennlp.common.checks import ConfigurationError
+
+from declutr.objectives.miners import Miner
+
+
+class Objective(torch.nn.Module, Registrable):
+    """A loss between two views of the same N things; register subclasses under a name.
+
+    `forward(anchors, positives)` takes two raw tensors `(N, d)`, row i of both belonging together,
+    and returns a scalar to be minimised. Under several processes both hold the rows of all of them.
+    Embeddings come in float32 at least; normalisation is the objective's own business.
+    """
+
+    default_implementation = "nt_xent"
+
+    min_pairs: int = 2
+    """Fewer pairs than this have no negatives, and the loss says nothing."""
+
+    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+        raise NotImplementedError
+
+    def attach_miner(self, miner: Miner) -> None:
+        """Select pairs with `miner` before the loss; objectives that cannot do so raise."""
+        raise ConfigurationError(f"{type(self).__name__} takes no miner: remove the key 'miner'.")

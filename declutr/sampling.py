@@ -1,0 +1,295 @@
+"""Where the anchors and positives of a document lie (DeCLUTR, ACL 2021, section 3.1).
+
+Pure numpy, and no text: a document is its length in tokens, a span is a half-open interval
+``[start, end)`` of token positions. All lengths, starts and ends are counted in subword tokens,
+special tokens left out.
+
+Anchor lengths follow ``min + floor(B * (max - min))`` with ``B ~ Beta(4, 2)``, positive lengths the
+same with ``Beta(2, 4)``, so anchors are long and positives short on average. The floor keeps
+``max_span_len`` itself out of reach unless ``min_span_len`` equals it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import math
+import operator
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+STRATEGIES = ("all", "subsuming", "adjacent")
+PLACEMENTS = ("uniform", "grid")
+
+Interval: TypeAlias = tuple[int, int]
+
+_WORD = 2**64 - 1
+
+
+class DocumentTooShort(ValueError):
+    """The document has no room for the spans that were asked for."""
+
+
+class Spans(NamedTuple):
+    """The spans of one document, anchor-major: ``positives[i]`` all belong to ``anchors[i]``."""
+
+    anchors: np.ndarray
+    """``(A, 2)`` int64, half-open ``[start, end)``."""
+
+    positives: np.ndarray
+    """``(A, P, 2)`` int64, half-open ``[start, end)``."""
+
+
+@dataclass(frozen=True)
+class SpanSampler:
+    """Draws anchors, and positives that touch or overlap them, from a document of a given length.
+
+    Args:
+        num_anchors: anchors of a document, A.
+        num_positives: positives of an anchor, P.
+        min_span_len: shortest span.
+        max_span_len: longest span; also the least gap between two anchors of a document.
+        strategy: which positives are allowed: "all" (any that touches or overlaps its anchor),
+            "subsuming" (inside the anchor) or "adjacent" (touching it, sharing no token). `None`
+            means "all".
+        placement: "uniform" places anchors uniformly among all placements whose starts are at
+            least ``2 * max_span_len`` apart; for one anchor this is the paper's uniform start.
+            "grid" repeats the published code, which draws each anchor inside one block of
+            ``max_span_len`` tokens.
+        anchor_beta: the two parameters of the beta law of anchor lengths.
+        positive_beta: the two parameters of the beta law of positive lengths.
+
+    Raises:
+        ValueError: for values that cannot be used together.
+    """
+
+    num_anchors: int = 2
+    num_positives: int = 2
+    min_span_len: int = 32
+    max_span_len: int = 512
+    strategy: str | None = "all"
+    placement: str = "uniform"
+    anchor_beta: tuple[float, float] = (4.0, 2.0)
+    positive_beta: tuple[float, float] = (2.0, 4.0)
+
+    def __post_init__(self) -> None:
+        if self.strategy is None:
+            object.__setattr__(self, "strategy", "all")
+        for name in ("num_anchors", "num_positives", "min_span_len", "max_span_len"):
+            _require_count(name, getattr(self, name))
+        if self.min_span_len > self.max_span_len:
+            raise ValueError(
+                f"min_span_len is {self.min_span_len}, longer than max_span_len, which is "
+                f"{self.max_span_len}. Lower the first or raise the second."
+            )
+        _require_known("strategy", self.strategy, STRATEGIES)
+        _require_known("placement", self.placement, PLACEMENTS)
+        for name in ("anchor_beta", "positive_beta"):
+            object.__setattr__(self, name, _beta_parameters(name, getattr(self, name)))
+
+    @property
+    def min_document_len(self) -> int:
+        """Tokens that a document needs, ``2 * A * max_span_len``."""
+        return 2 * self.num_anchors * self.max_span_len
+
+    def shrunk_to(self, length: int) -> SpanSampler:
+        """The sampler for a document of `length` tokens: itself, or one with shorter spans.
+
+        The longest span becomes ``length // (2 * A)`` and the shortest is lowered where it must
+        be: to the longest, or, for one anchor with adjacent positives, to half of it (rounded up),
+        so that one side of the anchor always has room.
+
+        Raises:
+            DocumentTooShort: if the longest span would be empty.
+        """
+        if length >= self.min_document_len:
+            return self
+        longest = length // (2 * self.num_anchors)
+        if longest < 1:
+            raise DocumentTooShort(
+                f"a document of {length} tokens is too short for {self.num_anchors} anchor(s): "
+                f"spans of one token already need {2 * self.num_anchors}. Leave the document out."
+            )
+        tight = self.strategy == "adjacent" and self.num_anchors == 1
+        shortest = min(self.min_span_len, (longest + 1) // 2 if tight else longest)
+        return replace(self, min_span_len=shortest, max_span_len=longest)
+
+    def sample(self, length: int, rng: np.random.Generator) -> Spans:
+        """Draw the spans of a document of `length` tokens.
+
+        Returns:
+            anchors ``(A, 2)`` and positives ``(A, P, 2)``, int64, half-open.
+
+        Raises:
+            DocumentTooShort: if `length` is below `min_document_len`, or if an adjacent positive
+                of `min_span_len` tokens fits on neither side of an anchor (possible only for one
+                anchor and ``min_span_len > max_span_len / 2``).
+        """
+        if length < self.min_document_len:
+            raise DocumentTooShort(
+                f"the document has {length} tokens; {self.num_anchors} anchor(s) of up to "
+                f"{self.max_span_len} tokens need {self.min_document_len} (2 x anchors x "
+                "max_span_len). Leave the document out, lower max_span_len or num_anchors, or use "
+                "shrunk_to(length)."
+            )
+        place = self._place_on_grid if self.placement == "grid" else self._place_uniformly
+        anchors = place(length, rng)
+        positives = [
+            [self._positive(anchor, length, rng) for _ in range(self.num_positives)]
+            for anchor in anchors
+        ]
+        return Spans(np.array(anchors, dtype=np.int64), np.array(positives, dtype=np.int64))
+
+    def _span_len(self, beta: tuple[float, float], longest: int, rng: np.random.Generator) -> int:
+        """A span length in ``[min_span_len, longest]`` from the beta law (section 3.1)."""
+        shortest = self.min_span_len
+        return min(longest, shortest + int(rng.beta(*beta) * (longest - shortest)))
+
+    def _place_uniformly(self, length: int, rng: np.random.Generator) -> list[Interval]:
+        """Every placement with starts at least ``2 * max_span_len`` apart is equally likely.
+
+        Taking the k-th required distance out of the k-th start maps such placements one to one to
+        non-decreasing sequences in ``{0 .. slack}``, and adding k to those of A distinct integers
+        in ``{0 .. slack + A - 1}``.
+        """
+        count, apart = self.num_anchors, 2 * self.max_span_len
+        lengths = [self._span_len(self.anchor_beta, self.max_span_len, rng) for _ in range(count)]
+        slack = length - lengths[-1] - (count - 1) * apart
+        chosen = sorted(_distinct_integers(count, slack + count, rng))
+        starts = [value + k * (apart - 1) for k, value in enumerate(chosen)]
+        order = rng.permutation(count).tolist()
+        return [(starts[k], starts[k] + lengths[k]) for k in order]
+
+    def _place_on_grid(self, length: int, rng: np.random.Generator) -> list[Interval]:
+        """Each anchor inside one block of ``max_span_len`` tokens, as the published code does.
+
+        A block that was used goes together with its neighbours in the list of those left. Where
+        blocks could run out, only the first and the last one are candidates.
+        """
+        longest = self.max_span_len
+        blocks = list(range(0, length - longest + 1, longest))
+        anchors = []
+        for left in range(self.num_anchors, 0, -1):
+            anchor_len = self._span_len(self.anchor_beta, longest, rng)
+            if len(blocks) // left < left:
+                index = (0, len(blocks) - 1)[int(rng.integers(2))]
+            else:
+                index = int(rng.integers(len(blocks)))
+            start = blocks[index] + int(rng.integers(longest - anchor_len + 1))
+            anchors.append((start, start + anchor_len))
+            del blocks[max(0, index - 1) : index + 2]
+        return anchors
+
+    def _positive(self, anchor: Interval, length: int, rng: np.random.Generator) -> Interval:
+        start, end = anchor
+        if self.strategy == "adjacent":
+            return self._adjacent_positive(anchor, length, rng)
+        if self.strategy == "subsuming":
+            span_len = self._span_len(self.positive_beta, end - start, rng)
+            first, last = start, end - span_len
+        else:
+            span_len = self._span_len(self.positive_beta, self.max_span_len, rng)
+            first, last = max(0, start - span_len), min(end, length - span_len)
+        begin = int(rng.integers(first, last + 1))
+        return begin, begin + span_len
+
+    def _adjacent_positive(
+        self, anchor: Interval, length: int, rng: np.random.Generator
+    ) -> Interval:
+        start, end = anchor
+        room = min(self.max_span_len, max(start, length - end))
+        if room < self.min_span_len:
+            raise DocumentTooShort(
+                f"an adjacent positive of at least {self.min_span_len} tokens fits neither before "
+                f"nor after the anchor [{start}, {end}) of a document of {length} tokens. Lower "
+                "min_span_len to half of max_span_len, or leave the document out."
+            )
+        span_len = self._span_len(self.positive_beta, room, rng)
+        sides = [start - span_len] if start >= span_len else []
+        if end + span_len <= length:
+            sides.append(end)
+        begin = sides[int(rng.integers(len(sides)))]
+        return begin, begin + span_len
+
+
+def document_rng(seed: int, epoch: int, document: int) -> np.random.Generator:
+    """The random numbers of one reading of one document.
+
+    They depend on the three numbers alone: not on the order of reading, the number of workers or
+    the numbers drawn for other documents. The triple goes into key and counter of the
+    counter-based Philox generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
+    SC 2011), so different triples give streams that cannot overlap.
+
+    Args:
+        seed, epoch, document: any integers, taken modulo 2**64 (negative ones wrap around).
+
+    Raises:
+        TypeError: if one of them is not an integer.
+    """
+    key = (operator.index(seed) & _WORD, operator.index(document) & _WORD)
+    counter = (0, 0, 0, operator.index(epoch) & _WORD)
+    return np.random.Generator(
+        np.random.Philox(
+            key=np.array(key, dtype=np.uint64), counter=np.array(counter, dtype=np.uint64)
+        )
+    )
+
+
+def view_kind(anchor: Sequence[int], span: Sequence[int]) -> str:
+    """How `span` lies to `anchor`, both half-open ``[start, end)`` (figure 1B of the paper).
+
+    Returns:
+        "adjacent": they touch and share no token; "subsumed": the span lies inside the anchor, or
+        equals it; "contains": the anchor lies strictly inside the span; "partial": each has tokens
+        that the other has not; "disjoint": they do not even touch (never drawn by `SpanSampler`).
+
+    Raises:
+        ValueError: if one of the two is empty.
+    """
+    (start, end), (begin, stop) = anchor, span
+    for name, low, high in (("anchor", start, end), ("span", begin, stop)):
+        if low >= high:
+            raise ValueError(f"the {name} [{low}, {high}) is empty: its end must exceed its start.")
+    if stop < start or begin > end:
+        return "disjoint"
+    if stop == start or begin == end:
+        return "adjacent"
+    if start <= begin and stop <= end:
+        return "subsumed"
+    if begin <= start and end <= stop:
+        return "contains"
+    return "partial"
+
+
+def _distinct_integers(count: int, below: int, rng: np.random.Generator) -> set[int]:
+    """`count` distinct integers of ``{0 .. below - 1}``, every set equally likely (R. Floyd)."""
+    chosen: set[int] = set()
+    for top in range(below - count, below):
+        drawn = int(rng.integers(top + 1))
+        chosen.add(top if drawn in chosen else drawn)
+    return chosen
+
+
+def _require_count(name: str, value: object) -> None:
+    if not isinstance(value, Integral) or isinstance(value, bool) or value < 1:
+        raise ValueError(f"{name} must be an integer of at least 1, not {value!r}.")
+
+
+def _require_known(name: str, value: object, known: Sequence[str]) -> None:
+    if value in known:
+        return
+    close = difflib.get_close_matches(str(value).lower(), known, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"unknown {name} {value!r}; known: {', '.join(known)}.{hint}")
+
+
+def _beta_parameters(name: str, value: Sequence[float]) -> tuple[float, float]:
+    """`value` as a tuple, so that a list from a config file hashes and compares as a tuple does."""
+    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
+        raise ValueError(f"{name} must be two positive numbers, not {value!r}.")
+    if not all(isinstance(x, int | float) and math.isfinite(x) and x > 0 for x in value):
+        raise ValueError(f"{name} must be two positive numbers, not {value!r}.")
+    return float(value[0]), float(value[1])

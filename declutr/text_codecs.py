@@ -1,0 +1,196 @@
+"""Documents as arrays, and spans of them as fields.
+
+`WordPieceCodec` keeps the token ids of a pretrained transformer: nothing is ever decoded and
+tokenised again. `TokenCodec` serves every other AllenNLP tokenizer and indexer: it keeps the UTF-8
+bytes and tokenises a document when its spans are drawn.
+"""
+
+from __future__ import annotations
+
+import copy
+import hashlib
+import json
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from allennlp.data import Field, TokenIndexer, Tokenizer
+from allennlp.data.fields import ListField, TextField
+from allennlp.data.token_indexers import PretrainedTransformerIndexer
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
+
+from declutr.span_fields import SpansField, TokenIdsField
+
+logger = logging.getLogger(__name__)
+
+_UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
+
+
+def text_codec(
+    tokenizer: Tokenizer, token_indexers: Mapping[str, TokenIndexer]
+) -> WordPieceCodec | TokenCodec:
+    """The codec for this pair: word pieces by id where nothing is lost, tokens elsewhere."""
+    if len(token_indexers) == 1 and isinstance(tokenizer, PretrainedTransformerTokenizer):
+        name, indexer = next(iter(token_indexers.items()))
+        same_ids = (
+            type(indexer) is PretrainedTransformerIndexer
+            and indexer._max_length is None  # longer inputs are folded into segments otherwise
+            and indexer._allennlp_tokenizer._model_name == tokenizer._model_name
+            and not indexer._token_min_padding_length
+        )
+        if same_ids and tokenizer._add_special_tokens:
+            return WordPieceCodec(tokenizer, name)
+    return TokenCodec(tokenizer)
+
+
+def max_content_tokens(tokenizer: Tokenizer) -> int | None:
+    """How many tokens of text fit beside the special ones, or `None` if there is no limit."""
+    if not isinstance(tokenizer, PretrainedTransformerTokenizer):
+        return None
+    limits = [tokenizer._max_length, tokenizer.tokenizer.model_max_length]
+    known = [limit for limit in limits if limit is not None and limit < _UNLIMITED]
+    if not known:
+        return None
+    return min(known) - tokenizer.num_special_tokens_for_sequence()
+
+
+class WordPieceCodec:
+    """Documents as the ids of a pretrained transformer's tokenizer, without special tokens.
+
+    # Parameters
+
+    tokenizer : the tokenizer; its `max_length` (or the transformer's) bounds what a field holds.
+    name : the key of the token indexer whose tensors the fields stand for.
+    """
+
+    def __init__(self, tokenizer: PretrainedTransformerTokenizer, name: str = "tokens") -> None:
+        self._tokenizer = tokenizer.tokenizer
+        self._name = name
+        self._start = _ids(tokenizer.single_sequence_start_tokens)
+        self._end = _ids(tokenizer.single_sequence_end_tokens)
+        self._type_id = tokenizer.single_sequence_token_type_id or 0
+        self._start_types = _types(tokenizer.single_sequence_start_tokens)
+        self._end_types = _types(tokenizer.single_sequence_end_tokens)
+        self._limit = max_content_tokens(tokenizer)
+        self._padding_id = self._tokenizer.pad_token_id or 0
+        self.dtype = np.dtype(np.uint16 if len(self._tokenizer) <= 1 << 16 else np.uint32)
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of the whole tokenizer, so that equal names with other vocabularies differ."""
+        backend = getattr(self._tokenizer, "backend_tokenizer", None)
+        if backend is not None:
+            state = json.loads(backend.to_str())
+            # Padding and truncation are settings of the last call, not of the tokenizer.
+            state.pop("padding", None), state.pop("truncation", None)
+            content = json.dumps(state, sort_keys=True)
+        else:
+            content = json.dumps(sorted(self._tokenizer.get_vocab().items()))
+        digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+        return f"{type(self._tokenizer).__name__}:{len(self._tokenizer)}:{digest}"
+
+    def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
+        """The ids of each text, without special tokens, however long it is."""
+        encoded = self._tokenizer(
+            texts, add_special_tokens=False, return_attention_mask=False, verbose=False
+        )
+        arrays = [np.asarray(ids, dtype=self.dtype) for ids in encoded["input_ids"]]
+        return arrays, [len(array) for array in arrays]
+
+    def decode(self, document: np.ndarray, start: int, end: int) -> str:
+        """The text of tokens `[start, end)`."""
+        return str(self._tokenizer.decode(document[start:end].tolist()))
+
+    def spans_field(self, document: np.ndarray, intervals: Iterable[Sequence[int]]) -> SpansField:
+        """The spans `[start, end)` of a document with special tokens, tails cut to the limit."""
+        pairs = [self._with_specials(document[start:end]) for start, end in intervals]
+        return SpansField(
+            [ids for ids, _ in pairs], [types for _, types in pairs], self._padding_id, self._name
+        )
+
+    def text_field(self, document: np.ndarray) -> TokenIdsField:
+        """A whole text with special tokens, its tail cut to the limit."""
+        ids, types = self._with_specials(document)
+        return TokenIdsField(ids, types, self._padding_id, self._name)
+
+    def is_truncated(self, num_tokens: int) -> bool:
+        """Whether a text of so many tokens loses its tail."""
+        return self._limit is not None and num_tokens > self._limit
+
+    def _with_specials(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        ids = ids[: self._limit]
+        token_ids = np.concatenate([self._start, ids, self._end], dtype=np.int64)
+        types = np.full(len(ids), self._type_id)
+        return token_ids, np.concatenate([self._start_types, types, self._end_types])
+
+
+class TokenCodec:
+    """Documents as UTF-8 bytes, for any tokenizer; spans are lists of its tokens.
+
+    The fields come without token indexers: the reader's `apply_token_indexers` adds them.
+    """
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._whole = tokenizer  # sees a document without special tokens and without its limit
+        self._adds_special_tokens = False
+        self._limit = max_content_tokens(tokenizer)
+        if isinstance(tokenizer, PretrainedTransformerTokenizer):
+            self._whole = copy.copy(tokenizer)
+            self._whole._add_special_tokens = False
+            self._whole._max_length = None
+            self._adds_special_tokens = tokenizer._add_special_tokens
+
+    @property
+    def fingerprint(self) -> str:
+        """Names the tokenizer: the lengths kept with the corpus depend on it."""
+        settings = {
+            key: repr(value)
+            for key, value in sorted(vars(self._tokenizer).items())
+            if isinstance(value, (str, int, float, bool, list, tuple, dict))
+        }
+        digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
+        return f"{type(self._tokenizer).__name__}:{digest}"
+
+    def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
+        """The bytes of each text, and its length in tokens."""
+        lengths = [len(tokens) for tokens in map(self._whole.tokenize, texts)]
+        return [np.frombuffer(text.encode("utf-8"), dtype=np.uint8) for text in texts], lengths
+
+    def decode(self, document: np.ndarray, start: int, end: int) -> str:
+        """The text of tokens `[start, end)`."""
+        return " ".join(str(token) for token in self._tokens(document)[start:end])
+
+    def spans_field(self, document: np.ndarray, intervals: Iterable[Sequence[int]]) -> ListField:
+        """The spans `[start, end)` of a document, tails cut to the tokenizer's limit."""
+        tokens = self._tokens(document)
+        spans: list[Field] = [self._field(tokens[start:end]) for start, end in intervals]
+        return ListField(spans)
+
+    def text_field(self, document: np.ndarray) -> TextField:
+        """A whole text, its tail cut to the tokenizer's limit."""
+        return self._field(self._tokens(document))
+
+    def is_truncated(self, num_tokens: int) -> bool:
+        """Whether a text of so many tokens loses its tail."""
+        return self._limit is not None and num_tokens > self._limit
+
+    def _tokens(self, document: np.ndarray) -> list[Token]:
+        return self._whole.tokenize(document.tobytes().decode("utf-8"))
+
+    def _field(self, tokens: list[Token]) -> TextField:
+        tokens = tokens[: self._limit]
+        if self._adds_special_tokens:
+            tokens = self._tokenizer.add_special_tokens(tokens)
+        # A text without any token would give tensors of length 0, which embedders refuse.
+        return TextField(tokens or [Token("")])
+
+
+def _ids(tokens: list[Token]) -> np.ndarray:
+    return np.array([token.text_id for token in tokens], dtype=np.int64)
+
+
+def _types(tokens: list[Token]) -> np.ndarray:
+    return np.array([token.type_id or 0 for token in tokens], dtype=np.int64)

@@ -1,0 +1,164 @@
+"""Fixtures of the bridge's tests: tiny local checkpoints, tiny data, and AllenNLP without switches."""
+
+import contextlib
+import importlib
+import importlib.machinery
+import importlib.util
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import declutr  # noqa: F401  (puts the bridge in place before AllenNLP is imported)
+import pytest
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+TEXTS = [
+    "the old house by the river was sold again last spring",
+    "she plays the violin and he plays the cello in one band",
+    "a b 1 2 good bad green trains run late when snow falls",
+    "why do cats sleep all day and run about at night",
+]
+SPECIAL = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
+        monkeypatch.setenv(name, "1")
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+
+
+@contextlib.contextmanager
+def kept_registry() -> Iterator[None]:
+    """Forget what is registered inside: a module can be run a second time."""
+    from allennlp.common import Registrable
+
+    kept = {cls: dict(names) for cls, names in Registrable._registry.items()}
+    for names in Registrable._registry.values():
+        names.clear()
+    try:
+        yield
+    finally:
+        Registrable._registry.clear()
+        Registrable._registry.update(kept)
+
+
+@pytest.fixture
+def bare() -> Callable[[str], ModuleType]:
+    """Runs a module of AllenNLP once more, as a copy and without any switch of the bridge."""
+
+    def load(name: str) -> ModuleType:
+        package = importlib.import_module(name.rpartition(".")[0])
+        spec = importlib.machinery.PathFinder.find_spec(name, package.__path__)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        with kept_registry():
+            spec.loader.exec_module(module)
+        return module
+
+    return load
+
+
+def wordpiece() -> Tokenizer:
+    """An uncased WordPiece tokenizer, as BERT, DistilBERT and ELECTRA have."""
+    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer()
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(vocab_size=150, special_tokens=SPECIAL)
+    tokenizer.train_from_iterator(TEXTS, trainer)
+    cls, sep = tokenizer.token_to_id("[CLS]"), tokenizer.token_to_id("[SEP]")
+    tokenizer.post_processor = processors.BertProcessing(("[SEP]", sep), ("[CLS]", cls))
+    return tokenizer
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A folder with a BERT of 16 dimensions and its tokenizer."""
+    import torch
+    from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
+
+    folder = tmp_path_factory.mktemp("bert")
+    wordpiece().save(str(folder / "tokenizer.json"))
+    tokenizer = PreTrainedTokenizerFast(
+        tokenizer_file=str(folder / "tokenizer.json"),
+        unk_token="[UNK]",
+        sep_token="[SEP]",
+        pad_token="[PAD]",
+        cls_token="[CLS]",
+        mask_token="[MASK]",
+        model_max_length=64,
+    )
+    tokenizer.save_pretrained(folder)
+    torch.manual_seed(0)
+    config = BertConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=16,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    BertModel(config).save_pretrained(folder)
+    return str(folder)
+
+
+@pytest.fixture(scope="session")
+def rows(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A file of twelve labelled texts, as AllenNLP's `text_classification_json` reads them."""
+    path = tmp_path_factory.mktemp("data") / "rows.jsonl"
+    lines = [{"text": TEXTS[i % 4], "label": "ab"[i % 2]} for i in range(12)]
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    return str(path)
+
+
+def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
+    """`base` with `changes` laid over it, dictionaries merged."""
+    result = dict(base)
+    for key, value in changes.items():
+        old = result.get(key)
+        both = isinstance(value, dict) and isinstance(old, dict) and "type" not in value
+        result[key] = merged(old, value) if both else value
+    return result
+
+
+@pytest.fixture
+def experiment(bert: str, rows: str) -> Callable[..., dict[str, Any]]:
+    """A config that trains AllenNLP's basic classifier over the tiny BERT; changes are merged in."""
+    pretrained = {"type": "pretrained_transformer", "model_name": bert}
+    base = {
+        "dataset_reader": {
+            "type": "text_classification_json",
+            "tokenizer": pretrained,
+            "token_indexers": {"tokens": pretrained},
+        },
+        "train_data_path": rows,
+        "validation_data_path": rows,
+        "model": {
+            "type": "basic_classifier",
+            "text_field_embedder": {"token_embedders": {"tokens": pretrained}},
+            "seq2vec_encoder": {"type": "cls_pooler", "embedding_dim": 16},
+        },
+        "data_loader": {"batch_size": 4},
+        "trainer": {
+            "optimizer": {"type": "huggingface_adamw", "lr": 1e-3},
+            "num_epochs": 1,
+            "cuda_device": -1,
+        },
+    }
+    return lambda **changes: merged(base, changes)
+
+
+@pytest.fixture
+def train(tmp_path: Path, experiment: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
+    """Trains the experiment with changes into `tmp_path / "out"`; returns the model."""
+
+    def run(recover: bool = False, dry_run: bool = False, **changes: Any) -> Any:
+        from allennlp.commands.train import train_model
+        from allennlp.common import Params
+
+        params = Params(experiment(**changes))
+        return train_model(params, str(tmp_path / "out"), recover=recover, dry_run=dry_run)
+
+    return run

@@ -1,0 +1,136 @@
+"""The optimizer of `huggingface_adamw`, against plain loops and against torch's where they agree."""
+
+import math
+
+import pytest
+import torch
+from declutr.bridge.adamw import AdamW
+
+
+def by_hand(
+    weight: list[float],
+    gradients: list[list[float]],
+    lr: float,
+    betas: tuple[float, float],
+    eps: float,
+    weight_decay: float,
+    correct_bias: bool,
+) -> list[float]:
+    """arXiv:1711.05101, algorithm 2, one number at a time, decay after the step."""
+    w, mean, square = list(weight), [0.0] * len(weight), [0.0] * len(weight)
+    for step, gradient in enumerate(gradients, start=1):
+        for i, g in enumerate(gradient):
+            mean[i] = betas[0] * mean[i] + (1 - betas[0]) * g
+            square[i] = betas[1] * square[i] + (1 - betas[1]) * g * g
+            size = lr
+            if correct_bias:
+                size = lr * math.sqrt(1 - betas[1] ** step) / (1 - betas[0] ** step)
+            w[i] = w[i] - size * mean[i] / (math.sqrt(square[i]) + eps)
+            w[i] = w[i] - lr * weight_decay * w[i]
+    return w
+
+
+GRADIENTS = [[0.5, -1.0, 0.0], [0.25, 2.0, 1e-4], [-3.0, 0.5, 1e-3], [0.1, 0.1, -0.2]]
+WEIGHT = [1.0, -2.0, 3.0]
+
+
+def run(weight: torch.Tensor, optimizer: torch.optim.Optimizer) -> list[float]:
+    for gradient in GRADIENTS:
+        weight.grad = torch.tensor(gradient, dtype=weight.dtype)
+        optimizer.step()
+    return weight.tolist()
+
+
+@pytest.mark.parametrize("correct_bias", [True, False])
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("eps", [1e-6, 1e-2])
+def test_equals_the_formula(correct_bias: bool, weight_decay: float, eps: float) -> None:
+    weight = torch.tensor(WEIGHT, dtype=torch.float64, requires_grad=True)
+    options = {
+        "lr": 0.05,
+        "betas": (0.8, 0.99),
+        "eps": eps,
+        "weight_decay": weight_decay,
+        "correct_bias": correct_bias,
+    }
+    expected = by_hand(WEIGHT, GRADIENTS, **options)
+    assert run(weight, AdamW([weight], **options)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_golden_first_step() -> None:
+    # Without correction the first step is lr * (1 - b1) / sqrt(1 - b2) = 3.1623 lr, not lr.
+    weight = torch.tensor([1.0], dtype=torch.float64, requires_grad=True)
+    weight.grad = torch.tensor([2.0], dtype=torch.float64)
+    AdamW([weight], lr=0.1, eps=0.0, correct_bias=False).step()
+    assert weight.item() == pytest.approx(1.0 - 0.1 * 0.1 / math.sqrt(0.001))
+
+
+def test_equals_torch_adam_without_eps_and_decay() -> None:
+    ours = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64, requires_grad=True)
+    theirs = ours.detach().clone().requires_grad_()
+    # A zero gradient and no eps divides by zero in both: keep a tiny eps where it cannot matter.
+    expected = run(theirs, torch.optim.Adam([theirs], lr=0.05, eps=1e-30))
+    assert run(ours, AdamW([ours], lr=0.05, eps=1e-30)) == pytest.approx(expected, rel=1e-12)
+
+
+def test_differs_from_torch_adamw_where_recipes_depend_on_it() -> None:
+    ours = torch.tensor(WEIGHT, dtype=torch.float64, requires_grad=True)
+    theirs = ours.detach().clone().requires_grad_()
+    expected = run(theirs, torch.optim.AdamW([theirs], lr=0.05, weight_decay=0.1))
+    assert run(ours, AdamW([ours], lr=0.05, weight_decay=0.1)) != pytest.approx(expected, rel=1e-6)
+
+
+def test_groups_and_parameters_without_gradient() -> None:
+    decayed, plain, unused = (torch.ones(2, requires_grad=True) for _ in range(3))
+    optimizer = AdamW(
+        [{"params": [decayed, unused], "weight_decay": 0.5}, {"params": [plain]}], lr=0.1
+    )
+    decayed.grad, plain.grad = torch.ones(2), torch.ones(2)
+    optimizer.step()
+    torch.testing.assert_close(decayed, plain * (1 - 0.1 * 0.5))
+    assert torch.equal(unused, torch.ones(2)) and unused not in optimizer.state
+
+
+def test_closure_and_resuming() -> None:
+    def fresh() -> tuple[torch.Tensor, AdamW]:
+        weight = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
+        return weight, AdamW([weight], lr=0.1, weight_decay=0.01)
+
+    def step(weight: torch.Tensor, optimizer: AdamW) -> float:
+        def closure() -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = (weight**2).sum()
+            loss.backward()
+            return loss
+
+        return optimizer.step(closure).item()
+
+    weight, optimizer = fresh()
+    losses = [step(weight, optimizer) for _ in range(4)]
+    again, first = fresh()
+    resumed_losses = [step(again, first) for _ in range(2)]
+    second = AdamW([again], lr=9.0)
+    second.load_state_dict(first.state_dict())
+    resumed_losses += [step(again, second) for _ in range(2)]
+    assert losses == resumed_losses and losses[0] > losses[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"lr": -1.0}, "learning rate: -1.0"),
+        ({"betas": (1.0, 0.9)}, "beta at index 0: 1.0"),
+        ({"betas": (0.9, -0.1)}, "beta at index 1: -0.1"),
+        ({"eps": -1e-3}, "epsilon value: -0.001"),
+    ],
+)
+def test_refuses_nonsense(options: dict, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        AdamW([torch.ones(1, requires_grad=True)], **options)
+
+
+def test_refuses_sparse_gradients() -> None:
+    weight = torch.ones(3, requires_grad=True)
+    weight.grad = torch.ones(3).to_sparse()
+    with pytest.raises(RuntimeError, match="use SparseAdam instead"):
+        AdamW([weight]).step()

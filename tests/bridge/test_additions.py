@@ -1,0 +1,104 @@
+"""What AllenNLP is taught about this package: plugin, blank lines, archived transformers."""
+
+import importlib.util
+import io
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+from declutr.bridge import additions
+
+
+@pytest.fixture
+def plugins(bare: Any, monkeypatch: Any, tmp_path: Path) -> ModuleType:
+    """AllenNLP's plugins module without the switch, in a folder without plugin files."""
+    module = bare("allennlp.common.plugins")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(module, "GLOBAL_PLUGINS_FILENAME", str(tmp_path / "none"))
+    return module
+
+
+def test_our_plugin_is_discovered_once(plugins: ModuleType, monkeypatch: Any) -> None:
+    assert list(plugins.discover_plugins()) == []
+    monkeypatch.setattr(additions, "PLUGIN", "json.decoder")  # one that can be found
+    assert additions.own_plugin(plugins)
+    assert list(plugins.discover_plugins()) == ["json.decoder"]
+    Path(".allennlp_plugins").write_text("json.decoder\njson.encoder\n")
+    assert list(plugins.discover_plugins()) == ["json.decoder", "json.encoder"]
+    Path(".allennlp_plugins").write_text("json.encoder\n")
+    assert list(plugins.discover_plugins()) == ["json.encoder", "json.decoder"]
+
+
+@pytest.mark.parametrize("name", ["declutr.no_such_module", "no_such_package.plugin"])
+def test_a_plugin_that_is_not_there_is_not_listed(
+    name: str, plugins: ModuleType, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(additions, "PLUGIN", name)
+    assert additions.own_plugin(plugins) is False
+    assert list(plugins.discover_plugins()) == []
+
+
+@pytest.mark.skipif(
+    importlib.util.find_spec("declutr.plugin") is None, reason="there is no plugin module yet"
+)
+def test_the_real_plugin_is_listed_here(monkeypatch: Any, tmp_path: Path) -> None:
+    from allennlp.common.plugins import discover_plugins
+
+    monkeypatch.chdir(tmp_path)
+    assert list(discover_plugins()).count("declutr.plugin") == 1
+
+
+def lines_of(module: Any, path: str, **attributes: Any) -> list[str]:
+    predictor = SimpleNamespace(load_line=lambda line: line, **attributes)
+    manager = module._PredictManager(predictor, path, None, 1, False, False)
+    return list(manager._get_json_data())
+
+
+@pytest.mark.parametrize("source", ["file", "stdin"])
+def test_blank_lines(source: str, bare: Any, tmp_path: Path, monkeypatch: Any) -> None:
+    text = "a\n\n  \nb\n"
+    path = tmp_path / "lines.txt"
+    path.write_text(text)
+
+    def read(module: Any, **attributes: Any) -> list[str]:
+        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        return lines_of(module, str(path) if source == "file" else "-", **attributes)
+
+    import allennlp.commands.predict as cured
+
+    kept, dropped = text.splitlines(keepends=True), ["a\n", "b\n"]
+    assert read(bare("allennlp.commands.predict"), keeps_blank_lines=True) == dropped
+    assert read(cured, keeps_blank_lines=True) == kept
+    assert read(cured, keeps_blank_lines=False) == dropped
+    assert read(cured) == dropped
+
+
+@pytest.fixture
+def archival(bare: Any) -> ModuleType:
+    """AllenNLP's archival module whose two loaders return what they were given."""
+    module = bare("allennlp.models.archival")
+    module._load_dataset_readers = lambda config, serialization_dir: (config, serialization_dir)
+    module._load_model = lambda *args: args
+    return module
+
+
+def test_archives_go_through_ours(archival: ModuleType, monkeypatch: Any) -> None:
+    ours = ModuleType("fake_archives")
+    ours.__spec__ = importlib.util.spec_from_loader("fake_archives", loader=None)
+    ours.use_archived_transformer = lambda c, d: f"{c} from {d}"  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fake_archives", ours)
+    monkeypatch.setattr(additions, "ARCHIVES", "fake_archives")
+    assert archival._load_dataset_readers("config", "dir") == ("config", "dir")
+    assert additions.archived_transformers(archival)
+    assert archival._load_dataset_readers("config", "dir") == ("config from dir", "dir")
+    expected = ("config from dir", "weights", "dir", -1)
+    assert archival._load_model("config", "weights", "dir", -1) == expected
+
+
+def test_without_our_archives_nothing_changes(archival: ModuleType, monkeypatch: Any) -> None:
+    monkeypatch.setattr(additions, "ARCHIVES", "declutr.no_such_module")
+    additions.archived_transformers(archival)
+    assert archival._load_dataset_readers("config", "dir") == ("config", "dir")
+    assert archival._load_model("config", "weights", "dir", 0) == ("config", "weights", "dir", 0)

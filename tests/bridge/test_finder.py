@@ -1,0 +1,172 @@
+"""The finder: touches the named modules only, gives way to everything else, names what failed."""
+
+import importlib
+import importlib.util
+import inspect
+import logging
+import os
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec, SourceFileLoader
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+import torch
+from declutr import bridge
+from declutr.bridge import finder, switches
+from declutr.bridge.finder import BridgeError, BridgeFinder, BridgeLoader
+
+NAMED = sorted({*switches.LENT, *switches.REPAIRS})
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _allennlp() -> None:
+    importlib.import_module("allennlp.commands")
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_every_named_module_imports_and_keeps_its_own_loader(name: str) -> None:
+    module = importlib.import_module(name)
+    assert type(module.__loader__) is SourceFileLoader
+    assert module.__spec__ is not None and module.__spec__.loader is module.__loader__
+    assert inspect.getsource(module).strip()
+
+
+@pytest.mark.parametrize("switch", {s for table in (switches.LENT, switches.REPAIRS)
+                                    for entry in table.values() for s in entry})  # fmt: skip
+def test_every_switch_says_when_it_can_go(switch: Any) -> None:
+    assert "Can go" in inspect.getdoc(switch)
+
+
+def test_wraps_the_loader_of_a_named_module() -> None:
+    spec = importlib.util.find_spec("allennlp.common.util")
+    assert spec is not None and type(spec.loader) is SourceFileLoader  # from sys.modules
+    import allennlp.common
+
+    spec = BridgeFinder().find_spec("allennlp.common.util", allennlp.common.__path__)
+    assert spec is not None and isinstance(spec.loader, BridgeLoader)
+    assert spec.loader.get_filename("allennlp.common.util") == spec.origin  # type: ignore
+
+
+@pytest.mark.parametrize("name", ["json", "torch", "allennlp", "allennlp.data.batch", "allennlpx.a"])
+def test_leaves_other_imports_alone(name: str) -> None:
+    assert BridgeFinder().find_spec(name) is None
+
+
+def test_a_named_module_that_does_not_exist_is_not_found() -> None:
+    assert BridgeFinder().find_spec("allennlp.common.util", ["/nowhere"]) is None
+
+
+@pytest.mark.parametrize("version", ["1.12.1", "unknown"])
+def test_does_nothing_with_the_torch_of_then(monkeypatch: Any, version: str) -> None:
+    import allennlp.common
+
+    monkeypatch.setattr(torch, "__version__", version)
+    assert BridgeFinder().find_spec("allennlp.common.util", allennlp.common.__path__) is None
+
+
+@pytest.mark.parametrize("library", ["torch", "transformers"])
+def test_does_nothing_without_the_libraries(monkeypatch: Any, library: str) -> None:
+    import allennlp.common
+
+    monkeypatch.delitem(sys.modules, library)
+    assert BridgeFinder().find_spec("allennlp.common.util", allennlp.common.__path__) is None
+
+
+def test_two_finders_that_ask_the_others_do_not_loop(monkeypatch: Any) -> None:
+    class Asking:
+        asked = 0
+
+        def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+            self.asked += 1
+            for other in sys.meta_path:
+                if other is not self and (spec := other.find_spec(name, path, target)):
+                    return spec
+            return None
+
+    import allennlp.common
+
+    asking, ours = Asking(), BridgeFinder()
+    rest = [f for f in sys.meta_path if not isinstance(f, BridgeFinder)]
+    monkeypatch.setattr(sys, "meta_path", [ours, asking, *rest])
+    spec = ours.find_spec("allennlp.common.util", allennlp.common.__path__)
+    assert asking.asked == 1
+    assert spec is not None and isinstance(spec.loader, BridgeLoader)
+    assert type(spec.loader._loader) is SourceFileLoader
+
+
+def run_named(tmp_path: Path, source: str, monkeypatch: Any, **tables: Any) -> ModuleType:
+    path = tmp_path / "named.py"
+    path.write_text(source)
+    for table, entries in tables.items():
+        monkeypatch.setitem(getattr(switches, table), "named", entries)
+    spec = importlib.util.spec_from_file_location("named", path)
+    assert spec is not None and spec.loader is not None
+    spec.loader = BridgeLoader(spec.loader)  # type: ignore[assignment]
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def failing(*_: Any) -> bool:
+    """A switch of tomorrow."""
+    raise AttributeError("no such name")
+
+
+@pytest.mark.parametrize("table", ["LENT", "REPAIRS"])
+def test_a_failing_switch_is_named_with_the_way_out(
+    table: str, tmp_path: Path, monkeypatch: Any
+) -> None:
+    expected = r"'failing' could not be applied to named: AttributeError: no such name.*DECLUTR_BR"
+    with pytest.raises(BridgeError, match=expected):
+        run_named(tmp_path, "", monkeypatch, **{table: (failing,)})
+
+
+def test_an_error_of_the_module_is_not_ours(tmp_path: Path, monkeypatch: Any) -> None:
+    lent = (switches.lending.hub_names,)
+    with pytest.raises(ZeroDivisionError):
+        run_named(tmp_path, "1 / 0", monkeypatch, LENT=lent)
+
+
+def test_says_what_it_did(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+    def changes(module: ModuleType) -> bool:
+        module.value = 2  # type: ignore[attr-defined]
+        return True
+
+    def idle(module: ModuleType) -> bool:
+        return False
+
+    with caplog.at_level(logging.DEBUG, logger="declutr.bridge"):
+        module = run_named(tmp_path, "value = 1", monkeypatch, REPAIRS=(changes, idle))
+    assert module.value == 2
+    assert caplog.messages == ["named: changes applied", "named: idle not needed"]
+
+
+def test_install_is_done_once_and_can_be_switched_off(monkeypatch: Any) -> None:
+    rest = [f for f in sys.meta_path if not isinstance(f, BridgeFinder)]
+    monkeypatch.setattr(sys, "meta_path", list(rest))
+    assert not bridge.is_active()
+    monkeypatch.setenv(finder.SWITCH, "0")
+    bridge.install()
+    assert sys.meta_path == rest and not bridge.is_active()
+    monkeypatch.delenv(finder.SWITCH)
+    bridge.install()
+    bridge.install()
+    assert bridge.is_active() and sys.meta_path[1:] == rest
+
+
+def test_importing_the_package_imports_nothing_heavy() -> None:
+    heavy = ["torch", "transformers", "allennlp", "logging", "importlib.metadata", "inspect"]
+    code = f"import sys, declutr; sys.exit(str([m for m in {heavy} if m in sys.modules] or ''))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert result.stderr.strip() == ""
+
+
+def test_switched_off_nothing_is_cured() -> None:
+    code = "import declutr, allennlp.training.optimizers"
+    env = {**os.environ, "DECLUTR_BRIDGE": "0"}
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)
+    assert result.returncode == 1
+    assert any(name in result.stderr for name in ("HfFolder", "torchvision", "AdamW"))

@@ -1,0 +1,124 @@
+"""Repairs of the training modules: each fails without its switch and works with it."""
+
+import importlib
+import inspect
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy
+import pytest
+import torch
+from declutr.bridge import repairs
+
+
+def test_a_gpu_that_is_not_there_is_still_called_cuda(bare: Any) -> None:
+    module = bare("allennlp.common.util")
+    changed = repairs.cuda_device_numbers(module)
+    assert module.int_to_device(3) == torch.device("cuda", 3)
+    assert module.int_to_device(-1) == torch.device("cpu")
+    assert module.int_to_device(torch.device("meta")) == torch.device("meta")
+    assert changed is not torch.cuda.is_available()
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the error is about a GPU that is missing")
+def test_asking_for_a_missing_gpu_gives_allennlps_own_error(bare: Any) -> None:
+    from allennlp.common.checks import ConfigurationError, check_for_gpu
+
+    if not torch.accelerator.is_available():
+        with pytest.raises(RuntimeError, match="accelerator"):
+            bare("allennlp.common.util").int_to_device(0)
+    with pytest.raises(ConfigurationError, match="GPU"):
+        check_for_gpu(0)
+
+
+def optimizer() -> torch.optim.Optimizer:
+    return torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
+
+
+def test_reduce_on_plateau(bare: Any) -> None:
+    name = "allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers"
+    module = bare(name)
+    plain = module.ReduceOnPlateauLearningRateScheduler
+    if "verbose" not in inspect.signature(torch.optim.lr_scheduler.ReduceLROnPlateau).parameters:
+        with pytest.raises(TypeError, match="verbose"):
+            plain(optimizer())
+    cured = importlib.import_module(name).ReduceOnPlateauLearningRateScheduler
+    assert inspect.signature(cured) == inspect.signature(plain)
+    adjusted = optimizer()
+    scheduler = cured(adjusted, "max", 0.5, patience=0, verbose=True)
+    for metric in (1.0, 0.5, 0.4):
+        scheduler.step(metric)
+    assert adjusted.param_groups[0]["lr"] == 0.25
+
+
+def test_checkpoints_with_numpy_scalars(tmp_path: Path, bare: Any) -> None:
+    bare("allennlp.training.checkpointer")
+    kinds = [numpy.float64, numpy.float32, numpy.int64, numpy.int32, numpy.bool_]
+    state = {kind.__name__: kind(1) for kind in kinds}
+    torch.save(state, tmp_path / "state.th")
+    known = torch.serialization.get_safe_globals()
+    try:
+        torch.serialization.clear_safe_globals()
+        with pytest.raises(Exception, match="multiarray.scalar"):
+            torch.load(tmp_path / "state.th")
+        assert repairs.checkpoint_globals(importlib.import_module("allennlp.training.checkpointer"))
+        assert torch.load(tmp_path / "state.th") == state
+    finally:
+        torch.serialization.add_safe_globals(known)
+
+
+def test_checkpoints_still_refuse_other_objects(tmp_path: Path) -> None:
+    torch.save({"path": tmp_path}, tmp_path / "state.th")
+    with pytest.raises(Exception, match="Path"):
+        torch.load(tmp_path / "state.th")
+
+
+@pytest.mark.parametrize(
+    "name", ["allennlp.training.gradient_descent_trainer", "allennlp.nn.parallel.ddp_accelerator"]
+)
+def test_amp_does_not_warn(name: str, bare: Any) -> None:
+    module = bare(name)
+    with pytest.warns(FutureWarning, match="deprecated"), module.amp.autocast(False):
+        pass
+    assert repairs.amp_names(module)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FutureWarning)
+        with module.amp.autocast(False):
+            product = torch.ones(2, 2) @ torch.ones(2, 2)
+        assert product.dtype == torch.float32
+        assert isinstance(module.amp.GradScaler(enabled=False), torch.amp.GradScaler)
+
+
+def test_amp_passes_enabled_by_name(monkeypatch: Any) -> None:
+    # torch.amp.autocast takes the dtype where torch.cuda.amp.autocast took `enabled`.
+    from allennlp.training import gradient_descent_trainer as module
+
+    seen: list[Any] = []
+    monkeypatch.setattr(torch.amp, "autocast", lambda *args, **kwargs: seen.append((args, kwargs)))
+    module.amp.autocast(True)
+    assert seen == [(("cuda",), {"enabled": True})]
+
+
+def test_the_deprecated_names_stay_importable() -> None:
+    # `gradient_descent_trainer` imports OptState from torch.cuda.amp.grad_scaler.
+    from allennlp.training import gradient_descent_trainer as module
+
+    assert module.OptState.READY.value == 0
+
+
+def test_data_workers_take_their_lock_from_the_right_context(
+    bare: Any, bert: str, rows: str
+) -> None:
+    name = "allennlp.data.data_loaders.multiprocess_data_loader"
+    from allennlp.common import Params
+    from allennlp.data import DatasetReader
+
+    reader = DatasetReader.from_params(Params({"type": "text_classification_json", "tokenizer": "just_spaces"}))
+    plain = bare(name).MultiProcessDataLoader(
+        reader, rows, batch_size=4, num_workers=1, start_method="spawn", max_instances_in_memory=4
+    )
+    with pytest.raises(RuntimeError, match="SemLock created in a fork context"):
+        next(plain.iter_instances())
+    cured = importlib.import_module(name)
+    assert cured.mp is torch.multiprocessing  # put back after every start

@@ -1,0 +1,110 @@
+// What every recipe shares. A recipe is a few lines on top of this: see declutr.jsonnet.
+//
+// From outside:
+//   TRANSFORMER_MODEL   a name on the Hugging Face hub, or a folder. Set the environment variable.
+//   -o '{"train_data_path": "docs.txt"}'   any key, as with every AllenNLP recipe.
+
+local transformer_model = std.extVar("TRANSFORMER_MODEL");
+local seed = 13370;
+
+{
+    // ---- settings of recipes (hidden: they do not end up in the configuration) ----
+    num_anchors:: 2,
+    num_positives:: 2,
+    max_span_len:: 512,
+    min_span_len:: 32,
+    batch_size:: 16,
+    num_epochs:: 1,
+    learning_rate:: 5e-5,
+    temperature:: 0.05,
+    masked_language_modeling:: true,
+    local settings = self,
+
+    // One seed for everything that is drawn.
+    random_seed: seed,
+    numpy_seed: seed,
+    pytorch_seed: seed,
+
+    vocabulary: { type: "empty" },  // the tokenizer's ids are used as they are
+    dataset_reader: {
+        type: "declutr",
+        num_anchors: settings.num_anchors,
+        num_positives: settings.num_positives,
+        max_span_len: settings.max_span_len,
+        min_span_len: settings.min_span_len,
+        seed: seed,
+        tokenizer: {
+            type: "pretrained_transformer",
+            model_name: transformer_model,
+        },
+        token_indexers: {
+            tokens: {
+                type: "pretrained_transformer",
+                model_name: transformer_model,
+            },
+        },
+    },
+    // The same spans in every epoch, so that validation losses compare.
+    validation_dataset_reader: self.dataset_reader { resample: false },
+    train_data_path: null,
+    validation_data_path: null,
+
+    model: {
+        type: "declutr",
+        text_field_embedder: {
+            type: "mlm",
+            token_embedders: {
+                tokens: {
+                    type: "pretrained_transformer_mlm",
+                    model_name: transformer_model,
+                    masked_language_modeling: settings.masked_language_modeling,
+                },
+            },
+        },
+        loss: {
+            type: "nt_xent",
+            temperature: settings.temperature,
+        },
+    },
+
+    data_loader: {
+        type: "declutr",
+        batch_size: settings.batch_size,  // documents a step and process
+        shuffle: true,
+        drop_last: true,  // a contrastive loss depends on the size of its batch
+        num_workers: 1,
+        seed: seed,
+    },
+    validation_data_loader: self.data_loader { shuffle: false, drop_last: false },
+
+    trainer: {
+        num_epochs: settings.num_epochs,
+        optimizer: {
+            type: "huggingface_adamw",
+            lr: settings.learning_rate,
+            eps: 1e-6,
+            correct_bias: false,
+            weight_decay: 0.1,
+            parameter_groups: [
+                // No decay on biases and normalisation layers, whatever a family calls them.
+                [["bias", "[Nn]orm\\d*\\.weight", "_norm\\.weight"], { weight_decay: 0.0 }],
+            ],
+        },
+        grad_norm: 1.0,
+        learning_rate_scheduler: {
+            type: "slanted_triangular",  // the loader knows the number of steps
+            cut_frac: 0.1,
+            ratio: 32,
+        },
+        checkpointer: {
+            type: "atomic",
+            save_every_num_batches: 1000,
+            keep_most_recent_by_count: 2,
+        },
+        callbacks: [
+            { type: "run_record" },
+            { type: "exact_resume", seed: seed },
+        ],
+        run_confidence_checks: false,  // they look for patterns that no transformer has
+    },
+}
