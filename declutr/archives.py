@@ -20,7 +20,11 @@ logger = logging.getLogger(__name__)
 
 FOLDER = "transformer"
 _NAMES = "names.json"
-_WITHOUT_WEIGHTS = ("pretrained_transformer", "pretrained_transformer_mlm")
+_WITHOUT_WEIGHTS = (
+    "pretrained_transformer",
+    "pretrained_transformer_mismatched",
+    "pretrained_transformer_mlm",
+)
 
 
 def is_ours(config: dict[str, Any]) -> bool:
@@ -82,7 +86,8 @@ def _replaced(value: Any, places: dict[str, str], embedders: bool = False) -> An
         key: _replaced(item, places, embedders or key == "token_embedders")
         for key, item in value.items()
     }
-    place = places.get(value.get("model_name", ""))
+    name = value.get("model_name")
+    place = places.get(name) if isinstance(name, str) else None
     if place is not None:
         new["model_name"] = place
         if embedders and value.get("type") in _WITHOUT_WEIGHTS:

@@ -74,6 +74,9 @@ class ExactResume(TrainerCallback):
         is_primary: bool = True,
         **kwargs: Any,
     ) -> None:
+        if isinstance(trainer.model, DeCLUTR):
+            # The trainer does so too, but not after an epoch that it skipped to its last step.
+            trainer.model.training_means.reset()
         self._reseed(epoch + 1, 0)
 
     def _reseed(self, epoch: int, step: int) -> None:

@@ -25,6 +25,7 @@ SMALLEST_VOCABULARY = 256 + len(SPECIAL_TOKENS)
 """Every byte and the special tokens."""
 
 _MAX_LENGTH = 512
+_SPECIAL_IDS = ("bos_token_id", "pad_token_id", "eos_token_id")
 
 # What transformers 4 and 5 write between them. A vocabulary left from an earlier checkpoint would
 # contradict the new tokenizer.json.
@@ -120,19 +121,17 @@ def make_checkpoint(
         max_position_embeddings=max_length + tokenizer.pad_token_id + 1,
         type_vocab_size=1,
         layer_norm_eps=1e-5,
-        bos_token_id=tokenizer.bos_token_id,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
+        **{name: getattr(tokenizer, name) for name in _SPECIAL_IDS},
     )
     with torch.random.fork_rng(devices=[]):  # the constructor draws weights of its own
         model = RobertaForMaskedLM(config).eval()
     _initialise(model, seed)
-    for name in _FILES:
-        Path(folder, name).unlink(missing_ok=True)
-    model.save_pretrained(folder)
     saved_tokenizer = copy.deepcopy(tokenizer)
     saved_tokenizer.model_max_length = max_length
-    saved_tokenizer.save_pretrained(folder)
+    for name in _FILES:
+        Path(folder, name).unlink(missing_ok=True)
+    for part in (model, saved_tokenizer):
+        part.save_pretrained(folder)
     return model
 
 
@@ -177,7 +176,9 @@ def _loaded(backend: Tokenizer, max_length: int) -> PreTrainedTokenizerBase:
         backend.save(str(Path(folder, "tokenizer.json")))
         backend.model.save(folder)
         Path(folder, "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
-        return RobertaTokenizerFast.from_pretrained(folder)
+        tokenizer = RobertaTokenizerFast.from_pretrained(folder)
+    tokenizer.name_or_path = ""  # the folder is gone
+    return tokenizer
 
 
 def _initialise(model: RobertaForMaskedLM, seed: int) -> None:

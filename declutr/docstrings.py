@@ -21,7 +21,6 @@ import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -72,8 +71,7 @@ class Source(NamedTuple):
     path: Path
 
 
-@dataclass(frozen=True)
-class CorpusCounts:
+class CorpusCounts(NamedTuple):
     """What `write_corpus` wrote, and what it left out."""
 
     train_documents: int
@@ -140,7 +138,7 @@ def write_corpus(
     paths = {"train": Path(train_path), "validation": Path(validation_path)}
     for path in paths.values():
         path.parent.mkdir(parents=True, exist_ok=True)
-    counts: Counter[str] = Counter()
+    counts: Counter[str] = Counter(dict.fromkeys(CorpusCounts._fields, 0))
     with (
         paths["train"].open("w", encoding="utf-8", newline="\n") as train,
         paths["validation"].open("w", encoding="utf-8", newline="\n") as validation,
@@ -148,21 +146,13 @@ def write_corpus(
         for document in _documents(sources, counts, progress, workers):
             words = document.text.count(" ") + 1
             if words < min_words:
-                counts["short"] += 1
+                counts["short_documents"] += 1
                 continue
             held_out = _share(document.module, seed) < validation_fraction
-            (validation if held_out else train).write(document.text + "\n")
-            part = "validation" if held_out else "train"
-            counts.update({part: 1, f"{part} words": words})
-    return CorpusCounts(
-        train_documents=counts["train"],
-        train_words=counts["train words"],
-        validation_documents=counts["validation"],
-        validation_words=counts["validation words"],
-        short_documents=counts["short"],
-        duplicate_paragraphs=counts["duplicate"],
-        unreadable_files=counts["unreadable"],
-    )
+            part, file = ("validation", validation) if held_out else ("train", train)
+            file.write(document.text + "\n")
+            counts.update({f"{part}_documents": 1, f"{part}_words": words})
+    return CorpusCounts(**counts)
 
 
 def find_sources(packages: Sequence[str]) -> list[Source]:
@@ -219,12 +209,12 @@ def _documents(
     for source, (paragraphs, error) in zip(sources, bar, strict=True):
         if error:
             logger.info("%s left out: %s", source.path, error)
-            counts["unreadable"] += 1
+            counts["unreadable_files"] += 1
         kept = []
         for paragraph in paragraphs:
             digest = hashlib.blake2b(paragraph.encode(), digest_size=16).digest()
             if digest in seen:
-                counts["duplicate"] += 1
+                counts["duplicate_paragraphs"] += 1
             else:
                 seen.add(digest)
                 kept.append(paragraph)

@@ -91,7 +91,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         if masked_language_modeling and self.tokenizer.mask_token_id is None:
             raise ConfigurationError(
                 f"The tokenizer of '{model_name}' has no mask token, which masked language "
-                "modelling needs. Set masked_language_modeling to false, or use another transformer."
+                "modelling needs. Set masked_language_modeling to false, or use another one."
             )
         self.transformer_model = _load(
             model_name, masked_language_modeling, load_weights, transformer_kwargs or {}
@@ -101,7 +101,9 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
             self._keep_only(sub_module)
         self._match_vocabulary()
         if gradient_checkpointing:
-            self.transformer_model.gradient_checkpointing_enable()
+            # The other kind visits parameters twice, which stops distributed training.
+            options = {"use_reentrant": False}
+            self.transformer_model.gradient_checkpointing_enable(options)
 
         self._max_length = max_length
         self.output_dim = self.config.hidden_size
@@ -170,7 +172,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         vectors = self._encode(*folded)
         return self._unfold_long_sequences(
             vectors,  # type: ignore[arg-type]
-            folded[1],
+            folded[1],  # type: ignore[arg-type]
             token_ids.size(0),
             token_ids.size(1),
         )
@@ -306,6 +308,15 @@ class MLMTextFieldEmbedder(BasicTextFieldEmbedder):
     def masked_language_modeling(self) -> bool:
         """Whether there is a head to train."""
         return self.token_embedder.masked_language_modeling
+
+    def train_head(self, wanted: bool) -> None:
+        """Freeze the head if it is not `wanted`: distributed training waits for all gradients."""
+        embedder = self.token_embedder
+        if not wanted:
+            shared = {id(parameter) for parameter in embedder.encoder.parameters()}
+            for parameter in embedder.transformer_model.parameters():
+                if id(parameter) not in shared:  # tied weights belong to the encoder
+                    parameter.requires_grad_(False)
 
     def masked_lm(self, text_field_input: TextFieldTensors, labels: torch.Tensor) -> MaskedLMOutput:
         """`PretrainedTransformerEmbedderMLM.masked_lm` of a batch that is already masked."""

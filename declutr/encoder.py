@@ -87,7 +87,10 @@ class Encoder:
         # Raises
 
         `TypeError` : an input that is not a string, named by its position.
+        `ValueError` : a batch size below 1.
         """
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, or None for all, got {batch_size}.")
         texts = [inputs] if isinstance(inputs, str) else list(inputs)
         for position, text in enumerate(texts):
             if not isinstance(text, str):
@@ -110,6 +113,8 @@ class Encoder:
 
     @torch.inference_mode()
     def _embed(self, instances: list) -> np.ndarray:
+        for instance in instances:
+            self._predictor._dataset_reader.apply_token_indexers(instance)
         batch = Batch(instances)
         batch.index_instances(self._model.vocab)
         tensors = move_to_device(batch.as_tensor_dict(), self._device)

@@ -24,9 +24,9 @@ class RunningMeans:
         self._totals[name] = pair if known is None else known + pair
 
     def compute(self) -> dict[str, float]:
-        """The means so far."""
+        """The means so far, of names with a weight above 0."""
         pairs = {name: self._totals[name].tolist() for name in sorted(self._totals)}
-        return {name: total / weight for name, (total, weight) in pairs.items()}
+        return {name: total / weight for name, (total, weight) in pairs.items() if weight}
 
     def state_dict(self) -> dict[str, list[float]]:
         """Sums and weights by name."""

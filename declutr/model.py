@@ -110,6 +110,8 @@ class DeCLUTR(Model):
             )
         if not 0 < mlm_probability <= 1:
             raise ConfigurationError(f"mlm_probability must lie in (0, 1], got {mlm_probability}.")
+        if isinstance(text_field_embedder, MLMTextFieldEmbedder):
+            text_field_embedder.train_head(self.masked_language_modeling)
         self._contrastive_weight = contrastive_weight
         self._mlm_weight = mlm_weight
         self._scale_fix = scale_fix
@@ -140,7 +142,7 @@ class DeCLUTR(Model):
         if positives is None and not self.training:
             return self._embed_texts(anchors)
         with training_precision(self._precision, _device_of(anchors)):
-            loss = self._training_loss(_flat(anchors), positives)
+            loss = self._training_loss(_flat(anchors, positives is not None), positives)
         if self.training and loss is not None and bool(torch.isnan(loss)):
             raise NonFiniteLoss(
                 "The loss is not a number (running means of this epoch: "
@@ -181,7 +183,7 @@ class DeCLUTR(Model):
         if self.contrastive:
             assert positives is not None
             embedded = self.embed(anchors) if embedded is None else embedded
-            contrastive = self._contrastive_loss(embedded, self.embed(_flat(positives)))
+            contrastive = self._contrastive_loss(embedded, self.embed(_flat(positives, True)))
             if contrastive is not None:
                 terms.append(self._contrastive_weight * contrastive)
         return torch.stack(terms).sum() if terms else None
@@ -210,10 +212,10 @@ class DeCLUTR(Model):
     def _mlm_loss(self, output: MaskedLMOutput) -> torch.Tensor:
         """The mean over the masked tokens of all processes (not a mean of their means)."""
         local = torch.stack([output.loss_sum.detach(), output.num_correct, output.num_masked])
-        loss_sum, correct, count = all_reduced(local)
-        count = count.clamp_min(1)
-        self._record("mlm_loss", loss_sum / count, count)
-        self._record("mlm_accuracy", correct / count, count)
+        loss_sum, correct, masked = all_reduced(local)
+        count = masked.clamp_min(1)
+        self._record("mlm_loss", loss_sum / count, masked)
+        self._record("mlm_accuracy", correct / count, masked)
         return with_value(output.loss_sum * world_size() / count, loss_sum / count)
 
     def _contrastive_loss(
@@ -315,9 +317,14 @@ def _device_of(texts: TextFieldTensors) -> torch.device:
     return next(iter(next(iter(texts.values())).values())).device
 
 
-def _flat(texts: TextFieldTensors) -> TextFieldTensors:
-    """Spans of documents `(B, S, L)` as texts `(B * S, L)`; texts stay as they are."""
-    if get_text_field_mask(texts).dim() == 2:
+def _flat(texts: TextFieldTensors, spans: bool = False) -> TextFieldTensors:
+    """Spans of documents `(B, S, L)` as texts `(B * S, L)`; texts stay as they are.
+
+    A mask tells which they are. Indexers such as `single_id` make none, and their `(B, S, L)` looks
+    like characters of tokens: then `spans` tells.
+    """
+    masks = [tensors["mask"] for tensors in texts.values() if "mask" in tensors]
+    if not (masks[0].dim() == 3 if masks else spans):
         return texts
     return {
         name: {key: tensor.flatten(0, 1) for key, tensor in tensors.items()}

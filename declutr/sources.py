@@ -120,7 +120,7 @@ def _read_text(file: Path, encoding_errors: str) -> Iterator[str]:
             line, column = _first_undecodable(file)
             raise SourceError(
                 f"'{file}', line {line}: byte {column} is not valid UTF-8 ({error.reason}). "
-                "Convert the file to UTF-8, or set encoding_errors to 'replace' on the dataset reader."
+                "Convert the file to UTF-8, or set encoding_errors to 'replace' on the reader."
             ) from error
         number += 1
         if encoding_errors == "replace" and _REPLACEMENT in row:

@@ -7,7 +7,6 @@ One document a line, one document a module. Nothing is downloaded and nothing im
 
 import argparse
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -79,4 +78,4 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

@@ -6,7 +6,6 @@ The folder loads with AutoTokenizer, AutoModel and AutoModelForMaskedLM, as one 
 """
 
 import argparse
-import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
@@ -72,4 +71,4 @@ def argument_parser() -> argparse.ArgumentParser:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main()

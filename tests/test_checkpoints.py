@@ -67,10 +67,10 @@ class TestTokenizer:
     def test_golden_ids_and_offsets(self, tokenizer):
         """Taken with transformers 4.57.6 / tokenizers 0.22.2, equal with 5.23.0 / 0.23.3."""
         batch = encoded(tokenizer)
-        assert batch["input_ids"][0] == [0, 273, 287, 275, 2]
-        assert batch["offset_mapping"][0] == [(0, 0), (0, 3), (4, 9), (10, 13), (0, 0)]
+        assert batch["input_ids"][0] == [0, 282, 297, 288, 278, 2]
+        assert batch["offset_mapping"][0] == [(0, 0), (0, 3), (4, 6), (6, 9), (10, 13), (0, 0)]
         everything = json.dumps([batch["input_ids"], batch["offset_mapping"]])
-        assert hashlib.sha256(everything.encode()).hexdigest()[:16] == "GOLDEN"
+        assert hashlib.sha256(everything.encode()).hexdigest()[:16] == "39cd33f062153e6a"
 
     def test_pairs_and_padding(self, tokenizer):
         one, two = (tokenizer(t, add_special_tokens=False)["input_ids"] for t in ("The", " dog"))
@@ -101,7 +101,7 @@ class TestTokenizer:
         assert len(train_tokenizer(TEXTS, SMALLEST_VOCABULARY)) == SMALLEST_VOCABULARY == 261
 
     def test_errors(self):
-        with pytest.raises(ValueError, match="vocab_size is 260; a byte-level .* at least 261"):
+        with pytest.raises(ValueError, match=r"vocab_size is 260; a byte-level .* at least 261"):
             train_tokenizer(TEXTS, 260)
         with pytest.raises(ValueError, match="the texts are empty or too short to learn from"):
             train_tokenizer([], 300)
@@ -158,7 +158,7 @@ class TestCheckpoint:
         assert (embeddings[tokenizer.pad_token_id] == 0).all()
         for name, weight in parameters.items():
             if weight.dim() == 2 and weight.numel() > 1000:
-                assert weight.std() == pytest.approx(0.02, rel=0.1), name
+                assert weight.std().item() == pytest.approx(0.02, rel=0.1), name
             elif weight.dim() == 1:
                 assert (weight == ("orm.weight" in name)).all(), name
         assert parameters["roberta.encoder.layer.0.intermediate.dense.weight"].shape == (80, 64)
@@ -169,7 +169,8 @@ class TestCheckpoint:
         query = dict(model.named_parameters())[
             "roberta.encoder.layer.0.attention.self.query.weight"
         ]
-        np.testing.assert_allclose(query[0, :3].detach().numpy(), [0, 0, 0], atol=1e-6)
+        expected = [0.054146, -0.015847, -0.012626]
+        np.testing.assert_allclose(query[0, :3].detach().numpy(), expected, atol=2e-6)
 
     def test_an_earlier_checkpoint_is_replaced(self, tokenizer, tmp_path):
         (tmp_path / "vocab.json").write_text('{"stale": 0}')
@@ -211,8 +212,9 @@ class TestScript:
         from transformers import AutoTokenizer
 
         folder = tmp_path / "out"
-        sizes = "--vocab-size 300 --layers 1 --hidden-size 8 --heads 2 --max-length 20".split()
-        arguments = [str(text), "--output", str(folder), *sizes]
+        sizes = {"vocab-size": 300, "layers": 1, "hidden-size": 8, "heads": 2, "max-length": 20}
+        arguments = [str(text), "--output", str(folder)]
+        arguments += [f"--{name}={value}" for name, value in sizes.items()]
         main(arguments)
         assert f"{folder}: 300 tokens, " in capsys.readouterr().out
         assert AutoTokenizer.from_pretrained(folder).model_max_length == 20

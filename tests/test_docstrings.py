@@ -18,7 +18,7 @@ from declutr.docstrings import (
 )
 
 FILES = {
-    "__init__.py": '"""The package\n\n    over two paragraphs.\n    """\nraise RuntimeError("imported")\n',
+    "__init__.py": '"""The package\n\n    over two paragraphs.\n    """\nraise RuntimeError\n',
     "alpha.py": '''
 """Module alpha."""
 
@@ -225,7 +225,9 @@ class TestErrors:
             documents("numpy")
 
     def test_sub_package(self):
-        with pytest.raises(ValueError, match="'numpy.linalg' is not a top-level package; use 'nu"):
+        with pytest.raises(
+            ValueError, match=r"'numpy\.linalg' is not a top-level package; use 'nu"
+        ):
             documents(["numpy.linalg"])
 
 

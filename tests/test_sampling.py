@@ -217,6 +217,24 @@ class TestUniformity:
         counts = [drawn.count(pair) for pair in legal]
         assert stats.chisquare(counts).pvalue > 1e-3
 
+    def test_placement_given_the_lengths_is_uniform(self):
+        """Of the starts that are legal for two lengths; the shortest document has the most edge."""
+        sampler, length, rng = SpanSampler(2, 1, 1, 3), 12, rng_of(37)
+        starts: dict[tuple[int, int], list[tuple[int, int]]] = {}
+        for _ in range(30_000):
+            (a, a_end), (b, b_end) = sampler.sample(length, rng).anchors.tolist()
+            starts.setdefault((a_end - a, b_end - b), []).append((a, b))
+        assert set(starts) == {(1, 1), (1, 2), (2, 1), (2, 2)}
+        for (a_len, b_len), drawn in starts.items():
+            places = [(a, b) for a in range(13 - a_len) for b in range(13 - b_len)]
+            # All pairs of one order are equally likely, not those of both: the last length alone
+            # decides how many there are.
+            for sign in (1, -1):
+                legal = [(a, b) for a, b in places if sign * (b - a) >= 6]
+                counts = [drawn.count(pair) for pair in legal]
+                assert stats.chisquare(counts).pvalue > 1e-3
+            assert all(pair in places and abs(pair[0] - pair[1]) >= 6 for pair in drawn)
+
     def test_positives_over_the_clipped_range(self):
         sampler, length, rng = SpanSampler(1, 1, 6, 6), 14, rng_of(33)
         begins: dict[int, list[int]] = {}
@@ -321,6 +339,15 @@ class TestDocumentRng:
             assert abs(np.corrcoef(column[:-1], column[1:])[0, 1]) < 4 / 4_000**0.5
         correlations = np.corrcoef(drawn.T) - np.eye(4)
         assert np.abs(correlations).max() < 4 / 4_000**0.5
+
+    @pytest.mark.parametrize("which", [0, 1, 2])
+    def test_neighbouring_streams_do_not_overlap(self, which):
+        drawn: set[int] = set()
+        for number in range(50):
+            triple = [7, 7, 7]
+            triple[which] = number
+            drawn.update(document_rng(*triple).integers(2**63, size=100).tolist())
+        assert len(drawn) == 50 * 100
 
     def test_huge_and_negative_values_wrap(self):
         first = document_rng(-1, 2**64 + 3, 0).random(4)

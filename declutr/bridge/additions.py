@@ -7,6 +7,7 @@ right after it ran and returns whether it changed anything.
 import functools
 import importlib
 import importlib.util
+import inspect
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ def own_plugin(module: ModuleType) -> bool:
 
     Can go when AllenNLP finds plugins by entry points.
     """
-    if importlib.util.find_spec(PLUGIN) is None:
+    if not _can_be_found(PLUGIN):
         return False
     original = module.discover_plugins
 
@@ -78,12 +79,16 @@ def archived_transformers(module: ModuleType) -> bool:
         return load_model(config, weights_path, serialization_dir, cuda_device)
 
     archive = module.archive_model
+    signature = inspect.signature(archive)
 
     @functools.wraps(archive)
-    def archive_model(serialization_dir: Any, *args: Any, **kwargs: Any) -> str:
-        carried = importlib.import_module(ARCHIVES).archive_transformer(str(serialization_dir))
-        kwargs["include_in_archive"] = [*(kwargs.get("include_in_archive") or []), *carried]
-        return archive(serialization_dir, *args, **kwargs)
+    def archive_model(*args: Any, **kwargs: Any) -> str:
+        arguments = signature.bind(*args, **kwargs).arguments
+        carried = _archive(arguments["serialization_dir"])
+        if carried:
+            included = arguments.get("include_in_archive") or []
+            arguments["include_in_archive"] = [*included, *carried]
+        return archive(**arguments)
 
     module._load_dataset_readers = _load_dataset_readers  # type: ignore[attr-defined]
     module._load_model = _load_model  # type: ignore[attr-defined]
@@ -91,6 +96,21 @@ def archived_transformers(module: ModuleType) -> bool:
     return True
 
 
-def _use_archived(config: Any, serialization_dir: str) -> Any:
+def _archive(serialization_dir: Any) -> list[str]:
+    if not _can_be_found(ARCHIVES):
+        return []
+    return importlib.import_module(ARCHIVES).archive_transformer(str(serialization_dir))
+
+
+def _use_archived(config: Any, serialization_dir: Any) -> Any:
+    if not _can_be_found(ARCHIVES):
+        return config
     archives = importlib.import_module(ARCHIVES)
-    return archives.use_archived_transformer(config, serialization_dir)
+    return archives.use_archived_transformer(config, str(serialization_dir))
+
+
+def _can_be_found(name: str) -> bool:
+    try:
+        return importlib.util.find_spec(name) is not None
+    except ModuleNotFoundError:  # its package is not there
+        return False

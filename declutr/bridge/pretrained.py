@@ -37,7 +37,7 @@ def float32_checkpoints(module: ModuleType) -> bool:
     import torch
     import transformers
 
-    if _major(transformers.__version__) < 5 and not hasattr(transformers.PretrainedConfig, "dtype"):
+    if not hasattr(transformers.PretrainedConfig(), "dtype"):
         return False
 
     class AutoModel(transformers.AutoModel):
@@ -68,16 +68,22 @@ def _clear_marks(model: Any) -> None:
 def tokenizer_methods(module: ModuleType) -> bool:
     """Give tokenizers `encode_plus` and `build_inputs_with_special_tokens` back (gone in 5).
 
-    Can go when AllenNLP calls the tokenizer itself and knows its special tokens.
+    AllenNLP folds long inputs with the second. Fast tokenizers of no class of their own, as
+    ModernBERT has, never had one that adds anything. Can go when AllenNLP calls the tokenizer
+    itself and knows its special tokens.
     """
     import transformers
 
-    base = transformers.PreTrainedTokenizerBase
-    methods = (encode_plus, build_inputs_with_special_tokens)
-    missing = [method for method in methods if not hasattr(base, method.__name__)]
-    for method in missing:
-        setattr(base, method.__name__, method)
-    return bool(missing)
+    base, fast = transformers.PreTrainedTokenizerBase, transformers.PreTrainedTokenizerFast
+    changed = False
+    if not hasattr(base, "encode_plus"):
+        base.encode_plus = encode_plus  # type: ignore[attr-defined]
+        changed = True
+    name = "build_inputs_with_special_tokens"
+    if getattr(fast, name, None) is getattr(base, name, None):
+        setattr(fast, name, build_inputs_with_special_tokens)
+        changed = True
+    return changed
 
 
 def encode_plus(self: Any, text: Any, text_pair: Any = None, **kwargs: Any) -> Any:
@@ -149,7 +155,3 @@ def gradient_checkpointing(module: ModuleType) -> bool:
 
     cls.__init__ = __init__
     return True
-
-
-def _major(version: str) -> int:
-    return int(version.split(".")[0])

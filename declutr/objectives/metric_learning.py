@@ -113,6 +113,7 @@ class CrossBatchMemory(MetricLearningObjective):
                 f"cross_batch_memory wraps 'nt_xent', got {type(loss).__name__}."
             )
         self._inner = loss
+        self.temperature, self.reduction = loss.temperature, loss.reduction
         self._memory = losses.CrossBatchMemory(
             loss=loss.pair_loss(mined=miner is not None),
             embedding_size=embedding_size,

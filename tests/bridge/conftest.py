@@ -1,18 +1,21 @@
-"""Fixtures of the bridge's tests: tiny local checkpoints, tiny data, and AllenNLP without switches."""
+"""Fixtures of the bridge's tests: tiny checkpoints, tiny data, AllenNLP without switches."""
 
 import contextlib
 import importlib
 import importlib.machinery
 import importlib.util
 import json
+import logging
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-import declutr  # noqa: F401  (puts the bridge in place before AllenNLP is imported)
 import pytest
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+
+import declutr  # noqa: F401  (puts the bridge in place before AllenNLP is imported)
 
 TEXTS = [
     "the old house by the river was sold again last spring",
@@ -28,6 +31,16 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE"):
         monkeypatch.setenv(name, "1")
     monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")
+
+
+@pytest.fixture(autouse=True)
+def _kept_logging() -> Iterator[None]:
+    """A training of AllenNLP redirects logging and uncaught errors for the rest of the process."""
+    root, hook = logging.getLogger(), sys.excepthook
+    handlers, level = list(root.handlers), root.level
+    yield
+    root.handlers[:], sys.excepthook = handlers, hook
+    root.setLevel(level)
 
 
 @contextlib.contextmanager
@@ -125,7 +138,7 @@ def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def experiment(bert: str, rows: str) -> Callable[..., dict[str, Any]]:
-    """A config that trains AllenNLP's basic classifier over the tiny BERT; changes are merged in."""
+    """A config for AllenNLP's basic classifier over the tiny BERT; changes are merged in."""
     pretrained = {"type": "pretrained_transformer", "model_name": bert}
     base = {
         "dataset_reader": {
@@ -137,6 +150,7 @@ def experiment(bert: str, rows: str) -> Callable[..., dict[str, Any]]:
         "validation_data_path": rows,
         "model": {
             "type": "basic_classifier",
+            "namespace": "tags",  # where the indexer puts the transformer's vocabulary
             "text_field_embedder": {"token_embedders": {"tokens": pretrained}},
             "seq2vec_encoder": {"type": "cls_pooler", "embedding_dim": 16},
         },
@@ -147,7 +161,8 @@ def experiment(bert: str, rows: str) -> Callable[..., dict[str, Any]]:
             "cuda_device": -1,
         },
     }
-    return lambda **changes: merged(base, changes)
+    # `Params` takes things out of the dictionaries it is given: no two may be the same one.
+    return lambda **changes: json.loads(json.dumps(merged(base, changes)))
 
 
 @pytest.fixture

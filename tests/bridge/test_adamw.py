@@ -1,9 +1,10 @@
-"""The optimizer of `huggingface_adamw`, against plain loops and against torch's where they agree."""
+"""The optimizer of `huggingface_adamw`, against plain loops, and torch's where they agree."""
 
 import math
 
 import pytest
 import torch
+
 from declutr.bridge.adamw import AdamW
 
 

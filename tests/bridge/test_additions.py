@@ -8,6 +8,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+
 from declutr.bridge import additions
 
 
@@ -77,19 +78,36 @@ def test_blank_lines(source: str, bare: Any, tmp_path: Path, monkeypatch: Any) -
 
 @pytest.fixture
 def archival(bare: Any) -> ModuleType:
-    """AllenNLP's archival module whose two loaders return what they were given."""
+    """AllenNLP's archival module whose functions return what they were given."""
     module = bare("allennlp.models.archival")
+
+    def archive_model(
+        serialization_dir: Any,
+        weights: str = "best.th",
+        archive_path: Any = None,
+        include_in_archive: Any = None,
+    ) -> Any:
+        return serialization_dir, weights, archive_path, include_in_archive
+
     module._load_dataset_readers = lambda config, serialization_dir: (config, serialization_dir)
     module._load_model = lambda *args: args
+    module.archive_model = archive_model
     return module
 
 
-def test_archives_go_through_ours(archival: ModuleType, monkeypatch: Any) -> None:
-    ours = ModuleType("fake_archives")
-    ours.__spec__ = importlib.util.spec_from_loader("fake_archives", loader=None)
-    ours.use_archived_transformer = lambda c, d: f"{c} from {d}"  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "fake_archives", ours)
+@pytest.fixture
+def ours(monkeypatch: Any) -> Any:
+    """Stands for `declutr.archives`."""
+    module = ModuleType("fake_archives")
+    module.__spec__ = importlib.util.spec_from_loader("fake_archives", loader=None)
+    module.use_archived_transformer = lambda c, d: f"{c} from {d}"  # type: ignore[attr-defined]
+    module.archive_transformer = lambda d: [f"{d}/ours"]  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fake_archives", module)
     monkeypatch.setattr(additions, "ARCHIVES", "fake_archives")
+    return module
+
+
+def test_archives_are_loaded_through_ours(archival: ModuleType, ours: Any) -> None:
     assert archival._load_dataset_readers("config", "dir") == ("config", "dir")
     assert additions.archived_transformers(archival)
     assert archival._load_dataset_readers("config", "dir") == ("config from dir", "dir")
@@ -97,8 +115,18 @@ def test_archives_go_through_ours(archival: ModuleType, monkeypatch: Any) -> Non
     assert archival._load_model("config", "weights", "dir", -1) == expected
 
 
+def test_archives_carry_what_ours_names(archival: ModuleType, ours: Any) -> None:
+    additions.archived_transformers(archival)
+    assert archival.archive_model("dir") == ("dir", "best.th", None, ["dir/ours"])
+    given = archival.archive_model("dir", "w.th", None, ["log"])  # by position, too
+    assert given == ("dir", "w.th", None, ["log", "dir/ours"])
+    ours.archive_transformer = lambda folder: []
+    assert archival.archive_model("dir", include_in_archive=None) == ("dir", "best.th", None, None)
+
+
 def test_without_our_archives_nothing_changes(archival: ModuleType, monkeypatch: Any) -> None:
     monkeypatch.setattr(additions, "ARCHIVES", "declutr.no_such_module")
     additions.archived_transformers(archival)
     assert archival._load_dataset_readers("config", "dir") == ("config", "dir")
     assert archival._load_model("config", "weights", "dir", 0) == ("config", "weights", "dir", 0)
+    assert archival.archive_model("dir") == ("dir", "best.th", None, None)

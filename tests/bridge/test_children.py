@@ -12,6 +12,7 @@ from typing import Any
 import allennlp.commands.train as train_command
 import pytest
 import torch
+
 from declutr.bridge import children, repairs
 from declutr.bridge.finder import BridgeFinder
 
@@ -31,7 +32,9 @@ def test_the_training_function_is_ours_and_calls_theirs(monkeypatch: Any) -> Non
 
 def first_module(pickled: bytes) -> str:
     """The module that unpickling imports first."""
-    strings = [arg for op, arg, _ in pickletools.genops(io.BytesIO(pickled)) if "UNICODE" in op.name]
+    strings = [
+        arg for op, arg, _ in pickletools.genops(io.BytesIO(pickled)) if "UNICODE" in op.name
+    ]
     return next(text for text in strings if text.startswith(("allennlp", "declutr")))
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+
 from declutr import bridge
 from declutr.bridge import finder, switches
 from declutr.bridge.finder import BridgeError, BridgeFinder, BridgeLoader
@@ -50,7 +51,9 @@ def test_wraps_the_loader_of_a_named_module() -> None:
     assert spec.loader.get_filename("allennlp.common.util") == spec.origin  # type: ignore
 
 
-@pytest.mark.parametrize("name", ["json", "torch", "allennlp", "allennlp.data.batch", "allennlpx.a"])
+@pytest.mark.parametrize(
+    "name", ["json", "torch", "allennlp", "allennlp.data.batch", "allennlpx.a"]
+)
 def test_leaves_other_imports_alone(name: str) -> None:
     assert BridgeFinder().find_spec(name) is None
 

@@ -7,6 +7,7 @@ from types import ModuleType
 from typing import Any
 
 import pytest
+
 from declutr.bridge import lending
 
 # module of AllenNLP, what its import wants, the switch
@@ -130,6 +131,7 @@ def test_huggingface_adamw_is_the_old_one() -> None:
     import torch
     import transformers
     from allennlp.training.optimizers import HuggingfaceAdamWOptimizer, Optimizer
+
     from declutr.bridge.adamw import AdamW
 
     if not hasattr(transformers, "AdamW"):

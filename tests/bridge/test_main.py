@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import allennlp.commands
-import declutr
 import pytest
+
+import declutr
 from declutr import __main__ as command
 
 

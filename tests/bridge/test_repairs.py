@@ -2,6 +2,7 @@
 
 import importlib
 import inspect
+import sys
 import warnings
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import numpy
 import pytest
 import torch
+
 from declutr.bridge import repairs
 
 
@@ -60,7 +62,7 @@ def test_checkpoints_with_numpy_scalars(tmp_path: Path, bare: Any) -> None:
     known = torch.serialization.get_safe_globals()
     try:
         torch.serialization.clear_safe_globals()
-        with pytest.raises(Exception, match="multiarray.scalar"):
+        with pytest.raises(Exception, match=r"multiarray\.scalar"):
             torch.load(tmp_path / "state.th")
         assert repairs.checkpoint_globals(importlib.import_module("allennlp.training.checkpointer"))
         assert torch.load(tmp_path / "state.th") == state
@@ -107,18 +109,27 @@ def test_the_deprecated_names_stay_importable() -> None:
     assert module.OptState.READY.value == 0
 
 
-def test_data_workers_take_their_lock_from_the_right_context(
-    bare: Any, bert: str, rows: str
-) -> None:
-    name = "allennlp.data.data_loaders.multiprocess_data_loader"
+def collected(module: Any, rows: str) -> int:
+    """Instances that a spawned worker of the module's loader reads."""
     from allennlp.common import Params
     from allennlp.data import DatasetReader
 
-    reader = DatasetReader.from_params(Params({"type": "text_classification_json", "tokenizer": "just_spaces"}))
-    plain = bare(name).MultiProcessDataLoader(
+    params = {"type": "text_classification_json", "tokenizer": "just_spaces"}
+    reader = DatasetReader.from_params(Params(params))
+    loader = module.MultiProcessDataLoader(
         reader, rows, batch_size=4, num_workers=1, start_method="spawn", max_instances_in_memory=4
     )
-    with pytest.raises(RuntimeError, match="SemLock created in a fork context"):
-        next(plain.iter_instances())
-    cured = importlib.import_module(name)
-    assert cured.mp is torch.multiprocessing  # put back after every start
+    return len(list(loader.iter_instances()))
+
+
+def test_data_workers_take_their_lock_from_the_right_context(
+    bare: Any, rows: str, monkeypatch: Any
+) -> None:
+    name = "allennlp.data.data_loaders.multiprocess_data_loader"
+    module, plain = importlib.import_module(name), bare(name)
+    with monkeypatch.context() as patched:
+        patched.setitem(sys.modules, name, plain)  # where pickle looks for its classes
+        with pytest.raises(RuntimeError, match="SemLock created in a fork context"):
+            collected(plain, rows)
+    assert collected(module, rows) == 12
+    assert module.mp is torch.multiprocessing  # put back after every start

@@ -1,0 +1,166 @@
+"""Random checkpoints of seven families of transformers, 16 wide and two layers deep."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import transformers
+from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from transformers import PretrainedConfig, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+
+TEXTS = [
+    "the old house by the river was sold again last spring",
+    "she plays the violin and he plays the cello in one band",
+    "good trains run late when snow falls on bad green hills",
+    "why do cats sleep all day and run about at night",
+]
+MAX_LENGTH = 64
+_SIZE = {"num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+_BERT = {"pad_token": "[PAD]", "unk_token": "[UNK]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
+_BERT["mask_token"] = "[MASK]"
+_ROBERTA = {"cls_token": "<s>", "pad_token": "<pad>", "sep_token": "</s>", "unk_token": "<unk>"}
+_ROBERTA["mask_token"] = "<mask>"
+
+
+def wordpiece() -> PreTrainedTokenizerBase:
+    """`[CLS] ... [SEP]`, padding id 0: BERT, DistilBERT, ELECTRA."""
+    backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    backend.normalizer = normalizers.BertNormalizer()
+    backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=120, special_tokens=list(_BERT.values()), show_progress=False
+    )
+    return _finished(backend, trainer, _BERT)
+
+
+def unigram() -> PreTrainedTokenizerBase:
+    """Pieces of a unigram model between `[CLS]` and `[SEP]`: ALBERT."""
+    return _finished(*_unigram(_BERT), _BERT)
+
+
+def unigram_of_xlmr() -> PreTrainedTokenizerBase:
+    """Pieces of a unigram model between `<s>` and `</s>`, padding id 1: XLM-R."""
+    return _finished(*_unigram(_ROBERTA), _ROBERTA)
+
+
+def bytes_of_roberta() -> PreTrainedTokenizerBase:
+    """Byte-level BPE between `<s>` and `</s>`, padding id 1: RoBERTa."""
+    return _finished(*_byte_level(_ROBERTA), _ROBERTA)
+
+
+def bytes_of_modernbert() -> PreTrainedTokenizerBase:
+    """Byte-level BPE between `[CLS]` and `[SEP]`: ModernBERT."""
+    return _finished(*_byte_level(_BERT), _BERT)
+
+
+def _unigram(specials: dict[str, str]) -> tuple[Tokenizer, trainers.Trainer]:
+    backend = Tokenizer(models.Unigram())
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    trainer = trainers.UnigramTrainer(
+        vocab_size=90,
+        special_tokens=list(specials.values()),
+        unk_token=specials["unk_token"],
+        show_progress=False,
+    )
+    return backend, trainer
+
+
+def _byte_level(specials: dict[str, str]) -> tuple[Tokenizer, trainers.Trainer]:
+    backend = Tokenizer(models.BPE())
+    backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    trainer = trainers.BpeTrainer(
+        vocab_size=300,
+        special_tokens=list(specials.values()),
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    return backend, trainer
+
+
+def _finished(
+    backend: Tokenizer, trainer: trainers.Trainer, specials: dict[str, str]
+) -> PreTrainedTokenizerBase:
+    backend.train_from_iterator(TEXTS, trainer)
+    begin, end = specials["cls_token"], specials["sep_token"]
+    ids = [(token, backend.token_to_id(token)) for token in (begin, end)]
+    backend.post_processor = processors.TemplateProcessing(
+        single=f"{begin} $A {end}", pair=f"{begin} $A {end} $B:1 {end}:1", special_tokens=ids
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, model_max_length=MAX_LENGTH, **specials
+    )
+
+
+def _bert(name: str, **changes: int) -> Callable[[PreTrainedTokenizerBase], PretrainedConfig]:
+    def make(tokenizer: PreTrainedTokenizerBase) -> PretrainedConfig:
+        return getattr(transformers, name)(
+            **{
+                **_SIZE,
+                "hidden_size": 16,
+                "vocab_size": len(tokenizer),
+                "max_position_embeddings": MAX_LENGTH,
+                "pad_token_id": tokenizer.pad_token_id,
+                "bos_token_id": tokenizer.cls_token_id,
+                "eos_token_id": tokenizer.sep_token_id,
+                **changes,
+            }
+        )
+
+    return make
+
+
+def _distilbert(tokenizer: PreTrainedTokenizerBase) -> PretrainedConfig:
+    return transformers.DistilBertConfig(
+        vocab_size=len(tokenizer),
+        dim=16,
+        n_layers=2,
+        n_heads=2,
+        hidden_dim=32,
+        max_position_embeddings=MAX_LENGTH,
+        pad_token_id=tokenizer.pad_token_id,
+    )
+
+
+def _modernbert(tokenizer: PreTrainedTokenizerBase) -> PretrainedConfig:
+    ends = {"cls_token_id": tokenizer.cls_token_id, "sep_token_id": tokenizer.sep_token_id}
+    return _bert("ModernBertConfig", local_attention=8, **ends)(tokenizer)
+
+
+# RoBERTa and XLM-R count positions from the padding id + 1 on.
+_SHIFTED = {"max_position_embeddings": MAX_LENGTH + 2, "type_vocab_size": 1}
+
+FAMILIES = {
+    "bert": (wordpiece, _bert("BertConfig")),
+    "roberta": (bytes_of_roberta, _bert("RobertaConfig", **_SHIFTED)),
+    "distilbert": (wordpiece, _distilbert),
+    "albert": (unigram, _bert("AlbertConfig", embedding_size=8)),
+    "xlm-roberta": (unigram_of_xlmr, _bert("XLMRobertaConfig", **_SHIFTED)),
+    "electra": (wordpiece, _bert("ElectraConfig", embedding_size=8)),
+    "modernbert": (bytes_of_modernbert, _modernbert),
+}
+
+
+def build(family: str, folder: Path) -> Path:
+    """Save a checkpoint of `family` with its tokenizer into `folder`."""
+    make_tokenizer, make_config = FAMILIES[family]
+    tokenizer = make_tokenizer()
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        model = transformers.AutoModelForMaskedLM.from_config(make_config(tokenizer))
+        with torch.no_grad():  # biases of 0 would hide a head that leaves them out
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter) * 0.05)
+    model.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+def build_gpt2(folder: Path) -> Path:
+    """A transformer without a masked language modelling head (yet with a mask token)."""
+    tokenizer = wordpiece()
+    config = transformers.GPT2Config(
+        vocab_size=len(tokenizer), n_embd=16, n_layer=1, n_head=2, n_positions=MAX_LENGTH
+    )
+    transformers.GPT2Model(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
