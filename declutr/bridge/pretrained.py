@@ -149,9 +149,16 @@ def gradient_checkpointing(module: ModuleType) -> bool:
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
         wanted = signature.bind(self, *args, **kwargs).arguments.get("gradient_checkpointing")
-        enable = getattr(self.transformer_model, "gradient_checkpointing_enable", None)
-        if wanted and enable is not None:
-            enable(gradient_checkpointing_kwargs={"use_reentrant": False})
+        if wanted:
+            _checkpoint_activations(self.transformer_model)
 
     cls.__init__ = __init__
     return True
+
+
+def _checkpoint_activations(model: Any) -> None:
+    kwargs = {"use_reentrant": False}
+    if hasattr(model, "activation_checkpointing_enable"):  # its name in current transformers 5
+        model.activation_checkpointing_enable(activation_checkpointing_kwargs=kwargs)
+    elif hasattr(model, "gradient_checkpointing_enable"):  # a `sub_module` may have neither
+        model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)

@@ -1,0 +1,47 @@
+# The two commands of the README are `make train` and `make test`; each sets everything up itself.
+#
+#   VENV=path     the environment to use; made if it is not there (default .venv)
+#   PYTHON=…      the interpreter to make it with (default python3)
+#   TORCH=…       what to install as torch (default the CPU build we test with; use TORCH=torch for
+#                 the newest one with CUDA)
+
+VENV ?= .venv
+PYTHON ?= python3
+TORCH ?= torch==2.13.0
+TRANSFORMERS ?= transformers>=5
+TESTS ?= tests
+WORKERS ?= 2
+
+BIN = $(VENV)/bin
+INSTALLED = $(VENV)/.declutr-installed
+
+.PHONY: help install train test test-compat lint clean
+
+help:  ## say what there is
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+install: $(INSTALLED)  ## make VENV and install declutr, AllenNLP and what tests need
+
+$(INSTALLED): setup.py pyproject.toml declutr_bridge.pth
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet "setuptools>=68" wheel "$(TORCH)"
+	$(BIN)/python -m pip install --quiet -e ".[test]" "$(TRANSFORMERS)"
+	$(BIN)/python -m pip install --quiet --no-deps allennlp==2.10.1
+	touch $(INSTALLED)
+
+train: install  ## train on the docstrings of the installed packages, embed, and show what it gave
+	$(BIN)/python scripts/quickstart.py $(ARGS)
+
+test: install  ## run all tests
+	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+
+test-compat:  ## run all tests on the last transformers 4 and on the latest 5
+	$(MAKE) test VENV=.venv-transformers4 TRANSFORMERS="transformers>=4.57,<5"
+	$(MAKE) test VENV=.venv-transformers5 TRANSFORMERS="transformers>=5"
+
+lint: install  ## ruff and mypy
+	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+clean:  ## remove what was made here
+	rm -rf .venv .venv-transformers* quickstart build dist *.egg-info

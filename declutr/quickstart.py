@@ -1,0 +1,217 @@
+"""The whole way once, on text that every machine has: corpus, transformer, training, embeddings.
+
+The corpus is the docstrings of the installed Python packages, the transformer a small one that
+begins at random, so no hub and no download is needed. Every part that is already there is kept, and
+an interrupted training goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from allennlp.common import Params
+from allennlp.data import DataLoader, DatasetReader, Vocabulary
+from allennlp.models import Model
+from allennlp.models.archival import load_archive
+from allennlp.training.util import evaluate
+
+import declutr.plugin  # noqa: F401 - recipes name what it registers
+from declutr.checkpoints import make_checkpoint, train_tokenizer
+from declutr.docstrings import DEFAULT_PACKAGES, write_corpus
+from declutr.encoder import Encoder
+from declutr.evaluation.span_retrieval import adjacent_span_pairs, retrieval_accuracy
+
+VOCABULARY = 8_000
+MAX_LENGTH = 128
+
+
+class Quality(NamedTuple):
+    """What a model is worth on held-out documents."""
+
+    validation_loss: float
+    retrieval: float
+
+
+class Quickstart:
+    """One quickstart, in one folder.
+
+    # Parameters
+
+    folder : where everything goes.
+    recipes : the folder of recipes, `training_config`.
+    overrides : keys of the recipe to change, as for `allennlp train -o`.
+    packages : whose docstrings are read.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        recipes: Path,
+        overrides: dict | None = None,
+        packages: tuple[str, ...] = DEFAULT_PACKAGES,
+    ) -> None:
+        self.folder = folder
+        self.recipes = recipes
+        self.packages = packages
+        self.train_file = folder / "train.txt"
+        self.validation_file = folder / "validation.txt"
+        self.checkpoint = folder / "transformer"
+        self.untrained = folder / "untrained"
+        self.model = folder / "model"
+        self.embeddings = folder / "embeddings.jsonl"
+        self.overrides = {
+            "train_data_path": str(self.train_file),
+            "validation_data_path": str(self.validation_file),
+            **(overrides or {}),
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ["TRANSFORMER_MODEL"] = str(self.checkpoint)
+        os.environ["DECLUTR_CACHE"] = str(folder / "cache")
+
+    def run(self) -> tuple[Quality, Quality]:
+        """All of it; returns the quality before and after training."""
+        _say("1/5  Corpus: the docstrings of the installed Python packages")
+        self.make_corpus()
+        _say("2/5  A tokenizer and a small RoBERTa-shaped transformer, with random weights")
+        self.make_transformer()
+        _say("3/5  allennlp train")
+        self.train()
+        _say("4/5  allennlp predict: embeddings of the held-out documents")
+        self.predict()
+        _say("5/5  Held-out documents before and after training")
+        before, after = self.quality(self.untrained), self.quality(self.model)
+        print(self.report(before, after))
+        return before, after
+
+    def make_corpus(self) -> None:
+        """Write the training and the held-out documents."""
+        if self.validation_file.exists():
+            return print(f"     kept: {self.train_file}")
+        partial = self.folder / "corpus.partial"
+        counts = write_corpus(
+            self.packages,
+            partial / "train.txt",
+            partial / "validation.txt",
+            min_words=2 * 64,
+            workers=os.cpu_count() or 1,
+        )
+        (partial / "train.txt").replace(self.train_file)
+        (partial / "validation.txt").replace(self.validation_file)
+        partial.rmdir()
+        return print(
+            f"     {counts.train_documents} documents ({counts.train_words / 1e6:.1f} million words)"
+            f" to train on, {counts.validation_documents} held out"
+        )
+
+    def make_transformer(self) -> None:
+        """Train a tokenizer on the corpus, and make a transformer for it."""
+        if (self.checkpoint / "config.json").exists():
+            return print(f"     kept: {self.checkpoint}")
+        with self.train_file.open(encoding="utf-8") as texts:
+            tokenizer = train_tokenizer(texts, VOCABULARY, max_length=MAX_LENGTH)
+        model = make_checkpoint(
+            self.checkpoint,
+            tokenizer,
+            layers=3,
+            hidden_size=128,
+            heads=4,
+            max_length=MAX_LENGTH,
+            # Attention with dropout has no fast path on CPUs, and one pass hardly overfits.
+            dropout=0.0,
+        )
+        return print(f"     {model.num_parameters() / 1e6:.1f} million parameters")
+
+    def train(self) -> None:
+        """Archive the untrained transformer, then train it; goes on after an interruption."""
+        if not (self.untrained / "model.tar.gz").exists():
+            recipe = self.recipes / "transformer_mean.jsonnet"
+            _allennlp("train", str(recipe), "-s", str(self.untrained), "--force", quiet=True)
+        if (self.model / "model.tar.gz").exists():
+            return print(f"     kept: {self.model}")
+        recipe = self.recipes / "quickstart.jsonnet"
+        arguments = ["train", str(recipe), "-s", str(self.model), "-o", json.dumps(self.overrides)]
+        if self.model.exists():
+            arguments.append("--recover")
+        return _allennlp(*arguments)
+
+    def predict(self) -> None:
+        """Embed the held-out documents, one row each."""
+        _allennlp(
+            "predict",
+            str(self.model),
+            str(self.validation_file),
+            "--use-dataset-reader",
+            *("--output-file", str(self.embeddings)),
+            *("--batch-size", "32"),
+            "--silent",
+        )
+        with self.embeddings.open() as rows:
+            print(f"     {sum(1 for _ in rows)} rows in {self.embeddings}")
+
+    def quality(self, archive: Path) -> Quality:
+        """Loss and retrieval of an archive on the held-out documents."""
+        documents = self.validation_file.read_text(encoding="utf-8").splitlines()
+        encoder = Encoder(archive)
+        retrieval = retrieval_accuracy(encoder, adjacent_span_pairs(documents))
+        return Quality(self._validation_loss(archive), retrieval)
+
+    def _validation_loss(self, archive: Path) -> float:
+        params = Params.from_file(self.recipes / "quickstart.jsonnet", json.dumps(self.overrides))
+        reader = DatasetReader.from_params(params["validation_dataset_reader"])
+        loader = DataLoader.from_params(
+            params["validation_data_loader"], reader=reader, data_path=self.validation_file
+        )
+        if archive == self.model:
+            model = load_archive(archive).model
+        else:  # the untrained archive has no language modelling head, and the checkpoint has
+            model = Model.from_params(params["model"], vocab=Vocabulary.empty())
+        loader.index_with(model.vocab)
+        return evaluate(model.eval(), loader)["loss"]
+
+    def report(self, before: Quality, after: Quality) -> str:
+        """What came out, where it lies, and what to try next."""
+        own = shlex.quote(json.dumps({"train_data_path": "docs.txt"}))
+        return f"""
+                                            before      after
+    validation loss                       {before.validation_loss:8.3f}   {after.validation_loss:8.3f}
+    span retrieval accuracy               {before.retrieval:8.1%}   {after.retrieval:8.1%}
+
+  Retrieval: a span of a held-out document must find the span next to it among all documents; the
+  two share no text.
+
+  Everything lies in {self.folder}:
+    {self.model.name}/             the trained model (model.tar.gz), metrics, and run.json
+    {self.embeddings.name}   one embedding for each line of {self.validation_file.name}
+    {self.checkpoint.name}/       the transformer that training began with
+
+  Next:
+    declutr sample-spans training_config/quickstart.jsonnet --data {self.train_file}
+        (with TRANSFORMER_MODEL={self.checkpoint}) shows what is contrasted
+    TRANSFORMER_MODEL=distilroberta-base declutr train training_config/declutr.jsonnet \\
+        -s output -o {own}
+        trains the paper's recipe on your own documents, one a line
+    python -c 'from declutr import Encoder; print(Encoder("{self.model}")(["Some text."]).shape)'
+"""
+
+
+def _allennlp(*arguments: str, quiet: bool = False) -> None:
+    """Run the `allennlp` command, with its progress bars and without its log."""
+    command = [sys.executable, "-m", "declutr", *arguments]
+    if not sys.stderr.isatty():
+        command.append("--file-friendly-logging")
+    print(f"     $ allennlp {shlex.join(arguments)}", flush=True)
+    environment = {**os.environ, "ALLENNLP_LOG_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1"}
+    output = subprocess.PIPE if quiet else None
+    done = subprocess.run(command, env=environment, stderr=output, check=False, text=True)
+    if done.returncode:
+        raise SystemExit(f"{done.stderr or ''}\nThe command above failed (exit {done.returncode}).")
+
+
+def _say(title: str) -> None:
+    print(f"\n{title}", flush=True)
