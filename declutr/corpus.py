@@ -21,6 +21,7 @@ from filelock import FileLock
 from tqdm.auto import tqdm
 
 from declutr.sources import (
+    COMPRESSIONS,
     PathLike,
     SourceError,
     file_format,
@@ -28,7 +29,7 @@ from declutr.sources import (
     read_documents,
     source_files,
 )
-from declutr.token_store import TokenStore, TokenStoreWriter
+from declutr.token_store import TokenStore, TokenStoreWriter, remove_partial_stores
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +53,8 @@ class DocumentCodec(Protocol):
 
 def default_cache_dir() -> Path:
     """`$DECLUTR_CACHE`, or `~/.cache/declutr`."""
-    return Path(os.environ.get(CACHE_VARIABLE) or Path.home() / ".cache" / "declutr")
+    folder = os.environ.get(CACHE_VARIABLE)
+    return Path(folder).expanduser() if folder else Path.home() / ".cache" / "declutr"
 
 
 def open_corpus(
@@ -75,11 +77,12 @@ def open_corpus(
     """
     files = source_files(path)
     key = _cache_key(files, codec, text_key, encoding_errors)
-    folder = Path(cache_dir or default_cache_dir()) / key
+    folder = Path(cache_dir or default_cache_dir()).expanduser() / key
     folder.parent.mkdir(parents=True, exist_ok=True)
     if not TokenStore.exists(folder):
         with FileLock(f"{folder}.lock"):
             if not TokenStore.exists(folder):
+                remove_partial_stores(folder)
                 documents = read_documents(files, text_key, encoding_errors)
                 _tokenize(documents, codec, folder, files, progress)
     store = TokenStore(folder)
@@ -94,7 +97,9 @@ def _tokenize(
     files: list[Path],
     progress: bool,
 ) -> None:
-    compressed = any(file_format(file) != "text" or file.suffix == ".gz" for file in files)
+    compressed = any(
+        file_format(file) != "text" or file.suffix.lower() in COMPRESSIONS for file in files
+    )
     total = None if compressed else sum(file.stat().st_size for file in files)
     bar = tqdm(
         total=total, unit="B", unit_scale=True, desc="tokenising corpus", disable=not progress

@@ -193,8 +193,9 @@ class _EpochBatches:
         self._epoch, self._first = epoch, first
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
-        for rows in self._batches(self._epoch, self._first):
-            yield [(self._epoch, int(row)) for row in rows]
+        epoch = self._epoch  # another iteration may begin before this one ends
+        for rows in self._batches(epoch, self._first):
+            yield [(epoch, int(row)) for row in rows]
 
     def __len__(self) -> int:
         return self._length() - self._first

@@ -29,7 +29,7 @@ from declutr.token_store import TokenStore
 logger = logging.getLogger(__name__)
 
 SHORT_DOCUMENT_POLICIES = ("shrink", "skip", "error")
-_MAX_WORKERS = 1024
+_MAX_WORKERS = 256
 
 
 @DatasetReader.register("declutr")
@@ -124,8 +124,10 @@ class DeCLUTRDatasetReader(DatasetReader):
         self._stores: dict[str, TokenStore] = {}
         self._documents: dict[str, np.ndarray] = {}
         # AllenNLP's own loader starts its workers anew every epoch, with a copy of this reader, so
-        # the count of epochs lies in shared memory, one place a worker.
-        self._epochs_read = torch.zeros(_MAX_WORKERS, dtype=torch.int64).share_memory_()
+        # the count of epochs lies in shared memory: one place for each worker of each number of
+        # workers, as loaders that share a reader (training, validation) may have different numbers.
+        places = 1 + _MAX_WORKERS * (_MAX_WORKERS + 1) // 2
+        self._epochs_read = torch.zeros(places, dtype=torch.int64).share_memory_()
 
     def _make_sampler(
         self,
@@ -204,8 +206,9 @@ class DeCLUTRDatasetReader(DatasetReader):
         assert self._sampler is not None
         needed = self._sampler.min_document_len
         least = max(self._min_document_len, 2 * self._sampler.num_anchors)
-        short = lengths < needed
-        skipped = short | (lengths < least) if self._short_documents == "skip" else lengths < least
+        left_out = lengths < least
+        short = (lengths < needed) & ~left_out
+        skipped = left_out | short if self._short_documents == "skip" else left_out
         if self._short_documents == "error" and short.any():
             row = int(np.argmax(short))
             raise ConfigurationError(
@@ -299,7 +302,9 @@ class DeCLUTRDatasetReader(DatasetReader):
 
     def _next_epoch(self) -> int:
         worker = self.get_worker_info()
-        place = 0 if worker is None else worker.id
+        place = 0
+        if worker is not None:
+            place = 1 + worker.num_workers * (worker.num_workers - 1) // 2 + worker.id
         epoch = int(self._epochs_read[place])
         self._epochs_read[place] += 1
         return epoch

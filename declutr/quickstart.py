@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from allennlp.common import Params
-from allennlp.data import DataLoader, DatasetReader, Vocabulary
-from allennlp.models import Model
+from allennlp.data import DataLoader, DatasetReader
 from allennlp.models.archival import load_archive
 from allennlp.training.util import evaluate
 
@@ -105,8 +104,8 @@ class Quickstart:
         (partial / "validation.txt").replace(self.validation_file)
         partial.rmdir()
         return print(
-            f"     {counts.train_documents} documents ({counts.train_words / 1e6:.1f} million words)"
-            f" to train on, {counts.validation_documents} held out"
+            f"     {counts.train_documents} documents to train on ({counts.train_words / 1e6:.1f} "
+            f"million words), {counts.validation_documents} held out"
         )
 
     def make_transformer(self) -> None:
@@ -129,13 +128,13 @@ class Quickstart:
 
     def train(self) -> None:
         """Archive the untrained transformer, then train it; goes on after an interruption."""
+        recipe = ["train", str(self.recipes / "quickstart.jsonnet")]
         if not (self.untrained / "model.tar.gz").exists():
-            recipe = self.recipes / "transformer_mean.jsonnet"
-            _allennlp("train", str(recipe), "-s", str(self.untrained), "--force", quiet=True)
+            nothing = json.dumps({**self.overrides, "trainer": {"type": "no_op"}})
+            _allennlp(*recipe, "-s", str(self.untrained), "-o", nothing, "--force", quiet=True)
         if (self.model / "model.tar.gz").exists():
             return print(f"     kept: {self.model}")
-        recipe = self.recipes / "quickstart.jsonnet"
-        arguments = ["train", str(recipe), "-s", str(self.model), "-o", json.dumps(self.overrides)]
+        arguments = [*recipe, "-s", str(self.model), "-o", json.dumps(self.overrides)]
         if self.model.exists():
             arguments.append("--recover")
         return _allennlp(*arguments)
@@ -167,20 +166,19 @@ class Quickstart:
         loader = DataLoader.from_params(
             params["validation_data_loader"], reader=reader, data_path=self.validation_file
         )
-        if archive == self.model:
-            model = load_archive(archive).model
-        else:  # the untrained archive has no language modelling head, and the checkpoint has
-            model = Model.from_params(params["model"], vocab=Vocabulary.empty())
+        model = load_archive(archive).model
         loader.index_with(model.vocab)
         return evaluate(model.eval(), loader)["loss"]
 
     def report(self, before: Quality, after: Quality) -> str:
         """What came out, where it lies, and what to try next."""
         own = shlex.quote(json.dumps({"train_data_path": "docs.txt"}))
+        losses = f"{before.validation_loss:8.3f}   {after.validation_loss:8.3f}"
+        retrieval = f"{before.retrieval:8.1%}   {after.retrieval:8.1%}"
         return f"""
-                                            before      after
-    validation loss                       {before.validation_loss:8.3f}   {after.validation_loss:8.3f}
-    span retrieval accuracy               {before.retrieval:8.1%}   {after.retrieval:8.1%}
+                                    before      after
+    validation loss               {losses}
+    span retrieval accuracy       {retrieval}
 
   Retrieval: a span of a held-out document must find the span next to it among all documents; the
   two share no text.

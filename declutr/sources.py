@@ -1,8 +1,8 @@
 """Documents from files of any format, one row each, in file order.
 
-Text files hold one document a line; JSON lines and parquet hold it under a key. Hugging Face
-`datasets` does the reading (compression included), in streaming mode: memory stays flat and no
-second copy of the corpus is written.
+Text files hold one document a line; JSON lines and parquet hold it under a key, and are read by
+Hugging Face `datasets`. Everything is streamed: memory stays flat and no second copy of the corpus
+is written.
 """
 
 from __future__ import annotations
@@ -10,8 +10,10 @@ from __future__ import annotations
 import glob
 import logging
 import os
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, TextIO
+from urllib.parse import urlsplit
 
 logger = logging.getLogger(__name__)
 
@@ -19,8 +21,12 @@ PathLike = str | os.PathLike
 ENCODING_ERRORS = ("strict", "replace")
 
 _FORMATS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
-_COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst", ".lz4"}
+COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst", ".lz4"}
 _REPLACEMENT = "\ufffd"
+_RECORDS_AT_ONCE = 1024  # of a parquet file, whatever the size of its row groups
+
+# The names that downloaded files have at their URLs: they tell the format, the cache's do not.
+_NAMES: dict[Path, str] = {}
 
 
 class SourceError(ValueError):
@@ -38,10 +44,14 @@ def source_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
             raise SourceError("Got an empty list of files; expected at least one.")
         return [file for part in path for file in source_files(part)]
     text = os.fspath(path)
+    if not text:
+        raise SourceError("Got an empty path; expected a file, a folder, a glob or a URL.")
     if "://" in text:
         from cached_path import cached_path
 
-        return [cached_path(text)]
+        file = Path(cached_path(text))
+        _NAMES[file] = PurePosixPath(urlsplit(text).path).name
+        return [file]
     expanded = Path(text).expanduser()
     if expanded.is_dir():
         files = sorted(
@@ -63,14 +73,10 @@ def source_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
     return files
 
 
-def _hidden(path: Path) -> bool:
-    return any(part.startswith(".") for part in path.parts)
-
-
 def file_format(file: Path) -> str:
     """`"json"`, `"parquet"` or `"text"`, told from the name without its compression suffix."""
-    suffixes = [suffix.lower() for suffix in file.suffixes]
-    if suffixes and suffixes[-1] in _COMPRESSIONS:
+    suffixes = [suffix.lower() for suffix in Path(_NAMES.get(file, file)).suffixes]
+    if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
     return _FORMATS.get(suffixes[-1], "text") if suffixes else "text"
 
@@ -84,8 +90,9 @@ def read_documents(
 
     files : from `source_files`.
     text_key : the key (or column) that holds the document in JSON lines and parquet.
-    encoding_errors : what to do with bytes that are not UTF-8 in text files. `"strict"` raises
-        `SourceError` with the line number, `"replace"` puts U+FFFD there and logs how many rows.
+    encoding_errors : what to do with bytes that are not UTF-8 in text files and JSON lines.
+        `"strict"` raises `SourceError` with the line number, `"replace"` puts U+FFFD there and
+        logs how many rows of a text file.
     """
     if encoding_errors not in ENCODING_ERRORS:
         raise SourceError(
@@ -96,36 +103,15 @@ def read_documents(
         if kind == "text":
             yield from _read_text(file, encoding_errors)
         else:
-            yield from _read_records(file, kind, text_key)
-
-
-def _stream(kind: str, file: Path, **options):
-    import datasets
-
-    return datasets.load_dataset(
-        kind, data_files=[glob.escape(str(file))], split="train", streaming=True, **options
-    )
+            yield from _read_records(file, kind, text_key, encoding_errors)
 
 
 def _read_text(file: Path, encoding_errors: str) -> Iterator[str]:
     replaced, first = 0, 0
-    rows = iter(_stream("text", file, encoding="utf-8", encoding_errors=encoding_errors))
-    number = 0
-    while True:
-        try:
-            row = next(rows)["text"]
-        except StopIteration:
-            break
-        except UnicodeDecodeError as error:
-            line, column = _first_undecodable(file)
-            raise SourceError(
-                f"'{file}', line {line}: byte {column} is not valid UTF-8 ({error.reason}). "
-                "Convert the file to UTF-8, or set encoding_errors to 'replace' on the reader."
-            ) from error
-        number += 1
-        if encoding_errors == "replace" and _REPLACEMENT in row:
+    for number, line in enumerate(_rows(file, "text", encoding_errors), start=1):
+        if encoding_errors == "replace" and _REPLACEMENT in line:
             replaced, first = replaced + 1, first or number
-        yield row
+        yield line.removesuffix("\n")
     if replaced:
         logger.warning(
             "'%s': %d line(s) hold U+FFFD where bytes were not valid UTF-8; the first is line %d.",
@@ -135,38 +121,77 @@ def _read_text(file: Path, encoding_errors: str) -> Iterator[str]:
         )
 
 
+def _read_records(file: Path, kind: str, text_key: str, encoding_errors: str) -> Iterator[str]:
+    for number, row in enumerate(_rows(file, kind, encoding_errors), start=1):
+        if text_key not in row:
+            raise SourceError(
+                f"'{file}', row {number}: no key '{text_key}'. Found {sorted(row)}; set "
+                "text_key on the dataset reader to the one that holds the document."
+            )
+        text = row[text_key]
+        if text is not None and not isinstance(text, str):
+            raise SourceError(
+                f"'{file}', row {number}: '{text_key}' is {type(text).__name__}, expected a string."
+            )
+        yield text or ""
+
+
+def _rows(file: Path, kind: str, encoding_errors: str) -> Iterator[Any]:
+    """The lines or records of a file, with `SourceError` for whatever goes wrong."""
+    try:
+        if kind == "text":
+            # "-sig" leaves out the byte order mark that some editors put first.
+            with _open_text(file, "utf-8-sig", encoding_errors) as lines:
+                yield from lines
+        else:
+            yield from _stream(file, kind, encoding_errors)
+    except UnicodeDecodeError as error:
+        line, column = _first_undecodable(file)
+        raise SourceError(
+            f"'{file}', line {line}: byte {column} is not valid UTF-8 ({error.reason}). "
+            "Convert the file to UTF-8, or set encoding_errors to 'replace' on the reader."
+        ) from error
+    except StopIteration:  # from `datasets`, for a JSON file without a byte
+        return
+    except Exception as error:  # whatever a parser or decompressor raises
+        raise SourceError(f"'{file}' could not be read as {kind}: {error}") from error
+
+
+def _stream(file: Path, kind: str, encoding_errors: str) -> Iterable[dict[str, Any]]:
+    import datasets
+
+    options: dict[str, Any] = {"batch_size": _RECORDS_AT_ONCE}
+    if kind == "json":
+        # By the name "utf-8", `datasets` would not decode at all, and ignore encoding_errors.
+        options = {"encoding": "utf8", "encoding_errors": encoding_errors}
+    return datasets.load_dataset(
+        kind, data_files=[glob.escape(str(file))], split="train", streaming=True, **options
+    )
+
+
+def _open_text(file: Path, encoding: str, errors: str) -> TextIO:
+    # Not by `datasets`: it forgets encoding and errors where a file is compressed.
+    import fsspec
+    from fsspec.utils import infer_compression
+
+    return fsspec.filesystem("file").open(
+        str(file),
+        "rt",
+        encoding=encoding,
+        errors=errors,
+        compression=infer_compression(_NAMES.get(file, str(file))),
+    )
+
+
 def _first_undecodable(file: Path) -> tuple[int, int]:
     """Line and byte (both from 1) of the first byte sequence that is not UTF-8."""
-    import fsspec
-
-    with fsspec.open(str(file), "rb", compression="infer") as lines:
+    # Bytes that are not UTF-8 become lone surrogates.
+    with _open_text(file, "utf-8", "surrogateescape") as lines:
         for number, line in enumerate(lines, start=1):
-            try:
-                line.decode("utf-8")
-            except UnicodeDecodeError as error:
-                return number, error.start + 1
+            for column, character in enumerate(line):
+                if "\udc80" <= character <= "\udcff":
+                    return number, len(line[:column].encode("utf-8")) + 1
     raise AssertionError(f"{file} decodes as UTF-8")
-
-
-def _read_records(file: Path, kind: str, text_key: str) -> Iterator[str]:
-    try:
-        for number, row in enumerate(_stream(kind, file), start=1):
-            if text_key not in row:
-                raise SourceError(
-                    f"'{file}', row {number}: no key '{text_key}'. Found {sorted(row)}; set "
-                    "text_key on the dataset reader to the one that holds the document."
-                )
-            text = row[text_key]
-            if text is not None and not isinstance(text, str):
-                raise SourceError(
-                    f"'{file}', row {number}: '{text_key}' is {type(text).__name__}, expected a "
-                    "string."
-                )
-            yield text or ""
-    except SourceError:
-        raise
-    except Exception as error:  # whatever the parser behind `datasets` raises
-        raise SourceError(f"'{file}' could not be read as {kind}: {error}") from error
 
 
 def normalize_whitespace(text: str) -> str:

@@ -18,6 +18,7 @@ from allennlp.data import Field, TokenIndexer, Tokenizer
 from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
+from transformers import PreTrainedTokenizerBase
 
 from declutr.span_fields import SpansField, TokenIdsField
 
@@ -78,16 +79,7 @@ class WordPieceCodec:
     @property
     def fingerprint(self) -> str:
         """A hash of the whole tokenizer, so that equal names with other vocabularies differ."""
-        backend = getattr(self._tokenizer, "backend_tokenizer", None)
-        if backend is not None:
-            state = json.loads(backend.to_str())
-            # Padding and truncation are settings of the last call, not of the tokenizer.
-            state.pop("padding", None), state.pop("truncation", None)
-            content = json.dumps(state, sort_keys=True)
-        else:
-            content = json.dumps(sorted(self._tokenizer.get_vocab().items()))
-        digest = hashlib.sha256(content.encode()).hexdigest()[:16]
-        return f"{type(self._tokenizer).__name__}:{len(self._tokenizer)}:{digest}"
+        return _word_piece_fingerprint(self._tokenizer)
 
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
         """The ids of each text, without special tokens, however long it is."""
@@ -146,11 +138,7 @@ class TokenCodec:
     @property
     def fingerprint(self) -> str:
         """Names the tokenizer: the lengths kept with the corpus depend on it."""
-        settings = {
-            key: repr(value)
-            for key, value in sorted(vars(self._tokenizer).items())
-            if isinstance(value, (str, int, float, bool, list, tuple, dict))
-        }
+        settings = {key: _described(value) for key, value in sorted(vars(self._tokenizer).items())}
         digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
         return f"{type(self._tokenizer).__name__}:{digest}"
 
@@ -194,3 +182,28 @@ def _ids(tokens: list[Token]) -> np.ndarray:
 
 def _types(tokens: list[Token]) -> np.ndarray:
     return np.array([token.type_id or 0 for token in tokens], dtype=np.int64)
+
+
+def _word_piece_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        state = json.loads(backend.to_str())
+        # Padding and truncation are settings of the last call, not of the tokenizer.
+        state.pop("padding", None), state.pop("truncation", None)
+        content = json.dumps(state, sort_keys=True)
+    else:
+        content = json.dumps(sorted(tokenizer.get_vocab().items()))
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    return f"{type(tokenizer).__name__}:{len(tokenizer)}:{digest}"
+
+
+def _described(value: object) -> str:
+    """What of an attribute of a tokenizer its tokens may depend on."""
+    if isinstance(value, (str, int, float, bool, list, tuple, dict)):
+        return repr(value)
+    if isinstance(value, PreTrainedTokenizerBase):
+        return _word_piece_fingerprint(value)
+    meta = getattr(value, "meta", None)  # of a spaCy pipeline
+    if isinstance(meta, dict):
+        return repr([meta.get(key) for key in ("lang", "name", "version")])
+    return type(value).__name__

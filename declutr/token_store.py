@@ -33,6 +33,7 @@ class TokenStore:
         return len(self.num_tokens)
 
     def __getitem__(self, index: int) -> np.ndarray:
+        index = range(len(self))[index]  # refuses what lies outside, and counts from the end
         return self._values[self._offsets[index] : self._offsets[index + 1]]
 
     def __reduce__(self):
@@ -43,6 +44,12 @@ class TokenStore:
     def exists(folder: str | os.PathLike) -> bool:
         """Whether a whole store lies at `folder`."""
         return (Path(folder) / _META).is_file()
+
+
+def remove_partial_stores(folder: str | os.PathLike) -> None:
+    """Remove what killed writers of the store at `folder` left; none may be writing it."""
+    for partial in Path(folder).parent.glob(f"{Path(folder).name}.partial-*"):
+        shutil.rmtree(partial, ignore_errors=True)
 
 
 class TokenStoreWriter:

@@ -7,7 +7,9 @@ os.environ["HF_DATASETS_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import random
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -62,3 +64,67 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, documents: list[str]) -
     tokenizer = train_tokenizer(documents, 400, max_length=128)
     make_checkpoint(folder, tokenizer, layers=2, hidden_size=32, heads=2, max_length=128)
     return folder
+
+
+def run_config(checkpoint: Path, corpus: Path, **changes: Any) -> dict[str, Any]:
+    """What trains a small model of both objectives, with a projection, for three steps."""
+    transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
+    return {
+        "dataset_reader": {
+            "type": "declutr",
+            "num_anchors": 2,
+            "num_positives": 2,
+            "max_span_len": 24,
+            "min_span_len": 8,
+            "tokenizer": {**transformer},
+            "token_indexers": {"tokens": {**transformer}},
+        },
+        "vocabulary": {"type": "empty"},
+        "train_data_path": str(corpus),
+        "model": {
+            "type": "declutr",
+            "text_field_embedder": {
+                "type": "mlm",
+                "token_embedders": {
+                    "tokens": {**transformer, "type": "pretrained_transformer_mlm"}
+                },
+            },
+            "feedforward": {
+                "input_dim": 32,
+                "num_layers": 1,
+                "hidden_dims": 6,
+                "activations": "tanh",
+            },
+            "loss": {"type": "nt_xent"},
+        },
+        "data_loader": {"type": "declutr", "batch_size": 8, "shuffle": True},
+        "trainer": {
+            "optimizer": {"type": "huggingface_adamw", "lr": 1e-2},
+            "num_epochs": 1,
+            "cuda_device": -1,
+            "run_confidence_checks": False,
+        },
+        **changes,
+    }
+
+
+@pytest.fixture(scope="session")
+def trained(
+    tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_file: Path
+) -> Path:
+    """The folder of a finished run with its `model.tar.gz`, as another machine sees it.
+
+    The checkpoint from which training began is gone.
+    """
+    from allennlp.commands.train import train_model
+    from allennlp.common import Params, cached_transformers
+
+    import declutr.plugin  # noqa: F401
+
+    folder = tmp_path_factory.mktemp("trained")
+    start = folder / "checkpoint"
+    shutil.copytree(checkpoint, start)
+    train_model(Params(run_config(start, corpus_file)), str(folder / "run"))
+    shutil.rmtree(start)
+    cached_transformers._clear_caches()
+    return folder / "run"

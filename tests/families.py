@@ -164,3 +164,15 @@ def build_gpt2(folder: Path) -> Path:
     transformers.GPT2Model(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
+
+
+def build_t5(folder: Path) -> Path:
+    """An encoder-decoder."""
+    tokenizer = wordpiece()
+    config = transformers.T5Config(
+        vocab_size=len(tokenizer), d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2
+    )
+    config.decoder_start_token_id = tokenizer.pad_token_id
+    transformers.T5Model(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder

@@ -50,8 +50,8 @@ def adjacent_span_pairs(
         pairs.queries.append(" ".join(words[begin:stop]))
     if len(pairs.queries) < 2:
         raise ValueError(
-            f"Only {len(pairs.queries)} of {len(documents)} documents have {2 * max_words} words or "
-            "more; at least two are needed. Lower max_words."
+            f"Only {len(pairs.queries)} of {len(documents)} documents have {2 * max_words} words "
+            "or more; at least two are needed. Lower max_words."
         )
     return pairs
 

@@ -72,38 +72,39 @@ def main():
     from allennlp.commands.train import train_model
     from allennlp.common import Params
 
-    train_model(Params({config!r}), {out!r})
+    for config, folder in {runs!r}:
+        train_model(Params(config), folder)
 
 if __name__ == "__main__":
     main()
 """
 
 
-def test_two_processes_without_site_packages(tmp_path: Path, experiment: Any) -> None:
-    accelerator = {"type": "torch", "find_unused_parameters": True}
-    distributed = {"cuda_devices": [-1, -1], "ddp_accelerator": accelerator}
-    out = tmp_path / "out"
-    script = SCRIPT.format(config=experiment(distributed=distributed), out=str(out))
-    result = bare_python(script, tmp_path)
-    assert result.returncode == 0, result.stderr
-    assert (out / "model.tar.gz").exists() and (out / "out_worker1.log").exists()
-
-
-def test_spawned_data_workers_without_site_packages(tmp_path: Path, experiment: Any) -> None:
+def spawned_workers(experiment: Any, rows: Path) -> dict[str, Any]:
+    """A config whose data comes from a spawned worker."""
+    rows.write_text('{"text": "a b", "label": 0}\n{"text": "b a", "label": 1}\n' * 4)
     loader = {"num_workers": 1, "start_method": "spawn", "max_instances_in_memory": 8}
-    out = tmp_path / "out"
-    config = experiment(data_loader=loader)
+    config = experiment(data_loader=loader, train_data_path=str(rows), model={"num_labels": 2})
     del config["validation_data_path"]
     # The vocabulary is given: making one would start the workers once more.
     config["vocabulary"] = {"type": "empty"}
-    config["model"]["num_labels"] = 2
     config["dataset_reader"]["skip_label_indexing"] = True
-    rows = tmp_path / "rows.jsonl"
-    rows.write_text('{"text": "a b", "label": 0}\n{"text": "b a", "label": 1}\n' * 4)
-    config["train_data_path"] = str(rows)
-    result = bare_python(SCRIPT.format(config=config, out=str(out)), tmp_path)
+    return config
+
+
+def test_spawned_children_without_site_packages(tmp_path: Path, experiment: Any) -> None:
+    """A spawned data worker, then two gloo processes; one script, to import AllenNLP less often."""
+    accelerator = {"type": "torch", "find_unused_parameters": True}
+    distributed = {"cuda_devices": [-1, -1], "ddp_accelerator": accelerator}
+    workers, processes = tmp_path / "workers", tmp_path / "processes"
+    runs = [
+        (spawned_workers(experiment, tmp_path / "rows.jsonl"), str(workers)),
+        (experiment(distributed=distributed), str(processes)),
+    ]
+    result = bare_python(SCRIPT.format(runs=runs), tmp_path)
     assert result.returncode == 0, result.stderr
-    assert (out / "model.tar.gz").exists()
+    assert (workers / "model.tar.gz").exists()
+    assert (processes / "model.tar.gz").exists() and (processes / "out_worker1.log").exists()
 
 
 def test_unpickling_theirs_without_the_bridge_fails(tmp_path: Path) -> None:

@@ -1,0 +1,139 @@
+"""What the processes of `test_distributed.py` do."""
+
+import json
+from typing import Any
+
+import torch
+from allennlp.common import Params
+from allennlp.data import Vocabulary
+from allennlp.models import Model
+from torch import Tensor
+from torch.nn.parallel import DistributedDataParallel
+
+import declutr.model
+import declutr.plugin
+from declutr.distributed import (
+    all_reduced,
+    gather_rows,
+    is_distributed,
+    process_rank,
+    with_value,
+    world_size,
+)
+from declutr.masking import IGNORE
+from declutr.objectives import NTXent
+
+
+def mask_by_position(token_ids: Tensor, maskable: Tensor, *, mask_id: int, **_: Any) -> tuple:
+    """Masks that depend on the ids alone: the same in one process and in two."""
+    chosen = maskable & (token_ids % 4 == 1)
+    return token_ids.masked_fill(chosen, mask_id), token_ids.masked_fill(~chosen, IGNORE)
+
+
+def mask_nothing_in_the_second_half(
+    token_ids: Tensor, maskable: Tensor, *, mask_id: int, **_: Any
+) -> tuple:
+    """The last process has nothing to predict."""
+    if process_rank() == world_size() - 1:
+        maskable = maskable.clone()
+        maskable[maskable.size(0) // 2 if world_size() == 1 else 0 :] = False
+    return mask_by_position(token_ids, maskable, mask_id=mask_id)
+
+
+MASKS = {"by_position": mask_by_position, "half": mask_nothing_in_the_second_half}
+
+
+def share(batch: dict, sizes: list[int] | None = None) -> dict:
+    """This process's documents."""
+    documents = batch["anchors"]["tokens"]["token_ids"].size(0)
+    sizes = sizes or [documents // world_size()] * world_size()
+    start = sum(sizes[: process_rank()])
+    part = slice(start, start + sizes[process_rank()])
+    return {
+        name: {"tokens": {key: t[part] for key, t in texts["tokens"].items()}}
+        for name, texts in batch.items()
+    }
+
+
+def train_steps(config: dict, masks: str, batches: list[dict], dtype: torch.dtype) -> dict:
+    """Losses, metrics and, after each step, all gradients of a model under DDP (if distributed).
+
+    Nothing is updated in between, but a second step shows whether the first one finished.
+    """
+    declutr.model.mask_tokens = MASKS[masks]  # type: ignore[assignment]
+    torch.manual_seed(0)
+    model = Model.from_params(Params(json.loads(json.dumps(config))), vocab=Vocabulary()).to(dtype)
+    model.train()
+    if dtype is torch.float64:  # otherwise embeddings are made float32
+        Tensor.float = Tensor.double  # type: ignore[method-assign]
+    trained = DistributedDataParallel(model) if is_distributed() else model
+    losses, gradients = [], []
+    try:
+        for batch in batches:
+            trained.zero_grad()
+            loss = trained(**share(batch))["loss"]
+            loss.backward()
+            losses.append(loss.item())
+            gradients.append(
+                {n: p.grad.clone() for n, p in model.named_parameters() if p.requires_grad}
+            )
+    finally:
+        Tensor.float = _FLOAT  # type: ignore[method-assign]
+        declutr.model.mask_tokens = _MASK_TOKENS
+    return {"losses": losses, "gradients": gradients, "metrics": model.get_metrics()}
+
+
+_FLOAT = Tensor.float
+_MASK_TOKENS = declutr.model.mask_tokens
+
+
+def several(cases: list[tuple]) -> list[dict]:
+    """`train_steps` of many cases: starting processes takes longer than what they do."""
+    return [train_steps(*case) for case in cases]
+
+
+def validate(config: dict, batch: dict) -> list[float]:
+    """The validation loss of a process, twice."""
+    torch.manual_seed(0)
+    model = Model.from_params(Params(json.loads(json.dumps(config))), vocab=Vocabulary()).eval()
+    part = share(batch)
+    return [model(**part)["loss"].item() for _ in range(2)]
+
+
+def gathering(rows: Tensor) -> dict:
+    """`gather_rows`, and the gradient of a loss that every process computes from all rows."""
+    parts = rows.chunk(world_size())
+    mine = parts[process_rank()].clone().requires_grad_()
+    gathered = gather_rows(mine.T.contiguous().T)  # whatever its strides
+    objective = NTXent(0.5)
+    loss = objective(gathered, gathered.flip(1))
+    loss.backward()
+    ones = torch.ones(3, requires_grad=True)
+    reduced = all_reduced(ones)
+    carrier = torch.tensor(3.0, requires_grad=True)
+    logged = with_value(carrier * 2, torch.tensor(1.5))
+    logged.backward()
+    return {
+        "rows": gathered.detach(),
+        "loss": loss.item(),
+        "gradient": mine.grad,
+        "rank": (process_rank(), world_size()),
+        "reduced": reduced,
+        "untouched": ones.detach(),
+        "needs_grad": (gathered.requires_grad, reduced.requires_grad),
+        "logged": (logged.item(), carrier.grad.item()),
+    }
+
+
+def uneven(rows: Tensor) -> str:
+    """The error of processes with different numbers of rows."""
+    try:
+        gather_rows(rows[: 2 + process_rank()])
+    except ValueError as error:
+        return str(error)
+    return ""
+
+
+def primitives(rows: Tensor) -> dict:
+    """`gathering` and `uneven`, in one start of processes."""
+    return {"gathering": gathering(rows), "error": uneven(rows)}

@@ -1,0 +1,168 @@
+"""Archives carry their transformer's configuration and tokenizer, and load with them."""
+
+import json
+import shutil
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.models.archival import archive_model, load_archive
+from transformers import AutoConfig, AutoTokenizer
+
+from declutr.archives import (
+    FOLDER,
+    archive_transformer,
+    is_ours,
+    use_archived_transformer,
+)
+from tests.conftest import run_config
+
+
+def written(folder: Path, config: dict[str, Any]) -> str:
+    folder.mkdir(exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    return str(folder)
+
+
+def test_the_archive_holds_the_transformer(trained: Path, checkpoint: Path, tmp_path: Path) -> None:
+    with tarfile.open(trained / "model.tar.gz") as archive:
+        names = set(archive.getnames())
+        archive.extractall(tmp_path, filter="data")
+    assert {"config.json", "weights.th", f"{FOLDER}/names.json"} <= names
+    assert not any(name.endswith((".safetensors", ".bin")) for name in names)  # weights: once
+    (folder,) = (Path(name) for name in names if Path(name).parent == Path(FOLDER, "0").parent
+                 and not name.endswith(".json"))
+    saved = tmp_path / folder
+    ours, theirs = (AutoConfig.from_pretrained(place) for place in (saved, checkpoint))
+    assert ours.hidden_size == theirs.hidden_size and ours.model_type == theirs.model_type
+    text = "ka lo mi <mask> tu"
+    tokenizers = [AutoTokenizer.from_pretrained(place) for place in (saved, checkpoint)]
+    assert tokenizers[0](text)["input_ids"] == tokenizers[1](text)["input_ids"]
+    assert tokenizers[0].model_max_length == tokenizers[1].model_max_length == 128
+
+
+def test_loads_without_the_transformers_folder(trained: Path) -> None:
+    name = json.loads((trained / "config.json").read_text())["dataset_reader"]["tokenizer"]
+    assert not Path(name["model_name"]).exists()
+    for place in (trained, trained / "model.tar.gz"):
+        archive = load_archive(place)
+        weights = torch.load(trained / "best.th") if place == trained else None
+        assert not archive.model.training
+        for key, value in (weights or {}).items():
+            assert torch.equal(archive.model.state_dict()[key], value), key
+
+
+def test_the_archived_configuration_is_the_users(trained: Path) -> None:
+    """Names in `config.json` stay what they were: the archive says what was trained from what."""
+    folder = json.loads((trained / FOLDER / "names.json").read_text())
+    config = load_archive(trained / "model.tar.gz").config
+    assert config["dataset_reader"]["tokenizer"]["model_name"] in folder
+    embedder = config["model"]["text_field_embedder"]["token_embedders"]["tokens"]
+    assert "load_weights" not in embedder.as_dict()
+
+
+def test_names_the_user_overrides_are_respected(trained: Path, checkpoint: Path) -> None:
+    path = "model.text_field_embedder.token_embedders.tokens"
+    archive = load_archive(
+        trained / "model.tar.gz",
+        overrides={
+            f"{path}.model_name": str(checkpoint),
+            "dataset_reader.tokenizer.model_name": str(checkpoint),
+        },
+    )
+    embedder = archive.model._text_field_embedder.token_embedder
+    assert embedder.model_name == str(checkpoint)
+    assert archive.dataset_reader._tokenizer._model_name == str(checkpoint)
+    indexer = archive.dataset_reader._token_indexers["tokens"]
+    assert indexer._model_name != str(checkpoint)  # that one was left to the archive
+    expected = load_archive(trained / "model.tar.gz").model.state_dict()
+    for key, value in archive.model.state_dict().items():
+        assert torch.equal(value, expected[key])  # the weights are the archive's anyway
+
+
+def test_a_run_that_is_archived_twice(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    assert archive_transformer(str(tmp_path / "run")) == [FOLDER]
+    archive_model(tmp_path / "run", archive_path=str(tmp_path / "again.tar.gz"))
+    with tarfile.open(tmp_path / "again.tar.gz") as archive:
+        assert f"{FOLDER}/names.json" in archive.getnames()
+    assert load_archive(tmp_path / "again.tar.gz").model
+
+
+@pytest.mark.parametrize(
+    "config, ours",
+    [
+        ({"model": {"type": "declutr"}}, True),
+        ({"dataset_reader": {"type": "declutr"}, "model": {"type": "from_archive"}}, True),
+        ({"model": {"type": "basic_classifier"}, "dataset_reader": {"type": "snli"}}, False),
+        ({"model": {}, "dataset_reader": None}, False),
+        ({}, False),
+    ],
+)
+def test_whose_run_it_is(config: dict, ours: bool) -> None:
+    assert is_ours(config) is ours
+
+
+def test_runs_of_others_are_left_alone(checkpoint: Path, tmp_path: Path) -> None:
+    pretrained = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
+    model = {"type": "basic_classifier", "text_field_embedder": {"token_embedders": pretrained}}
+    config = {"model": model, "dataset_reader": {"type": "text_classification_json"}}
+    folder = written(tmp_path, config)
+    assert archive_transformer(folder) == []
+    assert [file.name for file in tmp_path.iterdir()] == ["config.json"]
+    params = Params(config)
+    assert use_archived_transformer(params, folder) is params
+
+
+def test_runs_without_a_transformer(tmp_path: Path) -> None:
+    config = {"model": {"type": "declutr"}, "dataset_reader": {"type": "declutr"}}
+    assert archive_transformer(written(tmp_path, config)) == []
+    assert archive_transformer(str(tmp_path / "nowhere")) == []
+    assert not (tmp_path / FOLDER).exists()
+
+
+def test_every_name_of_a_configuration(checkpoint: Path, corpus_file: Path, tmp_path: Path) -> None:
+    """Several transformers, in lists as well; each is saved once."""
+    other = tmp_path / "other"
+    shutil.copytree(checkpoint, other)
+    config = run_config(checkpoint, corpus_file)
+    config["extra"] = [{"deep": {"model_name": str(other)}}, {"model_name": 3}]
+    assert archive_transformer(written(tmp_path / "run", config)) == [FOLDER]
+    names = json.loads((tmp_path / "run" / FOLDER / "names.json").read_text())
+    assert sorted(names) == sorted([str(checkpoint), str(other)])
+    assert sorted(names.values()) == ["0", "1"]
+
+
+@pytest.mark.parametrize(
+    "kind, without_weights",
+    [
+        ("pretrained_transformer_mlm", True),
+        ("pretrained_transformer", True),
+        ("pretrained_transformer_mismatched", True),
+        ("some_other", False),
+    ],
+)
+def test_embedders_do_not_look_for_weights(
+    kind: str, without_weights: bool, checkpoint: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    """The archive has no `model.safetensors`; tokenizers and indexers take no such argument."""
+    config = run_config(checkpoint, corpus_file)
+    embedders = config["model"]["text_field_embedder"]["token_embedders"]
+    embedders["tokens"] = {"type": kind, "model_name": str(checkpoint)}
+    config["lists"] = [{"model_name": ["unhashable"]}, {"model_name": None}]
+    folder = written(tmp_path, config)
+    archive_transformer(folder)
+    used = use_archived_transformer(Params(config), folder).as_dict(quiet=True)
+    place = str(tmp_path / FOLDER / "0")
+    embedder = used["model"]["text_field_embedder"]["token_embedders"]["tokens"]
+    expected = {"type": kind, "model_name": place}
+    assert embedder == ({**expected, "load_weights": False} if without_weights else expected)
+    for part in (
+        used["dataset_reader"]["tokenizer"],
+        used["dataset_reader"]["token_indexers"]["tokens"],
+    ):
+        assert part == {"type": "pretrained_transformer", "model_name": place}
+    assert used["lists"] == [{"model_name": ["unhashable"]}, {"model_name": None}]

@@ -1,0 +1,172 @@
+"""Two processes equal one: loss, metrics and every gradient after DDP's averaging."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from allennlp.data import Vocabulary
+from allennlp.data.token_indexers import PretrainedTransformerIndexer
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer
+from torch import Tensor
+
+from declutr.data_loader import DeCLUTRDataLoader
+from declutr.dataset_reader import DeCLUTRDatasetReader
+from declutr.distributed import all_reduced, gather_rows, is_distributed, world_size
+from declutr.objectives import NTXent
+from tests import distributed_steps as steps
+from tests import two_processes
+
+ROWS = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+FEEDFORWARD = {"input_dim": 32, "num_layers": 1, "hidden_dims": 6, "activations": "tanh"}
+MEMORY = {"type": "cross_batch_memory", "loss": {"temperature": 0.1}, "embedding_size": 32}
+# name: changes of the model, of the embedder, masks, dtype
+CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
+    "contrastive": ({}, {"masked_language_modeling": False}, "by_position", torch.float32),
+    "feedforward": (
+        {"feedforward": FEEDFORWARD},
+        {"masked_language_modeling": False},
+        "by_position",
+        torch.float32,
+    ),
+    "mlm": ({"loss": None}, {}, "by_position", torch.float32),
+    "both": ({}, {}, "by_position", torch.float32),
+    "both in float64": ({"feedforward": FEEDFORWARD}, {}, "by_position", torch.float64),
+    "clean anchors": ({"mask_contrastive_anchor": False}, {}, "by_position", torch.float32),
+    "sum": ({"loss": {"temperature": 0.1, "reduction": "sum"}}, {}, "half", torch.float64),
+    "nothing masked in one": ({"loss": None}, {}, "half", torch.float32),
+    "head without mlm": ({"mlm_weight": 0.0}, {}, "by_position", torch.float32),
+    "memory": ({"loss": MEMORY}, {}, "by_position", torch.float32),
+    "checkpointing": ({}, {"gradient_checkpointing": True}, "by_position", torch.float32),
+    "scale_fix off": (
+        {"scale_fix": False},
+        {"masked_language_modeling": False},
+        "by_position",
+        torch.float64,
+    ),
+}
+
+
+def model_config(folder: Path, changes: dict[str, Any], embedder: dict[str, Any]) -> dict:
+    transformer = {
+        "type": "pretrained_transformer_mlm",
+        "model_name": str(folder),
+        "transformer_kwargs": {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0},
+        **embedder,
+    }
+    return {
+        "type": "declutr",
+        "text_field_embedder": {"type": "mlm", "token_embedders": {"tokens": transformer}},
+        "loss": {"temperature": 0.1},
+        **changes,
+    }
+
+
+@pytest.fixture(scope="module")
+def batches(checkpoint: Path, corpus_file: Path) -> list[dict]:
+    """Two batches of 4 documents."""
+    reader = DeCLUTRDatasetReader(
+        tokenizer=PretrainedTransformerTokenizer(str(checkpoint)),
+        token_indexers={"tokens": PretrainedTransformerIndexer(str(checkpoint))},
+        num_anchors=2,
+        num_positives=2,
+        max_span_len=16,
+        min_span_len=8,
+    )
+    loader = DeCLUTRDataLoader(reader, str(corpus_file), batch_size=4, quiet=True)
+    loader.index_with(Vocabulary())
+    return [batch for _, batch in zip(range(2), loader, strict=False)]
+
+
+@pytest.fixture(scope="module")
+def outcomes(checkpoint: Path, batches: list[dict]) -> dict[str, tuple[dict, list[dict]]]:
+    """By name of the case: what one process gives, and what each of two gives."""
+    cases = [
+        (model_config(checkpoint, changes, embedder), masks, batches, dtype)
+        for changes, embedder, masks, dtype in CASES.values()
+    ]
+    alone = steps.several(cases)
+    together = two_processes.run(steps.several, cases)
+    return {
+        name: (alone[i], [process[i] for process in together]) for i, name in enumerate(CASES)
+    }
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_two_processes_equal_one(
+    name: str, outcomes: dict[str, tuple[dict, list[dict]]]
+) -> None:
+    alone, together = outcomes[name]
+    atol = 1e-9 if CASES[name][3] is torch.float64 else 2e-6
+    factor = 2 if name == "scale_fix off" else 1
+    for process in together:
+        assert process["losses"] == pytest.approx(alone["losses"], abs=max(atol, 1e-6))
+        assert process["metrics"] == pytest.approx(alone["metrics"], abs=1e-5)
+        for ours, expected in zip(process["gradients"], alone["gradients"], strict=True):
+            assert ours.keys() == expected.keys()
+            largest = max(gradient.abs().max().item() for gradient in expected.values())
+            assert largest > 1e-3
+            for key in expected:
+                difference = (ours[key] * factor - expected[key]).abs().max().item()
+                assert difference <= atol * max(1, largest), key
+
+
+def test_scale_fix_off_divides_the_gradient_of_contrast_alone(
+    outcomes: dict[str, tuple[dict, list[dict]]],
+) -> None:
+    """As the released configurations of the original; the loss is still logged as what it is."""
+    alone, together = outcomes["scale_fix off"]
+    name = next(name for name in alone["gradients"][0] if name.endswith("word_embeddings.weight"))
+    whole, divided = (r["gradients"][0][name].norm().item() for r in (alone, together[0]))
+    assert divided == pytest.approx(whole / 2, rel=1e-9)
+    assert together[0]["losses"] == pytest.approx(alone["losses"], rel=1e-9)
+
+
+def test_validation_is_the_same_in_every_process(checkpoint: Path, batches: list[dict]) -> None:
+    config = model_config(checkpoint, {}, {})
+    first, second = two_processes.run(steps.validate, config, batches[0])
+    assert first == second and first[0] == first[1]
+
+
+@pytest.fixture(scope="module")
+def primitives() -> list[dict]:
+    return two_processes.run(steps.primitives, ROWS)
+
+
+def test_gathered_rows_come_in_order_of_rank(primitives: list[dict]) -> None:
+    for rank, result in enumerate(p["gathering"] for p in primitives):
+        assert result["rank"] == (rank, 2)
+        assert torch.equal(result["rows"], ROWS)
+        assert result["needs_grad"] == (True, False)
+
+
+def test_gradients_summed_over_processes_are_those_of_one(primitives: list[dict]) -> None:
+    """Every process gets the gradient of its own rows, as if it had them all."""
+    rows = ROWS.clone().requires_grad_()
+    loss = NTXent(0.5)(rows, rows.flip(1))
+    loss.backward()
+    gradient = torch.cat([p["gathering"]["gradient"] for p in primitives])
+    assert torch.allclose(gradient, rows.grad, atol=1e-12)
+    assert [p["gathering"]["loss"] for p in primitives] == pytest.approx([loss.item()] * 2)
+
+
+def test_reduced_and_logged_values(primitives: list[dict]) -> None:
+    for result in (p["gathering"] for p in primitives):
+        assert torch.equal(result["reduced"], torch.full((3,), 2.0))
+        assert torch.equal(result["untouched"], torch.ones(3))
+        assert result["logged"] == (1.5, 2.0)
+
+
+def test_different_numbers_of_rows_raise_everywhere(primitives: list[dict]) -> None:
+    for result in primitives:
+        assert "different numbers of rows: [2, 3]" in result["error"]
+        assert 'data loader "declutr"' in result["error"]
+
+
+def test_one_process_needs_no_group() -> None:
+    rows = ROWS.clone().requires_grad_()
+    assert gather_rows(rows) is rows
+    assert not is_distributed() and world_size() == 1
+    reduced: Tensor = all_reduced(rows)
+    assert torch.equal(reduced, rows) and not reduced.requires_grad
+    assert reduced.data_ptr() != rows.data_ptr()

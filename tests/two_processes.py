@@ -1,0 +1,41 @@
+"""Runs a function in W processes with a gloo group; importable, so that spawned ones find it."""
+
+import os
+import tempfile
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+
+
+def run(function: Callable[..., Any], *args: Any, processes: int = 2) -> list[Any]:
+    """What `function(*args)` returns in each process, by rank.
+
+    `function` must be importable. It returns what `torch.save` takes.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        mp.spawn(_worker, (processes, folder, function, args), nprocs=processes)
+        return [
+            torch.load(Path(folder, f"{rank}.pt"), weights_only=False) for rank in range(processes)
+        ]
+
+
+def _worker(rank: int, processes: int, folder: str, function: Callable, args: tuple) -> None:
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["TRANSFORMERS_VERBOSITY"] = "error"
+    torch.set_num_threads(1)
+    dist.init_process_group(
+        "gloo",
+        init_method=f"file://{folder}/group",
+        rank=rank,
+        world_size=processes,
+        timeout=timedelta(seconds=120),
+    )
+    try:
+        torch.save(function(*args), Path(folder, f"{rank}.pt"))
+    finally:
+        dist.destroy_process_group()
