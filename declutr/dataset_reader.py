@@ -23,7 +23,7 @@ from declutr.sources import (
     read_documents,
     source_files,
 )
-from declutr.text_codecs import max_content_tokens, text_codec
+from declutr.text_codecs import max_tokens, text_codec
 from declutr.token_store import TokenStore
 
 logger = logging.getLogger(__name__)
@@ -159,15 +159,23 @@ class DeCLUTRDatasetReader(DatasetReader):
             )
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
-        limit = max_content_tokens(self._tokenizer)
         # The paper's 512 on a transformer of 512 positions is meant: the special tokens then cost
         # the tails of the very longest spans. Anything beyond that is a mistake.
-        specials = 0 if limit is None else self._tokenizer.num_special_tokens_for_sequence()
-        if limit is not None and sampler.max_span_len > limit + specials:
+        limit = max_tokens(self._tokenizer)
+        if limit is not None and sampler.max_span_len > limit:
             raise ConfigurationError(
-                f"max_span_len is {sampler.max_span_len}, but the tokenizer allows "
-                f"{limit + specials} tokens, special ones included. Lower max_span_len, or use a "
-                "transformer for longer texts."
+                f"max_span_len is {sampler.max_span_len}, but the transformer takes {limit} "
+                "tokens. Lower max_span_len, or use a transformer for longer texts."
+            )
+        # From this length on, one side of an anchor always has room for the shortest positive.
+        roomy = sampler.max_span_len + 2 * sampler.min_span_len - 1
+        tight = sampler.strategy == "adjacent" and sampler.num_anchors == 1
+        if tight and roomy > max(sampler.min_document_len, self._min_document_len):
+            raise ConfigurationError(
+                "With one anchor and sampling_strategy 'adjacent', a positive of min_span_len = "
+                f"{sampler.min_span_len} tokens may fit on neither side of the anchor. Lower "
+                f"min_span_len to {(sampler.max_span_len + 1) // 2} (half of max_span_len), or "
+                f"raise min_document_len to {roomy}."
             )
         return sampler
 
@@ -179,6 +187,11 @@ class DeCLUTRDatasetReader(DatasetReader):
             yield
         finally:
             self.sample_spans = before
+
+    @property
+    def draws_anew(self) -> bool:
+        """Whether instances differ from epoch to epoch, so that keeping them is a mistake."""
+        return self.sample_spans and self._resample
 
     # ----------------------------------------------------------------------------- documents
 

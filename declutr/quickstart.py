@@ -130,7 +130,9 @@ class Quickstart:
         """Archive the untrained transformer, then train it; goes on after an interruption."""
         recipe = ["train", str(self.recipes / "quickstart.jsonnet")]
         if not (self.untrained / "model.tar.gz").exists():
-            nothing = json.dumps({**self.overrides, "trainer": {"type": "no_op"}})
+            # The same recipe, with a trainer that does nothing.
+            kept = {k: v for k, v in self.overrides.items() if not k.startswith("trainer")}
+            nothing = json.dumps({**kept, "trainer": {"type": "no_op"}})
             _allennlp(*recipe, "-s", str(self.untrained), "-o", nothing, "--force", quiet=True)
         if (self.model / "model.tar.gz").exists():
             return print(f"     kept: {self.model}")

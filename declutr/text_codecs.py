@@ -44,15 +44,24 @@ def text_codec(
     return TokenCodec(tokenizer)
 
 
-def max_content_tokens(tokenizer: Tokenizer) -> int | None:
-    """How many tokens of text fit beside the special ones, or `None` if there is no limit."""
+def max_tokens(tokenizer: Tokenizer) -> int | None:
+    """How many tokens the transformer takes, special ones included; `None` if it does not say."""
     if not isinstance(tokenizer, PretrainedTransformerTokenizer):
         return None
-    limits = [tokenizer._max_length, tokenizer.tokenizer.model_max_length]
-    known = [limit for limit in limits if limit is not None and limit < _UNLIMITED]
-    if not known:
+    limit = tokenizer.tokenizer.model_max_length
+    return limit if limit < _UNLIMITED else None
+
+
+def max_content_tokens(tokenizer: Tokenizer) -> int | None:
+    """How many tokens of text fit beside the special ones, or `None` if there is no limit.
+
+    The transformer sets it, and `max_length` of the tokenizer may lower it.
+    """
+    if not isinstance(tokenizer, PretrainedTransformerTokenizer):
         return None
-    return min(known) - tokenizer.num_special_tokens_for_sequence()
+    limits = [tokenizer._max_length, max_tokens(tokenizer)]
+    known = [limit for limit in limits if limit is not None]
+    return min(known) - tokenizer.num_special_tokens_for_sequence() if known else None
 
 
 class WordPieceCodec:

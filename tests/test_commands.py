@@ -180,6 +180,22 @@ def test_two_processes_equal_one(
         assert right[name] == pytest.approx(left[name], abs=1e-5), name
 
 
+def test_a_configuration_of_the_original_package_still_trains(
+    corpus_file: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    recipe = Path(__file__).parent / "fixtures" / "original.jsonnet"
+    done = subprocess.run(
+        [*COMMAND, "train", str(recipe), "-s", str(tmp_path / "output")]
+        + ["-o", json.dumps({"train_data_path": str(corpus_file)})],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "spans are drawn once" in done.stderr, "AllenNLP's loader keeps instances: say so"
+    assert (tmp_path / "output" / "model.tar.gz").exists()
+
+
 def test_an_output_folder_that_exists_is_refused(
     corpus_file: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:

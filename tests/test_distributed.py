@@ -87,15 +87,11 @@ def outcomes(checkpoint: Path, batches: list[dict]) -> dict[str, tuple[dict, lis
     ]
     alone = steps.several(cases)
     together = two_processes.run(steps.several, cases)
-    return {
-        name: (alone[i], [process[i] for process in together]) for i, name in enumerate(CASES)
-    }
+    return {name: (alone[i], [process[i] for process in together]) for i, name in enumerate(CASES)}
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_two_processes_equal_one(
-    name: str, outcomes: dict[str, tuple[dict, list[dict]]]
-) -> None:
+def test_two_processes_equal_one(name: str, outcomes: dict[str, tuple[dict, list[dict]]]) -> None:
     alone, together = outcomes[name]
     atol = 1e-9 if CASES[name][3] is torch.float64 else 2e-6
     factor = 2 if name == "scale_fix off" else 1

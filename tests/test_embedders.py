@@ -318,7 +318,8 @@ def test_gradient_checkpointing_changes_no_gradient(bert: str) -> None:
         embedder = PretrainedTransformerEmbedderMLM(
             bert, gradient_checkpointing=checkpointing, transformer_kwargs=options
         ).train()
-        dense = next(m for name, m in embedder.named_modules() if name.endswith("intermediate.dense"))
+        modules = dict(embedder.encoder.named_modules())
+        dense = next(module for name, module in modules.items() if name.endswith("mediate.dense"))
         dense.register_forward_hook(lambda *_: calls.append(1))
         embedder.masked_lm(labels, ids, mask).loss_sum.backward()
         gradients.append([parameter.grad for parameter in embedder.parameters()])
@@ -348,7 +349,7 @@ def test_no_mask_token(bert: str, tmp_path: Path) -> None:
     tokenizer = AutoTokenizer.from_pretrained(bert)
     tokenizer.mask_token = None
     tokenizer.save_pretrained(tmp_path)
-    with pytest.raises(ConfigurationError, match="has no mask token.*to false"):
+    with pytest.raises(ConfigurationError, match=r"has no mask token.*to false"):
         PretrainedTransformerEmbedderMLM(str(tmp_path))
     assert PretrainedTransformerEmbedderMLM(str(tmp_path), masked_language_modeling=False)
 
@@ -405,7 +406,7 @@ def test_mlm_holds_its_own_kind_only(bert: str) -> None:
     other = Embedding(num_embeddings=4, embedding_dim=4)
     plain = PretrainedTransformerEmbedder(bert)
     for embedders in ({}, {"tokens": other}, {"tokens": plain}, {"a": right, "b": other}):
-        with pytest.raises(ConfigurationError, match='holds exactly one token embedder.*"basic"'):
+        with pytest.raises(ConfigurationError, match=r'holds exactly one token embedder.*"basic"'):
             MLMTextFieldEmbedder(embedders)
 
 

@@ -48,9 +48,7 @@ def test_rows_keep_their_order(encoder: Encoder, texts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 7, 1000, None])
-def test_batches_do_not_matter(
-    encoder: Encoder, texts: list[str], batch_size: int | None
-) -> None:
+def test_batches_do_not_matter(encoder: Encoder, texts: list[str], batch_size: int | None) -> None:
     alone = np.concatenate([encoder([text]) for text in texts])
     assert np.allclose(encoder(texts, batch_size=batch_size), alone, atol=1e-6)
 

@@ -18,9 +18,10 @@ VALUES = st.lists(st.tuples(st.floats(-1e3, 1e3), st.floats(0.5, 100)), min_size
 def test_weighted_means(values: list[tuple[float, float]]) -> None:
     means = RunningMeans()
     for value, weight in values:
-        means.record("a", torch.tensor(value, dtype=torch.float64), weight)
-        means.record("b", torch.tensor(value, dtype=torch.float64))
-        means.record("c", torch.tensor(value, dtype=torch.float64), torch.tensor(weight, dtype=torch.float64))
+        tensor = torch.tensor(value, dtype=torch.float64)
+        means.record("a", tensor, weight)
+        means.record("b", tensor)
+        means.record("c", tensor, torch.tensor(weight, dtype=torch.float64))
     computed = means.compute()
     weights = sum(weight for _, weight in values)
     expected = sum(value * weight for value, weight in values) / weights

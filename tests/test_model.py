@@ -74,9 +74,7 @@ def batch(batches: list[dict]) -> dict:
 def make_model(checkpoint: Path) -> Callable[..., DeCLUTR]:
     """Builds a model from parameters: without dropout, with MLM and NT-Xent unless changed."""
 
-    def make(
-        mlm: bool = True, embedder: dict[str, Any] | None = None, **changes: Any
-    ) -> DeCLUTR:
+    def make(mlm: bool = True, embedder: dict[str, Any] | None = None, **changes: Any) -> DeCLUTR:
         transformer = {
             "type": "pretrained_transformer_mlm",
             "model_name": str(checkpoint),
@@ -130,9 +128,8 @@ class Naive:
 
     def masked(self, anchors: dict, probability: float = 0.15, **options: Any) -> tuple:
         rows = rows_of(anchors)
-        special = torch.tensor(
-            [[i in self.tokenizer.all_special_ids for i in row] for row in rows["token_ids"].tolist()]
-        )
+        ids, specials = rows["token_ids"].tolist(), self.tokenizer.all_special_ids
+        special = torch.tensor([[token in specials for token in row] for row in ids])
         return mask_tokens(
             rows["token_ids"],
             rows["mask"] & ~special,
@@ -259,9 +256,7 @@ def test_nothing_masked(make_model: Callable, batch: dict, naive: Naive) -> None
 def test_copies_of_a_positive_equal_one(make_model: Callable, batch: dict, copies: int) -> None:
     model = make_model(mlm=False).train()
     one = {"tokens": {key: t[:, ::2] for key, t in batch["positives"]["tokens"].items()}}
-    many = {
-        "tokens": {k: t.repeat_interleave(copies, dim=1) for k, t in one["tokens"].items()}
-    }
+    many = {"tokens": {k: t.repeat_interleave(copies, dim=1) for k, t in one["tokens"].items()}}
     losses = [model(batch["anchors"], positives)["loss"].item() for positives in (one, many)]
     assert losses[0] == pytest.approx(losses[1], abs=1e-6)
 
@@ -533,7 +528,7 @@ def test_a_batch_without_negatives(make_model: Callable, batch: dict) -> None:
 
 @pytest.mark.parametrize("mlm", [True, False])
 def test_no_positives(make_model: Callable, batch: dict, mlm: bool) -> None:
-    with pytest.raises(ConfigurationError, match="no positives to contrast.*num_positives"):
+    with pytest.raises(ConfigurationError, match=r"no positives to contrast.*num_positives"):
         make_model(mlm=mlm).train()(anchors=batch["anchors"])
 
 
@@ -545,7 +540,7 @@ def test_a_loss_that_is_not_a_number(make_model: Callable, batch: dict, where: s
     module = transformer.base_model if where == "encoder" else transformer.lm_head.dense
     with torch.no_grad():
         next(iter(reversed(list(module.parameters())))).fill_(math.nan)
-    with pytest.raises(NonFiniteLoss, match="not a number.*mlm_loss.*learning rate"):
+    with pytest.raises(NonFiniteLoss, match=r"not a number.*mlm_loss.*learning rate"):
         model(**batch)
     assert math.isnan(model.eval()(**batch)["loss"].item())  # validation reports, and goes on
 

@@ -180,7 +180,7 @@ class TestEncoding:
             read(file)
 
     def test_cut_off_at_the_end_of_the_file(self, write):
-        with pytest.raises(SourceError, match="line 2: byte 2 .*unexpected end"):
+        with pytest.raises(SourceError, match=r"line 2: byte 2 .*unexpected end"):
             read(write("a.txt", b"a\nb\xe2\x82"))
 
     def test_far_into_the_file(self, write):

@@ -49,6 +49,15 @@ def fast(tokenizer, indexers) -> WordPieceCodec:
     return text_codec(tokenizer, indexers)
 
 
+@pytest.fixture(scope="module")
+def other(tmp_path_factory, documents) -> str:
+    """Another vocabulary of the same size."""
+    folder = tmp_path_factory.mktemp("other") / "tiny"
+    tokenizer = train_tokenizer(documents[::-1] + ["zebra crossing zebra"] * 90, 400)
+    make_checkpoint(folder, tokenizer, layers=1, hidden_size=8, heads=1, max_length=128)
+    return str(folder)
+
+
 def tensors(field, indexers, vocab=None) -> dict[str, dict[str, torch.Tensor]]:
     """As a reader and a loader would make them."""
     reader = DeCLUTRDatasetReader(token_indexers=indexers)
@@ -299,14 +308,6 @@ class TestTokens:
 
 
 class TestFingerprint:
-    @pytest.fixture(scope="class")
-    def other(self, tmp_path_factory, name, documents) -> str:
-        """Another vocabulary, of the same size, under a name of the same length."""
-        folder = tmp_path_factory.mktemp("other") / "tiny"
-        tokenizer = train_tokenizer(documents[::-1] + ["zebra crossing zebra"] * 90, 400)
-        make_checkpoint(folder, tokenizer, layers=1, hidden_size=8, heads=1, max_length=128)
-        return str(folder)
-
     def prints(self, *tokenizers) -> list[str]:
         return [TokenCodec(tokenizer).fingerprint for tokenizer in tokenizers]
 

@@ -1,5 +1,6 @@
 """Oracle: the lists that were written; `numpy.load`; the folder's contents after a failure."""
 
+import itertools
 import os
 import pickle
 import signal
@@ -73,7 +74,7 @@ def test_numpy_alone_reads_it(tmp_path):
         for name in ("values", "offsets", "num_tokens")
     )
     assert values.dtype == np.uint16 and offsets.dtype == num_tokens.dtype == np.int64
-    pairs = zip(offsets, offsets[1:], strict=False)
+    pairs = itertools.pairwise(offsets)
     assert [values[a:b].tolist() for a, b in pairs] == DOCUMENTS
     assert num_tokens.tolist() == LENGTHS
     assert sorted(p.name for p in (tmp_path / "s").iterdir()) == [

@@ -8,6 +8,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import warnings
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -57,6 +58,29 @@ def blank_lines(module: ModuleType) -> bool:
                 yield from map(self._predictor.load_line, lines)
 
     cls._get_json_data = _get_json_data
+    return True
+
+
+def one_draw_warning(module: ModuleType) -> bool:
+    """Say so when this loader keeps the instances of a reader that wants to draw them anew.
+
+    Can go when the loader asks the reader.
+    """
+    cls = module.MultiProcessDataLoader
+    original = cls.__init__
+
+    @functools.wraps(original)
+    def __init__(self: Any, reader: Any, *args: Any, **kwargs: Any) -> None:
+        if kwargs.get("max_instances_in_memory") is None and getattr(reader, "draws_anew", False):
+            warnings.warn(
+                "This data loader keeps every instance in memory, so spans are drawn once and are "
+                'the same in every epoch. Set "type": "declutr" on the data_loader (or '
+                "max_instances_in_memory) to draw fresh ones.",
+                stacklevel=2,
+            )
+        original(self, reader, *args, **kwargs)
+
+    cls.__init__ = __init__
     return True
 
 

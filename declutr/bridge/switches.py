@@ -28,7 +28,10 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.commands.predict": (additions.blank_lines,),
     "allennlp.commands.train": (repairs.spawned_training,),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
-    "allennlp.data.data_loaders.multiprocess_data_loader": (repairs.worker_processes,),
+    "allennlp.data.data_loaders.multiprocess_data_loader": (
+        repairs.worker_processes,
+        additions.one_draw_warning,
+    ),
     "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (pretrained.tokenizer_methods,),
     "allennlp.models.archival": (additions.archived_transformers,),
     "allennlp.modules.token_embedders.pretrained_transformer_embedder": (

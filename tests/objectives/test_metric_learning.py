@@ -260,7 +260,7 @@ def test_refuses_temperatures(temperature: float) -> None:
 
 
 def test_refuses_reductions() -> None:
-    with pytest.raises(ConfigurationError, match="Unknown reduction 'none'.*mean, sum"):
+    with pytest.raises(ConfigurationError, match=r"Unknown reduction 'none'.*mean, sum"):
         NTXent(reduction="none")
 
 

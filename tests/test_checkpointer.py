@@ -1,0 +1,177 @@
+"""A checkpoint is there whole or not at all, wherever writing it is interrupted."""
+
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.training.checkpointer import Checkpointer
+from allennlp.training.trainer import TrainerCheckpoint
+
+from declutr import checkpointer as module
+from declutr.checkpointer import AtomicCheckpointer
+
+
+class Killed(BaseException):
+    """Nobody catches it, as nobody catches SIGKILL."""
+
+
+def trainer_at(epochs: int, batches: int, value: float = 0.0) -> Any:
+    """As much of a trainer as a checkpointer looks at."""
+    done = {"epochs_completed": epochs, "batches_in_epoch_completed": batches, "value": value}
+    state = TrainerCheckpoint({"weight": torch.full((1000,), value)}, done)
+    return SimpleNamespace(get_checkpoint_state=lambda: state)
+
+
+def latest(folder: Path) -> tuple[int, int, float] | None:
+    """Place and value of what a restarted run would load."""
+    loaded = AtomicCheckpointer(str(folder)).load_checkpoint()
+    if loaded is None:
+        return None
+    model, trainer = loaded
+    assert (model["weight"] == trainer["value"]).all()
+    return trainer["epochs_completed"], trainer["batches_in_epoch_completed"], trainer["value"]
+
+
+def names(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With two checkpoints."""
+    checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=None)
+    checkpointer.save_checkpoint(trainer_at(0, 5, 1.0))
+    checkpointer.save_checkpoint(trainer_at(0, 10, 2.0))
+    return tmp_path
+
+
+def test_registered_with_all_parameters(tmp_path: Path) -> None:
+    options = {"save_every_num_batches": 7, "keep_most_recent_by_count": 3}
+    built = Checkpointer.from_params(
+        Params({"type": "atomic", **options}), serialization_dir=str(tmp_path)
+    )
+    assert isinstance(built, AtomicCheckpointer)
+    assert (built._save_every_num_batches, built._keep_most_recent_by_count) == (7, 3)
+
+
+def test_writes_what_allennlp_writes(folder: Path) -> None:
+    places = ("e0_b5", "e0_b10")
+    expected = {f"{kind}_state_{p}.th" for kind in ("model", "training") for p in places}
+    assert names(folder) == expected
+    assert latest(folder) == (0, 10, 2.0)
+    assert Checkpointer(str(folder)).load_checkpoint() is not None  # readable without us
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    assert AtomicCheckpointer(str(tmp_path)).find_latest_checkpoint() is None
+    assert latest(tmp_path) is None
+
+
+@pytest.mark.parametrize("file", [1, 2])
+@pytest.mark.parametrize("moment", ["before", "half-way", "flushed", "renamed"])
+def test_killed_while_writing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, file: int, moment: str
+) -> None:
+    """In the first or the second file, at any moment: the last whole one is found."""
+    count = [0]
+    save, replace = torch.save, module.os.replace
+
+    def killed_save(state: Any, stream: Any) -> None:
+        count[0] += 1
+        if count[0] == file and moment == "before":
+            raise Killed
+        save(state, stream)
+        if count[0] == file and moment == "half-way":
+            stream.seek(stream.tell() // 2)
+            stream.truncate()
+            raise Killed
+
+    def killed_replace(source: str, target: str) -> None:
+        if count[0] == file and moment == "flushed":
+            raise Killed
+        replace(source, target)
+        if count[0] == file and moment == "renamed":
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module.torch, "save", killed_save)
+        patched.setattr(module.os, "replace", killed_replace)
+        with pytest.raises(Killed):
+            AtomicCheckpointer(str(folder)).save_checkpoint(trainer_at(1, 0, 3.0))
+    whole = file == 2 and moment == "renamed"
+    assert latest(folder) == ((1, 0, 3.0) if whole else (0, 10, 2.0))
+    # The resumed run comes to the same place, writes it anew, and leaves nothing half behind.
+    AtomicCheckpointer(str(folder), keep_most_recent_by_count=None).save_checkpoint(
+        trainer_at(1, 0, 4.0)
+    )
+    assert latest(folder) == (1, 0, 4.0)
+    assert not [name for name in names(folder) if name.endswith(".partial")]
+
+
+@pytest.mark.parametrize("missing", ["model", "training"])
+def test_a_checkpoint_with_one_of_its_files(folder: Path, missing: str) -> None:
+    (folder / f"{missing}_state_e0_b10.th").unlink()
+    assert latest(folder) == (0, 5, 1.0)
+
+
+@pytest.mark.parametrize("kind", ["model", "training"])
+def test_partial_files_are_no_checkpoints(folder: Path, kind: str) -> None:
+    for state in ("model", "training"):
+        suffix = ".partial" if state == kind else ""
+        (folder / f"{state}_state_e3_b0.th{suffix}").write_bytes(b"half")
+    assert latest(folder) == (0, 10, 2.0)
+
+
+def test_a_hard_link_keeps_what_it_links_to(folder: Path) -> None:
+    """AllenNLP makes `best.th` one; writing the same place again must not change it."""
+    best = folder / "best.th"
+    best.hardlink_to(folder / "model_state_e0_b10.th")
+    AtomicCheckpointer(str(folder)).save_checkpoint(trainer_at(0, 10, 9.0))
+    assert latest(folder) == (0, 10, 9.0)
+    assert (torch.load(best)["weight"] == 2.0).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_keeps_so_many(tmp_path: Path, count: int) -> None:
+    checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=count)
+    places = [(0, 2), (0, 4), (1, 0), (1, 2), (1, 12)]
+    for value, place in enumerate(places):
+        checkpointer.save_checkpoint(trainer_at(*place, float(value)))
+        assert latest(tmp_path) == (*place, float(value))
+    kept = places[-count:]
+    assert names(tmp_path) == {
+        f"{kind}_state_e{e}_b{b}.th" for e, b in kept for kind in ("model", "training")
+    }
+
+
+def test_half_a_checkpoint_does_not_count_as_one_to_keep(folder: Path) -> None:
+    """Otherwise it would push the last whole one out."""
+    (folder / "training_state_e0_b10.th").unlink()
+    (folder / "model_state_e0_b12.th").write_bytes(b"half")
+    checkpointer = AtomicCheckpointer(str(folder), keep_most_recent_by_count=2)
+    checkpointer.save_checkpoint(trainer_at(0, 8, 5.0))
+    assert {(0, 5), (0, 8)} == checkpointer._find_all_checkpoints()
+    assert latest(folder) == (0, 8, 5.0)
+
+
+def test_processes_without_a_state_write_nothing(tmp_path: Path) -> None:
+    checkpointer = AtomicCheckpointer(str(tmp_path))
+    checkpointer._rank = 1
+    checkpointer.save_checkpoint(SimpleNamespace(get_checkpoint_state=lambda: None))  # type: ignore
+    assert not names(tmp_path)
+
+
+def test_saves_when_allennlp_would(tmp_path: Path) -> None:
+    checkpointer = AtomicCheckpointer(
+        str(tmp_path), save_every_num_batches=3, keep_most_recent_by_count=None
+    )
+    saved = [
+        step
+        for step in range(1, 9)
+        if checkpointer.maybe_save_checkpoint(trainer_at(0, step), 0, step)
+    ]
+    assert saved == [3, 6]
+    assert checkpointer.maybe_save_checkpoint(trainer_at(1, 0), 1, 0)
