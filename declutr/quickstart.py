@@ -143,6 +143,9 @@ class Quickstart:
 
     def predict(self) -> None:
         """Embed the held-out documents, one row each."""
+        archive = self.model / "model.tar.gz"
+        if self.embeddings.exists() and self.embeddings.stat().st_mtime >= archive.stat().st_mtime:
+            return print(f"     kept: {self.embeddings}")
         _allennlp(
             "predict",
             str(self.model),
@@ -153,7 +156,7 @@ class Quickstart:
             "--silent",
         )
         with self.embeddings.open() as rows:
-            print(f"     {sum(1 for _ in rows)} rows in {self.embeddings}")
+            return print(f"     {sum(1 for _ in rows)} rows in {self.embeddings}")
 
     def quality(self, archive: Path) -> Quality:
         """Loss and retrieval of an archive on the held-out documents."""

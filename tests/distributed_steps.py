@@ -88,7 +88,7 @@ _MASK_TOKENS = declutr.model.mask_tokens
 
 
 def several(cases: list[tuple]) -> list[dict]:
-    """`train_steps` of many cases: starting processes takes longer than what they do."""
+    """`train_steps` of many cases."""
     return [train_steps(*case) for case in cases]
 
 
@@ -134,6 +134,10 @@ def uneven(rows: Tensor) -> str:
     return ""
 
 
-def primitives(rows: Tensor) -> dict:
-    """`gathering` and `uneven`, in one start of processes."""
-    return {"gathering": gathering(rows), "error": uneven(rows)}
+def everything(cases: list[tuple], config: dict, rows: Tensor) -> dict:
+    """All of the above: starting processes takes longer than what they do."""
+    return {
+        "cases": several(cases),
+        "validation": validate(config, cases[0][2][0]),
+        "primitives": {"gathering": gathering(rows), "error": uneven(rows)},
+    }

@@ -1,5 +1,6 @@
 """Two processes equal one: loss, metrics and every gradient after DDP's averaging."""
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import torch
 from allennlp.data import Vocabulary
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
+from filelock import FileLock
 from torch import Tensor
 
 from declutr.data_loader import DeCLUTRDataLoader
@@ -79,15 +81,34 @@ def batches(checkpoint: Path, corpus_file: Path) -> list[dict]:
 
 
 @pytest.fixture(scope="module")
-def outcomes(checkpoint: Path, batches: list[dict]) -> dict[str, tuple[dict, list[dict]]]:
+def results(
+    checkpoint: Path, batches: list[dict], tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """All that the processes do, in one start of them, by whichever pytest worker comes first."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    file = folder / "two_processes.pt"
+    with FileLock(f"{file}.lock"):
+        if not file.exists():
+            cases = [
+                (model_config(checkpoint, changes, embedder), masks, batches, dtype)
+                for changes, embedder, masks, dtype in CASES.values()
+            ]
+            together = two_processes.run(
+                steps.everything, cases, model_config(checkpoint, {}, {}), ROWS
+            )
+            torch.save({"alone": steps.several(cases), "together": together}, file)
+    return torch.load(file, weights_only=False)
+
+
+@pytest.fixture(scope="module")
+def outcomes(results: dict[str, Any]) -> dict[str, tuple[dict, list[dict]]]:
     """By name of the case: what one process gives, and what each of two gives."""
-    cases = [
-        (model_config(checkpoint, changes, embedder), masks, batches, dtype)
-        for changes, embedder, masks, dtype in CASES.values()
-    ]
-    alone = steps.several(cases)
-    together = two_processes.run(steps.several, cases)
-    return {name: (alone[i], [process[i] for process in together]) for i, name in enumerate(CASES)}
+    return {
+        name: (results["alone"][i], [process["cases"][i] for process in results["together"]])
+        for i, name in enumerate(CASES)
+    }
 
 
 @pytest.mark.parametrize("name", CASES)
@@ -118,15 +139,14 @@ def test_scale_fix_off_divides_the_gradient_of_contrast_alone(
     assert together[0]["losses"] == pytest.approx(alone["losses"], rel=1e-9)
 
 
-def test_validation_is_the_same_in_every_process(checkpoint: Path, batches: list[dict]) -> None:
-    config = model_config(checkpoint, {}, {})
-    first, second = two_processes.run(steps.validate, config, batches[0])
+def test_validation_is_the_same_in_every_process(results: dict[str, Any]) -> None:
+    first, second = (process["validation"] for process in results["together"])
     assert first == second and first[0] == first[1]
 
 
 @pytest.fixture(scope="module")
-def primitives() -> list[dict]:
-    return two_processes.run(steps.primitives, ROWS)
+def primitives(results: dict[str, Any]) -> list[dict]:
+    return [process["primitives"] for process in results["together"]]
 
 
 def test_gathered_rows_come_in_order_of_rank(primitives: list[dict]) -> None:

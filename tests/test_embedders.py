@@ -127,7 +127,7 @@ def test_loss_and_gradients_are_those_of_the_whole_model(folder: str) -> None:
     output = embedder.masked_lm(labels, ids, mask)
     count = int((labels != IGNORE).sum())
     assert output.num_masked.item() == count > 5
-    assert (output.loss_sum / count).item() == pytest.approx(expected.loss.item(), abs=1e-6)
+    assert (output.loss_sum / count).item() == pytest.approx(expected.loss.item(), rel=1e-6)
     correct = (expected.logits.argmax(-1) == labels).sum().item()
     assert output.num_correct.item() == correct and not output.num_correct.requires_grad
     (output.loss_sum / count).backward()

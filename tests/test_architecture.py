@@ -1,0 +1,104 @@
+"""Imports point one way, and the light parts stay light."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import declutr
+
+PACKAGE = Path(declutr.__file__).parent
+
+# From the ground up. A module may import from its own layer and from those before it.
+LAYERS = [
+    {"bridge"},
+    {"sampling", "masking", "distributed", "sources", "token_store", "docstrings", "checkpoints"},
+    {"corpus", "precision", "metrics", "evaluation"},
+    {"objectives", "span_fields", "text_codecs", "embedders"},
+    {"dataset_reader"},
+    {"data_loader", "model"},
+    {"predictor", "archives", "checkpointer", "callbacks"},
+    {"commands"},
+    {"plugin"},
+    {"encoder"},
+    {"quickstart"},
+    {"__init__", "__main__"},
+]
+LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
+WITHOUT_ALLENNLP = LAYERS[1] | {"evaluation", "corpus", "metrics"}
+
+
+def part(path: Path) -> str:
+    """The name in `LAYERS` of a source file."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imported(path: Path) -> set[str]:
+    """Dotted names of the modules a file imports, inside functions too."""
+    names = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            if node.module == "declutr":
+                names |= {f"declutr.{alias.name}" for alias in node.names}
+            else:
+                names.add(node.module)
+    return names
+
+
+def test_every_module_has_a_layer() -> None:
+    assert {part(path) for path in PACKAGE.rglob("*.py")} == set(LAYER)
+
+
+def test_imports_point_one_way() -> None:
+    wrong = []
+    for path in PACKAGE.rglob("*.py"):
+        if part(path) == "__init__":  # exports Encoder lazily
+            continue
+        for name in imported(path):
+            if name.startswith("declutr."):
+                target = name.split(".")[1]
+                # The version stands in the package itself.
+                if target in LAYER and LAYER[target] > LAYER[part(path)]:
+                    wrong.append(f"{part(path)} imports {target}")
+    assert wrong == []
+
+
+def test_the_pure_parts_know_no_allennlp() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        if part(path) in WITHOUT_ALLENNLP:
+            assert not {n for n in imported(path) if n.split(".")[0] == "allennlp"}, path
+
+
+def test_objectives_never_see_a_model_or_tokens() -> None:
+    for path in (PACKAGE / "objectives").glob("*.py"):
+        for name in imported(path):
+            assert not name.startswith("transformers"), path
+            if name.startswith("declutr."):
+                assert name.split(".")[1] == "objectives", path
+
+
+def test_only_one_module_uses_torch_distributed() -> None:
+    users = {
+        part(path)
+        for path in PACKAGE.rglob("*.py")
+        if part(path) != "bridge" and "torch.distributed" in imported(path)
+    }
+    assert users == {"distributed"}
+
+
+def test_importing_declutr_is_cheap() -> None:
+    code = (
+        "import declutr, sys; heavy = {'torch', 'allennlp', 'transformers', 'numpy'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_public_names() -> None:
+    assert declutr.__all__ == ["Encoder", "__version__"]
+    from declutr.encoder import Encoder
+
+    assert declutr.Encoder is Encoder
