@@ -119,11 +119,7 @@ class DeCLUTRDataLoader(DataLoader):
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[np.ndarray]:
         """This process's rows of each batch of an epoch, from batch number `first` on."""
-        rows, together = self.order(epoch), self.batch_size * world_size()
-        for number in range(first, len(self)):
-            part = rows[number * together : (number + 1) * together]
-            share = len(part) // world_size()  # fewer than batch_size in a last batch only
-            yield part[process_rank() * share : (process_rank() + 1) * share]
+        return _own_shares(self.order(epoch), range(first, len(self)), self.batch_size)
 
     # -------------------------------------------------------------------------------- iteration
 
@@ -154,7 +150,7 @@ class DeCLUTRDataLoader(DataLoader):
         if self._loader is None:
             self._loader = TorchDataLoader(
                 _Instances(self.reader, self.data_path, self._vocab),
-                batch_sampler=_EpochBatches(self),
+                batch_sampler=_EpochBatches(),
                 collate_fn=allennlp_collate,
                 num_workers=self.num_workers,
                 multiprocessing_context=self._start_method if self.num_workers else None,
@@ -164,7 +160,7 @@ class DeCLUTRDataLoader(DataLoader):
                 # Without one of its own, torch would draw from the global generator.
                 generator=torch.Generator(),
             )
-        self._loader.batch_sampler.start(epoch, first)  # type: ignore[union-attr]
+        self._loader.batch_sampler.start(epoch, self.batches(epoch, first))  # type: ignore[union-attr]
         yield from self._loader
 
     def iter_instances(self) -> Iterator[Instance]:
@@ -181,24 +177,33 @@ class DeCLUTRDataLoader(DataLoader):
         self._device = device
 
 
+def _own_shares(rows: np.ndarray, numbers: range, batch_size: int) -> Iterator[np.ndarray]:
+    """This process's part of each of the numbered global batches."""
+    together = batch_size * world_size()
+    for number in numbers:
+        part = rows[number * together : (number + 1) * together]
+        share = len(part) // world_size()  # fewer than batch_size in a last batch only
+        yield part[process_rank() * share : (process_rank() + 1) * share]
+
+
 class _EpochBatches:
-    """Keys `(epoch, row)` of each batch: what a worker needs to know, and all it needs."""
+    """Keys `(epoch, row)` of each batch: what a worker needs to know, and all it needs.
 
-    def __init__(self, loader: DeCLUTRDataLoader) -> None:
-        self._batches = loader.batches
-        self._length = loader.__len__
-        self._epoch, self._first = 0, 0
+    Holds no reference to the loader: workers of a loader that is part of a cycle are not told when
+    it goes, and torch waits five seconds for each.
+    """
 
-    def start(self, epoch: int, first: int) -> None:
-        self._epoch, self._first = epoch, first
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._batches: Iterator[np.ndarray] = iter(())
+
+    def start(self, epoch: int, batches: Iterator[np.ndarray]) -> None:
+        self._epoch, self._batches = epoch, batches
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         epoch = self._epoch  # another iteration may begin before this one ends
-        for rows in self._batches(epoch, self._first):
+        for rows in self._batches:
             yield [(epoch, int(row)) for row in rows]
-
-    def __len__(self) -> int:
-        return self._length() - self._first
 
 
 class _Instances(Dataset):

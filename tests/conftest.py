@@ -109,9 +109,7 @@ def run_config(checkpoint: Path, corpus: Path, **changes: Any) -> dict[str, Any]
 
 
 @pytest.fixture(scope="session")
-def trained(
-    tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_file: Path
-) -> Path:
+def trained(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_file: Path) -> Path:
     """The folder of a finished run with its `model.tar.gz`, as another machine sees it.
 
     The checkpoint from which training began is gone.

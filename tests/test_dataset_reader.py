@@ -499,7 +499,7 @@ class TestBadSettings:
 
 
 class TestAllenNLPLoader:
-    """AllenNLP's own loader with this reader: what FIELD notes call traps must not spring."""
+    """AllenNLP's own loader with this reader draws as freshly as the loader "declutr"."""
 
     LOADERS = pytest.mark.parametrize(
         ("workers", "method"), [(0, "fork"), (2, "fork"), (1, "spawn")]

@@ -1,0 +1,176 @@
+"""Oracle: the reader's own spans and text; the words that name each kind of span."""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+
+import pytest
+from allennlp.commands import main
+from allennlp.common.checks import ConfigurationError
+
+import declutr.plugin  # noqa: F401
+from declutr.commands.sample_spans import describe_spans
+from declutr.dataset_reader import DeCLUTRDatasetReader
+
+RECIPE = Path(__file__).parents[2] / "training_config" / "declutr.jsonnet"
+SMALL = {"max_span_len": 20, "min_span_len": 5, "short_documents": "shrink"}
+SPAN = re.compile(r"\[(\d+), (\d+)\): ")
+KINDS = "adjacent|subsumed|contains|partial"
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, checkpoint, corpus_file):
+    """`allennlp sample-spans` on a recipe, with spans that fit the tiny transformer."""
+    monkeypatch.setenv("TRANSFORMER_MODEL", str(checkpoint))
+
+    def run(*arguments: str, recipe: Path = RECIPE, data=corpus_file, **reader) -> str:
+        overrides = {f"dataset_reader.{key}": value for key, value in (SMALL | reader).items()}
+        overrides["train_data_path"] = str(data)
+        command = ["allennlp", "sample-spans", str(recipe), "-o", json.dumps(overrides)]
+        monkeypatch.setattr(sys, "argv", [*command, *arguments])
+        capsys.readouterr()
+        main()
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def words() -> DeCLUTRDatasetReader:
+    return DeCLUTRDatasetReader(
+        num_anchors=2, num_positives=2, max_span_len=10, min_span_len=3, seed=4
+    )
+
+
+@pytest.fixture
+def numbered(tmp_path) -> Path:
+    """Documents of words that say where they are: `3.17` is word 17 of document 3."""
+    file = tmp_path / "numbered.txt"
+    rows = [" ".join(f"{row}.{n}" for n in range(60)) for row in range(1, 6)]
+    file.write_text("\n\n".join(rows) + "\n")  # rows 2, 4, ... are blank
+    return file
+
+
+class TestCommand:
+    def test_names_every_kind_of_span(self, run):
+        output = run()
+        assert output.count("\nDocument ") == 2
+        for index in (1, 2):
+            assert output.count(f"  anchor {index} [") == 2
+        assert len(re.findall(rf"  positive \(({KINDS})\) \[", output)) == 2 * 2 * 2
+        assert output.count("  hard negative (an anchor) [") == 2 * 2
+        assert output.count("  hard negative (a positive of it) [") == 2 * 2 * 2
+        assert len(re.findall(r"  easy negative \(document \d+\) \[", output)) == 2 * 2
+
+    def test_shows_text(self, run, documents):
+        output = run("--width", "2000")
+        known = set(" ".join(documents).split())
+        for line in output.splitlines():
+            if SPAN.search(line):
+                # The first and the last word may be cut, as spans begin and end with any token.
+                assert set(SPAN.split(line)[-1].split()[1:-1]) <= known
+
+    def test_lines_are_no_longer_than_asked(self, run):
+        assert max(map(len, run("--width", "60").splitlines())) <= 60
+
+    def test_is_repeatable_and_new_every_epoch(self, run):
+        assert run() == run("--epoch", "0") != run("--epoch", "1")
+
+    def test_as_many_documents_as_asked(self, run):
+        assert run("--documents", "3").count("\nDocument ") == 3
+        assert run("--documents", "99").count("\nDocument ") == 24
+
+    def test_other_documents(self, run, numbered):
+        assert re.search(r"\nDocument [13579], \d+ tokens", run("--data", str(numbered)))
+
+    def test_strategy_of_the_recipe(self, run):
+        kinds = re.findall(rf"positive \(({KINDS})\)", run(sampling_strategy="adjacent"))
+        assert set(kinds) == {"adjacent"}
+
+    def test_one_anchor_has_no_hard_negatives(self, run):
+        output = run(num_anchors=1)
+        assert "hard negative" not in output and "easy negative" in output
+
+
+class TestLines:
+    def test_spans_and_text_agree_with_the_reader(self, words, numbered):
+        seen: dict[int, set[tuple[int, int]]] = {}
+        for line in "\n".join(describe_spans(words, numbered, 2, 0, 10_000)).splitlines():
+            if heading := re.match(r"Document (\d+), 60 tokens", line):
+                document = int(heading.group(1))
+                seen[document] = set()
+            elif line.strip():
+                start, end = map(int, SPAN.search(line).groups())
+                shown = [word.split(".") for word in SPAN.split(line)[-1].split()]
+                assert [int(n) for _, n in shown] == list(range(start, end))
+                (owner,) = {int(row) * 2 - 1 for row, _ in shown}  # every other row is blank
+                if easy := re.search(r"easy negative \(document (\d+)\)", line):
+                    assert owner == int(easy.group(1)) != document
+                else:
+                    assert owner == document
+                    seen[document].add((start, end))
+        assert len(seen) == 2
+        for document, found in seen.items():
+            anchors, positives = words.sample(numbered, document - 1, 0)
+            assert found == set(map(tuple, [*anchors.tolist(), *positives.reshape(-1, 2).tolist()]))
+
+    def test_hard_negatives_belong_to_the_other_anchor(self, words, numbered):
+        text = "\n".join(describe_spans(words, numbered, 1, 0, 10_000))
+        first, second = re.split(r"\n\n(?=  anchor 2)", text)
+
+        def named(part: str, label: str) -> list[str]:
+            return [SPAN.search(line).group() for line in part.splitlines() if label in line]
+
+        assert named(first, "hard negative (an anchor)") == named(second, "anchor 2 ")
+        assert named(second, "hard negative (an anchor)") == named(first, "anchor 1 ")
+        assert named(first, "(a positive of it)") == named(second, "  positive")
+        assert named(second, "(a positive of it)") == named(first, "  positive")
+
+    def test_a_single_document_has_no_easy_negative(self, words, tmp_path):
+        (tmp_path / "a.txt").write_text("w " * 60)
+        text = "\n".join(describe_spans(words, tmp_path / "a.txt", 5, 0))
+        assert text.count("Document 1") == 1 and "easy negative" not in text
+
+
+class TestErrors:
+    def test_no_documents(self, run, monkeypatch, checkpoint):
+        monkeypatch.setattr(
+            sys, "argv", ["allennlp", "sample-spans", str(RECIPE), "-o", json.dumps({})]
+        )
+        monkeypatch.setenv("TRANSFORMER_MODEL", str(checkpoint))
+        with pytest.raises(ConfigurationError, match=r"no train_data_path. Name a file with --d"):
+            main()
+
+    def test_no_spans(self, run):
+        with pytest.raises(ConfigurationError, match=r"does not sample spans: expected .*num_anch"):
+            run(num_anchors=None)
+
+    def test_another_reader(self, run, tmp_path):
+        recipe = tmp_path / "other.json"
+        reader = {"type": "text_classification_json", "tokenizer": "whitespace"}
+        recipe.write_text(json.dumps({"dataset_reader": reader, "train_data_path": "x"}))
+        args = argparse.Namespace(
+            param_path=str(recipe), overrides="", data=None, documents=2, epoch=0, width=100
+        )
+        from declutr.commands.sample_spans import _print_spans
+
+        with pytest.raises(ConfigurationError, match='expected a dataset reader of type "declutr"'):
+            _print_spans(args)
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"max_span_len": 4}, "min_span_len is 5, longer than max_span_len, which is 4"),
+            ({"max_span_len": 200}, "max_span_len is 200, but the transformer takes 128 tokens"),
+            ({"sampling_strategy": "subsumed"}, "unknown strategy 'subsumed'.*mean 'subsuming'"),
+            ({"short_documents": "skip", "max_span_len": 128}, "none of the 24 documents is long"),
+            ({"data": "missing.txt"}, "Found no documents at 'missing.txt'"),
+        ],
+    )
+    def test_bad_settings(self, run, changes, message):
+        if changes.get("short_documents"):
+            changes = {**changes, "num_anchors": 3}
+        with pytest.raises(ValueError if "data" in changes else ConfigurationError, match=message):
+            run(**changes)
