@@ -47,7 +47,7 @@ class ExactResume(TrainerCallback):
             trainer.data_loader.resume_at(epoch, step * trainer._num_gradient_accumulation_steps)
         if isinstance(trainer._validation_data_loader, DeCLUTRDataLoader):
             # It is read once an epoch, and not at all in those that are skipped.
-            trainer._validation_data_loader._epoch = epoch - 1
+            trainer._validation_data_loader.begin_at(epoch)
         if self._means is not None and step and isinstance(trainer.model, DeCLUTR):
             device = next(trainer.model.parameters()).device
             trainer.model.training_means.load_state_dict(self._means, device)

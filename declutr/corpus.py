@@ -98,7 +98,7 @@ def _tokenize(
     progress: bool,
 ) -> None:
     compressed = any(
-        file_format(file) != "text" or file.suffix.lower() in COMPRESSIONS for file in files
+        file_format(file) == "parquet" or file.suffix.lower() in COMPRESSIONS for file in files
     )
     total = None if compressed else sum(file.stat().st_size for file in files)
     bar = tqdm(

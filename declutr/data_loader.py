@@ -131,6 +131,10 @@ class DeCLUTRDataLoader(DataLoader):
         """
         self._resume_at = (epoch, batch)
 
+    def begin_at(self, epoch: int) -> None:
+        """Count the next iteration as this epoch."""
+        self._epoch = epoch - 1
+
     def __iter__(self) -> Iterator[TensorDict]:
         if self._vocab is None:
             raise ConfigurationError("Call index_with(vocab) before iterating over batches.")

@@ -103,7 +103,9 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         if gradient_checkpointing:
             # The other kind visits parameters twice, which stops distributed training.
             options = {"use_reentrant": False}
-            self.transformer_model.gradient_checkpointing_enable(options)
+            model = self.transformer_model  # transformers 5.x renamed the method
+            enable = getattr(model, "activation_checkpointing_enable", None)
+            (enable or model.gradient_checkpointing_enable)(options)
 
         self._max_length = max_length
         self.output_dim = self.config.hidden_size
@@ -262,7 +264,7 @@ def _load(
 ) -> torch.nn.Module:
     kwargs = {"dtype": torch.float32, **transformer_kwargs}
     auto_class = AutoModelForMaskedLM if with_head else AutoModel
-    config = AutoConfig.from_pretrained(model_name)
+    config = AutoConfig.from_pretrained(model_name, **transformer_kwargs)
     if with_head and type(config) not in AutoModelForMaskedLM._model_mapping:
         raise ConfigurationError(
             f"'{model_name}' ({config.model_type}) has no masked language modelling head. Set "

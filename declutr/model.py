@@ -93,6 +93,10 @@ class DeCLUTR(Model):
         if feedforward is not None:
             pooled = self._seq2vec_encoder.get_output_dim()
             _require_fit("feedforward", feedforward.get_input_dim(), pooled)
+            if loss is None:
+                raise ConfigurationError(
+                    "A feedforward layer projects for a contrastive loss: set 'loss', or remove it."
+                )
         self._loss = loss
         self._miner = miner
         if miner is not None:
@@ -194,6 +198,11 @@ class DeCLUTR(Model):
         embedder = self._text_field_embedder
         assert isinstance(embedder, MLMTextFieldEmbedder)
         ((name, tensors),) = anchors.items()
+        if "token_ids" not in tensors:
+            raise ConfigurationError(
+                f"Masking needs the ids of word pieces, got {sorted(tensors)}. Give the dataset "
+                'reader a tokenizer and a token indexer of type "pretrained_transformer".'
+            )
         token_ids = tensors["token_ids"]
         generator = None
         if not self.training:

@@ -38,6 +38,8 @@ class DeCLUTRPredictor(Predictor):
                 f'Expected JSON lines such as {{"text": "…"}}, got {line[:60]!r} ({error}). For '
                 "plain text with one document a line, add --use-dataset-reader."
             ) from error
+        if isinstance(row, dict) and "text" in row and row["text"] is None:
+            return {"text": ""}
         if not isinstance(row, dict) or not isinstance(row.get("text"), str):
             raise ValueError(f'Expected an object with a string under "text", got {line[:60]!r}.')
         return row

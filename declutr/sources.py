@@ -1,13 +1,14 @@
 """Documents from files of any format, one row each, in file order.
 
-Text files hold one document a line; JSON lines and parquet hold it under a key, and are read by
-Hugging Face `datasets`. Everything is streamed: memory stays flat and no second copy of the corpus
-is written.
+Text files hold one document a line; JSON lines, JSON arrays and parquet hold it under a key. Files
+are opened and decompressed by `fsspec`, arrays and parquet read by Hugging Face `datasets`.
+Everything is streamed: memory stays flat and no second copy of the corpus is written.
 """
 
 from __future__ import annotations
 
 import glob
+import json
 import logging
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -20,7 +21,7 @@ logger = logging.getLogger(__name__)
 PathLike = str | os.PathLike
 ENCODING_ERRORS = ("strict", "replace")
 
-_FORMATS = {".json": "json", ".jsonl": "json", ".ndjson": "json", ".parquet": "parquet"}
+_FORMATS = {".json": "json", ".jsonl": "lines", ".ndjson": "lines", ".parquet": "parquet"}
 COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst", ".lz4"}
 _REPLACEMENT = "\ufffd"
 _RECORDS_AT_ONCE = 1024  # of a parquet file, whatever the size of its row groups
@@ -74,7 +75,10 @@ def source_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
 
 
 def file_format(file: Path) -> str:
-    """`"json"`, `"parquet"` or `"text"`, told from the name without its compression suffix."""
+    """`"lines"` (of JSON), `"json"`, `"parquet"` or `"text"`, told from the name.
+
+    A compression suffix does not count. `.json` files hold lines or an array.
+    """
     suffixes = [suffix.lower() for suffix in Path(_NAMES.get(file, file)).suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
         suffixes.pop()
@@ -85,6 +89,8 @@ def read_documents(
     files: Sequence[Path], text_key: str = "text", encoding_errors: str = "strict"
 ) -> Iterator[str]:
     """Every row of every file, in order; blank rows are kept, as `""`.
+
+    A blank line of a JSON-lines file, and a null document, is a blank row.
 
     # Parameters
 
@@ -122,7 +128,14 @@ def _read_text(file: Path, encoding_errors: str) -> Iterator[str]:
 
 
 def _read_records(file: Path, kind: str, text_key: str, encoding_errors: str) -> Iterator[str]:
+    if kind == "json" and not _is_array(file, encoding_errors):
+        kind = "lines"
     for number, row in enumerate(_rows(file, kind, encoding_errors), start=1):
+        if kind == "lines":
+            if not row.strip():
+                yield ""
+                continue
+            row = _parsed(row, file, number)
         if text_key not in row:
             raise SourceError(
                 f"'{file}', row {number}: no key '{text_key}'. Found {sorted(row)}; set "
@@ -136,10 +149,32 @@ def _read_records(file: Path, kind: str, text_key: str, encoding_errors: str) ->
         yield text or ""
 
 
+def _is_array(file: Path, encoding_errors: str) -> bool:
+    """Whether a JSON file begins with a bracket; otherwise it holds one object a line."""
+    for line in _rows(file, "text", encoding_errors):
+        if line.strip():
+            return line.lstrip().startswith("[")
+    return False
+
+
+def _parsed(line: str, file: Path, number: int) -> dict[str, Any]:
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise SourceError(
+            f"'{file}', row {number} is not JSON ({error}). Expected one object a line."
+        ) from error
+    if not isinstance(row, dict):
+        raise SourceError(
+            f"'{file}', row {number} is {type(row).__name__}, expected one object a line."
+        )
+    return row
+
+
 def _rows(file: Path, kind: str, encoding_errors: str) -> Iterator[Any]:
     """The lines or records of a file, with `SourceError` for whatever goes wrong."""
     try:
-        if kind == "text":
+        if kind in ("text", "lines"):
             # "-sig" leaves out the byte order mark that some editors put first.
             with _open_text(file, "utf-8-sig", encoding_errors) as lines:
                 yield from lines

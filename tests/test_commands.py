@@ -112,7 +112,9 @@ def test_train_and_predict_from_another_folder(
         rows[name] = [json.loads(line)["embeddings"] for line in text.splitlines()]
         assert len(rows[name]) == len(lines), "one row for each line, blank ones included"
     torch.testing.assert_close(torch.tensor(rows["lines.txt"]), torch.tensor(rows["lines.jsonl"]))
-    torch.testing.assert_close(torch.tensor(rows["lines.txt"][1]), torch.tensor(rows["lines.txt"][3]))
+    torch.testing.assert_close(
+        torch.tensor(rows["lines.txt"][1]), torch.tensor(rows["lines.txt"][3])
+    )
 
 
 def test_kill_and_recover_equals_an_uninterrupted_run(

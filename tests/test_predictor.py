@@ -90,7 +90,6 @@ def test_lines(predictor, line, text):
             """Expected an object with a string under "text", got '{"body": "ka"}'""",
         ),
         ('{"text": 3}', 'a string under "text"'),
-        ('{"text": null}', 'a string under "text"'),
         ('["ka"]', 'a string under "text"'),
         ('"ka"', 'a string under "text"'),
     ],
@@ -135,3 +134,7 @@ def test_another_reader_is_left_alone(tmp_path):
     plain = Plain()
     DeCLUTRPredictor(Echo(), plain)  # type: ignore[arg-type]
     assert not hasattr(plain, "sample_spans")
+
+
+def test_a_null_text_is_blank_as_in_training_files(predictor):
+    assert predictor.load_line('{"text": null}\n') == predictor.load_line("\n") == {"text": ""}

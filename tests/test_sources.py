@@ -94,6 +94,16 @@ class TestFormats:
         file = write("a.jsonl", '{"text":"a","m":1}\n{"text":"b","m":"x"}\n{"text":"c","m":[1]}\n')
         assert read(file) == ["a", "b", "c"]
 
+    def test_blank_json_lines_are_rows(self, write):
+        """As `allennlp predict` has them, so that rows are the same both ways."""
+        assert read(write("a.jsonl", '\n{"text":"a"}\n  \n{"text":"b"}\n')) == ["", "a", "", "b"]
+
+    def test_an_array_and_dates(self, write):
+        file = write("a.json", '\n [{"text":"a"},\n {"text":"2020-01-01T00:00:00"}]')
+        with_dates = write("a.jsonl", '{"text":"2020-01-01T00:00:00"}\n')
+        assert read(with_dates) == ["2020-01-01T00:00:00"]
+        assert read(file)[0] == "a"
+
     def test_several_files_in_the_given_order(self, write):
         text, records = write("b.txt", "1\n2\n"), write("a.jsonl", '{"text": "3"}\n')
         assert read(text, records) == ["1", "2", "3"]
@@ -105,7 +115,7 @@ class TestFormats:
             ("a", "text"),
             ("a.txt.gz", "text"),
             ("a.json.txt", "text"),
-            ("a.gz.jsonl", "json"),
+            ("a.gz.jsonl", "lines"),
             ("v1.2.JSON.bz2", "json"),
             ("a.parquet", "parquet"),
             (".gz", "text"),
@@ -237,17 +247,30 @@ class TestErrors:
         with pytest.raises(SourceError, match="row 1: 'text' is int, expected a string"):
             read(tmp_path / "a.parquet")
 
+    @pytest.mark.parametrize("suffix", ["jsonl", "json"])
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ('{"text":', r"row 3 is not JSON \(.*\). Expected one object a line"),
+            ('"a"', "row 3 is str, expected one object a line"),
+            ('{"body": "a"}', r"row 3: no key 'text'. Found \['body'\]"),
+        ],
+    )
+    def test_broken_line_is_named(self, write, suffix, line, message):
+        file = write(f"a.{suffix}", f'{{"text": "a"}}\n\n{line}\n')
+        with pytest.raises(SourceError, match=message):
+            read(file)
+
     @pytest.mark.parametrize(
         ("name", "content", "kind"),
         [
-            ("a.jsonl", b'{"text": "a"}\n{"text":\n', "json"),
-            ("a.jsonl", b'"a"\n"b"\n', "json"),
+            ("a.json", b'[{"text": "a"}, {"text":', "json"),
             ("a.parquet", b"not parquet at all", "parquet"),
             ("a.txt.gz", b"not gzip at all", "text"),
             ("a.txt.gz", gzip.compress(bytes(range(32, 127)) * 99)[:-20], "text"),
             ("a.txt.xz", b"not xz at all", "text"),
         ],
-        ids=["broken-json", "no-objects", "no-parquet", "no-gzip", "cut-gzip", "no-xz"],
+        ids=["broken-array", "no-parquet", "no-gzip", "cut-gzip", "no-xz"],
     )
     def test_broken_file(self, write, name, content, kind):
         with pytest.raises(SourceError, match=f"{name}' could not be read as {kind}: .+"):
