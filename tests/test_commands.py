@@ -52,8 +52,16 @@ def train(
     output: Path, overrides: dict[str, Any], environment: dict[str, str], *more: str
 ) -> subprocess.Popen:
     return subprocess.Popen(
-        [*COMMAND, "train", str(RECIPES / "declutr.jsonnet"), "-s", str(output)]
-        + ["-o", json.dumps(overrides), *more],
+        [
+            *COMMAND,
+            "train",
+            str(RECIPES / "declutr.jsonnet"),
+            "-s",
+            str(output),
+            "-o",
+            json.dumps(overrides),
+            *more,
+        ],
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -101,8 +109,18 @@ def test_train_and_predict_from_another_folder(
     rows = {}
     for name, reader in (("lines.txt", ["--use-dataset-reader"]), ("lines.jsonl", [])):
         subprocess.run(
-            [*COMMAND, "predict", str(output / "model.tar.gz"), name, *reader]
-            + ["--output-file", f"{name}.out", "--silent", "--batch-size", "2"],
+            [
+                *COMMAND,
+                "predict",
+                str(output / "model.tar.gz"),
+                name,
+                *reader,
+                "--output-file",
+                f"{name}.out",
+                "--silent",
+                "--batch-size",
+                "2",
+            ],
             env=environment,
             cwd=elsewhere,
             check=True,
@@ -187,8 +205,15 @@ def test_a_configuration_of_the_original_package_still_trains(
 ) -> None:
     recipe = Path(__file__).parent / "fixtures" / "original.jsonnet"
     done = subprocess.run(
-        [*COMMAND, "train", str(recipe), "-s", str(tmp_path / "output")]
-        + ["-o", json.dumps({"train_data_path": str(corpus_file)})],
+        [
+            *COMMAND,
+            "train",
+            str(recipe),
+            "-s",
+            str(tmp_path / "output"),
+            "-o",
+            json.dumps({"train_data_path": str(corpus_file)}),
+        ],
         env=environment,
         capture_output=True,
         text=True,
@@ -214,8 +239,16 @@ def test_sample_spans_is_a_subcommand(
     command: list[str], corpus_file: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
     done = subprocess.run(
-        [sys.executable, *command, "sample-spans", str(RECIPES / "quickstart.jsonnet")]
-        + ["--data", str(corpus_file), "--documents", "1"],
+        [
+            sys.executable,
+            *command,
+            "sample-spans",
+            str(RECIPES / "quickstart.jsonnet"),
+            "--data",
+            str(corpus_file),
+            "--documents",
+            "1",
+        ],
         env=environment,
         cwd=tmp_path,
         capture_output=True,

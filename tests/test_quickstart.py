@@ -24,8 +24,17 @@ def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 def run(folder: Path, *more: str) -> str:
     done = subprocess.run(
-        [sys.executable, str(SCRIPT), "--folder", str(folder), "-o", json.dumps(SMALL)]
-        + ["--packages", "allennlp", *more],
+        [
+            sys.executable,
+            str(SCRIPT),
+            "--folder",
+            str(folder),
+            "-o",
+            json.dumps(SMALL),
+            "--packages",
+            "allennlp",
+            *more,
+        ],
         capture_output=True,
         text=True,
         cwd=folder.parent,

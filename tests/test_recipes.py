@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from allennlp.common import Params
 from allennlp.commands.train import TrainModel
+from allennlp.common import Params
 from allennlp.training import NoOpTrainer
 
 import declutr.plugin  # noqa: F401
