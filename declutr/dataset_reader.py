@@ -15,6 +15,7 @@ from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
 from declutr.corpus import open_corpus
+from declutr.document_selection import DocumentSelection
 from declutr.sampling import Spans, SpanSampler, document_rng
 from declutr.sources import (
     PathLike,
@@ -28,7 +29,6 @@ from declutr.token_store import TokenStore
 
 logger = logging.getLogger(__name__)
 
-SHORT_DOCUMENT_POLICIES = ("shrink", "skip", "error")
 _MAX_WORKERS = 256
 
 
@@ -103,15 +103,10 @@ class DeCLUTRDatasetReader(DatasetReader):
                 'Documents are always streamed; use the data loader of type "declutr".',
                 stacklevel=2,
             )
-        if short_documents not in SHORT_DOCUMENT_POLICIES:
-            raise ConfigurationError(
-                f"Unknown short_documents '{short_documents}': expected one of "
-                f"{', '.join(SHORT_DOCUMENT_POLICIES)}."
-            )
         self._tokenizer = tokenizer or WhitespaceTokenizer()
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self._codec = text_codec(self._tokenizer, self._token_indexers)
-        self._short_documents = short_documents
+        self._selection = DocumentSelection(short_documents, min_document_len)
         self._min_document_len = min_document_len
         self._resample = resample
         self._seed = seed
@@ -209,46 +204,14 @@ class DeCLUTRDatasetReader(DatasetReader):
         if not self.sample_spans:
             rows = np.arange(len(self.corpus(path)))
         else:
+            assert self._sampler is not None
             key = str(path)
             if key not in self._documents:
-                self._documents[key] = self._long_enough(self.corpus(path).num_tokens, key)
+                self._documents[key] = self._selection.rows(
+                    self.corpus(path).num_tokens, self._sampler, key
+                )
             rows = self._documents[key]
         return rows[: self.max_instances]
-
-    def _long_enough(self, lengths: np.ndarray, path: str) -> np.ndarray:
-        assert self._sampler is not None
-        needed = self._sampler.min_document_len
-        least = max(self._min_document_len, 2 * self._sampler.num_anchors)
-        left_out = lengths < least
-        short = (lengths < needed) & ~left_out
-        skipped = left_out | short if self._short_documents == "skip" else left_out
-        if self._short_documents == "error" and short.any():
-            row = int(np.argmax(short))
-            raise ConfigurationError(
-                f"{path}: row {row + 1} has {lengths[row]} tokens, and {int(short.sum())} of "
-                f"{len(lengths)} documents have fewer than 2 * num_anchors * max_span_len = "
-                f"{needed}. Set short_documents to 'shrink' or 'skip', or lower max_span_len."
-            )
-        kept = np.flatnonzero(~skipped)
-        logger.info(
-            "%s: %d documents; %d used, of which %d with shrunken spans; %d skipped (%d blank).",
-            path,
-            len(lengths),
-            len(kept),
-            int((short & ~skipped).sum()),
-            int(skipped.sum()),
-            int((np.asarray(lengths) == 0).sum()),
-        )
-        if not len(kept):
-            bound = max(least, needed) if self._short_documents == "skip" else least
-            raise ConfigurationError(
-                f"{path}: none of the {len(lengths)} documents is long enough. The longest has "
-                f"{int(lengths.max())} tokens, and at least {bound} are needed "
-                f"(short_documents is '{self._short_documents}', min_document_len is "
-                f"{self._min_document_len}). Lower max_span_len, num_anchors or min_document_len, "
-                "or set short_documents to 'shrink'."
-            )
-        return kept
 
     def sample(self, path: PathLike | Sequence[PathLike], row: int, epoch: int) -> Spans:
         """The spans of one document in one epoch (always the same for `resample=False`)."""

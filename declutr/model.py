@@ -244,8 +244,6 @@ class DeCLUTR(Model):
             ]
         widths = [view.size(1) for view in views]
         gathered = gather_rows(torch.cat(views, dim=1)).split(widths, dim=1)  # one exchange for all
-        with torch.no_grad():
-            self._record_geometry(gathered[0], gathered[1])
         pairs = gathered[0].size(0)
         if pairs < self._loss.min_pairs:
             if not self.training:
@@ -256,6 +254,7 @@ class DeCLUTR(Model):
                 "set drop_last on the data loader."
             )
         with torch.autocast(anchors.device.type, enabled=False):
+            self._record_geometry(gathered[0].detach(), gathered[1].detach())
             loss = self._loss(gathered[-2], gathered[-1])
         self._record("contrastive_loss", loss)
         # Each process holds the gradient of its own rows, and DistributedDataParallel averages.

@@ -13,7 +13,7 @@ PACKAGE = Path(declutr.__file__).parent
 LAYERS = [
     {"bridge"},
     {"sampling", "masking", "distributed", "sources", "token_store", "docstrings", "checkpoints"},
-    {"corpus", "precision", "metrics", "evaluation"},
+    {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"objectives", "span_fields", "text_codecs", "embedders"},
     {"dataset_reader"},
     {"data_loader", "model"},

@@ -23,8 +23,8 @@ from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 from declutr.embedders import (
     MLMTextFieldEmbedder,
     PretrainedTransformerEmbedderMLM,
-    masked_lm_logits,
 )
+from declutr.masked_lm_head import masked_lm_logits
 from declutr.masking import IGNORE
 from tests.families import FAMILIES, MAX_LENGTH, TEXTS, build, build_gpt2, build_t5
 
