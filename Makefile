@@ -2,8 +2,8 @@
 #
 #   VENV=path     the environment to use; made if it is not there (default .venv)
 #   PYTHON=…      the interpreter to make it with (default python3)
-#   TORCH=…       what to install as torch (default the CPU build we test with; use TORCH=torch for
-#                 the newest one with CUDA)
+#   TORCH=…       the torch to install where there is none yet (default the release we test with;
+#                 add --index-url https://download.pytorch.org/whl/cpu for a build without CUDA)
 
 VENV ?= .venv
 PYTHON ?= python3
@@ -24,7 +24,8 @@ install: $(INSTALLED)  ## make VENV and install declutr, AllenNLP and what tests
 
 $(INSTALLED): setup.py pyproject.toml declutr_bridge.pth
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet "setuptools>=68" wheel "$(TORCH)"
+	$(BIN)/python -m pip install --quiet "setuptools>=68" wheel
+	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet -e ".[test]" "$(TRANSFORMERS)"
 	$(BIN)/python -m pip install --quiet --no-deps allennlp==2.10.1
 	touch $(INSTALLED)

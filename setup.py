@@ -68,6 +68,8 @@ setup(
         "pytorch-metric-learning>=2.8",
         "numpy>=2",
         "datasets>=3",
+        "filelock>=3.12",
+        "fsspec>=2023.5",
         "jsonnet>=0.20",
         # What AllenNLP imports besides (pytest: it imports its own `common.testing` with the rest).
         "base58>=2.1",

@@ -38,8 +38,9 @@ def is_ours(config: dict[str, Any]) -> bool:
 def archive_transformer(serialization_dir: str) -> list[str]:
     """Save configuration and tokenizer of every transformer that `config.json` names.
 
-    They come to lie in `serialization_dir/transformer`. Called before a run is archived; does
-    nothing for runs that are not of this package. Returns what to include in the archive.
+    They come to lie in `serialization_dir/transformer`. Called when a run begins and before it is
+    archived; does nothing for runs that are not of this package, and nothing twice. Returns what to
+    include in the archive.
     """
     folder = Path(serialization_dir)
     config_file, target = folder / "config.json", folder / FOLDER
@@ -97,7 +98,8 @@ def _replaced(value: Any, places: dict[str, str], embedders: bool = False) -> An
 
 def _model_names(value: Any) -> Iterator[str]:
     if isinstance(value, dict):
-        if isinstance(value.get("model_name"), str):
+        ours = str(value.get("type", "")).startswith("pretrained_transformer")
+        if ours and isinstance(value.get("model_name"), str):
             yield value["model_name"]
         for item in value.values():
             yield from _model_names(item)

@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 
+from declutr.archives import archive_transformer
+from declutr.checkpointer import save_atomically
 from declutr.data_loader import DeCLUTRDataLoader
 from declutr.distributed import process_rank, world_size
 from declutr.model import DeCLUTR
@@ -51,6 +53,8 @@ class ExactResume(TrainerCallback):
         if self._means is not None and step and isinstance(trainer.model, DeCLUTR):
             device = next(trainer.model.parameters()).device
             trainer.model.training_means.load_state_dict(self._means, device)
+        if is_primary and epoch and not step:
+            _restore_best(trainer)
         self._reseed(epoch, step)
 
     def on_batch(
@@ -102,16 +106,46 @@ class ExactResume(TrainerCallback):
         self._means = state_dict["means"]
 
 
+def _restore_best(trainer: GradientDescentTrainer) -> None:
+    """Write the best weights of a run that was killed between its checkpoint and writing them.
+
+    AllenNLP's trainer writes the checkpoint of an epoch first and then the best weights. Resumed
+    from that checkpoint, it would never write them, or archive those of an earlier epoch.
+    """
+    folder: str | None = trainer._serialization_dir  # type: ignore[has-type]
+    if not folder or not trainer._metric_tracker.is_best_so_far():
+        return
+    average = trainer._moving_average
+    if average is not None:
+        average.assign_average_value()
+    try:
+        best = os.path.join(folder, "best.th")
+        state = trainer._pytorch_model.state_dict()
+        save_atomically(state, best)
+        trainer._best_model_filename = best
+    finally:
+        if average is not None:
+            average.restore()
+
+
 @TrainerCallback.register("run_record")
 class RunRecord(TrainerCallback):
-    """Writes `run.json` beside the metrics: versions, size of the run, how the loss is scaled."""
+    """Writes `run.json` beside the metrics: versions, size of the run, how the loss is scaled.
+
+    It also opens the validation documents before the first step, so that a mistake there does not
+    show after an epoch, and saves the files of the transformer that the archive is to carry.
+    """
 
     def on_start(
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
     ) -> None:
         super().on_start(trainer, is_primary)
+        validation = trainer._validation_data_loader
+        if isinstance(validation, DeCLUTRDataLoader):
+            len(validation)
         if not is_primary or not self.serialization_dir:
             return
+        archive_transformer(self.serialization_dir)
         loader = trainer.data_loader
         record: dict[str, Any] = {
             "versions": {
@@ -134,6 +168,8 @@ class RunRecord(TrainerCallback):
             record["documents"] = len(loader.documents)
             record["global_batch_size"] = loader.batch_size * world_size()
             record["batches_per_epoch"] = len(loader)
+        if isinstance(validation, DeCLUTRDataLoader):
+            record["validation_documents"] = len(validation.documents)
         if isinstance(trainer.model, DeCLUTR):
             record["loss"] = trainer.model.describe_objective()
         with open(os.path.join(self.serialization_dir, "run.json"), "w") as file:

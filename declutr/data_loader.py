@@ -36,9 +36,12 @@ class DeCLUTRDataLoader(DataLoader):
     batch_size : documents a batch and process.
     shuffle : a new order every epoch.
     drop_last : leave out the documents that do not fill a last batch. Training wants this: a
-        contrastive loss depends on the batch size.
+        contrastive loss depends on the batch size. Without it, W processes still leave out up to
+        W - 1 documents at the end, as they must hold equally many.
     num_workers : processes that draw and collate; 0 does it in this one.
     start_method : of the workers, `"fork"`, `"spawn"` or `"forkserver"`.
+    resample : draw fresh spans (and a new order) every epoch. False gives those of epoch 0 in every
+        one, as validation wants.
     seed : of the order of documents.
     cuda_device, quiet : as in AllenNLP.
 
@@ -57,6 +60,7 @@ class DeCLUTRDataLoader(DataLoader):
         drop_last: bool = False,
         num_workers: int = 0,
         start_method: str = "fork",
+        resample: bool = True,
         seed: int = 13370,
         cuda_device: Optional[Union[int, str, torch.device]] = None,
         quiet: bool = False,
@@ -77,6 +81,7 @@ class DeCLUTRDataLoader(DataLoader):
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.num_workers = num_workers
+        self.resample = resample
         self.seed = seed
         self.quiet = quiet
         self._start_method = start_method
@@ -147,7 +152,7 @@ class DeCLUTRDataLoader(DataLoader):
             yield {}
         if skipped == len(self):
             return
-        for batch in self._fetch(epoch, skipped):
+        for batch in self._fetch(epoch if self.resample else 0, skipped):
             yield batch if self._device is None else move_to_device(batch, self._device)
 
     def _fetch(self, epoch: int, first: int) -> Iterator[TensorDict]:

@@ -42,7 +42,8 @@ class DeCLUTRDatasetReader(DatasetReader):
     the document's row alone: not on workers, processes, or where a run was resumed.
 
     Without `num_anchors` (or while `sample_spans` is false) an instance is a whole row, blank rows
-    included: what embedding needs.
+    included: what embedding needs. Texts longer than the transformer takes lose their tail, which
+    the log says once and `truncated_texts` counts.
 
     Fields: `anchors`, the A anchors `(A, L)`, and `positives`, the A * P positives `(A * P, L)`,
     those of the first anchor first; without sampling only `anchors`, the text `(L,)`.
@@ -66,6 +67,7 @@ class DeCLUTRDatasetReader(DatasetReader):
     text_key : the key that holds the document in JSON lines and parquet.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
     cache_dir : where tokenised corpora lie; by default `$DECLUTR_CACHE` or `~/.cache/declutr`.
+    max_instances : use no more documents than this, for a quick try.
     lazy : has had no meaning since AllenNLP 2; accepted with a warning.
 
     # Raises
@@ -92,10 +94,14 @@ class DeCLUTRDatasetReader(DatasetReader):
         encoding_errors: str = "strict",
         cache_dir: Optional[str] = None,
         lazy: Optional[bool] = None,
-        **kwargs: Any,
+        max_instances: Optional[int] = None,
+        serialization_dir: Optional[str] = None,
     ) -> None:
         super().__init__(
-            manual_distributed_sharding=True, manual_multiprocess_sharding=True, **kwargs
+            max_instances=max_instances,
+            manual_distributed_sharding=True,
+            manual_multiprocess_sharding=True,
+            serialization_dir=serialization_dir,
         )
         if lazy is not None:
             warnings.warn(
@@ -116,6 +122,7 @@ class DeCLUTRDatasetReader(DatasetReader):
             num_anchors, num_positives, max_span_len, min_span_len, sampling_strategy, placement
         )
         self.sample_spans = self._sampler is not None
+        self.truncated_texts = 0  # whole texts that lost their tail
         self._stores: dict[str, TokenStore] = {}
         self._documents: dict[str, np.ndarray] = {}
         # AllenNLP's own loader starts its workers anew every epoch, with a copy of this reader, so
@@ -241,11 +248,23 @@ class DeCLUTRDatasetReader(DatasetReader):
         """The instance of a text; while spans are sampled, `(seed, epoch, row)` decides which."""
         arrays, lengths = self._codec.encode([normalize_whitespace(text)])
         if not self.sample_spans:
+            self._note_truncation(lengths[0])
             return Instance({"anchors": self._codec.text_field(arrays[0])})
         assert self._sampler is not None
         rng = document_rng(self._seed, epoch if self._resample else 0, row)
         spans = self._sampler.shrunk_to(lengths[0]).sample(lengths[0], rng)
         return self._span_instance(arrays[0], spans)
+
+    def _note_truncation(self, length: int) -> None:
+        if self._codec.is_truncated(length):
+            self.truncated_texts += 1
+            if self.truncated_texts == 1:
+                logger.warning(
+                    "A text of %d tokens is longer than the transformer takes (%d) and loses its "
+                    "tail. Further ones are counted, and not reported one by one.",
+                    length,
+                    max_tokens(self._tokenizer),
+                )
 
     def apply_token_indexers(self, instance: Instance) -> None:
         for field in instance.fields.values():

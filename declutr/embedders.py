@@ -281,14 +281,13 @@ class MLMTextFieldEmbedder(BasicTextFieldEmbedder):
         """Whether there is a head to train."""
         return self.token_embedder.masked_language_modeling
 
-    def train_head(self, wanted: bool) -> None:
-        """Freeze the head if it is not `wanted`: distributed training waits for all gradients."""
+    def freeze_head(self) -> None:
+        """Take the head out of training: distributed training waits for every gradient."""
         embedder = self.token_embedder
-        if not wanted:
-            shared = {id(parameter) for parameter in embedder.encoder.parameters()}
-            for parameter in embedder.transformer_model.parameters():
-                if id(parameter) not in shared:  # tied weights belong to the encoder
-                    parameter.requires_grad_(False)
+        shared = {id(parameter) for parameter in embedder.encoder.parameters()}
+        for parameter in embedder.transformer_model.parameters():
+            if id(parameter) not in shared:  # tied weights belong to the encoder
+                parameter.requires_grad_(False)
 
     def masked_lm(self, text_field_input: TextFieldTensors, labels: torch.Tensor) -> MaskedLMOutput:
         """`PretrainedTransformerEmbedderMLM.masked_lm` of a batch that is already masked."""

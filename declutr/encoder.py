@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
+import tarfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
@@ -38,7 +40,7 @@ class Encoder:
 
     # Raises
 
-    `FileNotFoundError` : there is no archive at that place.
+    `FileNotFoundError` : there is no archive at that place, or something else.
     """
 
     def __init__(
@@ -49,11 +51,8 @@ class Encoder:
         **kwargs: Any,
     ) -> None:
         place = os.fspath(archive)
-        if "://" not in place and not Path(place).exists():
-            raise FileNotFoundError(
-                f"No model at '{place}'. Expected the folder that `allennlp train … -s FOLDER` "
-                "wrote, or its model.tar.gz."
-            )
+        if "://" not in place:
+            _require_archive(Path(place))
         if cuda_device is None:
             cuda_device = 0 if torch.cuda.is_available() else -1
         loaded = load_archive(place, cuda_device=cuda_device, **kwargs)
@@ -66,6 +65,11 @@ class Encoder:
     def dimension(self) -> int:
         """The width d of the embeddings."""
         return self._model._seq2vec_encoder.get_output_dim()
+
+    @property
+    def truncated_texts(self) -> int:
+        """How many texts so far were longer than the transformer takes, and lost their tail."""
+        return getattr(self._predictor._dataset_reader, "truncated_texts", 0)
 
     def __call__(
         self,
@@ -100,7 +104,12 @@ class Encoder:
         embeddings = np.empty((len(texts), self.dimension), dtype=np.float32)
         if not texts:
             return embeddings
+        before = self.truncated_texts
         instances = [self._predictor._json_to_instance({"text": text}) for text in texts]
+        if truncated := self.truncated_texts - before:
+            logger.warning(
+                "%d of %d texts were too long and lost their tail.", truncated, len(texts)
+            )
         order = np.argsort([len(instance["anchors"]) for instance in instances], kind="stable")
         size = batch_size or len(texts)
         # The longest first: if memory does not suffice, that shows at once.
@@ -130,3 +139,25 @@ class Encoder:
             return embeddings
         centred = embeddings - embeddings.mean(axis=0)
         return centred / np.linalg.norm(centred, axis=1, keepdims=True).clip(min=1e-12)
+
+
+def _require_archive(place: Path) -> None:
+    """Raise what helps if this is not a trained model."""
+    expected = "Expected the folder that `allennlp train … -s FOLDER` wrote, or its model.tar.gz."
+    if not place.exists():
+        raise FileNotFoundError(f"No model at '{place}'. {expected}")
+    if place.is_file():
+        if not tarfile.is_tarfile(place):
+            raise FileNotFoundError(f"'{place}' is not an archive. {expected}")
+        return
+    config = place / "config.json"
+    if not config.exists():
+        raise FileNotFoundError(f"'{place}' holds no config.json. {expected}")
+    if "model_type" in json.loads(config.read_text()):
+        raise FileNotFoundError(
+            f"'{place}' is a transformer, not a trained model. To embed with it as it is: "
+            f"TRANSFORMER_MODEL={place} allennlp train training_config/transformer_mean.jsonnet "
+            "-s output, then Encoder('output')."
+        )
+    if not (place / "best.th").exists() and not (place / "weights.th").exists():
+        raise FileNotFoundError(f"'{place}' holds no weights: its training has not finished.")

@@ -10,7 +10,8 @@ from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import FeedForward, Seq2VecEncoder, TextFieldEmbedder
 from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder
-from allennlp.nn import InitializerApplicator
+from allennlp.nn import InitializerApplicator, RegularizerApplicator
+from allennlp.nn.parallel import DdpAccelerator
 from allennlp.nn.util import get_text_field_mask
 
 from declutr.distributed import all_reduced, gather_rows, with_value, world_size
@@ -58,6 +59,7 @@ class DeCLUTR(Model):
     precision : `"auto"` trains in bfloat16 where the device computes in it (float32 elsewhere),
         `"bfloat16"` and `"float32"` as they say. Embeddings for use are always float32. With the
         trainer's `use_amp` its float16 takes precedence.
+    regularizer, serialization_dir, ddp_accelerator : of AllenNLP.
 
     # Raises
 
@@ -82,9 +84,11 @@ class DeCLUTR(Model):
         mlm_probability: float = 0.15,
         mask_contrastive_anchor: bool = True,
         precision: str = "auto",
-        **kwargs: Any,
+        regularizer: Optional[RegularizerApplicator] = None,
+        serialization_dir: Optional[str] = None,
+        ddp_accelerator: Optional[DdpAccelerator] = None,
     ) -> None:
-        super().__init__(vocab, **kwargs)
+        super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
         self._text_field_embedder = text_field_embedder
         width = text_field_embedder.get_output_dim()
         self._seq2vec_encoder = _pooler(seq2vec_encoder, width)
@@ -114,8 +118,10 @@ class DeCLUTR(Model):
             )
         if not 0 < mlm_probability <= 1:
             raise ConfigurationError(f"mlm_probability must lie in (0, 1], got {mlm_probability}.")
-        if isinstance(text_field_embedder, MLMTextFieldEmbedder):
-            text_field_embedder.train_head(self.masked_language_modeling)
+        if not self.masked_language_modeling and isinstance(
+            text_field_embedder, MLMTextFieldEmbedder
+        ):
+            text_field_embedder.freeze_head()
         self._contrastive_weight = contrastive_weight
         self._mlm_weight = mlm_weight
         self._scale_fix = scale_fix
@@ -147,11 +153,12 @@ class DeCLUTR(Model):
             return self._embed_texts(anchors)
         with training_precision(self._precision, _device_of(anchors)):
             loss = self._training_loss(_flat(anchors, positives is not None), positives)
-        if self.training and loss is not None and bool(torch.isnan(loss)):
+        if self.training and loss is not None and not bool(torch.isfinite(loss)):
             raise NonFiniteLoss(
-                "The loss is not a number (running means of this epoch: "
+                f"The loss is {loss.item()}: not a finite number (running means of this epoch: "
                 f"{self._metrics[True].compute()}). Training stops here; the last checkpoint is "
-                'kept. Lower the learning rate, or set precision to "float32".'
+                "kept, and --recover continues from it. Lower the learning rate, or set "
+                'precision to "float32".'
             )
         return {} if loss is None else {"loss": loss}
 

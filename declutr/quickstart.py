@@ -24,7 +24,7 @@ import declutr.plugin  # noqa: F401 - recipes name what it registers
 from declutr.checkpoints import make_checkpoint, train_tokenizer
 from declutr.docstrings import DEFAULT_PACKAGES, write_corpus
 from declutr.encoder import Encoder
-from declutr.evaluation.span_retrieval import adjacent_span_pairs, retrieval_accuracy
+from declutr.evaluation.span_retrieval import adjacent_span_pairs, span_retrieval_accuracy
 
 VOCABULARY = 8_000
 MAX_LENGTH = 128
@@ -75,14 +75,21 @@ class Quickstart:
 
     def run(self) -> tuple[Quality, Quality]:
         """All of it; returns the quality before and after training."""
-        _say("1/5  Corpus: the docstrings of the installed Python packages")
-        self.make_corpus()
-        _say("2/5  A tokenizer and a small RoBERTa-shaped transformer, with random weights")
-        self.make_transformer()
-        _say("3/5  allennlp train")
-        self.train()
-        _say("4/5  allennlp predict: embeddings of the held-out documents")
-        self.predict()
+        steps = [
+            ("Corpus: the docstrings of the installed Python packages", self.make_corpus),
+            ("A tokenizer and a small transformer with random weights", self.make_transformer),
+            ("allennlp train", self.train),
+            ("allennlp predict: embeddings of the held-out documents", self.predict),
+        ]
+        for number, (title, step) in enumerate(steps, start=1):
+            _say(f"{number}/5  {title}")
+            # A step counts only when it has come to its end: half a file is not kept.
+            done = self.folder / f".{step.__name__}.done"
+            if done.exists():
+                print("     kept from an earlier run")
+                continue
+            step()
+            done.touch()
         _say("5/5  Held-out documents before and after training")
         before, after = self.quality(self.untrained), self.quality(self.model)
         print(self.report(before, after))
@@ -90,28 +97,20 @@ class Quickstart:
 
     def make_corpus(self) -> None:
         """Write the training and the held-out documents."""
-        if self.validation_file.exists():
-            return print(f"     kept: {self.train_file}")
-        partial = self.folder / "corpus.partial"
         counts = write_corpus(
             self.packages,
-            partial / "train.txt",
-            partial / "validation.txt",
+            self.train_file,
+            self.validation_file,
             min_words=2 * 64,
             workers=os.cpu_count() or 1,
         )
-        (partial / "train.txt").replace(self.train_file)
-        (partial / "validation.txt").replace(self.validation_file)
-        partial.rmdir()
-        return print(
+        print(
             f"     {counts.train_documents} documents to train on ({counts.train_words / 1e6:.1f} "
             f"million words), {counts.validation_documents} held out"
         )
 
     def make_transformer(self) -> None:
         """Train a tokenizer on the corpus, and make a transformer for it."""
-        if (self.checkpoint / "config.json").exists():
-            return print(f"     kept: {self.checkpoint}")
         with self.train_file.open(encoding="utf-8") as texts:
             tokenizer = train_tokenizer(texts, VOCABULARY, max_length=MAX_LENGTH)
         model = make_checkpoint(
@@ -121,31 +120,27 @@ class Quickstart:
             hidden_size=128,
             heads=4,
             max_length=MAX_LENGTH,
-            # Attention with dropout has no fast path on CPUs, and one pass hardly overfits.
+            # Attention with dropout has no fast path on CPUs, and so short a training can do
+            # without.
             dropout=0.0,
         )
-        return print(f"     {model.num_parameters() / 1e6:.1f} million parameters")
+        print(f"     {model.num_parameters() / 1e6:.1f} million parameters")
 
     def train(self) -> None:
         """Archive the untrained transformer, then train it; goes on after an interruption."""
         recipe = ["train", str(self.recipes / "quickstart.jsonnet")]
-        if not (self.untrained / "model.tar.gz").exists():
-            # The same recipe, with a trainer that does nothing.
-            kept = {k: v for k, v in self.overrides.items() if not k.startswith("trainer")}
-            nothing = json.dumps({**kept, "trainer": {"type": "no_op"}})
-            _allennlp(*recipe, "-s", str(self.untrained), "-o", nothing, "--force", quiet=True)
-        if (self.model / "model.tar.gz").exists():
-            return print(f"     kept: {self.model}")
-        arguments = [*recipe, "-s", str(self.model), "-o", json.dumps(self.overrides)]
-        if self.model.exists():
-            arguments.append("--recover")
-        return _allennlp(*arguments)
+        # The same recipe, with a trainer that does nothing.
+        kept = {k: v for k, v in self.overrides.items() if not k.startswith("trainer")}
+        nothing = json.dumps({**kept, "trainer": {"type": "no_op"}})
+        _allennlp(*recipe, "-s", str(self.untrained), "-o", nothing, "--force", quiet=True)
+        begun = (self.model / "config.json").exists()
+        _allennlp(
+            *(*recipe, "-s", str(self.model), "-o", json.dumps(self.overrides)),
+            "--recover" if begun else "--force",
+        )
 
     def predict(self) -> None:
         """Embed the held-out documents, one row each."""
-        archive = self.model / "model.tar.gz"
-        if self.embeddings.exists() and self.embeddings.stat().st_mtime >= archive.stat().st_mtime:
-            return print(f"     kept: {self.embeddings}")
         _allennlp(
             "predict",
             str(self.model),
@@ -156,18 +151,18 @@ class Quickstart:
             "--silent",
         )
         with self.embeddings.open() as rows:
-            return print(f"     {sum(1 for _ in rows)} rows in {self.embeddings}")
+            print(f"     {sum(1 for _ in rows)} rows in {self.embeddings}")
 
     def quality(self, archive: Path) -> Quality:
         """Loss and retrieval of an archive on the held-out documents."""
         documents = self.validation_file.read_text(encoding="utf-8").splitlines()
         encoder = Encoder(archive)
-        retrieval = retrieval_accuracy(encoder, adjacent_span_pairs(documents))
+        retrieval = span_retrieval_accuracy(encoder, adjacent_span_pairs(documents))
         return Quality(self._validation_loss(archive), retrieval)
 
     def _validation_loss(self, archive: Path) -> float:
         params = Params.from_file(self.recipes / "quickstart.jsonnet", json.dumps(self.overrides))
-        reader = DatasetReader.from_params(params["validation_dataset_reader"])
+        reader = DatasetReader.from_params(params["dataset_reader"])
         loader = DataLoader.from_params(
             params["validation_data_loader"], reader=reader, data_path=self.validation_file
         )
@@ -194,9 +189,11 @@ class Quickstart:
     {self.checkpoint.name}/       the transformer that training began with
 
   Next:
-    declutr sample-spans training_config/quickstart.jsonnet --data {self.train_file}
-        (with TRANSFORMER_MODEL={self.checkpoint}) shows what is contrasted
-    TRANSFORMER_MODEL=distilroberta-base declutr train training_config/declutr.jsonnet \\
+    source {Path(sys.executable).parent}/activate
+    TRANSFORMER_MODEL={self.checkpoint} declutr sample-spans \\
+        {self.recipes}/quickstart.jsonnet --data {self.train_file}
+        shows what is contrasted
+    TRANSFORMER_MODEL=distilroberta-base declutr train {self.recipes}/declutr.jsonnet \\
         -s output -o {own}
         trains the paper's recipe on your own documents, one a line
     python -c 'from declutr import Encoder; print(Encoder("{self.model}")(["Some text."]).shape)'

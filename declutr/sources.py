@@ -40,6 +40,8 @@ def source_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
     Files of a folder or glob come in sorted order, so that row numbers are the same everywhere.
     Raises `SourceError` if nothing is found.
     """
+    if path is None:
+        raise SourceError("Got no path. Set train_data_path with -o, or in the recipe.")
     if not isinstance(path, (str, os.PathLike)):
         if not path:
             raise SourceError("Got an empty list of files; expected at least one.")

@@ -12,18 +12,27 @@ import hashlib
 import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
 
 import numpy as np
 from allennlp.data import Field, TokenIndexer, Tokenizer
 from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
-from transformers import PreTrainedTokenizerBase
+from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from declutr.span_fields import SpansField, TokenIdsField
 
 logger = logging.getLogger(__name__)
 
+_COUNT_FROM_PADDING = (
+    "roberta",
+    "xlm-roberta",
+    "xlm-roberta-xl",
+    "camembert",
+    "mpnet",
+    "longformer",
+)
 _UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
 
 
@@ -45,11 +54,28 @@ def text_codec(
 
 
 def max_tokens(tokenizer: Tokenizer) -> int | None:
-    """How many tokens the transformer takes, special ones included; `None` if it does not say."""
+    """How many tokens the transformer takes, special ones included; `None` if it does not say.
+
+    Many tokenizers on the hub do not know; then the transformer's configuration is asked.
+    """
     if not isinstance(tokenizer, PretrainedTransformerTokenizer):
         return None
     limit = tokenizer.tokenizer.model_max_length
-    return limit if limit < _UNLIMITED else None
+    return limit if limit < _UNLIMITED else _configured_positions(tokenizer._model_name)
+
+
+@lru_cache
+def _configured_positions(model_name: str) -> int | None:
+    try:
+        config = AutoConfig.from_pretrained(model_name)
+    except (OSError, ValueError):  # a tokenizer without a transformer
+        return None
+    positions = getattr(config, "max_position_embeddings", None)
+    if positions is None or positions < 1:
+        return None
+    # RoBERTa and its kin begin to count positions after the padding id.
+    offset = config.pad_token_id + 1 if config.model_type in _COUNT_FROM_PADDING else 0
+    return positions - offset
 
 
 def max_content_tokens(tokenizer: Tokenizer) -> int | None:

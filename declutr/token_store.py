@@ -11,12 +11,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import socket
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
 _META = "meta.json"
+_HOST = socket.gethostname()  # several nodes may share the folder
 
 
 class TokenStore:
@@ -47,8 +49,11 @@ class TokenStore:
 
 
 def remove_partial_stores(folder: str | os.PathLike) -> None:
-    """Remove what killed writers of the store at `folder` left; none may be writing it."""
-    for partial in Path(folder).parent.glob(f"{Path(folder).name}.partial-*"):
+    """Remove what killed writers of this machine left of the store at `folder`.
+
+    None may be writing it now.
+    """
+    for partial in Path(folder).parent.glob(f"{Path(folder).name}.partial-{_HOST}-*"):
         shutil.rmtree(partial, ignore_errors=True)
 
 
@@ -57,7 +62,7 @@ class TokenStoreWriter:
 
     def __init__(self, folder: str | os.PathLike, dtype: np.dtype | type) -> None:
         self._final = Path(folder)
-        self._partial = self._final.with_name(f"{self._final.name}.partial-{os.getpid()}")
+        self._partial = self._final.with_name(f"{self._final.name}.partial-{_HOST}-{os.getpid()}")
         self._dtype = np.dtype(dtype)
         self._total = 0
         self.length = 0  # documents so far

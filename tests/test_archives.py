@@ -128,7 +128,12 @@ def test_every_name_of_a_configuration(checkpoint: Path, corpus_file: Path, tmp_
     other = tmp_path / "other"
     shutil.copytree(checkpoint, other)
     config = run_config(checkpoint, corpus_file)
-    config["extra"] = [{"deep": {"model_name": str(other)}}, {"model_name": 3}]
+    kind = "pretrained_transformer"
+    config["extra"] = [
+        {"deep": {"type": kind, "model_name": str(other)}},
+        {"type": kind, "model_name": 3},
+        {"type": "of_something_else", "model_name": "no transformer"},
+    ]
     assert archive_transformer(written(tmp_path / "run", config)) == [FOLDER]
     names = json.loads((tmp_path / "run" / FOLDER / "names.json").read_text())
     assert sorted(names) == sorted([str(checkpoint), str(other)])

@@ -282,6 +282,7 @@ def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_pat
         "epochs": EPOCHS,
         "gradient_accumulation_steps": 2,
         "documents": 24,
+        "validation_documents": 24,
         "global_batch_size": 5,
         "batches_per_epoch": 5,
         "loss": {
@@ -303,5 +304,6 @@ def test_only_the_first_process_writes_a_record(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     callback = RunRecord(str(tmp_path / folder) if folder else "")
-    callback.on_start(SimpleNamespace(), is_primary=is_primary)  # type: ignore[arg-type]
+    trainer = SimpleNamespace(_validation_data_loader=None)
+    callback.on_start(trainer, is_primary=is_primary)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())

@@ -1,5 +1,6 @@
 """A checkpoint is there whole or not at all, wherever writing it is interrupted."""
 
+import math
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -175,3 +176,18 @@ def test_saves_when_allennlp_would(tmp_path: Path) -> None:
     ]
     assert saved == [3, 6]
     assert checkpointer.maybe_save_checkpoint(trainer_at(1, 0), 1, 0)
+
+
+def test_weights_that_are_not_finite_push_out_no_checkpoint(tmp_path):
+    checkpointer = AtomicCheckpointer(str(tmp_path))
+    good = TrainerCheckpoint(
+        {"w": torch.ones(2)}, {"epochs_completed": 0, "batches_in_epoch_completed": 1}
+    )
+    bad = TrainerCheckpoint(
+        {"w": torch.tensor([1.0, math.nan])},
+        {"epochs_completed": 0, "batches_in_epoch_completed": 2},
+    )
+    checkpointer.save_checkpoint(SimpleNamespace(get_checkpoint_state=lambda: good))
+    with pytest.raises(ValueError, match=r"not finite any more \(first in w\).*e0_b1.*--recover"):
+        checkpointer.save_checkpoint(SimpleNamespace(get_checkpoint_state=lambda: bad))
+    assert checkpointer.find_latest_checkpoint()[0].endswith("e0_b1.th")

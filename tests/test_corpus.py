@@ -5,6 +5,7 @@ import logging
 import multiprocessing
 import os
 import shutil
+import socket
 import tracemalloc
 from pathlib import Path
 
@@ -205,8 +206,8 @@ class TestFailures:
     def test_what_a_killed_process_left_is_removed(self, file, cache):
         name = opened(file, cache).folder.name
         shutil.rmtree(cache / name)
-        (cache / f"{name}.partial-1").mkdir()
-        (cache / f"{name}.partial-1" / "meta.json").write_text("{}")
+        (cache / f"{name}.partial-{socket.gethostname()}-1").mkdir()
+        (cache / f"{name}.partial-{socket.gethostname()}-1" / "meta.json").write_text("{}")
         assert texts(opened(file, cache)) == ["one", "", "two words"]
         assert stores(cache) == [name]
 

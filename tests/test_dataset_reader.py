@@ -183,7 +183,7 @@ class TestFreshSpans:
 class TestShortDocuments:
     def test_shrink(self, words, lengths_file, caplog):
         reader = words()
-        with caplog.at_level(logging.INFO, logger="declutr.dataset_reader"):
+        with caplog.at_level(logging.INFO, logger="declutr.document_selection"):
             assert reader.documents(lengths_file).tolist() == [0, 3, 4, 5, 6]
         assert "7 documents; 5 used, of which 2 with shrunken spans; 2 skipped (1 blank)" in (
             caplog.text
@@ -193,7 +193,7 @@ class TestShortDocuments:
         assert (anchors[:, 1] - anchors[:, 0]).max() <= 9
 
     def test_skip(self, words, lengths_file, caplog):
-        with caplog.at_level(logging.INFO, logger="declutr.dataset_reader"):
+        with caplog.at_level(logging.INFO, logger="declutr.document_selection"):
             assert words(short_documents="skip").documents(lengths_file).tolist() == [0, 5, 6]
         assert "7 documents; 3 used, of which 0 with shrunken spans; 4 skipped (1 blank)" in (
             caplog.text

@@ -435,9 +435,8 @@ def test_mlm_embedder_from_parameters(bert: str) -> None:
 
 def test_the_head_can_be_left_out_of_training(folder: str) -> None:
     embedder = MLMTextFieldEmbedder({"tokens": PretrainedTransformerEmbedderMLM(folder)})
-    embedder.train_head(True)
     assert all(parameter.requires_grad for parameter in embedder.parameters())
-    embedder.train_head(False)
+    embedder.freeze_head()
     ids, mask = batch_of(folder)
     embedder({"tokens": {"token_ids": ids, "mask": mask}}).pow(2).mean().backward()
     trained = [p for p in embedder.parameters() if p.requires_grad]

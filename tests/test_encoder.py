@@ -228,3 +228,26 @@ def test_models_over_words(
     predictor = Predictor.from_path(str(tmp_path / "run"), "declutr")
     expected = [predictor.predict(text=text)["embeddings"] for text in texts]
     assert np.allclose(embeddings, expected, atol=1e-6)
+
+
+def test_what_is_not_an_archive_is_named(tmp_path, checkpoint):
+    with pytest.raises(FileNotFoundError, match=r"holds no config\.json"):
+        Encoder(tmp_path)
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(FileNotFoundError, match=r"notes.txt' is not an archive. Expected"):
+        Encoder(tmp_path / "notes.txt")
+    with pytest.raises(FileNotFoundError, match=r"is a transformer, .*transformer_mean.jsonnet"):
+        Encoder(checkpoint)
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match="its training has not finished"):
+        Encoder(tmp_path)
+
+
+def test_texts_that_are_too_long_are_counted(trained, caplog):
+    encoder = Encoder(trained)
+    texts = ["ka lo mi", "ka " * 500, "tu", "re " * 300]
+    with caplog.at_level("WARNING"):
+        embeddings = encoder(texts)
+    assert encoder.truncated_texts == 2
+    assert "2 of 4 texts were too long and lost their tail" in caplog.text
+    assert np.isfinite(embeddings).all()

@@ -59,7 +59,7 @@ def test_a_second_run_keeps_what_is_there(quickstart: tuple[Path, str]) -> None:
     folder, first = quickstart
     stamp = (folder / "model" / "model.tar.gz").stat().st_mtime_ns
     second = run(folder)
-    assert second.count("kept:") == 4
+    assert second.count("kept from an earlier run") == 4
     assert (folder / "model" / "model.tar.gz").stat().st_mtime_ns == stamp
     numbers = [line for line in first.splitlines() if "validation loss" in line]
     assert numbers == [line for line in second.splitlines() if "validation loss" in line]

@@ -8,6 +8,7 @@ import pytest
 import torch
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.training import NoOpTrainer
 
 import declutr.plugin  # noqa: F401
@@ -18,7 +19,7 @@ RECIPE_FILES = sorted(RECIPES.rglob("*.jsonnet"))
 # Only sizes: a tiny transformer and short documents.
 SMALL = {
     f"{part}.{key}": value
-    for part in ("dataset_reader", "validation_dataset_reader")
+    for part in ("dataset_reader",)
     for key, value in {"max_span_len": 32, "min_span_len": 8}.items()
 } | {
     f"{part}.{key}": value
@@ -113,6 +114,43 @@ def test_the_scheduler_knows_the_number_of_steps(corpus_file: Path, tmp_path: Pa
     run = build(RECIPES / "declutr.jsonnet", corpus_file, tmp_path)
     scheduler = run.trainer._learning_rate_scheduler
     assert scheduler.num_steps_per_epoch == len(run.trainer.data_loader) == 24 // 4
+
+
+def test_training_and_validation_share_a_reader(corpus_file: Path, tmp_path: Path) -> None:
+    """So that `-o '{"dataset_reader.max_span_len": …}'` changes both."""
+    run = build(RECIPES / "declutr.jsonnet", corpus_file, tmp_path)
+    loader, validation = run.trainer.data_loader, run.trainer._validation_data_loader
+    assert validation.reader is loader.reader
+    assert (loader.resample, validation.resample) == (True, False)
+
+
+@pytest.mark.parametrize("part", ["model", "dataset_reader", "data_loader"])
+def test_a_misspelt_key_is_named(part: str, corpus_file: Path, tmp_path: Path) -> None:
+    params = small(RECIPES / "declutr.jsonnet", corpus_file)
+    params[part]["temprature"] = 1
+    for seed in ("random_seed", "numpy_seed", "pytorch_seed"):
+        params.pop(seed)
+    with pytest.raises(ConfigurationError, match=r"Extra parameters passed to .*temprature"):
+        TrainModel.from_params(params, serialization_dir=str(tmp_path), local_rank=0)
+
+
+def test_bad_validation_documents_stop_before_the_first_step(
+    corpus_file: Path, tmp_path: Path
+) -> None:
+    run = build(RECIPES / "declutr.jsonnet", corpus_file, tmp_path)
+    run.trainer._validation_data_loader.data_path = str(tmp_path / "nowhere.txt")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(ConfigurationError, match=r"nowhere\.txt"):
+        run.run()
+    assert run.trainer._total_batches_completed == 0
+
+
+def test_a_transformer_that_is_nowhere_is_named(
+    monkeypatch: pytest.MonkeyPatch, corpus_file: Path, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(os.environ, "TRANSFORMER_MODEL", str(tmp_path / "nowhere"))
+    with pytest.raises(FileNotFoundError, match=r"no transformer at .*nowhere.*TRANSFORMER"):
+        build(RECIPES / "declutr.jsonnet", corpus_file, tmp_path)
 
 
 def test_an_undefined_transformer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,13 @@ from hypothesis import strategies as st
 
 from declutr.checkpoints import make_checkpoint, train_tokenizer
 from declutr.dataset_reader import DeCLUTRDatasetReader
-from declutr.text_codecs import TokenCodec, WordPieceCodec, max_content_tokens, text_codec
+from declutr.text_codecs import (
+    TokenCodec,
+    WordPieceCodec,
+    max_content_tokens,
+    max_tokens,
+    text_codec,
+)
 
 INTERVALS = [(0, 5), (3, 40), (0, 200), (150, 300), (17, 18)]  # 200: longer than the limit of 126
 
@@ -140,6 +146,11 @@ class TestLimit:
         settings = json.loads((tmp_path / "endless" / "tokenizer_config.json").read_text())
         settings["model_max_length"] = 1e30
         (tmp_path / "endless" / "tokenizer_config.json").write_text(json.dumps(settings))
+        # Nor does the transformer know, if it has relative positions.
+        config = tmp_path / "endless" / "config.json"
+        config.write_text(
+            json.dumps({**json.loads(config.read_text()), "max_position_embeddings": -1})
+        )
         assert max_content_tokens(PretrainedTransformerTokenizer(str(tmp_path / "endless"))) is None
 
 
@@ -359,3 +370,15 @@ class TestFingerprint:
             tokenizer.spacy = spacy.blank(language)  # as SpacyTokenizer keeps it
         first, second, third = self.prints(*words)
         assert first == third != second
+
+
+def test_a_tokenizer_without_a_limit_asks_the_transformer(checkpoint, tmp_path):
+    """As many on the hub: then RoBERTa's positions count, less those before the first token."""
+    folder = shutil.copytree(checkpoint, tmp_path / "silent")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    del settings["model_max_length"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = PretrainedTransformerTokenizer(str(folder))
+    assert tokenizer.tokenizer.model_max_length > 10**9
+    assert max_tokens(tokenizer) == 128
+    assert max_content_tokens(tokenizer) == 126

@@ -4,6 +4,7 @@ import itertools
 import os
 import pickle
 import signal
+import socket
 
 import numpy as np
 import pytest
@@ -115,7 +116,9 @@ class TestWholeOrNothing:
                 writer.append([np.zeros(9, np.uint8)], [9])
                 os.kill(os.getpid(), signal.SIGKILL)
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-        assert [path.name for path in tmp_path.iterdir()] == [f"s.partial-{child}"]
+        assert [path.name for path in tmp_path.iterdir()] == [
+            f"s.partial-{socket.gethostname()}-{child}"
+        ]
         assert not TokenStore.exists(tmp_path / "s")
         write(tmp_path / "other")
         remove_partial_stores(tmp_path / "s")

@@ -5,7 +5,6 @@
 //   -o '{"train_data_path": "docs.txt"}'   any key, as with every AllenNLP recipe.
 
 local transformer_model = std.extVar("TRANSFORMER_MODEL");
-local seed = 13370;
 
 {
     // ---- settings of recipes (hidden: they do not end up in the configuration) ----
@@ -17,13 +16,13 @@ local seed = 13370;
     num_epochs:: 1,
     learning_rate:: 5e-5,
     temperature:: 0.05,
+    seed:: 13370,  // of everything that is drawn
     masked_language_modeling:: true,
     local settings = self,
 
-    // One seed for everything that is drawn.
-    random_seed: seed,
-    numpy_seed: seed,
-    pytorch_seed: seed,
+    random_seed: settings.seed,
+    numpy_seed: settings.seed,
+    pytorch_seed: settings.seed,
 
     vocabulary: { type: "empty" },  // the tokenizer's ids are used as they are
     dataset_reader: {
@@ -32,7 +31,7 @@ local seed = 13370;
         num_positives: settings.num_positives,
         max_span_len: settings.max_span_len,
         min_span_len: settings.min_span_len,
-        seed: seed,
+        seed: settings.seed,
         tokenizer: {
             type: "pretrained_transformer",
             model_name: transformer_model,
@@ -44,8 +43,6 @@ local seed = 13370;
             },
         },
     },
-    // The same spans in every epoch, so that validation losses compare.
-    validation_dataset_reader: self.dataset_reader { resample: false },
     train_data_path: null,
     validation_data_path: null,
 
@@ -73,9 +70,10 @@ local seed = 13370;
         shuffle: true,
         drop_last: true,  // a contrastive loss depends on the size of its batch
         num_workers: 1,
-        seed: seed,
+        seed: settings.seed,
     },
-    validation_data_loader: self.data_loader { shuffle: false, drop_last: false },
+    // All documents, and the same spans in every epoch, so that validation losses compare.
+    validation_data_loader: self.data_loader { shuffle: false, drop_last: false, resample: false },
 
     trainer: {
         num_epochs: settings.num_epochs,
@@ -103,7 +101,7 @@ local seed = 13370;
         },
         callbacks: [
             { type: "run_record" },
-            { type: "exact_resume", seed: seed },
+            { type: "exact_resume", seed: settings.seed },
         ],
         // AllenNLP's check does not see the activation in RoBERTa's language modelling head and
         // takes it for a bias right before a normalisation.

@@ -6,12 +6,13 @@ anything.
 
 import functools
 import inspect
+import os
 from types import ModuleType
 from typing import Any
 
 
 def tokenizer_arguments(module: ModuleType) -> bool:
-    """Drop `add_special_tokens` from what tokenizers are built with.
+    """Drop `add_special_tokens` from what tokenizers are built with, and name folders not there.
 
     AllenNLP passes it; it never had an effect there, and newer tokenizers refuse it as the name of
     a method. Can go when AllenNLP does not pass it any more.
@@ -21,6 +22,12 @@ def tokenizer_arguments(module: ModuleType) -> bool:
     @functools.wraps(original)
     def get_tokenizer(model_name: str, **kwargs: Any) -> Any:
         kwargs.pop("add_special_tokens", None)
+        path = os.path.expanduser(str(model_name))
+        if path.startswith((".", os.sep)) and not os.path.isdir(path):
+            raise FileNotFoundError(
+                f"There is no transformer at '{model_name}'. Expected a folder with a checkpoint, "
+                "or a name on the Hugging Face hub. Recipes take it from TRANSFORMER_MODEL."
+            )
         return original(model_name, **kwargs)
 
     module.get_tokenizer = get_tokenizer  # type: ignore[attr-defined]

@@ -56,7 +56,7 @@ def adjacent_span_pairs(
     return pairs
 
 
-def retrieval_accuracy(encode: Encode, pairs: SpanPairs, block: int = 1024) -> float:
+def span_retrieval_accuracy(encode: Encode, pairs: SpanPairs, block: int = 1024) -> float:
     """The share of queries whose most similar target, by cosine, is their own. Chance is 1 / n."""
     queries, targets = _unit(encode(pairs.queries)), _unit(encode(pairs.targets))  # (n, d)
     found = 0

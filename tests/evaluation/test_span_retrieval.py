@@ -3,7 +3,11 @@
 import numpy as np
 import pytest
 
-from declutr.evaluation.span_retrieval import SpanPairs, adjacent_span_pairs, retrieval_accuracy
+from declutr.evaluation.span_retrieval import (
+    SpanPairs,
+    adjacent_span_pairs,
+    span_retrieval_accuracy,
+)
 from tests.conftest import make_documents
 
 DOCUMENTS = make_documents(20, 150, seed=3)
@@ -56,12 +60,14 @@ def test_accuracy_equals_a_naive_loop() -> None:
         ]
         found += cosines.index(max(cosines)) == i
     for block in (1, 7, 1024):
-        assert retrieval_accuracy(lambda texts: vectors[texts[0][0]], pairs, block) == found / 30
+        assert (
+            span_retrieval_accuracy(lambda texts: vectors[texts[0][0]], pairs, block) == found / 30
+        )
     assert 0 < found < 30
 
 
 def test_known_answers() -> None:
     pairs = adjacent_span_pairs(DOCUMENTS)
-    assert retrieval_accuracy(bag_of_words, pairs) > 0.8
-    assert retrieval_accuracy(lambda texts: np.ones((len(texts), 3)), pairs) == 1 / 20
-    assert retrieval_accuracy(lambda texts: np.zeros((len(texts), 3)), pairs) == 1 / 20
+    assert span_retrieval_accuracy(bag_of_words, pairs) > 0.8
+    assert span_retrieval_accuracy(lambda texts: np.ones((len(texts), 3)), pairs) == 1 / 20
+    assert span_retrieval_accuracy(lambda texts: np.zeros((len(texts), 3)), pairs) == 1 / 20
