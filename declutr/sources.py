@@ -1,8 +1,8 @@
 """Documents from files of any format, one row each, in file order.
 
 Text files hold one document a line; JSON lines, JSON arrays and parquet hold it under a key. Files
-are opened and decompressed by `fsspec`, arrays and parquet read by Hugging Face `datasets`.
-Everything is streamed: memory stays flat and no second copy of the corpus is written.
+are opened and decompressed by `fsspec`; parquet is read by Hugging Face `datasets`. Everything but
+a JSON array is streamed: memory stays flat and no second copy of the corpus is written.
 """
 
 from __future__ import annotations
@@ -138,6 +138,11 @@ def _read_records(file: Path, kind: str, text_key: str, encoding_errors: str) ->
                 yield ""
                 continue
             row = _parsed(row, file, number)
+        if not isinstance(row, dict):
+            raise SourceError(
+                f"'{file}', row {number} is {type(row).__name__}, expected an object with the key "
+                f"'{text_key}'."
+            )
         if text_key not in row:
             raise SourceError(
                 f"'{file}', row {number}: no key '{text_key}'. Found {sorted(row)}; set "
@@ -159,55 +164,48 @@ def _is_array(file: Path, encoding_errors: str) -> bool:
     return False
 
 
-def _parsed(line: str, file: Path, number: int) -> dict[str, Any]:
+def _parsed(line: str, file: Path, number: int) -> Any:
     try:
-        row = json.loads(line)
+        return json.loads(line)
     except json.JSONDecodeError as error:
         raise SourceError(
             f"'{file}', row {number} is not JSON ({error}). Expected one object a line."
         ) from error
-    if not isinstance(row, dict):
-        raise SourceError(
-            f"'{file}', row {number} is {type(row).__name__}, expected one object a line."
-        )
-    return row
 
 
 def _rows(file: Path, kind: str, encoding_errors: str) -> Iterator[Any]:
     """The lines or records of a file, with `SourceError` for whatever goes wrong."""
     try:
-        if kind in ("text", "lines"):
-            # "-sig" leaves out the byte order mark that some editors put first.
-            with _open_text(file, "utf-8-sig", encoding_errors) as lines:
-                yield from lines
-        else:
-            yield from _stream(file, kind, encoding_errors)
+        if kind == "parquet":
+            yield from _parquet_rows(file)
+            return
+        # "-sig" leaves out the byte order mark that some editors put first.
+        with _open_text(file, "utf-8-sig", encoding_errors) as lines:
+            yield from json.load(lines) if kind == "json" else lines
     except UnicodeDecodeError as error:
         line, column = _first_undecodable(file)
         raise SourceError(
             f"'{file}', line {line}: byte {column} is not valid UTF-8 ({error.reason}). "
             "Convert the file to UTF-8, or set encoding_errors to 'replace' on the reader."
         ) from error
-    except StopIteration:  # from `datasets`, for a JSON file without a byte
-        return
     except Exception as error:  # whatever a parser or decompressor raises
         raise SourceError(f"'{file}' could not be read as {kind}: {error}") from error
 
 
-def _stream(file: Path, kind: str, encoding_errors: str) -> Iterable[dict[str, Any]]:
+def _parquet_rows(file: Path) -> Iterable[dict[str, Any]]:
     import datasets
 
-    options: dict[str, Any] = {"batch_size": _RECORDS_AT_ONCE}
-    if kind == "json":
-        # By the name "utf-8", `datasets` would not decode at all, and ignore encoding_errors.
-        options = {"encoding": "utf8", "encoding_errors": encoding_errors}
     return datasets.load_dataset(
-        kind, data_files=[glob.escape(str(file))], split="train", streaming=True, **options
+        "parquet",
+        data_files=[glob.escape(str(file))],
+        split="train",
+        streaming=True,
+        batch_size=_RECORDS_AT_ONCE,
     )
 
 
 def _open_text(file: Path, encoding: str, errors: str) -> TextIO:
-    # Not by `datasets`: it forgets encoding and errors where a file is compressed.
+    # Not by `datasets`: its streams forget encoding and errors where a file is compressed.
     import fsspec
     from fsspec.utils import infer_compression
 

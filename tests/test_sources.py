@@ -102,7 +102,7 @@ class TestFormats:
         file = write("a.json", '\n [{"text":"a"},\n {"text":"2020-01-01T00:00:00"}]')
         with_dates = write("a.jsonl", '{"text":"2020-01-01T00:00:00"}\n')
         assert read(with_dates) == ["2020-01-01T00:00:00"]
-        assert read(file)[0] == "a"
+        assert read(file) == ["a", "2020-01-01T00:00:00"]
 
     def test_several_files_in_the_given_order(self, write):
         text, records = write("b.txt", "1\n2\n"), write("a.jsonl", '{"text": "3"}\n')
@@ -252,7 +252,7 @@ class TestErrors:
         ("line", "message"),
         [
             ('{"text":', r"row 3 is not JSON \(.*\). Expected one object a line"),
-            ('"a"', "row 3 is str, expected one object a line"),
+            ('"a"', "row 3 is str, expected an object with the key 'text'"),
             ('{"body": "a"}', r"row 3: no key 'text'. Found \['body'\]"),
         ],
     )
