@@ -1,5 +1,6 @@
 """`declutr ...` and `python -m declutr ...`: the `allennlp` command, with this package loaded."""
 
+import importlib
 import importlib.util
 import sys
 
@@ -23,8 +24,7 @@ def main() -> None:
     if sys.argv[1:] == ["--version"]:
         print(f"declutr {declutr.__version__} (allennlp {allennlp.__version__})")
         return
-    if importlib.util.find_spec("declutr.plugin") is not None:
-        importlib.import_module("declutr.plugin")
+    importlib.import_module("declutr.plugin")
     install_sigterm_handler()
     run_command(prog="declutr")
 
