@@ -142,7 +142,7 @@ class RunRecord(TrainerCallback):
         super().on_start(trainer, is_primary)
         validation = trainer._validation_data_loader
         if isinstance(validation, DeCLUTRDataLoader):
-            len(validation)
+            len(validation)  # opens the documents, and raises if they cannot be used
         if not is_primary or not self.serialization_dir:
             return
         archive_transformer(self.serialization_dir)

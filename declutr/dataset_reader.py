@@ -24,7 +24,7 @@ from declutr.sources import (
     read_documents,
     source_files,
 )
-from declutr.text_codecs import max_tokens, text_codec
+from declutr.text_codecs import max_content_tokens, max_tokens, text_codec
 from declutr.token_store import TokenStore
 
 logger = logging.getLogger(__name__)
@@ -260,10 +260,10 @@ class DeCLUTRDatasetReader(DatasetReader):
             self.truncated_texts += 1
             if self.truncated_texts == 1:
                 logger.warning(
-                    "A text of %d tokens is longer than the transformer takes (%d) and loses its "
-                    "tail. Further ones are counted, and not reported one by one.",
+                    "A text of %d tokens is longer than what fits (%d beside the special tokens) "
+                    "and loses its tail. Further ones are counted, not reported one by one.",
                     length,
-                    max_tokens(self._tokenizer),
+                    max_content_tokens(self._tokenizer),
                 )
 
     def apply_token_indexers(self, instance: Instance) -> None:

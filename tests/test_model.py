@@ -31,6 +31,7 @@ from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.masking import IGNORE, mask_tokens
 from declutr.model import DeCLUTR, NonFiniteLoss
 from declutr.objectives import NTXent, alignment, uniformity
+from tests.conftest import run_config
 
 GOLDEN = json.loads((Path(__file__).parent / "fixtures" / "golden_objectives.json").read_text())
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -670,42 +671,17 @@ def test_trains_saves_and_loads(
     kind: str, checkpoint: Path, corpus_file: Path, batch: dict, tmp_path: Path
 ) -> None:
     """Like AllenNLP's `ModelTestCase`, but predictions of the loaded model are exactly the same."""
-    transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
     loss: dict[str, Any] = NT_XENT
     if kind == "memory":
         loss = {"type": "cross_batch_memory", "loss": loss, "embedding_size": 6, "memory_size": 40}
-    config = {
-        "dataset_reader": {
-            "type": "declutr",
-            "num_anchors": 2,
-            "num_positives": 2,
-            "max_span_len": 24,
-            "min_span_len": 8,
-            "tokenizer": transformer,
-            "token_indexers": {"tokens": transformer},
-        },
-        "vocabulary": {"type": "empty"},
-        "train_data_path": str(corpus_file),
-        "validation_data_path": str(corpus_file),
-        "model": {
-            "type": "declutr",
-            "text_field_embedder": {
-                "type": "mlm",
-                "token_embedders": {
-                    "tokens": {**transformer, "type": "pretrained_transformer_mlm"}
-                },
-            },
-            "feedforward": feedforward(),
-            "loss": loss,
-        },
-        "data_loader": {"type": "declutr", "batch_size": 4, "shuffle": True, "drop_last": True},
-        "trainer": {
-            "optimizer": {"type": "huggingface_adamw", "lr": 1e-3},
-            "num_epochs": 1,
-            "cuda_device": -1,
-            "run_confidence_checks": False,
-        },
-    }
+    config = run_config(
+        checkpoint,
+        corpus_file,
+        validation_data_path=str(corpus_file),
+        data_loader={"type": "declutr", "batch_size": 4, "shuffle": True, "drop_last": True},
+    )
+    config["model"]["loss"] = loss
+    config["trainer"]["optimizer"]["lr"] = 1e-3
     model = train_model(Params(json.loads(json.dumps(config))), str(tmp_path / "run"), force=True)
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     for part in ("training", "validation"):
