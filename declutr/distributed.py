@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any
+
 import torch
 import torch.distributed as dist
+from torch.distributed.fsdp import FSDPModule
 
 
 def is_distributed() -> bool:
@@ -19,6 +23,14 @@ def world_size() -> int:
 def process_rank() -> int:
     """Which of them this is; 0 without a group."""
     return dist.get_rank() if is_distributed() else 0
+
+
+def is_sharded(module: torch.nn.Module) -> bool:
+    """Whether the parameters of a module are spread over processes (torch's `fully_shard`).
+
+    All processes must then call it equally often, for it gathers parameters with every call.
+    """
+    return dist.is_available() and isinstance(module, FSDPModule)
 
 
 def gather_rows(rows: torch.Tensor) -> torch.Tensor:
@@ -68,3 +80,22 @@ def with_value(carrier: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     are, the same number as in one process.
     """
     return carrier + (value - carrier).detach()
+
+
+def copy_from_first(tensors: Iterable[torch.Tensor], device: torch.device) -> None:
+    """Overwrite each tensor, wherever it lies, by that of the first process.
+
+    `device` is where processes exchange tensors; one at a time is put there.
+    """
+    for tensor in tensors:
+        sent = tensor.detach().to(device)
+        dist.broadcast(sent, src=0)
+        tensor.data.copy_(sent)
+
+
+def of_all_processes(value: Any) -> list[Any]:
+    """What each process gives, by rank; small things, for they are pickled."""
+    values = [value] * world_size()
+    if is_distributed():
+        dist.all_gather_object(values, value)
+    return values

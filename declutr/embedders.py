@@ -1,7 +1,7 @@
 """Embedders that can also be trained as masked language models."""
 
 import logging
-from typing import Any, NamedTuple, Optional
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -16,6 +16,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from declutr.masked_lm_head import masked_lm_logits
 from declutr.masking import IGNORE
+from declutr.packed_attention import recomputation_contexts
+from declutr.unpadded import UnpaddedPass
 
 logger = logging.getLogger(__name__)
 
@@ -53,6 +55,9 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
     eval_mode : keep the transformer in evaluation mode (no dropout) during training.
     last_layer_only : False embeds with a trained mix of all layers.
     gradient_checkpointing : trade time for memory.
+    unpadding : how padding is kept from being computed on: `"auto"`, `"packed"`, `"grouped"` or
+        `"none"`; see `declutr.unpadded`. Embeddings are the same up to rounding.
+    compile : compile the transformer with `torch.compile`; a dictionary gives its options.
     masked_language_modeling : load the head too. False loads the bare encoder.
     load_weights : False builds the architecture only; archives do so, as they hold the weights.
     tokenizer_kwargs, transformer_kwargs : for `from_pretrained`.
@@ -77,6 +82,8 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         eval_mode: bool = False,
         last_layer_only: bool = True,
         gradient_checkpointing: Optional[bool] = None,
+        unpadding: str = "auto",
+        compile: Union[bool, dict[str, Any]] = False,
         masked_language_modeling: bool = True,
         load_weights: bool = True,
         tokenizer_kwargs: Optional[dict[str, Any]] = None,
@@ -101,7 +108,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         self._match_vocabulary()
         if gradient_checkpointing:
             # The other kind visits parameters twice, which stops distributed training.
-            options = {"use_reentrant": False}
+            options = {"use_reentrant": False, "context_fn": recomputation_contexts}
             model = self.transformer_model  # transformers 5.x renamed the method
             enable = getattr(model, "activation_checkpointing_enable", None)
             (enable or model.gradient_checkpointing_enable)(options)
@@ -115,6 +122,17 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         self.register_buffer(
             "_special_ids", torch.tensor(self.tokenizer.all_special_ids), persistent=False
         )
+        try:
+            self._unpadded = UnpaddedPass(
+                unpadding,
+                padding_id=self.tokenizer.pad_token_id or 0,
+                first_position=self._first_position(),
+            )
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+        if compile:
+            options = {"dynamic": True, **(compile if isinstance(compile, dict) else {})}
+            self.encoder.compile(**options)
         self.train_parameters = train_parameters
         self.transformer_model.requires_grad_(train_parameters)
         self.eval_mode = eval_mode
@@ -146,12 +164,13 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
     def max_positions(self) -> int | None:
         """Tokens the transformer takes at once, special ones included; `None` if unknown."""
         positions = getattr(self.config, "max_position_embeddings", None)
-        if positions is None:
-            return None
+        return None if positions is None else positions - self._first_position()
+
+    def _first_position(self) -> int:
         # RoBERTa and its kin begin to count positions after the padding id.
         table = getattr(getattr(self.encoder, "embeddings", None), "position_embeddings", None)
         padding = getattr(table, "padding_idx", None)
-        return positions if padding is None else positions - padding - 1
+        return 0 if padding is None else padding + 1
 
     def maskable(self, token_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The positions `(N, L)` that masking may choose: neither special tokens nor padding."""
@@ -207,7 +226,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
             embeddings,
             cross_entropy(logits.float(), targets, reduction="sum"),
             (logits.detach().argmax(dim=-1) == targets).sum().float(),
-            torch.tensor(float(len(targets)), device=logits.device),
+            chosen.sum().float(),
         )
 
     def _encode(
@@ -220,9 +239,11 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
                 f"'{self.model_name}' takes {limit}. Lower max_span_len (and max_length of the "
                 "tokenizer), or use a transformer for longer texts."
             )
-        inputs = {"input_ids": token_ids, "attention_mask": mask.long()}
-        if type_ids is not None and self._number_of_token_type_embeddings() > 1:
-            inputs["token_type_ids"] = type_ids
+        if self._number_of_token_type_embeddings() <= 1:
+            type_ids = None
+        return self._unpadded(self.encoder, self._token_vectors, token_ids, mask, type_ids)
+
+    def _token_vectors(self, **inputs: torch.Tensor) -> torch.Tensor:
         if self._scalar_mix is None:
             return self.encoder(**inputs, return_dict=True).last_hidden_state
         layers = self.encoder(**inputs, return_dict=True, output_hidden_states=True).hidden_states

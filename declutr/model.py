@@ -1,7 +1,7 @@
 """The Model "declutr": a text encoder trained by contrast, masked language modelling, or both."""
 
 import logging
-from typing import Any, Optional
+from typing import Any, NamedTuple, Optional
 
 import torch
 from allennlp.common import Lazy
@@ -13,17 +13,30 @@ from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder
 from allennlp.nn import InitializerApplicator, RegularizerApplicator
 from allennlp.nn.parallel import DdpAccelerator
 from allennlp.nn.util import get_text_field_mask
+from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
 
 from declutr.distributed import all_reduced, gather_rows, with_value, world_size
-from declutr.embedders import MaskedLMOutput, MLMTextFieldEmbedder
-from declutr.masking import mask_tokens
+from declutr.embedders import MLMTextFieldEmbedder
+from declutr.masking import IGNORE, mask_tokens
 from declutr.metrics import RunningMeans, retrieval_accuracy
 from declutr.objectives import Miner, Objective, alignment, uniformity
 from declutr.precision import training_precision
+from declutr.text_batches import count, device_of, flat, joined, part
 
 logger = logging.getLogger(__name__)
 
 _VALIDATION_MASKS = 13370  # seeds the masks of validation, so that its loss compares over epochs
+
+
+class _Encoded(NamedTuple):
+    """What the encoder makes of the views of some documents."""
+
+    embeddings: dict[str, torch.Tensor]
+    """By view, `(n, d)`."""
+
+    mlm_sums: torch.Tensor | None
+    """Cross entropy of masked tokens, how many were predicted right, how many there are: `(3,)`."""
 
 
 class NonFiniteLoss(ValueError):
@@ -59,6 +72,9 @@ class DeCLUTR(Model):
     precision : `"auto"` trains in bfloat16 where the device computes in it (float32 elsewhere),
         `"bfloat16"` and `"float32"` as they say. Embeddings for use are always float32. With the
         trainer's `use_amp` its float16 takes precedence.
+    chunk_size : documents that go through the encoder at a time (gradient caching, Gao et al.,
+        2021). Memory then depends on it and not on the batch, for a forward pass more; loss and
+        gradients stay those of the whole batch. `None` takes the batch at once.
     regularizer, serialization_dir, ddp_accelerator : of AllenNLP.
 
     # Raises
@@ -84,6 +100,7 @@ class DeCLUTR(Model):
         mlm_probability: float = 0.15,
         mask_contrastive_anchor: bool = True,
         precision: str = "auto",
+        chunk_size: Optional[int] = None,
         regularizer: Optional[RegularizerApplicator] = None,
         serialization_dir: Optional[str] = None,
         ddp_accelerator: Optional[DdpAccelerator] = None,
@@ -129,6 +146,9 @@ class DeCLUTR(Model):
         self._mask_contrastive_anchor = mask_contrastive_anchor
         self._precision = precision
         training_precision(precision, torch.device("cpu"))  # refuses unknown names right away
+        if chunk_size is not None and chunk_size < 1:
+            raise ConfigurationError(f"chunk_size must be at least 1, got {chunk_size}.")
+        self._chunk_size = chunk_size
         self._metrics = {True: RunningMeans(), False: RunningMeans()}  # training, validation
         (initializer or InitializerApplicator())(self)
 
@@ -151,8 +171,8 @@ class DeCLUTR(Model):
         """
         if positives is None and not self.training:
             return self._embed_texts(anchors)
-        with training_precision(self._precision, _device_of(anchors)):
-            loss = self._training_loss(_flat(anchors, positives is not None), positives)
+        with training_precision(self._precision, device_of(anchors)):
+            loss = self._training_loss(anchors, positives)
         if self.training and loss is not None and not bool(torch.isfinite(loss)):
             raise NonFiniteLoss(
                 f"The loss is {loss.item()}: not a finite number (running means of this epoch: "
@@ -163,7 +183,7 @@ class DeCLUTR(Model):
         return {} if loss is None else {"loss": loss}
 
     def _embed_texts(self, texts: TextFieldTensors) -> dict[str, torch.Tensor]:
-        embeddings = self.embed(_flat(texts))
+        embeddings = self.embed(flat(texts))
         output = {"embeddings": embeddings}
         if self._feedforward is not None:
             output["projections"] = self._feedforward(embeddings)
@@ -184,24 +204,98 @@ class DeCLUTR(Model):
                 "There are no positives to contrast anchors with. Set num_anchors and "
                 "num_positives on the dataset reader, or remove the model's loss."
             )
+        views, labels = self._views(anchors, positives)
+        encoded = self._encode_in_chunks(views, labels, documents=count(anchors))
         terms: list[torch.Tensor] = []
-        embedded: torch.Tensor | None = None
-        if self.masked_language_modeling:
-            output, masked = self._masked_pass(anchors)
-            terms.append(self._mlm_weight * self._mlm_loss(output))
-            if self.training and self._mask_contrastive_anchor:
-                embedded = self._pool(output.embeddings, masked)
+        if encoded.mlm_sums is not None:
+            terms.append(self._mlm_weight * self._mlm_loss(encoded.mlm_sums))
         if self.contrastive:
-            assert positives is not None
-            embedded = self.embed(anchors) if embedded is None else embedded
-            contrastive = self._contrastive_loss(embedded, self.embed(_flat(positives, True)))
+            embeddings = encoded.embeddings
+            contrastive = self._contrastive_loss(
+                embeddings["anchors" if "anchors" in embeddings else "masked"],
+                embeddings["positives"],
+            )
             if contrastive is not None:
                 terms.append(self._contrastive_weight * contrastive)
         return torch.stack(terms).sum() if terms else None
 
+    def _views(
+        self, anchors: TextFieldTensors, positives: TextFieldTensors | None
+    ) -> tuple[dict[str, TextFieldTensors], torch.Tensor | None]:
+        """The texts to encode: masked anchors (then first, with labels), anchors, positives."""
+        anchors = flat(anchors, positives is not None)
+        views: dict[str, TextFieldTensors] = {}
+        labels = None
+        if self.masked_language_modeling:
+            views["masked"], labels = self._masked(anchors)
+        if self.contrastive:
+            assert positives is not None
+            # In validation, what is contrasted must not depend on masks.
+            if labels is None or not (self.training and self._mask_contrastive_anchor):
+                views["anchors"] = anchors
+            views["positives"] = flat(positives, True)
+        return views, labels
+
+    # ------------------------------------------------------------------------------ the encoder
+
+    def _encode_in_chunks(
+        self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None, documents: int
+    ) -> _Encoded:
+        if self._chunk_size is None or documents <= self._chunk_size:
+            return self._encode(views, labels)
+        chunks = []
+        for start in range(0, documents, self._chunk_size):
+            # Every view, and the labels, hold equally many rows of each document.
+            share = slice(start, start + self._chunk_size)
+            some = {
+                name: part(texts, _rows(share, count(texts), documents))
+                for name, texts in views.items()
+            }
+            their = None if labels is None else labels[_rows(share, len(labels), documents)]
+            # Weights cast once for all chunks would sum the gradients of all in bfloat16.
+            torch.clear_autocast_cache()
+            # Only embeddings are kept. The backward pass encodes each chunk once more, with the
+            # same random numbers, and is done with it before it turns to the next.
+            chunks.append(checkpoint(self._encode, some, their, use_reentrant=False))
+        return _Encoded(
+            {name: torch.cat([chunk.embeddings[name] for chunk in chunks]) for name in views},
+            None if labels is None else torch.stack([chunk.mlm_sums for chunk in chunks]).sum(0),
+        )
+
+    def _encode(self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None) -> _Encoded:
+        together = joined(list(views.values()))
+        if together is None:
+            return self._encode_apart(views, labels)
+        embedder, mlm_sums = self._text_field_embedder, None
+        if labels is None:
+            vectors = embedder(together)
+        else:
+            assert isinstance(embedder, MLMTextFieldEmbedder)
+            ((_, tensors),) = together.items()
+            rows, width = tensors["mask"].shape
+            missing = (0, width - labels.size(1), 0, rows - labels.size(0))
+            output = embedder.masked_lm(together, pad(labels, missing, value=IGNORE))
+            vectors = output.embeddings
+            mlm_sums = torch.stack([output.loss_sum, output.num_correct, output.num_masked])
+        sizes = [count(texts) for texts in views.values()]
+        embeddings = self._pool(vectors, together).split(sizes)
+        return _Encoded(dict(zip(views, embeddings, strict=True)), mlm_sums)
+
+    def _encode_apart(
+        self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None
+    ) -> _Encoded:
+        """A pass for each view, where their tensors do not fit together."""
+        alone = [
+            self._encode({name: views[name]}, labels if name == "masked" else None)
+            for name in views
+        ]
+        embeddings = {name: vectors for one in alone for name, vectors in one.embeddings.items()}
+        return _Encoded(embeddings, alone[0].mlm_sums)
+
     # ------------------------------------------------------------------------------- the terms
 
-    def _masked_pass(self, anchors: TextFieldTensors) -> tuple[MaskedLMOutput, TextFieldTensors]:
+    def _masked(self, anchors: TextFieldTensors) -> tuple[TextFieldTensors, torch.Tensor]:
+        """Anchors with tokens masked, and the labels `(N, L)`."""
         embedder = self._text_field_embedder
         assert isinstance(embedder, MLMTextFieldEmbedder)
         ((name, tensors),) = anchors.items()
@@ -222,17 +316,15 @@ class DeCLUTR(Model):
             probability=self._mlm_probability,
             generator=generator,
         )
-        masked = {name: {**tensors, "token_ids": masked_ids}}
-        return embedder.masked_lm(masked, labels), masked
+        return {name: {**tensors, "token_ids": masked_ids}}, labels
 
-    def _mlm_loss(self, output: MaskedLMOutput) -> torch.Tensor:
+    def _mlm_loss(self, sums: torch.Tensor) -> torch.Tensor:
         """The mean over the masked tokens of all processes (not a mean of their means)."""
-        local = torch.stack([output.loss_sum.detach(), output.num_correct, output.num_masked])
-        loss_sum, correct, masked = all_reduced(local)
-        count = masked.clamp_min(1)
-        self._record("mlm_loss", loss_sum / count, masked)
-        self._record("mlm_accuracy", correct / count, masked)
-        return with_value(output.loss_sum * world_size() / count, loss_sum / count)
+        loss_sum, correct, masked = all_reduced(sums)
+        predicted = masked.clamp_min(1)
+        self._record("mlm_loss", loss_sum / predicted, masked)
+        self._record("mlm_accuracy", correct / predicted, masked)
+        return with_value(sums[0] * world_size() / predicted, loss_sum / predicted)
 
     def _contrastive_loss(
         self, anchors: torch.Tensor, positives: torch.Tensor
@@ -328,20 +420,7 @@ def _mean_of_groups(rows: torch.Tensor, groups: int) -> torch.Tensor:
     return rows.reshape(groups, -1, rows.size(-1)).mean(dim=1)
 
 
-def _device_of(texts: TextFieldTensors) -> torch.device:
-    return next(iter(next(iter(texts.values())).values())).device
-
-
-def _flat(texts: TextFieldTensors, spans: bool = False) -> TextFieldTensors:
-    """Spans of documents `(B, S, L)` as texts `(B * S, L)`; texts stay as they are.
-
-    A mask tells which they are. Indexers such as `single_id` make none, and their `(B, S, L)` looks
-    like characters of tokens: then `spans` tells.
-    """
-    masks = [tensors["mask"] for tensors in texts.values() if "mask" in tensors]
-    if not (masks[0].dim() == 3 if masks else spans):
-        return texts
-    return {
-        name: {key: tensor.flatten(0, 1) for key, tensor in tensors.items()}
-        for name, tensors in texts.items()
-    }
+def _rows(documents: slice, rows: int, of: int) -> slice:
+    """The rows of some documents, if `rows` belong to `of` documents in equal shares."""
+    each = rows // of
+    return slice(documents.start * each, documents.stop * each)

@@ -1,0 +1,71 @@
+"""`TextFieldTensors` as one takes them apart and puts them together."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from allennlp.data import TextFieldTensors
+from torch.nn.functional import pad
+
+
+def device_of(texts: TextFieldTensors) -> torch.device:
+    """Where the tensors are."""
+    return _first(texts).device
+
+
+def count(texts: TextFieldTensors) -> int:
+    """The size of the first dimension: documents, or texts once flat."""
+    return _first(texts).size(0)
+
+
+def flat(texts: TextFieldTensors, spans: bool = False) -> TextFieldTensors:
+    """Spans of documents `(B, S, L)` as texts `(B * S, L)`; texts stay as they are.
+
+    A mask tells which they are. Indexers such as `single_id` make none, and their `(B, S, L)` looks
+    like characters of tokens: then `spans` tells.
+    """
+    masks = [tensors["mask"] for tensors in texts.values() if "mask" in tensors]
+    if not (masks[0].dim() == 3 if masks else spans):
+        return texts
+    return {
+        name: {key: tensor.flatten(0, 1) for key, tensor in tensors.items()}
+        for name, tensors in texts.items()
+    }
+
+
+def part(texts: TextFieldTensors, rows: slice) -> TextFieldTensors:
+    """Some of the texts; views of the same memory."""
+    return {
+        name: {key: tensor[rows] for key, tensor in tensors.items()}
+        for name, tensors in texts.items()
+    }
+
+
+def joined(batches: Sequence[TextFieldTensors]) -> TextFieldTensors | None:
+    """Word pieces of several batches `(N_i, L_i)` as one `(sum of N_i, largest L)`.
+
+    `None` where that is not possible: other kinds of tokens, or batches of different kinds.
+    """
+    first = batches[0]
+    if len(batches) == 1:
+        return first
+    if len(first) != 1 or any(batch.keys() != first.keys() for batch in batches):
+        return None
+    (name,) = first
+    tensors = [batch[name] for batch in batches]
+    if any(part.keys() != tensors[0].keys() or "mask" not in part for part in tensors):
+        return None
+    if any(tensor.dim() != 2 for part in tensors for tensor in part.values()):
+        return None
+    width = max(part["mask"].size(1) for part in tensors)
+    return {
+        name: {
+            key: torch.cat([pad(part[key], (0, width - part[key].size(1))) for part in tensors])
+            for key in tensors[0]
+        }
+    }
+
+
+def _first(texts: TextFieldTensors) -> torch.Tensor:
+    return next(iter(next(iter(texts.values())).values()))

@@ -1,0 +1,180 @@
+"""A transformer over padded texts, without computing on the padding."""
+
+from __future__ import annotations
+
+import inspect
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from declutr.distributed import is_sharded
+from declutr.packed_attention import CannotPack, PackedAttention
+from declutr.packing import Packing, length_groups, text_lengths
+
+logger = logging.getLogger(__name__)
+
+UNPADDING = ("auto", "packed", "grouped", "none")
+
+# Padded tokens of a group of similar length: few enough on a CPU to stay in its caches, enough on a
+# GPU to keep it busy.
+_GROUP_TOKENS = {"cpu": 2048, "cuda": 16384}
+
+Run = Callable[..., Tensor]
+"""Inputs of a transformer by name -> token vectors, `(1, T, d)` or `(N, L, d)`."""
+
+
+class UnpaddedPass:
+    """Runs a transformer on padded texts and gives the padded token vectors it would have given.
+
+    Three ways, equal up to rounding:
+
+    - `"packed"`: all texts end to end in one row, attention within each text. No waste at all.
+    - `"grouped"`: texts of similar length together, one pass a group. Little waste, any
+      architecture.
+    - `"none"`: as they come.
+
+    `"auto"` packs if the transformer can be packed, which is tried out once on two short texts, and
+    groups otherwise, saying so in the log.
+
+    # Parameters
+
+    unpadding : one of the above.
+    padding_id : the token id at padding.
+    first_position : the position of a text's first token: 0, or one after the padding id (RoBERTa).
+
+    # Raises
+
+    `ValueError` : an unknown way; `CannotPack` with `"packed"`, for a transformer that cannot be.
+    """
+
+    def __init__(
+        self, unpadding: str = "auto", *, padding_id: int = 0, first_position: int = 0
+    ) -> None:
+        if unpadding not in UNPADDING:
+            raise ValueError(
+                f"Unknown unpadding '{unpadding}': expected one of {', '.join(UNPADDING)}."
+            )
+        self.unpadding = unpadding
+        self._padding_id = padding_id
+        self._first_position = first_position
+        self._packs: bool | None = None if unpadding in ("auto", "packed") else False
+
+    def __call__(
+        self,
+        transformer: torch.nn.Module,
+        run: Run,
+        token_ids: Tensor,
+        mask: Tensor,
+        type_ids: Tensor | None = None,
+    ) -> Tensor:
+        """Token vectors `(N, L, d)` of texts `(N, L)`; padding is where `mask` is False.
+
+        `run` calls `transformer` with inputs by name. Vectors at padding mean nothing.
+        """
+        lengths = None if self.unpadding == "none" else text_lengths(mask)
+        if lengths is None or not any(lengths):
+            return self._padded(run, token_ids, mask, type_ids)
+        if self._packs is None:
+            self._packs = self._try_packing(transformer, run, token_ids.device)
+        if self._packs:
+            return self._packed(run, lengths, token_ids, type_ids)
+        if not is_sharded(transformer):  # processes may have different numbers of groups
+            return self._grouped(run, lengths, token_ids, mask, type_ids)
+        return self._padded(run, token_ids, mask, type_ids)
+
+    def _padded(self, run: Run, token_ids: Tensor, mask: Tensor, type_ids: Tensor | None) -> Tensor:
+        # RoBERTa tells positions from the ids, so padding must be the padding id.
+        token_ids = token_ids.masked_fill(~mask, self._padding_id)
+        return run(**_named(token_ids, type_ids), attention_mask=mask.long())
+
+    def _packed(
+        self, run: Run, lengths: list[int], token_ids: Tensor, type_ids: Tensor | None
+    ) -> Tensor:
+        packing = Packing(lengths, token_ids.size(1), token_ids.device)
+        types = None if type_ids is None else packing.pack(type_ids)[None]
+        with PackedAttention(packing) as attention:
+            hidden = run(
+                **_named(packing.pack(token_ids)[None], types),
+                position_ids=packing.positions[None] + self._first_position,
+            )
+        if not attention.calls:
+            raise CannotPack("its attention is not torch's scaled_dot_product_attention")
+        return packing.pad(hidden[0])
+
+    def _grouped(
+        self,
+        run: Run,
+        lengths: list[int],
+        token_ids: Tensor,
+        mask: Tensor,
+        type_ids: Tensor | None,
+    ) -> Tensor:
+        padded: Tensor | None = None
+        groups = length_groups(lengths, _GROUP_TOKENS.get(token_ids.device.type, 16384))
+        for texts in groups:
+            rows = torch.tensor(texts, device=token_ids.device)
+            width = lengths[texts[0]]
+            types = None if type_ids is None else type_ids[rows, :width]
+            hidden = self._padded(run, token_ids[rows, :width], mask[rows, :width], types)
+            if padded is None:
+                padded = hidden.new_zeros(*token_ids.shape, hidden.size(-1))
+            padded[rows, :width] = hidden
+        assert padded is not None
+        return padded
+
+    @torch.no_grad()
+    def _try_packing(self, transformer: torch.nn.Module, run: Run, device: torch.device) -> bool:
+        """Whether packing two short texts gives what padding gives, without dropout."""
+        try:
+            if "position_ids" not in inspect.signature(transformer.forward).parameters:
+                raise CannotPack("it takes no position_ids")
+            config = getattr(transformer, "config", None)
+            if any(getattr(config, key, None) for key in ("local_attention", "sliding_window")):
+                raise CannotPack("some of its layers attend to neighbours only")
+            with _evaluating(transformer), torch.autocast(device.type, enabled=False):
+                token_ids = torch.arange(12, device=device).view(2, 6) + self._padding_id + 1
+                mask = torch.ones_like(token_ids, dtype=torch.bool)
+                mask[0, 3:] = False
+                packed = self._packed(run, [3, 6], token_ids, None)[mask]
+                padded = self._padded(run, token_ids, mask, None)[mask]
+                apart = float((packed - padded).abs().max() / padded.abs().max())
+                if not apart < 1e-3:
+                    raise CannotPack(f"packed and padded texts differ by {apart:.1g}")
+        except (CannotPack, RuntimeError, TypeError, ValueError, IndexError) as error:
+            if self.unpadding == "packed":
+                raise CannotPack(
+                    f"{type(transformer).__name__} cannot be packed: {error}. Set unpadding to "
+                    "'auto' or 'grouped'."
+                ) from error
+            logger.info(
+                "%s is not packed (%s): texts of similar length go through it together instead.",
+                type(transformer).__name__,
+                error,
+            )
+            return False
+        return True
+
+
+def _named(token_ids: Tensor, type_ids: Tensor | None) -> dict[str, Tensor]:
+    inputs = {"input_ids": token_ids}
+    if type_ids is not None:
+        inputs["token_type_ids"] = type_ids
+    return inputs
+
+
+class _evaluating:
+    """Evaluation mode inside the block; afterwards every module is in the mode it was in."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._modes = [(part, part.training) for part in module.modules()]
+
+    def __enter__(self) -> None:
+        for part, _ in self._modes:
+            part.training = False
+
+    def __exit__(self, *error: Any) -> None:
+        for part, training in self._modes:
+            part.training = training

@@ -1,0 +1,170 @@
+"""Attention within each text of a packed row, against attention over each text alone."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import scaled_dot_product_attention as attention
+from torch.utils.checkpoint import checkpoint
+
+from declutr.packed_attention import (
+    CannotPack,
+    PackedAttention,
+    _Dropout,
+    attention_of_nested,
+    recomputation_contexts,
+)
+from declutr.packing import Packing
+
+LENGTHS = [3, 7, 7, 1, 5, 7]
+HEADS, WIDTH = 2, 4
+
+
+def packing_of(lengths: list[int]) -> Packing:
+    return Packing(lengths, max(lengths), torch.device("cpu"))
+
+
+def inputs(lengths: list[int] = LENGTHS, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Query, key and value `(1, H, T, D)`, laid out as transformers lay them out."""
+    torch.manual_seed(0)
+    shape = (1, sum(lengths), HEADS, WIDTH)
+    return [torch.randn(shape, dtype=dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
+
+
+def one_by_one(query: Tensor, key: Tensor, value: Tensor, lengths: list[int]) -> Tensor:
+    """Every text alone."""
+    texts = zip(*(tensor.split(lengths, dim=2) for tensor in (query, key, value)), strict=True)
+    return torch.cat([attention(*text) for text in texts], dim=2)
+
+
+def packed(lengths: list[int], **options: float) -> Callable[..., Tensor]:
+    def attend(*tensors: Tensor) -> Tensor:
+        with PackedAttention(packing_of(lengths)):
+            return attention(*tensors, **options)
+
+    return attend
+
+
+@pytest.mark.parametrize("lengths", [LENGTHS, [4], [2] * 5, [600, 3, 600, 600, 2]], ids=len)
+@pytest.mark.parametrize("kernel", ["cpu", "nested"])
+def test_equals_attention_over_each_text(lengths: list[int], kernel: str) -> None:
+    """`nested` is the path of GPUs; its kernel there is another, the logic around it is this."""
+    tensors = inputs(lengths)
+    packing = packing_of(lengths)
+    expected = one_by_one(*tensors, packing.lengths)
+    if kernel == "cpu":
+        got = packed(lengths)(*tensors)
+    else:
+        got = attention_of_nested(*tensors, packing, 0.0, WIDTH**-0.5)
+    assert torch.allclose(got, expected, atol=1e-12)
+    weights = torch.randn_like(expected)
+    for one, other in zip(
+        torch.autograd.grad((got * weights).sum(), tensors),
+        torch.autograd.grad((expected * weights).sum(), tensors),
+        strict=True,
+    ):
+        assert torch.allclose(one, other, atol=1e-10)
+
+
+def test_scale() -> None:
+    tensors = inputs()
+    got = packed(LENGTHS, scale=0.1)(*tensors)
+    again = [tensors[0] * 0.1 * WIDTH**0.5, *tensors[1:]]
+    assert torch.allclose(got, one_by_one(*again, packing_of(LENGTHS).lengths))
+
+
+def test_gradcheck() -> None:
+    assert torch.autograd.gradcheck(packed([2, 3, 3]), inputs([2, 3, 3]))
+
+
+def test_gradcheck_with_dropout() -> None:
+    """The backward pass uses the masks of the forward pass."""
+
+    def attend(*tensors: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        return packed([4, 6, 6], dropout_p=0.4)(*tensors)
+
+    assert torch.autograd.gradcheck(attend, inputs([4, 6, 6]))
+    assert not torch.allclose(attend(*inputs([4, 6, 6])), packed([4, 6, 6])(*inputs([4, 6, 6])))
+
+
+def test_dropout_keeps_the_expectation_and_its_share() -> None:
+    dropout = _Dropout(0.1)
+    kept = dropout.kept(dropout.generator(), torch.Size([500, 1001]))
+    assert kept is not None
+    assert kept.float().mean().item() == pytest.approx(0.9, abs=2e-3)
+    assert dropout(torch.ones(500, 1001), kept).mean().item() == pytest.approx(1, abs=2e-3)
+    # Every place of a 64-bit number counts alike: four probabilities share one.
+    for place in range(4):
+        share = kept.flatten()[place::4].float().mean().item()
+        assert share == pytest.approx(0.9, abs=5e-3)
+
+
+def test_dropout_of_everything() -> None:
+    tensors = inputs()
+    assert not packed(LENGTHS, dropout_p=1.0)(*tensors).any()
+
+
+def test_dropout_follows_the_seed() -> None:
+    def attend(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return packed(LENGTHS, dropout_p=0.5)(*fixed)
+
+    fixed = inputs()
+    assert torch.equal(attend(1), attend(1))
+    assert not torch.equal(attend(1), attend(2))
+
+
+def test_bfloat16_under_autocast() -> None:
+    tensors = inputs(dtype=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = packed(LENGTHS)(*tensors)
+    exact = one_by_one(*(t.double() for t in tensors), packing_of(LENGTHS).lengths)
+    assert got.dtype == torch.bfloat16
+    assert torch.allclose(got.double(), exact, atol=3e-2)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"attn_mask": torch.zeros(1, 1, 30, 30)}, {"is_causal": True}, {"enable_gqa": True}],
+    ids=["mask", "causal", "fewer keys"],
+)
+def test_refuses_other_attention(options: dict) -> None:
+    with pytest.raises(CannotPack):
+        packed(LENGTHS, **options)(*inputs())
+
+
+def test_refuses_rows_of_another_length() -> None:
+    with pytest.raises(CannotPack, match="over the tokens as they come in"):
+        packed([3, 4])(*inputs())
+
+
+def test_nothing_changes_outside() -> None:
+    tensors = inputs()
+    before = attention(*tensors)
+    with PackedAttention(packing_of(LENGTHS)) as mode:
+        inside = attention(*tensors)
+    assert mode.calls == 1
+    assert torch.equal(attention(*tensors), before) and not torch.allclose(inside, before)
+
+
+def test_what_is_computed_again_attends_within_texts() -> None:
+    """Activation checkpointing runs in the backward pass, outside of the context."""
+    gradients = []
+    for again in (False, True):
+        torch.manual_seed(1)
+        tensors = inputs()
+        with PackedAttention(packing_of(LENGTHS)):
+            if again:
+                output = checkpoint(
+                    lambda *t: attention(*t, dropout_p=0.3).sin(),
+                    *tensors,
+                    use_reentrant=False,
+                    context_fn=recomputation_contexts,
+                )
+            else:
+                output = attention(*tensors, dropout_p=0.3).sin()
+        gradients.append(torch.autograd.grad(output.sum(), tensors))
+    for plain, recomputed in zip(*gradients, strict=True):
+        assert torch.allclose(plain, recomputed)

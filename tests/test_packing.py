@@ -1,0 +1,72 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from declutr.packing import Packing, length_groups, text_lengths
+
+LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
+CPU = torch.device("cpu")
+
+
+def left_aligned(lengths: list[int], width: int) -> torch.Tensor:
+    return torch.arange(width) < torch.tensor(lengths)[:, None]
+
+
+@given(LENGTHS, st.integers(0, 3))
+def test_packs_every_token_once_and_puts_it_back(lengths: list[int], more: int) -> None:
+    width = max(lengths) + more
+    if not width:
+        return
+    padded = torch.arange(len(lengths) * width).view(-1, width) + 1
+    packing = Packing(lengths, width, CPU)
+    packed = packing.pack(padded)
+    expected = [padded[row, :length] for row, length in enumerate(lengths)]
+    expected.sort(key=len, reverse=True)
+    assert torch.equal(packed, torch.cat(expected))
+    assert torch.equal(packing.positions, torch.cat([torch.arange(len(e)) for e in expected]))
+    assert packing.num_tokens == sum(lengths) == packing.offsets[-1]
+    back = packing.pad(packed[:, None])[..., 0]
+    assert torch.equal(back, padded * left_aligned(lengths, width))
+
+
+@given(LENGTHS)
+def test_offsets_and_runs_bound_texts(lengths: list[int]) -> None:
+    packing = Packing(lengths, 9, CPU)
+    ordered = sorted((length for length in lengths if length), reverse=True)
+    assert packing.lengths == ordered
+    assert packing.offsets.diff().tolist() == ordered
+    runs = list(packing.runs())
+    assert [length for _, count, length in runs for _ in range(count)] == ordered
+    assert len({length for _, _, length in runs}) == len(runs)
+    starts = packing.offsets.tolist()
+    assert {start for start, _, _ in runs} <= set(starts)
+
+
+def test_padding_carries_gradients() -> None:
+    packing = Packing([1, 3], 4, CPU)
+    packed = torch.randn(4, 2, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(packing.pad, (packed,))
+
+
+@given(LENGTHS)
+def test_lengths_of_a_mask(lengths: list[int]) -> None:
+    assert text_lengths(left_aligned(lengths, 9)) == lengths
+
+
+@pytest.mark.parametrize("row", [[0, 1, 1], [1, 0, 1], [0, 0, 1]], ids=str)
+def test_masks_with_holes_have_no_lengths(row: list[int]) -> None:
+    assert text_lengths(torch.tensor([[1, 1, 0], row], dtype=torch.bool)) is None
+
+
+@given(LENGTHS, st.integers(1, 30))
+def test_groups(lengths: list[int], most: int) -> None:
+    groups = length_groups(lengths, most)
+    texts = [text for group in groups for text in group]
+    assert sorted(texts) == [text for text, length in enumerate(lengths) if length]
+    ordered = [lengths[text] for text in texts]
+    assert ordered == sorted(ordered, reverse=True)
+    for group in groups:
+        assert len(group) == 1 or len(group) * lengths[group[0]] <= most
+    for one, following in zip(groups, groups[1:], strict=False):
+        assert (len(one) + 1) * lengths[one[0]] > most, f"{following[0]} would have fitted"
