@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
@@ -36,8 +36,8 @@ class UnpaddedPass:
       architecture.
     - `"none"`: as they come.
 
-    `"auto"` packs if the transformer can be packed, which is tried out once on two short texts, and
-    groups otherwise, saying so in the log.
+    `"auto"` packs if the transformer can be packed, which is tried out once on a few short texts,
+    and groups otherwise, saying so in the log.
 
     # Parameters
 
@@ -80,7 +80,7 @@ class UnpaddedPass:
         if self._packs is None:
             self._packs = self._try_packing(transformer, run, token_ids.device)
         if self._packs:
-            return self._packed(run, lengths, token_ids, type_ids)
+            return self._packed(transformer, run, lengths, token_ids, type_ids)
         if not is_sharded(transformer):  # processes may have different numbers of groups
             return self._grouped(run, lengths, token_ids, mask, type_ids)
         return self._padded(run, token_ids, mask, type_ids)
@@ -91,9 +91,17 @@ class UnpaddedPass:
         return run(**_named(token_ids, type_ids), attention_mask=mask.long())
 
     def _packed(
-        self, run: Run, lengths: list[int], token_ids: Tensor, type_ids: Tensor | None
+        self,
+        transformer: torch.nn.Module,
+        run: Run,
+        lengths: list[int],
+        token_ids: Tensor,
+        type_ids: Tensor | None,
     ) -> Tensor:
         packing = Packing(lengths, token_ids.size(1), token_ids.device)
+        if type_ids is None and "token_type_ids" in _inputs_of(transformer):
+            # transformers 4 would take those of a single text, which may be shorter than the row.
+            type_ids = torch.zeros_like(token_ids)
         types = None if type_ids is None else packing.pack(type_ids)[None]
         with PackedAttention(packing) as attention:
             hidden = run(
@@ -127,22 +135,21 @@ class UnpaddedPass:
 
     @torch.no_grad()
     def _try_packing(self, transformer: torch.nn.Module, run: Run, device: torch.device) -> bool:
-        """Whether packing two short texts gives what padding gives, without dropout."""
+        """Whether packing some short texts gives what padding gives, without dropout."""
         try:
-            if "position_ids" not in inspect.signature(transformer.forward).parameters:
+            if "position_ids" not in _inputs_of(transformer):
                 raise CannotPack("it takes no position_ids")
             config = getattr(transformer, "config", None)
             if any(getattr(config, key, None) for key in ("local_attention", "sliding_window")):
                 raise CannotPack("some of its layers attend to neighbours only")
+            token_ids, mask = self._texts_to_try(transformer, device)
             with _evaluating(transformer), torch.autocast(device.type, enabled=False):
-                token_ids = torch.arange(12, device=device).view(2, 6) + self._padding_id + 1
-                mask = torch.ones_like(token_ids, dtype=torch.bool)
-                mask[0, 3:] = False
-                packed = self._packed(run, [3, 6], token_ids, None)[mask]
-                padded = self._padded(run, token_ids, mask, None)[mask]
-                apart = float((packed - padded).abs().max() / padded.abs().max())
-                if not apart < 1e-3:
-                    raise CannotPack(f"packed and padded texts differ by {apart:.1g}")
+                lengths = mask.sum(dim=1).tolist()
+                packed = self._packed(transformer, run, lengths, token_ids, None)
+                padded = self._padded(run, token_ids, mask, None)
+            apart = float((packed - padded)[mask].abs().max() / padded[mask].abs().max())
+            if not apart < 1e-3:
+                raise CannotPack(f"packed and padded texts differ by {apart:.1g}")
         except (CannotPack, RuntimeError, TypeError, ValueError, IndexError) as error:
             if self.unpadding == "packed":
                 raise CannotPack(
@@ -156,6 +163,23 @@ class UnpaddedPass:
             )
             return False
         return True
+
+    def _texts_to_try(
+        self, transformer: torch.nn.Module, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        """Token ids and mask of a few short texts, together longer than one text may be."""
+        longest = getattr(getattr(transformer, "config", None), "max_position_embeddings", None)
+        width = min(64, (longest or 64) - self._first_position)
+        texts = 2 + 2 * (longest or 0) // width
+        vocabulary = transformer.get_input_embeddings().num_embeddings
+        token_ids = torch.arange(texts * width, device=device).view(texts, width) % vocabulary
+        token_ids[token_ids == self._padding_id] = (self._padding_id + 1) % vocabulary
+        lengths = width - torch.arange(texts, device=device) % (width // 2 + 1)
+        return token_ids, torch.arange(width, device=device) < lengths[:, None]
+
+
+def _inputs_of(transformer: torch.nn.Module) -> Iterable[str]:
+    return inspect.signature(transformer.forward).parameters
 
 
 def _named(token_ids: Tensor, type_ids: Tensor | None) -> dict[str, Tensor]:

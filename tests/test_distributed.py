@@ -40,6 +40,8 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
     "head without mlm": ({"mlm_weight": 0.0}, {}, "by_position", torch.float32),
     "memory": ({"loss": MEMORY}, {}, "by_position", torch.float32),
     "checkpointing": ({}, {"gradient_checkpointing": True}, "by_position", torch.float32),
+    "chunks": ({"chunk_size": 1, "feedforward": FEEDFORWARD}, {}, "by_position", torch.float64),
+    "chunks, nothing masked in one": ({"chunk_size": 1}, {}, "half", torch.float64),
     "scale_fix off": (
         {"scale_fix": False},
         {"masked_language_modeling": False},

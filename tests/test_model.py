@@ -247,6 +247,128 @@ def test_one_pass(make_model: Callable, batch: dict, mask_contrastive_anchor: bo
     assert rows == [views * tokens["anchors"] + tokens["positives"]]
 
 
+# ------------------------------------------------------------------------------ gradient caching
+
+OBJECTIVES = {
+    "nt_xent": {},
+    "sum": {"loss": {**NT_XENT, "reduction": "sum"}},
+    "mined": {"miner": {"type": "pair_margin", "pos_margin": 0.9, "neg_margin": 0.1}},
+    "memory": {"loss": {"type": "cross_batch_memory", "loss": NT_XENT, "embedding_size": 32}},
+    "projected": {"feedforward": feedforward()},
+    "clean anchors": {"mask_contrastive_anchor": False},
+    "no mlm": {"mlm": False},
+    "mlm only": {"loss": None},
+}
+
+
+@pytest.mark.parametrize("objective", list(OBJECTIVES))
+@pytest.mark.parametrize("chunk_size", [1, 3])
+def test_chunks_equal_the_whole_batch(
+    make_model: Callable, batches: list[dict], objective: str, chunk_size: int
+) -> None:
+    """Losses, metrics and all gradients of two steps, the last chunk being smaller."""
+    found = []
+    for size in (None, chunk_size):
+        model = make_model(**OBJECTIVES[objective], chunk_size=size).train()
+        steps = []
+        for number, batch in enumerate(batches[:2]):
+            model.zero_grad()
+            torch.manual_seed(number)  # of the masks
+            loss = model(**batch)["loss"]
+            loss.backward()
+            gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
+            steps.append((loss.item(), gradients))
+        found.append((steps, model.get_metrics()))
+    (whole, metrics), (chunked, metrics_in_chunks) = found
+    assert metrics_in_chunks == pytest.approx(metrics, rel=1e-5)
+    for (loss, gradients), (loss_in_chunks, gradients_in_chunks) in zip(
+        whole, chunked, strict=True
+    ):
+        assert loss_in_chunks == pytest.approx(loss, rel=1e-5)
+        for name, gradient in gradients.items():
+            apart = (gradients_in_chunks[name] - gradient).norm()
+            assert apart <= 1e-4 * gradient.norm() + 1e-6, name
+
+
+def test_chunks_draw_the_same_dropout_twice(make_model: Callable, batch: dict) -> None:
+    """Against the same chunks without recomputation: equal to the bit, dropout included."""
+    gradients = []
+    for again in (True, False):
+        model = make_model(embedder={"transformer_kwargs": {}}, chunk_size=1).train()
+        dropouts = [m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)]
+        assert dropouts and min(dropouts) > 0
+        with pytest.MonkeyPatch.context() as patch:
+            if not again:
+                plain = lambda function, *args, use_reentrant: function(*args)  # noqa: E731
+                patch.setattr("declutr.model.checkpoint", plain)
+            torch.manual_seed(0)
+            model(**batch)["loss"].backward()
+        gradients.append([p.grad for p in model.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+
+
+def test_chunks_keep_no_activations(make_model: Callable, batches: list[dict]) -> None:
+    """What is kept for the backward pass grows with the batch, but hardly with chunks."""
+
+    def kept(chunk_size: int | None, copies: int) -> int:
+        model = make_model(chunk_size=chunk_size).train()
+        batch = {
+            name: {"tokens": {k: t.repeat(copies, 1, 1) for k, t in texts["tokens"].items()}}
+            for name, texts in batches[0].items()
+        }
+        known = {p.data_ptr() for p in model.parameters()}
+        sizes: dict[int, int] = {}
+
+        def pack(tensor: Tensor) -> Tensor:
+            if tensor.data_ptr() not in known:
+                sizes[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        model(**batch)  # tries packing
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            model(**batch)
+        return sum(sizes.values())
+
+    assert kept(None, 8) > 6 * kept(None, 1)
+    assert kept(2, 8) < kept(None, 8) / 10
+
+
+def test_chunks_in_validation(make_model: Callable, batch: dict) -> None:
+    losses = []
+    for size in (None, 1):
+        model = make_model(chunk_size=size).eval()
+        with torch.no_grad():
+            losses.append(model(**batch)["loss"].item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_chunk_size_must_be_positive(make_model: Callable) -> None:
+    with pytest.raises(ConfigurationError, match="chunk_size must be at least 1, got 0"):
+        make_model(chunk_size=0)
+
+
+@pytest.mark.parametrize("unpadding", ["packed", "grouped"])
+def test_equals_the_padded_step(make_model: Callable, batch: dict, unpadding: str) -> None:
+    """Loss and every gradient, against transformers' own padded pass."""
+    losses, gradients = [], []
+    for way in ("none", unpadding):
+        model = make_model(embedder={"unpadding": way}).train()
+        torch.manual_seed(0)
+        loss = model(**batch)["loss"]
+        loss.backward()
+        losses.append(loss.item())
+        gradients.append({n: p.grad for n, p in model.named_parameters()})
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    for name, gradient in gradients[0].items():
+        # Key biases have no gradient but rounding: a constant added to all scores changes nothing.
+        assert (gradients[1][name] - gradient).norm() <= 1e-5 * gradient.norm() + 1e-7, name
+
+
+def test_unknown_unpadding(make_model: Callable) -> None:
+    with pytest.raises(ConfigurationError, match="Unknown unpadding 'squeezed'"):
+        make_model(embedder={"unpadding": "squeezed"})
+
+
 def test_nothing_masked(make_model: Callable, batch: dict, naive: Naive) -> None:
     """Then the MLM term is 0, every parameter still has a gradient, and no metric is made up."""
     model = make_model(mlm_probability=1e-12).train()

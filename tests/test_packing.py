@@ -1,3 +1,5 @@
+from itertools import pairwise
+
 import pytest
 import torch
 from hypothesis import given
@@ -68,5 +70,5 @@ def test_groups(lengths: list[int], most: int) -> None:
     assert ordered == sorted(ordered, reverse=True)
     for group in groups:
         assert len(group) == 1 or len(group) * lengths[group[0]] <= most
-    for one, following in zip(groups, groups[1:], strict=False):
+    for one, following in pairwise(groups):
         assert (len(one) + 1) * lengths[one[0]] > most, f"{following[0]} would have fitted"

@@ -1,0 +1,189 @@
+"""Packed and grouped passes against the padded one, which is transformers' own."""
+
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from declutr.packed_attention import CannotPack
+from declutr.unpadded import UNPADDING, UnpaddedPass
+from tests.families import FAMILIES, MAX_LENGTH, build, build_gpt2
+
+# What of the families packs where. The rest goes through in groups.
+PACKS = {"bert", "roberta", "albert", "xlm-roberta"}
+if int(transformers.__version__.split(".")[0]) >= 5:
+    # Before, DistilBERT took no positions, and ELECTRA had no attention but the eager one.
+    PACKS |= {"distilbert", "electra"}
+
+
+class Encoder:
+    """A transformer of one family, and how an embedder calls it."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, **options)
+        self.model.pooler = None
+        self.config = self.model.config
+        self.shifted = "roberta" in self.config.model_type
+
+    def run(self, **inputs: Tensor) -> Tensor:
+        return self.model(**inputs, return_dict=True).last_hidden_state
+
+    def unpadded(self, unpadding: str) -> UnpaddedPass:
+        padding = self.config.pad_token_id
+        return UnpaddedPass(
+            unpadding, padding_id=padding, first_position=padding + 1 if self.shifted else 0
+        )
+
+    def batch(self, lengths: list[int], width: int | None = None) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(3)
+        shape = (len(lengths), width or max(lengths))
+        ids = torch.randint(5, self.config.vocab_size, shape, generator=generator)
+        mask = torch.arange(shape[1]) < torch.tensor(lengths)[:, None]
+        return ids.masked_fill(~mask, self.config.pad_token_id), mask
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    family = request.param
+    return Encoder(build(family, tmp_path_factory.mktemp(family)))
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    return Encoder(build("bert", tmp_path_factory.mktemp("bert")))
+
+
+@pytest.mark.parametrize("unpadding", ["auto", "grouped"])
+@pytest.mark.parametrize("lengths", [[5, 60, 33, 5, 2, 60, 17], [9], [4, 4, 4]], ids=len)
+def test_equals_the_padded_pass(encoder: Encoder, unpadding: str, lengths: list[int]) -> None:
+    """Token vectors and every gradient, in evaluation mode: dropout draws other numbers."""
+    ids, mask = encoder.batch(lengths, width=62)
+    encoder.model.eval()
+    weights = torch.randn(*ids.shape, 16) * mask[..., None]
+    outputs, gradients = [], []
+    for way in ("none", unpadding):
+        encoder.model.zero_grad()
+        vectors = encoder.unpadded(way)(encoder.model, encoder.run, ids, mask)
+        (vectors * weights).sum().backward()
+        outputs.append(vectors[mask])
+        gradients.append([p.grad.clone() for p in encoder.model.parameters() if p.grad is not None])
+    expected = encoder.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state[mask]
+    assert torch.allclose(outputs[0], expected, atol=1e-6)
+    assert torch.allclose(outputs[1], expected, atol=1e-5)
+    for padded, packed in zip(*gradients, strict=True):
+        assert (packed - padded).norm() <= 1e-5 * padded.norm() + 1e-6
+
+
+def test_families_that_pack(encoder: Encoder, caplog: pytest.LogCaptureFixture) -> None:
+    """One row of all tokens, no mask; others say once that they do not pack."""
+    unpadded = encoder.unpadded("auto")
+    ids, mask = encoder.batch([7, 30, 12])
+    shapes = []
+
+    def run(**inputs: Tensor) -> Tensor:
+        shapes.append(tuple(inputs["input_ids"].shape))
+        return encoder.run(**inputs)
+
+    with caplog.at_level(logging.INFO, logger="declutr"):
+        for _ in range(2):
+            shapes.clear()
+            unpadded(encoder.model, run, ids, mask)
+    told = [record for record in caplog.records if "is not packed" in record.message]
+    if encoder.config.model_type in PACKS:
+        assert shapes == [(1, 49)] and not told
+    else:
+        assert shapes == [(3, 30)] and len(told) == 1
+
+
+@settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.integers(0, MAX_LENGTH), min_size=1, max_size=6).filter(any))
+def test_any_lengths(bert: Encoder, lengths: list[int]) -> None:
+    """Texts without a token too, which padding rows of a field are."""
+    ids, mask = bert.batch(lengths, width=MAX_LENGTH)
+    bert.model.eval()
+    with torch.no_grad():
+        padded, packed, grouped = (
+            bert.unpadded(way)(bert.model, bert.run, ids, mask)[mask]
+            for way in ("none", "packed", "grouped")
+        )
+    assert torch.allclose(padded, packed, atol=1e-5)
+    assert torch.allclose(padded, grouped, atol=1e-5)
+
+
+def test_groups_are_of_similar_length(bert: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("declutr.unpadded._GROUP_TOKENS", {"cpu": 40})
+    shapes = []
+
+    def run(**inputs: Tensor) -> Tensor:
+        shapes.append(tuple(inputs["input_ids"].shape))
+        return bert.run(**inputs)
+
+    ids, mask = bert.batch([5, 30, 10, 50, 12, 4])
+    bert.unpadded("grouped")(bert.model, run, ids, mask)
+    assert shapes == [(1, 50), (1, 30), (3, 12), (1, 4)]
+
+
+@pytest.mark.parametrize("way", ["auto", "grouped", "packed"])
+def test_padding_elsewhere_than_at_the_end_is_left_alone(bert: Encoder, way: str) -> None:
+    ids, mask = bert.batch([6, 6])
+    mask[0, 0] = mask[1, 2] = False
+    bert.model.eval()
+    expected = bert.model(input_ids=ids.masked_fill(~mask, 0), attention_mask=mask.long())
+    vectors = bert.unpadded(way)(bert.model, bert.run, ids, mask)
+    assert torch.allclose(vectors[mask], expected.last_hidden_state[mask], atol=1e-6)
+
+
+def test_segments(bert: Encoder) -> None:
+    ids, mask = bert.batch([6, 9, 4])
+    types = (torch.arange(9) > 3).long().expand(3, 9)
+    bert.model.eval()
+    one, other, without = (
+        bert.unpadded(way)(bert.model, bert.run, ids, mask, given)[mask]
+        for way, given in (("none", types), ("packed", types), ("packed", None))
+    )
+    assert torch.allclose(one, other, atol=1e-5)
+    assert not torch.allclose(one, without, atol=1e-2)
+
+
+def test_trying_leaves_no_trace(bert: Encoder) -> None:
+    """Modes of modules, random numbers and gradients are as they were."""
+    bert.model.train()
+    bert.model.embeddings.eval()
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    unpadded = bert.unpadded("auto")
+    assert unpadded._try_packing(bert.model, bert.run, torch.device("cpu"))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert bert.model.training and bert.model.encoder.training
+    assert not bert.model.embeddings.training
+
+
+def test_causal_transformers_are_not_packed(tmp_path: Path) -> None:
+    encoder = Encoder(build_gpt2(tmp_path))
+    encoder.config.pad_token_id = 0
+    ids, mask = encoder.batch([3, 8])
+    encoder.model.eval()
+    with pytest.raises(CannotPack, match="Set unpadding to 'auto' or 'grouped'"):
+        encoder.unpadded("packed")(encoder.model, encoder.run, ids, mask)
+    expected = encoder.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    vectors = encoder.unpadded("auto")(encoder.model, encoder.run, ids, mask)
+    assert torch.allclose(vectors[mask], expected[mask], atol=1e-5)
+
+
+def test_eager_attention_is_not_packed(tmp_path: Path) -> None:
+    encoder = Encoder(build("bert", tmp_path), attn_implementation="eager")
+    with pytest.raises(CannotPack, match="not torch's scaled_dot_product_attention"):
+        encoder.unpadded("packed")(encoder.model, encoder.run, *encoder.batch([3, 8]))
+
+
+def test_unknown_way() -> None:
+    with pytest.raises(ValueError, match=f"expected one of {', '.join(UNPADDING)}"):
+        UnpaddedPass("squeezed")
