@@ -58,6 +58,41 @@ def test_equals_the_formula(correct_bias: bool, weight_decay: float, eps: float)
     assert run(weight, AdamW([weight], **options)) == pytest.approx(expected, rel=1e-12)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_one_kernel_equals_the_loop(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
+    """Many tensors, two groups, a parameter that joins late: the same without that kernel."""
+    results = []
+    for devices in (("cpu",), ()):
+        monkeypatch.setattr("declutr.bridge.adamw._FUSED", devices)
+        generator = torch.Generator().manual_seed(0)
+        shapes = [(3, 4), (5,), (2, 2, 2), (7,)]
+        weights = [torch.randn(s, dtype=dtype, generator=generator) for s in shapes]
+        for weight in weights:
+            weight.requires_grad_()
+        optimizer = AdamW(
+            [{"params": weights[:2], "weight_decay": 0.1}, {"params": weights[2:]}], lr=0.05
+        )
+        for step in range(5):
+            for number, weight in enumerate(weights):
+                gradient = torch.randn(weight.shape, dtype=dtype, generator=generator)
+                weight.grad = gradient if number or step > 1 else None
+            optimizer.step()
+        results.append(weights)
+    tolerance = 1e-12 if dtype is torch.float64 else 1e-6
+    for fused, looped in zip(*results, strict=True):
+        torch.testing.assert_close(fused, looped, rtol=tolerance, atol=tolerance)
+
+
+def test_rate_zero_moves_nothing_but_the_means() -> None:
+    """Schedules begin there."""
+    weight = torch.ones(2, dtype=torch.float64, requires_grad=True)
+    optimizer = AdamW([weight], lr=0.0, weight_decay=0.1)
+    weight.grad = torch.ones(2, dtype=torch.float64)
+    optimizer.step()
+    assert torch.equal(weight, torch.ones(2, dtype=torch.float64))
+    assert optimizer.state[weight]["exp_avg"].tolist() == pytest.approx([0.1, 0.1])
+
+
 def test_golden_first_step() -> None:
     # Without correction the first step is lr * (1 - b1) / sqrt(1 - b2) = 3.1623 lr, not lr.
     weight = torch.tensor([1.0], dtype=torch.float64, requires_grad=True)
