@@ -8,6 +8,7 @@ transformer of any release packs, without a patch in its code.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -59,6 +60,7 @@ class PackedAttention(TorchFunctionMode):
         _ACTIVE.pop()
         super().__exit__(*error)
 
+    @torch.compiler.disable  # between layers `torch.compile` finds enough to do
     def _attend(
         self,
         query: Tensor,
@@ -161,7 +163,7 @@ class _TextByText(torch.autograd.Function):
         return *gradients, None, None, None
 
 
-def _parts(packing: Packing):
+def _parts(packing: Packing) -> Iterator[tuple[int, int, int]]:
     """Runs of equally long texts, none much over `_TOKENS_AT_ONCE` unless it is a single text."""
     for start, count, length in packing.runs():
         most = max(1, _TOKENS_AT_ONCE // length)

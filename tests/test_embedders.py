@@ -329,6 +329,28 @@ def test_gradient_checkpointing_changes_no_gradient(bert: str) -> None:
         assert torch.allclose(plain, recomputed, atol=1e-6)
 
 
+def test_compiled_equals_eager(bert: str) -> None:
+    """And batches of other lengths need no further compilation."""
+    options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    plain, compiled = (
+        PretrainedTransformerEmbedderMLM(bert, compile=compile, transformer_kwargs=options).train()
+        for compile in (False, {"backend": "aot_eager"})
+    )
+    ids, mask = batch_of(bert)
+    graphs = []
+    for rows in (slice(None), slice(1, 3), slice(0, 1)):
+        outputs = [embedder(ids[rows], mask[rows]) for embedder in (plain, compiled)]
+        assert torch.allclose(*(output[mask[rows]] for output in outputs), atol=1e-6)
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    for output in outputs:
+        output[mask[rows]].sin().sum().backward()
+    for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None)
+        assert one.grad is None or torch.allclose(one.grad, other.grad, atol=1e-5)
+    assert graphs[0] > 0 and graphs[0] == graphs[-1]
+    assert plain.state_dict().keys() == compiled.state_dict().keys()
+
+
 def test_added_tokens_get_vectors(bert: str) -> None:
     """In the archive as well, where the table must have the size it had in training."""
     options = {"additional_special_tokens": ["<one>", "<two>"]}
