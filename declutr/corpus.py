@@ -1,7 +1,8 @@
-"""A corpus: documents tokenised once, kept on disk, opened through memory maps.
+"""A corpus: documents tokenised once, kept on disk.
 
 The cache is keyed by what the ids depend on: the bytes of every file, how they are read, and the
 tokenizer. Change one of them and the corpus is tokenised again; move the files and it is not.
+Tokenising uses all cores; interrupted, it goes on where it was.
 """
 
 from __future__ import annotations
@@ -10,16 +11,17 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
-from functools import cache
-from itertools import islice
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
+from itertools import chain, islice
 from pathlib import Path
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
+from declutr.file_digests import Appearance, check_unchanged, file_digests
 from declutr.sources import (
     COMPRESSIONS,
     PathLike,
@@ -29,13 +31,22 @@ from declutr.sources import (
     read_documents,
     source_files,
 )
-from declutr.token_store import TokenStore, TokenStoreWriter, remove_partial_stores
+from declutr.token_store import TokenStore, TokenStoreWriter
+from declutr.worker_processes import WorkerLost, default_workers, ordered_map
 
 logger = logging.getLogger(__name__)
 
 CACHE_VARIABLE = "DECLUTR_CACHE"
 _LAYOUT = 1  # raise it when what a store holds changes
-_BATCH = 256  # documents tokenised in one call: enough to keep every core busy
+# What is tokenised in one call, whichever is reached first: much against the cost of handing it to
+# another process, and little against memory.
+_BATCH_DOCUMENTS = 1024
+_BATCH_CHARACTERS = 1 << 19
+# A corpus of no more is not worth starting processes for.
+_CHARACTERS_ALONE = 1 << 21
+_BATCHES_ALONE = 16
+# After these, what was tokenised before is as good as ever.
+_KEEP_AFTER = (KeyboardInterrupt, SystemExit, OSError, MemoryError, WorkerLost)
 
 
 class DocumentCodec(Protocol):
@@ -66,86 +77,160 @@ def open_corpus(
     cache_dir: PathLike | None = None,
     progress: bool = True,
 ) -> TokenStore:
-    """The documents at `path` as a memory-mapped store, tokenised first if need be.
+    """The documents at `path` as a store, tokenised first if need be.
 
     One row of the source is one document of the store, blank ones included. Several processes may
-    call this at once: one tokenises, the others wait.
+    call this at once: one tokenises, the others wait. It does so with all cores (`DECLUTR_WORKERS`
+    sets another number of processes), in memory that does not grow with the corpus. If it is
+    interrupted or killed, the next call goes on where it was, and the store is the same to the
+    byte.
 
     # Raises
 
-    `SourceError` : nothing at `path`, an unreadable row, or no row at all.
+    `SourceError` : nothing at `path`, an unreadable row, no row at all, or a file that changed
+        while it was being read.
     """
     files = source_files(path)
-    key = _cache_key(files, codec, text_key, encoding_errors)
-    folder = Path(cache_dir or default_cache_dir()).expanduser() / key
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    cache = Path(cache_dir or default_cache_dir()).expanduser()
+    cache.mkdir(parents=True, exist_ok=True)
+    digests = file_digests(files, cache, progress)
+    folder = cache / _cache_key(files, digests, codec, text_key, encoding_errors)
     if not TokenStore.exists(folder):
         with FileLock(f"{folder}.lock"):
             if not TokenStore.exists(folder):
-                remove_partial_stores(folder)
                 documents = read_documents(files, text_key, encoding_errors)
-                _tokenize(documents, codec, folder, files, progress)
+                _tokenize(documents, codec, folder, files, digests, progress)
     store = TokenStore(folder)
     logger.info("%d documents, %d tokens in %s", len(store), store.meta["num_tokens"], folder)
     return store
 
 
+class _Encoded(NamedTuple):
+    """A batch of documents: all values end to end, and of each document how many, and tokens."""
+
+    values: np.ndarray
+    lengths: np.ndarray
+    num_tokens: np.ndarray
+    num_bytes: int  # of the source
+
+
 def _tokenize(
-    documents: Iterable[str],
+    documents: Iterator[str],
     codec: DocumentCodec,
     folder: Path,
     files: list[Path],
+    digests: dict[Path, tuple[str, Appearance]],
     progress: bool,
 ) -> None:
+    writer = TokenStoreWriter(
+        folder,
+        codec.dtype,
+        keep_after=_KEEP_AFTER,
+        before_journal=lambda: check_unchanged(digests),
+    )
+    try:
+        with writer:
+            done = writer.length
+            if done:
+                logger.info("Going on after %d documents that are tokenised already.", done)
+            bar = tqdm(
+                total=_total_bytes(files),
+                initial=writer.notes.get("bytes", 0),
+                unit="B",
+                unit_scale=True,
+                desc="tokenising corpus",
+                disable=not progress,
+            )
+            remaining = islice(documents, done, None)
+            with bar, closing(_encoded(remaining, codec)) as batches:
+                for batch in batches:
+                    writer.append_joined(batch.values, batch.lengths, batch.num_tokens)
+                    writer.notes["bytes"] = writer.notes.get("bytes", 0) + batch.num_bytes
+                    writer.journal_if_due()
+                    bar.set_postfix_str(f"{writer.length:,} documents", refresh=False)
+                    bar.update(batch.num_bytes)
+            if not writer.length:
+                names = ", ".join(str(file) for file in files[:3])
+                raise SourceError(f"The corpus is empty: not a single row in {names}.")
+            writer.meta = {
+                "layout": _LAYOUT,
+                "num_tokens": writer.num_tokens,
+                "tokenizer": codec.fingerprint,
+                "files": [str(file) for file in files],
+            }
+    except SourceError:
+        check_unchanged(digests)  # it may be unreadable because it is being written
+        raise
+    except _KEEP_AFTER:
+        if writer.length:
+            logger.warning(
+                "Tokenising was interrupted after %d documents. They are kept: the next start with "
+                "this corpus goes on from there.",
+                writer.length,
+            )
+        raise
+
+
+def _encoded(documents: Iterator[str], codec: DocumentCodec) -> Generator[_Encoded, None, None]:
+    """The documents as arrays, in batches and in order, by as many processes as are of use."""
+
+    def encode(texts: list[str]) -> _Encoded:
+        arrays, num_tokens = codec.encode([normalize_whitespace(text) for text in texts])
+        return _Encoded(
+            np.concatenate([*arrays, np.empty(0, codec.dtype)], dtype=codec.dtype),
+            np.fromiter(map(len, arrays), dtype=np.int64, count=len(arrays)),
+            np.asarray(num_tokens, dtype=np.int64),
+            sum(_num_bytes(text) for text in texts),
+        )
+
+    batches = _batches(documents)
+    first: list[list[str]] = []
+    characters, workers = 0, 1
+    for batch in batches:
+        first.append(batch)
+        characters += sum(map(len, batch))
+        if characters > _CHARACTERS_ALONE or len(first) > _BATCHES_ALONE:
+            workers = default_workers()
+            break
+    if workers == 1:
+        yield from map(encode, chain(first, batches))
+    else:
+        yield from ordered_map(encode, chain(first, batches), workers)
+
+
+def _total_bytes(files: list[Path]) -> int | None:
     compressed = any(
         file_format(file) == "parquet" or file.suffix.lower() in COMPRESSIONS for file in files
     )
-    total = None if compressed else sum(file.stat().st_size for file in files)
-    bar = tqdm(
-        total=total, unit="B", unit_scale=True, desc="tokenising corpus", disable=not progress
-    )
-    num_tokens = 0
-    with bar, TokenStoreWriter(folder, codec.dtype) as writer:
-        for batch in _batches(documents, _BATCH):
-            arrays, lengths = codec.encode([normalize_whitespace(text) for text in batch])
-            writer.append(arrays, lengths)
-            num_tokens += sum(lengths)
-            bar.update(sum(len(text.encode("utf-8")) + 1 for text in batch))
-        if not writer.length:
-            names = ", ".join(str(file) for file in files[:3])
-            raise SourceError(f"The corpus is empty: not a single row in {names}.")
-        writer.meta = {
-            "layout": _LAYOUT,
-            "num_tokens": num_tokens,
-            "tokenizer": codec.fingerprint,
-            "files": [str(file) for file in files],
-        }
+    return None if compressed else sum(file.stat().st_size for file in files)
 
 
-def _cache_key(files: list[Path], codec: DocumentCodec, text_key: str, encoding_errors: str) -> str:
+def _num_bytes(text: str) -> int:
+    return (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 1
+
+
+def _cache_key(
+    files: list[Path],
+    digests: dict[Path, tuple[str, Appearance]],
+    codec: DocumentCodec,
+    text_key: str,
+    encoding_errors: str,
+) -> str:
     parts = [_LAYOUT, codec.fingerprint, encoding_errors]
     for file in files:
         kind = file_format(file)
-        parts += [kind, None if kind == "text" else text_key, _digest(file)]
+        parts += [kind, None if kind == "text" else text_key, digests[file][0]]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
 
-def _digest(file: Path) -> str:
-    stat = file.stat()
-    return _digest_unchanged(str(file.resolve()), stat.st_size, stat.st_mtime_ns)
-
-
-@cache
-def _digest_unchanged(file: str, size: int, modified: int) -> str:
-    # Size and time are only arguments of the cache: within a process, a file is hashed once.
-    digest = hashlib.sha256()
-    with open(file, "rb") as stream:
-        while block := stream.read(1 << 22):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _batches(items: Iterable[str], size: int) -> Iterator[list[str]]:
-    iterator = iter(items)
-    while batch := list(islice(iterator, size)):
+def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
+    batch: list[str] = []
+    characters = 0
+    for text in documents:
+        batch.append(text)
+        characters += len(text)
+        if len(batch) == _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
+            yield batch
+            batch, characters = [], 0
+    if batch:
         yield batch

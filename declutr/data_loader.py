@@ -10,13 +10,15 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import DataLoader, DatasetReader, Instance, Vocabulary
 from allennlp.data.data_loaders.data_collator import allennlp_collate
 from allennlp.data.data_loaders.data_loader import TensorDict
-from allennlp.nn.util import move_to_device
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import Dataset
+from torch.utils.data import Dataset, Sampler
 
+from declutr.collation import PackedBatch
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.distributed import process_rank, world_size
+from declutr.document_selection import shuffled
 from declutr.sources import SourceError
+from declutr.token_budget import BudgetBatches
 
 logger = logging.getLogger(__name__)
 
@@ -30,14 +32,22 @@ class DeCLUTRDataLoader(DataLoader):
     see, batch by batch, what one process sees with W * B, and workers only fetch what they are
     told. The length of an epoch is known before it begins, which schedulers need.
 
+    Exactly one of `batch_size` and `max_tokens` is to be given.
+
     # Parameters
 
     reader, data_path : come from `dataset_reader` and `train_data_path`.
     batch_size : documents a batch and process.
+    max_tokens : tokens a batch and process instead, on average: documents a batch then vary, and
+        batches of a corpus of uneven documents cost about the same. A document counts as many
+        tokens as its spans have on average, special ones included (`ExpectedTokens`), a whole text
+        as many as it has. Every epoch has the same number of batches, and none a last one that is
+        not full: see `declutr.token_budget.BudgetBatches` for how they are cut. W processes see
+        what one with `max_tokens` W times as large sees, but for cuts at multiples of W documents.
     shuffle : a new order every epoch.
     drop_last : leave out the documents that do not fill a last batch. Training wants this: a
-        contrastive loss depends on the batch size. Without it, W processes still leave out up to
-        W - 1 documents at the end, as they must hold equally many.
+        contrastive loss depends on the batch size. Without it (and with `max_tokens`), W processes
+        still leave out up to W - 1 documents at the end, as they must hold equally many.
     num_workers : processes that draw and collate; 0 does it in this one.
     start_method : of the workers, `"fork"`, `"spawn"` or `"forkserver"`.
     resample : draw fresh spans (and a new order) every epoch. False gives those of epoch 0 in every
@@ -47,7 +57,8 @@ class DeCLUTRDataLoader(DataLoader):
 
     # Raises
 
-    `ConfigurationError` : another kind of reader, or fewer documents than one batch needs.
+    `ConfigurationError` : another kind of reader, both or neither of `batch_size` and `max_tokens`,
+        fewer documents than one batch needs, or a `max_tokens` that two documents exceed.
     """
 
     def __init__(
@@ -55,7 +66,7 @@ class DeCLUTRDataLoader(DataLoader):
         reader: DatasetReader,
         data_path: Any,
         *,
-        batch_size: int,
+        batch_size: Optional[int] = None,
         shuffle: bool = False,
         drop_last: bool = False,
         num_workers: int = 0,
@@ -64,20 +75,29 @@ class DeCLUTRDataLoader(DataLoader):
         seed: int = 13370,
         cuda_device: Optional[Union[int, str, torch.device]] = None,
         quiet: bool = False,
+        max_tokens: Optional[int] = None,
     ) -> None:
         if not isinstance(reader, DeCLUTRDatasetReader):
             raise ConfigurationError(
                 f'The data loader "declutr" needs the dataset reader "declutr", got '
                 f'{type(reader).__name__}. Use the data loader "multiprocess" with it.'
             )
-        if batch_size < 1 or num_workers < 0:
+        if (batch_size is None) == (max_tokens is None):
             raise ConfigurationError(
-                f"batch_size must be at least 1 and num_workers at least 0, got {batch_size} and "
-                f"{num_workers}."
+                f"Got batch_size {batch_size} and max_tokens {max_tokens}; expected one of them. "
+                "Set batch_size for batches of equally many documents, or max_tokens for batches "
+                "of about equally many tokens (and the other to null)."
+            )
+        size = batch_size or 0 if max_tokens is None else max_tokens
+        if size < 1 or num_workers < 0:
+            raise ConfigurationError(
+                f"{'batch_size' if max_tokens is None else 'max_tokens'} must be at least 1 and "
+                f"num_workers at least 0, got {size} and {num_workers}."
             )
         self.reader = reader
         self.data_path = data_path
         self.batch_size = batch_size
+        self.max_tokens = max_tokens
         self.shuffle = shuffle
         self.drop_last = drop_last
         self.num_workers = num_workers
@@ -90,6 +110,8 @@ class DeCLUTRDataLoader(DataLoader):
         self._epoch = -1
         self._resume_at = (0, 0)
         self._loader: TorchDataLoader | None = None
+        self._sampler = _EpochBatches()
+        self._budget: tuple[tuple[int, int, bool], BudgetBatches] | None = None
 
     # ------------------------------------------------------------------------------- the order
 
@@ -103,6 +125,9 @@ class DeCLUTRDataLoader(DataLoader):
 
     def __len__(self) -> int:
         """Batches an epoch, the same in every process."""
+        if self.max_tokens is not None:
+            return len(self._budget_batches())
+        assert self.batch_size is not None
         total, together = len(self.documents), self.batch_size * world_size()
         batches = total // together
         if not self.drop_last and total % together >= world_size():
@@ -115,16 +140,37 @@ class DeCLUTRDataLoader(DataLoader):
             )
         return batches
 
+    def _budget_batches(self) -> BudgetBatches:
+        documents, processes = self.documents, world_size()
+        # It looks at every document, so it is kept; the group of processes may come to be later.
+        settings = len(documents), processes, self.reader.sample_spans
+        if self._budget is None or self._budget[0] != settings:
+            assert self.max_tokens is not None
+            lengths = self.reader.corpus(self.data_path).num_tokens
+            try:
+                batches = BudgetBatches(
+                    self.reader.expected_tokens(), lengths, documents, self.max_tokens, processes
+                )
+            except ValueError as error:
+                raise ConfigurationError(f"{self.data_path}: {error}") from error
+            self._budget = settings, batches
+        return self._budget[1]
+
     def order(self, epoch: int) -> np.ndarray:
         """The rows of one epoch, in the order in which all processes together read them."""
         rows = self.documents
-        if self.shuffle:
-            rows = rows[np.random.default_rng((self.seed, epoch)).permutation(len(rows))]
-        return rows
+        return shuffled(rows, (self.seed, epoch)) if self.shuffle else rows
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[np.ndarray]:
         """This process's rows of each batch of an epoch, from batch number `first` on."""
-        return _own_shares(self.order(epoch), range(first, len(self)), self.batch_size)
+        rows = self.order(epoch)
+        if self.max_tokens is not None:
+            cuts = self._budget_batches().cuts(rows)
+        else:
+            assert self.batch_size is not None
+            together = self.batch_size * world_size()
+            cuts = np.minimum(np.arange(len(self) + 1) * together, len(rows))
+        return _own_shares(rows, cuts[first:])
 
     # -------------------------------------------------------------------------------- iteration
 
@@ -153,14 +199,15 @@ class DeCLUTRDataLoader(DataLoader):
         if skipped == len(self):
             return
         for batch in self._fetch(epoch if self.resample else 0, skipped):
-            yield batch if self._device is None else move_to_device(batch, self._device)
+            yield batch if self._device is None else _moved(batch, self._device)
 
     def _fetch(self, epoch: int, first: int) -> Iterator[TensorDict]:
         if self._loader is None:
             self._loader = TorchDataLoader(
-                _Instances(self.reader, self.data_path, self._vocab),
-                batch_sampler=_EpochBatches(),
-                collate_fn=allennlp_collate,
+                _Batches(self.reader, self.data_path, self._vocab),
+                sampler=self._sampler,
+                batch_size=None,  # the sampler's items are whole batches
+                collate_fn=_as_it_is,
                 num_workers=self.num_workers,
                 multiprocessing_context=self._start_method if self.num_workers else None,
                 persistent_workers=self.num_workers > 0,
@@ -169,8 +216,9 @@ class DeCLUTRDataLoader(DataLoader):
                 # Without one of its own, torch would draw from the global generator.
                 generator=torch.Generator(),
             )
-        self._loader.batch_sampler.start(epoch, self.batches(epoch, first))  # type: ignore[union-attr]
-        yield from self._loader
+        self._sampler.start(epoch, self.batches(epoch, first))
+        for batch in self._loader:
+            yield batch.tensors() if isinstance(batch, PackedBatch) else batch  # type: ignore[misc]
 
     def iter_instances(self) -> Iterator[Instance]:
         """The instances of the first epoch, for building a vocabulary."""
@@ -186,17 +234,16 @@ class DeCLUTRDataLoader(DataLoader):
         self._device = device
 
 
-def _own_shares(rows: np.ndarray, numbers: range, batch_size: int) -> Iterator[np.ndarray]:
-    """This process's part of each of the numbered global batches."""
-    together = batch_size * world_size()
-    for number in numbers:
-        part = rows[number * together : (number + 1) * together]
-        share = len(part) // world_size()  # fewer than batch_size in a last batch only
-        yield part[process_rank() * share : (process_rank() + 1) * share]
+def _own_shares(rows: np.ndarray, cuts: np.ndarray) -> Iterator[np.ndarray]:
+    """This process's part of each of the global batches between these cuts."""
+    for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        share = (end - begin) // world_size()  # a last batch may not divide
+        start = begin + process_rank() * share
+        yield rows[start : start + share]
 
 
-class _EpochBatches:
-    """Keys `(epoch, row)` of each batch: what a worker needs to know, and all it needs.
+class _EpochBatches(Sampler):
+    """What a worker needs to know of each batch, and all it needs: `(epoch, rows)`.
 
     Holds no reference to the loader: workers of a loader that is part of a cycle are not told when
     it goes, and torch waits five seconds for each.
@@ -209,25 +256,41 @@ class _EpochBatches:
     def start(self, epoch: int, batches: Iterator[np.ndarray]) -> None:
         self._epoch, self._batches = epoch, batches
 
-    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
         epoch = self._epoch  # another iteration may begin before this one ends
         for rows in self._batches:
-            yield [(epoch, int(row)) for row in rows]
+            yield epoch, rows
 
 
-class _Instances(Dataset):
-    """Indexed instances by `(epoch, row)`."""
+class _Batches(Dataset):
+    """Batches by `(epoch, rows)`: packed where the reader can do it, else collated instances."""
 
     def __init__(self, reader: DeCLUTRDatasetReader, path: Any, vocab: Vocabulary | None) -> None:
         self._reader, self._path, self._vocab = reader, path, vocab
 
-    def __getitem__(self, key: tuple[int, int]) -> Instance:
-        epoch, row = key
-        instance = self._reader.instance(self._path, row, epoch)
-        self._reader.apply_token_indexers(instance)
-        if self._vocab is not None:
-            instance.index_fields(self._vocab)
-        return instance
+    def __getitem__(self, key: tuple[int, np.ndarray]) -> PackedBatch | TensorDict:
+        epoch, rows = key
+        if self._reader.packs:
+            return self._reader.packed(self._path, rows, epoch)
+        instances = [self._reader.instance(self._path, row, epoch) for row in rows.tolist()]
+        for instance in instances:
+            self._reader.apply_token_indexers(instance)
+            if self._vocab is not None:
+                instance.index_fields(self._vocab)
+        return allennlp_collate(instances)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _moved(batch: Any, device: torch.device) -> Any:
+    """A batch on a device. Copies from pinned memory do not make this process wait."""
+    if isinstance(batch, torch.Tensor):
+        return batch.to(device, non_blocking=device.type == "cuda")
+    if isinstance(batch, dict):
+        return {key: _moved(value, device) for key, value in batch.items()}
+    return batch
 
 
 def _one_thread(worker_id: int) -> None:

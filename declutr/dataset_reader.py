@@ -14,9 +14,10 @@ from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
+from declutr.collation import PackedBatch
 from declutr.corpus import open_corpus
-from declutr.document_selection import DocumentSelection
-from declutr.sampling import Spans, SpanSampler, document_rng
+from declutr.document_selection import DocumentSelection, all_rows, shuffled
+from declutr.sampling import DocumentRandom, Spans, SpanSampler
 from declutr.sources import (
     PathLike,
     SourceError,
@@ -24,7 +25,8 @@ from declutr.sources import (
     read_documents,
     source_files,
 )
-from declutr.text_codecs import max_content_tokens, max_tokens, text_codec
+from declutr.text_codecs import WordPieceCodec, max_content_tokens, max_tokens, text_codec
+from declutr.token_budget import ExpectedTokens
 from declutr.token_store import TokenStore
 
 logger = logging.getLogger(__name__)
@@ -124,7 +126,8 @@ class DeCLUTRDatasetReader(DatasetReader):
         self.sample_spans = self._sampler is not None
         self.truncated_texts = 0  # whole texts that lost their tail
         self._stores: dict[str, TokenStore] = {}
-        self._documents: dict[str, np.ndarray] = {}
+        self._documents: dict[tuple[str, bool], np.ndarray] = {}
+        self._random = DocumentRandom()
         # AllenNLP's own loader starts its workers anew every epoch, with a copy of this reader, so
         # the count of epochs lies in shared memory: one place for each worker of each number of
         # workers, as loaders that share a reader (training, validation) may have different numbers.
@@ -208,25 +211,69 @@ class DeCLUTRDatasetReader(DatasetReader):
 
     def documents(self, path: PathLike | Sequence[PathLike]) -> np.ndarray:
         """The rows of the corpus that give instances, in order, after the short-document policy."""
-        if not self.sample_spans:
-            rows = np.arange(len(self.corpus(path)))
-        else:
-            assert self._sampler is not None
-            key = str(path)
-            if key not in self._documents:
-                self._documents[key] = self._selection.rows(
-                    self.corpus(path).num_tokens, self._sampler, key
-                )
-            rows = self._documents[key]
-        return rows[: self.max_instances]
+        key = str(path), self.sample_spans
+        if key not in self._documents:
+            lengths = self.corpus(path).num_tokens
+            if self.sample_spans:
+                assert self._sampler is not None
+                self._documents[key] = self._selection.rows(lengths, self._sampler, key[0])
+            else:
+                self._documents[key] = all_rows(len(lengths))
+        return self._documents[key][: self.max_instances]
 
     def sample(self, path: PathLike | Sequence[PathLike], row: int, epoch: int) -> Spans:
         """The spans of one document in one epoch (always the same for `resample=False`)."""
+        return self._spans(int(self.corpus(path).num_tokens[row]), row, epoch)
+
+    def _spans(self, length: int, row: int, epoch: int) -> Spans:
         if self._sampler is None:
             raise ConfigurationError("This reader has no num_anchors: it cannot sample spans.")
-        length = int(self.corpus(path).num_tokens[row])
-        rng = document_rng(self._seed, epoch if self._resample else 0, row)
+        rng = self._random.at(self._seed, epoch if self._resample else 0, row)
         return self._sampler.shrunk_to(length).sample(length, rng)
+
+    def expected_tokens(self) -> ExpectedTokens:
+        """How many tokens, special ones included, a document gives a batch, by its length.
+
+        The mean over the draws of its spans; of a whole text just its length. Tails that the
+        transformer does not take do not count.
+        """
+        sampler = self._sampler if self.sample_spans else None
+        return ExpectedTokens(sampler, self._codec.limit, self._codec.num_special_tokens)
+
+    # ------------------------------------------------------------------------------- batches
+
+    @property
+    def packs(self) -> bool:
+        """Whether `packed` is at hand: batches without an `Instance`, for word pieces."""
+        return isinstance(self._codec, WordPieceCodec)
+
+    def packed(
+        self, path: PathLike | Sequence[PathLike], rows: Iterable[int], epoch: int = 0
+    ) -> PackedBatch:
+        """The batch of these rows in one epoch; unfolded, that of their instances, collated."""
+        assert isinstance(self._codec, WordPieceCodec)
+        corpus, rows = self.corpus(path), [int(row) for row in rows]
+        if not self.sample_spans:
+            texts = [corpus[row] for row in rows]
+            return PackedBatch({"anchors": self._codec.pack(texts, (len(rows),))})
+        assert self._sampler is not None
+        count = self._sampler.num_anchors
+        anchors: list[np.ndarray] = []
+        positives: list[np.ndarray] = []
+        for row in rows:
+            spans = self._spans(int(corpus.num_tokens[row]), row, epoch)
+            intervals = spans.anchors.tolist() + spans.positives.reshape(-1, 2).tolist()
+            parts = corpus.parts(row, intervals)
+            anchors += parts[:count]
+            positives += parts[count:]
+        return PackedBatch(
+            {
+                "anchors": self._codec.pack(anchors, (len(rows), count)),
+                "positives": self._codec.pack(
+                    positives, (len(rows), count * self._sampler.num_positives)
+                ),
+            }
+        )
 
     # ----------------------------------------------------------------------------- instances
 
@@ -250,10 +297,7 @@ class DeCLUTRDatasetReader(DatasetReader):
         if not self.sample_spans:
             self._note_truncation(lengths[0])
             return Instance({"anchors": self._codec.text_field(arrays[0])})
-        assert self._sampler is not None
-        rng = document_rng(self._seed, epoch if self._resample else 0, row)
-        spans = self._sampler.shrunk_to(lengths[0]).sample(lengths[0], rng)
-        return self._span_instance(arrays[0], spans)
+        return self._span_instance(arrays[0], self._spans(lengths[0], row, epoch))
 
     def _note_truncation(self, length: int) -> None:
         if self._codec.is_truncated(length):
@@ -291,9 +335,9 @@ class DeCLUTRDatasetReader(DatasetReader):
     def _sampled(self, path: Any) -> Iterator[Instance]:
         rows, epoch = self.documents(path), self._next_epoch()
         if self._resample:
-            rows = rows[np.random.default_rng((self._seed, epoch)).permutation(len(rows))]
-        for row in self.shard_iterable(rows.tolist()):
-            yield self.instance(path, row, epoch)
+            rows = shuffled(rows, (self._seed, epoch))
+        for row in self.shard_iterable(rows):
+            yield self.instance(path, int(row), epoch)
 
     def _next_epoch(self) -> int:
         worker = self.get_worker_info()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ from declutr.sampling import SpanSampler
 logger = logging.getLogger(__name__)
 
 POLICIES = ("shrink", "skip", "error")
+_AT_ONCE = 1 << 20  # documents looked at together
 
 
 @dataclass(frozen=True)
@@ -52,32 +54,64 @@ class DocumentSelection:
         """
         needed = sampler.min_document_len
         least = max(self.min_document_len, 2 * sampler.num_anchors)
-        left_out = lengths < least
-        short = (lengths < needed) & ~left_out
-        if self.short_documents == "error" and short.any():
-            row = int(np.argmax(short))
+        used_from = max(least, needed) if self.short_documents == "skip" else least
+        longest = blank = short = num_kept = 0
+        first_short: int | None = None
+        for begin, part in _parts(lengths):
+            longest, blank = max(longest, int(part.max())), blank + int((part == 0).sum())
+            is_short = (part >= least) & (part < needed)
+            if first_short is None and is_short.any():
+                first_short = begin + int(np.argmax(is_short))
+            short += int(is_short.sum())
+            num_kept += int((part >= used_from).sum())
+        if self.short_documents == "error" and first_short is not None:
             raise ConfigurationError(
-                f"{source}: row {row + 1} has {lengths[row]} tokens, and {int(short.sum())} of "
-                f"{len(lengths)} documents have fewer than 2 * num_anchors * max_span_len = "
+                f"{source}: row {first_short + 1} has {lengths[first_short]} tokens, and {short} "
+                f"of {len(lengths)} documents have fewer than 2 * num_anchors * max_span_len = "
                 f"{needed}. Set short_documents to 'shrink' or 'skip', or lower max_span_len."
             )
-        if self.short_documents == "skip":
-            least = max(least, needed)
-        kept = np.flatnonzero(lengths >= least)
         logger.info(
             "%s: %d documents; %d used, of which %d with shrunken spans; %d skipped (%d blank).",
             source,
             len(lengths),
-            len(kept),
-            int(short[kept].sum()),
-            len(lengths) - len(kept),
-            int((lengths == 0).sum()),
+            num_kept,
+            0 if self.short_documents == "skip" else short,
+            len(lengths) - num_kept,
+            blank,
         )
-        if not len(kept):
+        if not num_kept:
             raise ConfigurationError(
                 f"{source}: none of the {len(lengths)} documents is long enough. The longest has "
-                f"{int(lengths.max())} tokens, and at least {least} are needed (short_documents is "
+                f"{longest} tokens, and at least {used_from} are needed (short_documents is "
                 f"'{self.short_documents}', min_document_len is {self.min_document_len}). Lower "
                 "max_span_len, num_anchors or min_document_len, or set short_documents to 'shrink'."
             )
+        kept = np.empty(num_kept, dtype=_row_type(len(lengths)))
+        filled = 0
+        for begin, part in _parts(lengths):
+            rows = np.flatnonzero(part >= used_from)
+            kept[filled : filled + len(rows)] = rows + begin
+            filled += len(rows)
         return kept
+
+
+def all_rows(count: int) -> np.ndarray:
+    """The rows 0 to `count` - 1, in the narrowest integers that hold them."""
+    return np.arange(count, dtype=_row_type(count))
+
+
+def shuffled(rows: np.ndarray, seed: tuple[int, ...]) -> np.ndarray:
+    """`rows` in an order that depends on their number and `seed` alone; a copy and no more."""
+    rows = rows.copy()
+    np.random.default_rng(seed).shuffle(rows)
+    return rows
+
+
+def _row_type(count: int) -> np.dtype:
+    return np.dtype(np.int32 if count <= np.iinfo(np.int32).max else np.int64)
+
+
+def _parts(lengths: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
+    """A long array piece by piece, so that what is computed of it never lies in memory whole."""
+    for begin in range(0, len(lengths), _AT_ONCE):
+        yield begin, np.asarray(lengths[begin : begin + _AT_ONCE])

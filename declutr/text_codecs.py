@@ -21,6 +21,7 @@ from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
+from declutr.collation import Frame, PackedSpans
 from declutr.span_fields import SpansField, TokenIdsField
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,12 @@ _COUNT_FROM_PADDING = (
     "camembert",
     "mpnet",
     "longformer",
+)
+# Cases, accents, digits, marks, other scripts, special tokens of the common families.
+_PROBE = (
+    "Don't  STOP: na\u00efve cafe\u0301 co-operate 3.14 (1,000)? x_y@z.org <s> [SEP] <mask> "
+    "[MASK] \u00dcber \u0420\u0443\u0441 \u6d4b\u8bd5 "
+    "\u30c6\u30b9\u30c8 \U0001f642\u200d\U0001f642 \u00bd \ufb01n"
 )
 _UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
 
@@ -101,14 +108,18 @@ class WordPieceCodec:
 
     def __init__(self, tokenizer: PretrainedTransformerTokenizer, name: str = "tokens") -> None:
         self._tokenizer = tokenizer.tokenizer
-        self._name = name
-        self._start = _ids(tokenizer.single_sequence_start_tokens)
-        self._end = _ids(tokenizer.single_sequence_end_tokens)
-        self._type_id = tokenizer.single_sequence_token_type_id or 0
-        self._start_types = _types(tokenizer.single_sequence_start_tokens)
-        self._end_types = _types(tokenizer.single_sequence_end_tokens)
-        self._limit = max_content_tokens(tokenizer)
-        self._padding_id = self._tokenizer.pad_token_id or 0
+        self._frame = Frame(
+            start=_ids(tokenizer.single_sequence_start_tokens),
+            end=_ids(tokenizer.single_sequence_end_tokens),
+            start_types=_types(tokenizer.single_sequence_start_tokens),
+            end_types=_types(tokenizer.single_sequence_end_tokens),
+            type_id=tokenizer.single_sequence_token_type_id or 0,
+            padding_id=self._tokenizer.pad_token_id or 0,
+            name=name,
+        )
+        self.limit = max_content_tokens(tokenizer)
+        self.num_special_tokens = len(self._frame.start) + len(self._frame.end)
+        self._same_as_backend: bool | None = None
         self.dtype = np.dtype(np.uint16 if len(self._tokenizer) <= 1 << 16 else np.uint32)
 
     @property
@@ -118,11 +129,38 @@ class WordPieceCodec:
 
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
         """The ids of each text, without special tokens, however long it is."""
-        encoded = self._tokenizer(
-            texts, add_special_tokens=False, return_attention_mask=False, verbose=False
-        )
-        arrays = [np.asarray(ids, dtype=self.dtype) for ids in encoded["input_ids"]]
+        ids = self._backend_ids(texts) if self._uses_backend() else self._plain_ids(texts)
+        arrays = [np.asarray(one, dtype=self.dtype) for one in ids]
         return arrays, [len(array) for array in arrays]
+
+    def _plain_ids(self, texts: list[str]) -> list[list[int]]:
+        encoded = self._tokenizer(
+            texts,
+            add_special_tokens=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )
+        return encoded["input_ids"]
+
+    def _backend_ids(self, texts: list[str]) -> list[list[int]]:
+        # What the tokenizer itself calls, less the offsets of every token, which cost a third of
+        # the time. Padding and truncation are what the last call, whoever made it, left behind.
+        backend = self._tokenizer.backend_tokenizer
+        backend.no_truncation()
+        backend.no_padding()
+        backend.encode_special_tokens = self._tokenizer.split_special_tokens
+        return [one.ids for one in backend.encode_batch_fast(texts, add_special_tokens=False)]
+
+    def _uses_backend(self) -> bool:
+        # Some tokenizers do more than their backend does. The same text for all processes tells,
+        # so that they agree.
+        if self._same_as_backend is None:
+            backend = getattr(self._tokenizer, "backend_tokenizer", None)
+            self._same_as_backend = hasattr(backend, "encode_batch_fast") and (
+                self._backend_ids([_PROBE]) == self._plain_ids([_PROBE])
+            )
+        return self._same_as_backend
 
     def decode(self, document: np.ndarray, start: int, end: int) -> str:
         """The text of tokens `[start, end)`."""
@@ -132,23 +170,34 @@ class WordPieceCodec:
         """The spans `[start, end)` of a document with special tokens, tails cut to the limit."""
         pairs = [self._with_specials(document[start:end]) for start, end in intervals]
         return SpansField(
-            [ids for ids, _ in pairs], [types for _, types in pairs], self._padding_id, self._name
+            [ids for ids, _ in pairs],
+            [types for _, types in pairs],
+            self._frame.padding_id,
+            self._frame.name,
         )
 
     def text_field(self, document: np.ndarray) -> TokenIdsField:
         """A whole text with special tokens, its tail cut to the limit."""
         ids, types = self._with_specials(document)
-        return TokenIdsField(ids, types, self._padding_id, self._name)
+        return TokenIdsField(ids, types, self._frame.padding_id, self._frame.name)
+
+    def pack(self, spans: Sequence[np.ndarray], shape: tuple[int, ...]) -> PackedSpans:
+        """Spans of documents for a batch, tails cut to the limit.
+
+        What it unfolds to are the tensors of a batch of `spans_field` (for a shape `(B, S)`) or of
+        `text_field` (for `(B,)`).
+        """
+        return PackedSpans.of([ids[: self.limit] for ids in spans], shape, self._frame)
 
     def is_truncated(self, num_tokens: int) -> bool:
         """Whether a text of so many tokens loses its tail."""
-        return self._limit is not None and num_tokens > self._limit
+        return self.limit is not None and num_tokens > self.limit
 
     def _with_specials(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        ids = ids[: self._limit]
-        token_ids = np.concatenate([self._start, ids, self._end], dtype=np.int64)
-        types = np.full(len(ids), self._type_id)
-        return token_ids, np.concatenate([self._start_types, types, self._end_types])
+        ids, frame = ids[: self.limit], self._frame
+        token_ids = np.concatenate([frame.start, ids, frame.end], dtype=np.int64)
+        types = np.full(len(ids), frame.type_id)
+        return token_ids, np.concatenate([frame.start_types, types, frame.end_types])
 
 
 class TokenCodec:
@@ -163,12 +212,15 @@ class TokenCodec:
         self._tokenizer = tokenizer
         self._whole = tokenizer  # sees a document without special tokens and without its limit
         self._adds_special_tokens = False
-        self._limit = max_content_tokens(tokenizer)
+        self.limit = max_content_tokens(tokenizer)
+        self.num_special_tokens = 0
         if isinstance(tokenizer, PretrainedTransformerTokenizer):
             self._whole = copy.copy(tokenizer)
             self._whole._add_special_tokens = False
             self._whole._max_length = None
             self._adds_special_tokens = tokenizer._add_special_tokens
+            if self._adds_special_tokens:
+                self.num_special_tokens = tokenizer.num_special_tokens_for_sequence()
 
     @property
     def fingerprint(self) -> str:
@@ -198,13 +250,13 @@ class TokenCodec:
 
     def is_truncated(self, num_tokens: int) -> bool:
         """Whether a text of so many tokens loses its tail."""
-        return self._limit is not None and num_tokens > self._limit
+        return self.limit is not None and num_tokens > self.limit
 
     def _tokens(self, document: np.ndarray) -> list[Token]:
         return self._whole.tokenize(document.tobytes().decode("utf-8"))
 
     def _field(self, tokens: list[Token]) -> TextField:
-        tokens = tokens[: self._limit]
+        tokens = tokens[: self.limit]
         if self._adds_special_tokens:
             tokens = self._tokenizer.add_special_tokens(tokens)
         # A text without any token would give tensors of length 0, which embedders refuse.

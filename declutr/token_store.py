@@ -1,45 +1,95 @@
-"""A growing list of integer arrays on disk, read back through memory maps.
+"""A growing list of integer arrays on disk, and reading from it what is asked for.
 
 A store is a folder that numpy alone can read: `values.npy` (all arrays, end to end), `offsets.npy`
 (where each begins, plus the end), `num_tokens.npy` (length of each document in tokens) and
 `meta.json`. It is written beside its place and renamed when whole, so a store that exists is
-complete.
+complete. Beside it lies also a journal of what is safely on disk: a writer that was interrupted,
+or killed, is continued by the next one.
 """
 
 from __future__ import annotations
 
 import json
+import logging
 import os
 import shutil
-import socket
+import time
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+logger = logging.getLogger(__name__)
+
 _META = "meta.json"
-_HOST = socket.gethostname()  # several nodes may share the folder
+_JOURNAL = "journal.json"
+_JOURNAL_EVERY = 10.0  # seconds; writing one waits for the disk
+_WHOLE = 1 << 17  # bytes: of longer documents, parts are read one by one
 
 
 class TokenStore:
-    """The documents of one store: `store[i]` is a 1-D array, a view of the memory map."""
+    """The documents of one store: `store[i]` is a 1-D array, read from the file each time.
+
+    Documents are read, not mapped: pages of a mapped file count as memory of the process, so an
+    epoch over a large corpus would seem to fill it. What is kept is the page cache's business.
+    Reading is safe in threads and after a fork. `num_tokens` (tokens of each document) is mapped.
+    """
 
     def __init__(self, folder: str | os.PathLike) -> None:
         self.folder = Path(folder)
         self.meta: dict[str, Any] = json.loads((self.folder / _META).read_text())
-        self._values = np.load(self.folder / "values.npy", mmap_mode="r")
-        self._offsets = np.load(self.folder / "offsets.npy", mmap_mode="r")
-        self.num_tokens = np.load(self.folder / "num_tokens.npy", mmap_mode="r")
+        # Plain arrays over the maps: indexing `numpy.memmap` itself costs three times as much.
+        self._offsets = np.asarray(np.load(self.folder / "offsets.npy", mmap_mode="r"))
+        self.num_tokens = np.asarray(np.load(self.folder / "num_tokens.npy", mmap_mode="r"))
+        with open(self.folder / "values.npy", "rb") as file:
+            self._dtype, self._begin = _read_header(file)
+        self._file: int | None = None
 
     def __len__(self) -> int:
         return len(self.num_tokens)
 
     def __getitem__(self, index: int) -> np.ndarray:
-        index = range(len(self))[index]  # refuses what lies outside, and counts from the end
-        return self._values[self._offsets[index] : self._offsets[index + 1]]
+        start, end = self._bounds(index)
+        return self._read(start, end - start)
+
+    def parts(self, index: int, intervals: Iterable[Sequence[int]]) -> list[np.ndarray]:
+        """The values `[start, end)` of one document for each interval: `store[index][start:end]`.
+
+        Of a long document (a book, say) no more is read than that.
+        """
+        start, end = self._bounds(index)
+        length = end - start
+        if length * self._dtype.itemsize <= _WHOLE:
+            document = self._read(start, length)
+            return [document[begin:stop] for begin, stop in intervals]
+        spans = (range(length)[begin:stop] for begin, stop in intervals)
+        return [self._read(start + span.start, len(span)) for span in spans]
+
+    def _bounds(self, index: int) -> tuple[int, int]:
+        if not 0 <= index < len(self.num_tokens):
+            index = range(len(self))[index]  # refuses what lies outside, and counts from the end
+        return int(self._offsets[index]), int(self._offsets[index + 1])
+
+    def _read(self, start: int, count: int) -> np.ndarray:
+        if self._file is None:
+            self._file = os.open(self.folder / "values.npy", os.O_RDONLY | os.O_CLOEXEC)
+            weakref.finalize(self, os.close, self._file)
+        size, position = count * self._dtype.itemsize, self._begin + start * self._dtype.itemsize
+        data = os.pread(self._file, size, position)
+        while len(data) < size:  # one call reads 2 GiB at most
+            more = os.pread(self._file, size - len(data), position + len(data))
+            if not more:
+                raise OSError(
+                    f"'{self.folder / 'values.npy'}' ends at byte {position + len(data)}, expected "
+                    f"{size - len(data)} more. Remove the folder; the corpus is tokenised again."
+                )
+            data += more
+        return np.frombuffer(data, dtype=self._dtype)
 
     def __reduce__(self):
-        # A pickled memory map would carry the whole corpus to every worker; the path is enough.
+        # An open file cannot be pickled, and maps would carry the whole corpus; the path is enough.
         return TokenStore, (str(self.folder),)
 
     @staticmethod
@@ -48,53 +98,171 @@ class TokenStore:
         return (Path(folder) / _META).is_file()
 
 
-def remove_partial_stores(folder: str | os.PathLike) -> None:
-    """Remove what killed writers of this machine left of the store at `folder`.
+class _State(NamedTuple):
+    """How much has been written."""
 
-    None may be writing it now.
-    """
-    for partial in Path(folder).parent.glob(f"{Path(folder).name}.partial-{_HOST}-*"):
-        shutil.rmtree(partial, ignore_errors=True)
+    length: int = 0
+    num_values: int = 0
+    num_tokens: int = 0
 
 
 class TokenStoreWriter:
-    """Writes a store; use as a context manager. Nothing is left behind on an exception."""
+    """Writes a store; use as a context manager, in one process at a time.
 
-    def __init__(self, folder: str | os.PathLike, dtype: np.dtype | type) -> None:
+    On entry it takes up what an earlier writer of the same store left, as far as its journal says:
+    `length` documents are then there already, and the caller appends those after them.
+
+    After an exception nothing is left behind, but after those of `keep_after` (and after a kill,
+    less what was appended since the last journal) what was written is kept for the next writer.
+
+    # Parameters
+
+    folder : the place of the store.
+    dtype : of the values.
+    keep_after : exceptions that say nothing against what was written before them.
+    journal_every : seconds between journals. Each waits until the data has reached the disk.
+    before_journal : called before each journal, and before the store is complete; what it raises
+        prevents them. A chance to see that the source is still what it was.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        dtype: np.dtype | type,
+        *,
+        keep_after: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit),
+        journal_every: float | None = None,
+        before_journal: Callable[[], object] = lambda: None,
+    ) -> None:
         self._final = Path(folder)
-        self._partial = self._final.with_name(f"{self._final.name}.partial-{_HOST}-{os.getpid()}")
+        self._partial = self._final.with_name(f"{self._final.name}.partial")
         self._dtype = np.dtype(dtype)
-        self._total = 0
-        self.length = 0  # documents so far
+        self._keep_after = keep_after
+        self._every = _JOURNAL_EVERY if journal_every is None else journal_every
+        self._before_journal = before_journal
+        self._state = _State()
+        self.notes: dict[str, Any] = {}  # the caller's, kept in the journal
         self.meta: dict[str, Any] = {}
 
+    @property
+    def length(self) -> int:
+        """Documents so far."""
+        return self._state.length
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all documents so far."""
+        return self._state.num_tokens
+
     def __enter__(self) -> TokenStoreWriter:
-        shutil.rmtree(self._partial, ignore_errors=True)
-        self._partial.mkdir(parents=True)
-        self._values = _ArrayFile(self._partial / "values.npy", self._dtype)
-        self._offsets = _ArrayFile(self._partial / "offsets.npy", np.dtype(np.int64))
-        self._num_tokens = _ArrayFile(self._partial / "num_tokens.npy", np.dtype(np.int64))
-        self._offsets.append(np.zeros(1, dtype=np.int64))
+        self._final.parent.mkdir(parents=True, exist_ok=True)
+        for abandoned in self._final.parent.glob(f"{self._partial.name}-*"):
+            shutil.rmtree(abandoned, ignore_errors=True)  # of version 1.0, which could not resume
+        if not self._take_up():
+            shutil.rmtree(self._partial, ignore_errors=True)
+            self._partial.mkdir()
+            self._open("wb")
+            self._offsets.append(np.zeros(1, dtype=np.int64))
+        self._journal_due = time.monotonic() + self._every
         return self
 
-    def append(self, arrays: list[np.ndarray], num_tokens: list[int]) -> None:
+    def append(self, arrays: Sequence[np.ndarray], num_tokens: Sequence[int]) -> None:
         """Add documents: their values, and how many tokens each has."""
-        lengths = np.fromiter((len(array) for array in arrays), dtype=np.int64, count=len(arrays))
-        self._offsets.append(self._total + np.cumsum(lengths))
-        self._num_tokens.append(np.asarray(num_tokens, dtype=np.int64))
-        self._values.append(np.concatenate([*arrays, np.empty(0, self._dtype)], dtype=self._dtype))
-        self._total += int(lengths.sum())
-        self.length += len(arrays)
+        values = np.concatenate([*arrays, np.empty(0, self._dtype)], dtype=self._dtype)
+        lengths = np.fromiter(map(len, arrays), dtype=np.int64, count=len(arrays))
+        self.append_joined(values, lengths, np.asarray(num_tokens, dtype=np.int64))
 
-    def __exit__(self, exception_type, *_: object) -> None:
-        for file in (self._values, self._offsets, self._num_tokens):
-            file.close()
+    def append_joined(
+        self, values: np.ndarray, lengths: np.ndarray, num_tokens: np.ndarray
+    ) -> None:
+        """The same for the values of all documents end to end, and the number of each."""
+        state = self._state
+        self._values.append(values)
+        self._offsets.append(state.num_values + np.cumsum(lengths))
+        self._num_tokens.append(num_tokens)
+        # In one step: an interrupt finds a batch counted whole or not at all.
+        self._state = _State(
+            state.length + len(lengths),
+            state.num_values + len(values),
+            state.num_tokens + int(num_tokens.sum()),
+        )
+
+    def journal_if_due(self) -> None:
+        """Make what was appended safe from a kill, if the last time is long enough ago."""
+        if time.monotonic() >= self._journal_due:
+            self._write_journal()
+
+    def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
         if exception_type is None:
-            (self._partial / _META).write_text(json.dumps(self.meta, indent=2) + "\n")
-            shutil.rmtree(self._final, ignore_errors=True)  # a folder without meta: not a store
-            os.replace(self._partial, self._final)
+            try:
+                self._complete()
+            except BaseException as error:
+                self._give_up(type(error))
+                raise
         else:
+            self._give_up(exception_type)
+
+    def _complete(self) -> None:
+        self._write_journal()
+        self._close()
+        _write_whole(self._partial / _META, json.dumps(self.meta, indent=2) + "\n")
+        shutil.rmtree(self._final, ignore_errors=True)  # a folder without meta: not a store
+        os.replace(self._partial, self._final)
+        # Not before: without it, a writer killed just now would have written in vain.
+        (self._final / _JOURNAL).unlink(missing_ok=True)
+
+    def _give_up(self, reason: type[BaseException]) -> None:
+        keep = bool(self.length) and issubclass(reason, self._keep_after)
+        if keep and not self._values.closed:  # else all is there but its name
+            try:
+                self._write_journal()
+            except OSError as error:  # a full disk: the journal before this one holds
+                logger.warning("Could not note how far %s is: %s", self._partial, error)
+            except Exception:  # of `before_journal`
+                keep = False
+        self._close(ignore_errors=True)
+        if not keep:
             shutil.rmtree(self._partial, ignore_errors=True)
+
+    def _write_journal(self) -> None:
+        self._before_journal()
+        for file in self._files():
+            file.sync()
+        journal = {"dtype": self._dtype.str, "state": self._state, "notes": self.notes}
+        _write_whole(self._partial / _JOURNAL, json.dumps(journal) + "\n")
+        self._journal_due = time.monotonic() + self._every
+
+    def _take_up(self) -> bool:
+        """Continue what lies there; false if nothing does that could be continued."""
+        try:
+            journal = json.loads((self._partial / _JOURNAL).read_text())
+            if journal["dtype"] != self._dtype.str:
+                return False
+            state = _State(*journal["state"])
+            self._open("r+b")
+            self._values.cut_to(state.num_values)
+            self._offsets.cut_to(state.length + 1)
+            self._num_tokens.cut_to(state.length)
+            self._state, self.notes = state, dict(journal["notes"])
+        except (OSError, ValueError, TypeError, KeyError):  # no journal, or not one of ours
+            return False
+        return True
+
+    def _open(self, mode: str) -> None:
+        self._values = _ArrayFile(self._partial / "values.npy", self._dtype, mode)
+        self._offsets = _ArrayFile(self._partial / "offsets.npy", np.dtype(np.int64), mode)
+        self._num_tokens = _ArrayFile(self._partial / "num_tokens.npy", np.dtype(np.int64), mode)
+
+    def _files(self) -> tuple[_ArrayFile, ...]:
+        return self._offsets, self._num_tokens, self._values
+
+    def _close(self, ignore_errors: bool = False) -> None:
+        for file in self._files():
+            try:
+                file.close()
+            except OSError:
+                if not ignore_errors:
+                    raise
 
 
 class _ArrayFile:
@@ -103,10 +271,11 @@ class _ArrayFile:
     numpy pads the header so that the first axis may grow; it is written again at the end.
     """
 
-    def __init__(self, path: Path, dtype: np.dtype) -> None:
-        self._file: BinaryIO = open(path, "wb")  # noqa: SIM115 - closed in close()
+    def __init__(self, path: Path, dtype: np.dtype, mode: str) -> None:
+        self._file: BinaryIO = open(path, mode)  # type: ignore[assignment] # noqa: SIM115
         self._dtype, self._length = dtype, 0
         self._write_header()
+        self._begin = self._file.tell()
 
     def _write_header(self) -> None:
         self._file.seek(0)
@@ -121,8 +290,51 @@ class _ArrayFile:
 
     def append(self, array: np.ndarray) -> None:
         self._length += len(array)
-        self._file.write(np.ascontiguousarray(array, dtype=self._dtype).tobytes())
+        self._file.write(np.ascontiguousarray(array, dtype=self._dtype).data)
+
+    def cut_to(self, length: int) -> None:
+        """Leave the first `length` values; raises `ValueError` if there are fewer."""
+        size = self._begin + length * self._dtype.itemsize
+        self._file.flush()
+        if not 0 <= length <= length + os.fstat(self._file.fileno()).st_size - size:
+            raise ValueError(f"{self._file.name} holds fewer than {length} values")
+        self._file.truncate(size)
+        self._file.seek(size)
+        self._length = length
+
+    @property
+    def closed(self) -> bool:
+        return self._file.closed
+
+    def sync(self) -> None:
+        self._file.flush()
+        os.fsync(self._file.fileno())
 
     def close(self) -> None:
-        self._write_header()
-        self._file.close()
+        if not self._file.closed:
+            try:
+                self._write_header()
+                self.sync()
+            finally:
+                self._file.close()
+
+
+def _read_header(file: BinaryIO) -> tuple[np.dtype, int]:
+    """The dtype of a 1-D `.npy` file, and the byte at which its values begin."""
+    version = np.lib.format.read_magic(file)
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    return read(file)[2], file.tell()
+
+
+def _write_whole(path: Path, text: str) -> None:
+    """Write a file so that it holds either what it held before or all of `text`."""
+    beside = path.with_name(f"{path.name}.new")
+    with open(beside, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)

@@ -1,17 +1,23 @@
 """Oracle: a codec that counts its calls. What is tokenised, when, and what is left on disk."""
 
 import gzip
+import json
 import logging
 import multiprocessing
 import os
+import re
 import shutil
-import socket
+import signal
+import subprocess
+import sys
+import time
 import tracemalloc
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from declutr import corpus
 from declutr.corpus import default_cache_dir, open_corpus
 from declutr.sources import SourceError
 from declutr.token_store import TokenStore
@@ -35,10 +41,30 @@ class BytesCodec:
 
 
 class FailingCodec(BytesCodec):
+    """Fails at the document "stop"."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
-        if self.texts:
-            raise RuntimeError("out of words")
+        if "stop" in texts:
+            raise self.error
         return super().encode(texts)
+
+
+@pytest.fixture(autouse=True)
+def workers(monkeypatch):
+    """How many processes tokenise: two where the corpus is worth it, unless told otherwise."""
+    monkeypatch.setenv("DECLUTR_WORKERS", "2")
+    return lambda count: monkeypatch.setenv("DECLUTR_WORKERS", str(count))
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Ten documents at once, and two processes from the third batch on."""
+    monkeypatch.setattr(corpus, "_BATCH_DOCUMENTS", 10)
+    monkeypatch.setattr(corpus, "_BATCHES_ALONE", 2)
 
 
 @pytest.fixture
@@ -70,11 +96,11 @@ class TestRows:
         assert store.meta["files"] == [str(file)]
 
     def test_more_rows_than_are_tokenised_at_once(self, tmp_path, cache):
-        rows = [f"row {n}" for n in range(1000)]
+        rows = [f"row {n}" for n in range(5000)]
         (tmp_path / "a.txt").write_text("\n".join(rows))
         codec = BytesCodec()
         assert texts(opened(tmp_path / "a.txt", cache, codec)) == rows
-        assert codec.texts == 1000
+        assert codec.texts == 5000
 
     def test_several_files(self, file, tmp_path, cache):
         (tmp_path / "b.jsonl").write_text('{"body": "three"}\n')
@@ -190,26 +216,22 @@ class TestFailures:
             opened(tmp_path / "missing.txt", cache)
         assert not cache.exists()
 
-    def test_nothing_is_left_and_the_next_try_works(self, tmp_path, cache):
-        (tmp_path / "a.txt").write_text("a\n" * 600)
+    @pytest.mark.parametrize("rows", [15, 900])
+    def test_nothing_is_left_and_the_next_try_works(self, tmp_path, cache, small_batches, rows):
+        """In this process, and in others."""
+        (tmp_path / "a.txt").write_text("a\n" * rows + "stop\n")
         with pytest.raises(RuntimeError, match="out of words"):
-            opened(tmp_path / "a.txt", cache, FailingCodec())
+            opened(tmp_path / "a.txt", cache, FailingCodec(RuntimeError("out of words")))
         assert stores(cache) == []
-        assert len(opened(tmp_path / "a.txt", cache)) == 600
+        assert len(opened(tmp_path / "a.txt", cache)) == rows + 1
 
-    def test_bad_row_leaves_nothing(self, tmp_path, cache):
-        (tmp_path / "a.txt").write_bytes(b"a\n" * 600 + b"\xff")
-        with pytest.raises(SourceError, match="line 601"):
-            opened(tmp_path / "a.txt", cache)
-        assert stores(cache) == []
-
-    def test_what_a_killed_process_left_is_removed(self, file, cache):
-        name = opened(file, cache).folder.name
-        shutil.rmtree(cache / name)
-        (cache / f"{name}.partial-{socket.gethostname()}-1").mkdir()
-        (cache / f"{name}.partial-{socket.gethostname()}-1" / "meta.json").write_text("{}")
-        assert texts(opened(file, cache)) == ["one", "", "two words"]
-        assert stores(cache) == [name]
+    @pytest.mark.parametrize("rows", [15, 900])
+    def test_bad_row_leaves_nothing(self, tmp_path, cache, small_batches, rows):
+        (tmp_path / "a.txt").write_bytes(b"a\n" * rows + b"\xff")
+        for _ in range(2):
+            with pytest.raises(SourceError, match=f"line {rows + 1}: byte 1 is not valid"):
+                opened(tmp_path / "a.txt", cache)
+            assert stores(cache) == []
 
     def test_half_a_store_is_no_store(self, file, cache):
         folder = opened(file, cache).folder
@@ -258,8 +280,300 @@ def test_of_several_processes_one_tokenises(tmp_path, cache):
         process.join(90)
     assert [process.exitcode for process in processes] == [0, 0]
     pids = log.read_text().split()
-    assert len(pids) == 8 and len(set(pids)) == 1  # 2000 rows, 256 at once
+    assert len(pids) == 2 and len(set(pids)) == 1  # 2000 rows, 1024 at once
     assert len(stores(cache)) == 1
+
+
+def rows_of(count: int) -> list[str]:
+    """Rows of many lengths, some of them blank."""
+    return [" ".join(f"r{number}w{n}" for n in range(number % 17)) for number in range(count)]
+
+
+class TestSeveralProcesses:
+    @pytest.fixture
+    def many(self, tmp_path) -> Path:
+        (tmp_path / "many.txt").write_text("\n".join(rows_of(500)) + "\n")
+        return tmp_path / "many.txt"
+
+    @pytest.mark.parametrize("count", [1, 2, 3, 7])
+    def test_the_same_to_the_byte(self, many, tmp_path, cache, small_batches, workers, count):
+        workers(count)
+        codec = BytesCodec(tmp_path / "log")
+        store = opened(many, cache, codec)
+        assert texts(store) == rows_of(500)
+        workers(1)
+        assert contents(store.folder) == contents(opened(many, tmp_path / "other").folder)
+        pids = set((tmp_path / "log").read_text().split())
+        assert len(pids) <= count and (str(os.getpid()) in pids) is (count == 1)
+
+    @pytest.mark.parametrize("kind", ["pieces", "words"])
+    def test_real_tokenizers(
+        self, checkpoint, corpus_file, documents, cache, tmp_path, monkeypatch, workers, kind
+    ):
+        # Not above: the processes that are interrupted import this file.
+        from allennlp.data.token_indexers import PretrainedTransformerIndexer
+        from allennlp.data.tokenizers import PretrainedTransformerTokenizer, WhitespaceTokenizer
+
+        from declutr.text_codecs import text_codec
+
+        monkeypatch.setattr(corpus, "_BATCH_DOCUMENTS", 2)
+        monkeypatch.setattr(corpus, "_BATCHES_ALONE", 2)
+        name = str(checkpoint)
+        codec = (
+            text_codec(
+                PretrainedTransformerTokenizer(name), {"tokens": PretrainedTransformerIndexer(name)}
+            )
+            if kind == "pieces"
+            else text_codec(WhitespaceTokenizer(), {})
+        )
+        store = opened(corpus_file, cache, codec)
+        workers(1)
+        assert contents(store.folder) == contents(
+            opened(corpus_file, tmp_path / "other", codec).folder
+        )
+        arrays, lengths = codec.encode(documents)
+        assert [document.tolist() for document in store] == [array.tolist() for array in arrays]
+        assert store.num_tokens.tolist() == lengths
+
+    def test_a_small_corpus_needs_none(self, many, tmp_path, cache):
+        codec = BytesCodec(tmp_path / "log")
+        opened(many, cache, codec)
+        assert set((tmp_path / "log").read_text().split()) == {str(os.getpid())}
+
+    def test_long_documents_are_few_at_once(self, tmp_path, cache, monkeypatch):
+        monkeypatch.setattr(corpus, "_BATCH_CHARACTERS", 100)
+        (tmp_path / "a.txt").write_text(("long " * 50 + "\n") * 6 + "short\n" * 30)
+        opened(tmp_path / "a.txt", cache, BytesCodec(tmp_path / "log"))
+        assert len((tmp_path / "log").read_text().split()) == 6 + 2
+
+    def test_a_source_error_comes_unchanged(self, many, cache, small_batches):
+        many.write_text(many.read_text() + "stop\n")
+        for error in (SourceError("row 501 is odd"), KeyError("stop")):
+            with pytest.raises(type(error)) as caught:
+                opened(many, cache, FailingCodec(error))
+            assert str(caught.value) == str(error)
+        assert stores(cache) == [] and multiprocessing.active_children() == []
+
+    def test_wrong_number(self, many, cache, small_batches, workers):
+        workers("many")
+        with pytest.raises(ValueError, match="DECLUTR_WORKERS is 'many', expected a number"):
+            opened(many, cache)
+
+
+class SlowCodec(BytesCodec):
+    """Waits where the source says "wait", after a note that it has come so far."""
+
+    def __init__(self, note: Path) -> None:
+        super().__init__()
+        self.note = note
+
+    def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
+        if "wait" in texts and not self.note.exists():
+            beside = self.note.with_suffix(".new")
+            beside.write_text(str(os.getpid()))
+            os.replace(beside, self.note)
+            time.sleep(600)
+        return super().encode(texts)
+
+
+def _tokenise_slowly(file: str, cache: str, note: str, journal_every: str) -> None:
+    """Run in a process of its own, to be interrupted."""
+    from declutr import token_store
+
+    corpus._BATCH_DOCUMENTS, corpus._BATCHES_ALONE = 10, 2
+    token_store._JOURNAL_EVERY = float(journal_every)
+    logging.basicConfig(level=logging.INFO)
+    opened(Path(file), Path(cache), SlowCodec(Path(note)))
+
+
+class TestInterrupted:
+    @pytest.fixture
+    def file(self, tmp_path) -> Path:
+        rows = rows_of(400)
+        rows[300] = "wait"
+        (tmp_path / "rows.txt").write_text("\n".join(rows) + "\n")
+        return tmp_path / "rows.txt"
+
+    def start(self, file, cache, note, journal_every=0.0) -> subprocess.Popen:
+        """A process that has tokenised 300 documents and hangs at the next."""
+        code = "import sys; from tests.test_corpus import _tokenise_slowly as f; f(*sys.argv[1:])"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(file), str(cache), str(note), str(journal_every)],
+            cwd=Path(__file__).parent.parent,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # as a terminal has: a Ctrl-C goes to all its processes
+        )
+        deadline = time.monotonic() + 120
+        while not note.exists():
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.02)
+        if not journal_every:
+            journal = None
+            while journal is None or json.loads(journal.read_text())["state"][0] < 300:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+                journal = next(cache.glob("*.partial/journal.json"), None)
+        return process
+
+    def check_the_rest(self, file, cache, tmp_path, done: int) -> None:
+        codec = BytesCodec()
+        store = opened(file, cache, codec)
+        assert codec.texts == 400 - done  # in this process: too few are left for others
+        assert contents(store.folder) == contents(opened(file, tmp_path / "other").folder)
+        assert stores(cache) == [store.folder.name]
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_killed(self, file, cache, tmp_path, workers, count):
+        workers(count)
+        process = self.start(file, cache, tmp_path / "note")
+        process.kill()
+        process.communicate()
+        assert_gone((tmp_path / "note").read_text())
+        self.check_the_rest(file, cache, tmp_path, done=300)
+
+    def test_killed_before_the_first_journal(self, file, cache, tmp_path):
+        process = self.start(file, cache, tmp_path / "note", journal_every=1000.0)
+        process.kill()
+        process.communicate()
+        self.check_the_rest(file, cache, tmp_path, done=0)
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_ctrl_c(self, file, cache, tmp_path, workers, count):
+        workers(count)
+        # Alone, it has all 300 when it hangs, and notes that on its way out. Of others' answers
+        # the last journal tells that they have come.
+        process = self.start(file, cache, tmp_path / "note", 1000.0 if count == 1 else 0.0)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGINT
+        assert "interrupted after 300 documents. They are kept: the next start" in errors
+        assert errors.count("Traceback") == 1  # none of a worker's
+        assert_gone((tmp_path / "note").read_text())
+        self.check_the_rest(file, cache, tmp_path, done=300)
+
+    def test_terminated(self, file, cache, tmp_path):
+        process = self.start(file, cache, tmp_path / "note")
+        process.terminate()
+        process.communicate(timeout=60)
+        assert_gone((tmp_path / "note").read_text())
+        self.check_the_rest(file, cache, tmp_path, done=300)
+
+    def test_a_worker_that_is_killed(self, file, cache, tmp_path):
+        process = self.start(file, cache, tmp_path / "note")
+        os.kill(int((tmp_path / "note").read_text()), signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+        assert "WorkerLost: A worker process ended with exit code -9" in errors
+        assert process.returncode == 1
+        self.check_the_rest(file, cache, tmp_path, done=300)
+
+    def test_the_rest_by_several_processes(self, file, cache, tmp_path, small_batches):
+        process = self.start(file, cache, tmp_path / "note")
+        process.kill()
+        process.communicate()
+        store = opened(file, cache, BytesCodec(tmp_path / "log"))
+        assert contents(store.folder) == contents(opened(file, tmp_path / "other").folder)
+        assert str(os.getpid()) not in (tmp_path / "log").read_text().split()
+
+    def test_content_that_changed_meanwhile_is_another_corpus(self, file, cache, tmp_path):
+        process = self.start(file, cache, tmp_path / "note")
+        process.kill()
+        process.communicate()
+        file.write_text("other\n" * 400)
+        assert texts(opened(file, cache)) == ["other"] * 400
+
+    def test_progress_begins_with_what_is_done(self, file, cache, tmp_path, capsys):
+        process = self.start(file, cache, tmp_path / "note")
+        process.kill()
+        process.communicate()
+        open_corpus(file, BytesCodec(), cache_dir=cache, progress=True)
+        bar = capsys.readouterr().err
+        assert re.search(r"corpus:  7\d%", bar.split("\r")[1]) and "100%" in bar
+        assert "400 documents" in bar
+
+
+def assert_gone(pid: str) -> None:
+    """A worker ends with its process, though it hangs; nobody is left to collect it but init."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if state == "Z":
+            return
+        time.sleep(0.05)
+    os.kill(int(pid), signal.SIGKILL)
+    raise AssertionError(f"process {pid} still runs")
+
+
+class ChangingCodec(BytesCodec):
+    """Does something to the source when it comes to the second batch."""
+
+    def __init__(self, change) -> None:
+        super().__init__()
+        self.change = change
+
+    def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
+        if self.texts == 10:
+            self.change()
+        return super().encode(texts)
+
+
+class TestChangedWhileTokenising:
+    @pytest.fixture
+    def file(self, tmp_path, small_batches, workers) -> Path:
+        workers(1)
+        (tmp_path / "rows.txt").write_text("\n".join(rows_of(40)) + "\n")
+        return tmp_path / "rows.txt"
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda file: file.write_text("another\n" * 40),
+            lambda file: file.open("a").write("one more\n"),
+            lambda file: file.open("ab").write(b"\xff\n"),
+            lambda file: file.unlink(),
+            lambda file: file.write_text(file.read_text().replace("r16w0", "r16wx")),
+        ],
+        ids=["rewritten", "longer", "undecodable", "gone", "same-length"],
+    )
+    def test_is_noticed_and_nothing_is_kept(self, file, cache, change):
+        with pytest.raises(SourceError, match=r"rows.txt' changed while it was being read. Expect"):
+            opened(file, cache, ChangingCodec(lambda: change(file)))
+        assert stores(cache) == []
+
+    def test_not_by_a_touch(self, file, cache):
+        store = opened(file, cache, ChangingCodec(lambda: os.utime(file, (1, 1))))
+        assert texts(store) == rows_of(40)
+
+    def test_before_an_interrupt(self, file, cache):
+        """What was read of the changed file is not taken for that of the first one later."""
+
+        def change_and_stop():
+            file.write_text("another\n" * 40)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            opened(file, cache, ChangingCodec(change_and_stop))
+        assert stores(cache) == []
+
+
+def test_in_a_daemonic_process(tmp_path, cache):
+    """A worker of a torch loader may have no children."""
+    (tmp_path / "a.txt").write_text("some words\n" * 500)
+    context = multiprocessing.get_context("fork")
+    process = context.Process(
+        target=_open_in_small_batches, args=(tmp_path / "a.txt", cache), daemon=True
+    )
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0 and len(stores(cache)) == 1
+
+
+def _open_in_small_batches(file: Path, cache: Path) -> None:
+    corpus._BATCH_DOCUMENTS, corpus._BATCHES_ALONE = 10, 2
+    assert len(opened(file, cache)) == 500
 
 
 @pytest.mark.parametrize(
@@ -289,3 +603,7 @@ def test_memory_stays_flat(tmp_path, cache, name, rows, bound):
 def stores(cache: Path) -> list[str]:
     """Folders in the cache, partial ones included."""
     return [p.name for p in cache.iterdir() if p.is_dir()] if cache.exists() else []
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -198,7 +198,7 @@ class TestSameForAnyNumberOfWorkers:
         reader = make_reader()
         loader = make(reader, num_workers=1)
         len(loader)
-        monkeypatch.setattr(type(reader), "instance", _broken)
+        monkeypatch.setattr(type(reader), "packed", _broken)
         with pytest.raises(RuntimeError, match="cannot be read"):
             list(loader)
         loader._loader._iterator._shutdown_workers()  # else torch waits, as the error holds them
@@ -261,6 +261,136 @@ class TestSeveralProcesses:
             ". Lower batch_size, or add documents",
         ):
             len(make(make_reader(max_instances=3)))
+
+
+@pytest.fixture(scope="module")
+def uneven_file(tmp_path_factory, documents) -> Path:
+    """48 documents of 10 to 300 words, and a blank one."""
+    rng = np.random.default_rng(0)
+    rows = [
+        " ".join(documents[number % 24].split()[: rng.integers(10, 300)]) for number in range(48)
+    ]
+    file = tmp_path_factory.mktemp("uneven") / "rows.txt"
+    file.write_text("\n".join([*rows, ""]) + "\n")
+    return file
+
+
+BUDGET = {"batch_size": None, "max_tokens": 700}  # a document of below has about 20 to 150
+
+
+class TestMaxTokens:
+    @pytest.mark.parametrize("shuffle", [True, False])
+    @pytest.mark.parametrize("drop_last", [True, False])
+    def test_every_document_once(self, make, uneven_file, shuffle, drop_last):
+        loader = make(path=uneven_file, shuffle=shuffle, drop_last=drop_last, **BUDGET)
+        sizes = []
+        for epoch in range(3):
+            batches = list(loader)
+            assert len(batches) == len(loader) > 4
+            sizes.append([len(batch["anchors"]["tokens"]["mask"]) for batch in batches])
+            assert texts(batches) == expected(loader, epoch, loader.order(epoch))
+        assert (sizes[0] != sizes[1]) is shuffle
+        assert len(set(sizes[0])) > 1 and min(sizes[0]) >= 2
+
+    def test_about_as_many_tokens_in_each(self, make, uneven_file):
+        loader = make(path=uneven_file, **BUDGET)
+        tokens = [
+            int(sum(group["tokens"]["mask"].sum() for group in batch.values()))
+            for _ in range(20)
+            for batch in loader
+        ]
+        assert 0.85 * 700 < np.mean(tokens) <= 1.02 * 700
+
+    def test_whole_texts_count_as_they_are(self, make, make_reader, uneven_file):
+        loader = make(make_reader(num_anchors=None), uneven_file, **BUDGET)
+        tokens = [int(batch["anchors"]["tokens"]["mask"].sum()) for batch in loader]
+        assert np.mean(tokens) <= 700 and max(tokens) < 700 + 128
+
+    def test_words(self, make, uneven_file):
+        loader = make(DeCLUTRDatasetReader(**SPANS), uneven_file, **BUDGET)
+        loader.index_with(Vocabulary.from_instances(loader.iter_instances()))
+        assert sum(len(b["anchors"]["tokens"]["tokens"]) for b in loader) == len(loader.documents)
+
+    @pytest.mark.parametrize(("workers", "method"), [(1, "fork"), (2, "fork"), (1, "spawn")])
+    def test_the_same_for_any_number_of_workers(self, make, uneven_file, workers, method):
+        plain = make(path=uneven_file, **BUDGET)
+        busy = make(path=uneven_file, num_workers=workers, start_method=method, **BUDGET)
+        for _ in range(2):
+            assert_same(list(plain), list(busy))
+
+    def test_resumed(self, make, uneven_file):
+        whole = make(path=uneven_file, **BUDGET)
+        epochs = [list(whole) for _ in range(3)]
+        loader = make(path=uneven_file, num_workers=2, **BUDGET)
+        loader.resume_at(1, 3)
+        assert list(loader) == [{}] * len(whole)
+        assert_same(list(loader)[3:], epochs[1][3:])
+        assert_same(list(loader), epochs[2])
+        loader.begin_at(1)
+        assert_same(list(loader)[3:], epochs[1][3:])
+
+    @pytest.mark.parametrize("count", [2, 3])
+    def test_several_processes(self, make, uneven_file, processes, count):
+        """Equal shares; together the order of the epoch, and as many batches as one process has."""
+        whole = make(path=uneven_file, batch_size=None, max_tokens=700 * count)
+        for epoch in range(2):
+            parts = []
+            for rank in range(count):
+                processes(rank, count)
+                loader = make(path=uneven_file, **BUDGET)
+                parts.append(list(loader.batches(epoch)))
+                assert len(loader) == len(parts[-1])
+            processes(0, 1)
+            assert len(parts[0]) == len(whole)
+            joined = []
+            for shares in zip(*parts, strict=True):
+                assert len({len(share) for share in shares}) == 1 and len(shares[0]) >= 2
+                joined.append(np.concatenate(shares))
+            order = whole.order(epoch)
+            assert np.concatenate(joined).tolist() == order[: 48 - 48 % count].tolist()
+            cuts = np.cumsum([len(rows) for rows in whole.batches(epoch)])
+            mine = np.cumsum([len(rows) for rows in joined])
+            assert np.abs(cuts - mine).max() <= count
+
+    def test_the_group_of_processes_may_come_later(self, make, uneven_file, processes):
+        loader = make(path=uneven_file, **BUDGET)
+        alone = len(loader)
+        processes(0, 2)
+        assert len(loader) < alone
+
+    def test_from_params(self, make_reader, uneven_file):
+        params = {"type": "declutr", "max_tokens": 700}
+        loader = DataLoader.from_params(
+            Params(params), reader=make_reader(), data_path=str(uneven_file)
+        )
+        assert loader.max_tokens == 700 and loader.batch_size is None
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"batch_size": None}, "Got batch_size None and max_tokens None; expected one of"),
+            ({"max_tokens": 700}, "Got batch_size 5 and max_tokens 700; expected one of them"),
+            ({"batch_size": None, "max_tokens": 0}, "max_tokens must be at least 1 and num_work"),
+        ],
+    )
+    def test_settings(self, make, changes, message):
+        with pytest.raises(ConfigurationError, match=message):
+            make(**changes)
+
+    def test_too_small(self, make, uneven_file):
+        loader = make(path=uneven_file, batch_size=None, max_tokens=150)
+        for use in (len, list):
+            with pytest.raises(
+                ConfigurationError,
+                match=r"rows.txt: max_tokens is 150, but a batch holds two documents at least, and "
+                r"two of the largest give 2\d\d tokens .*Raise max_tokens to that",
+            ):
+                use(loader)
+
+    def test_too_few_documents(self, make, make_reader, processes):
+        processes(1, 4)
+        with pytest.raises(ConfigurationError, match=r"7 document\(s\) are not enough for a batch"):
+            len(make(make_reader(max_instances=7), batch_size=None, max_tokens=9999))
 
 
 class TestLength:
@@ -350,9 +480,14 @@ class TestResume:
         whole = make(reader)
         epochs = [list(whole) for _ in range(4)]
         read = []
-        original = type(reader).instance
+        original = type(reader).packed
         monkeypatch.setattr(
-            type(reader), "instance", lambda *a: (read.append(a[2:]), original(*a))[1]
+            type(reader),
+            "packed",
+            lambda self, path, rows, epoch: (
+                read.extend((int(row), epoch) for row in rows),
+                original(self, path, rows, epoch),
+            )[1],
         )
         loader = make(reader)
         loader.resume_at(2, 3)

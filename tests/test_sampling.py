@@ -2,6 +2,7 @@
 invariants of the sampler as properties, and chi-square tests against uniformity."""
 
 import json
+import pickle
 from itertools import combinations
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from scipy import stats
 from declutr.sampling import (
     PLACEMENTS,
     STRATEGIES,
+    DocumentRandom,
     DocumentTooShort,
     SpanSampler,
     document_rng,
@@ -389,3 +391,40 @@ class TestSettings:
     def test_errors(self, arguments, message):
         with pytest.raises(ValueError, match=message):
             SpanSampler(**arguments)
+
+
+class TestDocumentRandom:
+    @given(st.lists(st.tuples(*[st.integers(-(2**65), 2**65)] * 3), max_size=5), st.integers(0, 9))
+    @settings(max_examples=100, deadline=None)
+    def test_draws_what_document_rng_does(self, triples, before):
+        """Whatever was drawn before, halves of words included."""
+        one = DocumentRandom()
+        for triple in triples:
+            fresh, reused = document_rng(*triple), one.at(*triple)
+            for rng in (fresh, reused):
+                rng.bytes(before)
+            for draw in (
+                lambda rng: rng.integers(7),
+                lambda rng: rng.beta(4.0, 2.0),
+                lambda rng: rng.permutation(5).tolist(),
+                lambda rng: rng.integers(2**63, size=9).tolist(),
+                lambda rng: rng.integers(7),
+            ):
+                assert draw(fresh) == draw(reused)
+
+    def test_pickled(self):
+        one = DocumentRandom()
+        one.at(1, 2, 3).random(3)
+        assert (
+            pickle.loads(pickle.dumps(one)).at(4, 5, 6).random() == document_rng(4, 5, 6).random()
+        )
+
+    def test_refuses_what_document_rng_refuses(self):
+        with pytest.raises(TypeError):
+            DocumentRandom().at(0, 1.5, 0)
+
+
+def test_shrunken_samplers_are_made_once():
+    sampler = SpanSampler(2, 2, 8, 24)
+    assert sampler.shrunk_to(50) is sampler.shrunk_to(51) is not sampler.shrunk_to(52)
+    assert sampler.shrunk_to(50) == SpanSampler(2, 2, 8, 12)

@@ -1,17 +1,18 @@
 """Oracle: the lists that were written; `numpy.load`; the folder's contents after a failure."""
 
+import gc
 import itertools
 import os
 import pickle
 import signal
-import socket
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from declutr.token_store import TokenStore, TokenStoreWriter, remove_partial_stores
+from declutr.token_store import TokenStore, TokenStoreWriter
 
 DOCUMENTS = [[1, 2, 3], [], [65535], [4, 5], []]
 LENGTHS = [3, 0, 9, 2, 1]  # in tokens: not always the length of the array
@@ -62,10 +63,71 @@ class TestRoundTrip:
         assert [document.tolist() for document in store] == documents
         assert len(store) == len(documents)
 
-    def test_documents_are_views_of_the_file(self, tmp_path):
+    def test_documents_are_read_and_not_mapped(self, tmp_path):
         document = write(tmp_path / "s")[0]
-        assert not document.flags.owndata and not document.flags.writeable
-        assert isinstance(document, np.memmap)
+        assert not document.flags.writeable
+        while document.base is not None:
+            document = document.base
+            assert not isinstance(document, np.memmap)
+            if isinstance(document, bytes):
+                break
+
+
+class TestParts:
+    @given(
+        st.lists(st.integers(0, 65535), max_size=50),
+        st.lists(st.tuples(st.integers(0, 60), st.integers(0, 60)), max_size=5),
+        st.sampled_from([0, 20, 1000]),
+    )
+    @settings(max_examples=60, deadline=None)
+    def test_are_slices(self, tmp_path_factory, document, intervals, whole):
+        """Whether the document counts as long or not."""
+        store = write(tmp_path_factory.mktemp("s") / "s", [[7, 7], document, [8]])
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr("declutr.token_store._WHOLE", whole)
+            parts = store.parts(1, intervals)
+        assert [part.tolist() for part in parts] == [document[a:b] for a, b in intervals]
+        assert all(part.dtype == np.uint16 for part in parts)
+
+    def test_outside(self, tmp_path):
+        with pytest.raises(IndexError):
+            write(tmp_path / "s").parts(5, [(0, 1)])
+
+
+class TestOpenFile:
+    def test_the_same_as_a_memory_map(self, tmp_path):
+        rng = np.random.default_rng(0)
+        documents = [rng.integers(0, 65536, n).tolist() for n in rng.integers(0, 3000, 40)]
+        store = write(tmp_path / "s", documents)
+        values = np.load(tmp_path / "s" / "values.npy", mmap_mode="r")
+        offsets = np.load(tmp_path / "s" / "offsets.npy")
+        for row in rng.permutation(40).tolist():
+            np.testing.assert_array_equal(store[row], values[offsets[row] : offsets[row + 1]])
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+    def test_after_a_fork_on_both_sides(self, tmp_path):
+        store = write(tmp_path / "s")
+        assert store[0].tolist() == [1, 2, 3]
+        child = os.fork()
+        if not child:
+            os._exit(0 if all(store[3].tolist() == [4, 5] for _ in range(200)) else 1)
+        assert all(store[0].tolist() == [1, 2, 3] for _ in range(200))
+        assert os.waitpid(child, 0)[1] == 0
+
+    def test_in_threads(self, tmp_path):
+        store = write(tmp_path / "s", [[n] * 300 for n in range(50)])
+        with ThreadPoolExecutor(8) as threads:
+            read = list(threads.map(lambda row: set(store[row].tolist()), list(range(50)) * 20))
+        assert read == [{n} for n in range(50)] * 20
+
+    def test_is_opened_late_and_closed(self, tmp_path):
+        store = write(tmp_path / "s")
+        before = len(os.listdir("/proc/self/fd"))
+        assert store[0].tolist() == store[0].tolist()
+        assert len(os.listdir("/proc/self/fd")) == before + 1
+        del store
+        gc.collect()
+        assert len(os.listdir("/proc/self/fd")) <= before
 
 
 def test_numpy_alone_reads_it(tmp_path):
@@ -93,13 +155,21 @@ def test_pickle_carries_only_the_path(tmp_path):
     assert pickle.loads(pickled)[0].tolist() == store[0].tolist()
 
 
+class Stop(Exception):
+    """Breaks a writer off."""
+
+
 class TestWholeOrNothing:
-    @pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt, SystemExit])
-    def test_an_exception_leaves_nothing(self, tmp_path, error):
-        with pytest.raises(error), TokenStoreWriter(tmp_path / "s", np.uint8) as writer:
+    def test_an_exception_leaves_nothing(self, tmp_path):
+        with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint8) as writer:
             writer.append([np.zeros(9, np.uint8)], [9])
             assert not TokenStore.exists(tmp_path / "s")
-            raise error
+            raise Stop
+        assert list(tmp_path.iterdir()) == []
+
+    def test_nothing_written_leaves_nothing(self, tmp_path):
+        with pytest.raises(KeyboardInterrupt), TokenStoreWriter(tmp_path / "s", np.uint8):
+            raise KeyboardInterrupt
         assert list(tmp_path.iterdir()) == []
 
     def test_lies_beside_its_place_until_whole(self, tmp_path):
@@ -107,22 +177,6 @@ class TestWholeOrNothing:
             writer.append([np.zeros(9, np.uint8)], [9])
             assert not (tmp_path / "s").exists()
         assert [path.name for path in tmp_path.iterdir()] == ["s"]
-
-    @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-    def test_a_killed_writer_leaves_no_store(self, tmp_path):
-        child = os.fork()
-        if not child:
-            with TokenStoreWriter(tmp_path / "s", np.uint8) as writer:
-                writer.append([np.zeros(9, np.uint8)], [9])
-                os.kill(os.getpid(), signal.SIGKILL)
-        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
-        assert [path.name for path in tmp_path.iterdir()] == [
-            f"s.partial-{socket.gethostname()}-{child}"
-        ]
-        assert not TokenStore.exists(tmp_path / "s")
-        write(tmp_path / "other")
-        remove_partial_stores(tmp_path / "s")
-        assert [path.name for path in tmp_path.iterdir()] == ["other"]
 
     def test_a_folder_without_meta_is_replaced(self, tmp_path):
         (tmp_path / "s").mkdir()
@@ -135,3 +189,167 @@ class TestWholeOrNothing:
         assert not TokenStore.exists(tmp_path / "s")
         with pytest.raises(FileNotFoundError):
             TokenStore(tmp_path / "s")
+
+    def test_a_file_that_was_cut_off(self, tmp_path):
+        store = write(tmp_path / "s")
+        with open(tmp_path / "s" / "values.npy", "r+b") as file:
+            file.truncate(file.seek(0, os.SEEK_END) - 3)
+        assert store[0].tolist() == [1, 2, 3]
+        with pytest.raises(OSError, match=r"values.npy' ends at byte .*Remove the folder"):
+            store[3]
+
+
+class TestContinued:
+    """What an interrupted writer leaves, taken up by another: the same bytes as of one alone."""
+
+    @pytest.fixture
+    def whole(self, tmp_path) -> dict[str, bytes]:
+        write(tmp_path / "whole", lengths=LENGTHS)
+        return contents(tmp_path / "whole")
+
+    def go_on(self, folder, at: int, every: float = 0.0) -> None:
+        """Write the documents after those that are there; expects `at` of them."""
+        with TokenStoreWriter(folder, np.uint16, journal_every=every) as writer:
+            assert writer.length == at
+            for number in range(at, 5):
+                writer.append([np.array(DOCUMENTS[number], np.uint16)], [LENGTHS[number]])
+            writer.meta = {"num_tokens": writer.num_tokens}
+
+    def interrupted(self, folder, error=KeyboardInterrupt, keep_after=(KeyboardInterrupt,)) -> None:
+        """Three documents, of which two are in the journal; then `error`."""
+        with (
+            pytest.raises(error),
+            TokenStoreWriter(folder, np.uint16, keep_after=keep_after) as writer,
+        ):
+            writer.append([np.array(d, np.uint16) for d in DOCUMENTS[:2]], LENGTHS[:2])
+            writer.notes["n"] = 2
+            writer._write_journal()
+            writer.append([np.array(DOCUMENTS[2], np.uint16)], LENGTHS[2:3])
+            raise error
+
+    def killed(self, folder) -> None:
+        child = os.fork()
+        if not child:
+            try:
+                self.interrupted(folder, Killed)
+            finally:
+                os._exit(1)  # not reached
+        assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+
+    def test_after_an_interrupt(self, tmp_path, whole):
+        self.interrupted(tmp_path / "s")
+        assert not TokenStore.exists(tmp_path / "s")
+        self.go_on(tmp_path / "s", at=3)
+        assert contents(tmp_path / "s") == whole
+
+    def test_after_another_exception_that_is_kept(self, tmp_path, whole):
+        self.interrupted(tmp_path / "s", Stop, keep_after=(KeyboardInterrupt, Stop))
+        self.go_on(tmp_path / "s", at=3)
+        assert contents(tmp_path / "s") == whole
+
+    def test_after_a_kill_from_the_last_journal_on(self, tmp_path, whole):
+        self.killed(tmp_path / "s")
+        self.go_on(tmp_path / "s", at=2)
+        assert contents(tmp_path / "s") == whole
+
+    def test_after_several(self, tmp_path, whole):
+        for at in range(4):
+            with pytest.raises(KeyboardInterrupt), self.writer(tmp_path / "s") as writer:
+                assert writer.length == at == writer.notes.get("n", 0)
+                writer.append([np.array(DOCUMENTS[at], np.uint16)], [LENGTHS[at]])
+                writer.notes["n"] = at + 1
+                raise KeyboardInterrupt
+        self.go_on(tmp_path / "s", at=4)
+        assert contents(tmp_path / "s") == whole
+
+    def writer(self, folder) -> TokenStoreWriter:
+        return TokenStoreWriter(folder, np.uint16)
+
+    def test_when_all_was_there_but_the_name(self, tmp_path, whole, monkeypatch):
+        with monkeypatch.context() as patch:
+            patch.setattr("declutr.token_store.os.replace", _fails_for_folders(os.replace))
+            with pytest.raises(KeyboardInterrupt):
+                self.go_on(tmp_path / "s", at=0)
+        self.go_on(tmp_path / "s", at=5)
+        assert contents(tmp_path / "s") == whole
+
+    @pytest.mark.parametrize(
+        "journal",
+        [
+            b"",
+            b"{",
+            b"[]",
+            b"{}",
+            b'{"dtype": "|u1", "state": [2, 3, 3], "notes": {}}',
+            b'{"dtype": "<u2", "state": [2, 99, 3], "notes": {}}',
+            b'{"dtype": "<u2", "state": [-1, 3, 3], "notes": {}}',
+            b'{"dtype": "<u2", "state": [2], "notes": null}',
+            b"\xff",
+        ],
+    )
+    def test_a_journal_that_cannot_be_is_begun_anew(self, tmp_path, whole, journal):
+        self.interrupted(tmp_path / "s")
+        (tmp_path / "s.partial" / "journal.json").write_bytes(journal)
+        self.go_on(tmp_path / "s", at=0)
+        assert contents(tmp_path / "s") == whole
+
+    def test_files_shorter_than_the_journal_says(self, tmp_path, whole):
+        self.interrupted(tmp_path / "s")
+        with open(tmp_path / "s.partial" / "offsets.npy", "r+b") as file:
+            file.truncate(140)
+        self.go_on(tmp_path / "s", at=0)
+        assert contents(tmp_path / "s") == whole
+
+    def test_another_dtype(self, tmp_path):
+        self.interrupted(tmp_path / "s")
+        with TokenStoreWriter(tmp_path / "s", np.uint32) as writer:
+            assert writer.length == 0
+
+    def test_journals_are_written_when_due(self, tmp_path):
+        for every, there in ((0.0, True), (60.0, False)):
+            with TokenStoreWriter(tmp_path / "s", np.uint8, journal_every=every) as writer:
+                writer.append([np.zeros(9, np.uint8)], [9])
+                writer.journal_if_due()
+                assert (tmp_path / "s.partial" / "journal.json").exists() is there
+
+    def test_what_says_no_before_a_journal(self, tmp_path):
+        calls = []
+
+        def no() -> None:
+            calls.append(1)
+            raise Stop
+
+        for error in (Stop, KeyboardInterrupt):
+            with pytest.raises(error), self.refusing(tmp_path / "s", no) as writer:
+                writer.append([np.zeros(9, np.uint8)], [9])
+                if error is KeyboardInterrupt:
+                    raise KeyboardInterrupt
+            assert list(tmp_path.iterdir()) == []
+        assert len(calls) == 2
+
+    def refusing(self, folder, before_journal) -> TokenStoreWriter:
+        return TokenStoreWriter(folder, np.uint8, before_journal=before_journal)
+
+    def test_what_writers_of_version_1_left_is_removed(self, tmp_path):
+        (tmp_path / "s.partial-host-1").mkdir()
+        (tmp_path / "s.partial-host-1" / "values.npy").touch()
+        write(tmp_path / "s")
+        assert [path.name for path in tmp_path.iterdir()] == ["s"]
+
+
+class Killed(BaseException):
+    def __init__(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _fails_for_folders(replace):
+    def failing(source, target):
+        if os.path.isdir(source):
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    return failing
+
+
+def contents(folder) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
