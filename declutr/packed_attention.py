@@ -101,7 +101,7 @@ def attention_of_nested(
     query: Tensor, key: Tensor, value: Tensor, packing: Packing, dropout_p: float, scale: float
 ) -> Tensor:
     """Attention within each text by torch's kernels for nested tensors; `(1, H, T, D)` each."""
-    nested = [
+    q, k, v = (
         torch.nested.nested_tensor_from_jagged(
             tensor[0].transpose(0, 1),  # (T, H, D)
             packing.offsets,
@@ -110,8 +110,8 @@ def attention_of_nested(
             max_seqlen=packing.lengths[0],
         ).transpose(1, 2)  # (N, H, each length, D)
         for tensor in (query, key, value)
-    ]
-    attended = scaled_dot_product_attention(*nested, dropout_p=dropout_p, scale=scale)
+    )
+    attended = scaled_dot_product_attention(q, k, v, dropout_p=dropout_p, scale=scale)
     return attended.transpose(1, 2).values().transpose(0, 1)[None]
 
 

@@ -170,8 +170,9 @@ class UnpaddedPass:
         """Token ids and mask of a few short texts, together longer than one text may be."""
         longest = getattr(getattr(transformer, "config", None), "max_position_embeddings", None)
         width = min(64, (longest or 64) - self._first_position)
-        texts = 2 + 2 * (longest or 0) // width
-        vocabulary = transformer.get_input_embeddings().num_embeddings
+        texts = 2 + 2 * min(longest or 0, 1024) // width  # more would take long on a CPU
+        embeddings: Any = transformer.get_input_embeddings()  # type: ignore[operator]
+        vocabulary = embeddings.num_embeddings
         token_ids = torch.arange(texts * width, device=device).view(texts, width) % vocabulary
         token_ids[token_ids == self._padding_id] = (self._padding_id + 1) % vocabulary
         lengths = width - torch.arange(texts, device=device) % (width // 2 + 1)

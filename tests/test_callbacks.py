@@ -214,13 +214,13 @@ def test_nothing_is_read_for_what_is_skipped(
     trainer = make_trainer(tmp_path / "run", memory=memory, num_epochs=2)
     read: list[tuple[int, int]] = []
     reader = trainer.data_loader.reader
-    instance = reader.instance
+    packed = reader.packed
 
-    def spy(path: Any, row: int, epoch: int = 0) -> Any:
-        read.append((epoch, row))
-        return instance(path, row, epoch)
+    def spy(path: Any, rows: Any, epoch: int = 0) -> Any:
+        read.extend((epoch, int(row)) for row in rows)
+        return packed(path, rows, epoch)
 
-    reader.instance = spy
+    reader.packed = spy
     trainer.train()
     order = trainer.data_loader.order(1)
     trained = [(1, int(row)) for row in order[2 * 2 * 5 :]]

@@ -332,9 +332,10 @@ def test_gradient_checkpointing_changes_no_gradient(bert: str) -> None:
 def test_compiled_equals_eager(bert: str) -> None:
     """And batches of other lengths need no further compilation."""
     options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    options["num_hidden_layers"] = 1  # compiling takes time
     plain, compiled = (
         PretrainedTransformerEmbedderMLM(bert, compile=compile, transformer_kwargs=options).train()
-        for compile in (False, {"backend": "aot_eager"})
+        for compile in (False, {"backend": "eager"})
     )
     ids, mask = batch_of(bert)
     graphs = []

@@ -46,6 +46,7 @@ def packed(lengths: list[int], **options: float) -> Callable[..., Tensor]:
     return attend
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # on CPUs only
 @pytest.mark.parametrize("lengths", [LENGTHS, [4], [2] * 5, [600, 3, 600, 600, 2]], ids=len)
 @pytest.mark.parametrize("kernel", ["cpu", "nested"])
 def test_equals_attention_over_each_text(lengths: list[int], kernel: str) -> None:

@@ -132,6 +132,43 @@ class TestChoice:
         assert type(text_codec(PretrainedTransformerTokenizer(name), indexers)) is TokenCodec
 
 
+class TestEncoding:
+    TEXTS = ("ka lo mi", "", "<s> ka </s><mask>", "K\u00e4 \u6d4b\u8bd5", "ka " * 500)
+
+    def test_ids_of_the_backend_are_those_of_the_tokenizer(self, fast):
+        assert fast._uses_backend()
+        arrays, lengths = fast.encode(list(self.TEXTS))
+        assert [array.tolist() for array in arrays] == fast._plain_ids(list(self.TEXTS))
+        assert lengths == [len(array) for array in arrays] and lengths[-1] >= 500
+
+    def test_padding_and_truncation_of_other_calls_do_not_matter(self, tokenizer, fast):
+        expected = [array.tolist() for array in fast.encode(list(self.TEXTS))[0]]
+        tokenizer.tokenizer(list(self.TEXTS), padding=True, truncation=True, max_length=4)
+        assert [array.tolist() for array in fast.encode(list(self.TEXTS))[0]] == expected
+        whole = tokenizer.tokenizer("ka lo mi", truncation=True, max_length=4)["input_ids"]
+        assert len(whole) == 4
+
+    def test_a_tokenizer_that_does_more_than_its_backend(self, name, indexers):
+        codec = text_codec(PretrainedTransformerTokenizer(name), indexers)
+        codec._tokenizer = _Upper(codec._tokenizer)
+        assert not codec._uses_backend()
+        assert codec.encode(["ka"])[0][0].tolist() == codec._tokenizer(["KA"])["input_ids"][0]
+
+
+class _Upper:
+    """Wraps a tokenizer: texts in capitals."""
+
+    def __init__(self, tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def __getattr__(self, name):
+        return getattr(self._tokenizer, name)
+
+    def __call__(self, texts, **options):
+        options["add_special_tokens"] = False
+        return self._tokenizer([text.upper() for text in texts], **options)
+
+
 class TestLimit:
     def test_of_the_transformer(self, tokenizer):
         assert max_content_tokens(tokenizer) == 126

@@ -87,24 +87,25 @@ class AdamW(torch.optim.Optimizer):
         if group["correct_bias"]:
             size *= math.sqrt(1.0 - beta2**steps) / (1.0 - beta1**steps)
         decay = group["lr"] * group["weight_decay"]
-        tensors = [
-            [_own(parameter) for parameter in parameters],
-            [_own(parameter.grad) for parameter in parameters],
-            [_own(self.state[parameter]["exp_avg"]) for parameter in parameters],
-            [_own(self.state[parameter]["exp_avg_sq"]) for parameter in parameters],
-        ]
+        weights = [_own(parameter) for parameter in parameters]
+        gradients = [_own(parameter.grad) for parameter in parameters]
+        means = [_own(self.state[parameter]["exp_avg"]) for parameter in parameters]
+        squares = [_own(self.state[parameter]["exp_avg_sq"]) for parameter in parameters]
         # torch's one kernel for all tensors decays before the step, ours after it: that is the same
         # with the step decayed as well.
         rate = size * (1.0 - decay)
-        same_types = all(tensor.dtype == dtype for tensor in tensors[1])
+        same_types = all(gradient.dtype == dtype for gradient in gradients)
         if device.type not in _FUSED or rate <= 0.0 or not same_types:
-            for each in zip(*tensors, strict=True):
-                _update_one(*each, group["betas"], size, group["eps"], decay)
+            for w, g, mean, square in zip(weights, gradients, means, squares, strict=True):
+                _update_one(w, g, mean, square, group["betas"], size, group["eps"], decay)
             return
         if device not in self._many_steps:
             self._many_steps[device] = torch.tensor(1e9, device=device)
         torch._fused_adamw_(
-            *tensors,
+            weights,
+            gradients,
+            means,
+            squares,
             [],  # of AMSGrad
             # After so many steps its bias corrections are 1: ours are in the rate.
             [self._many_steps[device]] * len(parameters),
@@ -135,7 +136,7 @@ def _update_one(
         parameter.mul_(1.0 - decay)
 
 
-def _own(tensor: torch.Tensor) -> torch.Tensor:
+def _own(tensor: Any) -> torch.Tensor:
     """This process's part of a sharded tensor, others as they are.
 
     Nothing here looks beyond an element, and torch takes four times as long for the same on
