@@ -1,6 +1,8 @@
 """`declutr ...` and `python -m declutr ...`: the `allennlp` command, with this package loaded."""
 
+import gc
 import importlib
+import importlib.metadata
 import importlib.util
 import sys
 
@@ -13,18 +15,21 @@ _NEEDS_ALLENNLP = (
 def main() -> None:
     """Run an AllenNLP command that knows the readers, models and predictors of this package."""
     import declutr
+    from declutr.bridge.deferral import garbage
 
     if importlib.util.find_spec("allennlp") is None:
         sys.exit(_NEEDS_ALLENNLP)
-    # Sets logging up, as it does for the command `allennlp` (ALLENNLP_DEBUG, ALLENNLP_LOG_LEVEL).
-    import allennlp.__main__
-    from allennlp.commands import main as run_command
-    from allennlp.common.util import install_sigterm_handler
-
     if sys.argv[1:] == ["--version"]:
-        print(f"declutr {declutr.__version__} (allennlp {allennlp.__version__})")
+        print(f"declutr {declutr.__version__} (allennlp {importlib.metadata.version('allennlp')})")
         return
-    importlib.import_module("declutr.plugin")
+    with garbage():
+        # Sets logging up, as for the command `allennlp` (ALLENNLP_DEBUG, ALLENNLP_LOG_LEVEL).
+        import allennlp.__main__  # noqa: F401
+        from allennlp.commands import main as run_command
+        from allennlp.common.util import install_sigterm_handler
+
+        importlib.import_module("declutr.plugin")
+    gc.freeze()  # modules stay to the end: no collection looks through them, nor does the last one
     install_sigterm_handler()
     run_command(prog="declutr")
 

@@ -51,10 +51,10 @@ class ExactResume(TrainerCallback):
             # It is read once an epoch, and not at all in those that are skipped.
             trainer._validation_data_loader.begin_at(epoch)
         if self._means is not None and step and isinstance(trainer.model, DeCLUTR):
-            device = next(trainer.model.parameters()).device
-            trainer.model.training_means.load_state_dict(self._means, device)
-        if is_primary and epoch and not step:
-            _restore_best(trainer)
+            # Not where parameters are: those may be offloaded.
+            trainer.model.training_means.load_state_dict(self._means, trainer.cuda_device)
+        if epoch and not step:
+            _restore_best(trainer, is_primary)
         self._reseed(epoch, step)
 
     def on_batch(
@@ -106,11 +106,13 @@ class ExactResume(TrainerCallback):
         self._means = state_dict["means"]
 
 
-def _restore_best(trainer: GradientDescentTrainer) -> None:
+def _restore_best(trainer: GradientDescentTrainer, is_primary: bool) -> None:
     """Write the best weights of a run that was killed between its checkpoint and writing them.
 
     AllenNLP's trainer writes the checkpoint of an epoch first and then the best weights. Resumed
     from that checkpoint, it would never write them, or archive those of an earlier epoch.
+
+    All processes take part, for the weights may be spread over them.
     """
     folder: str | None = trainer._serialization_dir  # type: ignore[has-type]
     if not folder or not trainer._metric_tracker.is_best_so_far():
@@ -120,8 +122,9 @@ def _restore_best(trainer: GradientDescentTrainer) -> None:
         average.assign_average_value()
     try:
         best = os.path.join(folder, "best.th")
-        state = trainer._pytorch_model.state_dict()
-        save_atomically(state, best)
+        state = (trainer._ddp_wrapped_model or trainer.model).state_dict()
+        if is_primary:
+            save_atomically(state, best)
         trainer._best_model_filename = best
     finally:
         if average is not None:
@@ -166,7 +169,10 @@ class RunRecord(TrainerCallback):
         }
         if isinstance(loader, DeCLUTRDataLoader):
             record["documents"] = len(loader.documents)
-            record["global_batch_size"] = loader.batch_size * world_size()
+            if loader.batch_size is not None:
+                record["global_batch_size"] = loader.batch_size * world_size()
+            if loader.max_tokens is not None:
+                record["global_max_tokens"] = loader.max_tokens * world_size()
             record["batches_per_epoch"] = len(loader)
         if isinstance(validation, DeCLUTRDataLoader):
             record["validation_documents"] = len(validation.documents)

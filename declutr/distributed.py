@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch.distributed.fsdp import FSDPModule
 
 
 def is_distributed() -> bool:
@@ -26,11 +25,15 @@ def process_rank() -> int:
 
 
 def is_sharded(module: torch.nn.Module) -> bool:
-    """Whether the parameters of a module are spread over processes (torch's `fully_shard`).
+    """Whether parameters of a module are spread over processes (`declutr.sharding`).
 
     All processes must then call it equally often, for it gathers parameters with every call.
     """
-    return dist.is_available() and isinstance(module, FSDPModule)
+    if not is_distributed():
+        return False
+    from torch.distributed.fsdp import FSDPModule  # takes a while to import
+
+    return any(isinstance(part, FSDPModule) for part in module.modules())
 
 
 def gather_rows(rows: torch.Tensor) -> torch.Tensor:

@@ -11,4 +11,5 @@ import declutr.dataset_reader
 import declutr.embedders
 import declutr.model
 import declutr.objectives
-import declutr.predictor  # noqa: F401
+import declutr.predictor
+import declutr.sharding  # noqa: F401

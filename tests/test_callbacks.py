@@ -21,7 +21,7 @@ from allennlp.training import GradientDescentTrainer, Trainer, TrainerCallback
 
 import declutr
 import declutr.plugin  # registers what configurations name
-from declutr.callbacks import ExactResume, RunRecord
+from declutr.callbacks import ExactResume, RunRecord, _restore_best
 from declutr.data_loader import DeCLUTRDataLoader
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from tests.conftest import run_config
@@ -256,6 +256,24 @@ def test_serves_other_models_and_loaders(tmp_path: Path) -> None:
     callback.on_start(trainer)
     callback.on_epoch(trainer, {}, 0)
     assert callback.state_dict() == {"seed": 3, "means": None}
+
+
+@pytest.mark.parametrize("is_primary", [True, False])
+def test_best_weights_are_restored_by_all_and_written_by_the_first(
+    is_primary: bool, tmp_path: Path
+) -> None:
+    """A run killed between a checkpoint and its best weights, which lie in several processes."""
+    asked = []
+    wrapped = SimpleNamespace(state_dict=lambda: asked.append(1) or {"w": torch.ones(1)})
+    trainer: Any = SimpleNamespace(
+        _serialization_dir=str(tmp_path),
+        _metric_tracker=SimpleNamespace(is_best_so_far=lambda: True),
+        _moving_average=None,
+        _ddp_wrapped_model=wrapped,
+    )
+    _restore_best(trainer, is_primary)
+    assert asked == [1] and (tmp_path / "best.th").exists() is is_primary
+    assert trainer._best_model_filename == str(tmp_path / "best.th")
 
 
 # ------------------------------------------------------------------------------- the run record

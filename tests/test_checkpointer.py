@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.trainer import TrainerCheckpoint
 
@@ -191,3 +192,63 @@ def test_weights_that_are_not_finite_push_out_no_checkpoint(tmp_path):
     with pytest.raises(ValueError, match=r"not finite any more \(first in w\).*e0_b1.*--recover"):
         checkpointer.save_checkpoint(SimpleNamespace(get_checkpoint_state=lambda: bad))
     assert checkpointer.find_latest_checkpoint()[0].endswith("e0_b1.th")
+
+
+# -------------------------------------------------------------------------------- several nodes
+
+
+def found_by_others(monkeypatch: pytest.MonkeyPatch, *others: set[tuple[int, int]]) -> None:
+    monkeypatch.setattr(module, "of_all_processes", lambda own: [own, *others])
+
+
+def test_what_only_one_node_has_is_not_resumed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when this node had written its second checkpoint, and another had not."""
+    found_by_others(monkeypatch, {(0, 5)})
+    assert latest(folder) == (0, 5, 1.0)
+    found_by_others(monkeypatch, {(0, 5), (0, 10)}, {(0, 10), (1, 0)})
+    assert latest(folder) == (0, 10, 2.0)
+
+
+def test_nodes_without_a_checkpoint_in_common(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found_by_others(monkeypatch, set())
+    message = r"no checkpoint that all 2 processes can read; .* holds \[\(0, 5\), \(0, 10\)\].*Copy"
+    with pytest.raises(ConfigurationError, match=message):
+        latest(folder)
+    (tmp_path / "empty").mkdir()
+    found_by_others(monkeypatch, {(0, 5)})
+    with pytest.raises(ConfigurationError, match="empty holds none"):
+        latest(tmp_path / "empty")
+    found_by_others(monkeypatch, set(), set())
+    assert latest(tmp_path / "empty") is None
+
+
+def test_the_best_weights_are_looked_for_where_the_checkpoint_is(tmp_path: Path) -> None:
+    """Not on the node it was copied from, nor where the folder was before."""
+    trainer = trainer_at(1, 0)
+    trainer.get_checkpoint_state().trainer_state["best_model_filename"] = "elsewhere/best.th"
+    checkpointer = AtomicCheckpointer(str(tmp_path))
+    checkpointer.save_checkpoint(trainer)
+    _, state = checkpointer.load_checkpoint()
+    assert state["best_model_filename"] == str(tmp_path / "best.th")
+
+
+def test_every_node_cleans_up_its_folder(tmp_path: Path) -> None:
+    """AllenNLP leaves that to the first process of all, which sees its own node's only."""
+    checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=1)
+    checkpointer._rank = 4
+    for step in (1, 2, 3):
+        checkpointer.save_checkpoint(trainer_at(0, step))
+    assert names(tmp_path) == {"model_state_e0_b3.th", "training_state_e0_b3.th"}
+
+
+def test_the_state_is_asked_for_once(tmp_path: Path) -> None:
+    """Gathering that of a sharded model takes all processes, and time."""
+    trainer, asked = trainer_at(0, 1), []
+    ask = trainer.get_checkpoint_state
+    trainer.get_checkpoint_state = lambda: asked.append(1) or ask()
+    AtomicCheckpointer(str(tmp_path)).save_checkpoint(trainer)
+    assert asked == [1]

@@ -1,5 +1,6 @@
-"""Runs a function in W processes with a gloo group; importable, so that spawned ones find it."""
+"""Runs a function in W processes with a gloo group; importable, so that new ones find it."""
 
+import multiprocessing
 import os
 import tempfile
 from collections.abc import Callable
@@ -17,14 +18,23 @@ def run(function: Callable[..., Any], *args: Any, processes: int = 2) -> list[An
 
     `function` must be importable. It returns what `torch.save` takes.
     """
+    # Their parent is a process that has imported all this once, and has not computed anything:
+    # importing takes longer than most of what is run here.
+    multiprocessing.set_forkserver_preload([function.__module__])
     with tempfile.TemporaryDirectory() as folder:
-        mp.spawn(_worker, (processes, folder, function, args), nprocs=processes)
+        torch.save(args, Path(folder, "arguments.pt"))  # tensors would each open a file
+        mp.start_processes(
+            _worker,
+            (processes, folder, function),
+            nprocs=processes,
+            start_method="forkserver",
+        )
         return [
             torch.load(Path(folder, f"{rank}.pt"), weights_only=False) for rank in range(processes)
         ]
 
 
-def _worker(rank: int, processes: int, folder: str, function: Callable, args: tuple) -> None:
+def _worker(rank: int, processes: int, folder: str, function: Callable) -> None:
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     torch.set_num_threads(1)
@@ -36,6 +46,7 @@ def _worker(rank: int, processes: int, folder: str, function: Callable, args: tu
         timeout=timedelta(seconds=120),
     )
     try:
+        args = torch.load(Path(folder, "arguments.pt"), weights_only=False)
         torch.save(function(*args), Path(folder, f"{rank}.pt"))
     finally:
         dist.destroy_process_group()

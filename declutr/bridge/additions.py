@@ -1,4 +1,4 @@
-"""What AllenNLP is taught about this package: its plugin, its predictors' lines, its archives.
+"""What AllenNLP is taught about this package: plugin, predictors' lines, archives, sharded models.
 
 Not cures of a version, but made in the same way and under the same switch. Each takes the module
 right after it ran and returns whether it changed anything.
@@ -8,6 +8,7 @@ import functools
 import importlib
 import importlib.util
 import inspect
+import os
 import warnings
 from collections.abc import Iterator
 from types import ModuleType
@@ -118,6 +119,56 @@ def archived_transformers(module: ModuleType) -> bool:
     module._load_model = _load_model  # type: ignore[attr-defined]
     module.archive_model = archive_model  # type: ignore[attr-defined]
     return True
+
+
+def attached_models(module: ModuleType) -> bool:
+    """Let the model of a `DdpAccelerator` meet its trainer, by its method `attach` if it has one.
+
+    A model of which each process holds a part (`declutr.sharding`) can only be written by all of
+    them together, with the optimizer that the trainer holds. Can go when AllenNLP asks the wrapped
+    model for the state of a checkpoint.
+    """
+    cls = module.GradientDescentTrainer
+    original = cls.__init__
+
+    @functools.wraps(original)  # AllenNLP builds objects by the signature
+    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, *args, **kwargs)
+        attach = getattr(self._ddp_wrapped_model, "attach", None)
+        if attach is not None:
+            attach(self)
+
+    cls.__init__ = __init__
+    return True
+
+
+def moved_runs(module: ModuleType) -> bool:
+    """Let `--recover` go on with as many processes elsewhere: other nodes, another port, sharded.
+
+    AllenNLP refuses whatever differs from the configuration of the run, and a cluster gives a job
+    that it starts again other nodes. Can go when AllenNLP compares what is trained, not where.
+    """
+    original = module.create_serialization_dir
+
+    @functools.wraps(original)
+    def create_serialization_dir(
+        params: Any, serialization_dir: Any, recover: bool, force: bool
+    ) -> None:
+        config = os.path.join(serialization_dir, "config.json")
+        if recover and os.path.isfile(config):
+            now = params.params.get("distributed")
+            before = module.Params.from_file(config).params.get("distributed")
+            if now and before and _processes(now) == _processes(before):
+                params = params.duplicate()
+                params.params["distributed"] = before
+        original(params, serialization_dir, recover, force)
+
+    module.create_serialization_dir = create_serialization_dir  # type: ignore[attr-defined]
+    return True
+
+
+def _processes(distributed: Any) -> int:
+    return len(distributed.get("cuda_devices") or ()) * distributed.get("num_nodes", 1)
 
 
 def _archive(serialization_dir: Any) -> list[str]:

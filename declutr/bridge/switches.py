@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import ModuleType
 
-from declutr.bridge import additions, lending, pretrained, repairs
+from declutr.bridge import additions, deferral, lending, pretrained, repairs
 
 # Context managers around the run of the module's body.
 LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
@@ -15,6 +15,11 @@ LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
     "allennlp.nn.checkpoint.fairscale_checkpoint_wrapper": (lending.fairscale,),
     "allennlp.training.optimizers": (lending.adamw,),
     "allennlp.common.push_to_hf": (lending.hub_names,),
+    "allennlp.commands": (deferral.garbage,),
+    "allennlp.training.metrics.evalb_bracketing_scorer": (deferral.nltk,),
+    "allennlp.training.metrics.auc": (deferral.sklearn,),
+    "allennlp.fairness.bias_direction": (deferral.sklearn,),
+    "allennlp.fairness.bias_mitigators": (deferral.sklearn,),
 }
 
 # Functions given the module right after its body ran; they return whether they changed anything.
@@ -39,6 +44,10 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     ),
     "allennlp.nn.parallel.ddp_accelerator": (repairs.amp_names,),
     "allennlp.training.checkpointer": (repairs.checkpoint_globals,),
-    "allennlp.training.gradient_descent_trainer": (repairs.amp_names,),
+    "allennlp.training.util": (additions.moved_runs,),
+    "allennlp.training.gradient_descent_trainer": (
+        repairs.amp_names,
+        additions.attached_models,
+    ),
     "allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers": (repairs.plateau_verbose,),
 }

@@ -1,6 +1,7 @@
 """What AllenNLP is taught about this package: plugin, blank lines, archived transformers."""
 
 import importlib.util
+import inspect
 import io
 import sys
 from pathlib import Path
@@ -130,3 +131,59 @@ def test_without_our_archives_nothing_changes(archival: ModuleType, monkeypatch:
     assert archival._load_dataset_readers("config", "dir") == ("config", "dir")
     assert archival._load_model("config", "weights", "dir", 0) == ("config", "weights", "dir", 0)
     assert archival.archive_model("dir") == ("dir", "best.th", None, None)
+
+
+@pytest.mark.parametrize("wrapped", ["attaching", "plain", None])
+def test_a_wrapped_model_meets_its_trainer(bare: Any, wrapped: str | None) -> None:
+    import torch
+
+    module = bare("allennlp.training.gradient_descent_trainer")
+    before = inspect.signature(module.GradientDescentTrainer.__init__)
+    assert additions.attached_models(module)
+    assert inspect.signature(module.GradientDescentTrainer.__init__) == before
+    met: list[Any] = []
+    model = {
+        "attaching": SimpleNamespace(attach=met.append, is_sharded=False),
+        "plain": SimpleNamespace(is_sharded=False),
+        None: None,
+    }[wrapped]
+    layer = torch.nn.Linear(1, 1)
+    trainer = module.GradientDescentTrainer(
+        layer,
+        torch.optim.SGD(layer.parameters(), lr=0.1),
+        SimpleNamespace(set_target_device=lambda device: None),
+        num_epochs=3,
+        cuda_device=-1,
+        ddp_wrapped_model=model,
+    )
+    assert met == ([trainer] if wrapped == "attaching" else [])
+    assert trainer._num_epochs == 3
+
+
+@pytest.mark.parametrize(
+    "now, allowed",
+    [
+        ({"cuda_devices": [0, 1], "primary_port": 2}, True),
+        ({"cuda_devices": [2], "num_nodes": 2, "primary_address": "other"}, True),
+        ({"cuda_devices": [0, 1], "ddp_accelerator": {"type": "fsdp"}}, True),
+        ({"cuda_devices": [0, 1, 2]}, False),
+        (None, False),
+    ],
+)
+@pytest.mark.parametrize("rate", [0.1, 0.2])
+def test_a_run_is_recovered_elsewhere(
+    bare: Any, now: dict | None, allowed: bool, rate: float, tmp_path: Path
+) -> None:
+    module = bare("allennlp.training.util")
+    assert additions.moved_runs(module)
+    before = {"distributed": {"cuda_devices": [0, 1], "primary_port": 1}, "lr": 0.1}
+    module.create_serialization_dir(module.Params(before), tmp_path / "run", False, False)
+    module.Params(before).to_file(str(tmp_path / "run" / "config.json"))
+    params = module.Params({"lr": rate} if now is None else {"lr": rate, "distributed": now})
+    expected = params.as_dict(quiet=True)
+    if allowed and rate == 0.1:
+        module.create_serialization_dir(params, tmp_path / "run", True, False)
+    else:
+        with pytest.raises(module.ConfigurationError, match="does not match"):
+            module.create_serialization_dir(params, tmp_path / "run", True, False)
+    assert params.as_dict(quiet=True) == expected, "what is recorded is what runs"

@@ -1,0 +1,58 @@
+"""`python -m benchmarks NAME`: run one benchmark, or `all`; `report` makes tables and plots."""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+from collections.abc import Sequence
+
+BENCHMARKS = {
+    "startup": "how long commands take to start, and what they import",
+    "step": "a training step against the original recipe: time, agreement, memory",
+    "end_to_end": "`allennlp train` against the bare step",
+    "caching": "large contrastive batches in fixed memory",
+    "scaling": "cost against documents a step, span length and processes",
+    "reader": "documents a second, from text to batches, against the original reader",
+    "corpus": "time and memory against the size of the corpus, 50 MB to 5 GB",
+}
+"""Modules of this package, each with `add_arguments(parser)` and `run(args)`."""
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Parse the command line and run what it names."""
+    for name, args in parse(arguments):
+        importlib.import_module(f"benchmarks.{name}").run(args)
+
+
+def parse(arguments: Sequence[str] | None = None) -> list[tuple[str, argparse.Namespace]]:
+    """The modules to run, in order, each with its options. Only those modules are imported."""
+    listed = "\n".join(f"  {name:12}{text}" for name, text in BENCHMARKS.items())
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks",
+        description=f"{__doc__}\n\n{listed}\n  {'all':12}each of them in turn; options go to "
+        f"those that know them\n  {'report':12}Markdown and pictures from benchmarks/results",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="`python -m benchmarks NAME --help` lists the options of one.",
+    )
+    parser.add_argument("name", choices=[*BENCHMARKS, "all", "report"], metavar="NAME")
+    parser.add_argument("options", nargs=argparse.REMAINDER, help="of that benchmark")
+    chosen = parser.parse_args(arguments)
+    if chosen.name != "all":
+        return [(chosen.name, _parser(chosen.name).parse_args(chosen.options))]
+    parsed = [(name, *_parser(name).parse_known_args(chosen.options)) for name in BENCHMARKS]
+    known_to_none = set.intersection(*(set(unknown) for _, _, unknown in parsed))
+    if known_to_none:
+        parser.error(f"no benchmark knows {' '.join(sorted(known_to_none))}")
+    return [(name, args) for name, args, _ in parsed]
+
+
+def _parser(name: str) -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog=f"python -m benchmarks {name}")
+    if name != "report":
+        parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
+    importlib.import_module(f"benchmarks.{name}").add_arguments(parser)
+    return parser
+
+
+if __name__ == "__main__":
+    main()

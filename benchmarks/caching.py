@@ -1,0 +1,100 @@
+"""Gradient caching: memory and time of large contrastive batches."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from benchmarks.inputs import spans_batch
+from benchmarks.memory import in_fresh_process
+from benchmarks.results import Plot, record
+from benchmarks.step import ours_of
+from benchmarks.timing import seconds_of
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shape", default="small", help="of the transformer (default small)")
+    parser.add_argument("--precision", default="bfloat16", help="(default bfloat16)")
+    parser.add_argument("--chunk", type=int, default=16, help="documents at a time (default 16)")
+    parser.add_argument(
+        "--batches", nargs="+", type=int, default=[32, 128, 512], help="(default 32 128 512)"
+    )
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
+
+
+def run(args: argparse.Namespace) -> None:
+    batches = [32] if args.quick else args.batches
+    common = {"shape": args.shape, "precision": args.precision, "device": args.device}
+    plain = _measured({**common, "documents": args.chunk, "chunk": None}, "plain", None)
+    rows = [plain]
+    for documents in batches:
+        settings = {**common, "documents": documents, "chunk": args.chunk}
+        rows.append(_measured(settings, f"in chunks of {args.chunk}", plain))
+    record(
+        "caching",
+        "Large contrastive batches in fixed memory",
+        rows,
+        note=(
+            "One step of the model with `chunk_size`, against a plain step of as many documents as "
+            "one chunk holds; every row in a process of its own, which also takes the plain step "
+            "before and after, so that the ratio of times is one of runs next to each other. "
+            "Memory is what the process allocated beyond imported libraries: weights, gradients "
+            "and optimizer included."
+        ),
+        settings=vars(args),
+        plots=[
+            Plot(
+                file="caching",
+                title="Peak memory against documents a step",
+                kind="lines",
+                x="documents a step",
+                y="peak memory, MB",
+            )
+        ],
+    )
+
+
+def _measured(settings: dict[str, Any], step: str, plain: dict[str, Any] | None) -> dict[str, Any]:
+    _, peak = in_fresh_process("benchmarks.caching.one_step", settings)
+    used = (peak.cuda or peak.private - peak.private_before) / 1e6
+    times = (
+        in_fresh_process("benchmarks.caching.timed_steps", settings)[0]
+        if plain is not None
+        else {"a document": None, "ratio": 1.0}
+    )
+    return {
+        "documents a step": settings["documents"],
+        "step": step,
+        "peak memory, MB": used,
+        "memory, plain = 1": used / plain["peak memory, MB"] if plain else 1.0,
+        "ms a document": times["a document"],
+        "time a document, plain = 1": times["ratio"],
+    }
+
+
+def one_step(shape: str, precision: str, device: str, documents: int, chunk: int | None) -> float:
+    """Two steps of `documents`; returns the loss. For measuring memory."""
+    batch = spans_batch(documents, 0).to(device)
+    step = ours_of(shape, 0.1, precision, batch, device, chunk)
+    step()
+    return step()
+
+
+def timed_steps(
+    shape: str, precision: str, device: str, documents: int, chunk: int
+) -> dict[str, float]:
+    """Milliseconds a document in chunks; and its time over that of plain steps around it."""
+    whole = spans_batch(documents, 0).to(device)
+    caching = ours_of(shape, 0.1, precision, whole, device, chunk)
+    batches = [spans_batch(chunk, seed).to(device) for seed in range(2)]
+    plain = [ours_of(shape, 0.1, precision, batch, device) for batch in batches]
+    for step in plain:
+        step()  # warm-up
+    before = [seconds_of(step) for step in plain]
+    taken = seconds_of(caching)
+    after = [seconds_of(step) for step in plain]
+    a_token = sum(before + after) / sum(2 * batch.num_tokens for batch in batches)
+    return {
+        "a document": 1000 * taken / documents,
+        "ratio": taken / whole.num_tokens / a_token,  # documents differ a little in their spans
+    }

@@ -1,0 +1,34 @@
+"""How much arithmetic a step needs, and how much of it a machine can do."""
+
+from __future__ import annotations
+
+import torch
+
+from benchmarks.inputs import Shape, SpansBatch
+from benchmarks.timing import seconds_of
+
+
+def step_flops(shape: Shape, batch: SpansBatch, mlm_share: float = 0.15) -> float:
+    """Floating-point operations of forward and backward over the tokens that are not padding.
+
+    Products of matrices only (two operations for a multiplication and its addition): projections
+    and feed-forward layers of every token, attention within each span, and the language modelling
+    head on masked tokens. The backward pass takes twice as many as the forward pass.
+    """
+    width, inner = shape.hidden_size, shape.intermediate_size
+    anchors = batch.anchors_mask.sum(dim=1)
+    lengths = torch.cat([anchors, batch.positives_mask.sum(dim=1)]).double()
+    tokens = float(lengths.sum())
+    dense = 2 * tokens * shape.layers * (4 * width**2 + 2 * width * inner)
+    attention = shape.layers * 4 * width * float((lengths**2).sum())
+    predicted = mlm_share * float(anchors.sum() - 2 * len(anchors))
+    head = 2 * predicted * (width**2 + width * shape.vocab_size)
+    return 3 * (dense + attention + head)
+
+
+def matrix_rate(dtype: torch.dtype, device: str) -> float:
+    """Operations a second of a large product of square matrices: the best of ten."""
+    size = 8192 if device == "cuda" else 2048
+    left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
+    left @ right
+    return 2 * size**3 / min(seconds_of(lambda: left @ right) for _ in range(10))

@@ -1,0 +1,125 @@
+"""Keeps what benchmarks found: `benchmarks/results/<name>.json`, a list of runs, oldest first.
+
+The files are small and belong into the repository beside the tables made of them, so that every
+published number says on which machine, with which versions and by which command it was measured.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from benchmarks.machine import describe_machine
+from benchmarks.memory import ROOT
+
+FOLDER = ROOT / "benchmarks" / "results"
+
+Row = Mapping[str, Any]
+"""Column headings (with their unit) to numbers or words. All rows of a run have the same keys."""
+
+
+@dataclass(frozen=True)
+class Plot:
+    """A picture of the rows of one run; `report` draws it.
+
+    Bars have one group for each value of column `x`, lines one point. A row without a number at
+    `y` is left out.
+    """
+
+    file: str
+    """Name of the picture, without a suffix."""
+    title: str
+    kind: str
+    """"bars" or "lines"."""
+    x: str
+    """The column of categories (bars) or of positions (lines)."""
+    y: str
+    """The column of heights; it is the label of the axis too."""
+    series: str | None = None
+    """The column that tells bars of a group, or lines, from each other."""
+    baseline: str | None = None
+    """The series (of bars without `series`: the category) with which others are compared: each bar
+    is labelled with its quotient to that one."""
+    logarithmic: str = ""
+    """The axes with a logarithmic scale: "x", "y" or "xy"; bars have no x."""
+
+
+@dataclass(frozen=True)
+class Run:
+    """One run of one benchmark."""
+
+    name: str
+    title: str
+    rows: Sequence[Row]
+    note: str = ""
+    """What a reader of the table must know."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    plots: Sequence[Plot] = ()
+    date: str = ""
+    command: str = ""
+    machine: Mapping[str, Any] = field(default_factory=dict)
+
+
+def record(
+    name: str,
+    title: str,
+    rows: Sequence[Row],
+    *,
+    note: str = "",
+    settings: Mapping[str, Any] | None = None,
+    plots: Sequence[Plot] = (),
+    folder: Path = FOLDER,
+) -> Path:
+    """Append a run to `<name>.json`, with date, command and machine; returns the file.
+
+    Args:
+        name: of the benchmark, or of one of its tables.
+        title: heading of the table.
+        rows: see `Row`.
+        note: a paragraph below the table.
+        settings: what the run depended on; anything JSON can hold.
+        plots: pictures of the rows.
+        folder: where the file lies.
+    """
+    run = Run(
+        name=name,
+        title=title,
+        rows=rows,
+        note=note,
+        settings=settings or {},
+        plots=plots,
+        date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
+        command=" ".join(["python -m benchmarks", *map(_without_folders, sys.argv[1:])]),
+        machine=describe_machine(),
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    file = folder / f"{name}.json"
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+    text = json.dumps([*known, asdict(run)], indent=1, default=str)
+    partial = file.with_suffix(".partial")
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(file)
+    return file
+
+
+def latest(folder: Path = FOLDER) -> list[Run]:
+    """The newest run of every benchmark, by name."""
+    return [_run(json.loads(file.read_text(encoding="utf-8"))[-1]) for file in _files(folder)]
+
+
+def _without_folders(argument: str) -> str:
+    """The name of a file by its absolute path: where it lay on this machine is of no use."""
+    return Path(argument).name if argument.startswith("/") else argument
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(folder.glob("*.json"))
+
+
+def _run(stored: dict[str, Any]) -> Run:
+    return Run(**{**stored, "plots": [Plot(**plot) for plot in stored["plots"]]})

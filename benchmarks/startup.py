@@ -1,0 +1,148 @@
+"""How long commands take to start, and what they spend it on."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+
+from benchmarks.memory import in_fresh_process
+from benchmarks.results import Plot, record
+from benchmarks.timing import compare
+
+_BIN = Path(sys.executable).parent
+
+# The `allennlp` command parses its arguments before it loads plugins: only what runs loads ours.
+LOAD = (
+    "import allennlp.__main__, allennlp.commands\n"
+    "from allennlp.common.plugins import import_plugins\n"
+    "import_plugins()"
+)
+COMMANDS: dict[str, list[str]] = {
+    "python -c pass": [sys.executable, "-c", "pass"],
+    "import declutr": [sys.executable, "-c", "import declutr"],
+    "declutr --version": [sys.executable, "-m", "declutr", "--version"],
+    "import torch, transformers": [sys.executable, "-c", "import torch, transformers"],
+    "allennlp train --help": [str(_BIN / "allennlp"), "train", "--help"],
+    "allennlp --help (loads plugins)": [str(_BIN / "allennlp"), "--help"],
+    "declutr --help": [sys.executable, "-m", "declutr", "--help"],
+}
+OURS = ("declutr", "pytorch_metric_learning")
+"""Packages that AllenNLP alone would not import."""
+
+_IMPORT = re.compile(r"import time:\s+(\d+) \|\s+\d+ \| \s*(\S+)")
+
+
+@dataclass
+class _Command:
+    """Runs a command and notes its processor time, which other users of a machine disturb less."""
+
+    arguments: list[str]
+    cpu_seconds: list[float] = field(default_factory=list)
+
+    def __call__(self) -> None:
+        with open(os.devnull, "wb") as nowhere:
+            process = subprocess.Popen(self.arguments, stdout=nowhere, stderr=nowhere)
+            _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+        if process.returncode:
+            raise RuntimeError(
+                f"{' '.join(self.arguments)} ended with exit status {process.returncode}; run it "
+                "by hand to see why."
+            )
+        self.cpu_seconds.append(usage.ru_utime + usage.ru_stime)
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--rounds", type=int, help="runs of each command (default 7; quick 2)")
+
+
+def run(args: argparse.Namespace) -> None:
+    rounds = args.rounds or (2 if args.quick else 7)
+    commands = {name: _Command(arguments) for name, arguments in COMMANDS.items()}
+    timings = compare(commands, rounds)
+    rows = [
+        {
+            "command": timing.name,
+            "seconds": timing.median,
+            "fastest, s": min(timing.seconds),
+            "processor seconds": median(commands[timing.name].cpu_seconds[1:]),
+        }
+        for timing in timings
+    ]
+    record(
+        "startup",
+        "Start-up",
+        rows,
+        settings={"rounds": rounds},
+        note="Medians of runs in turns. The floor of every command is torch and transformers.",
+        plots=[Plot("startup", "Start-up", "bars", "command", "seconds")],
+    )
+    _record_imports()
+    _record_memory()
+
+
+def _record_imports() -> None:
+    seconds = import_seconds(LOAD)
+    total = sum(seconds.values())
+    ours = sum(seconds.get(name, 0.0) for name in OURS)
+    others = [(name, s) for name, s in list(seconds.items())[:12] if name not in OURS]
+    shown = [("declutr and what only it imports", ours), *others]
+    rest = total - sum(s for _, s in shown)
+    rows = [
+        {"package": name, "seconds": s, "share, %": 100 * s / total}
+        for name, s in [*sorted(shown, key=lambda pair: -pair[1]), ("all others", rest)]
+    ]
+    record(
+        "startup_imports",
+        "What a command imports before it begins",
+        rows,
+        note=f"`-X importtime` of `allennlp` with all its plugins: {total:.1f} s in "
+        "total, the time of each module without those it imports.",
+    )
+
+
+def import_seconds(code: str) -> dict[str, float]:
+    """Seconds in which the modules of each top-level package ran, the longest first."""
+    done = subprocess.run(
+        [sys.executable, "-X", "importtime", "-c", code], capture_output=True, text=True, check=True
+    )
+    microseconds: Counter[str] = Counter()
+    for line in done.stderr.splitlines():
+        match = _IMPORT.match(line)
+        if match:
+            microseconds[match[2].partition(".")[0]] += int(match[1])
+    return {name: count / 1e6 for name, count in microseconds.most_common()}
+
+
+def _record_memory() -> None:
+    imports = {
+        "torch and transformers": "import torch, transformers",
+        "allennlp with its plugins": LOAD,
+    }
+    rows = []
+    for name, code in imports.items():
+        seconds, memory = in_fresh_process("benchmarks.startup.load", {"code": code})
+        rows.append(
+            {
+                "imported": name,
+                "seconds": seconds,
+                "resident, MiB": memory.resident / 2**20,
+                "private, MiB": memory.private / 2**20,
+            }
+        )
+    record("startup_memory", "Memory of a process after its imports", rows)
+
+
+def load(code: str) -> float:
+    """Run `code`; return the seconds it took."""
+    start = time.perf_counter()
+    exec(code, {})
+    return time.perf_counter() - start

@@ -1,0 +1,289 @@
+"""A training step, ours against the original recipe: time, useful tokens, agreement, memory."""
+
+from __future__ import annotations
+
+import argparse
+import tempfile
+from collections.abc import Callable
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+
+from benchmarks.flops import matrix_rate, step_flops
+from benchmarks.inputs import SHAPES, SpansBatch, build_model, save_checkpoint, spans_batch
+from benchmarks.memory import in_fresh_process
+from benchmarks.reference import GRADIENT_NORM, reference_optimizer, reference_step
+from benchmarks.results import Plot, record
+from benchmarks.timing import compare, ratio
+
+PRECISIONS = ("float32", "bfloat16")
+_TEXTS = ["ids are made up; a tokenizer is only there to name the special ones"]
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shapes", nargs="+", default=["distilroberta", "roberta_base"])
+    parser.add_argument("--documents", type=int, default=4, help="a step (default 4)")
+    parser.add_argument("--rounds", type=int, default=3, help="timed steps of each (default 3)")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
+    parser.add_argument(
+        "--dropout", nargs="+", type=float, default=[0.1, 0.0], help="(default 0.1 0.0)"
+    )
+
+
+def run(args: argparse.Namespace) -> None:
+    shapes = ["small"] if args.quick else args.shapes
+    rates = {
+        precision: matrix_rate(getattr(torch, precision), args.device) for precision in PRECISIONS
+    }
+    rows = []
+    for shape in shapes:
+        for dropout in args.dropout:
+            rows += _timed(shape, dropout, args, rates)
+    record(
+        "step",
+        f"Training step on {'a GPU' if args.device == 'cuda' else 'a CPU'}",
+        rows,
+        note=(
+            "Ours against the original recipe written plainly (`benchmarks/reference.py`), both in "
+            "the latest transformers with its SDPA attention: forward, backward, clipping and "
+            "AdamW on the same batch of paper-sized spans (two anchors of 32 to 512 tokens a "
+            "document, two positives each), random weights. Times are medians of steps taken in "
+            "turns; ratios are medians of the rounds' ratios. Useful tokens are those that are not "
+            "padding. The share of the matrix rate counts only the arithmetic that useful tokens "
+            "need, against what this machine reaches in a matrix product of the same type."
+        ),
+        settings={"documents": args.documents, "device": args.device, "rounds": args.rounds},
+        plots=[
+            Plot(
+                file="step",
+                title="Useful tokens a second in a training step",
+                kind="bars",
+                x="shape and dropout",
+                y="useful tokens/s",
+                series="step",
+                baseline="reference float32",
+            )
+        ],
+    )
+    _agreement(shapes, args)
+    _memory(shapes, args)
+
+
+def _timed(
+    shape: str, dropout: float, args: argparse.Namespace, rates: dict[str, float]
+) -> list[dict[str, Any]]:
+    batch = spans_batch(args.documents, 0).to(args.device)
+    functions: dict[str, Callable[[], Any]] = {}
+    for precision in PRECISIONS:
+        functions[f"reference {precision}"] = reference_of(
+            shape, dropout, precision, batch, args.device
+        )
+        functions[f"ours {precision}"] = ours_of(shape, dropout, precision, batch, args.device)
+    timings = compare(functions, rounds=args.rounds)
+    by_name = {timing.name: timing for timing in timings}
+    flops = step_flops(SHAPES[shape], batch)
+    rows = []
+    for name, timing in by_name.items():
+        precision = name.split()[1]
+        rows.append(
+            {
+                "shape and dropout": f"{shape}, {dropout:g}",
+                "step": name,
+                "s a step": timing.median,
+                "useful tokens/s": batch.num_tokens / timing.median,
+                "speed, reference float32 = 1": str(ratio(by_name["reference float32"], timing)),
+                "speed, reference of same precision = 1": str(
+                    ratio(by_name[f"reference {precision}"], timing)
+                ),
+                "share of matrix rate": f"{flops / timing.median / rates[precision]:.0%}",
+            }
+        )
+    return rows
+
+
+def reference_of(
+    shape: str, dropout: float, precision: str, batch: SpansBatch, device: str
+) -> Callable[[], float]:
+    """A step of the reference on one batch, over and over."""
+    model = build_model(shape, dropout=dropout).to(device)
+    optimizer = reference_optimizer(model)
+    masked, labels = batch.masked(SHAPES[shape].vocab_size)
+    return lambda: reference_step(
+        model,
+        optimizer,
+        masked,
+        labels,
+        batch.anchors_mask,
+        batch.positives,
+        batch.positives_mask,
+        bfloat16=precision == "bfloat16",
+    )
+
+
+def ours_of(
+    shape: str,
+    dropout: float,
+    precision: str,
+    batch: SpansBatch,
+    device: str,
+    chunk_size: int | None = None,
+    wrap: Callable[[Any], Any] | None = None,
+) -> Callable[[], float]:
+    """A step of the package's model on one batch, over and over, with the same masks."""
+    from allennlp.training.optimizers import HuggingfaceAdamWOptimizer
+
+    model = our_model(shape, dropout, precision, chunk_size).to(device).train()
+    groups = [(["bias", "[Nn]orm\\d*\\.weight", "_norm\\.weight"], {"weight_decay": 0.0})]
+    optimizer = HuggingfaceAdamWOptimizer(
+        [(name, p) for name, p in model.named_parameters() if p.requires_grad],
+        parameter_groups=groups,
+        lr=5e-5,
+        eps=1e-6,
+        weight_decay=0.1,
+        correct_bias=False,
+    )
+    fields = batch.text_fields()
+    trained = model if wrap is None else wrap(model)
+
+    def step() -> float:
+        optimizer.zero_grad()
+        with same_masks(batch, SHAPES[shape].vocab_size):
+            loss = trained(**fields)["loss"]
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_NORM)
+        optimizer.step()
+        return float(loss.detach())
+
+    return step
+
+
+def our_model(shape: str, dropout: float, precision: str, chunk_size: int | None = None) -> Any:
+    """The model "declutr" as the recipes configure it, with the reference's weights."""
+    from allennlp.common import Params
+    from allennlp.data import Vocabulary
+    from allennlp.models import Model
+
+    import declutr.plugin  # noqa: F401
+
+    with tempfile.TemporaryDirectory() as folder:
+        save_checkpoint(folder, shape, _TEXTS, dropout=dropout)
+        transformer = {"type": "pretrained_transformer_mlm", "model_name": folder}
+        config = {
+            "type": "declutr",
+            "text_field_embedder": {"type": "mlm", "token_embedders": {"tokens": transformer}},
+            "loss": {"type": "nt_xent", "temperature": 0.05},
+            "precision": precision,
+            "chunk_size": chunk_size,
+        }
+        return Model.from_params(Params(config), vocab=Vocabulary())
+
+
+@contextmanager
+def same_masks(batch: SpansBatch, vocab_size: int):
+    """Let the model mask what the reference masks, so that losses compare."""
+    import declutr.model
+
+    drawn = declutr.model.mask_tokens
+    declutr.model.mask_tokens = lambda *_, **__: batch.masked(vocab_size)
+    try:
+        yield
+    finally:
+        declutr.model.mask_tokens = drawn
+
+
+def _agreement(shapes: list[str], args: argparse.Namespace) -> None:
+    """Loss and gradients of the first step, without dropout: the mathematics is the same."""
+    rows = []
+    for shape in shapes:
+        batch = spans_batch(2, 1).to(args.device)
+        loss, gradients = _reference_gradients(shape, batch, args.device)
+        for precision in PRECISIONS:
+            ours, our_gradients = _our_gradients(shape, batch, args.device, precision)
+            square = sum(float((our_gradients[n] - g).norm() ** 2) for n, g in gradients.items())
+            norm = sum(float(g.norm() ** 2) for g in gradients.values())
+            rows.append(
+                {
+                    "shape": shape,
+                    "ours in": precision,
+                    "reference loss, float32": loss,
+                    "our loss": ours,
+                    "loss apart, relative": abs(ours - loss) / abs(loss),
+                    "gradient apart, relative": (square / norm) ** 0.5,
+                }
+            )
+    record(
+        "agreement",
+        "Same loss, same gradient",
+        rows,
+        note=(
+            "One step without dropout on the same masks and weights. The gradient is that of all "
+            "parameters as one vector; `tests` asserts the same for tiny shapes."
+        ),
+        settings={"device": args.device},
+    )
+
+
+def _reference_gradients(
+    shape: str, batch: SpansBatch, device: str
+) -> tuple[float, dict[str, torch.Tensor]]:
+    from benchmarks.reference import reference_loss
+
+    model = build_model(shape, dropout=0.0).to(device)
+    masked, labels = batch.masked(SHAPES[shape].vocab_size)
+    loss = reference_loss(
+        model, masked, labels, batch.anchors_mask, batch.positives, batch.positives_mask
+    )
+    loss.backward()
+    return float(loss.detach()), _gradients(model)
+
+
+def _our_gradients(
+    shape: str, batch: SpansBatch, device: str, precision: str
+) -> tuple[float, dict[str, torch.Tensor]]:
+    model = our_model(shape, 0.0, precision).to(device).train()
+    with same_masks(batch, SHAPES[shape].vocab_size):
+        loss = model(**batch.text_fields())["loss"]
+    loss.backward()
+    embedder = model._text_field_embedder.token_embedder
+    return float(loss.detach()), _gradients(embedder.transformer_model)
+
+
+def _gradients(model: torch.nn.Module) -> dict[str, torch.Tensor]:
+    return {n: p.grad for n, p in model.named_parameters() if p.grad is not None}
+
+
+def _memory(shapes: list[str], args: argparse.Namespace) -> None:
+    rows = []
+    for shape in shapes:
+        for precision in PRECISIONS:
+            for whose in ("reference", "ours"):
+                _, peak = in_fresh_process(
+                    "benchmarks.step.some_steps",
+                    {
+                        "whose": whose,
+                        "shape": shape,
+                        "precision": precision,
+                        "documents": args.documents,
+                        "device": args.device,
+                    },
+                )
+                used = peak.cuda or peak.private - peak.private_before
+                rows.append(
+                    {"shape": shape, "step": f"{whose} {precision}", "peak memory, MB": used / 1e6}
+                )
+    record(
+        "step_memory",
+        "Peak memory of a training step",
+        rows,
+        note="Weights, gradients and optimizer included, libraries not; dropout 0.1.",
+        settings={"documents": args.documents, "device": args.device},
+    )
+
+
+def some_steps(whose: str, shape: str, precision: str, documents: int, device: str) -> float:
+    """Two steps in a process of their own; returns the last loss."""
+    batch = spans_batch(documents, 0).to(device)
+    make = reference_of if whose == "reference" else ours_of
+    step = make(shape, 0.1, precision, batch, device)
+    return [step() for _ in range(2)][-1]

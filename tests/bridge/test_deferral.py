@@ -1,0 +1,134 @@
+"""Libraries put off: not there while AllenNLP starts, there when it uses them."""
+
+import gc
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from declutr.bridge import deferral
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: Any) -> str:
+    """A package with a submodule that its own `__init__` does not import."""
+    folder = tmp_path / "putoff"
+    folder.mkdir()
+    code = "def double(x): return 2 * x\nclass C: size = 3\n"
+    (folder / "__init__.py").write_text(code)
+    (folder / "part.py").write_text("answer = 42\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in ("putoff", "putoff.part"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    return "putoff"
+
+
+def test_a_package_is_imported_when_it_is_used(package: str) -> None:
+    with deferral.deferred(package):
+        import putoff  # type: ignore[import-not-found]
+        from putoff import C, double
+    assert package not in sys.modules
+    assert double(4) == 8 and C.size == 3  # type: ignore[attr-defined]
+    assert package in sys.modules
+    assert putoff.part.answer == 42  # a submodule, as scikit-learn gives it
+
+
+def test_it_can_be_used_inside_the_context_too(package: str) -> None:
+    with deferral.deferred(package):
+        from putoff import double
+
+        assert double(1) == 2
+    assert sys.modules[package].double(1) == 2
+
+
+def test_what_it_lacks_is_reported_by_the_package_itself(package: str) -> None:
+    with deferral.deferred(package):
+        import putoff
+    with pytest.raises(AttributeError, match=r"module 'putoff' has no attribute 'nothing'"):
+        _ = putoff.nothing
+    with deferral.deferred("no_such_package"):
+        import no_such_package  # type: ignore[import-not-found]
+    with pytest.raises(ModuleNotFoundError, match="no_such_package"):
+        no_such_package.anything()
+
+
+def test_a_package_that_is_imported_is_left_alone() -> None:
+    import json
+
+    with deferral.deferred("json"):
+        assert sys.modules["json"] is json
+
+
+def test_nothing_is_left_behind_after_an_error() -> None:
+    with pytest.raises(ZeroDivisionError), deferral.deferred("no_such_package"):
+        raise ZeroDivisionError
+    assert "no_such_package" not in sys.modules
+
+
+def test_allennlp_starts_without_them() -> None:
+    code = (
+        "import sys, declutr, allennlp.commands\n"
+        "from allennlp.common.util import import_module_and_submodules\n"
+        "for part in ('fairness', 'training', 'models'):\n"
+        "    import_module_and_submodules(f'allennlp.{part}')\n"
+        "import declutr.plugin\n"
+        "print(sorted({'nltk', 'sklearn', 'pandas'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_the_metric_that_needs_scikit_learn_finds_it() -> None:
+    from allennlp.training.metrics import Auc
+
+    metric = Auc()
+    metric(torch.tensor([0.9, 0.8, 0.3, 0.1]), torch.tensor([1, 0, 1, 0]))
+    assert metric.get_metric(reset=True) == pytest.approx(0.75)
+
+
+def test_the_mitigation_that_needs_scikit_learn_finds_it() -> None:
+    from allennlp.fairness.bias_direction import ClassificationNormalBiasDirection
+
+    left, right = torch.tensor([[1.0, 0.0], [2.0, 0.1]]), torch.tensor([[-1.0, 0.0], [-2.0, 0.1]])
+    direction = ClassificationNormalBiasDirection()(left, right)
+    assert abs(direction[0]) == pytest.approx(1.0, abs=0.05)
+
+
+def test_garbage_is_looked_for_after_the_imports() -> None:
+    gc.unfreeze()  # the command `declutr`, tested in the same process, freezes
+    assert gc.isenabled()
+    with deferral.garbage():
+        assert not gc.isenabled()
+        with deferral.garbage():
+            pass
+        assert not gc.isenabled()  # whoever switched it off switches it on
+        made = [[] for _ in range(5000)]
+    assert gc.isenabled() and gc.get_freeze_count() == 0 and len(made) == 5000
+    assert gc.get_count()[0] < 5000  # not young any more
+    with pytest.raises(ZeroDivisionError), deferral.garbage():
+        raise ZeroDivisionError
+    assert gc.isenabled()
+
+
+def test_what_was_frozen_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        count = gc.get_freeze_count()
+        with deferral.garbage():
+            assert gc.isenabled()
+        assert gc.get_freeze_count() == count > 0
+    finally:
+        gc.unfreeze()
+
+
+def test_the_version_is_said_without_importing_anything_heavy() -> None:
+    code = (
+        "import sys, runpy; sys.argv = ['declutr', '--version']\n"
+        "runpy.run_module('declutr', run_name='__main__')\n"
+        "print(sorted({'torch', 'transformers', 'allennlp'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "(allennlp 2.10.1)" in done.stdout and done.stdout.strip().endswith("[]")
