@@ -88,6 +88,10 @@ setup(
         "termcolor>=1.1",
         "tqdm>=4.62",
     ],
-    extras_require={"test": TEST, "dev": [*TEST, "ruff", "mypy"]},
+    extras_require={
+        "test": TEST,
+        "dev": [*TEST, "ruff", "mypy"],
+        "benchmarks": ["matplotlib"],  # for the pictures
+    },
     entry_points={"console_scripts": ["declutr=declutr.__main__:main"]},
 )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+from functools import partial
 from typing import Any
 
-from benchmarks.inputs import spans_batch
+from benchmarks.inputs import SHAPES, SpansBatch, spans_batch
 from benchmarks.memory import in_fresh_process
 from benchmarks.results import Plot, record
-from benchmarks.step import ours_of
+from benchmarks.step import stepper
 from benchmarks.timing import seconds_of
 
 
@@ -73,28 +74,33 @@ def _measured(settings: dict[str, Any], step: str, plain: dict[str, Any] | None)
 
 
 def one_step(shape: str, precision: str, device: str, documents: int, chunk: int | None) -> float:
-    """Two steps of `documents`; returns the loss. For measuring memory."""
-    batch = spans_batch(documents, 0).to(device)
-    step = ours_of(shape, 0.1, precision, batch, device, chunk)
-    step()
-    return step()
+    """A step of `documents`; returns the loss. For measuring memory."""
+    batch = _batch(documents, 0, shape, device)
+    take = stepper(shape, 0.1, precision, device, chunk)
+    take(_batch(chunk or documents, 1, shape, device))  # makes the optimizer's moments
+    return take(batch)
 
 
 def timed_steps(
     shape: str, precision: str, device: str, documents: int, chunk: int
 ) -> dict[str, float]:
     """Milliseconds a document in chunks; and its time over that of plain steps around it."""
-    whole = spans_batch(documents, 0).to(device)
-    caching = ours_of(shape, 0.1, precision, whole, device, chunk)
-    batches = [spans_batch(chunk, seed).to(device) for seed in range(2)]
-    plain = [ours_of(shape, 0.1, precision, batch, device) for batch in batches]
-    for step in plain:
-        step()  # warm-up
-    before = [seconds_of(step) for step in plain]
-    taken = seconds_of(caching)
-    after = [seconds_of(step) for step in plain]
+    whole = _batch(documents, 0, shape, device)
+    batches = [_batch(chunk, seed, shape, device) for seed in range(2)]
+    caching = stepper(shape, 0.1, precision, device, chunk)
+    plain = stepper(shape, 0.1, precision, device)
+    for batch in batches:  # warm-up
+        plain(batch)
+        caching(batch)
+    before = [seconds_of(partial(plain, batch)) for batch in batches]
+    taken = seconds_of(partial(caching, whole))
+    after = [seconds_of(partial(plain, batch)) for batch in batches]
     a_token = sum(before + after) / sum(2 * batch.num_tokens for batch in batches)
     return {
         "a document": 1000 * taken / documents,
         "ratio": taken / whole.num_tokens / a_token,  # documents differ a little in their spans
     }
+
+
+def _batch(documents: int, seed: int, shape: str, device: str) -> SpansBatch:
+    return spans_batch(documents, seed, vocab_size=SHAPES[shape].vocab_size).to(device)

@@ -54,8 +54,9 @@ def run(args: argparse.Namespace) -> None:
         note=(
             "The recipe `declutr` run by AllenNLP's trainer with loader (one worker), schedule, "
             "callbacks and logging, against forward, backward, clipping and optimizer alone on "
-            "the same batches, already in memory. Turns of both alternate in one process. Start-up "
-            "and the final checkpoint are left out."
+            "the same batches, already in memory. Turns of both alternate in one process; the "
+            "loader's worker reads on during bare turns, up to two batches. Start-up and the "
+            "final checkpoint are left out."
         ),
         settings={k: v for k, v in vars(args).items() if k != "data"},
     )

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 
 from benchmarks.inputs import Shape, SpansBatch
-from benchmarks.timing import seconds_of
+
+_SIZES = {"cpu": 4096, "cuda": 8192}
+_PRODUCTS = 4  # long enough for a clock
 
 
 def step_flops(shape: Shape, batch: SpansBatch, mlm_share: float = 0.15) -> float:
@@ -26,9 +30,19 @@ def step_flops(shape: Shape, batch: SpansBatch, mlm_share: float = 0.15) -> floa
     return 3 * (dense + attention + head)
 
 
-def matrix_rate(dtype: torch.dtype, device: str) -> float:
-    """Operations a second of a large product of square matrices: the best of ten."""
-    size = 8192 if device == "cuda" else 2048
+def matrix_product(dtype: torch.dtype, device: str) -> Callable[[], torch.Tensor]:
+    """A product of large square matrices: as fast as arithmetic gets on this machine."""
+    size = _SIZES[device]
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
-    left @ right
-    return 2 * size**3 / min(seconds_of(lambda: left @ right) for _ in range(10))
+
+    def product() -> torch.Tensor:
+        for _ in range(_PRODUCTS - 1):
+            left @ right
+        return left @ right
+
+    return product
+
+
+def product_flops(device: str) -> float:
+    """Operations of one call of `matrix_product`."""
+    return _PRODUCTS * 2.0 * _SIZES[device] ** 3

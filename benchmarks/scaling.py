@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.inputs import spans_batch
+from benchmarks.inputs import SHAPES, spans_batch
 from benchmarks.results import Plot, record
 from benchmarks.step import ours_of
 from benchmarks.timing import compare, seconds_of
@@ -24,13 +24,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> None:
+    words = SHAPES[args.shape].vocab_size
     batches = {
-        f"{documents} documents": spans_batch(documents, 0)
+        f"{documents} documents": spans_batch(documents, 0, vocab_size=words)
         for documents in ([4, 16] if args.quick else [4, 16, 64])
     }
     for longest in (64, 128, 256, 512):
         sampler = SpanSampler(min_span_len=min(32, longest // 2), max_span_len=longest)
-        batches[f"spans up to {longest}"] = spans_batch(16, 0, sampler=sampler)
+        batches[f"spans up to {longest}"] = spans_batch(16, 0, vocab_size=words, sampler=sampler)
     rows = []
     steps = {
         name: ours_of(args.shape, 0.1, args.precision, batch.to(args.device), args.device)
@@ -91,7 +92,8 @@ def _process(
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=processes
     )
-    batch = spans_batch(16 // processes, rank)
+    words = SHAPES[shape].vocab_size
+    batch = spans_batch(16 // processes, rank, vocab_size=words)
     wrap = torch.nn.parallel.DistributedDataParallel if processes > 1 else None
     step = ours_of(shape, 0.1, precision, batch, "cpu", wrap=wrap)
     step()

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from benchmarks.flops import matrix_rate, step_flops
+from benchmarks.flops import matrix_product, product_flops, step_flops
 from benchmarks.inputs import SHAPES, SpansBatch, build_model, save_checkpoint, spans_batch
 from benchmarks.memory import in_fresh_process
 from benchmarks.reference import GRADIENT_NORM, reference_optimizer, reference_step
@@ -33,13 +33,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     shapes = ["small"] if args.quick else args.shapes
-    rates = {
-        precision: matrix_rate(getattr(torch, precision), args.device) for precision in PRECISIONS
-    }
     rows = []
     for shape in shapes:
         for dropout in args.dropout:
-            rows += _timed(shape, dropout, args, rates)
+            rows += _timed(shape, dropout, args)
     record(
         "step",
         f"Training step on {'a GPU' if args.device == 'cuda' else 'a CPU'}",
@@ -51,7 +48,7 @@ def run(args: argparse.Namespace) -> None:
             "document, two positives each), random weights. Times are medians of steps taken in "
             "turns; ratios are medians of the rounds' ratios. Useful tokens are those that are not "
             "padding. The share of the matrix rate counts only the arithmetic that useful tokens "
-            "need, against what this machine reaches in a matrix product of the same type."
+            "need, against large matrix products of the same type that took their turns as well."
         ),
         settings={"documents": args.documents, "device": args.device, "rounds": args.rounds},
         plots=[
@@ -70,22 +67,23 @@ def run(args: argparse.Namespace) -> None:
     _memory(shapes, args)
 
 
-def _timed(
-    shape: str, dropout: float, args: argparse.Namespace, rates: dict[str, float]
-) -> list[dict[str, Any]]:
-    batch = spans_batch(args.documents, 0).to(args.device)
+def _timed(shape: str, dropout: float, args: argparse.Namespace) -> list[dict[str, Any]]:
+    batch = _batch(args.documents, 0, shape, args.device)
     functions: dict[str, Callable[[], Any]] = {}
     for precision in PRECISIONS:
         functions[f"reference {precision}"] = reference_of(
             shape, dropout, precision, batch, args.device
         )
         functions[f"ours {precision}"] = ours_of(shape, dropout, precision, batch, args.device)
-    timings = compare(functions, rounds=args.rounds)
-    by_name = {timing.name: timing for timing in timings}
-    flops = step_flops(SHAPES[shape], batch)
+        functions[f"matrix {precision}"] = matrix_product(getattr(torch, precision), args.device)
+    by_name = {timing.name: timing for timing in compare(functions, rounds=args.rounds)}
+    needed = step_flops(SHAPES[shape], batch)
     rows = []
     for name, timing in by_name.items():
-        precision = name.split()[1]
+        whose, precision = name.split()
+        if whose == "matrix":
+            continue
+        product = by_name[f"matrix {precision}"]
         rows.append(
             {
                 "shape and dropout": f"{shape}, {dropout:g}",
@@ -96,7 +94,9 @@ def _timed(
                 "speed, reference of same precision = 1": str(
                     ratio(by_name[f"reference {precision}"], timing)
                 ),
-                "share of matrix rate": f"{flops / timing.median / rates[precision]:.0%}",
+                "share of matrix rate": (
+                    f"{needed / product_flops(args.device) * ratio(product, timing).median:.0%}"
+                ),
             }
         )
     return rows
@@ -127,10 +127,25 @@ def ours_of(
     precision: str,
     batch: SpansBatch,
     device: str,
-    chunk_size: int | None = None,
     wrap: Callable[[Any], Any] | None = None,
 ) -> Callable[[], float]:
-    """A step of the package's model on one batch, over and over, with the same masks."""
+    """A step of the package's model on one batch, over and over, with the reference's masks."""
+    take = stepper(shape, dropout, precision, device, wrap=wrap)
+    return lambda: take(batch)
+
+
+def stepper(
+    shape: str,
+    dropout: float,
+    precision: str,
+    device: str,
+    chunk_size: int | None = None,
+    wrap: Callable[[Any], Any] | None = None,
+) -> Callable[[SpansBatch], float]:
+    """What takes a step of the package's model on a batch, and returns the loss.
+
+    `wrap` makes it a model of several processes.
+    """
     from allennlp.training.optimizers import HuggingfaceAdamWOptimizer
 
     model = our_model(shape, dropout, precision, chunk_size).to(device).train()
@@ -143,19 +158,18 @@ def ours_of(
         weight_decay=0.1,
         correct_bias=False,
     )
-    fields = batch.text_fields()
     trained = model if wrap is None else wrap(model)
 
-    def step() -> float:
+    def take(batch: SpansBatch) -> float:
         optimizer.zero_grad()
         with same_masks(batch, SHAPES[shape].vocab_size):
-            loss = trained(**fields)["loss"]
+            loss = trained(**batch.text_fields())["loss"]
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), GRADIENT_NORM)
         optimizer.step()
         return float(loss.detach())
 
-    return step
+    return take
 
 
 def our_model(shape: str, dropout: float, precision: str, chunk_size: int | None = None) -> Any:
@@ -196,7 +210,7 @@ def _agreement(shapes: list[str], args: argparse.Namespace) -> None:
     """Loss and gradients of the first step, without dropout: the mathematics is the same."""
     rows = []
     for shape in shapes:
-        batch = spans_batch(2, 1).to(args.device)
+        batch = _batch(2, 1, shape, args.device)
         loss, gradients = _reference_gradients(shape, batch, args.device)
         for precision in PRECISIONS:
             ours, our_gradients = _our_gradients(shape, batch, args.device, precision)
@@ -283,7 +297,11 @@ def _memory(shapes: list[str], args: argparse.Namespace) -> None:
 
 def some_steps(whose: str, shape: str, precision: str, documents: int, device: str) -> float:
     """Two steps in a process of their own; returns the last loss."""
-    batch = spans_batch(documents, 0).to(device)
+    batch = _batch(documents, 0, shape, device)
     make = reference_of if whose == "reference" else ours_of
     step = make(shape, 0.1, precision, batch, device)
     return [step() for _ in range(2)][-1]
+
+
+def _batch(documents: int, seed: int, shape: str, device: str) -> SpansBatch:
+    return spans_batch(documents, seed, vocab_size=SHAPES[shape].vocab_size).to(device)

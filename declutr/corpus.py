@@ -32,7 +32,7 @@ from declutr.sources import (
     source_files,
 )
 from declutr.token_store import TokenStore, TokenStoreWriter
-from declutr.worker_processes import WorkerLost, default_workers, ordered_map
+from declutr.worker_processes import default_workers, ordered_map
 
 logger = logging.getLogger(__name__)
 
@@ -45,8 +45,6 @@ _BATCH_CHARACTERS = 1 << 19
 # A corpus of no more is not worth starting processes for.
 _CHARACTERS_ALONE = 1 << 21
 _BATCHES_ALONE = 16
-# After these, what was tokenised before is as good as ever.
-_KEEP_AFTER = (KeyboardInterrupt, SystemExit, OSError, MemoryError, WorkerLost)
 
 
 class DocumentCodec(Protocol):
@@ -122,10 +120,11 @@ def _tokenize(
     digests: dict[Path, tuple[str, Appearance]],
     progress: bool,
 ) -> None:
+    workers = default_workers()  # first, as it may complain of its variable
     writer = TokenStoreWriter(
         folder,
         codec.dtype,
-        keep_after=_KEEP_AFTER,
+        drop_after=(SourceError,),
         before_journal=lambda: check_unchanged(digests),
     )
     try:
@@ -142,7 +141,7 @@ def _tokenize(
                 disable=not progress,
             )
             remaining = islice(documents, done, None)
-            with bar, closing(_encoded(remaining, codec)) as batches:
+            with bar, closing(_encoded(remaining, codec, workers)) as batches:
                 for batch in batches:
                     writer.append_joined(batch.values, batch.lengths, batch.num_tokens)
                     writer.notes["bytes"] = writer.notes.get("bytes", 0) + batch.num_bytes
@@ -161,7 +160,7 @@ def _tokenize(
     except SourceError:
         check_unchanged(digests)  # it may be unreadable because it is being written
         raise
-    except _KEEP_AFTER:
+    except BaseException:  # what was tokenised before is as good as ever
         if writer.length:
             logger.warning(
                 "Tokenising was interrupted after %d documents. They are kept: the next start with "
@@ -171,8 +170,10 @@ def _tokenize(
         raise
 
 
-def _encoded(documents: Iterator[str], codec: DocumentCodec) -> Generator[_Encoded, None, None]:
-    """The documents as arrays, in batches and in order, by as many processes as are of use."""
+def _encoded(
+    documents: Iterator[str], codec: DocumentCodec, workers: int
+) -> Generator[_Encoded, None, None]:
+    """The documents as arrays, in batches and in order, by up to so many processes."""
 
     def encode(texts: list[str]) -> _Encoded:
         arrays, num_tokens = codec.encode([normalize_whitespace(text) for text in texts])
@@ -185,14 +186,14 @@ def _encoded(documents: Iterator[str], codec: DocumentCodec) -> Generator[_Encod
 
     batches = _batches(documents)
     first: list[list[str]] = []
-    characters, workers = 0, 1
+    characters, many = 0, False
     for batch in batches:
         first.append(batch)
         characters += sum(map(len, batch))
-        if characters > _CHARACTERS_ALONE or len(first) > _BATCHES_ALONE:
-            workers = default_workers()
+        many = characters > _CHARACTERS_ALONE or len(first) > _BATCHES_ALONE
+        if many:
             break
-    if workers == 1:
+    if workers == 1 or not many:
         yield from map(encode, chain(first, batches))
     else:
         yield from ordered_map(encode, chain(first, batches), workers)

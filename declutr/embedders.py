@@ -57,7 +57,8 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
     gradient_checkpointing : trade time for memory.
     unpadding : how padding is kept from being computed on: `"auto"`, `"packed"`, `"grouped"` or
         `"none"`; see `declutr.unpadded`. Embeddings are the same up to rounding.
-    compile : compile the transformer with `torch.compile`; a dictionary gives its options.
+    compile : compile the transformer with `torch.compile`; a dictionary gives its options. Not
+        together with gradient_checkpointing. On transformers 4 it keeps texts from being packed.
     masked_language_modeling : load the head too. False loads the bare encoder.
     load_weights : False builds the architecture only; archives do so, as they hold the weights.
     tokenizer_kwargs, transformer_kwargs : for `from_pretrained`.
@@ -106,6 +107,11 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         if sub_module:
             self._keep_only(sub_module)
         self._match_vocabulary()
+        if gradient_checkpointing and compile:
+            raise ConfigurationError(
+                "gradient_checkpointing and compile do not go together: remove one of them. "
+                "chunk_size of the model saves memory as well."
+            )
         if gradient_checkpointing:
             # The other kind visits parameters twice, which stops distributed training.
             options = {"use_reentrant": False, "context_fn": recomputation_contexts}
@@ -160,6 +166,11 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
     def encoder(self) -> torch.nn.Module:
         """The transformer without its language modelling head."""
         return self.transformer_model.base_model
+
+    @property
+    def unpads(self) -> bool:
+        """Whether padding costs nothing, so that texts of any length may share a batch."""
+        return self._unpadded.unpadding != "none"
 
     def max_positions(self) -> int | None:
         """Tokens the transformer takes at once, special ones included; `None` if unknown."""

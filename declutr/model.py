@@ -1,7 +1,7 @@
 """The Model "declutr": a text encoder trained by contrast, masked language modelling, or both."""
 
 import logging
-from typing import Any, NamedTuple, Optional
+from typing import Any, Optional
 
 import torch
 from allennlp.common import Lazy
@@ -14,29 +14,19 @@ from allennlp.nn import InitializerApplicator, RegularizerApplicator
 from allennlp.nn.parallel import DdpAccelerator
 from allennlp.nn.util import get_text_field_mask
 from torch.nn.functional import pad
-from torch.utils.checkpoint import checkpoint
 
 from declutr.distributed import all_reduced, gather_rows, with_value, world_size
 from declutr.embedders import MLMTextFieldEmbedder
+from declutr.gradient_caching import Encoded, encode_in_chunks
 from declutr.masking import IGNORE, mask_tokens
 from declutr.metrics import RunningMeans, retrieval_accuracy
 from declutr.objectives import Miner, Objective, alignment, uniformity
 from declutr.precision import training_precision
-from declutr.text_batches import count, device_of, flat, joined, part
+from declutr.text_batches import count, device_of, flat, joined
 
 logger = logging.getLogger(__name__)
 
 _VALIDATION_MASKS = 13370  # seeds the masks of validation, so that its loss compares over epochs
-
-
-class _Encoded(NamedTuple):
-    """What the encoder makes of the views of some documents."""
-
-    embeddings: dict[str, torch.Tensor]
-    """By view, `(n, d)`."""
-
-    mlm_sums: torch.Tensor | None
-    """Cross entropy of masked tokens, how many were predicted right, how many there are: `(3,)`."""
 
 
 class NonFiniteLoss(ValueError):
@@ -149,6 +139,8 @@ class DeCLUTR(Model):
         if chunk_size is not None and chunk_size < 1:
             raise ConfigurationError(f"chunk_size must be at least 1, got {chunk_size}.")
         self._chunk_size = chunk_size
+        # Where padding costs, anchors and positives are padded apart, each to its longest.
+        self._joins_views = any(getattr(m, "unpads", False) for m in text_field_embedder.modules())
         self._metrics = {True: RunningMeans(), False: RunningMeans()}  # training, validation
         (initializer or InitializerApplicator())(self)
 
@@ -205,7 +197,11 @@ class DeCLUTR(Model):
                 "num_positives on the dataset reader, or remove the model's loss."
             )
         views, labels = self._views(anchors, positives)
-        encoded = self._encode_in_chunks(views, labels, documents=count(anchors))
+        documents, chunk = count(anchors), self._chunk_size
+        if chunk is None or documents <= chunk:
+            encoded = self._encode(views, labels)
+        else:
+            encoded = encode_in_chunks(self._encode, views, labels, documents, chunk)
         terms: list[torch.Tensor] = []
         if encoded.mlm_sums is not None:
             terms.append(self._mlm_weight * self._mlm_loss(encoded.mlm_sums))
@@ -238,32 +234,9 @@ class DeCLUTR(Model):
 
     # ------------------------------------------------------------------------------ the encoder
 
-    def _encode_in_chunks(
-        self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None, documents: int
-    ) -> _Encoded:
-        if self._chunk_size is None or documents <= self._chunk_size:
-            return self._encode(views, labels)
-        chunks = []
-        for start in range(0, documents, self._chunk_size):
-            # Every view, and the labels, hold equally many rows of each document.
-            share = slice(start, start + self._chunk_size)
-            some = {
-                name: part(texts, _rows(share, count(texts), documents))
-                for name, texts in views.items()
-            }
-            their = None if labels is None else labels[_rows(share, len(labels), documents)]
-            # Weights cast once for all chunks would sum the gradients of all in bfloat16.
-            torch.clear_autocast_cache()
-            # Only embeddings are kept. The backward pass encodes each chunk once more, with the
-            # same random numbers, and is done with it before it turns to the next.
-            chunks.append(checkpoint(self._encode, some, their, use_reentrant=False))
-        return _Encoded(
-            {name: torch.cat([chunk.embeddings[name] for chunk in chunks]) for name in views},
-            None if labels is None else torch.stack([chunk.mlm_sums for chunk in chunks]).sum(0),
-        )
-
-    def _encode(self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None) -> _Encoded:
-        together = joined(list(views.values()))
+    def _encode(self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None) -> Encoded:
+        alone = len(views) == 1
+        together = joined(list(views.values())) if alone or self._joins_views else None
         if together is None:
             return self._encode_apart(views, labels)
         embedder, mlm_sums = self._text_field_embedder, None
@@ -279,18 +252,18 @@ class DeCLUTR(Model):
             mlm_sums = torch.stack([output.loss_sum, output.num_correct, output.num_masked])
         sizes = [count(texts) for texts in views.values()]
         embeddings = self._pool(vectors, together).split(sizes)
-        return _Encoded(dict(zip(views, embeddings, strict=True)), mlm_sums)
+        return Encoded(dict(zip(views, embeddings, strict=True)), mlm_sums)
 
     def _encode_apart(
         self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None
-    ) -> _Encoded:
-        """A pass for each view, where their tensors do not fit together."""
-        alone = [
+    ) -> Encoded:
+        """A pass for each view."""
+        each = [
             self._encode({name: views[name]}, labels if name == "masked" else None)
             for name in views
         ]
-        embeddings = {name: vectors for one in alone for name, vectors in one.embeddings.items()}
-        return _Encoded(embeddings, alone[0].mlm_sums)
+        embeddings = {name: vectors for one in each for name, vectors in one.embeddings.items()}
+        return Encoded(embeddings, each[0].mlm_sums)
 
     # ------------------------------------------------------------------------------- the terms
 
@@ -418,9 +391,3 @@ def _require_fit(name: str, got: int, expected: int) -> None:
 def _mean_of_groups(rows: torch.Tensor, groups: int) -> torch.Tensor:
     """`(G * P, d)` -> `(G, d)`: positives are represented by their mean (section 3.1)."""
     return rows.reshape(groups, -1, rows.size(-1)).mean(dim=1)
-
-
-def _rows(documents: slice, rows: int, of: int) -> slice:
-    """The rows of some documents, if `rows` belong to `of` documents in equal shares."""
-    each = rows // of
-    return slice(documents.start * each, documents.stop * each)

@@ -8,6 +8,7 @@ transformer of any release packs, without a patch in its code.
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from typing import Any
@@ -53,11 +54,12 @@ class PackedAttention(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
     def __enter__(self) -> PackedAttention:
-        _ACTIVE.append(self)
+        self._around = getattr(_ACTIVE, "mode", None)
+        _ACTIVE.mode = self
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
-        _ACTIVE.pop()
+        _ACTIVE.mode = self._around
         super().__exit__(*error)
 
     @torch.compiler.disable  # between layers `torch.compile` finds enough to do
@@ -79,13 +81,18 @@ class PackedAttention(TorchFunctionMode):
             raise CannotPack("its attention does not run over the tokens as they come in")
         self.calls += 1
         scale = query.size(-1) ** -0.5 if scale is None else scale
-        with torch.autocast(query.device.type, enabled=False):
-            if query.device.type == "cpu":
+        device = query.device.type
+        if torch.is_autocast_enabled(device):
+            # As autocast does for this function: rotary positions leave only values in bfloat16.
+            dtype = torch.get_autocast_dtype(device)
+            query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
+        with torch.autocast(device, enabled=False):
+            if device == "cpu":
                 return _TextByText.apply(query, key, value, self.packing, dropout_p, scale)
             return attention_of_nested(query, key, value, self.packing, dropout_p, scale)
 
 
-_ACTIVE: list[PackedAttention] = []
+_ACTIVE = threading.local()  # as torch's stack of modes is
 
 
 def recomputation_contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
@@ -93,7 +100,8 @@ def recomputation_contexts() -> tuple[AbstractContextManager, AbstractContextMan
 
     The backward pass, in which that happens, lies outside of the context.
     """
-    again = PackedAttention(_ACTIVE[-1].packing) if _ACTIVE else contextlib.nullcontext()
+    mode = getattr(_ACTIVE, "mode", None)
+    again = contextlib.nullcontext() if mode is None else PackedAttention(mode.packing)
     return contextlib.nullcontext(), again
 
 
@@ -147,6 +155,11 @@ class _TextByText(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        with torch.autocast("cpu", enabled=False):
+            return *_TextByText._gradients(ctx, gradient), None, None, None
+
+    @staticmethod
+    def _gradients(ctx: Any, gradient: Tensor) -> list[Tensor]:
         query, key, value = ctx.saved_tensors
         gradients = [torch.empty_like(tensor) for tensor in (query, key, value)]
         generator = ctx.dropout.generator()
@@ -160,7 +173,7 @@ class _TextByText(torch.autograd.Function):
             ds = torch._softmax_backward_data(dp, p, -1, p.dtype).mul_(ctx.scale)
             dq.copy_(ds @ k)
             dk.copy_(ds.transpose(-1, -2) @ q)
-        return *gradients, None, None, None
+        return gradients
 
 
 def _parts(packing: Packing) -> Iterator[tuple[int, int, int]]:

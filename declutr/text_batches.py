@@ -54,17 +54,17 @@ def joined(batches: Sequence[TextFieldTensors]) -> TextFieldTensors | None:
         return None
     (name,) = first
     tensors = [batch[name] for batch in batches]
-    if any(part.keys() != tensors[0].keys() or "mask" not in part for part in tensors):
+    if any(batch.keys() != tensors[0].keys() or "mask" not in batch for batch in tensors):
         return None
-    if any(tensor.dim() != 2 for part in tensors for tensor in part.values()):
+    if any(tensor.dim() != 2 for batch in tensors for tensor in batch.values()):
         return None
-    width = max(part["mask"].size(1) for part in tensors)
-    return {
-        name: {
-            key: torch.cat([pad(part[key], (0, width - part[key].size(1))) for part in tensors])
-            for key in tensors[0]
-        }
-    }
+    return {name: {key: _stacked([batch[key] for batch in tensors]) for key in tensors[0]}}
+
+
+def _stacked(tensors: list[torch.Tensor]) -> torch.Tensor:
+    """`(N_i, L_i)` as `(sum of N_i, largest L)`, zero beyond each `L_i`."""
+    width = max(tensor.size(1) for tensor in tensors)
+    return torch.cat([pad(tensor, (0, width - tensor.size(1))) for tensor in tensors])
 
 
 def _first(texts: TextFieldTensors) -> torch.Tensor:

@@ -112,14 +112,14 @@ class TokenStoreWriter:
     On entry it takes up what an earlier writer of the same store left, as far as its journal says:
     `length` documents are then there already, and the caller appends those after them.
 
-    After an exception nothing is left behind, but after those of `keep_after` (and after a kill,
-    less what was appended since the last journal) what was written is kept for the next writer.
+    After an exception what was written is kept for the next writer (after a kill, less what was
+    appended since the last journal), but after those of `drop_after` nothing is left behind.
 
     # Parameters
 
     folder : the place of the store.
     dtype : of the values.
-    keep_after : exceptions that say nothing against what was written before them.
+    drop_after : exceptions that speak against what was written before them.
     journal_every : seconds between journals. Each waits until the data has reached the disk.
     before_journal : called before each journal, and before the store is complete; what it raises
         prevents them. A chance to see that the source is still what it was.
@@ -130,14 +130,14 @@ class TokenStoreWriter:
         folder: str | os.PathLike,
         dtype: np.dtype | type,
         *,
-        keep_after: tuple[type[BaseException], ...] = (KeyboardInterrupt, SystemExit),
+        drop_after: tuple[type[BaseException], ...] = (),
         journal_every: float | None = None,
         before_journal: Callable[[], object] = lambda: None,
     ) -> None:
         self._final = Path(folder)
         self._partial = self._final.with_name(f"{self._final.name}.partial")
         self._dtype = np.dtype(dtype)
-        self._keep_after = keep_after
+        self._drop_after = drop_after
         self._every = _JOURNAL_EVERY if journal_every is None else journal_every
         self._before_journal = before_journal
         self._state = _State()
@@ -212,7 +212,7 @@ class TokenStoreWriter:
         (self._final / _JOURNAL).unlink(missing_ok=True)
 
     def _give_up(self, reason: type[BaseException]) -> None:
-        keep = bool(self.length) and issubclass(reason, self._keep_after)
+        keep = bool(self.length) and not issubclass(reason, self._drop_after)
         if keep and not self._values.closed:  # else all is there but its name
             try:
                 self._write_journal()

@@ -18,6 +18,7 @@ LAYERS = [
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"objectives", "span_fields", "collation", "text_codecs", "embedders"},
     {"dataset_reader"},
+    {"gradient_caching"},
     {"data_loader", "model"},
     {"predictor", "archives", "checkpointer", "sharding"},
     {"callbacks"},

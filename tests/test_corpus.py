@@ -217,12 +217,11 @@ class TestFailures:
         assert not cache.exists()
 
     @pytest.mark.parametrize("rows", [15, 900])
-    def test_nothing_is_left_and_the_next_try_works(self, tmp_path, cache, small_batches, rows):
-        """In this process, and in others."""
+    def test_the_next_try_after_an_error_works(self, tmp_path, cache, small_batches, rows):
+        """In this process, and in others. What was tokenised before it is kept."""
         (tmp_path / "a.txt").write_text("a\n" * rows + "stop\n")
         with pytest.raises(RuntimeError, match="out of words"):
             opened(tmp_path / "a.txt", cache, FailingCodec(RuntimeError("out of words")))
-        assert stores(cache) == []
         assert len(opened(tmp_path / "a.txt", cache)) == rows + 1
 
     @pytest.mark.parametrize("rows", [15, 900])
@@ -383,6 +382,10 @@ def _tokenise_slowly(file: str, cache: str, note: str, journal_every: str) -> No
     corpus._BATCH_DOCUMENTS, corpus._BATCHES_ALONE = 10, 2
     token_store._JOURNAL_EVERY = float(journal_every)
     logging.basicConfig(level=logging.INFO)
+    if "SIGTERM_RAISES" in os.environ:
+        from allennlp.common.util import install_sigterm_handler
+
+        install_sigterm_handler()
     opened(Path(file), Path(cache), SlowCodec(Path(note)))
 
 
@@ -452,11 +455,25 @@ class TestInterrupted:
         assert_gone((tmp_path / "note").read_text())
         self.check_the_rest(file, cache, tmp_path, done=300)
 
-    def test_terminated(self, file, cache, tmp_path):
+    @pytest.mark.parametrize("handler", [False, True])
+    def test_terminated(self, file, cache, tmp_path, monkeypatch, handler):
+        """By a plain SIGTERM, and by one that AllenNLP's commands turn into an exception."""
+        if handler:
+            monkeypatch.setenv("SIGTERM_RAISES", "yes")
         process = self.start(file, cache, tmp_path / "note")
         process.terminate()
         process.communicate(timeout=60)
         assert_gone((tmp_path / "note").read_text())
+        self.check_the_rest(file, cache, tmp_path, done=300)
+
+    def test_a_mistake_at_the_next_start_costs_nothing(self, file, cache, tmp_path, monkeypatch):
+        process = self.start(file, cache, tmp_path / "note")
+        process.kill()
+        process.communicate()
+        monkeypatch.setenv("DECLUTR_WORKERS", "four")
+        with pytest.raises(ValueError, match="DECLUTR_WORKERS is 'four'"):
+            opened(file, cache)
+        monkeypatch.setenv("DECLUTR_WORKERS", "1")
         self.check_the_rest(file, cache, tmp_path, done=300)
 
     def test_a_worker_that_is_killed(self, file, cache, tmp_path):

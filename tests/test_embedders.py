@@ -352,6 +352,11 @@ def test_compiled_equals_eager(bert: str) -> None:
     assert plain.state_dict().keys() == compiled.state_dict().keys()
 
 
+def test_compile_refuses_gradient_checkpointing(bert: str) -> None:
+    with pytest.raises(ConfigurationError, match="do not go together: remove one of them"):
+        PretrainedTransformerEmbedderMLM(bert, compile=True, gradient_checkpointing=True)
+
+
 def test_added_tokens_get_vectors(bert: str) -> None:
     """In the archive as well, where the table must have the size it had in training."""
     options = {"additional_special_tokens": ["<one>", "<two>"]}

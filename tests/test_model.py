@@ -300,7 +300,7 @@ def test_chunks_draw_the_same_dropout_twice(make_model: Callable, batch: dict) -
         with pytest.MonkeyPatch.context() as patch:
             if not again:
                 plain = lambda function, *args, use_reentrant: function(*args)  # noqa: E731
-                patch.setattr("declutr.model.checkpoint", plain)
+                patch.setattr("declutr.gradient_caching.checkpoint", plain)
             torch.manual_seed(0)
             model(**batch)["loss"].backward()
         gradients.append([p.grad for p in model.parameters()])
@@ -362,6 +362,43 @@ def test_equals_the_padded_step(make_model: Callable, batch: dict, unpadding: st
     for name, gradient in gradients[0].items():
         # Key biases have no gradient but rounding: a constant added to all scores changes nothing.
         assert (gradients[1][name] - gradient).norm() <= 1e-5 * gradient.norm() + 1e-7, name
+
+
+def test_folded_inputs(checkpoint: Path, corpus_file: Path, make_model: Callable) -> None:
+    """Long spans in segments of 16 tokens: as wide as they come, whatever the mask says."""
+    transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
+    reader = DeCLUTRDatasetReader(
+        tokenizer=PretrainedTransformerTokenizer(str(checkpoint), add_special_tokens=False),
+        token_indexers={"tokens": PretrainedTransformerIndexer(str(checkpoint), max_length=16)},
+        num_anchors=2,
+        num_positives=2,
+        max_span_len=40,
+        min_span_len=8,
+    )
+    (batch,) = batches_of(reader, corpus_file)
+    losses = []
+    for unpadding in ("auto", "none"):
+        ours = {**transformer, "type": "pretrained_transformer_mlm", "max_length": 16}
+        ours |= {"masked_language_modeling": False, "unpadding": unpadding}
+        ours["transformer_kwargs"] = dict(NO_DROPOUT)
+        model = make_model(
+            text_field_embedder={"type": "basic", "token_embedders": {"tokens": ours}}
+        ).train()
+        losses.append(model(**batch)["loss"].item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(("unpadding", "passes"), [("packed", 1), ("none", 2)])
+def test_views_share_a_pass_where_padding_is_free(
+    make_model: Callable, batch: dict, unpadding: str, passes: int
+) -> None:
+    model = make_model(embedder={"unpadding": unpadding}).train()
+    model(**batch)  # tries packing
+    calls: list[int] = []
+    encoder = model._text_field_embedder.token_embedder.encoder
+    encoder.register_forward_hook(lambda *_: calls.append(1))
+    model(**batch)
+    assert len(calls) == passes
 
 
 def test_unknown_unpadding(make_model: Callable) -> None:

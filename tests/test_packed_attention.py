@@ -1,6 +1,7 @@
 """Attention within each text of a packed row, against attention over each text alone."""
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -124,6 +125,23 @@ def test_bfloat16_under_autocast() -> None:
     exact = one_by_one(*(t.double() for t in tensors), packing_of(LENGTHS).lengths)
     assert got.dtype == torch.bfloat16
     assert torch.allclose(got.double(), exact, atol=3e-2)
+
+
+def test_autocast_brings_inputs_to_one_type() -> None:
+    """As it does for torch's own: rotary positions leave queries and keys in float32."""
+    query, key, value = inputs(dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = packed(LENGTHS)(query, key, value.bfloat16())
+        got.sum().backward()
+    assert got.dtype == torch.bfloat16 and query.grad.dtype == torch.float32
+
+
+def test_threads_do_not_see_each_other() -> None:
+    with PackedAttention(packing_of(LENGTHS)), ThreadPoolExecutor(1) as pool:
+        elsewhere = pool.submit(recomputation_contexts).result()
+        here = recomputation_contexts()
+    assert not any(isinstance(context, PackedAttention) for context in elsewhere)
+    assert isinstance(here[1], PackedAttention)
 
 
 @pytest.mark.parametrize(

@@ -160,8 +160,11 @@ class Stop(Exception):
 
 
 class TestWholeOrNothing:
-    def test_an_exception_leaves_nothing(self, tmp_path):
-        with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint8) as writer:
+    def test_an_exception_to_drop_after_leaves_nothing(self, tmp_path):
+        with (
+            pytest.raises(Stop),
+            TokenStoreWriter(tmp_path / "s", np.uint8, drop_after=(Stop,)) as writer,
+        ):
             writer.append([np.zeros(9, np.uint8)], [9])
             assert not TokenStore.exists(tmp_path / "s")
             raise Stop
@@ -215,11 +218,11 @@ class TestContinued:
                 writer.append([np.array(DOCUMENTS[number], np.uint16)], [LENGTHS[number]])
             writer.meta = {"num_tokens": writer.num_tokens}
 
-    def interrupted(self, folder, error=KeyboardInterrupt, keep_after=(KeyboardInterrupt,)) -> None:
+    def interrupted(self, folder, error=KeyboardInterrupt, drop_after=()) -> None:
         """Three documents, of which two are in the journal; then `error`."""
         with (
             pytest.raises(error),
-            TokenStoreWriter(folder, np.uint16, keep_after=keep_after) as writer,
+            TokenStoreWriter(folder, np.uint16, drop_after=drop_after) as writer,
         ):
             writer.append([np.array(d, np.uint16) for d in DOCUMENTS[:2]], LENGTHS[:2])
             writer.notes["n"] = 2
@@ -242,8 +245,8 @@ class TestContinued:
         self.go_on(tmp_path / "s", at=3)
         assert contents(tmp_path / "s") == whole
 
-    def test_after_another_exception_that_is_kept(self, tmp_path, whole):
-        self.interrupted(tmp_path / "s", Stop, keep_after=(KeyboardInterrupt, Stop))
+    def test_after_any_exception(self, tmp_path, whole):
+        self.interrupted(tmp_path / "s", Stop, drop_after=(OSError,))
         self.go_on(tmp_path / "s", at=3)
         assert contents(tmp_path / "s") == whole
 

@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Iterable
+from functools import cache
 from typing import Any
 
 import torch
@@ -41,7 +42,6 @@ class AdamW(torch.optim.Optimizer):
             "correct_bias": correct_bias,
         }
         super().__init__(params, defaults)
-        self._many_steps: dict[torch.device, torch.Tensor] = {}
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
@@ -99,8 +99,6 @@ class AdamW(torch.optim.Optimizer):
             for w, g, mean, square in zip(weights, gradients, means, squares, strict=True):
                 _update_one(w, g, mean, square, group["betas"], size, group["eps"], decay)
             return
-        if device not in self._many_steps:
-            self._many_steps[device] = torch.tensor(1e9, device=device)
         torch._fused_adamw_(
             weights,
             gradients,
@@ -108,7 +106,7 @@ class AdamW(torch.optim.Optimizer):
             squares,
             [],  # of AMSGrad
             # After so many steps its bias corrections are 1: ours are in the rate.
-            [self._many_steps[device]] * len(parameters),
+            [_many_steps(device)] * len(parameters),
             lr=rate,
             beta1=beta1,
             beta2=beta2,
@@ -117,6 +115,11 @@ class AdamW(torch.optim.Optimizer):
             amsgrad=False,
             maximize=False,
         )
+
+
+@cache
+def _many_steps(device: torch.device) -> torch.Tensor:
+    return torch.tensor(1e9, device=device)
 
 
 def _update_one(

@@ -1,5 +1,6 @@
 """The optimizer of `huggingface_adamw`, against plain loops, and torch's where they agree."""
 
+import copy
 import math
 
 import pytest
@@ -81,6 +82,16 @@ def test_one_kernel_equals_the_loop(monkeypatch: pytest.MonkeyPatch, dtype: torc
     tolerance = 1e-12 if dtype is torch.float64 else 1e-6
     for fused, looped in zip(*results, strict=True):
         torch.testing.assert_close(fused, looped, rtol=tolerance, atol=tolerance)
+
+
+def test_copies_go_on() -> None:
+    weight = torch.ones(2, requires_grad=True)
+    optimizer = AdamW([weight], lr=0.1)
+    weight.grad = torch.ones(2)
+    optimizer.step()
+    copied = copy.deepcopy(optimizer)
+    optimizer.step(), copied.step()
+    torch.testing.assert_close(copied.param_groups[0]["params"][0], weight)
 
 
 def test_rate_zero_moves_nothing_but_the_means() -> None:
