@@ -382,6 +382,7 @@ def _tokenise_slowly(file: str, cache: str, note: str, journal_every: str) -> No
     corpus._BATCH_DOCUMENTS, corpus._BATCHES_ALONE = 10, 2
     token_store._JOURNAL_EVERY = float(journal_every)
     logging.basicConfig(level=logging.INFO)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
     if "SIGTERM_RAISES" in os.environ:
         from allennlp.common.util import install_sigterm_handler
 
