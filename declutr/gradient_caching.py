@@ -10,8 +10,6 @@ DistributedDataParallel and FSDP alike.
 
 from __future__ import annotations
 
-import ctypes
-import sys
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -19,7 +17,7 @@ import torch
 from allennlp.data import TextFieldTensors
 from torch.utils.checkpoint import checkpoint
 
-from declutr.text_batches import count, device_of, part
+from declutr.text_batches import count, part
 
 
 class Encoded(NamedTuple):
@@ -48,13 +46,6 @@ def encode_in_chunks(
     Every view, and the labels, hold equally many rows of each document, document by document.
     """
 
-    def encode_afresh(
-        some: dict[str, TextFieldTensors], their: torch.Tensor | None
-    ) -> Encoded:  # once now, and once in the backward pass
-        if device_of(next(iter(some.values()))).type == "cpu":
-            _return_freed_memory()
-        return encode(some, their)
-
     chunks = []
     for start in range(0, documents, chunk_size):
         share = slice(start, start + chunk_size)
@@ -66,22 +57,11 @@ def encode_in_chunks(
         # Weights cast once for all chunks would sum the gradients of all in bfloat16.
         torch.clear_autocast_cache()
         # The backward pass is done with one chunk before it turns to the next.
-        chunks.append(checkpoint(encode_afresh, some, their, use_reentrant=False))
+        chunks.append(checkpoint(encode, some, their, use_reentrant=False))
     return Encoded(
         {name: torch.cat([chunk.embeddings[name] for chunk in chunks]) for name in views},
         None if labels is None else torch.stack([chunk.mlm_sums for chunk in chunks]).sum(0),
     )
-
-
-def _return_freed_memory() -> None:
-    """Give what earlier chunks freed back to the system, if its C library is GNU's.
-
-    Each chunk has other lengths, so its tensors do not fit into the holes that those of another
-    left, and a process that computes with a hundred chunks would grow to twice its need.
-    """
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
-    if trim is not None:
-        trim(0)
 
 
 def _rows(documents: slice, rows: int, of: int) -> slice:
