@@ -18,6 +18,7 @@ from allennlp.models import Model
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel
 from allennlp.nn.parallel.ddp_accelerator import LoadStateDictReturnType, StateDictType
 
+from declutr.bridge.adamw import own_part
 from declutr.distributed import all_reduced, copy_from_first, is_distributed
 
 logger = logging.getLogger(__name__)
@@ -117,7 +118,7 @@ class FsdpAccelerator(DdpAccelerator):
         logger.info(
             "Each of %d processes holds %s of %s parameters; %d layers are gathered one at a time.",
             self.world_size,
-            f"{sum(_own(p).numel() for p in model.parameters()):,}",
+            f"{sum(own_part(p).numel() for p in model.parameters()):,}",
             f"{sum(p.numel() for p in model.parameters()):,}",
             len(layers),
         )
@@ -218,7 +219,7 @@ class ShardedModel(DdpWrappedModel):
 
     def clip_grad_norm_(self, max_norm: Union[float, int]) -> torch.Tensor:
         """Scale all gradients so that their norm is at most `max_norm`; returns what it was."""
-        gradients = [_own(p.grad) for p in self.model.parameters() if p.grad is not None]
+        gradients = [own_part(p.grad) for p in self.model.parameters() if p.grad is not None]
         squares = torch.stack([torch.linalg.vector_norm(g).square() for g in gradients]).sum()
         # Offloaded gradients lie where the processes have no connection.
         total = all_reduced(squares.to(self._device())) / self._replicas
@@ -324,11 +325,6 @@ def _fsdp() -> Any:
     return fsdp
 
 
-def _own(tensor: Any) -> torch.Tensor:
-    """This process's part of a DTensor; other tensors as they are."""
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
-
-
 def _gathered(value: Any) -> Any:
     """The whole of a DTensor, on the device of the processes; other values as they are."""
     if not hasattr(value, "full_tensor"):
@@ -350,7 +346,7 @@ def _part(whole: Any, like: Any) -> Any:
     pieces = whole.chunk(mesh.size(last))  # as fully_shard cuts
     rank = mesh.get_local_rank(last)
     if rank < len(pieces):
-        _own(part).copy_(pieces[rank])
+        own_part(part).copy_(pieces[rank])
     return part
 
 

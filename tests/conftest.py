@@ -8,11 +8,14 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
 import random
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from filelock import FileLock
 
 torch.set_num_threads(1)  # tests run beside each other
 
@@ -64,6 +67,16 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, documents: list[str]) -
     tokenizer = train_tokenizer(documents, 400, max_length=128)
     make_checkpoint(folder, tokenizer, layers=2, hidden_size=32, heads=2, max_length=128)
     return folder
+
+
+@contextmanager
+def shared_by_workers(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
+    """A path that all pytest workers of a run have in common; the others wait meanwhile."""
+    folder = tmp_path_factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        folder = folder.parent
+    with FileLock(folder / f"{name}.lock"):
+        yield folder / name
 
 
 def run_config(checkpoint: Path, corpus: Path, **changes: Any) -> dict[str, Any]:

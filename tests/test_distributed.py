@@ -1,6 +1,5 @@
 """Two processes equal one: loss, metrics and every gradient after DDP's averaging."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import torch
 from allennlp.data import Vocabulary
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
-from filelock import FileLock
 from torch import Tensor
 
 from declutr.data_loader import DeCLUTRDataLoader
@@ -18,6 +16,7 @@ from declutr.distributed import all_reduced, gather_rows, is_distributed, world_
 from declutr.objectives import NTXent
 from tests import distributed_steps as steps
 from tests import two_processes
+from tests.conftest import shared_by_workers
 
 ROWS = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 FEEDFORWARD = {"input_dim": 32, "num_layers": 1, "hidden_dims": 6, "activations": "tanh"}
@@ -87,11 +86,7 @@ def results(
     checkpoint: Path, batches: list[dict], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """All that the processes do, in one start of them, by whichever pytest worker comes first."""
-    folder = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        folder = folder.parent
-    file = folder / "two_processes.pt"
-    with FileLock(f"{file}.lock"):
+    with shared_by_workers(tmp_path_factory, "two_processes.pt") as file:
         if not file.exists():
             cases = [
                 (model_config(checkpoint, changes, embedder), masks, batches, dtype)

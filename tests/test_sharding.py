@@ -19,14 +19,13 @@ from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.models.archival import archive_model
 from allennlp.nn.parallel import DdpAccelerator
-from filelock import FileLock
 from transformers import AutoModelForMaskedLM
 
 from declutr import Encoder
 from declutr.sharding import FsdpAccelerator, ShardedModel, repeated_layers
 from tests import sharded_steps as steps
 from tests import two_processes
-from tests.conftest import run_config
+from tests.conftest import run_config, shared_by_workers
 from tests.families import FAMILIES, build, build_t5
 from tests.test_distributed import FEEDFORWARD, MEMORY, model_config
 
@@ -99,11 +98,7 @@ def results(
     checkpoint: Path, corpus_file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
     """All that the processes do, in one start of them, by whichever pytest worker comes first."""
-    root = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        root = root.parent
-    folder = root / "sharded"
-    with FileLock(f"{folder}.lock"):
+    with shared_by_workers(tmp_path_factory, "sharded") as folder:
         if not (folder / "results.pt").exists():
             folder.mkdir()
             _compute(checkpoint, corpus_file, folder)

@@ -87,10 +87,10 @@ class AdamW(torch.optim.Optimizer):
         if group["correct_bias"]:
             size *= math.sqrt(1.0 - beta2**steps) / (1.0 - beta1**steps)
         decay = group["lr"] * group["weight_decay"]
-        weights = [_own(parameter) for parameter in parameters]
-        gradients = [_own(parameter.grad) for parameter in parameters]
-        means = [_own(self.state[parameter]["exp_avg"]) for parameter in parameters]
-        squares = [_own(self.state[parameter]["exp_avg_sq"]) for parameter in parameters]
+        weights = [own_part(parameter) for parameter in parameters]
+        gradients = [own_part(parameter.grad) for parameter in parameters]
+        means = [own_part(self.state[parameter]["exp_avg"]) for parameter in parameters]
+        squares = [own_part(self.state[parameter]["exp_avg_sq"]) for parameter in parameters]
         # torch's one kernel for all tensors decays before the step, ours after it: that is the same
         # with the step decayed as well.
         rate = size * (1.0 - decay)
@@ -139,7 +139,7 @@ def _update_one(
         parameter.mul_(1.0 - decay)
 
 
-def _own(tensor: Any) -> torch.Tensor:
+def own_part(tensor: Any) -> torch.Tensor:
     """This process's part of a sharded tensor, others as they are.
 
     Nothing here looks beyond an element, and torch takes four times as long for the same on
