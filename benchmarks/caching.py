@@ -18,7 +18,12 @@ _PLAIN_STEPS = 12
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--shape", default="small", help="of the transformer (default small)")
     parser.add_argument("--precision", default="bfloat16", help="(default bfloat16)")
-    parser.add_argument("--chunk", type=int, default=16, help="documents at a time (default 16)")
+    parser.add_argument(
+        "--plain", type=int, default=16, help="documents of the step compared with (default 16)"
+    )
+    parser.add_argument(
+        "--chunks", nargs="+", type=int, default=[4, 16], help="documents at a time (default 4 16)"
+    )
     parser.add_argument(
         "--batches", nargs="+", type=int, default=[64, 512], help="(default 64 512)"
     )
@@ -28,18 +33,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> None:
     batches = [32] if args.quick else args.batches
     common = {"shape": args.shape, "precision": args.precision, "device": args.device}
-    plain = _measured({**common, "documents": args.chunk, "chunk": None}, "plain", None)
+    plain = _measured({**common, "documents": args.plain, "chunk": None}, args.plain, None)
     rows = [plain]
-    for documents in batches:
-        settings = {**common, "documents": documents, "chunk": args.chunk}
-        rows.append(_measured(settings, f"in chunks of {args.chunk}", plain))
+    for chunk in args.chunks:
+        for documents in batches:
+            settings = {**common, "documents": documents, "chunk": chunk}
+            rows.append(_measured(settings, args.plain, plain))
     record(
         "caching",
         "Large contrastive batches in fixed memory",
         rows,
         note=(
-            "One step of the model with `chunk_size`, against a plain step of as many documents as "
-            "one chunk holds. Times are those of a step between two plain ones on either side. "
+            f"One step of the model with `chunk_size`, against plain steps of {args.plain} "
+            "documents. Times are those of a step between four plain ones. "
             "Memory, of a step in a process of its own, is what the process allocated beyond "
             "imported libraries: weights, gradients and optimizer included."
         ),
@@ -51,19 +57,22 @@ def run(args: argparse.Namespace) -> None:
                 kind="lines",
                 x="documents a step",
                 y="peak memory, MB",
+                series="step",
             )
         ],
     )
 
 
-def _measured(settings: dict[str, Any], step: str, plain: dict[str, Any] | None) -> dict[str, Any]:
+def _measured(
+    settings: dict[str, Any], plain_documents: int, plain: dict[str, Any] | None
+) -> dict[str, Any]:
     _, peak = in_fresh_process("benchmarks.caching.one_step", settings)
     used = (peak.cuda or peak.private - peak.private_before) / 1e6
     # In this process, for watching another takes time from what is measured there.
-    times = timed_steps(**settings) if plain else {"a document": None, "ratio": 1.0}
+    times = timed_steps(**settings, plain_documents=plain_documents) if plain else {"a document": None, "ratio": 1.0}
     return {
         "documents a step": settings["documents"],
-        "step": step,
+        "step": f"in chunks of {settings['chunk']}" if plain else "plain",
         "peak memory, MB": used,
         "memory, plain = 1": used / plain["peak memory, MB"] if plain else 1.0,
         "ms a document": times["a document"],
@@ -83,11 +92,11 @@ def one_step(shape: str, precision: str, device: str, documents: int, chunk: int
 
 
 def timed_steps(
-    shape: str, precision: str, device: str, documents: int, chunk: int
+    shape: str, precision: str, device: str, documents: int, chunk: int, plain_documents: int
 ) -> dict[str, float]:
     """Milliseconds a document in chunks; and its time over that of plain steps around it."""
     whole = _batch(documents, 0, shape, device)
-    batches = [_batch(chunk, seed, shape, device) for seed in range(2)]
+    batches = [_batch(plain_documents, seed, shape, device) for seed in range(2)]
     caching = stepper(shape, 0.1, precision, device, chunk)
     plain = stepper(shape, 0.1, precision, device)
     for batch in batches:  # warm-up

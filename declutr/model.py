@@ -18,6 +18,7 @@ from torch.nn.functional import pad
 from declutr.distributed import all_reduced, gather_rows, with_value, world_size
 from declutr.embedders import MLMTextFieldEmbedder
 from declutr.gradient_caching import Encoded, encode_in_chunks
+from declutr.heap import HEAP
 from declutr.masking import IGNORE, mask_tokens
 from declutr.metrics import RunningMeans, retrieval_accuracy
 from declutr.objectives import Miner, Objective, alignment, uniformity
@@ -235,6 +236,8 @@ class DeCLUTR(Model):
     # ------------------------------------------------------------------------------ the encoder
 
     def _encode(self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None) -> Encoded:
+        if self.training and device_of(next(iter(views.values()))).type == "cpu":
+            HEAP.settle()
         alone = len(views) == 1
         together = joined(list(views.values())) if alone or self._joins_views else None
         if together is None:

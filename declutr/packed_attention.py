@@ -16,13 +16,14 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import scaled_dot_product_attention
+from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
+from declutr import repeatable_dropout
 from declutr.packing import Packing
+from declutr.repeatable_dropout import RepeatableDropout
 
 _TOKENS_AT_ONCE = 1024  # of equally long texts: their scores then stay in the cache of a CPU
-_LEVELS = 1 << 16  # of the random numbers that decide what dropout keeps
 
 
 class CannotPack(ValueError):
@@ -51,6 +52,8 @@ class PackedAttention(TorchFunctionMode):
     ) -> Any:
         if func is scaled_dot_product_attention:
             return self._attend(*args, **(kwargs or {}))
+        if func is dropout and not torch.compiler.is_compiling():  # compiled, torch's is quick
+            return _drop(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
 
     def __enter__(self) -> PackedAttention:
@@ -123,6 +126,12 @@ def attention_of_nested(
     return attended.transpose(1, 2).values().transpose(0, 1)[None]
 
 
+def _drop(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+    if not training or p == 0 or inplace or input.device.type != "cpu":
+        return dropout(input, p, training, inplace)
+    return repeatable_dropout.dropout(input, p)
+
+
 class _TextByText(torch.autograd.Function):
     """Attention within each text, one after another, with dropout on the probabilities.
 
@@ -143,7 +152,7 @@ class _TextByText(torch.autograd.Function):
     ) -> Tensor:
         ctx.save_for_backward(query, key, value)
         ctx.packing, ctx.scale = packing, scale
-        ctx.dropout = _Dropout(dropout_p)
+        ctx.dropout = RepeatableDropout(dropout_p)
         output = torch.empty_like(query)
         generator = ctx.dropout.generator()
         for part in _parts(packing):
@@ -191,34 +200,3 @@ def _texts(tensor: Tensor, start: int, count: int, length: int) -> Tensor:
 
 def _probabilities(query: Tensor, key: Tensor, scale: float) -> Tensor:
     return ((query * scale) @ key.transpose(-1, -2)).softmax(dim=-1)
-
-
-class _Dropout:
-    """Dropout that can be repeated: the masks of a pass follow from one number drawn for it."""
-
-    def __init__(self, probability: float) -> None:
-        self._dropped = round(probability * _LEVELS)  # of so many levels
-        self._seed = int(torch.randint(1 << 62, ())) if self._dropped else 0
-        kept = _LEVELS - self._dropped
-        self._scale = _LEVELS / kept if kept else 0.0
-
-    def generator(self) -> torch.Generator:
-        return torch.Generator().manual_seed(self._seed)
-
-    def kept(self, generator: torch.Generator, shape: torch.Size) -> Tensor | None:
-        """What is not dropped, as a mask of this shape."""
-        if not self._dropped:
-            return None
-        size = shape.numel()
-        words = torch.empty((size + 3) // 4, dtype=torch.int64)
-        words.random_(
-            -(1 << 63), None, generator=generator
-        )  # without bounds, one bit were always 0
-        levels = words.view(torch.int16)[:size].view(shape)  # in [-32768, 32768)
-        return levels >= self._dropped - _LEVELS // 2
-
-    def __call__(self, values: Tensor, kept: Tensor | None) -> Tensor:
-        if kept is None:
-            return values
-        # values * kept * scale in one pass; it is its own derivative.
-        return torch.ops.aten.native_dropout_backward(values, kept, self._scale)

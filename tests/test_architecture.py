@@ -13,7 +13,8 @@ PACKAGE = Path(declutr.__file__).parent
 LAYERS = [
     {"bridge"},
     {"sampling", "masking", "distributed", "sources", "token_store", "docstrings", "checkpoints"}
-    | {"file_digests", "worker_processes", "token_budget", "packing"},
+    | {"file_digests", "worker_processes", "token_budget", "packing", "heap"}
+    | {"repeatable_dropout"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"objectives", "span_fields", "collation", "text_codecs", "embedders"},

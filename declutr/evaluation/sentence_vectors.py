@@ -1,0 +1,100 @@
+"""The embeddings of a run: each different sentence is embedded once, whatever tasks need it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from declutr.evaluation.task import BadEmbeddings
+
+Encode = Callable[[list[str]], np.ndarray]
+
+
+class SentenceVectors:
+    """Embeddings by sentence.
+
+    # Parameters
+
+    encode : texts to their embeddings `(n, d)`.
+    block : sentences a call of it.
+    progress : show a progress bar.
+    """
+
+    def __init__(self, encode: Encode, block: int = 4096, progress: bool = False) -> None:
+        self._encode = encode
+        self._block = block
+        self._progress = progress
+        self._row: dict[str, int] = {}
+        self._vectors = np.empty((0, 0), dtype=np.float32)
+        self.embedded = 0
+        """How many sentences went through the encoder."""
+
+    @property
+    def dimension(self) -> int:
+        """The width d of embeddings, 0 before the first."""
+        return self._vectors.shape[1]
+
+    def add(self, sentences: Iterable[str]) -> None:
+        """Embed those that are new; the longest first, so that a lack of memory shows at once.
+
+        # Raises
+
+        `BadEmbeddings` : the encoder's output is not `(n, d)`, or d changes.
+        """
+        new = [text for text in dict.fromkeys(sentences) if text not in self._row]
+        new.sort(key=len, reverse=True)
+        have = len(self._row)
+        with tqdm(
+            total=len(new), desc="embedding", unit="sentence", disable=not self._progress
+        ) as bar:
+            for start in range(0, len(new), self._block):
+                texts = new[start : start + self._block]
+                vectors = self._checked(self._encode(texts), len(texts))
+                if not self.dimension:
+                    self._vectors = np.empty((0, vectors.shape[1]), dtype=np.float32)
+                if len(self._vectors) < have + len(new):
+                    more = np.empty((have + len(new) - len(self._vectors), self.dimension))
+                    self._vectors = np.concatenate([self._vectors, more.astype(np.float32)])
+                row = len(self._row)
+                self._vectors[row : row + len(texts)] = vectors
+                self._row.update((text, row + number) for number, text in enumerate(texts))
+                self.embedded += len(texts)
+                bar.update(len(texts))
+
+    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+        """The embeddings `(n, d)`, float32, of sentences that were added.
+
+        # Raises
+
+        `BadEmbeddings` : one of them is not finite.
+        """
+        rows = np.fromiter((self._row[text] for text in sentences), np.int64, len(sentences))
+        vectors = self._vectors[rows]
+        finite = np.isfinite(vectors).all(axis=1)
+        if not finite.all():
+            first = int(np.flatnonzero(~finite)[0])
+            raise BadEmbeddings(
+                f"The encoder gave numbers that are not finite for {int((~finite).sum())} of "
+                f"{len(sentences)} sentences; the first is {sentences[first][:80]!r}."
+            )
+        return vectors
+
+    def all(self) -> np.ndarray:
+        """The finite embeddings of all different sentences, `(n, d)`."""
+        vectors = self._vectors[: len(self._row)]
+        return vectors[np.isfinite(vectors).all(axis=1)]
+
+    def _checked(self, vectors: np.ndarray, expected: int) -> np.ndarray:
+        vectors = np.asarray(vectors)
+        shape = (expected, self.dimension or "d")
+        if vectors.ndim != 2 or len(vectors) != expected or not vectors.shape[1]:
+            raise BadEmbeddings(
+                f"Expected embeddings of shape {shape}, the encoder gave {vectors.shape}."
+            )
+        if self.dimension and vectors.shape[1] != self.dimension:
+            raise BadEmbeddings(
+                f"Expected embeddings of shape {shape} as before, the encoder gave {vectors.shape}."
+            )
+        return vectors
