@@ -69,7 +69,11 @@ def _measured(
     _, peak = in_fresh_process("benchmarks.caching.one_step", settings)
     used = (peak.cuda or peak.private - peak.private_before) / 1e6
     # In this process, for watching another takes time from what is measured there.
-    times = timed_steps(**settings, plain_documents=plain_documents) if plain else {"a document": None, "ratio": 1.0}
+    times = (
+        timed_steps(**settings, plain_documents=plain_documents)
+        if plain
+        else {"a document": None, "ratio": 1.0}
+    )
     return {
         "documents a step": settings["documents"],
         "step": f"in chunks of {settings['chunk']}" if plain else "plain",

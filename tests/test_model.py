@@ -290,6 +290,25 @@ def test_chunks_equal_the_whole_batch(
             assert apart <= 1e-4 * gradient.norm() + 1e-6, name
 
 
+@pytest.mark.parametrize(("chunk_size", "passes"), [(None, 1), (1, 8)])
+def test_the_heap_is_settled_before_every_pass_of_training(
+    make_model: Callable,
+    batch: dict,
+    chunk_size: int | None,
+    passes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of the four documents goes through the encoder twice, if in chunks."""
+    settled: list[None] = []
+    monkeypatch.setattr("declutr.model.HEAP.settle", lambda: settled.append(None))
+    model = make_model(chunk_size=chunk_size).train()
+    model(**batch)["loss"].backward()
+    assert len(settled) == passes
+    with torch.no_grad():
+        model.eval()(**batch)
+    assert len(settled) == passes
+
+
 def test_chunks_draw_the_same_dropout_twice(make_model: Callable, batch: dict) -> None:
     """Against the same chunks without recomputation: equal to the bit, dropout included."""
     gradients = []
