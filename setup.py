@@ -92,6 +92,9 @@ setup(
         "test": TEST,
         "dev": [*TEST, "ruff", "mypy"],
         "benchmarks": ["matplotlib"],  # for the pictures
+        "plots": ["matplotlib"],  # of `evaluate-embeddings`
+        "mteb": ["mteb>=2"],  # the official evaluation, of any encoder of ours
+        "sentence-transformers": ["sentence-transformers>=3"],  # encoders to compare with
     },
     entry_points={"console_scripts": ["declutr=declutr.__main__:main"]},
 )

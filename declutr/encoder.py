@@ -19,7 +19,7 @@ from allennlp.nn.util import move_to_device
 from allennlp.predictors import Predictor
 from tqdm.auto import tqdm
 
-import declutr.plugin  # noqa: F401 - archives name what it registers
+import declutr.components  # noqa: F401 - archives name what it registers
 
 logger = logging.getLogger(__name__)
 

@@ -1,15 +1,8 @@
-"""Registers everything this package adds to AllenNLP.
+"""Registers everything this package adds to AllenNLP: its components, and its commands.
 
 The bridge makes the `allennlp` command import this module. Elsewhere, `import declutr.plugin` does.
 """
 
-import declutr.callbacks
-import declutr.checkpointer
+import declutr.commands.evaluate_embeddings
 import declutr.commands.sample_spans
-import declutr.data_loader
-import declutr.dataset_reader
-import declutr.embedders
-import declutr.model
-import declutr.objectives
-import declutr.predictor
-import declutr.sharding  # noqa: F401
+import declutr.components  # noqa: F401

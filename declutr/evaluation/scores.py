@@ -6,6 +6,7 @@ and, on the same items, for the difference between two encoders.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -58,8 +59,8 @@ def interval(
     score: Score, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
     """The percentile bootstrap interval of a score (Efron, 1979), over its test items."""
-    statistic = STATISTICS[score.statistic]
-    drawn = [statistic(_taken(score.items, rows)) for rows in _draws(score.items, resamples, seed)]
+    statistic, items = STATISTICS[score.statistic], _ready(score)
+    drawn = [statistic(_taken(items, rows)) for rows in _draws(items, resamples, seed)]
     return _percentiles(drawn, confidence)
 
 
@@ -78,16 +79,30 @@ def difference(
             f"Only the same score on the same items can be compared, got {first.name!r} of {ours} "
             f"and {second.name!r} of {theirs} items."
         )
-    statistic = STATISTICS[first.statistic]
+    statistic, our_items, their_items = STATISTICS[first.statistic], _ready(first), _ready(second)
     drawn = [
-        statistic(_taken(first.items, rows)) - statistic(_taken(second.items, rows))
-        for rows in _draws(first.items, resamples, seed)
+        statistic(_taken(our_items, rows)) - statistic(_taken(their_items, rows))
+        for rows in _draws(our_items, resamples, seed)
     ]
     return _percentiles(drawn, confidence)
 
 
 def _count(items: Items) -> int:
     return len(next(iter(items.values())))
+
+
+def _ready(score: Score) -> Items:
+    """Its items, with the same value and quicker to resample.
+
+    Ranks know only order. So values become whole numbers in the same order once, and ranks of a
+    thousand samples of them need no sorting.
+    """
+    if not score.statistic.startswith("spearman"):
+        return score.items
+    return {
+        name: np.unique(array, return_inverse=True)[1] if name in ("predicted", "gold") else array
+        for name, array in score.items.items()
+    }
 
 
 def _taken(items: Items, rows: np.ndarray) -> Items:
@@ -104,8 +119,11 @@ def _draws(items: Items, resamples: int, seed: int) -> Iterator[np.ndarray]:
 
 def _percentiles(values: list[float], confidence: float) -> Interval:
     # A resample may have no defined value (all its gold scores equal, say).
+    defined = [value for value in values if not np.isnan(value)]
+    if not defined:
+        return Interval(float("nan"), float("nan"))
     tail = 50 * (1 - confidence)
-    low, high = np.nanpercentile(np.asarray(values), [tail, 100 - tail])
+    low, high = np.percentile(defined, [tail, 100 - tail])
     return Interval(float(low), float(high))
 
 
@@ -118,6 +136,12 @@ def _mean(items: Items) -> float:
 
 def _plain_mean(items: Items) -> float:
     return float(np.mean(items["value"]))
+
+
+def _log_mean(items: Items) -> float:
+    """Not a number where the mean is not above 0, as that of a resample may be."""
+    mean = float(np.mean(items["value"]))
+    return math.log(mean) if mean > 0 else float("nan")
 
 
 def _f1(items: Items) -> float:
@@ -138,9 +162,18 @@ def _accuracy_and_f1(items: Items) -> float:
 
 def pearson(x: np.ndarray, y: np.ndarray) -> float:
     """Pearson's correlation of two arrays `(n,)`; not a number if one of them is constant."""
-    x, y = x - np.mean(x), y - np.mean(y)
-    scale = float(np.sqrt(np.dot(x, x) * np.dot(y, y)))
-    return float(np.dot(x, y)) / scale if scale > 0 else float("nan")
+    if np.all(x == x[0]) or np.all(y == y[0]):  # rounding would leave a little after `- mean`
+        return float("nan")
+    x, y = _standard(x), _standard(y)
+    return float(np.clip(np.dot(x, y), -1, 1))
+
+
+def _standard(x: np.ndarray) -> np.ndarray:
+    """`x` without its mean, of length 1."""
+    x = np.asarray(x, dtype=np.float64)
+    x = x - np.mean(x)
+    x = x / np.abs(x).max()  # else the squares of very small numbers are 0
+    return x / np.linalg.norm(x)
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
@@ -149,9 +182,13 @@ def spearman(x: np.ndarray, y: np.ndarray) -> float:
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
+    """From 1 up; equal values share the mean of theirs."""
+    if values.dtype.kind not in "iu" or np.ptp(values) > 64 * len(values):
+        values = np.unique(values, return_inverse=True)[1]
+    values = values - values.min()
+    counts = np.bincount(values)
     ends = np.cumsum(counts)
-    return (ends - (counts - 1) / 2)[places]
+    return (ends - (counts - 1) / 2)[values]
 
 
 def _correlation(
@@ -160,7 +197,7 @@ def _correlation(
     """Of `predicted` with `gold`: over `all` items, or a `mean` or `wmean` of those of subsets."""
 
     def correlation(items: Items) -> float:
-        predicted, gold = (np.asarray(items[name], np.float64) for name in ("predicted", "gold"))
+        predicted, gold = items["predicted"], items["gold"]
         if over == "all":
             return 100 * measure(predicted, gold)
         subsets = items["subset"]
@@ -174,6 +211,7 @@ def _correlation(
 STATISTICS: dict[str, Callable[[Items], float]] = {
     "mean": _mean,
     "plain_mean": _plain_mean,
+    "log_mean": _log_mean,
     "accuracy": _accuracy,
     "f1": _f1,
     "accuracy_and_f1": _accuracy_and_f1,
@@ -183,5 +221,6 @@ STATISTICS: dict[str, Callable[[Items], float]] = {
         for over in ("all", "mean", "wmean")
     },
 }
-"""Functions of items, by name. `mean`: of `value`, in percent; `plain_mean`: as it is; `accuracy`,
-`f1` and their mean: of `predicted` and `gold` classes; correlations: of `predicted` and `gold`."""
+"""Functions of items, by name. `mean`: of `value`, in percent; `plain_mean`: as it is, and its
+natural logarithm; `accuracy`, `f1` and their mean: of `predicted` and `gold` classes; correlations:
+of `predicted` and `gold`, over all items, or the mean of subsets', plain or by their sizes."""

@@ -55,8 +55,9 @@ class SentenceVectors:
                 if not self.dimension:
                     self._vectors = np.empty((0, vectors.shape[1]), dtype=np.float32)
                 if len(self._vectors) < have + len(new):
-                    more = np.empty((have + len(new) - len(self._vectors), self.dimension))
-                    self._vectors = np.concatenate([self._vectors, more.astype(np.float32)])
+                    shape = (have + len(new) - len(self._vectors), self.dimension)
+                    more = np.empty(shape, dtype=np.float32)
+                    self._vectors = np.concatenate([self._vectors, more])
                 row = len(self._row)
                 self._vectors[row : row + len(texts)] = vectors
                 self._row.update((text, row + number) for number, text in enumerate(texts))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
@@ -10,6 +11,10 @@ import numpy as np
 from declutr.sampling import DocumentTooShort, SpanSampler, document_rng
 
 Encode = Callable[[list[str]], np.ndarray]
+
+
+ROUNDING = 1e-9
+"""Cosines of equal vectors differ by less: products are summed in another order at the borders."""
 
 
 class SpanPairs(NamedTuple):
@@ -56,14 +61,38 @@ def adjacent_span_pairs(
     return pairs
 
 
+class SpanRanks(NamedTuple):
+    """How each query did, `(n,)` each. Ties are shared: values are means over all orders of them,
+    so that embeddings which are all the same are as good as chance."""
+
+    found: np.ndarray
+    """The chance that the most similar target is its own: 1 or 0 without ties."""
+    reciprocal: np.ndarray
+    """1 / rank of its own target."""
+
+
+def span_ranks(queries: np.ndarray, targets: np.ndarray, block: int = 1024) -> SpanRanks:
+    """Of queries `(n, d)` among targets `(n, d)` by cosine, where `targets[i]` is the right one."""
+    queries, targets = _unit(queries), _unit(targets)
+    above, tied = [], []
+    for start in range(0, len(queries), block):
+        cosines = queries[start : start + block] @ targets.T  # (b, n)
+        ahead = cosines - np.diagonal(cosines, offset=start)[:, None]
+        above.append((ahead > ROUNDING).sum(axis=1))
+        tied.append((np.abs(ahead) <= ROUNDING).sum(axis=1))  # its own among them
+    before, same = np.concatenate(above), np.concatenate(tied)
+    # 1 + 1/2 + ... + 1/k, from k = 0
+    harmonic = np.concatenate([[0], np.cumsum(1 / np.arange(1, len(queries) + 1))])
+    return SpanRanks(
+        found=(before == 0) / same,
+        reciprocal=(harmonic[before + same] - harmonic[before]) / same,
+    )
+
+
 def span_retrieval_accuracy(encode: Encode, pairs: SpanPairs, block: int = 1024) -> float:
     """The share of queries whose most similar target, by cosine, is their own. Chance is 1 / n."""
-    queries, targets = _unit(encode(pairs.queries)), _unit(encode(pairs.targets))  # (n, d)
-    found = 0
-    for start in range(0, len(queries), block):
-        best = (queries[start : start + block] @ targets.T).argmax(axis=1)
-        found += int((best == np.arange(start, start + len(best))).sum())
-    return found / len(queries)
+    ranks = span_ranks(encode(pairs.queries), encode(pairs.targets), block)
+    return math.fsum(ranks.found) / len(ranks.found)
 
 
 def _unit(embeddings: np.ndarray) -> np.ndarray:

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import logging
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 
+from tqdm.auto import tqdm
+
 from declutr.evaluation.scores import Score
-from declutr.evaluation.sentence_vectors import Encode
-from declutr.evaluation.task import PUBLISHED, Protocol, Task
+from declutr.evaluation.sentence_vectors import Encode, SentenceVectors
+from declutr.evaluation.task import PUBLISHED, MissingData, Protocol, Task, TaskError
+
+logger = logging.getLogger(__name__)
+
+_STOPS = ("SigTermReceived",)
+"""Exceptions, by name, that end the process: AllenNLP's handler of SIGTERM raises this one."""
 
 
 @dataclass
@@ -40,7 +50,29 @@ def all_tasks(
     data : a folder laid out as SentEval's (`downstream/`, `probing/`).
     corpus : documents, one a line, for label-free span retrieval; left out without.
     """
-    raise NotImplementedError  # being written
+    from declutr.evaluation import (  # here: who brings tasks of their own needs none of these
+        caption_retrieval,
+        classification,
+        geometry,
+        pairs,
+        probing,
+        relatedness,
+        retrieval,
+    )
+
+    modules = (
+        classification,
+        pairs,
+        relatedness,
+        caption_retrieval,
+        probing,
+        retrieval,
+        geometry,
+    )
+    tasks = [task for module in modules for task in module.tasks(Path(data), protocol)]
+    if corpus is not None:
+        tasks.append(retrieval.SpanRetrieval(Path(corpus)))
+    return tasks
 
 
 def chosen(tasks: Sequence[Task], patterns: Sequence[str]) -> list[Task]:
@@ -50,12 +82,88 @@ def chosen(tasks: Sequence[Task], patterns: Sequence[str]) -> list[Task]:
 
     `ValueError` : a pattern matches nothing; it lists the names there are.
     """
-    raise NotImplementedError  # being written
+
+    def matches(task: Task, pattern: str) -> bool:
+        return fnmatchcase(task.name, pattern) or fnmatchcase(task.group, pattern)
+
+    for pattern in patterns:
+        if not any(matches(task, pattern) for task in tasks):
+            groups = ", ".join(dict.fromkeys(task.group for task in tasks))
+            names = ", ".join(task.name for task in tasks)
+            raise ValueError(
+                f"No task or group matches {pattern!r}. Groups: {groups}. Tasks: {names}."
+            )
+    return [task for task in tasks if any(matches(task, pattern) for pattern in patterns)]
 
 
 def evaluate(encode: Encode, tasks: Sequence[Task], progress: bool = False) -> Iterator[TaskResult]:
     """Embed all sentences of the tasks, each different one once; then a result for each task.
 
-    A task that fails is a result with an error; the others go on.
+    A task that fails is a result with an error; the others go on. If the encoder fails, all do.
     """
-    raise NotImplementedError  # being written
+    failed: dict[int, TaskResult] = {}  # by place among the tasks
+    sentences: dict[str, None] = {}  # an ordered set
+    for place, task in enumerate(tasks):
+        try:
+            sentences.update(dict.fromkeys(task.sentences()))
+        except Exception as error:
+            failed[place] = _failure(task, error)
+    vectors = SentenceVectors(encode, progress=progress)
+    broken: str | None = None
+    try:
+        vectors.add(sentences)
+    except Exception as error:
+        go_on_after(error)
+        broken = f"The encoder failed. {in_words(error)}"
+        logger.warning("The encoder failed.", exc_info=not isinstance(error, TaskError))
+    del sentences
+    with tqdm(total=len(tasks), desc="scoring", unit="task", disable=not progress) as bar:
+        for place, task in enumerate(tasks):
+            bar.set_postfix_str(task.name)
+            if place in failed:
+                yield failed[place]
+            elif broken is not None:
+                yield TaskResult(task.name, task.group, task.main, error=broken)
+            else:
+                yield _scored(task, vectors)
+            bar.update()
+
+
+def _scored(task: Task, vectors: SentenceVectors) -> TaskResult:
+    start = time.perf_counter()
+    try:
+        scores = list(task.scores(vectors))
+        names = [score.name for score in scores]
+        if task.main not in names or len(set(names)) < len(names):
+            raise TaskError(
+                f"Expected scores of different names, {task.main!r} among them, got {names}."
+            )
+        for score in scores:
+            _ = score.value  # items that a statistic cannot take show here, as this task's fault
+        result = TaskResult(task.name, task.group, task.main, scores, notes=list(task.notes()))
+    except Exception as error:
+        result = _failure(task, error)
+    result.seconds = time.perf_counter() - start
+    return result
+
+
+def _failure(task: Task, error: Exception) -> TaskResult:
+    go_on_after(error)
+    if not isinstance(error, TaskError):
+        logger.warning("%s failed.", task.name, exc_info=error)
+    missing = isinstance(error, MissingData)
+    return TaskResult(task.name, task.group, task.main, error=in_words(error), missing=missing)
+
+
+def go_on_after(error: Exception) -> None:
+    """Raise what ends the process; anything else is for the caller to tell."""
+    if type(error).__name__ in _STOPS:
+        raise error
+
+
+def in_words(error: Exception) -> str:
+    """What went wrong; with the type, if nobody foresaw it."""
+    text = str(error).strip()
+    if isinstance(error, TaskError) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -1,0 +1,128 @@
+"""Averages over tasks, under the names of those who report them.
+
+* SentEval: STS12-16 by `mean` or `wmean` of their subsets.
+* SimCSE and SCD: `all Spearman` of STS12-16 with cosine Spearman of the test splits of STS-B and
+  SICK-R; and accuracy on seven classification tasks ("transfer").
+* DeCLUTR (appendix C.2; `compute_aggregate_scores` of its `run_senteval.py`): all tasks weigh the
+  same. STS12-16 count with `mean` over subsets, which its script takes of Spearman; STS-B and
+  SICK-R with the trained regressor, Pearson on dev and Spearman on test; MRPC on test with the mean
+  of accuracy and F1; caption retrieval with the mean of its six recalls; others with accuracy. The
+  paper leaves out SNLI. What has no dev part counts with the same number for both.
+* MTEB: `MTEB Spearman` of the seven tasks that are here. MTEB's own average of similarity has three
+  more (BIOSSES, STS17, STS22), so it is another number.
+
+An average is of all its members or of none: what is missing is named.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+SUBSET_STS = ("STS12", "STS13", "STS14", "STS15", "STS16")
+TRAINED_STS = ("STS-B", "SICK-R")
+SENTENCES = ("CR", "MR", "MPQA", "SUBJ", "SST2", "SST5", "TREC")
+TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")
+CAPTIONS = "COCO"
+PROBING = (
+    "Length",
+    "WordContent",
+    "Depth",
+    "TopConstituents",
+    "BigramShift",
+    "Tense",
+    "SubjNumber",
+    "ObjNumber",
+    "OddManOut",
+    "CoordinationInversion",
+)
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The unweighted mean of one score of each of some tasks."""
+
+    name: str
+    members: Mapping[str, str]
+    """The name of the score by that of the task."""
+
+    def of(self, scores: Mapping[str, Mapping[str, float]]) -> Average:
+        """# Parameters
+
+        scores : by task, then by name of the score. One that is not a number is missing.
+        """
+        missing = [
+            task
+            for task, score in self.members.items()
+            if math.isnan(scores.get(task, {}).get(score, math.nan))
+        ]
+        if missing:
+            return Average(self.name, None, missing)
+        values = [scores[task][score] for task, score in self.members.items()]
+        return Average(self.name, math.fsum(values) / len(values), [])
+
+
+@dataclass(frozen=True)
+class Average:
+    name: str
+    value: float | None
+    """None if a member is missing."""
+    missing: list[str]
+    """The names of tasks without the score that it needs."""
+
+
+def _declutr(split: str, snli: bool) -> dict[str, str]:
+    """Of DeCLUTR's downstream tasks, the score that it averages."""
+    dev = split == "dev"
+    members = dict.fromkeys(SENTENCES, "dev_accuracy" if dev else "accuracy")
+    members["MRPC"] = "dev_accuracy" if dev else "accuracy_and_f1"
+    if snli:
+        members["SNLI"] = "dev_accuracy" if dev else "accuracy"
+    members["SICK-E"] = "dev_accuracy" if dev else "accuracy"
+    members |= dict.fromkeys(TRAINED_STS, "trained Pearson dev" if dev else "trained Spearman")
+    members[CAPTIONS] = "dev_mean_recall" if dev else "mean_recall"
+    return members | dict.fromkeys(SUBSET_STS, "mean Spearman")
+
+
+def _declutr_definitions() -> list[Definition]:
+    found = []
+    for split, ending in (("test", ""), ("dev", ", dev")):
+        probing = dict.fromkeys(PROBING, "dev_accuracy" if split == "dev" else "accuracy")
+        without, everything = (_declutr(split, snli) for snli in (False, True))
+        found += [
+            Definition(f"DeCLUTR downstream{ending}", without),
+            Definition(f"DeCLUTR downstream with SNLI{ending}", everything),
+            Definition(f"DeCLUTR probing{ending}", probing),
+            Definition(f"DeCLUTR all{ending}", without | probing),
+            Definition(f"DeCLUTR all with SNLI{ending}", everything | probing),
+        ]
+    return found
+
+
+DEFINITIONS = (
+    Definition(
+        "SimCSE STS",
+        dict.fromkeys(SUBSET_STS, "all Spearman") | dict.fromkeys(TRAINED_STS, "cosine Spearman"),
+    ),
+    Definition(
+        "MTEB STS, 7 of its 10 tasks", dict.fromkeys(SUBSET_STS + TRAINED_STS, "MTEB Spearman")
+    ),
+    *(
+        Definition(f"STS12-16 {over} {measure}", dict.fromkeys(SUBSET_STS, f"{over} {measure}"))
+        for measure in ("Pearson", "Spearman")
+        for over in ("mean", "wmean")
+    ),
+    Definition("SimCSE transfer", dict.fromkeys(TRANSFER, "accuracy")),
+    *_declutr_definitions(),
+)
+
+
+def averages(scores: Mapping[str, Mapping[str, float]]) -> list[Average]:
+    """All named averages, in the order of the report.
+
+    # Parameters
+
+    scores : by name of the task, then by name of the score, in percent.
+    """
+    return [definition.of(scores) for definition in DEFINITIONS]

@@ -1,0 +1,167 @@
+"""Encoders side by side: what a report shows of their results."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+from declutr.evaluation.results import Record
+from declutr.evaluation.scores import Interval, Score, difference
+
+GROUPS = {
+    "downstream": "Downstream tasks",
+    "sts": "Semantic similarity",
+    "probing": "Probing tasks",
+    "retrieval": "Retrieval",
+    "extra": "Other tasks",
+    "geometry": "Geometry",
+}
+"""Titles of groups of tasks, in the order of the report."""
+
+HIDDEN = ("map",)
+"""Groups that are for pictures only."""
+
+
+class Cell(NamedTuple):
+    """A score of a task for an encoder."""
+
+    value: float
+    interval: Interval | None
+
+    @property
+    def half_width(self) -> float | None:
+        return (self.interval.high - self.interval.low) / 2 if self.interval else None
+
+
+class Difference(NamedTuple):
+    """How much higher than the first encoder's a score is, and between what bounds."""
+
+    value: float
+    interval: Interval
+
+    @property
+    def certain(self) -> bool:
+        """Whether the interval leaves out zero."""
+        return self.interval.low > 0 or self.interval.high < 0
+
+
+@dataclass
+class Comparison:
+    """Results of several encoders.
+
+    # Parameters
+
+    encoders : their names, in the order of the report; others are compared with the first.
+    tasks : names of tasks, in the order of the report.
+    records : by encoder, then by task; some may be absent.
+    facts : what is known of an encoder, by its name.
+    """
+
+    encoders: Sequence[str]
+    tasks: Sequence[str]
+    records: Mapping[str, Mapping[str, Record]]
+    facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    def record(self, encoder: str, task: str) -> Record | None:
+        return self.records.get(encoder, {}).get(task)
+
+    def groups(self) -> dict[str, list[str]]:
+        """Tasks with a score of some encoder, by group, in order."""
+        found: dict[str, list[str]] = {group: [] for group in GROUPS}
+        for task in self.tasks:
+            scored = [r for r in self._of(task) if r.result.scores]
+            if scored and scored[0].result.group not in HIDDEN:
+                found.setdefault(scored[0].result.group, []).append(task)
+        return {group: tasks for group, tasks in found.items() if tasks}
+
+    def main_name(self, task: str) -> str:
+        """The name of the score that stands for the task."""
+        return self._of(task)[0].result.main
+
+    def cell(self, encoder: str, task: str, score: str | None = None) -> Cell | None:
+        """A score, the main one by default; none if the encoder has none."""
+        found = self._score(encoder, task, score)
+        record = self.record(encoder, task)
+        if found is None or record is None:
+            return None
+        return Cell(found.value, record.intervals.get(found.name))
+
+    def score_names(self, task: str) -> list[str]:
+        """The names of all scores of a task, in their order."""
+        names = [score.name for record in self._of(task) for score in record.result.scores]
+        return list(dict.fromkeys(names))
+
+    def values(self, encoder: str) -> dict[str, dict[str, float]]:
+        """Every score of an encoder that is a number: by task, then by name."""
+        return {
+            task: {
+                score.name: score.value
+                for score in record.result.scores
+                if math.isfinite(score.value)
+            }
+            for task in self.tasks
+            if (record := self.record(encoder, task)) and record.result.scores
+        }
+
+    def best(self, task: str, score: str | None = None) -> set[str]:
+        """The encoders with the highest value, as it is printed; none of one alone."""
+        found = {
+            encoder: round(cell.value, 2)
+            for encoder in self.encoders
+            if (cell := self.cell(encoder, task, score)) and math.isfinite(cell.value)
+        }
+        if len(found) < 2 or len(set(found.values())) == 1:
+            return set()
+        return {encoder for encoder, value in found.items() if value == max(found.values())}
+
+    def difference(self, encoder: str, task: str) -> Difference | None:
+        """The main score less that of the first encoder, on the same drawn items."""
+        ours, first = (self._score(name, task) for name in (encoder, self.encoders[0]))
+        if ours is None or first is None:
+            return None
+        if not (math.isfinite(ours.value) and math.isfinite(first.value)):
+            return None
+        return Difference(ours.value - first.value, difference(ours, first))
+
+    def missing(self) -> dict[str, str]:
+        """Tasks without data, and why."""
+        return {
+            task: found[0].result.error or ""
+            for task in self.tasks
+            if (found := self._of(task))
+            and found[0].result.group not in HIDDEN
+            and all(record.result.missing for record in found)
+        }
+
+    def failures(self) -> list[tuple[str, str, str]]:
+        """Encoder, task and error of what went wrong although there are data."""
+        return [
+            (encoder, task, record.result.error)
+            for encoder in self.encoders
+            for task in self.tasks
+            if (record := self.record(encoder, task))
+            and record.result.error is not None
+            and not record.result.missing
+        ]
+
+    def notes(self) -> dict[str, dict[str, list[str]]]:
+        """What was noted of a task: by task, then by note, of which encoders."""
+        found: dict[str, dict[str, list[str]]] = {}
+        for task in self.tasks:
+            for encoder in self.encoders:
+                record = self.record(encoder, task)
+                for note in record.result.notes if record else ():
+                    found.setdefault(task, {}).setdefault(note, []).append(encoder)
+        return found
+
+    def _of(self, task: str) -> list[Record]:
+        return [r for encoder in self.encoders if (r := self.record(encoder, task))]
+
+    def _score(self, encoder: str, task: str, score: str | None = None) -> Score | None:
+        record = self.record(encoder, task)
+        if record is None:
+            return None
+        name = score or record.result.main
+        return next((found for found in record.result.scores if found.name == name), None)

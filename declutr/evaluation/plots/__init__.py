@@ -1,0 +1,84 @@
+"""Pictures of a comparison of encoders. Drawn by matplotlib, which is an extra (`plots`)."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from declutr.evaluation.comparison import Comparison
+from declutr.evaluation.plots.plane import plane
+from declutr.evaluation.plots.ridges import similarities
+from declutr.evaluation.plots.scatter import embedding_map
+from declutr.evaluation.plots.style import STYLE
+from declutr.evaluation.plots.task_bars import task_bars
+
+HOW_TO_GET = "Pictures need matplotlib: pip install 'declutr[plots]' (or pip install matplotlib)."
+
+
+class Picture(NamedTuple):
+    """A drawn file and the words beside it."""
+
+    path: Path
+    title: str
+    caption: str
+
+
+def available() -> bool:
+    """Whether matplotlib is there."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def draw(
+    comparison: Comparison, folder: str | Path, averages: Mapping[str, Mapping[str, float]]
+) -> list[Picture]:
+    """Every picture there are results for, as PNG files in `folder`.
+
+    # Parameters
+
+    averages : for each named average, its values by encoder; one of them colours a plane.
+
+    # Raises
+
+    `ModuleNotFoundError` : matplotlib is not installed.
+    """
+    if not available():
+        raise ModuleNotFoundError(HOW_TO_GET)
+    from matplotlib import rc_context
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    found = []
+    with rc_context(STYLE):
+        for name, title, figure, caption in (
+            ("tasks", "Scores of tasks", task_bars(comparison), _BARS),
+            ("plane", "Alignment and uniformity", plane(comparison, averages), _PLANE),
+            ("similarities", "Similarities", similarities(comparison), _SIMILARITIES),
+            ("map", "Map of embeddings", embedding_map(comparison), _MAP),
+        ):
+            path = folder / f"{name}.png"
+            path.unlink(missing_ok=True)
+            if figure is not None:
+                figure.savefig(path)
+                found.append(Picture(path, title, caption))
+    return found
+
+
+_BARS = (
+    "The main score of each task, in percent. A thin line is the 95 % bootstrap interval over test "
+    "items."
+)
+_PLANE = (
+    "Low is good on both axes: alignment is the mean squared distance of embeddings of sentences "
+    "that mean the same, uniformity tells how evenly embeddings cover the sphere (Wang and Isola, "
+    "2020). The colour is the score named beside the bar."
+)
+_SIMILARITIES = (
+    "How similar embeddings are, by cosine, for pairs of each degree of similarity that people "
+    "gave. Good embeddings put the rows at different places, in order. A mark is the median."
+)
+_MAP = (
+    "Embeddings of labelled sentences on their first two principal components. The share is that "
+    "of the variance which the two show."
+)

@@ -1,0 +1,306 @@
+"""Results of tasks on disk: kept as they come, and known again when a run is resumed.
+
+    FOLDER/encoders/NAME/encoder.json        what the encoder is, and what embedding took
+    FOLDER/encoders/NAME/tasks/TASK.json     scores, their intervals, what they depend on
+    FOLDER/encoders/NAME/tasks/TASK.npz      what each test item contributed
+
+Every file appears whole or not at all. An item array that several scores share is stored once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import json
+import logging
+import math
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+from zipfile import BadZipFile
+
+import numpy as np
+
+from declutr.evaluation.scores import Interval, Score, interval
+from declutr.evaluation.suite import TaskResult
+from declutr.evaluation.task import Protocol, Task
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+
+Key = dict[str, str]
+"""What a result depends on, in words: `encoder`, `protocol`, `data`, `declutr`."""
+
+
+@dataclass
+class Record:
+    """A result with the intervals of its scores, and what it depends on."""
+
+    result: TaskResult
+    key: Key
+    intervals: dict[str, Interval] = field(default_factory=dict)
+    """By score; only of some (see `record`)."""
+
+    @property
+    def main(self) -> Score | None:
+        """The score that stands for the task, if it could be scored."""
+        named = [score for score in self.result.scores if score.name == self.result.main]
+        return named[0] if named else None
+
+
+def record(result: TaskResult, key: Key, every: Iterable[str] = ("sts", "geometry")) -> Record:
+    """A result with intervals: of its main score, and of every score in the groups `every`.
+
+    A score that is not a number (a correlation with equal similarities) has none.
+    """
+    every = set(every)
+    wanted = [
+        score
+        for score in result.scores
+        if (score.name == result.main or result.group in every) and math.isfinite(score.value)
+    ]
+    intervals = {score.name: interval(score) for score in wanted}
+    finite = {name: bounds for name, bounds in intervals.items() if math.isfinite(sum(bounds))}
+    return Record(result, key, finite)
+
+
+def key_of(task: Task, protocol: Protocol, encoder: str, version: str) -> Key:
+    """What a result of this task depends on.
+
+    # Parameters
+
+    task : its data are read, and may raise what `Task.sentences` does.
+    encoder : the fingerprint of the encoder.
+    version : of this package.
+    """
+    return {
+        "encoder": encoder,
+        "protocol": settings(protocol),
+        "data": data_digest(task),
+        "declutr": version,
+    }
+
+
+def settings(protocol: Protocol) -> str:
+    """A protocol in words, for a key: all but where classifiers are trained."""
+    fields = dataclasses.asdict(protocol)
+    del fields["device"]
+    return json.dumps(fields)
+
+
+def data_digest(task: Task) -> str:
+    """A digest of all that a task has read: texts, labels, gold scores, and its settings.
+
+    Paths and the protocol are left out, so that data may be moved, and are compared on their own.
+    """
+    digest = hashlib.sha256()
+    _feed(digest, task.sentences(), set())
+    _feed(digest, vars(task), set())
+    return digest.hexdigest()[:32]
+
+
+def _feed(digest: Any, value: Any, inside: set[int]) -> None:
+    if isinstance(value, (PurePath, Protocol, Iterator)) or callable(value):
+        return
+    if id(value) in inside:  # it holds itself
+        return
+    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
+        digest.update(f"array {value.dtype} {value.shape} ".encode())
+        digest.update(np.ascontiguousarray(value).tobytes())
+        return
+    if value is None or isinstance(value, (str, bytes, bool, int, float, np.generic)):
+        text = repr(value).encode("utf-8", "backslashreplace")
+        digest.update(b"%s %d " % (type(value).__name__.encode(), len(text)) + text)
+        return
+    inside = inside | {id(value)}
+    digest.update(f"{type(value).__name__}(".encode())
+    if isinstance(value, Mapping):
+        for name in sorted(value, key=repr):
+            _feed(digest, name, inside)
+            _feed(digest, value[name], inside)
+    elif isinstance(value, (set, frozenset)):
+        for element in sorted(value, key=repr):
+            _feed(digest, element, inside)
+    elif isinstance(value, Iterable):  # lists, tuples, arrays of objects
+        for element in value:
+            _feed(digest, element, inside)
+    elif dataclasses.is_dataclass(value):
+        _feed(digest, {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, inside)
+    else:
+        _feed(digest, getattr(value, "__dict__", None), inside)
+    digest.update(b")")
+
+
+def differing(ours: Key, theirs: Key) -> list[str]:
+    """What two keys differ in, in words."""
+    found = []
+    for name in ("encoder", "data", "declutr"):
+        if ours.get(name) != theirs.get(name):
+            found.append(f"{name} {theirs.get(name)} there, {ours.get(name)} now")
+    before, now = (json.loads(key.get("protocol", "{}")) for key in (theirs, ours))
+    for name in dict.fromkeys([*before, *now]):
+        if before.get(name) != now.get(name):
+            found.append(f"protocol: {name} {before.get(name)} there, {now.get(name)} now")
+    return found
+
+
+class ResultFolder:
+    """The results of a run, and of those before it, in one folder."""
+
+    def __init__(self, folder: str | Path) -> None:
+        self.folder = Path(folder)
+
+    def encoders(self) -> list[str]:
+        """The names of encoders that have results, sorted."""
+        return sorted(name for name in map(_name_in, self._encoder_files()) if name)
+
+    def description(self, encoder: str) -> dict[str, Any]:
+        """What was said of an encoder by `describe`; empty before."""
+        found = _read_json(self._of(encoder) / "encoder.json")
+        return found if isinstance(found, dict) else {}
+
+    def describe(self, encoder: str, **facts: Any) -> None:
+        """Add to, or change, what is said of an encoder."""
+        known = self.description(encoder) | {"name": encoder} | facts
+        _write_json(self._of(encoder) / "encoder.json", known)
+
+    def save(self, encoder: str, record: Record) -> None:
+        """Keep the result of a task, instead of an older one.
+
+        # Raises
+
+        `TypeError` : items that are not plain arrays.
+        """
+        path = self._task(encoder, record.result.task)
+        arrays, scores = _stored_items(record)
+        path.unlink(missing_ok=True)  # it would speak of other items
+        path.with_suffix(".npz").unlink(missing_ok=True)
+        if arrays:
+            content = io.BytesIO()
+            np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
+            write_whole(path.with_suffix(".npz"), content.getvalue())
+        fields = dataclasses.asdict(dataclasses.replace(record.result, scores=[]))
+        _write_json(path, {"format": FORMAT, **fields, "key": record.key, "scores": scores})
+
+    def load(self, encoder: str, task: str) -> Record | None:
+        """The result of a task; none if there is none, or its files are damaged (a warning)."""
+        path = self._task(encoder, task)
+        if not path.exists():
+            return None
+        try:
+            return _loaded(path)
+        except (OSError, EOFError, ValueError, LookupError, TypeError, BadZipFile) as error:
+            logger.warning("%s is damaged and not used (%s).", path, error)
+            return None
+
+    def records(self, encoder: str) -> dict[str, Record]:
+        """All results of an encoder, by task."""
+        found: dict[str, Record] = {}
+        for path in sorted((self._of(encoder) / "tasks").glob("*.json")):
+            stated = _read_json(path)
+            name = stated.get("task") if isinstance(stated, dict) else None
+            loaded = self.load(encoder, name) if isinstance(name, str) else None
+            if loaded is not None and isinstance(name, str):
+                found[name] = loaded
+        return found
+
+    def _encoder_files(self) -> list[Path]:
+        return sorted(self.folder.glob("encoders/*/encoder.json"))
+
+    def _of(self, encoder: str) -> Path:
+        return self.folder / "encoders" / _slug(encoder)
+
+    def _task(self, encoder: str, task: str) -> Path:
+        return self._of(encoder) / "tasks" / f"{_slug(task)}.json"
+
+
+def _slug(name: str) -> str:
+    """A file name for any name: itself if it is plain, else made plain and told from others."""
+    plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:80]
+    if plain == name:
+        return name
+    return f"{plain or 'name'}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def _name_in(path: Path) -> str | None:
+    found = _read_json(path)
+    return found.get("name") if isinstance(found, dict) else None
+
+
+def _stored_items(record: Record) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
+    """Arrays by the names they have in the .npz, and scores that refer to them."""
+    arrays: dict[str, np.ndarray] = {}
+    scores = []
+    for score in record.result.scores:
+        places = {}
+        for name, values in score.items.items():
+            array = np.asarray(values)
+            if array.dtype.hasobject:
+                raise TypeError(
+                    f"{score.name} of {record.result.task}: items {name!r} are Python objects, "
+                    "expected an array of numbers or of strings."
+                )
+            digest = hashlib.sha256(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+            places[name] = digest.hexdigest()[:16]
+            arrays[places[name]] = array
+        bounds = record.intervals.get(score.name)
+        scores.append(
+            {
+                "name": score.name,
+                "statistic": score.statistic,
+                "value": score.value if math.isfinite(score.value) else None,
+                "interval": list(bounds) if bounds else None,
+                "items": places,
+            }
+        )
+    return arrays, scores
+
+
+def _loaded(path: Path) -> Record:
+    stored = json.loads(path.read_text(encoding="utf-8"))
+    if stored["format"] != FORMAT:
+        raise ValueError(f"format {stored['format']}, expected {FORMAT}")
+    items: dict[str, np.ndarray] = {}
+    if stored["scores"]:
+        with np.load(path.with_suffix(".npz"), allow_pickle=False) as arrays:
+            items = {name: arrays[name] for name in arrays.files}
+    scores = [
+        Score(row["name"], row["statistic"], {name: items[at] for name, at in row["items"].items()})
+        for row in stored["scores"]
+    ]
+    names = {f.name for f in dataclasses.fields(TaskResult)} - {"scores"}
+    result = TaskResult(**{name: stored[name] for name in names}, scores=scores)
+    intervals = {
+        row["name"]: Interval(*row["interval"]) for row in stored["scores"] if row["interval"]
+    }
+    return Record(result, stored["key"], intervals)
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+
+
+def _write_json(path: Path, content: Any) -> None:
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    write_whole(path, text)
+
+
+def write_whole(path: Path, content: bytes | str) -> None:
+    """The file appears with all its content, or stays as it was."""
+    if isinstance(content, str):
+        content = content.encode("utf-8", "backslashreplace")  # a lone surrogate is then an escape
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        beside.write_bytes(content)
+        os.replace(beside, path)
+    finally:
+        beside.unlink(missing_ok=True)

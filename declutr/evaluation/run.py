@@ -1,0 +1,209 @@
+"""Encoders on tasks, one after the other, with results kept in a folder as they come."""
+
+from __future__ import annotations
+
+import time
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from declutr.evaluation.comparison import Comparison
+from declutr.evaluation.results import (
+    Key,
+    Record,
+    ResultFolder,
+    differing,
+    key_of,
+    record,
+    settings,
+)
+from declutr.evaluation.suite import evaluate, go_on_after
+from declutr.evaluation.task import Protocol, Task
+
+
+class NamedEncoder(typing.Protocol):
+    """What `declutr.encoder_sources.open_encoder` gives; anything like it will do."""
+
+    name: str
+    spec: str
+
+    def __call__(self, sentences: list[str], /) -> np.ndarray:
+        """The embeddings `(n, d)`."""
+
+    def describe(self) -> dict[str, Any]:
+        """With a `fingerprint` that changes if embeddings may."""
+
+    def counts(self) -> dict[str, int]:
+        """What was cut or not known."""
+
+
+class ChangedResults(ValueError):
+    """A folder has results that were made otherwise than they would be now."""
+
+
+class Run:
+    """A run, resumed if `folder` has results.
+
+    A result that is there is kept if its encoder, its data, the protocol and the version of this
+    package are the same; one of a task that failed, or that had no data, is made anew.
+
+    # Parameters
+
+    tasks : whose data are read at once. One without data is in the report, as missing.
+    version : of this package.
+    overwrite : make changed results anew, instead of refusing to.
+    say : takes a line for the user.
+    """
+
+    def __init__(
+        self,
+        folder: ResultFolder,
+        tasks: Sequence[Task],
+        protocol: Protocol,
+        version: str,
+        overwrite: bool = False,
+        progress: bool = False,
+        say: Callable[[str], None] = print,
+    ) -> None:
+        self.folder, self.tasks, self.protocol = folder, list(tasks), protocol
+        self._version, self._overwrite = version, overwrite
+        self._progress, self._say = progress, say
+        self.not_opened: dict[str, str] = {}
+        """Encoders that could not be used at all, and why."""
+        self._data: dict[str, Key] = {}  # by task, what does not depend on the encoder
+        for task in tqdm(tasks, desc="reading data", unit="task", disable=not progress):
+            try:
+                self._data[task.name] = key_of(task, protocol, "", version)
+            except Exception as error:  # it comes again, and is told, in `evaluate`
+                go_on_after(error)
+
+    def check(self, names: Iterable[str]) -> None:
+        """See, before any encoder is opened, that results of these can be kept.
+
+        # Raises
+
+        `ChangedResults` : some were made with other data or settings; it names them.
+        """
+        if self._overwrite:
+            return
+        for name in names:
+            for task, key in self._data.items():
+                there = self._usable(name, task)
+                if there is not None:
+                    self._refuse(name, task, there.key, key | {"encoder": there.key["encoder"]})
+
+    def add(self, encoder: NamedEncoder) -> None:
+        """Score an encoder on the tasks of which it has no result.
+
+        # Raises
+
+        `ChangedResults` : it has results, but was another encoder then.
+        """
+        mark = str(encoder.describe()["fingerprint"])
+        keys = {task: key | {"encoder": mark} for task, key in self._data.items()}
+        kept = [task for task in keys if self._keeps(encoder.name, task, keys[task])]
+        todo = [task for task in self.tasks if task.name not in kept]
+        self.folder.describe(encoder.name, spec=encoder.spec, description=encoder.describe())
+        self._say(
+            f"{encoder.name}: {len(todo)} task{'s' * (len(todo) != 1)} to do"
+            + (f", {len(kept)} kept from before in {self.folder.folder}" if kept else "")
+        )
+        if not todo:
+            return
+        meter = Meter(encoder)
+        results = evaluate(meter, todo, progress=self._progress)
+        for place, result in enumerate(results):
+            if place == 0:  # all sentences are embedded by now
+                self._tell_embedding(encoder, meter, todo)
+            key = keys.get(result.task, self._key_without_data(mark))
+            self.folder.save(encoder.name, record(result, key))
+
+    def comparison(self, first: Sequence[str], order: Sequence[str]) -> tuple[Comparison, int]:
+        """All results in the folder that belong together, and how many do not.
+
+        Those made with another protocol, or on other data than are read now, do not.
+
+        # Parameters
+
+        first : encoders that come first; the others in the folder follow.
+        order : of tasks; others follow.
+        """
+        encoders = [name for name in dict.fromkeys(first) if name in self.folder.encoders()]
+        encoders += [name for name in self.folder.encoders() if name not in encoders]
+        records: dict[str, dict[str, Record]] = {}
+        left_out = 0
+        for encoder in encoders:
+            found = self.folder.records(encoder)
+            records[encoder] = {t: r for t, r in found.items() if self._belongs(t, r)}
+            left_out += len(found) - len(records[encoder])
+        encoders = [name for name in encoders if records[name]]
+        others = [task for of_one in records.values() for task in of_one]
+        facts = {name: self.folder.description(name) for name in encoders}
+        return Comparison(
+            encoders, list(dict.fromkeys([*order, *others])), records, facts
+        ), left_out
+
+    def _usable(self, encoder: str, task: str) -> Record | None:
+        there = self.folder.load(encoder, task)
+        return there if there is not None and there.result.error is None else None
+
+    def _keeps(self, encoder: str, task: str, key: Key) -> bool:
+        there = self._usable(encoder, task)
+        if there is None:
+            return False
+        if there.key != key and not self._overwrite:
+            self._refuse(encoder, task, there.key, key)
+        return there.key == key
+
+    def _refuse(self, encoder: str, task: str, there: Key, now: Key) -> None:
+        """Unless the two are the same."""
+        if found := differing(now, there):
+            raise ChangedResults(
+                f"{self.folder.folder} has a result of {encoder} on {task} that was made "
+                f"otherwise: {'; '.join(found)}. Choose another --output, or replace such results "
+                "with --overwrite. An encoder can also be given another name: NAME=ENCODER."
+            )
+
+    def _key_without_data(self, encoder: str) -> Key:
+        found = {"encoder": encoder, "protocol": settings(self.protocol), "data": ""}
+        return found | {"declutr": self._version}
+
+    def _belongs(self, task: str, there: Record) -> bool:
+        now = self._data.get(task) or self._key_without_data("")
+        same_data = there.key["data"] == now["data"] or "" in (there.key["data"], now["data"])
+        return same_data and there.key["protocol"] == now["protocol"]
+
+    def _tell_embedding(self, encoder: NamedEncoder, meter: Meter, tasks: Sequence[Task]) -> None:
+        runs = self.folder.description(encoder.name).get("runs", [])
+        requested = sum(len(task.sentences()) for task in tasks if task.name in self._data)
+        ours = {"requested": requested, "embedded": meter.sentences, "seconds": meter.seconds}
+        self.folder.describe(
+            encoder.name,
+            description=encoder.describe(),
+            counts=dict(encoder.counts()),
+            runs=[*runs, ours],
+        )
+
+
+class Meter:
+    """An encoder that counts sentences and time."""
+
+    def __init__(self, encode: Callable[[list[str]], np.ndarray]) -> None:
+        self._encode = encode
+        self.sentences, self.seconds = 0, 0.0
+
+    def __call__(self, sentences: list[str]) -> np.ndarray:
+        start = time.perf_counter()
+        vectors = self._encode(sentences)
+        self.seconds += time.perf_counter() - start
+        self.sentences += len(sentences)
+        return vectors
+
+
+def failed(comparison: Comparison, names: Iterable[str], not_opened: Mapping[str, str]) -> bool:
+    """Whether one of these encoders, or a task of theirs that has data, went wrong."""
+    names = set(names)
+    return bool(not_opened) or any(encoder in names for encoder, _, _ in comparison.failures())

@@ -1,0 +1,143 @@
+"""Tasks and encoders for tests of the run: small, and with known answers."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from declutr.evaluation.scores import Score
+from declutr.evaluation.task import MissingData, Task, Vectors
+
+
+def hashed(texts: Sequence[str], dimension: int = 4) -> np.ndarray:
+    """A vector for each text that depends on nothing else, `(n, dimension)`."""
+    rows = [
+        np.random.default_rng(zlib.crc32(text.encode())).normal(size=dimension) for text in texts
+    ]
+    return np.array(rows, dtype=np.float32).reshape(len(rows), dimension)
+
+
+class Encoder:
+    """A named encoder, as `declutr.encoder_sources.open_encoder` gives them, that keeps count."""
+
+    def __init__(
+        self,
+        name: str = "hashed",
+        encode: Callable[[Sequence[str]], np.ndarray] = hashed,
+        fingerprint: str = "a",
+    ) -> None:
+        self.name, self.spec, self._encode, self._fingerprint = (
+            name,
+            f"fake:{name}",
+            encode,
+            fingerprint,
+        )
+        self.seen: list[str] = []
+
+    def __call__(self, sentences: list[str]) -> np.ndarray:
+        self.seen += sentences
+        return self._encode(sentences)
+
+    def describe(self) -> dict[str, object]:
+        return {"kind": "fake", "dimension": 4, "fingerprint": self._fingerprint}
+
+    def counts(self) -> dict[str, int]:
+        return {"truncated_texts": 0}
+
+
+class Positive(Task):
+    """Is the first number of an embedding above 0? Right by chance, and the same every time."""
+
+    def __init__(self, name: str, texts: Sequence[str], group: str = "downstream") -> None:
+        super().__init__(name, group, "accuracy")
+        self.texts = list(texts)
+        self.gold = np.arange(len(self.texts)) % 2
+
+    def sentences(self) -> list[str]:
+        return self.texts
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        items = {"predicted": (vectors(self.texts)[:, 0] > 0).astype(int), "gold": self.gold}
+        return [
+            Score("accuracy", "accuracy", items),
+            Score("dev_accuracy", "mean", {"value": np.ones(2)}),
+        ]
+
+    def notes(self) -> list[str]:
+        return [f"{len(self.texts)} sentences"]
+
+
+class Similar(Task):
+    """Gold scores and cosines of pairs, in two subsets."""
+
+    def __init__(self, name: str = "STS12", pairs: int = 60) -> None:
+        super().__init__(name, "sts", "all Spearman")
+        self.first = [f"{name} first {number}" for number in range(pairs)]
+        self.second = [f"{name} second {number}" for number in range(pairs)]
+        self.gold = np.linspace(0, 5, pairs)
+
+    def sentences(self) -> list[str]:
+        return self.first + self.second
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        first, second = vectors(self.first), vectors(self.second)
+        lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+        items = {
+            "predicted": (first * second).sum(axis=1) / np.where(lengths > 0, lengths, 1),
+            "gold": self.gold,
+            "subset": np.arange(len(self.gold)) % 2,
+        }
+        names = {"all Spearman": "spearman_all", "mean Spearman": "spearman_mean"}
+        names |= {"wmean Pearson": "pearson_wmean", "part Spearman": "spearman_all"}
+        return [Score(name, statistic, items) for name, statistic in names.items()]
+
+
+class Spread(Task):
+    """Two numbers of geometry, and a collapse alarm if all embeddings are the same."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        super().__init__("geometry", "geometry", "uniformity")
+        self.texts = list(texts)
+        self.alarm: list[str] = []
+
+    def sentences(self) -> list[str]:
+        return self.texts
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        x = vectors(self.texts).astype(float)
+        self.alarm = (
+            ["COLLAPSE: all embeddings point the same way."] if not np.ptp(x, 0).any() else []
+        )
+        return [
+            Score("alignment", "plain_mean", {"value": np.abs(x).mean(axis=1)}),
+            Score("uniformity", "plain_mean", {"value": -np.square(x).mean(axis=1)}),
+        ]
+
+    def notes(self) -> list[str]:
+        return self.alarm
+
+
+class Absent(Task):
+    """Has no data."""
+
+    def __init__(self, name: str = "absent", group: str = "downstream") -> None:
+        super().__init__(name, group, "accuracy")
+
+    def sentences(self) -> list[str]:
+        raise MissingData(f"{self.name}.txt is not there.")
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        raise AssertionError("there is nothing to score")
+
+
+class Failing(Positive):
+    """Raises when it is scored."""
+
+    def __init__(self, error: BaseException, name: str = "failing") -> None:
+        super().__init__(name, ["a", "b"])
+        self.error = error
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        raise self.error

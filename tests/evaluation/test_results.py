@@ -1,0 +1,227 @@
+"""Results on disk: what comes back, and what they are known again by."""
+
+import json
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from declutr.evaluation.results import (
+    Record,
+    ResultFolder,
+    data_digest,
+    differing,
+    key_of,
+    record,
+    write_whole,
+)
+from declutr.evaluation.scores import Score, interval
+from declutr.evaluation.suite import TaskResult, evaluate
+from declutr.evaluation.task import PUBLISHED, MissingData
+from tests.evaluation.fakes import Absent, Positive, Similar, hashed
+
+KEY = {"encoder": "a", "protocol": "{}", "data": "b", "declutr": "1"}
+
+
+@pytest.fixture
+def folder(tmp_path) -> ResultFolder:
+    return ResultFolder(tmp_path / "results")
+
+
+@pytest.fixture
+def scored() -> Record:
+    """Of a similarity task, with an interval for each score."""
+    (result,) = evaluate(hashed, [Similar()])
+    result.notes = ["a note", "ein Gruß, \udce4"]
+    return record(result, KEY)
+
+
+class TestIntervals:
+    def test_of_the_main_score_and_of_every_convention(self, scored) -> None:
+        assert set(scored.intervals) == {score.name for score in scored.result.scores}
+        assert scored.intervals["all Spearman"] == interval(scored.main)
+        (result,) = evaluate(hashed, [Positive("x", [str(n) for n in range(20)])])
+        assert set(record(result, KEY).intervals) == {"accuracy"}
+
+    def test_none_of_what_is_not_a_number(self) -> None:
+        items = {"predicted": np.ones(9), "gold": np.arange(9.0)}
+        result = TaskResult("x", "sts", "a", [Score("a", "spearman_all", items)])
+        assert record(result, KEY).intervals == {}
+
+
+class TestFolder:
+    def test_what_comes_back_is_what_was_saved(self, folder, scored) -> None:
+        folder.save("mine", scored)
+        found = folder.load("mine", "STS12")
+        assert found.key == KEY and found.intervals == scored.intervals
+        assert replace(found.result, scores=[]) == replace(scored.result, scores=[])
+        for ours, theirs in zip(found.result.scores, scored.result.scores, strict=True):
+            assert (ours.name, ours.statistic, ours.value) == (
+                theirs.name,
+                theirs.statistic,
+                theirs.value,
+            )
+            for name, array in theirs.items.items():
+                np.testing.assert_array_equal(ours.items[name], array)
+                assert ours.items[name].dtype == array.dtype
+
+    def test_arrays_that_scores_share_are_stored_once(self, folder, scored) -> None:
+        folder.save("mine", scored)
+        (path,) = folder.folder.rglob("*.npz")
+        assert len(np.load(path).files) == 3  # predicted, gold, subset
+
+    def test_strings_among_the_items(self, folder) -> None:
+        items = {"value": np.ones(2), "label": np.array(["ä", "b"])}
+        result = TaskResult("map", "map", "shown", [Score("shown", "mean", items)])
+        folder.save("mine", record(result, KEY))
+        assert folder.load("mine", "map").main.items["label"].tolist() == ["ä", "b"]
+
+    def test_failed_and_missing_ones_are_kept_too(self, folder) -> None:
+        (result,) = evaluate(hashed, [Absent()])
+        folder.save("mine", record(result, KEY))
+        found = folder.load("mine", "absent")
+        assert found.result == result and found.main is None
+        assert list(folder.folder.rglob("*.npz")) == []
+
+    def test_a_value_that_is_not_a_number(self, folder) -> None:
+        items = {"predicted": np.ones(9), "gold": np.arange(9.0)}
+        result = TaskResult("x", "sts", "a", [Score("a", "spearman_all", items)])
+        folder.save("mine", record(result, KEY))
+        (path,) = folder.folder.rglob("x.json")
+        assert json.loads(path.read_text())["scores"][0]["value"] is None
+        assert np.isnan(folder.load("mine", "x").main.value)
+
+    def test_a_new_one_instead_of_the_old_one(self, folder, scored) -> None:
+        folder.save("mine", scored)
+        folder.save("mine", replace(scored, result=replace(scored.result, scores=[], error="no")))
+        assert folder.load("mine", "STS12").result.error == "no"
+        assert not folder.load("mine", "STS12").result.scores
+
+    def test_python_objects_are_refused(self, folder) -> None:
+        items = {"value": np.array([1, 2]), "label": np.array(["a", None], dtype=object)}
+        result = TaskResult("x", "map", "a", [Score("a", "mean", items)])
+        with pytest.raises(TypeError, match="items 'label' are Python objects, expected an array"):
+            folder.save("mine", record(result, KEY))
+
+    def test_names_of_any_kind(self, folder, scored) -> None:
+        names = ["a/b", "a b", "a_b", "../up", "ä", "", "x" * 300, "A"]
+        for name in names:
+            folder.describe(name, spec=name)
+            folder.save(name, replace(scored, result=replace(scored.result, task=name)))
+        assert folder.encoders() == sorted(name for name in names if name)
+        for name in names:
+            assert folder.description(name)["spec"] == name
+            assert folder.load(name, name).result.task == name
+        top = {path.name for path in folder.folder.iterdir()}
+        assert top == {"encoders"} and not (folder.folder.parent / "up").exists()
+
+    def test_all_of_an_encoder(self, folder, scored) -> None:
+        folder.save("mine", scored)
+        folder.save("mine", replace(scored, result=replace(scored.result, task="other")))
+        folder.save("yours", replace(scored, result=replace(scored.result, task="third")))
+        assert set(folder.records("mine")) == {"STS12", "other"}
+
+    def test_facts_add_up(self, folder) -> None:
+        assert folder.description("mine") == {}
+        folder.describe("mine", spec="a", runs=[])
+        folder.describe("mine", runs=[1])
+        assert folder.description("mine") == {"name": "mine", "spec": "a", "runs": [1]}
+
+    @pytest.mark.parametrize("damage", ["cut json", "cut npz", "no npz", "other format", "empty"])
+    def test_damage_is_told_and_not_used(self, folder, scored, damage, caplog) -> None:
+        folder.save("mine", scored)
+        (stated,), (items,) = folder.folder.rglob("*.json"), folder.folder.rglob("*.npz")
+        if damage == "cut json":
+            stated.write_text(stated.read_text()[:100])
+        elif damage == "cut npz":
+            items.write_bytes(items.read_bytes()[:100])
+        elif damage == "no npz":
+            items.unlink()
+        elif damage == "other format":
+            stated.write_text(json.dumps(json.loads(stated.read_text()) | {"format": 99}))
+        else:
+            stated.write_text("")
+        assert folder.load("mine", "STS12") is None
+        assert "is damaged and not used" in caplog.text
+        assert folder.records("mine") == {}
+
+    def test_nothing_there(self, folder, caplog) -> None:
+        assert folder.load("mine", "STS12") is None and folder.records("mine") == {}
+        assert folder.encoders() == [] and not caplog.text
+
+
+class TestWriting:
+    def test_a_write_that_fails_leaves_the_old_content(self, tmp_path, monkeypatch) -> None:
+        path = tmp_path / "a.json"
+        write_whole(path, "old")
+
+        def refuse(*names):
+            raise OSError("no space left")
+
+        monkeypatch.setattr(os, "replace", refuse)
+        with pytest.raises(OSError, match="no space left"):
+            write_whole(path, "new")
+        assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+
+
+class TestDigests:
+    def changed(self, **changes) -> Positive:
+        task = Positive("x", ["a", "b", "c"])
+        vars(task).update(changes)
+        return task
+
+    def test_of_the_same_data(self) -> None:
+        assert data_digest(self.changed()) == data_digest(self.changed())
+
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"texts": ["a", "b", "C"]},
+            {"texts": ["ab", "", "c"]},
+            {"gold": np.array([0, 1, 1])},
+            {"gold": np.array([0, 1, 0], dtype=np.float64)},
+            {"settings": {"k": 1}},
+            {"settings": {"k": (1, 2)}},
+        ],
+    )
+    def test_of_other_texts_labels_or_settings(self, changes) -> None:
+        assert data_digest(self.changed(**changes)) != data_digest(self.changed())
+
+    def test_nesting_counts(self) -> None:
+        one, other = self.changed(x=[["a"], ["b"]]), self.changed(x=[["a", "b"], []])
+        assert data_digest(one) != data_digest(other)
+        assert data_digest(self.changed(x=1)) != data_digest(self.changed(x="1"))
+
+    def test_not_where_data_lie_nor_who_reads_them(self) -> None:
+        there = [
+            {"folder": Path(p), "read": f, "p": PUBLISHED} for p, f in (("/a", len), ("/b", max))
+        ]
+        assert len({data_digest(self.changed(**changes)) for changes in there}) == 1
+
+    def test_the_order_of_keys_does_not_count_and_cycles_end(self) -> None:
+        one, other = {"a": 1, "b": {2, 3}}, {"b": {3, 2}, "a": 1}
+        one["me"], other["me"] = one, other
+        assert data_digest(self.changed(x=one)) == data_digest(self.changed(x=other))
+
+    def test_data_that_are_not_there(self) -> None:
+        with pytest.raises(MissingData, match=r"absent\.txt is not there"):
+            data_digest(Absent())
+
+
+class TestKeys:
+    def test_what_differs_is_named(self) -> None:
+        task = Positive("x", "ab")
+        now = key_of(task, PUBLISHED, "f1", "1.0")
+        assert differing(now, now) == []
+        assert differing(now, key_of(task, replace(PUBLISHED, device="cuda"), "f1", "1.0")) == []
+        there = key_of(task, replace(PUBLISHED, kfold=5, seed=1), "f2", "0.9")
+        assert differing(now, there) == [
+            "encoder f2 there, f1 now",
+            "declutr 0.9 there, 1.0 now",
+            "protocol: kfold 5 there, 10 now",
+            "protocol: seed 1 there, 1111 now",
+        ]
+        (data,) = differing(now, key_of(Positive("x", "cd"), PUBLISHED, "f1", "1.0"))
+        assert data.startswith("data ")

@@ -1,0 +1,176 @@
+"""Resuming: what is embedded again, what is kept, what is refused."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from declutr.evaluation.results import ResultFolder
+from declutr.evaluation.run import ChangedResults, Meter, Run, failed
+from declutr.evaluation.task import PROTOTYPING, PUBLISHED, Protocol, Task
+from tests.evaluation.fakes import Absent, Encoder, Failing, Positive, Similar, hashed
+
+ONE, TWO = ["a", "b", "c"], ["c", "d"]
+
+
+@pytest.fixture
+def said() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def start(tmp_path, said):
+    """Begins a run over some tasks, always in the same folder."""
+
+    def start(
+        tasks: Sequence[Task],
+        protocol: Protocol = PUBLISHED,
+        version: str = "1.0",
+        overwrite: bool = False,
+    ) -> Run:
+        folder = ResultFolder(tmp_path / "out")
+        return Run(folder, tasks, protocol, version, overwrite=overwrite, say=said.append)
+
+    return start
+
+
+def comparison(run: Run, first: Sequence[str] = ()):
+    return run.comparison(first, [task.name for task in run.tasks])[0]
+
+
+class TestResuming:
+    def test_only_sentences_of_tasks_to_do_are_embedded(self, start, said) -> None:
+        start([Positive("one", ONE)]).add(Encoder())
+        again = Encoder()
+        run = start([Positive("one", ONE), Positive("two", TWO)])
+        run.add(again)
+        assert sorted(again.seen) == ["c", "d"]
+        assert said[0] == "hashed: 1 task to do"
+        assert said[1] == f"hashed: 1 task to do, 1 kept from before in {run.folder.folder}"
+        assert comparison(run).groups() == {"downstream": ["one", "two"]}
+
+    def test_nothing_to_do(self, start, said) -> None:
+        start([Positive("one", ONE)]).add(Encoder())
+        again = Encoder()
+        start([Positive("one", ONE)]).add(again)
+        assert again.seen == [] and said[-1].startswith("hashed: 0 tasks to do, 1 kept")
+
+    def test_a_killed_run_loses_the_task_it_was_at(self, start) -> None:
+        tasks = [Positive("one", ONE), Failing(KeyboardInterrupt(), "two"), Positive("three", TWO)]
+        with pytest.raises(KeyboardInterrupt):
+            start(tasks).add(Encoder())
+        run = start([Positive("one", ONE), Positive("two", TWO), Positive("three", TWO)])
+        again = Encoder()
+        run.add(again)
+        assert sorted(again.seen) == ["c", "d"]
+        assert comparison(run).groups() == {"downstream": ["one", "two", "three"]}
+
+    def test_failed_and_missing_ones_are_made_anew(self, start) -> None:
+        run = start([Failing(RuntimeError("odd"), "one"), Absent("two")])
+        run.add(Encoder())
+        assert failed(comparison(run), ["hashed"], {}) and comparison(run).missing()
+        run = start([Positive("one", ONE), Positive("two", TWO)])
+        run.add(Encoder())
+        assert not comparison(run).failures() and not comparison(run).missing()
+
+    def test_a_damaged_result_is_made_anew(self, start) -> None:
+        run = start([Positive("one", ONE)])
+        run.add(Encoder())
+        (path,) = run.folder.folder.rglob("one.npz")
+        path.write_bytes(b"")
+        again = Encoder()
+        start([Positive("one", ONE)]).add(again)
+        assert sorted(again.seen) == ONE
+
+    def test_time_and_counts_of_all_runs(self, start) -> None:
+        start([Positive("one", [*ONE, "a"])]).add(Encoder())
+        run = start([Positive("one", [*ONE, "a"]), Positive("two", TWO), Absent()])
+        run.add(Encoder())
+        facts = run.folder.description("hashed")
+        assert [(r["requested"], r["embedded"]) for r in facts["runs"]] == [(4, 3), (2, 2)]
+        assert all(r["seconds"] >= 0 for r in facts["runs"])
+        assert facts["counts"] == {"truncated_texts": 0} and facts["spec"] == "fake:hashed"
+
+
+class TestChanges:
+    @pytest.mark.parametrize(
+        ("changed", "settings", "message"),
+        [
+            ([Positive("one", TWO)], {}, "on one that was made otherwise: data "),
+            ([Positive("one", ONE)], {"version": "1.1"}, "declutr 1.0 there, 1.1 now"),
+            ([Positive("one", ONE)], {"protocol": PROTOTYPING}, "protocol: kfold 10 there, 5 now"),
+        ],
+    )
+    def test_are_refused_before_an_encoder_is_opened(
+        self, start, changed, settings, message
+    ) -> None:
+        start([Positive("one", ONE)]).add(Encoder())
+        with pytest.raises(ChangedResults, match=f"has a result of hashed .*{re.escape(message)}"):
+            start(changed, **settings).check(["another", "hashed"])
+
+    def test_overwrite_makes_them_anew(self, start) -> None:
+        start([Positive("one", ONE), Positive("two", TWO)]).add(Encoder())
+        run = start([Positive("one", ["x", "y"]), Positive("two", TWO)], overwrite=True)
+        run.check(["hashed"])
+        again = Encoder()
+        run.add(again)
+        assert sorted(again.seen) == ["x", "y"]  # the other has not changed
+
+    def test_another_encoder_of_the_same_name(self, start) -> None:
+        start([Positive("one", ONE)]).add(Encoder())
+        run = start([Positive("one", ONE)])
+        run.check(["hashed"])  # only the encoder can tell
+        expected = "encoder a there, b now. Choose another --output, or replace such results with"
+        with pytest.raises(ChangedResults, match=expected):
+            run.add(Encoder(fingerprint="b"))
+        start([Positive("one", ONE)], overwrite=True).add(Encoder(fingerprint="b"))
+
+    def test_another_device_is_no_change(self, start) -> None:
+        start([Positive("one", ONE)]).add(Encoder())
+        run = start([Positive("one", ONE)], replace(PUBLISHED, device="cuda"))
+        run.check(["hashed"])
+        again = Encoder()
+        run.add(again)
+        assert again.seen == []
+
+
+class TestComparison:
+    def test_all_in_the_folder_the_named_first(self, start) -> None:
+        for name in ("b", "c", "a"):
+            start([Positive("two", TWO), Positive("one", ONE)]).add(Encoder(name))
+        run = start([Positive("one", ONE)])
+        found, left_out = run.comparison(["c"], ["one"])
+        assert found.encoders == ["c", "a", "b"] and found.tasks == ["one", "two"]
+        assert left_out == 0
+
+    def test_what_does_not_belong_is_left_out_and_counted(self, start) -> None:
+        start([Positive("one", ONE), Positive("two", TWO)], PROTOTYPING).add(Encoder("quick"))
+        start([Positive("one", TWO)]).add(Encoder("other data"))
+        run = start([Positive("one", ONE), Absent("two")])
+        run.add(Encoder("now"))
+        found, left_out = run.comparison(["now"], ["one", "two"])
+        assert found.encoders == ["now"] and left_out == 3
+
+    def test_an_encoder_that_fails_does_not_stop_others(self, start) -> None:
+        def broken(texts):
+            raise OSError("the file is gone")
+
+        run = start([Positive("one", ONE), Similar(), Absent()])
+        run.add(Encoder("broken", broken))
+        run.add(Encoder("good"))
+        found = comparison(run, ["broken", "good"])
+        error = "The encoder failed. OSError: the file is gone"
+        assert found.failures() == [("broken", "one", error), ("broken", "STS12", error)]
+        assert list(found.missing()) == ["absent"]
+        assert set(found.values("good")) == {"one", "STS12"} and found.values("broken") == {}
+        assert failed(found, ["broken", "good"], {}) and not failed(found, ["good"], {})
+        assert failed(found, ["good"], {"third": "not found"})
+
+
+def test_meter_counts() -> None:
+    meter = Meter(hashed)
+    np.testing.assert_array_equal(meter(["a", "b"]), hashed(["a", "b"]))
+    meter(["c"])
+    assert meter.sentences == 3 and meter.seconds > 0

@@ -1,0 +1,111 @@
+"""Each different sentence once; and what an encoder can get wrong."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from declutr.evaluation.sentence_vectors import SentenceVectors
+from declutr.evaluation.task import BadEmbeddings
+
+
+def lengths(texts: list[str]) -> np.ndarray:
+    """Embeddings that tell which sentence they are of."""
+    return np.array([[len(text), sum(map(ord, text)), hash(text) % 1000] for text in texts], float)
+
+
+class Counting:
+    def __init__(self) -> None:
+        self.calls: list[list[str]] = []
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        self.calls.append(list(texts))
+        return lengths(texts)
+
+
+@given(
+    st.lists(st.lists(st.text("ab", max_size=4), max_size=12), max_size=5),
+    st.integers(1, 7),
+)
+def test_every_different_sentence_is_embedded_once(groups: list[list[str]], block: int) -> None:
+    encode = Counting()
+    vectors = SentenceVectors(encode, block=block)
+    for group in groups:
+        vectors.add(group)
+    sent = [text for call in encode.calls for text in call]
+    assert len(sent) == len(set(sent)) == vectors.embedded
+    assert set(sent) == {text for group in groups for text in group}
+    assert all(0 < len(call) <= block for call in encode.calls)
+    for group in groups:
+        if group:
+            np.testing.assert_array_equal(vectors(group), lengths(group).astype(np.float32))
+
+
+def test_repeats_and_order_of_a_request_are_kept() -> None:
+    vectors = SentenceVectors(lengths, block=2)
+    vectors.add(["a", "bb", "ccc"])
+    got = vectors(["ccc", "a", "ccc"])
+    assert got.dtype == np.float32
+    assert got[:, 0].tolist() == [3, 1, 3]
+    assert vectors.all()[:, 0].tolist() == [3, 2, 1]
+    assert vectors.dimension == 3
+
+
+def test_the_longest_go_first() -> None:
+    encode = Counting()
+    SentenceVectors(encode, block=2).add(["a", "bbb", "cc", "dddd"])
+    assert encode.calls == [["dddd", "bbb"], ["cc", "a"]]
+
+
+def test_nothing_to_embed_is_nothing_done() -> None:
+    encode = Counting()
+    vectors = SentenceVectors(encode)
+    vectors.add([])
+    assert (encode.calls, vectors.embedded, vectors.dimension) == ([], 0, 0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
+def test_numbers_that_are_not_finite_are_named_where_they_are_asked_for(bad: float) -> None:
+    def encode(texts: list[str]) -> np.ndarray:
+        return np.array([[bad if "poison" in text else 1.0, 2.0] for text in texts])
+
+    vectors = SentenceVectors(encode)
+    vectors.add(["well", "a poison apple", "fine"])
+    assert vectors(["well", "fine"]).tolist() == [[1, 2], [1, 2]]
+    with pytest.raises(BadEmbeddings, match=r"for 1 of 2 sentences; .* 'a poison apple'"):
+        vectors(["well", "a poison apple"])
+    assert len(vectors.all()) == 2
+
+
+def test_a_dimension_that_changes_is_named() -> None:
+    vectors = SentenceVectors(lambda texts: np.ones((len(texts), len(texts))), block=2)
+    with pytest.raises(BadEmbeddings, match=r"shape \(1, 2\) as before, the encoder gave \(1, 1\)"):
+        vectors.add(["a", "bb", "ccc"])
+
+
+@pytest.mark.parametrize("shape", [(3,), (2, 4), (3, 0), (3, 2, 2)])
+def test_a_wrong_shape_is_named(shape: tuple[int, ...]) -> None:
+    vectors = SentenceVectors(lambda texts: np.ones(shape))
+    expected = rf"of shape \(3, 'd'\), the encoder gave \({', '.join(map(str, shape))},?\)"
+    with pytest.raises(BadEmbeddings, match=expected):
+        vectors.add(["a", "b", "c"])
+
+
+def test_who_fails_on_the_way_can_go_on() -> None:
+    """A second call embeds what the first did not get to, and nothing twice."""
+    broken = [True]
+    encode = Counting()
+
+    def sometimes(texts: list[str]) -> np.ndarray:
+        if broken[0] and "a" in texts:
+            raise MemoryError
+        return encode(texts)
+
+    vectors = SentenceVectors(sometimes, block=1)
+    with pytest.raises(MemoryError):
+        vectors.add(["a", "bb"])
+    broken[0] = False
+    vectors.add(["a", "bb", "c"])
+    assert vectors.embedded == 3
+    assert encode.calls == [["bb"], ["a"], ["c"]]
+    np.testing.assert_array_equal(vectors(["a", "c"]), lengths(["a", "c"]).astype(np.float32))

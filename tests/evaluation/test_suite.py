@@ -1,0 +1,183 @@
+"""A run: what is embedded, and that what fails takes nothing else with it."""
+
+import re
+
+import numpy as np
+import pytest
+
+from declutr.evaluation.scores import Score
+from declutr.evaluation.suite import TaskResult, all_tasks, chosen, evaluate
+from declutr.evaluation.task import PROTOTYPING, BrokenData, Task, Vectors
+from tests.evaluation.fakes import Absent, Encoder, Failing, Positive, Similar, hashed
+
+
+def run(tasks: list[Task], encode=hashed) -> dict[str, TaskResult]:
+    return {result.task: result for result in evaluate(encode, tasks)}
+
+
+class TestAllTasks:
+    def test_all_that_the_papers_report(self, tmp_path) -> None:
+        names = [task.name for task in all_tasks(tmp_path)]
+        assert len(set(names)) == len(names)
+        assert set(names) >= {"CR", "MR", "MPQA", "SUBJ", "SST2", "SST5", "TREC", "MRPC", "SNLI"}
+        assert set(names) >= {"SICK-E", "SICK-R", "STS-B", "COCO", "geometry"}
+        assert set(names) >= {f"STS{year}" for year in range(12, 17)}
+        assert sum(task.group == "probing" for task in all_tasks(tmp_path)) == 10
+
+    def test_without_data_every_one_is_missing_and_says_which_file(self, tmp_path) -> None:
+        tasks = all_tasks(tmp_path, PROTOTYPING, corpus=tmp_path / "none.txt")
+        results = run(tasks)
+        assert len(results) == len(tasks) and "span retrieval" in results
+        for result in results.values():
+            assert result.missing and str(tmp_path) in result.error and not result.scores
+
+    def test_span_retrieval_needs_a_corpus(self, tmp_path) -> None:
+        assert "span retrieval" not in [task.name for task in all_tasks(tmp_path)]
+
+
+class TestChosen:
+    TASKS = (Similar("STS12"), Similar("STS-B"), Positive("MR", "ab"), Positive("CR", "ab"))
+
+    @pytest.mark.parametrize(
+        ("patterns", "names"),
+        [
+            (["STS*"], ["STS12", "STS-B"]),
+            (["sts"], ["STS12", "STS-B"]),
+            (["CR", "STS12"], ["STS12", "CR"]),  # in the order of tasks
+            (["[CM]R", "MR"], ["MR", "CR"]),
+            (["*"], ["STS12", "STS-B", "MR", "CR"]),
+        ],
+    )
+    def test_by_name_or_group(self, patterns, names) -> None:
+        assert [task.name for task in chosen(self.TASKS, patterns)] == names
+
+    def test_a_pattern_that_matches_nothing(self) -> None:
+        expected = "No task or group matches 'STS99'. Groups: sts, downstream. Tasks: STS12, STS-B,"
+        with pytest.raises(ValueError, match=re.escape(expected)):
+            chosen(self.TASKS, ["MR", "STS99"])
+
+
+class TestEmbedding:
+    def test_each_sentence_once_whatever_the_number_of_tasks(self) -> None:
+        encoder = Encoder()
+        tasks = [Positive("one", ["a", "b", "a"]), Positive("two", ["b", "c"]), Similar()]
+        results = run(tasks, encoder)
+        assert len(encoder.seen) == len(set(encoder.seen)) == 3 + 2 * 60
+        assert all(result.error is None for result in results.values())
+
+    def test_scores_are_those_of_the_sentences(self) -> None:
+        texts = [f"text {number}" for number in range(50)]
+        result = run([Positive("x", texts)])["x"]
+        right = sum((hashed([t])[0, 0] > 0) == n % 2 for n, t in enumerate(texts))
+        assert result.scores[0].value == pytest.approx(100 * right / 50)
+        assert result.main == "accuracy" and result.group == "downstream"
+        assert result.notes == ["50 sentences"] and result.seconds > 0
+
+    def test_no_task_with_data_embeds_nothing(self) -> None:
+        encoder = Encoder()
+        assert run([Absent()], encoder)["absent"].missing
+        assert encoder.seen == []
+
+    def test_results_come_one_by_one_in_the_order_of_tasks(self) -> None:
+        results = evaluate(hashed, [Absent(), Positive("x", "ab"), Failing(KeyboardInterrupt())])
+        assert [next(results).task, next(results).task] == ["absent", "x"]
+
+
+class TestFailures:
+    def others(self, *tasks: Task, encode=hashed) -> TaskResult:
+        """The result of the first, with tasks before and after it that must finish."""
+        results = run([Positive("before", "ab"), *tasks, Positive("after", "cd")], encode)
+        assert results["before"].error is None and results["after"].error is None
+        return results[tasks[0].name]
+
+    def test_missing_data(self) -> None:
+        result = self.others(Absent())
+        assert (result.missing, result.error) == (True, "absent.txt is not there.")
+
+    def test_broken_data(self) -> None:
+        class Broken(Absent):
+            def sentences(self) -> list[str]:
+                raise BrokenData("a.txt has 3 rows, expected 4 as in the file beside it.")
+
+        result = self.others(Broken())
+        assert not result.missing
+        assert result.error == "a.txt has 3 rows, expected 4 as in the file beside it."
+
+    def test_reading_that_fails_in_a_way_nobody_foresaw(self, caplog) -> None:
+        class Odd(Absent):
+            def sentences(self) -> list[str]:
+                raise IndexError("list index out of range")
+
+        result = self.others(Odd())
+        assert (result.missing, result.error) == (False, "IndexError: list index out of range")
+        assert "Traceback" in caplog.text
+
+    def test_scoring_that_fails_names_the_type(self) -> None:
+        assert self.others(Failing(ZeroDivisionError())).error == "ZeroDivisionError"
+        assert self.others(Failing(RuntimeError("out of memory"))).error == (
+            "RuntimeError: out of memory"
+        )
+
+    def test_nan_fails_the_tasks_that_use_the_sentence(self) -> None:
+        def encode(texts):
+            vectors = hashed(texts)
+            vectors[[text == "bad one" for text in texts]] = np.nan
+            return vectors
+
+        tasks = [Positive("x", ["good", "bad one"]), Positive("y", ["good", "bad one", "more"])]
+        result = self.others(*tasks, encode=encode)
+        assert result.error == (
+            "The encoder gave numbers that are not finite for 1 of 2 sentences; the first is "
+            "'bad one'."
+        )
+
+    def test_scores_without_the_main_one(self) -> None:
+        class Wrong(Positive):
+            def scores(self, vectors: Vectors) -> list[Score]:
+                return super().scores(vectors)[1:]
+
+        error = self.others(Wrong("x", "ab")).error
+        assert error == (
+            "Expected scores of different names, 'accuracy' among them, got ['dev_accuracy']."
+        )
+
+    def test_items_that_the_statistic_cannot_take(self) -> None:
+        class Wrong(Positive):
+            def scores(self, vectors: Vectors) -> list[Score]:
+                return [Score("accuracy", "accuracy", {"value": np.ones(3)})]
+
+        assert self.others(Wrong("x", "ab")).error == "KeyError: 'predicted'"
+
+    @pytest.mark.parametrize(
+        ("encode", "message"),
+        [
+            (lambda texts: np.ones(len(texts)), r"Expected embeddings of shape \(4, 'd'\)"),
+            (lambda texts: np.ones((1, 3)), r"the encoder gave \(1, 3\)"),
+            (lambda texts: 1 / 0, "ZeroDivisionError: division by zero"),
+        ],
+    )
+    def test_an_encoder_that_fails_fails_all_but_says_what_is_missing(
+        self, encode, message
+    ) -> None:
+        results = run([Positive("x", "ab"), Absent(), Positive("y", "cd")], encode)
+        assert results["absent"].missing
+        for name in "xy":
+            assert re.search(f"^The encoder failed. .*{message}", results[name].error)
+            assert not results[name].missing and not results[name].scores
+
+    @pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(1)])
+    def test_what_ends_the_process_is_no_failure_of_a_task(self, stop) -> None:
+        with pytest.raises(type(stop)):
+            run([Failing(stop)])
+
+    def test_the_exception_of_allennlp_on_sigterm_ends_the_process(self) -> None:
+        from allennlp.common.util import SigTermReceived
+
+        with pytest.raises(SigTermReceived):
+            run([Failing(SigTermReceived())])
+
+        def encode(texts):
+            raise SigTermReceived
+
+        with pytest.raises(SigTermReceived):
+            run([Positive("x", "ab")], encode)
