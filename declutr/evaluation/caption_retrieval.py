@@ -70,7 +70,9 @@ class CaptionRetrieval(Task):
             (torch.from_numpy(part.images), torch.from_numpy(vectors(part.captions)))
             for part in self.data.values()
         )
-        return recall_scores(trained_ranks(train, valid, test, self._protocol))
+        found, on_valid = trained_ranks(train, valid, test, self._protocol)
+        mean = recall_scores(on_valid)[0]
+        return [*recall_scores(found), Score("dev_mean_recall", mean.statistic, mean.items)]
 
     def notes(self) -> list[str]:
         images = len(self.data["test"].images)
@@ -114,7 +116,8 @@ def ranks(images: torch.Tensor, captions: torch.Tensor) -> Ranks:
     number = torch.arange(len(images), device=images.device)
     likeness = (images @ captions.t()).unflatten(1, (len(images), CAPTIONS))  # (n, n, 5)
     own = likeness[number, number]  # (n, 5)
-    others = likeness.index_put((number, number), torch.tensor(-torch.inf, device=images.device))
+    others = likeness.clone()
+    others[number, number] = -torch.inf
     best = own.max(dim=1).values[:, None, None]
     before_captions = _before(others, best).sum(dim=(1, 2))  # (n,)
     before_images = _before(others, own[None]).sum(dim=0)  # (n, 5)
@@ -191,8 +194,11 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 """Features of images `(n, i)` and of captions `(5n, s)`."""
 
 
-def trained_ranks(train: Pair, valid: Pair, test: Pair, protocol: Protocol) -> Ranks:
-    """Train the common space, keep the one that is best on `valid`, and rank `test` in it."""
+def trained_ranks(
+    train: Pair, valid: Pair, test: Pair, protocol: Protocol
+) -> tuple[Ranks, Ranks]:
+    """Train the common space, and keep the one that is best on `valid`: ranks of `test` in it, and
+    of `valid`."""
     train, valid, test = (
         (images.to(protocol.device), captions.to(protocol.device))
         for images, captions in (train, valid, test)
@@ -211,7 +217,7 @@ def trained_ranks(train: Pair, valid: Pair, test: Pair, protocol: Protocol) -> R
         else:
             misses += 1
     space.load_state_dict(kept)
-    return _ranked(space, test)
+    return _ranked(space, test), _ranked(space, valid)
 
 
 def _pass(

@@ -106,7 +106,7 @@ class Run:
         keys = {task: key | {"encoder": mark} for task, key in self._data.items()}
         kept = [task for task in keys if self._keeps(encoder.name, task, keys[task])]
         todo = [task for task in self.tasks if task.name not in kept]
-        self.folder.describe(encoder.name, spec=encoder.spec, description=encoder.describe())
+        self._describe(encoder)
         self._say(
             f"{encoder.name}: {len(todo)} task{'s' * (len(todo) != 1)} to do"
             + (f", {len(kept)} kept from before in {self.folder.folder}" if kept else "")
@@ -180,12 +180,14 @@ class Run:
         runs = self.folder.description(encoder.name).get("runs", [])
         requested = sum(len(task.sentences()) for task in tasks if task.name in self._data)
         ours = {"requested": requested, "embedded": meter.sentences, "seconds": meter.seconds}
-        self.folder.describe(
-            encoder.name,
-            description=encoder.describe(),
-            counts=dict(encoder.counts()),
-            runs=[*runs, ours],
-        )
+        self._describe(encoder, counts=dict(encoder.counts()), runs=[*runs, ours])
+
+    def _describe(self, encoder: NamedEncoder, **facts: Any) -> None:
+        now = encoder.describe()
+        before = self.folder.description(encoder.name).get("description", {})
+        if now.get("dimension") is None and before.get("fingerprint") == now["fingerprint"]:
+            now["dimension"] = before.get("dimension")  # an encoder may not know it when opened
+        self.folder.describe(encoder.name, spec=encoder.spec, description=now, **facts)
 
 
 class Meter:

@@ -88,7 +88,7 @@ class TestDrawing:
 
     @staticmethod
     def texts(figure) -> list:
-        """Everything written in a figure that can be seen: ticks may lie beyond the ends of axes."""
+        """Everything written in a figure that can be seen; some ticks lie beyond the ends."""
         from matplotlib.text import Text
 
         figure.canvas.draw()

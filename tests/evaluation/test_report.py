@@ -11,8 +11,9 @@ from declutr.evaluation.averages import averages
 from declutr.evaluation.comparison import Comparison
 from declutr.evaluation.plots import Picture
 from declutr.evaluation.report import CONVENTION, About, Report
-from declutr.evaluation.results import ResultFolder
+from declutr.evaluation.results import Record, ResultFolder
 from declutr.evaluation.run import Run
+from declutr.evaluation.suite import evaluate
 from declutr.evaluation.task import PUBLISHED
 from tests.evaluation.fakes import Absent, Encoder, Failing, Positive, Similar, Spread, hashed
 
@@ -181,12 +182,9 @@ class TestJson:
 def test_an_average_that_all_have_is_a_row() -> None:
     tasks = [Similar(name) for name in ("STS12", "STS13", "STS14", "STS15", "STS16")]
     records = {}
-    from declutr.evaluation.results import record
-    from declutr.evaluation.suite import evaluate
-
     for name in ("a", "b"):
         of_one = evaluate(lambda texts, n=name: hashed([t + n for t in texts]), tasks)
-        records[name] = {result.task: record(result, {}) for result in of_one}
+        records[name] = {result.task: Record(result, {}) for result in of_one}
     found = Comparison(["a", "b"], [task.name for task in tasks], records)
     means = {name: averages(found.values(name)) for name in "ab"}
     text = section(Report(found, means, ABOUT).markdown(), "Averages")

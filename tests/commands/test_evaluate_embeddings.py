@@ -1,0 +1,261 @@
+"""The command on tiny data: tables, resuming, what goes wrong. Oracle: labels that words give away,
+so that bags of words reach 100 %."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from allennlp.commands import main
+from allennlp.common.checks import ConfigurationError
+
+import declutr.plugin  # noqa: F401
+from declutr.evaluation import plots
+
+CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+ENCODERS = """
+import zlib
+import numpy as np
+
+def letters(sentences):
+    return np.array([[text.count(c) for c in "abcdefghijklmnopqrstuvwxyz"] for text in sentences])
+
+def constant(sentences):
+    return np.ones((len(sentences), 3))
+
+def broken(sentences):
+    raise OSError("the file is gone")
+"""
+
+
+def trec(rows: int) -> str:
+    lines = []
+    for number in range(rows):
+        name = CLASSES[number % len(CLASSES)]
+        lines.append(f"{name}:fine {name.lower() * 3} w{number} ?")
+    return "\n".join(lines) + "\n"
+
+
+def pairs(rows: int, split: str) -> str:
+    lines = []
+    for number in range(rows):
+        other = f"{split} word{number}" if number % 2 else f"nothing like it {number}"
+        score = 4.5 if number % 2 else number % 5 / 5
+        lines.append(f"main\tnews\t2012\t{number}\t{score}\t{split} word{number}\t{other}")
+    return "\n".join(lines) + "\n"
+
+
+@pytest.fixture
+def data(tmp_path) -> Path:
+    """TREC, and pairs in STS-B's layout; everything else is missing."""
+    folder = tmp_path / "data"
+    similar, questions = folder / "downstream/STS/STSBenchmark", folder / "downstream/TREC"
+    for part in (similar, questions):
+        part.mkdir(parents=True)
+    (questions / "train_5500.label").write_text(trec(90))
+    (questions / "TREC_10.label").write_text(trec(24))
+    for split in ("train", "dev", "test"):
+        (similar / f"sts-{split}.csv").write_text(pairs(30, split))
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch, capsys, data, tmp_path):
+    """`allennlp evaluate-embeddings` in a folder with encoders of its own; what it printed."""
+    (tmp_path / "encoders_of_test.py").write_text(ENCODERS)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(plots, "draw", lambda *a: pytest.fail("no pictures were asked for"))
+
+    def run(*arguments: str, plain: tuple[str, ...] = ("--no-plots",)) -> str:
+        command = ["allennlp", "evaluate-embeddings", str(data), *arguments]
+        command += ["--output", str(tmp_path / "out"), "--device", "cpu", *plain]
+        command += ["--protocol", "prototyping"]
+        monkeypatch.setattr(sys, "argv", command)
+        capsys.readouterr()
+        main()
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def found(tmp_path):
+    return lambda: json.loads((tmp_path / "out" / "results.json").read_text())
+
+
+SMALL = ("--tasks", "TREC", "STS-B", "STS12", "geometry")
+LETTERS = "letters=encoders_of_test:letters"
+
+
+def test_several_encoders_in_one_report(run, found, tmp_path) -> None:
+    output = run(LETTERS, "random:300", *SMALL)
+    assert "letters: 4 tasks to do" in output and "random:300: 4 tasks to do" in output
+    results = found()
+    assert list(results["encoders"]) == ["letters", "random:300"]
+    for encoder in results["encoders"].values():
+        assert encoder["tasks"]["TREC"]["scores"]["accuracy"]["value"] == 100
+        assert encoder["tasks"]["STS-B"]["scores"]["cosine Spearman"]["value"] > 60
+        # 90 questions; 30 pairs a split, of which every other one is a sentence with itself, or
+        # else with one that all splits share.
+        assert encoder["time"]["embedded_sentences"] == 90 + 3 * 30 + 15
+        assert encoder["time"]["requested_sentences"] > 114 + 180
+    assert list(results["missing"]) == ["STS12"]
+    assert results["protocol"]["kfold"] == 5 and results["protocol"]["seed"] == 1111
+    assert {"declutr", "torch", "python"} <= set(results["versions"])
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "| TREC | accuracy | 100.00 ± 0.00 | 100.00 ± 0.00 |" in report
+    assert "No data: STS12" in output and f"Report: {tmp_path / 'out' / 'report.md'}" in output
+    assert "evaluate-embeddings" in report and "## Differences from letters" in report
+
+
+def test_the_same_command_again_keeps_everything(run, found) -> None:
+    run(LETTERS, *SMALL)
+    before = found()
+    output = run(LETTERS, *SMALL)
+    assert "letters: 1 task to do, 3 kept from before" in output  # the one without data
+    after = found()
+    for part in ("tasks", "averages", "description"):
+        assert after["encoders"]["letters"][part] == before["encoders"]["letters"][part]
+    assert after["encoders"]["letters"]["time"]["embedded_sentences"] == 195
+
+
+def test_another_encoder_and_another_task_are_added_to_the_report(run, found) -> None:
+    run(LETTERS, "--tasks", "TREC")
+    output = run("random:8", LETTERS, "--tasks", "TREC", "geometry")
+    assert "letters: 1 task to do, 1 kept" in output
+    assert list(found()["encoders"]) == ["random:8", "letters"]
+    run("random:8", "--tasks", "geometry")
+    assert list(found()["encoders"]) == ["random:8", "letters"]
+    assert set(found()["encoders"]["letters"]["tasks"]) == {"TREC", "geometry"}
+
+
+def test_other_settings_are_refused_and_overwritten(run, found) -> None:
+    run(LETTERS, "--tasks", "TREC")
+    with pytest.raises(ConfigurationError, match=r"protocol: seed 1111 there, 1 now.*--overwrite"):
+        run(LETTERS, "--tasks", "TREC", "--seed", "1")
+    run(LETTERS, "--tasks", "TREC", "--seed", "1", "--overwrite")
+    assert found()["protocol"]["seed"] == 1
+
+
+def test_changed_data_are_refused(run, data) -> None:
+    run(LETTERS, "--tasks", "TREC")
+    (data / "downstream/TREC/TREC_10.label").write_text(trec(18))
+    with pytest.raises(ConfigurationError, match="a result of letters on TREC that was made other"):
+        run(LETTERS, "--tasks", "TREC")
+
+
+def test_a_failing_encoder_ends_with_an_error_and_the_others_finish(run, found, capsys) -> None:
+    with pytest.raises(SystemExit) as end:
+        run("bad=encoders_of_test:broken", "nowhere=absent_module:encode", LETTERS, *SMALL)
+    assert end.value.code == 1
+    results = found()
+    assert "the file is gone" in results["encoders"]["bad"]["tasks"]["TREC"]["error"]
+    assert results["encoders"]["bad"]["tasks"]["STS12"]["missing"]
+    assert "absent_module" in results["not_opened"]["nowhere"]
+    assert results["encoders"]["letters"]["tasks"]["TREC"]["error"] is None
+
+
+def test_a_broken_file_ends_with_an_error_and_the_other_tasks_finish(run, found, data) -> None:
+    path = data / "downstream/TREC/TREC_10.label"
+    path.write_text("ABBR:fine one ?\nno label")
+    with pytest.raises(SystemExit):
+        run(LETTERS, *SMALL)
+    tasks = found()["encoders"]["letters"]["tasks"]
+    assert str(path) in tasks["TREC"]["error"] and not tasks["TREC"]["missing"]
+    assert tasks["STS-B"]["error"] is None and tasks["geometry"]["error"] is None
+
+
+def test_a_collapse_is_no_error_but_told(run, tmp_path) -> None:
+    run("flat=encoders_of_test:constant", "--tasks", "geometry", "STS-B")
+    assert "COLLAPSE" in (tmp_path / "out" / "report.md").read_text().split("## ")[0]
+
+
+def test_span_retrieval_on_a_corpus(run, found, corpus_file) -> None:
+    run("random:64", "--tasks", "span retrieval", "--corpus", str(corpus_file))
+    assert (
+        found()["encoders"]["random:64"]["tasks"]["span retrieval"]["scores"]["accuracy"]["value"]
+        > 20
+    )
+
+
+def test_list(run, monkeypatch, capsys, data) -> None:
+    monkeypatch.setattr(
+        sys,
+        "argv",
+        ["allennlp", "evaluate-embeddings", str(data), "--list", "--tasks", "downstream"],
+    )
+    main()
+    lines = capsys.readouterr().out.splitlines()
+    (trec_line,) = [line for line in lines if line.startswith("TREC")]
+    assert "accuracy" in trec_line and "114 sentences, 90 different" in trec_line
+    (missing,) = [line for line in lines if line.startswith("MR ")]
+    assert "is not there" in missing
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ((), "Expected at least one ENCODER"),
+        (("random:8", "--tasks", "nothing"), "No task or group matches 'nothing'"),
+        (
+            ("random:8", "random:8"),
+            "Two encoders are called 'random:8'.*Give one a name of its own",
+        ),
+        (("absent/folder/x",), "no such file or folder"),
+    ],
+)
+def test_bad_arguments(run, arguments, message) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        run(*arguments)
+
+
+def test_no_data_folder(run, data) -> None:
+    data.rename(data.with_name("elsewhere"))
+    with pytest.raises(
+        ConfigurationError, match=r"Found no folder '.*data', expected one laid out"
+    ):
+        run("random:8")
+
+
+def test_two_at_a_time_in_one_folder(run, tmp_path) -> None:
+    from filelock import FileLock
+
+    (tmp_path / "out").mkdir()
+    with (
+        FileLock(tmp_path / "out" / ".lock"),
+        pytest.raises(ConfigurationError, match="Another evaluation is writing to"),
+    ):
+        run("random:8")
+
+
+def test_without_matplotlib_the_report_says_how_to_get_pictures(run, found, monkeypatch, tmp_path):
+    monkeypatch.setattr(plots, "available", lambda: False)
+    run(LETTERS, *SMALL, plain=())
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "pip install 'declutr[plots]'" in report and "![" not in report
+    assert "map of TREC" in found()["encoders"]["letters"]["tasks"]
+
+
+def test_pictures_are_linked(run, found, monkeypatch, tmp_path) -> None:
+    pytest.importorskip("matplotlib", reason="pictures are an extra")
+    monkeypatch.undo()
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    command = ["allennlp", "evaluate-embeddings", "data", LETTERS, "random:8", *SMALL]
+    monkeypatch.setattr(sys, "argv", [*command, "-o", "pictured", "--protocol", "prototyping"])
+    main()
+    report = (tmp_path / "pictured" / "report.md").read_text()
+    for name in ("tasks", "similarities", "plane", "map"):
+        assert f"](plots/{name}.png)" in report
+        assert (tmp_path / "pictured" / "plots" / f"{name}.png").stat().st_size > 1000
+
+
+@pytest.mark.parametrize("command", ["declutr", "allennlp"])
+def test_both_commands_know_it(command) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", command, "evaluate-embeddings", "--help"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0 and "LABEL=ENCODER" in done.stdout, done.stderr
