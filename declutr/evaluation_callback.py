@@ -1,21 +1,16 @@
 """The TrainerCallback "evaluate_embeddings": how good embeddings are while they are trained."""
 
-import copy
 import logging
 import math
 import os
-import random
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, Optional
 
-import numpy as np
-import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
-from allennlp.data import Batch
-from allennlp.nn.util import move_to_device
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.callbacks.log_writer import LogWriterCallback
 from allennlp.training.metric_tracker import MetricTracker
@@ -23,10 +18,11 @@ from allennlp.training.metric_tracker import MetricTracker
 from declutr.checkpointer import save_atomically
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.distributed import is_sharded, of_all_processes, process_rank
-from declutr.evaluation.sentence_vectors import Encode
 from declutr.evaluation.suite import all_tasks, chosen, evaluate
 from declutr.evaluation.task import PROTOCOLS, Task, TaskError
 from declutr.model import DeCLUTR
+from declutr.trained_texts import text_encoder
+from declutr.undisturbed import undisturbed
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +65,7 @@ class EvaluateEmbeddings(TrainerCallback):
     data : a folder laid out as SentEval's (`downstream/`, `probing/`).
     tasks : patterns of names or groups of tasks, such as `["STS*", "MR"]`.
     protocol : of classifiers on top of embeddings: `"published"` or `"prototyping"`.
+    regressor : whether STS-B and SICK-R have `trained` scores too, which take most of their time.
     every_num_steps : evaluate after every so many steps (of the optimizer) as well.
     every_num_epochs : evaluate at the end of every so many epochs, and of the last one.
     select_by : the score whose highest value makes weights the best ones (`best.th`, which goes
@@ -89,6 +86,7 @@ class EvaluateEmbeddings(TrainerCallback):
         data: str,
         tasks: list[str],
         protocol: str = "published",
+        regressor: bool = False,
         every_num_steps: Optional[int] = None,
         every_num_epochs: int = 1,
         select_by: Optional[str] = None,
@@ -112,7 +110,7 @@ class EvaluateEmbeddings(TrainerCallback):
             raise ConfigurationError("There are no tasks to evaluate: name some, as in ['STS*'].")
         self._data, self._corpus = data, corpus
         self._patterns = tasks
-        self._protocol = PROTOCOLS[protocol]
+        self._protocol = replace(PROTOCOLS[protocol], regressor=regressor)
         self._every_num_steps = every_num_steps
         self._every_num_epochs = every_num_epochs
         self._lowest = (select_by or "").startswith("-")
@@ -299,7 +297,7 @@ class EvaluateEmbeddings(TrainerCallback):
         outcome: tuple[Scores, list[str], list[str]] = {}, [], []
         with _averaged_weights(trainer):
             if self._evaluates(trainer):
-                with _undisturbed(trainer.model, trainer.cuda_device, self._protocol.seed):
+                with undisturbed(trainer.model, trainer.cuda_device, self._protocol.seed):
                     outcome = self._outcome(trainer)
             # All must agree on what is best.
             self._scores, main, errors = of_all_processes(outcome)[0]
@@ -410,41 +408,6 @@ class _EpochTracker(MetricTracker):
         self._is_best_so_far = self._is_best_so_far and not self._never_best
 
 
-def text_encoder(trainer: GradientDescentTrainer, batch_size: int) -> Encode:
-    """Texts to the embeddings `(n, d)`, float32, of a trainer's model, which is in eval mode."""
-    model = trainer.model
-    # Beside the reader that samples spans of training documents.
-    reader = copy.copy(trainer.data_loader.reader)  # type: ignore[attr-defined]
-    reader.sample_spans = False
-
-    # Not in inference mode: what a model keeps of a pass, such as tables of positions or gathered
-    # parameters, it could not use in training.
-    @torch.no_grad()
-    def embedded(instances: list) -> np.ndarray:
-        for instance in instances:
-            reader.apply_token_indexers(instance)
-        batch = Batch(instances)
-        batch.index_instances(model.vocab)
-        tensors = move_to_device(batch.as_tensor_dict(), trainer.cuda_device)
-        # Not by `embed`: a sharded model gathers its parameters when it is called.
-        return model(**tensors)["embeddings"].float().cpu().numpy()
-
-    def encode(texts: list[str]) -> np.ndarray:
-        instances = [reader.text_to_instance(text) for text in texts]
-        # The longest first: if memory does not suffice, that shows at once.
-        order = np.argsort([-len(instance["anchors"]) for instance in instances], kind="stable")
-        parts = [
-            embedded([instances[row] for row in order[start : start + batch_size]])
-            for start in range(0, len(order), batch_size)
-        ]
-        vectors = np.concatenate(parts)
-        embeddings = np.empty_like(vectors)
-        embeddings[order] = vectors
-        return embeddings
-
-    return encode
-
-
 @contextmanager
 def _averaged_weights(trainer: GradientDescentTrainer) -> Iterator[None]:
     """The weights that validation sees, which are the ones to keep: with a moving average, it."""
@@ -457,24 +420,3 @@ def _averaged_weights(trainer: GradientDescentTrainer) -> Iterator[None]:
         yield
     finally:
         average.restore()
-
-
-@contextmanager
-def _undisturbed(model: torch.nn.Module, device: torch.device, seed: int) -> Iterator[None]:
-    """The model in eval mode and all random numbers seeded; afterwards all is as it was."""
-    modes = {module: module.training for module in model.modules()}
-    python, numpy = random.getstate(), np.random.get_state()
-    devices = [device] if device.type == "cuda" else []
-    # The trainer may be validating, without gradients, but classifiers are trained.
-    with torch.random.fork_rng(devices), torch.enable_grad():
-        try:
-            model.eval()
-            random.seed(seed)
-            np.random.seed(seed)
-            torch.manual_seed(seed)
-            yield
-        finally:
-            for module, training in modes.items():
-                module.training = training
-            random.setstate(python)
-            np.random.set_state(numpy)

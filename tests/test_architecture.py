@@ -22,6 +22,7 @@ LAYERS = [
     {"gradient_caching"},
     {"data_loader", "model"},
     {"predictor", "archives", "checkpointer", "sharding"},
+    {"trained_texts", "undisturbed"},
     {"callbacks", "evaluation_callback"},
     {"components"},
     {"encoder"},

@@ -169,7 +169,7 @@ def test_what_a_task_draws_would_disturb(
             yield
         model.train()
 
-    monkeypatch.setattr(module, "_undisturbed", careless)
+    monkeypatch.setattr(module, "undisturbed", careless)
     run(configured(DRAWING, resume=resume), tmp_path / "run")
     assert not same(weights(tmp_path / "run", ALL), weights(folder, ALL))
 
@@ -204,7 +204,7 @@ def test_modes_and_numbers_come_back_even_after_an_error(device: str, training: 
     with (
         pytest.raises(KeyError),
         torch.no_grad(),
-        module._undisturbed(model, torch.device(device), 1),
+        module.undisturbed(model, torch.device(device), 1),
     ):
         assert not model.training and not inner.training and torch.is_grad_enabled()
         torch.rand(5, device=device)

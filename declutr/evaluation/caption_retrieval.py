@@ -194,9 +194,7 @@ Pair = tuple[torch.Tensor, torch.Tensor]
 """Features of images `(n, i)` and of captions `(5n, s)`."""
 
 
-def trained_ranks(
-    train: Pair, valid: Pair, test: Pair, protocol: Protocol
-) -> tuple[Ranks, Ranks]:
+def trained_ranks(train: Pair, valid: Pair, test: Pair, protocol: Protocol) -> tuple[Ranks, Ranks]:
     """Train the common space, and keep the one that is best on `valid`: ranks of `test` in it, and
     of `valid`."""
     train, valid, test = (

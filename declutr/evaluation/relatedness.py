@@ -193,8 +193,6 @@ class Relatedness(Task):
     read : reads one of them.
     published : how many pairs a split has; a note tells of others.
     mteb : the splits that MTEB takes together.
-    trained : whether to train the regressor, which takes most of the time; scores of it are left
-        out otherwise.
     """
 
     def __init__(
@@ -205,11 +203,10 @@ class Relatedness(Task):
         protocol: Protocol,
         published: Mapping[str, int],
         mteb: Sequence[str] = ("test",),
-        trained: bool = True,
     ) -> None:
         super().__init__(name, group="sts", main="cosine Spearman")
         self._files, self._read, self._protocol = dict(files), read, protocol
-        self._published, self._mteb, self._trained = dict(published), tuple(mteb), trained
+        self._published, self._mteb = dict(published), tuple(mteb)
 
     @cached_property
     def _splits(self) -> dict[str, ScoredPairs]:
@@ -218,14 +215,20 @@ class Relatedness(Task):
         }
 
     def sentences(self) -> list[str]:
-        return [text for pairs in self._splits.values() for text in pairs.sentences]
+        needed = set(self._splits) if self._protocol.regressor else {"dev", "test", *self._mteb}
+        return [
+            text
+            for split, pairs in self._splits.items()
+            if split in needed
+            for text in pairs.sentences
+        ]
 
     def scores(self, vectors: Vectors) -> list[Score]:
         items: dict[str, Items] = {
             f"cosine {{}}{ending}": _cosine_items(vectors, [self._splits[split]])
             for split, ending in (("test", ""), ("dev", " dev"))
         }
-        if self._trained:
+        if self._protocol.regressor:
             items |= self._trained_items(vectors)
         mteb = _cosine_items(vectors, [self._splits[split] for split in self._mteb])
         return [

@@ -54,6 +54,9 @@ class Protocol:
     dropout: float = 0.0
     classifier: str = "torch"
     """`torch`, SentEval's own; or `sklearn`, scikit-learn's logistic regression."""
+    regressor: bool = True
+    """Whether STS-B and SICK-R train SentEval's regressor besides taking cosines. It takes most of
+    their time."""
     seed: int = 1111
     device: str = "cpu"
     """Where classifiers are trained."""

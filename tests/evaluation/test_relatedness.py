@@ -1,6 +1,7 @@
 """STS in every convention, against scipy and hand-made averages, on files written here."""
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -192,6 +193,28 @@ def test_the_trained_regressor_learns_what_cosines_do_not_tell(tmp_path: Path) -
     assert got["trained Spearman dev"] > 95 and got["trained Pearson dev"] > 90
     assert got["cosine Spearman"] < 80
     assert values(task, encode) == got  # the same again
+
+
+def test_without_the_regressor_nothing_is_trained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_benchmark(tmp_path / "downstream" / "STS" / "STSBenchmark", three_splits(3))
+    everything = values(found(tmp_path)["STS-B"], hashed)
+
+    def trained(*_: object) -> None:
+        raise AssertionError("trained")
+
+    monkeypatch.setattr("declutr.evaluation.relatedness.trained_relatedness", trained)
+    (task,) = (
+        task
+        for task in tasks(tmp_path, replace(PUBLISHED, regressor=False))
+        if task.name == "STS-B"
+    )
+    without = {name: value for name, value in everything.items() if "trained" not in name}
+    assert values(task, hashed) == without
+    assert len(without) < len(everything)
+    train = {text for pair in three_splits(3)["train"] for text in pair[:2]}
+    assert not train & set(task.sentences())
 
 
 def test_another_folder_of_the_layout_is_a_task_of_its_own_name(tmp_path: Path) -> None:
