@@ -145,6 +145,8 @@ class EvaluateEmbeddings(TrainerCallback):
         needed = [*tracked, *([self._select_by] if self._select_by else [])]
         known = all(name in self._scores for name in needed)
         lost = self._best_is_lost()
+        if self._best is not None:  # the checkpoint may come from a folder that was moved
+            trainer._best_model_filename = self._best_file
         errors: list[str] = []
         if not resumed or not known or lost or self._selects_anew:
             errors = self._evaluate(trainer, self._resumed_at, epoch, select=resumed)
@@ -182,6 +184,9 @@ class EvaluateEmbeddings(TrainerCallback):
     ) -> None:
         # Those of an epoch with validation are there already, by the tracker of metrics.
         scores = self._at_end_of_epoch(trainer)
+        # The trainer's metrics go on from epoch to epoch.
+        for name in self._scores.keys() - scores.keys():
+            metrics.pop(f"validation_{name}", None)
         metrics.update({f"validation_{name}": value for name, value in scores.items()})
         if self._best is not None:
             metrics.update(best_epoch=self._best["epoch"], best_step=self._best["step"])

@@ -240,6 +240,35 @@ def test_steps_that_are_evaluated(
         recorded = metrics(tmp_path / "run", epoch)
         if step in expected:
             assert recorded["validation_drawing/norm"] == done[step]["drawing/norm"]
+        else:
+            assert "validation_drawing/norm" not in recorded
+
+
+def test_no_epoch_is_recorded_with_scores_of_an_earlier_one(
+    configured: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    settings = {"tasks": ["drawing"], "every_num_epochs": 2}
+    config = configured(settings, {"num_epochs": 4}, validate=False)
+    run(config, tmp_path / "run")
+    recorded = [metrics(tmp_path / "run", epoch) for epoch in range(4)]
+    found = ["validation_drawing/norm" in of_epoch for of_epoch in recorded]
+    assert found == [False, True, False, True]
+
+
+def test_a_run_that_was_moved_keeps_its_own_best_weights(
+    configured: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """The best come before the folder is moved; where it was, others lie now."""
+    settings = {"tasks": ["drawing"], "every_num_steps": 1, "select_by": "drawing/norm"}
+    config = configured(settings, {"num_epochs": 1}, validate=False)
+    run(config, tmp_path / "first")
+    (tmp_path / "first").rename(tmp_path / "moved")
+    (tmp_path / "first").mkdir()
+    (tmp_path / "first" / "best.th").write_bytes(b"other weights")
+    (tmp_path / "moved" / "model.tar.gz").unlink()
+    best = weights(tmp_path / "moved")
+    model = run(config, tmp_path / "moved", recover=True)
+    assert same(best, dict(model.state_dict()))
 
 
 def test_scores_are_those_of_the_archive(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -52,7 +53,8 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
             "SNLI",
             "downstream",
             partial(_snli, downstream / "SNLI"),
-            protocol,
+            # With so much data, SentEval looks at the development set after every pass.
+            replace(protocol, max_epoch=15, epoch_size=1),
             combine=both_product_and_difference,
             sort_by=(1, 0),
             penalised=False,

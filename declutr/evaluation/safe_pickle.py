@@ -1,12 +1,14 @@
 """Pickles of plain data and numpy arrays, and nothing else.
 
-A pickle is a program; one from the web may run anything. This reader knows only the few functions
-that arrays and numbers are made of.
+A pickle is a program; one from the web may run anything. This reader gives it stand-ins for the few
+names that numpy's own pickles use, and makes arrays of what they were told. numpy's classes
+themselves it never gets: they take an object array's pointers from bytes.
 """
 
 from __future__ import annotations
 
 import pickle
+import re
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,7 @@ def load_plain_pickle(path: Path) -> Any:
     """
     with require_file(path).open("rb") as file:
         try:
-            return _Unpickler(file, encoding="latin1").load()
+            return _plain(_Unpickler(file, encoding="latin1").load())
         except BrokenData as error:
             raise BrokenData(f"{path} {error}") from None
         except Exception as error:  # a broken pickle can raise nearly anything
@@ -40,21 +42,63 @@ def _latin1(text: str, encoding: str) -> bytes:
     return text.encode("latin-1")
 
 
+class _Dtype:
+    """Stands in for a `numpy.dtype` of numbers or text, which has no pointers."""
+
+    def __init__(self, code: str, *_: object) -> None:
+        if not isinstance(code, str) or not re.fullmatch(r"[<>=|]?[?biufcSU]\d*", code):
+            raise BrokenData(f"has an array of type {code!r}; expected numbers or text.")
+        self.dtype = np.dtype(code)
+
+    def __setstate__(self, state: tuple) -> None:
+        if state[1] in ("<", ">"):
+            self.dtype = self.dtype.newbyteorder(state[1])
+
+
+class _Array:
+    """Stands in for a `numpy.ndarray` until all of it has been read."""
+
+    value: np.ndarray
+
+    def __setstate__(self, state: tuple) -> None:
+        _, shape, kind, fortran, raw = state
+        self.value = _from_bytes(raw, kind, shape, "F" if fortran else "C")
+
+
+def _from_bytes(raw: Any, kind: _Dtype, shape: tuple[int, ...], order: Any = "C") -> np.ndarray:
+    if isinstance(raw, str):  # bytes of Python 2
+        raw = raw.encode("latin-1")
+    return np.frombuffer(raw, kind.dtype).reshape(shape, order=order).copy(order="K")
+
+
+def _scalar(kind: _Dtype, raw: Any) -> Any:
+    return _from_bytes(raw, kind, ())[()]
+
+
+def _plain(value: Any) -> Any:
+    """With arrays in place of what stands in for them."""
+    if isinstance(value, _Array):
+        return value.value
+    if isinstance(value, dict):
+        return type(value)((_plain(key), _plain(held)) for key, held in value.items())
+    if isinstance(value, (list, tuple)):
+        return type(value)(_plain(held) for held in value)
+    if isinstance(value, _Dtype):
+        return value.dtype
+    return value
+
+
 def _known() -> dict[tuple[str, str], Any]:
-    # Taken from what numpy itself writes, because the functions live in private modules.
-    reconstruct = np.zeros(1).__reduce__()[0]
-    from_buffer = np.zeros(1).__reduce_ex__(5)[0]
-    scalar = np.float64(0).__reduce__()[0]
     known: dict[tuple[str, str], Any] = {
-        ("numpy", "ndarray"): np.ndarray,
-        ("numpy", "dtype"): np.dtype,
+        ("numpy", "ndarray"): "numpy.ndarray",  # an argument of `_reconstruct`, not to be called
+        ("numpy", "dtype"): _Dtype,
         ("_codecs", "encode"): _latin1,
         ("collections", "OrderedDict"): OrderedDict,
     }
     for package in ("numpy.core", "numpy._core"):
-        known[(f"{package}.multiarray", "_reconstruct")] = reconstruct
-        known[(f"{package}.multiarray", "scalar")] = scalar
-        known[(f"{package}.numeric", "_frombuffer")] = from_buffer
+        known[(f"{package}.multiarray", "_reconstruct")] = lambda *_: _Array()
+        known[(f"{package}.multiarray", "scalar")] = _scalar
+        known[(f"{package}.numeric", "_frombuffer")] = _from_bytes
     for builtins in ("builtins", "__builtin__"):
         for kind in (set, frozenset, bytearray, complex):
             known[(builtins, kind.__name__)] = kind

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from declutr.evaluation import features, pairs
-from declutr.evaluation.task import PROTOTYPING, BrokenData, MissingData, Task
+from declutr.evaluation.task import PROTOTYPING, PUBLISHED, BrokenData, MissingData, Task
 from tests.evaluation.known_encoders import WIDTH, random, sentence
 
 QUICK = replace(PROTOTYPING, kfold=3, batch_size=8, tenacity=1)
@@ -87,6 +87,13 @@ def test_who_sees_the_label_is_always_right(name: str, data: Path) -> None:
     assert scores.get("accuracy_and_f1", 100) == 100
     assert ("f1" in scores) == (name == "MRPC")
     assert len(task.notes()) == (2 if name == "MRPC" else 3)
+
+
+def test_snli_is_looked_at_after_every_pass_and_fifteen_at_most(tmp_path: Path) -> None:
+    """As in SentEval's snli.py; the others have the settings of all tasks."""
+    used = {task.name: task._protocol for task in pairs.tasks(tmp_path, PUBLISHED)}
+    assert used["SNLI"] == replace(PUBLISHED, max_epoch=15, epoch_size=1)
+    assert used["MRPC"] == used["SICK-E"] == PUBLISHED
 
 
 def test_features_made_batch_by_batch_give_the_same_scores(

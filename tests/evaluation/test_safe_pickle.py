@@ -57,9 +57,56 @@ def test_a_pickle_that_would_run_something_does_not(tmp_path: Path) -> None:
     path = tmp_path / "bad.pkl"
     for wrapped in (Runs(tmp_path / "made"), [np.array([Runs(tmp_path / "made")], dtype=object)]):
         path.write_bytes(pickle.dumps({"features": wrapped}))
-        with pytest.raises(BrokenData, match=r"bad.pkl names \w+.mkdir; only numpy arrays"):
+        with pytest.raises(
+            BrokenData, match=r"bad.pkl (names \w+.mkdir; only numpy|has an array of type .O8.)"
+        ):
             load_plain_pickle(path)
     assert not (tmp_path / "made").exists()
+
+
+class Calls:
+    def __init__(self, function: object, *arguments: object) -> None:
+        self.call = function, arguments
+
+    def __reduce__(self) -> tuple:
+        return self.call  # type: ignore[return-value]
+
+
+FORGED = bytearray(b"A" * 8)  # where a pointer is expected
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        Calls(np.ndarray, (1,), np.dtype("O"), FORGED),
+        Calls(np.ndarray, (1,), np.dtype("f8"), FORGED),
+        Calls(np.zeros(1).__reduce_ex__(5)[0], FORGED, np.dtype("O"), (1,), "C"),
+        Calls(np.float64(0).__reduce__()[0], np.dtype([("a", "O")]), FORGED),
+        np.array([None]),
+        np.zeros(1, dtype=[("a", "O")]),
+    ],
+    ids=range(6),
+)
+def test_no_array_is_made_of_pointers(forged: object, tmp_path: Path) -> None:
+    path = tmp_path / "forged.pkl"
+    path.write_bytes(pickle.dumps({"features": forged}))
+    with pytest.raises(BrokenData, match=r"forged\.pkl"):
+        load_plain_pickle(path)
+
+
+def test_other_types_of_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "numbers.pkl"
+    arrays = [
+        np.array([1.5, -2], dtype=">f4"),
+        np.array(["caf\u00e9", "x"]),
+        np.array([True, False]),
+        np.float32(3),
+        np.zeros((0, 3)),
+    ]
+    path.write_bytes(pickle.dumps(arrays))
+    for back, array in zip(load_plain_pickle(path), arrays, strict=True):
+        np.testing.assert_array_equal(back, array)
+        assert back.dtype == array.dtype
 
 
 def test_only_latin_1_is_encoded(tmp_path: Path) -> None:
