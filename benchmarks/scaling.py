@@ -89,13 +89,18 @@ def _process(
     rank: int, processes: int, folder: str, shape: str, precision: str, rounds: int
 ) -> None:
     torch.set_num_threads(1)
-    torch.distributed.init_process_group(
-        "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=processes
-    )
     words = SHAPES[shape].vocab_size
     batch = spans_batch(16 // processes, rank, vocab_size=words)
-    wrap = torch.nn.parallel.DistributedDataParallel if processes > 1 else None
-    step = ours_of(shape, 0.1, precision, batch, "cpu", wrap=wrap)
+
+    def together(model: torch.nn.Module) -> torch.nn.Module:
+        # Only now: with a process group, transformers would let the first process alone save the
+        # checkpoint that each makes for itself.
+        torch.distributed.init_process_group(
+            "gloo", init_method=f"file://{folder}/group", rank=rank, world_size=processes
+        )
+        return torch.nn.parallel.DistributedDataParallel(model) if processes > 1 else model
+
+    step = ours_of(shape, 0.1, precision, batch, "cpu", wrap=together)
     step()
     seconds = sorted(seconds_of(step) for _ in range(rounds))[rounds // 2]
     torch.save((batch.num_tokens, seconds), Path(folder, f"{rank}.pt"))

@@ -74,6 +74,7 @@ first encoder is the one that others are compared with."""
 def _run(args: argparse.Namespace) -> None:
     from declutr.evaluation.suite import all_tasks, chosen
 
+    _check_numbers(args)
     if not Path(args.data).is_dir():
         raise ConfigurationError(
             f"Found no folder '{args.data}', expected one laid out as SentEval's (downstream/, "
@@ -94,6 +95,24 @@ def _run(args: argparse.Namespace) -> None:
         raise ConfigurationError("Expected at least one ENCODER, and --output FOLDER.")
     if _evaluate(args, tasks, order, protocol):
         sys.exit(1)
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    """What would otherwise fail only after everything is embedded.
+
+    # Raises
+
+    `ConfigurationError` : a number is out of range, or does not go with the classifier.
+    """
+    if args.batch_size < 1:
+        raise ConfigurationError(f"Expected a --batch-size of at least 1, got {args.batch_size}.")
+    if args.hidden < 0:
+        raise ConfigurationError(f"Expected 0 or more units as --hidden, got {args.hidden}.")
+    if args.hidden and args.classifier == "sklearn":
+        raise ConfigurationError(
+            "scikit-learn's logistic regression has no hidden layer, got --classifier sklearn with "
+            f"--hidden {args.hidden}; take --classifier torch, or --hidden 0."
+        )
 
 
 def _protocol(args: argparse.Namespace) -> Protocol:
@@ -117,13 +136,18 @@ def _list(tasks: Sequence[Task]) -> None:
     """A line a task: its name, group, main score, and its sentences or why there are none."""
     from declutr.evaluation.suite import in_words
 
+    widths = [
+        2 + max((len(getattr(task, column)) for task in tasks), default=0)
+        for column in ("name", "group", "main")
+    ]
     for task in tasks:
         try:
             sentences = task.sentences()
             about = f"{len(sentences):,} sentences, {len(set(sentences)):,} different"
         except Exception as error:
             about = in_words(error)
-        print(f"{task.name:24}{task.group:12}{task.main:18}{about}")
+        columns = zip((task.name, task.group, task.main), widths, strict=True)
+        print("".join(text.ljust(width) for text, width in columns) + about)
 
 
 def _evaluate(
@@ -232,7 +256,8 @@ def _report(run: Run, args: argparse.Namespace, names: Sequence[str], order: Seq
     if left_out:
         hints.append(
             f"{left_out} results in this folder are left out: they were made with another "
-            "protocol, or with data that has changed."
+            "protocol, with data that has changed or cannot be read now, or by another encoder of "
+            "the same name."
         )
     pictures: list[plots.Picture] = []
     if not args.no_plots:

@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from declutr.evaluation.results import Record
 from declutr.evaluation.scores import Interval, Score, difference
 
@@ -117,9 +119,12 @@ class Comparison:
         return {encoder for encoder, value in found.items() if value == max(found.values())}
 
     def difference(self, encoder: str, task: str) -> Difference | None:
-        """The main score less that of the first encoder, on the same drawn items."""
+        """The main score less that of the first encoder, on the same drawn items.
+
+        None if one of them has no score, or if the two are not of the same test items.
+        """
         ours, first = (self._score(name, task) for name in (encoder, self.encoders[0]))
-        if ours is None or first is None:
+        if ours is None or first is None or not _same_items(ours, first):
             return None
         if not (math.isfinite(ours.value) and math.isfinite(first.value)):
             return None
@@ -165,3 +170,19 @@ class Comparison:
             return None
         name = score or record.result.main
         return next((found for found in record.result.scores if found.name == name), None)
+
+
+def _same_items(ours: Score, theirs: Score) -> bool:
+    """Whether two scores are one statistic of the same test items, as far as items tell."""
+    if (ours.name, ours.statistic, set(ours.items)) != (
+        theirs.name,
+        theirs.statistic,
+        set(theirs.items),
+    ):
+        return False
+    lengths = {len(array) for score in (ours, theirs) for array in score.items.values()}
+    return len(lengths) == 1 and all(
+        np.array_equal(ours.items[name], theirs.items[name])
+        for name in ("gold", "subset")  # what does not depend on the encoder
+        if name in ours.items
+    )

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -170,10 +170,13 @@ class Geometry(Task):
     folders : in STS-B's layout; the first that is there is used.
     """
 
+    before_scoring: ClassVar[dict[str, Any]] = {"_alarm": None}
+    """See `declutr.evaluation.suite.evaluate` and `declutr.evaluation.results.data_digest`."""
+
     def __init__(self, folders: list[Path]) -> None:
         super().__init__("geometry", group="geometry", main="uniformity")
         self._folders = folders
-        self._alarm: str | None = None
+        self._alarm: str | None = None  # of the embeddings that were scored last
 
     @cached_property
     def _folder(self) -> Path:
@@ -191,6 +194,7 @@ class Geometry(Task):
         return list(dict.fromkeys(text for pairs in self._pairs for text in pairs.sentences))
 
     def scores(self, vectors: Vectors) -> list[Score]:
+        self._alarm = None
         first, second = self._same()
         x = vectors(self.sentences())
         cosine, variance = cosine_contributions(x), spectrum(x)

@@ -97,10 +97,13 @@ def data_digest(task: Task) -> str:
     """A digest of all that a task has read: texts, labels, gold scores, and its settings.
 
     Paths and the protocol are left out, so that data may be moved, and are compared on their own.
+    Attributes that scoring changes do not count if the task names them and their first values in a
+    dictionary `before_scoring`.
     """
     digest = hashlib.sha256()
     _feed(digest, task.sentences(), set())
-    _feed(digest, vars(task), set())
+    before: Mapping[str, Any] = getattr(task, "before_scoring", {})
+    _feed(digest, {**vars(task), **before} if before else vars(task), set())
     return digest.hexdigest()[:32]
 
 

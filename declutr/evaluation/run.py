@@ -124,7 +124,10 @@ class Run:
     def comparison(self, first: Sequence[str], order: Sequence[str]) -> tuple[Comparison, int]:
         """All results in the folder that belong together, and how many do not.
 
-        Those made with another protocol, or on other data than are read now, do not.
+        Those made with another protocol do not, nor those of an encoder that had another
+        fingerprint than the last of its name. Nor do those on other data than are read now (on any,
+        if a task was asked for and its data cannot be read); of a task that was not asked for, the
+        data of the first encoder that has a result count.
 
         # Parameters
 
@@ -135,9 +138,15 @@ class Run:
         encoders += [name for name in self.folder.encoders() if name not in encoders]
         records: dict[str, dict[str, Record]] = {}
         left_out = 0
+        data = {task.name: "" for task in self.tasks}  # digests, none of what cannot be read
+        data |= {task: key["data"] for task, key in self._data.items()}
         for encoder in encoders:
             found = self.folder.records(encoder)
-            records[encoder] = {t: r for t, r in found.items() if self._belongs(t, r)}
+            described = self.folder.description(encoder).get("description", {})
+            mark = described.get("fingerprint")
+            records[encoder] = {
+                task: there for task, there in found.items() if self._belongs(there, mark, data)
+            }
             left_out += len(found) - len(records[encoder])
         encoders = [name for name in encoders if records[name]]
         others = [task for of_one in records.values() for task in of_one]
@@ -171,10 +180,18 @@ class Run:
         found = {"encoder": encoder, "protocol": settings(self.protocol), "data": ""}
         return found | {"declutr": self._version}
 
-    def _belongs(self, task: str, there: Record) -> bool:
-        now = self._data.get(task) or self._key_without_data("")
-        same_data = there.key["data"] == now["data"] or "" in (there.key["data"], now["data"])
-        return same_data and there.key["protocol"] == now["protocol"]
+    def _belongs(self, there: Record, mark: str | None, data: dict[str, str]) -> bool:
+        """Whether a result is of this protocol, this encoder and these data.
+
+        # Parameters
+
+        mark : the fingerprint of the encoder that now has the name, if it is known.
+        data : digests by task; that of a task that is not among them is added.
+        """
+        key, task = there.key, there.result.task
+        if key["protocol"] != settings(self.protocol) or mark not in (None, key["encoder"]):
+            return False
+        return not key["data"] or key["data"] == data.setdefault(task, key["data"])
 
     def _tell_embedding(self, encoder: NamedEncoder, meter: Meter, tasks: Sequence[Task]) -> None:
         runs = self.folder.description(encoder.name).get("runs", [])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 
 import numpy as np
 from tqdm.auto import tqdm
 
 from declutr.evaluation.task import BadEmbeddings
+
+logger = logging.getLogger(__name__)
 
 Encode = Callable[[list[str]], np.ndarray]
 
@@ -27,6 +30,7 @@ class SentenceVectors:
         self._block = block
         self._progress = progress
         self._row: dict[str, int] = {}
+        self._bad: dict[str, str] = {}  # why a sentence has no row
         self._vectors = np.empty((0, 0), dtype=np.float32)
         self.embedded = 0
         """How many sentences went through the encoder."""
@@ -39,9 +43,12 @@ class SentenceVectors:
     def add(self, sentences: Iterable[str]) -> None:
         """Embed those that are new; the longest first, so that a lack of memory shows at once.
 
+        A block whose embeddings are not `(n, d)`, d as before, is left out (a warning); who asks
+        for its sentences is told.
+
         # Raises
 
-        `BadEmbeddings` : the encoder's output is not `(n, d)`, or d changes.
+        `BadEmbeddings` : the encoder's very first output is not `(n, d)`.
         """
         new = [text for text in dict.fromkeys(sentences) if text not in self._row]
         new.sort(key=len, reverse=True)
@@ -51,7 +58,15 @@ class SentenceVectors:
         ) as bar:
             for start in range(0, len(new), self._block):
                 texts = new[start : start + self._block]
-                vectors = self._checked(self._encode(texts), len(texts))
+                try:
+                    vectors = self._checked(self._encode(texts), len(texts))
+                except BadEmbeddings as error:
+                    if not self.dimension:
+                        raise
+                    logger.warning("%d sentences are left out. %s", len(texts), error)
+                    self._bad.update(dict.fromkeys(texts, str(error)))
+                    bar.update(len(texts))
+                    continue
                 if not self.dimension:
                     self._vectors = np.empty((0, vectors.shape[1]), dtype=np.float32)
                 if len(self._vectors) < have + len(new):
@@ -69,8 +84,10 @@ class SentenceVectors:
 
         # Raises
 
-        `BadEmbeddings` : one of them is not finite.
+        `BadEmbeddings` : one of them is not finite, or was not of the right shape.
         """
+        if self._bad:
+            self._require(sentences)
         rows = np.fromiter((self._row[text] for text in sentences), np.int64, len(sentences))
         vectors = self._vectors[rows]
         finite = np.isfinite(vectors).all(axis=1)
@@ -86,6 +103,14 @@ class SentenceVectors:
         """The finite embeddings of all different sentences, `(n, d)`."""
         vectors = self._vectors[: len(self._row)]
         return vectors[np.isfinite(vectors).all(axis=1)]
+
+    def _require(self, sentences: Sequence[str]) -> None:
+        bad = [text for text in sentences if text not in self._row and text in self._bad]
+        if bad:
+            raise BadEmbeddings(
+                f"There are no embeddings of {len(bad)} of {len(sentences)} sentences; the first "
+                f"is {bad[0][:80]!r}. {self._bad[bad[0]]}"
+            )
 
     def _checked(self, vectors: np.ndarray, expected: int) -> np.ndarray:
         vectors = np.asarray(vectors)

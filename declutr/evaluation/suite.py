@@ -99,7 +99,11 @@ def chosen(tasks: Sequence[Task], patterns: Sequence[str]) -> list[Task]:
 def evaluate(encode: Encode, tasks: Sequence[Task], progress: bool = False) -> Iterator[TaskResult]:
     """Embed all sentences of the tasks, each different one once; then a result for each task.
 
-    A task that fails is a result with an error; the others go on. If the encoder fails, all do.
+    A task that fails is a result with an error; the others go on. If the encoder fails, all do; if
+    some of its embeddings are of another shape, those that need them.
+
+    Attributes that a task names in a dictionary `before_scoring`, with their first values, have
+    those again after it is scored: what is noted of an encoder is not there for the next.
     """
     failed: dict[int, TaskResult] = {}  # by place among the tasks
     sentences: dict[str, None] = {}  # an ordered set
@@ -143,6 +147,8 @@ def _scored(task: Task, vectors: SentenceVectors) -> TaskResult:
         result = TaskResult(task.name, task.group, task.main, scores, notes=list(task.notes()))
     except Exception as error:
         result = _failure(task, error)
+    finally:
+        vars(task).update(getattr(task, "before_scoring", {}))
     result.seconds = time.perf_counter() - start
     return result
 

@@ -193,6 +193,35 @@ def test_list(run, monkeypatch, capsys, data) -> None:
     assert "is not there" in missing
 
 
+def test_columns_of_the_list_are_as_wide_as_names(monkeypatch, capsys, data) -> None:
+    from declutr.evaluation.suite import all_tasks
+
+    names = [task.name for task in all_tasks(data)]
+    monkeypatch.setattr(sys, "argv", ["allennlp", "evaluate-embeddings", str(data), "--list"])
+    capsys.readouterr()
+    main()
+    lines = capsys.readouterr().out.splitlines()
+    starts = {
+        len(line) - len(line[len(n) :].lstrip())
+        for n, line in zip(names, lines[-len(names) :], strict=True)
+    }
+    assert starts == {max(map(len, names)) + 2}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--classifier", "sklearn", "--hidden", "50"), "has no hidden layer.*--hidden 50"),
+        (("--hidden", "-1"), "Expected 0 or more units as --hidden, got -1"),
+        (("--batch-size", "0"), "Expected a --batch-size of at least 1, got 0"),
+    ],
+)
+def test_numbers_are_checked_before_anything_is_embedded(run, tmp_path, arguments, message) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        run(LETTERS, "--tasks", "geometry", *arguments)
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -56,6 +56,25 @@ def test_differences_are_to_the_first_on_the_same_items() -> None:
     assert found.difference("c", "CR") is None  # the first has none
 
 
+@pytest.mark.parametrize(
+    "items",
+    [
+        {"predicted": np.ones(4), "gold": np.arange(4), "subset": np.zeros(4)},  # fewer
+        {"predicted": np.ones(5), "gold": np.arange(5)[::-1], "subset": np.zeros(5)},
+        {"predicted": np.ones(5), "gold": np.arange(5), "subset": np.arange(5) % 2},
+        {"predicted": np.ones(5), "gold": np.arange(5)},
+    ],
+)
+def test_no_difference_between_different_test_items(items) -> None:
+    def one(items) -> Record:
+        return record(TaskResult("x", "sts", "a", [Score("a", "accuracy", items)]), {})
+
+    same = {"predicted": np.zeros(5), "gold": np.arange(5), "subset": np.zeros(5)}
+    found = of(["x"], first=[one(same)], other=[one(items)], like=[one(same)])
+    assert found.difference("other", "x") is None
+    assert found.difference("like", "x") is not None
+
+
 def test_missing_is_what_nobody_has_data_for() -> None:
     found = of(
         ["MR", "CR", "SUBJ"],

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import combinations
 from pathlib import Path
 
@@ -20,9 +20,11 @@ from declutr.evaluation.geometry import (
     tasks,
     uniformity_contributions,
 )
+from declutr.evaluation.results import data_digest
 from declutr.evaluation.scores import Score, interval
 from declutr.evaluation.sentence_vectors import SentenceVectors
-from declutr.evaluation.task import PUBLISHED, BrokenData, MissingData
+from declutr.evaluation.suite import evaluate
+from declutr.evaluation.task import PUBLISHED, BadEmbeddings, BrokenData, MissingData
 from declutr.objectives import alignment_uniformity
 from tests.evaluation.test_relatedness import hashed, write_benchmark
 
@@ -205,6 +207,26 @@ def test_the_alarm_is_a_note_and_goes_with_its_encoder(tmp_path: Path) -> None:
         scores = {score.name: score.value for score in task.scores(vectors)}
         assert len([note for note in task.notes() if note.startswith("COLLAPSE")]) == alarms
         assert (scores["uniformity"] == 0) == bool(alarms)
+
+
+def test_scoring_changes_neither_the_digest_nor_the_notes_of_the_next(tmp_path: Path) -> None:
+    rows = {split: pairs([5, 1, 3], n) for n, split in enumerate(("train", "dev", "test"))}
+    write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
+    (task,) = tasks(tmp_path, PUBLISHED)
+    fresh, about = data_digest(task), task.notes()
+    assert fresh == "b07acae42c8014e8a953b9edb9298f98"  # results on disk have such digests
+    (result,) = evaluate(lambda texts: np.ones((len(texts), 4)), [task])
+    assert result.notes[0].startswith("COLLAPSE")
+    assert data_digest(task) == fresh and task.notes() == about
+    task.scores(lambda texts: np.ones((len(texts), 4)))
+    assert data_digest(task) == fresh and task.notes() != about
+    with pytest.raises(BadEmbeddings):
+        task.scores(refuse)
+    assert task.notes() == about
+
+
+def refuse(texts: Sequence[str]) -> np.ndarray:
+    raise BadEmbeddings
 
 
 def test_another_folder_stands_in_and_is_named(tmp_path: Path) -> None:

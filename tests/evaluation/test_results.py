@@ -205,6 +205,10 @@ class TestDigests:
         one["me"], other["me"] = one, other
         assert data_digest(self.changed(x=one)) == data_digest(self.changed(x=other))
 
+    def test_what_scoring_changes_does_not_count(self) -> None:
+        there = [self.changed(before_scoring={"last": None}, last=value) for value in (None, "b")]
+        assert len({data_digest(task) for task in there}) == 1
+
     def test_data_that_are_not_there(self) -> None:
         with pytest.raises(MissingData, match=r"absent\.txt is not there"):
             data_digest(Absent())

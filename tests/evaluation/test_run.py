@@ -153,6 +153,37 @@ class TestComparison:
         found, left_out = run.comparison(["now"], ["one", "two"])
         assert found.encoders == ["now"] and left_out == 3
 
+    def test_two_encoders_of_one_name_do_not_share_a_row(self, start) -> None:
+        start([Positive("one", ONE), Absent("three")]).add(Encoder())
+        run = start([Positive("two", TWO)])
+        run.add(Encoder(fingerprint="b"))  # it has no result of this task, so nothing is refused
+        found, left_out = run.comparison(["hashed"], ["one", "two"])
+        assert list(found.records["hashed"]) == ["two"] and left_out == 2
+
+    def test_a_task_not_read_now_counts_on_the_data_of_the_first_encoder(self, start) -> None:
+        start([Absent("one")]).add(Encoder("none"))
+        start([Positive("one", ONE)]).add(Encoder("a"))
+        start([Positive("one", TWO)]).add(Encoder("b"))
+        start([Positive("one", ONE)]).add(Encoder("c"))
+        run = start([Positive("two", TWO)])
+        run.add(Encoder("b"))
+        found, left_out = run.comparison(["none", "b", "a"], ["one", "two"])
+        assert {name: list(of_one) for name, of_one in found.records.items() if of_one} == {
+            "none": ["one"],
+            "b": ["one", "two"],
+        }
+        assert left_out == 2
+        found, left_out = run.comparison(["a", "b"], ["one", "two"])
+        assert found.difference("c", "one") is not None and found.difference("b", "one") is None
+        assert list(found.records["b"]) == ["two"] and left_out == 1
+
+    def test_old_results_of_a_task_whose_data_are_gone_are_left_out(self, start) -> None:
+        start([Positive("one", ONE)]).add(Encoder("before"))
+        run = start([Absent("one"), Positive("two", TWO)])
+        run.add(Encoder("now"))
+        found, left_out = run.comparison(["now"], ["one", "two"])
+        assert found.encoders == ["now"] and list(found.missing()) == ["one"] and left_out == 1
+
     def test_an_encoder_that_fails_does_not_stop_others(self, start) -> None:
         def broken(texts):
             raise OSError("the file is gone")

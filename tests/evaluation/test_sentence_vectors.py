@@ -77,10 +77,25 @@ def test_numbers_that_are_not_finite_are_named_where_they_are_asked_for(bad: flo
     assert len(vectors.all()) == 2
 
 
-def test_a_dimension_that_changes_is_named() -> None:
-    vectors = SentenceVectors(lambda texts: np.ones((len(texts), len(texts))), block=2)
-    with pytest.raises(BadEmbeddings, match=r"shape \(1, 2\) as before, the encoder gave \(1, 1\)"):
-        vectors.add(["a", "bb", "ccc"])
+def test_a_dimension_that_changes_is_named_where_its_sentences_are_asked_for() -> None:
+    wrong = [True]
+
+    def encode(texts: list[str]) -> np.ndarray:
+        return lengths(texts)[:, : 2 if wrong[0] and "bb" in texts else 3]
+
+    vectors = SentenceVectors(encode, block=1)
+    vectors.add(["a", "bb", "ccc"])  # from the longest on
+    assert vectors(["a", "ccc"])[:, 0].tolist() == [1, 3] and len(vectors.all()) == 2
+    cause = (
+        r"of 1 of 2 sentences; the first is 'bb'. .*\(1, 3\) as before, the encoder gave \(1, 2\)"
+    )
+    with pytest.raises(BadEmbeddings, match=cause):
+        vectors(["a", "bb"])
+    with pytest.raises(KeyError):
+        vectors(["never added"])
+    wrong[0] = False
+    vectors.add(["a", "bb"])  # another try
+    assert vectors(["bb", "a"])[:, 0].tolist() == [2, 1] and vectors.embedded == 3
 
 
 @pytest.mark.parametrize("shape", [(3,), (2, 4), (3, 0), (3, 2, 2)])

@@ -5,7 +5,9 @@ import re
 import numpy as np
 import pytest
 
+from declutr.evaluation import suite
 from declutr.evaluation.scores import Score
+from declutr.evaluation.sentence_vectors import SentenceVectors
 from declutr.evaluation.suite import TaskResult, all_tasks, chosen, evaluate
 from declutr.evaluation.task import PROTOTYPING, BrokenData, Task, Vectors
 from tests.evaluation.fakes import Absent, Encoder, Failing, Positive, Similar, hashed
@@ -129,6 +131,19 @@ class TestFailures:
         assert result.error == (
             "The encoder gave numbers that are not finite for 1 of 2 sentences; the first is "
             "'bad one'."
+        )
+
+    def test_embeddings_of_another_shape_fail_the_tasks_that_use_them(self, monkeypatch) -> None:
+        monkeypatch.setattr(
+            suite, "SentenceVectors", lambda *a, **k: SentenceVectors(*a, block=1, **k)
+        )
+
+        def encode(texts):
+            return hashed(texts, 5 if "bad" in texts else 4)
+
+        error = self.others(Positive("x", ["first", "bad"]), encode=encode).error
+        assert error is not None and error.endswith(
+            "'bad'. Expected embeddings of shape (1, 4) as before, the encoder gave (1, 5)."
         )
 
     def test_scores_without_the_main_one(self) -> None:
