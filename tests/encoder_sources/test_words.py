@@ -2,6 +2,7 @@
 
 import bz2
 import gzip
+import itertools
 import lzma
 import math
 from collections.abc import Callable
@@ -151,6 +152,7 @@ def test_more_than_a_block_of_lines(
         (lzma.compress(GLOVE.encode() * 99)[:-40], r"cannot be read to its end"),
         (gzip.compress(b"")[:2] + b"nonsense", r"cannot be read to its end"),
     ],
+    ids=itertools.count(),  # gzip writes the time, and tests must have the same name everywhere
 )
 def test_broken_files(
     vector_file: Callable[..., str], content: str | bytes, message: str, cache_dir: Path
