@@ -65,6 +65,8 @@ class Definition:
 
 @dataclass(frozen=True)
 class Average:
+    """A named mean over tasks, or the names of those it lacks."""
+
     name: str
     value: float | None
     """None if a member is missing."""

@@ -425,6 +425,7 @@ class TimeSpent:
 
 
 def time_spent(comparison: Comparison, encoder: str) -> TimeSpent:
+    """Of an encoder, over all its runs into this folder."""
     runs = comparison.facts.get(encoder, {}).get("runs", [])
     seconds = {
         task: record.result.seconds

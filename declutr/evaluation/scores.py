@@ -51,6 +51,8 @@ class Score:
 
 
 class Interval(NamedTuple):
+    """Between which values a score lies, with some confidence."""
+
     low: float
     high: float
 

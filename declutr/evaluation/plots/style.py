@@ -44,6 +44,7 @@ def shortened(name: str, longest: int = 26) -> str:
 
 
 def new_figure(width: float, height: float, layout: str = "constrained") -> Any:
+    """A figure of so many inches, drawn without a display and apart from the user's pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
