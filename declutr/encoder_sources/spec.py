@@ -13,9 +13,10 @@ from pathlib import Path
 from declutr.encoder_sources.source import EncoderError
 
 FORMS = """\
-  FOLDER, model.tar.gz or a URL   a trained model; also archive:PLACE
-  hf:NAME_OR_FOLDER               a Hugging Face transformer, mean of its tokens; options
-                                  pooling=mean|cls|first-last|max|pooler, precision=bf16, revision=
+  FOLDER, model.tar.gz or a URL   a trained model; also archive:PLACE; options precision=bf16|int8,
+                                  dim=N, normalize=true, whiten=false, long_texts=chunk
+  hf:NAME_OR_FOLDER               a Hugging Face transformer, mean of its tokens; these options, and
+                                  pooling=mean|cls|first-last|max|last|pooler, revision=
   st:NAME_OR_FOLDER               a sentence-transformers model; option revision=
   words:FILE                      mean of word vectors (GloVe or fastText text file, .gz or .xz);
                                   options tokens=words, case=exact, weights=sif, counts=FILE
@@ -26,9 +27,10 @@ FORMS = """\
 A folder may be a transformer or a sentence-transformers model as well. Options follow a question
 mark (hf:roberta-base?pooling=cls), LABEL= before all gives a name for tables."""
 
+_OWN = ("precision", "dim", "normalize", "whiten", "long_texts")
 OPTIONS = {
-    "archive": (),
-    "hf": ("pooling", "precision", "revision"),
+    "archive": _OWN,
+    "hf": ("pooling", "revision", *_OWN),
     "st": ("revision",),
     "words": ("tokens", "case", "weights", "counts"),
     "random": ("combine", "tokens", "seed"),

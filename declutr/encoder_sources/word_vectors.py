@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from declutr.corpus import default_cache_dir
-from declutr.encoder_sources.file_fingerprints import files_fingerprint
 from declutr.encoder_sources.source import EncoderError
 from declutr.encoder_sources.word_averages import WordAverages
 from declutr.encoder_sources.word_vector_files import open_word_vectors
 from declutr.file_digests import file_digests
+from declutr.text_models.file_fingerprints import files_fingerprint
 
 SIF_A = 1e-3
 """The constant a of SIF weights; 1e-3 in the paper's experiments."""

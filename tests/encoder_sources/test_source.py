@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from declutr.encoder_sources import EncoderError, NamedEncoder, open_encoder
-from declutr.encoder_sources.devices import chosen_device
 from declutr.encoder_sources.source import EncoderSource
+from declutr.text_models.devices import chosen_device
 
 
 class Given(EncoderSource):

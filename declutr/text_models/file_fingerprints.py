@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from declutr.corpus import default_cache_dir
-from declutr.encoder_sources.source import EncoderError
 from declutr.file_digests import file_digests
+from declutr.text_models.text_model import EncoderError
 
 _MODEL_FILES = {".json", ".safetensors", ".bin", ".pt", ".th", ".txt", ".model", ".npy", ".npz"}
 _NOT_OF_THE_MODEL = {

@@ -1,0 +1,92 @@
+"""Trained models and plain transformers, by `declutr.encoder.Encoder`."""
+
+from __future__ import annotations
+
+import tarfile
+from typing import Any
+
+import numpy as np
+
+from declutr.encoder import Encoder
+from declutr.encoder_sources.source import EncoderError, EncoderSource
+
+PRECISIONS = {"float32": "float32", "bf16": "bfloat16", "int8": "int8"}
+_FLAGS = {"true": True, "false": False}
+
+
+class OwnEncoder(EncoderSource):
+    """An `Encoder` of a place, in float32 unless asked otherwise: scores are to be compared.
+
+    # Parameters
+
+    place : as for `Encoder`.
+    kind : `archive`, `transformer` (of which modules of sentence-transformers do not count, but
+        `pooling`), or `None` for what lies there.
+    pooling, revision : as for `Encoder`.
+    precision : a key of `PRECISIONS`.
+    normalize, whiten : `true` or `false`.
+    dim : the leading dimensions that are kept.
+    long_texts : `truncate` or `chunk`.
+    batch_size, device, max_length : as for `open_encoder`.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        kind: str | None = None,
+        pooling: str | None = None,
+        revision: str | None = None,
+        precision: str = "float32",
+        normalize: str | None = None,
+        whiten: str | None = None,
+        dim: str | None = None,
+        long_texts: str = "truncate",
+        batch_size: int = 64,
+        device: str | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        if precision not in PRECISIONS:
+            raise EncoderError(
+                f"Expected precision to be one of {', '.join(PRECISIONS)}, got {precision!r}."
+            )
+        if dim is not None and not dim.isdecimal():
+            raise EncoderError(f"Expected dim to be a whole number, got {dim!r}.")
+        self._batch_size = batch_size
+        try:
+            self._encoder = Encoder(
+                place,
+                kind=kind,
+                pooling=pooling,
+                revision=revision,
+                dtype=PRECISIONS[precision],
+                normalize=_flag("normalize", normalize),
+                whiten=_flag("whiten", whiten),
+                truncate_dim=int(dim) if dim else None,
+                long_texts=long_texts,
+                device=device,
+                max_length=max_length,
+            )
+        except (OSError, tarfile.TarError) as error:
+            raise EncoderError(str(error)) from error
+
+    @property
+    def dimension(self) -> int:
+        return self._encoder.dimension
+
+    def __call__(self, sentences: list[str]) -> np.ndarray:
+        return self._encoder(sentences, batch_size=self._batch_size)
+
+    def describe(self) -> dict[str, Any]:
+        return self._encoder.describe()
+
+    def counts(self) -> dict[str, int]:
+        return {"truncated_texts": self._encoder.truncated_texts}
+
+
+def _flag(name: str, value: str | None) -> bool | None:
+    if value is None:
+        return None
+    if value not in _FLAGS:
+        raise EncoderError(f"Expected {name} to be true or false, got {value!r}.")
+    return _FLAGS[value]

@@ -1,0 +1,120 @@
+"""What a `config.json` may make AllenNLP do when a model is loaded."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from declutr.safe_archives.plain_json import (
+    KeyPath,
+    dotted,
+    entries,
+    read_plain_json,
+)
+from declutr.safe_archives.refusal import TRUST, UnsafeArchive
+from declutr.safe_archives.registered_names import import_refused, is_registered
+from declutr.safe_archives.remote_code import check_no_remote_code
+
+_READERS = ("dataset_reader", "validation_dataset_reader")
+# What loading builds. The other sections may name the files of the machine that trained: nothing
+# reads them. Of the vocabulary only the type counts.
+_BUILT = ("model", *_READERS)
+_SECTIONS = (*_BUILT, "vocabulary")
+_STRIPPED = ("initializer", "pretrained_file")  # AllenNLP's `remove_keys_from_params`
+_FILE_KEY = re.compile(r"(^|_)(file|path|dir|directory|folder)s?$")
+_OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]|\.{1,2}([/\\]|$)")
+_COMPILE = ("mode", "dynamic", "fullgraph", "disable")
+# AllenNLP has spaCy import, or else download and install, the package of this name.
+_LANGUAGE = re.compile(r"[a-z]{2,3}(_[a-z]+_[a-z]+_(sm|md|lg|trf))?")
+
+
+def check_configuration(file: Path, carried: set[str]) -> None:
+    """Refuse a configuration that names anything outside its archive, or code.
+
+    # Parameters
+
+    file : a `config.json`.
+    carried : names of transformers that the archive itself holds.
+
+    # Raises
+
+    `UnsafeArchive` : it is not plain JSON, names a class that would have to be imported, another
+        archive, code from the web, options by which the compiler runs programs, or local files.
+    """
+    config = read_plain_json(file)
+    if not isinstance(config, dict):
+        raise UnsafeArchive(f"{file.name} holds no JSON object. Expected a configuration.")
+    check_no_remote_code(config, file.name)
+    for path, value in entries(config):
+        _check_type(path, value, file.name)
+        reason = _nested_archive(path, value)
+        if reason:
+            raise UnsafeArchive(f"{file.name}: '{dotted(path)}' {reason}. {TRUST}")
+    for path, value in _built_entries(config):
+        reason = _options_that_run(path, value) or _outside(path, value, carried)
+        if reason:
+            raise UnsafeArchive(f"{file.name}: '{dotted(path)}' {reason}. {TRUST}")
+
+
+def _check_type(path: KeyPath, value: Any, file: str) -> None:
+    """Names without a dot import nothing: if they are not registered, AllenNLP lists those that
+    are. They may also be values of something else, such as `"rope_scaling": {"type": "yarn"}`."""
+    is_type = path[-1] == "type" or (len(path) == 1 and path[0] in _SECTIONS)
+    if is_type and isinstance(value, str) and "." in value and not is_registered(value):
+        raise import_refused(file, f"'{dotted(path)}'", value)
+
+
+def _nested_archive(path: KeyPath, value: Any) -> str | None:
+    root = len(path) == 1 and path[0] in _SECTIONS
+    if value == "from_archive" and (path[-1] == "type" or root):
+        return "loads another archive"
+    if path[-1] in ("archive_file", "_pretrained"):
+        return "names another archive"
+    return None
+
+
+def _options_that_run(path: KeyPath, value: Any) -> str | None:
+    if path[-1] == "compile" and isinstance(value, dict):
+        others = sorted(set(value) - set(_COMPILE))
+        if others:
+            return f"gives torch.compile {others}, which can name programs to run"
+    if path[-1] == "language" and isinstance(value, str) and not _LANGUAGE.fullmatch(value):
+        return f"is '{value}', a package that spaCy would import. Expected one of spaCy's models"
+    return None
+
+
+def _outside(path: KeyPath, value: Any, carried: set[str]) -> str | None:
+    if not isinstance(value, str) or not value:
+        return None
+    if path[-1] == "model_name":
+        if value in carried or not _leads_outside(value):
+            return None
+        return f"is '{value}', a place outside the archive, which does not carry this transformer"
+    if path[0] in _READERS and path[1:] == ("cache_dir",):  # used by `read`, not by loading
+        return None
+    # Punctuation alone is what tokenizers split at.
+    leads = _leads_outside(value) and any(character.isalnum() for character in value)
+    if leads or any(_FILE_KEY.search(key) for key in path if isinstance(key, str)):
+        return f"names a place outside the archive, '{value}'"
+    return None
+
+
+def _leads_outside(value: str) -> bool:
+    return bool(_OUTSIDE.match(value) or "://" in value or ".." in re.split(r"[/\\]", value))
+
+
+def _built_entries(config: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
+    for section in _BUILT:
+        value = config.get(section)
+        if section == "model":
+            value = _without_stripped(value)
+        yield from entries(value, (section,))
+
+
+def _without_stripped(value: Any) -> Any:
+    """Without what AllenNLP leaves out of a model when it loads; inside lists it leaves nothing."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_stripped(v) for key, v in value.items() if key not in _STRIPPED}

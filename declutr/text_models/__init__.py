@@ -1,0 +1,60 @@
+"""What embeds: trained archives, transformers, and folders of sentence-transformers, alike."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from declutr.text_models.text_model import EncoderError, TextModel
+
+__all__ = ["EncoderError", "TextModel", "open_text_model"]
+
+_HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
+KINDS = ("archive", "transformer")
+
+
+def open_text_model(
+    place: str,
+    *,
+    device: torch.device,
+    kind: str | None = None,
+    pooling: str | None = None,
+    revision: str | None = None,
+    overrides: dict[str, Any] | str | None = None,
+    trust: bool = False,
+) -> TextModel:
+    """The model at a place: a file or URL is an archive; a folder what it holds; else a hub name.
+
+    # Parameters
+
+    kind : one of `KINDS`, where that is known; by default what lies there tells.
+    pooling, revision : for transformers.
+    overrides, trust : for archives.
+
+    # Raises
+
+    `FileNotFoundError` : there is no model at that place.
+    `EncoderError` : a setting that this kind of model does not have, or a model that is broken.
+    """
+    from declutr.text_models.trained_model import TrainedModel, is_transformer_folder
+
+    path = Path(place)
+    if kind is None:
+        on_hub = not path.exists() and _HUB_NAME.fullmatch(place) is not None
+        transformer = on_hub or (path.is_dir() and is_transformer_folder(path))
+        kind = "transformer" if transformer else "archive"
+    if kind == "transformer":
+        from declutr.text_models.transformer_model import TransformerModel
+
+        if overrides:
+            raise EncoderError(f"overrides are for archives; '{place}' is a transformer.")
+        return TransformerModel(place, device=device, pooling=pooling, revision=revision)
+    if pooling or revision:
+        name = "pooling" if pooling else "revision"
+        raise EncoderError(
+            f"{name} is for transformers; '{place}' is a trained archive, which has its own."
+        )
+    return TrainedModel(place, device=device, overrides=overrides, trust=trust)

@@ -1,0 +1,68 @@
+"""What embeds a batch of tokenised texts, wherever it comes from."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from declutr.whitening import Whitening
+
+
+class EncoderError(ValueError):
+    """An encoder that cannot be opened, or does not give what it should."""
+
+
+class TextModel(ABC):
+    """Texts to vectors in two steps: tokens of whole texts, then vectors of what fits.
+
+    In between, who uses it cuts, sorts and batches. Vectors are neither whitened nor scaled.
+    """
+
+    device: torch.device
+
+    max_length: int | None = None
+    """Tokens that it takes at once, special ones included; `None` if there is no limit."""
+
+    special_tokens: int = 0
+    """How many it adds to each text."""
+
+    normalizes = False
+    """Whether vectors of length 1 are part of what it is."""
+
+    whitening: Whitening | None = None
+    """What is stored with it."""
+
+    @property
+    @abstractmethod
+    def dimension(self) -> int:
+        """The width d of its vectors."""
+
+    @abstractmethod
+    def tokenize(self, texts: list[str]) -> list[Any]:
+        """The tokens of each text without special ones, however many: what `len` and slices tell
+        and take."""
+
+    @abstractmethod
+    def embed(self, pieces: Sequence[Any]) -> torch.Tensor:
+        """The vectors `(n, d)` of n texts' tokens, none more than fits, float32."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, Any]:
+        """`kind`, `pooling`, `content` and whatever its vectors depend on, as JSON values."""
+
+    @property
+    def cuts_texts(self) -> bool:
+        """Whether it cuts texts itself, so that whole ones are not to be had."""
+        return False
+
+    @property
+    def texts_cut(self) -> int:
+        """How many it cut itself, so far."""
+        return 0
+
+    @abstractmethod
+    def quantize(self) -> None:
+        """Compute in int8 from now on (CPU)."""

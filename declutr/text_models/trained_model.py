@@ -1,0 +1,195 @@
+"""A model that was trained here."""
+
+from __future__ import annotations
+
+import json
+import logging
+import tarfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from allennlp.data import Batch, Instance
+from allennlp.models.archival import load_archive
+from allennlp.nn.util import move_to_device
+from allennlp.predictors import Predictor
+
+import declutr.components  # noqa: F401 - archives name what it registers
+from declutr.embedders import MLMTextFieldEmbedder
+from declutr.safe_archives import opened_archive
+from declutr.sources import normalize_whitespace
+from declutr.text_codecs import WordPieceCodec
+from declutr.text_models.file_fingerprints import files_fingerprint
+from declutr.text_models.quantization import quantize_linear_layers
+from declutr.text_models.text_model import TextModel
+from declutr.whitening import Whitening
+
+
+class TrainedModel(TextModel):
+    """The model and the reader of a serialization folder or an archive.
+
+    Word pieces of a reader of type "declutr" are handled as ids; anything else goes through
+    instances.
+
+    # Parameters
+
+    place : a serialization folder, an archive (`model.tar.gz`), or a URL of one.
+    device : where it computes.
+    overrides : of the archive's configuration, as for AllenNLP's `load_archive`.
+    trust : accept an archive that names classes outside of AllenNLP's registries or brings code;
+        see `declutr.safe_archives`.
+
+    # Raises
+
+    `FileNotFoundError` : there is no archive at that place, or something else.
+    `declutr.safe_archives.UnsafeArchive` : it would run code, or touch other files.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        device: torch.device,
+        overrides: dict[str, Any] | str | None = None,
+        trust: bool = False,
+    ) -> None:
+        if "://" not in place:
+            _require_archive(Path(place))
+        self.device = device
+        number = (device.index or 0) if device.type == "cuda" else -1
+        with opened_archive(place, trust=trust) as folder, _less_said():
+            archive = load_archive(folder, cuda_device=number, overrides=overrides or {})
+            self.whitening = Whitening.load(folder) if Whitening.stored_in(folder) else None
+        self._predictor = Predictor.from_archive(archive, predictor_name="declutr")
+        self.model: Any = self._predictor._model
+        self.reader: Any = self._predictor._dataset_reader
+        codec = getattr(self.reader, "_codec", None)
+        self.codec = codec if isinstance(codec, WordPieceCodec) else None
+        if self.codec is not None:
+            self.special_tokens = self.codec.num_special_tokens
+            if self.codec.limit is not None:
+                self.max_length = self.codec.limit + self.special_tokens
+        self._content = _content(place)
+
+    @property
+    def dimension(self) -> int:
+        return self.model._seq2vec_encoder.get_output_dim()
+
+    @property
+    def cuts_texts(self) -> bool:
+        return self.codec is None
+
+    @property
+    def texts_cut(self) -> int:
+        return getattr(self.reader, "truncated_texts", 0) if self.cuts_texts else 0
+
+    def tokenize(self, texts: list[str]) -> list[Any]:
+        if self.codec is not None:
+            arrays, _ = self.codec.encode([normalize_whitespace(text) for text in texts])
+            return arrays
+        return [_Text(self._predictor._json_to_instance({"text": text})) for text in texts]
+
+    @torch.inference_mode()
+    def embed(self, pieces: Sequence[Any]) -> torch.Tensor:
+        if self.codec is not None:
+            tensors: Any = {"anchors": self.codec.pack(pieces, (len(pieces),)).tensors()}
+        else:
+            instances = [piece.instance for piece in pieces]
+            for instance in instances:
+                self.reader.apply_token_indexers(instance)
+            batch = Batch(instances)
+            batch.index_instances(self.model.vocab)
+            tensors = batch.as_tensor_dict()
+        output = self.model(**move_to_device(tensors, self.device))
+        return output["embeddings"].float()
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "trained archive",
+            "pooling": type(self.model._seq2vec_encoder).__name__,
+            "content": self._content,
+        }
+
+    def quantize(self) -> None:
+        # Whether texts can be packed is found out in float32: int8 seems to compute otherwise.
+        self.embed(self.tokenize(["a", "b c"]))
+        embedder = self.model._text_field_embedder
+        if isinstance(embedder, MLMTextFieldEmbedder):  # without the head
+            quantize_linear_layers(embedder.token_embedder.encoder)
+        else:
+            quantize_linear_layers(embedder)
+
+
+class _Text:
+    """An instance, as long as its text."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+
+    def __len__(self) -> int:
+        return len(self.instance["anchors"])  # type: ignore[arg-type]
+
+
+@contextmanager
+def _less_said() -> Iterator[None]:
+    """Without AllenNLP's line for each parameter that no initialiser touches, and the like."""
+    loggers = [logging.getLogger(name) for name in ("allennlp", "transformers")]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(logging.WARNING)
+    try:
+        yield
+    finally:
+        for logger, level in zip(loggers, before, strict=True):
+            logger.setLevel(level)
+
+
+def is_transformer_folder(folder: Path) -> bool:
+    """Whether it holds a transformer of Hugging Face or a sentence-transformers model."""
+    if (folder / "modules.json").exists():
+        return True
+    config = folder / "config.json"
+    try:
+        return config.exists() and "model_type" in json.loads(config.read_text())
+    except ValueError:  # said when the archive is opened
+        return False
+
+
+def _require_archive(place: Path) -> None:
+    """Raise what helps if this is not a trained model."""
+    expected = "Expected the folder that `allennlp train … -s FOLDER` wrote, or its model.tar.gz."
+    if not place.exists():
+        raise FileNotFoundError(f"No model at '{place}'. {expected}")
+    if place.is_file():
+        if not tarfile.is_tarfile(place):
+            raise FileNotFoundError(f"'{place}' is not an archive. {expected}")
+        return
+    if not (place / "config.json").exists():
+        raise FileNotFoundError(f"'{place}' holds no config.json. {expected}")
+    if not (place / "best.th").exists() and not (place / "weights.th").exists():
+        raise FileNotFoundError(f"'{place}' holds no weights: its training has not finished.")
+
+
+def _content(place: str) -> str:
+    """A fingerprint of what is loaded from there."""
+    if "://" in place:
+        from cached_path import cached_path
+
+        return files_fingerprint([Path(cached_path(place))])
+    path = Path(place)
+    if path.is_file():
+        return files_fingerprint([path])
+    # As AllenNLP's `load_archive` chooses.
+    weights = path / "weights.th"
+    if not weights.exists():
+        weights = path / "best.th"
+    inside = [
+        file
+        for folder in ("vocabulary", "transformer")
+        for file in sorted((path / folder).rglob("*"))
+        if file.is_file() and not file.name.startswith(".")
+    ]
+    inside += [file for file in (path / "whitening.safetensors",) if file.exists()]
+    return files_fingerprint([path / "config.json", weights, *inside], path)

@@ -1,0 +1,228 @@
+"""A transformer of the Hugging Face hub, or in a folder, with pooling on top."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoModel, AutoTokenizer
+from transformers import logging as transformers_logging
+
+from declutr.collation import PackedSpans
+from declutr.text_models.file_fingerprints import model_fingerprint
+from declutr.text_models.pooling import POOLINGS, pooled
+from declutr.text_models.quantization import quantize_linear_layers
+from declutr.text_models.sentence_transformers_folder import ModuleList, read_modules
+from declutr.text_models.special_tokens import special_tokens_of
+from declutr.text_models.text_model import EncoderError, TextModel
+from declutr.unpadded import UnpaddedPass
+
+_UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
+
+
+class TransformerModel(TextModel):
+    """A pretrained transformer as it is, or a folder of the sentence-transformers package.
+
+    Of the latter the pooling, dense layers, normalisation, length and prompt are followed. Of an
+    encoder with a decoder, the encoder is used.
+
+    # Parameters
+
+    place : a name on the hub, or a folder.
+    device : where it computes.
+    pooling : one of `POOLINGS`; by default what the folder says, and `mean` if it says nothing.
+    revision : branch, tag or commit, for a name on the hub.
+
+    # Raises
+
+    `EncoderError` : there is none at that place, or it cannot be followed.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        device: torch.device,
+        pooling: str | None = None,
+        revision: str | None = None,
+    ) -> None:
+        if pooling is not None and pooling not in POOLINGS:
+            raise EncoderError(
+                f"Expected pooling to be one of {', '.join(POOLINGS)}, got {pooling!r}."
+            )
+        self.device = device
+        # With a pooling of one's own it is the transformer alone.
+        modules = ModuleList() if pooling else read_modules(place, revision)
+        self.pooling = pooling or modules.pooling
+        self.prompt, self._lower_case = modules.prompt, modules.lower_case
+        self.normalizes = modules.normalizes
+        self.tokenizer, self.transformer = _load(
+            place, revision, modules.transformer_folder, self.pooling
+        )
+        self.transformer.to(device).eval()
+        self.dense = modules.dense.to(device).eval()
+        self._frame = special_tokens_of(self.tokenizer, place)
+        self.special_tokens = len(self._frame.start) + len(self._frame.end)
+        own = modules.max_length or longest_input(self.tokenizer, self.transformer)
+        self.max_length = own
+        # The pooler's output comes from the transformer itself, of padded texts.
+        self._unpadded = UnpaddedPass(
+            "none" if self.pooling == "pooler" else "auto",
+            padding_id=self._frame.padding_id,
+            first_position=_first_position(self.transformer),
+        )
+        self._has_types = "token_type_ids" in self.tokenizer.model_input_names
+        self._content = model_fingerprint(place, revision)
+
+    @property
+    def dimension(self) -> int:
+        return self.dense[-1].linear.out_features if len(self.dense) else self.width
+
+    @property
+    def width(self) -> int:
+        """That of token vectors."""
+        return self.transformer.config.hidden_size
+
+    def tokenize(self, texts: list[str]) -> list[np.ndarray]:
+        if self._lower_case:
+            texts = [text.lower() for text in texts]
+        if self.prompt:
+            texts = [self.prompt + text for text in texts]
+        ids = self.tokenizer(
+            texts,
+            add_special_tokens=False,
+            return_attention_mask=False,
+            return_token_type_ids=False,
+            verbose=False,
+        )["input_ids"]
+        return [np.asarray(one, dtype=np.int64) for one in ids]
+
+    @torch.inference_mode()
+    def embed(self, pieces: Sequence[np.ndarray]) -> torch.Tensor:
+        ((_, tensors),) = PackedSpans.of(pieces, (len(pieces),), self._frame).tensors().items()
+        token_ids, mask = tensors["token_ids"].to(self.device), tensors["mask"].to(self.device)
+        types = tensors["type_ids"].to(self.device) if self._has_types else None
+        # A tokenizer without special tokens makes nothing of a blank text: zeros stand for it.
+        rows = torch.tensor([bool(len(piece) or self.special_tokens) for piece in pieces])
+        vectors = torch.zeros(len(pieces), self.width, device=self.device)
+        if rows.any():
+            kept = rows.to(self.device)
+            part = None if types is None else types[kept]
+            vectors[kept] = self._pooled(token_ids[kept], mask[kept], part)
+        for layer in self.dense:
+            vectors = layer(vectors).float()
+        return vectors
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "transformer",
+            "pooling": self.pooling,
+            "dense": len(self.dense),
+            "content": self._content,
+        }
+
+    def quantize(self) -> None:
+        self._decide_packing()
+        quantize_linear_layers(self.transformer)
+
+    def _decide_packing(self) -> None:
+        """In float32: in int8 a transformer would seem to compute otherwise when packed."""
+        self.embed(self.tokenize(["a", "b c"]))
+
+    def _pooled(
+        self, token_ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor | None
+    ) -> torch.Tensor:
+        if self.pooling == "pooler":
+            inputs = {} if types is None else {"token_type_ids": types}
+            output = self.transformer(
+                input_ids=token_ids, attention_mask=mask.long(), return_dict=True, **inputs
+            )
+            return output.pooler_output.float()
+        vectors = self._unpadded(self.transformer, self._run, token_ids, mask, types)
+        return pooled(vectors, mask, self.pooling)
+
+    def _run(self, **inputs: torch.Tensor) -> torch.Tensor:
+        both = self.pooling == "first-last"
+        output = self.transformer(**inputs, output_hidden_states=both, return_dict=True)
+        if both:
+            return (output.hidden_states[1].float() + output.hidden_states[-1].float()) / 2
+        return output.last_hidden_state
+
+
+def longest_input(tokenizer: Any, model: Any) -> int | None:
+    """How many tokens the transformer takes, special ones included; `None` if there is no limit."""
+    if tokenizer.model_max_length < _UNLIMITED:
+        return int(tokenizer.model_max_length)
+    positions = getattr(model.config, "max_position_embeddings", None)
+    if positions is None or positions < 1:
+        return None
+    return positions - _first_position(model)
+
+
+def _first_position(model: Any) -> int:
+    """RoBERTa and its kin count positions from after the padding id."""
+    offsets = [
+        module.padding_idx + 1
+        for name, module in model.named_modules()
+        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None
+    ]
+    return max(offsets, default=0)
+
+
+def _load(place: str, revision: str | None, folder: str, pooling: str) -> tuple[Any, Any]:
+    """Tokenizer and model.
+
+    # Raises
+
+    `EncoderError` : there is none, or weights that matter are not in the checkpoint.
+    """
+    at: dict[str, Any] = {"revision": revision} if revision else {}
+    if folder:
+        at["subfolder"] = folder
+    try:
+        # Weights that the checkpoint lacks are drawn at random; that is no business of others.
+        with torch.random.fork_rng(devices=[]), _quiet():
+            tokenizer = AutoTokenizer.from_pretrained(place, **at)
+            # float32: transformers 5 would keep what the checkpoint was saved in.
+            model, info = AutoModel.from_pretrained(
+                place, dtype=torch.float32, output_loading_info=True, **at
+            )
+    except (OSError, ValueError, KeyError, ImportError) as error:
+        raise EncoderError(
+            f"No transformer could be loaded from '{place}'; expected a name on the Hugging Face "
+            f"hub, or a folder with a config.json, weights and a tokenizer. {error}"
+        ) from error
+    if getattr(model.config, "is_encoder_decoder", False):
+        model = model.get_encoder()
+    missing = sorted(info["missing_keys"])
+    used = [key for key in missing if pooling == "pooler" or not _of_the_pooler(key)]
+    if used:
+        raise EncoderError(
+            f"The checkpoint '{place}' lacks {len(used)} weights that {pooling} pooling needs, "
+            f"the first is {used[0]!r}. Expected a checkpoint of {type(model).__name__}"
+            + ("; use another pooling." if all(map(_of_the_pooler, used)) else ".")
+        )
+    if pooling == "pooler":
+        if getattr(model, "pooler", None) is None:
+            raise EncoderError(f"{type(model).__name__} has no pooler; use another pooling.")
+    elif getattr(model, "pooler", None) is not None:
+        model.pooler = None  # its output is not used
+    return tokenizer, model
+
+
+def _of_the_pooler(key: str) -> bool:
+    return "pooler." in key
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without the table of weights that were not found: a pooler nobody uses would be in it."""
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(before)

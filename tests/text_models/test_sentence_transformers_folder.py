@@ -1,0 +1,154 @@
+"""Folders of sentence-transformers are followed without that package, and as it does."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from declutr.encoder import Encoder
+from declutr.text_models import EncoderError
+
+TEXTS = ["ka lo mi", "", "Tu re sa no", "ka " * 300, "ve"]
+
+
+def write(place: Path, content: Any) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    place.write_text(json.dumps(content))
+
+
+def modules(*names: str, folders: tuple[str, ...] = ()) -> list[dict[str, Any]]:
+    paths = folders or tuple(
+        "" if name == "Transformer" else f"{number}_{name}" for number, name in enumerate(names)
+    )
+    return [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for n, (name, path) in enumerate(zip(names, paths, strict=True))
+    ]
+
+
+@pytest.fixture
+def folder(checkpoint: Path, tmp_path: Path) -> Path:
+    """Mean pooling, a dense layer to 5, normalised; lower case, 16 tokens."""
+    place = tmp_path / "model"
+    shutil.copytree(checkpoint, place)
+    write(place / "modules.json", modules("Transformer", "Pooling", "Dense", "Normalize"))
+    write(place / "sentence_bert_config.json", {"max_seq_length": 16, "do_lower_case": True})
+    write(
+        place / "1_Pooling" / "config.json",
+        {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True},
+    )
+    dense = {
+        "in_features": 32,
+        "out_features": 5,
+        "bias": True,
+        "activation_function": "torch.nn.modules.activation.Tanh",
+    }
+    write(place / "2_Dense" / "config.json", dense)
+    torch.manual_seed(0)
+    weights = {"linear.weight": torch.randn(5, 32), "linear.bias": torch.randn(5)}
+    save_file(weights, place / "2_Dense" / "model.safetensors")
+    return place
+
+
+def encoder(place: Path, **settings: Any) -> Encoder:
+    return Encoder(place, device="cpu", dtype="float32", **settings)
+
+
+def test_every_module_counts(folder: Path, checkpoint: Path) -> None:
+    from safetensors.torch import load_file
+
+    ours = encoder(folder)
+    plain = encoder(checkpoint, max_length=16)([text.lower() for text in TEXTS])
+    weights = load_file(folder / "2_Dense" / "model.safetensors")
+    layer = np.tanh(plain @ weights["linear.weight"].numpy().T + weights["linear.bias"].numpy())
+    expected = layer / np.linalg.norm(layer, axis=1, keepdims=True)
+    assert ours.dimension == 5 and ours.max_length == 16
+    assert np.abs(ours(TEXTS) - expected).max() < 1e-6
+    assert ours.truncated_texts == 1
+    assert np.abs(encoder(folder, normalize=False)(TEXTS) - layer).max() < 1e-6
+    # With a pooling of one's own it is the transformer alone.
+    alone = encoder(folder, pooling="cls")(TEXTS)
+    assert np.abs(alone - encoder(checkpoint, pooling="cls")(TEXTS)).max() < 1e-6
+
+
+def test_equals_the_package(folder: Path) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    theirs = package.SentenceTransformer(str(folder), device="cpu")
+    assert np.abs(encoder(folder)(TEXTS) - theirs.encode(TEXTS)).max() < 1e-5
+    again = folder.parent / "again"
+    theirs.save(str(again))  # in the layout of the release installed; some forget the lower case
+    expected = package.SentenceTransformer(str(again), device="cpu").encode(TEXTS)
+    assert np.abs(encoder(again)(TEXTS) - expected).max() < 1e-5
+
+
+def test_a_transformer_in_a_folder_of_its_own(folder: Path, tmp_path: Path) -> None:
+    place = tmp_path / "other"
+    names = ("Transformer", "Pooling", "Dense", "Normalize")
+    folders = ("0_Transformer", "1_Pooling", "2_Dense", "3_Normalize")
+    shutil.copytree(folder, place / "0_Transformer")
+    for name in ("1_Pooling", "2_Dense"):
+        shutil.move(place / "0_Transformer" / name, place / name)
+    (place / "0_Transformer" / "modules.json").unlink()
+    write(place / "modules.json", modules(*names, folders=folders))
+    assert np.abs(encoder(place)(TEXTS) - encoder(folder)(TEXTS)).max() < 1e-6
+
+
+def test_a_default_prompt(folder: Path) -> None:
+    settings = {"prompts": {"query": "sa no "}, "default_prompt_name": "query"}
+    without = encoder(folder)(["sa no " + text for text in TEXTS])
+    write(folder / "config_sentence_transformers.json", settings)
+    assert np.abs(encoder(folder)(TEXTS) - without).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("config", "pooling"),
+    [
+        ({"pooling_mode_cls_token": True, "pooling_mode_mean_tokens": False}, "cls"),
+        ({"pooling_mode_max_tokens": True}, "max"),
+        ({"pooling_mode_mean_sqrt_len_tokens": True}, "mean-sqrt-length"),
+        ({"pooling_mode": "lasttoken"}, "last"),
+        ({"pooling_mode": ["cls"]}, "cls"),
+        ({}, "mean"),
+    ],
+)
+def test_poolings(folder: Path, config: dict, pooling: str) -> None:
+    write(folder / "modules.json", modules("Transformer", "Pooling"))
+    write(folder / "1_Pooling" / "config.json", config)
+    lowered = [text.lower() for text in TEXTS]
+    expected = encoder(folder, pooling=pooling, max_length=16)(lowered)
+    assert encoder(folder).describe()["pooling"] == pooling
+    assert np.abs(encoder(folder)(TEXTS) - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("modules.json", modules("Transformer", "Pooling", "LSTM"), "module 2, LSTM"),
+        ("modules.json", modules("WordEmbeddings", "Pooling"), "module 0, WordEmbeddings"),
+        (
+            "1_Pooling/config.json",
+            {"pooling_mode_cls_token": True, "pooling_mode_max_tokens": True},
+            "pooling pooling_mode_cls_token, pooling_mode_max_tokens",
+        ),
+        ("1_Pooling/config.json", {"pooling_mode": "weightedmean"}, "pooling weightedmean"),
+        ("1_Pooling/config.json", {"include_prompt": False}, "leaves the prompt out"),
+        ("2_Dense/config.json", {"activation_function": "os.system"}, "activation 'system'"),
+    ],
+)
+def test_what_is_not_followed_is_named(
+    folder: Path, name: str, content: Any, message: str
+) -> None:
+    write(folder / name, content)
+    with pytest.raises(EncoderError, match=f"{message}.* which is not followed here.*st:"):
+        encoder(folder)
+
+
+def test_files_that_are_not_json(folder: Path) -> None:
+    (folder / "1_Pooling" / "config.json").write_text("{")
+    with pytest.raises(EncoderError, match=r"1_Pooling/config\.json' is not JSON"):
+        encoder(folder)
