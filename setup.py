@@ -81,6 +81,7 @@ setup(
         "more-itertools>=9",
         "nltk>=3.8",
         "pytest>=7",
+        "safetensors>=0.4",
         "scikit-learn>=1.3",
         "scipy>=1.11",
         "spacy>=3.8",
@@ -94,6 +95,8 @@ setup(
         "benchmarks": ["matplotlib"],  # for the pictures
         "plots": ["matplotlib"],  # of `evaluate-embeddings`
         "mteb": ["mteb>=2"],  # the official evaluation, of any encoder of ours
+        "onnx": ["onnx>=1.16", "onnxscript", "onnxruntime"],  # `declutr export` with ONNX
+        "search": ["faiss-cpu"],  # `declutr index` of many lines
         "sentence-transformers": ["sentence-transformers>=3"],  # encoders to compare with
     },
     entry_points={"console_scripts": ["declutr=declutr.__main__:main"]},

@@ -3,23 +3,28 @@
 A recipe names its transformer by a hub name or a folder, and AllenNLP's archives hold only that
 name. Here the transformer's configuration and tokenizer go into the archive as well (its weights
 are in there anyway), and loading takes them from there: no hub, no folder of the training machine,
-and weights are loaded once instead of twice.
+and weights are loaded once instead of twice. The same goes for trained archives of which a recipe
+uses parts (`declutr.pretrained_parts`).
 """
 
 from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from allennlp.common import Params
 
+from declutr.trained_configuration import trained_configuration
+
 logger = logging.getLogger(__name__)
 
 FOLDER = "transformer"
 _NAMES = "names.json"
+_ARCHIVES = "archives.json"
 _WITHOUT_WEIGHTS = (
     "pretrained_transformer",
     "pretrained_transformer_mismatched",
@@ -28,15 +33,16 @@ _WITHOUT_WEIGHTS = (
 
 
 def is_ours(config: dict[str, Any]) -> bool:
-    """Whether a training configuration uses this package's model or reader."""
+    """Whether a training configuration uses this package's model, its reader, or trained parts."""
     return any(
         isinstance(config.get(part), dict) and config[part].get("type") == "declutr"
         for part in ("model", "dataset_reader")
-    )
+    ) or any(True for _ in _archive_names(config))
 
 
 def archive_transformer(serialization_dir: str) -> list[str]:
-    """Save configuration and tokenizer of every transformer that `config.json` names.
+    """Save configuration and tokenizer of every transformer that `config.json` names, and trained
+    archives without their weights.
 
     They come to lie in `serialization_dir/transformer`. Called when a run begins and before it is
     archived; does nothing for runs that are not of this package, and nothing twice. Returns what to
@@ -49,19 +55,9 @@ def archive_transformer(serialization_dir: str) -> list[str]:
     config = json.loads(config_file.read_text())
     if not is_ours(config):
         return []
-    if (target / _NAMES).exists():
+    if (target / _NAMES).exists() or _save_what_is_named(config, target):
         return [FOLDER]
-    from transformers import AutoConfig, AutoTokenizer
-
-    names = {}
-    for number, name in enumerate(sorted(set(_model_names(config)))):
-        AutoConfig.from_pretrained(name).save_pretrained(target / str(number))
-        AutoTokenizer.from_pretrained(name).save_pretrained(target / str(number))
-        names[name] = str(number)
-    if not names:
-        return []
-    (target / _NAMES).write_text(json.dumps(names, indent=2) + "\n")
-    return [FOLDER]
+    return []
 
 
 def use_archived_transformer(config: Params, serialization_dir: str) -> Params:
@@ -72,37 +68,117 @@ def use_archived_transformer(config: Params, serialization_dir: str) -> Params:
     folder = Path(serialization_dir) / FOLDER
     if not (folder / _NAMES).exists():
         return config
-    names = json.loads((folder / _NAMES).read_text())
-    places = {name: str(folder / number) for name, number in names.items()}
-    return Params(_replaced(config.as_dict(quiet=True), places))
+    transformers, archives = _places(folder, _NAMES), _places(folder, _ARCHIVES)
+    return Params(_replaced(config.as_dict(quiet=True), transformers, archives))
 
 
-def _replaced(value: Any, places: dict[str, str], embedders: bool = False) -> Any:
+def save_without_weights(place: Path, target: Path) -> None:
+    """What a trained archive is built from, weights apart: `target` becomes such a folder.
+
+    # Raises
+
+    `declutr.safe_archives.UnsafeArchive` : content that is not safe to open.
+    """
+    from declutr.safe_archives import opened_archive
+
+    with opened_archive(place) as folder:
+        config = trained_configuration(folder)
+        if (folder / "vocabulary").is_dir():
+            shutil.copytree(folder / "vocabulary", target / "vocabulary", dirs_exist_ok=True)
+        if (folder / FOLDER / _NAMES).exists():
+            shutil.copytree(folder / FOLDER, target / FOLDER, dirs_exist_ok=True)
+        else:
+            _save_what_is_named(config, target / FOLDER)
+    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def local_place(archive: str) -> Path:
+    """Where an archive is on this machine; a URL is downloaded, once."""
+    if "://" not in archive:
+        return Path(archive)
+    from allennlp.common.file_utils import cached_path
+
+    return Path(cached_path(archive))
+
+
+def _save_what_is_named(config: dict[str, Any], target: Path) -> bool:
+    """Whether `config` names anything."""
+    from transformers import AutoConfig, AutoTokenizer
+
+    names = _numbered(_model_names(config))
+    archives = _numbered(_archive_names(config), "archive")
+    if not names and not archives:
+        return False
+    for name, number in names.items():
+        AutoConfig.from_pretrained(name).save_pretrained(target / number)
+        AutoTokenizer.from_pretrained(name).save_pretrained(target / number)
+    for name, number in archives.items():
+        save_without_weights(local_place(name), target / number)
+    if archives:
+        (target / _ARCHIVES).write_text(json.dumps(archives, indent=2) + "\n")
+    # Last, for it says that the rest is there.
+    (target / _NAMES).write_text(json.dumps(names, indent=2) + "\n")
+    return True
+
+
+def _numbered(names: Iterable[str], prefix: str = "") -> dict[str, str]:
+    return {name: f"{prefix}{number}" for number, name in enumerate(sorted(set(names)))}
+
+
+def _places(folder: Path, file: str) -> dict[str, str]:
+    """The folders of what a file in `folder` names, by name."""
+    if not (folder / file).exists():
+        return {}
+    names = json.loads((folder / file).read_text())
+    return {name: str(folder / number) for name, number in names.items()}
+
+
+def _replaced(
+    value: Any, transformers: dict[str, str], archives: dict[str, str], embedders: bool = False
+) -> Any:
     if isinstance(value, list):
-        return [_replaced(item, places, embedders) for item in value]
+        return [_replaced(item, transformers, archives, embedders) for item in value]
     if not isinstance(value, dict):
         return value
     # Embedders share type names with tokenizers and indexers, which have no weights to leave out.
     new = {
-        key: _replaced(item, places, embedders or key == "token_embedders")
+        key: _replaced(item, transformers, archives, embedders or key == "token_embedders")
         for key, item in value.items()
     }
     name = value.get("model_name")
-    place = places.get(name) if isinstance(name, str) else None
+    place = transformers.get(name) if isinstance(name, str) else None
     if place is not None:
         new["model_name"] = place
         if embedders and value.get("type") in _WITHOUT_WEIGHTS:
             new["load_weights"] = False
+    if _is_part(value) and value["archive"] in archives:
+        new["archive"] = archives[value["archive"]]
+        new["load_weights"] = False
     return new
 
 
+def _is_part(value: dict[str, Any]) -> bool:
+    """Whether this is the configuration of a part of a trained archive."""
+    return value.get("type") == "declutr" and isinstance(value.get("archive"), str)
+
+
+def _archive_names(value: Any) -> Iterator[str]:
+    for item in _dictionaries(value):
+        if _is_part(item):
+            yield item["archive"]
+
+
 def _model_names(value: Any) -> Iterator[str]:
+    for item in _dictionaries(value):
+        ours = str(item.get("type", "")).startswith("pretrained_transformer")
+        if ours and isinstance(item.get("model_name"), str):
+            yield item["model_name"]
+
+
+def _dictionaries(value: Any) -> Iterator[dict[str, Any]]:
+    """Every dictionary of a configuration, however deep."""
     if isinstance(value, dict):
-        ours = str(value.get("type", "")).startswith("pretrained_transformer")
-        if ours and isinstance(value.get("model_name"), str):
-            yield value["model_name"]
-        for item in value.values():
-            yield from _model_names(item)
-    elif isinstance(value, list):
-        for item in value:
-            yield from _model_names(item)
+        yield value
+    if isinstance(value, (dict, list)):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _dictionaries(item)

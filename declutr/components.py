@@ -9,4 +9,5 @@ import declutr.evaluation_callback
 import declutr.model
 import declutr.objectives
 import declutr.predictor
+import declutr.pretrained_parts
 import declutr.sharding  # noqa: F401

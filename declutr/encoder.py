@@ -88,6 +88,7 @@ class Encoder:
     ) -> None:
         self._place = os.fspath(place)
         self._sphereize = sphereize
+        self._overrides = overrides
         if long_texts not in LONG_TEXTS:
             raise EncoderError(
                 f"Expected long_texts to be one of {', '.join(LONG_TEXTS)}, got {long_texts!r}."
@@ -163,6 +164,7 @@ class Encoder:
         return {
             "place": self._place,
             **self._model.describe(),
+            "overrides": self._overrides or None,
             "dimension": self.dimension,
             "max_length": self._max_length,
             "long_texts": self._long_texts,

@@ -3,6 +3,10 @@
 The bridge makes the `allennlp` command import this module. Elsewhere, `import declutr.plugin` does.
 """
 
+import declutr.commands.embed
 import declutr.commands.evaluate_embeddings
+import declutr.commands.index
 import declutr.commands.sample_spans
+import declutr.commands.search
+import declutr.commands.whiten
 import declutr.components  # noqa: F401

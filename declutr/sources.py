@@ -8,12 +8,13 @@ a JSON array is streamed: memory stays flat and no second copy of the corpus is 
 from __future__ import annotations
 
 import glob
+import io
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 from urllib.parse import urlsplit
 
 logger = logging.getLogger(__name__)
@@ -32,6 +33,9 @@ _NAMES: dict[Path, str] = {}
 
 class SourceError(ValueError):
     """A corpus that cannot be read: the message names the file, the row and the way out."""
+
+
+OnBadRow = Callable[[SourceError], None]
 
 
 def source_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
@@ -88,7 +92,10 @@ def file_format(file: Path) -> str:
 
 
 def read_documents(
-    files: Sequence[Path], text_key: str = "text", encoding_errors: str = "strict"
+    files: Sequence[Path],
+    text_key: str = "text",
+    encoding_errors: str = "strict",
+    on_bad_row: OnBadRow | None = None,
 ) -> Iterator[str]:
     """Every row of every file, in order; blank rows are kept, as `""`.
 
@@ -101,6 +108,9 @@ def read_documents(
     encoding_errors : what to do with bytes that are not UTF-8 in text files and JSON lines.
         `"strict"` raises `SourceError` with the line number, `"replace"` puts U+FFFD there and
         logs how many rows of a text file.
+    on_bad_row : is called with the error of a record that has no document (it is not JSON, not an
+        object, has no such key or no string there), and the row is blank; by default the error is
+        raised.
     """
     if encoding_errors not in ENCODING_ERRORS:
         raise SourceError(
@@ -108,15 +118,48 @@ def read_documents(
         )
     for file in files:
         kind = file_format(file)
+        if kind == "json" and not _is_array(file, encoding_errors):
+            kind = "lines"
+        rows = _rows(file, kind, encoding_errors)
         if kind == "text":
-            yield from _read_text(file, encoding_errors)
+            yield from _texts(rows, file, encoding_errors)
         else:
-            yield from _read_records(file, kind, text_key, encoding_errors)
+            yield from _documents(rows, kind, file, text_key, on_bad_row)
 
 
-def _read_text(file: Path, encoding_errors: str) -> Iterator[str]:
+def read_stream(
+    stream: BinaryIO,
+    name: str,
+    kind: str = "text",
+    text_key: str = "text",
+    on_bad_row: OnBadRow | None = None,
+) -> Iterator[str]:
+    """Every row of a stream that is read once, such as standard input, as `read_documents` has it.
+
+    Bytes that are not UTF-8 become U+FFFD.
+
+    # Parameters
+
+    stream : of bytes, not compressed.
+    name : of the stream, for messages.
+    kind : `"text"`, or `"lines"` of JSON.
+    text_key, on_bad_row : as for `read_documents`.
+    """
+    if kind not in ("text", "lines"):
+        raise SourceError(f"A stream holds 'text' or 'lines' (of JSON), got '{kind}'.")
+    lines = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace")
+    try:
+        if kind == "text":
+            yield from _texts(lines, name, "replace")
+        else:
+            yield from _documents(lines, kind, name, text_key, on_bad_row)
+    finally:
+        lines.detach()  # the stream is not ours to close
+
+
+def _texts(lines: Iterable[str], file: Path | str, encoding_errors: str) -> Iterator[str]:
     replaced, first = 0, 0
-    for number, line in enumerate(_rows(file, "text", encoding_errors), start=1):
+    for number, line in enumerate(lines, start=1):
         if encoding_errors == "replace" and _REPLACEMENT in line:
             replaced, first = replaced + 1, first or number
         yield line.removesuffix("\n")
@@ -129,31 +172,41 @@ def _read_text(file: Path, encoding_errors: str) -> Iterator[str]:
         )
 
 
-def _read_records(file: Path, kind: str, text_key: str, encoding_errors: str) -> Iterator[str]:
-    if kind == "json" and not _is_array(file, encoding_errors):
-        kind = "lines"
-    for number, row in enumerate(_rows(file, kind, encoding_errors), start=1):
-        if kind == "lines":
-            if not row.strip():
-                yield ""
-                continue
-            row = _parsed(row, file, number)
-        if not isinstance(row, dict):
-            raise SourceError(
-                f"'{file}', row {number} is {type(row).__name__}, expected an object with the key "
-                f"'{text_key}'."
-            )
-        if text_key not in row:
-            raise SourceError(
-                f"'{file}', row {number}: no key '{text_key}'. Found {sorted(row)}; set "
-                "text_key on the dataset reader to the one that holds the document."
-            )
-        text = row[text_key]
-        if text is not None and not isinstance(text, str):
-            raise SourceError(
-                f"'{file}', row {number}: '{text_key}' is {type(text).__name__}, expected a string."
-            )
-        yield text or ""
+def _documents(
+    rows: Iterable[Any], kind: str, file: Path | str, text_key: str, on_bad_row: OnBadRow | None
+) -> Iterator[str]:
+    for number, row in enumerate(rows, start=1):
+        try:
+            text = _document(row, kind, file, number, text_key)
+        except SourceError as error:
+            if on_bad_row is None:
+                raise
+            on_bad_row(error)
+            text = ""
+        yield text
+
+
+def _document(row: Any, kind: str, file: Path | str, number: int, text_key: str) -> str:
+    if kind == "lines":
+        if not row.strip():
+            return ""
+        row = _parsed(row, file, number)
+    if not isinstance(row, dict):
+        raise SourceError(
+            f"'{file}', row {number} is {type(row).__name__}, expected an object with the key "
+            f"'{text_key}'."
+        )
+    if text_key not in row:
+        raise SourceError(
+            f"'{file}', row {number}: no key '{text_key}'. Found {sorted(row)}; set text_key on "
+            "the dataset reader (--text-key of a command) to the one that holds the document."
+        )
+    text = row[text_key]
+    if text is not None and not isinstance(text, str):
+        raise SourceError(
+            f"'{file}', row {number}: '{text_key}' is {type(text).__name__}, expected a string."
+        )
+    return text or ""
 
 
 def _is_array(file: Path, encoding_errors: str) -> bool:
@@ -164,10 +217,10 @@ def _is_array(file: Path, encoding_errors: str) -> bool:
     return False
 
 
-def _parsed(line: str, file: Path, number: int) -> Any:
+def _parsed(line: str, file: Path | str, number: int) -> Any:
     try:
         return json.loads(line)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep
         raise SourceError(
             f"'{file}', row {number} is not JSON ({error}). Expected one object a line."
         ) from error

@@ -14,19 +14,22 @@ LAYERS = [
     {"bridge"},
     {"sampling", "masking", "distributed", "sources", "token_store", "docstrings", "checkpoints"}
     | {"file_digests", "worker_processes", "token_budget", "packing", "heap"}
-    | {"repeatable_dropout"},
+    | {"repeatable_dropout", "whitening", "text_pieces", "bulk_embedding"}
+    | {"archive_members"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"objectives", "span_fields", "collation", "text_codecs", "embedders"},
     {"dataset_reader"},
     {"gradient_caching"},
     {"data_loader", "model"},
-    {"predictor", "archives", "checkpointer", "sharding"},
-    {"trained_texts", "undisturbed"},
+    {"predictor", "archives", "checkpointer", "sharding", "safe_archives"}
+    | {"trained_configuration"},
+    {"trained_texts", "undisturbed", "pretrained_parts"},
     {"callbacks", "evaluation_callback"},
     {"components"},
-    {"encoder"},
-    {"encoder_sources"},
+    {"text_models"},
+    {"encoder", "encoder_processes"},
+    {"encoder_sources", "semantic_search"},
     {"official_protocols"},
     {"commands"},
     {"plugin"},

@@ -18,6 +18,7 @@ from declutr.archives import (
     is_ours,
     use_archived_transformer,
 )
+from declutr.safe_archives import UnsafeArchive
 from tests.conftest import run_config
 
 
@@ -99,6 +100,9 @@ def test_a_run_that_is_archived_twice(trained: Path, tmp_path: Path) -> None:
         ({"model": {"type": "basic_classifier"}, "dataset_reader": {"type": "snli"}}, False),
         ({"model": {}, "dataset_reader": None}, False),
         ({}, False),
+        ({"model": {"pooler": [{"type": "declutr", "archive": "output"}]}}, True),
+        ({"model": {"pooler": {"type": "other", "archive": "output"}}}, False),
+        ({"model": {"pooler": {"type": "declutr", "archive": None}}}, False),
     ],
 )
 def test_whose_run_it_is(config: dict, ours: bool) -> None:
@@ -170,3 +174,87 @@ def test_embedders_do_not_look_for_weights(
     ):
         assert part == {"type": "pretrained_transformer", "model_name": place}
     assert used["lists"] == [{"model_name": ["unhashable"]}, {"model_name": None}]
+
+
+def classifier(archive: Path | str, **more: Any) -> dict[str, Any]:
+    """The configuration of a model of AllenNLP with parts of `archive`."""
+    return {
+        "dataset_reader": {"type": "snli", "tokenizer": {"type": "declutr", "archive": archive}},
+        "model": {
+            "type": "basic_classifier",
+            "text_field_embedder": {"type": "declutr", "archive": archive},
+            **more,
+        },
+    }
+
+
+@pytest.mark.parametrize("place", ["", "model.tar.gz"])
+def test_archives_of_parts_are_carried_without_weights(
+    place: str, trained: Path, tmp_path: Path
+) -> None:
+    source = str(trained / place)
+    folder = written(tmp_path, classifier(source))
+    assert archive_transformer(folder) == [FOLDER]
+    assert json.loads((tmp_path / FOLDER / "archives.json").read_text()) == {source: "archive0"}
+    carried = tmp_path / FOLDER / "archive0"
+    assert json.loads((carried / "config.json").read_text()) == json.loads(
+        (trained / "config.json").read_text()
+    )
+    files = [file.name for file in carried.rglob("*") if file.is_file()]
+    assert f"{FOLDER}/names.json" in {str(f.relative_to(carried)) for f in carried.rglob("*")}
+    assert not any(name.endswith((".th", ".safetensors", ".bin", ".gz")) for name in files)
+
+    used = use_archived_transformer(Params(classifier(source)), folder).as_dict(quiet=True)
+    place_there = {"type": "declutr", "archive": str(carried), "load_weights": False}
+    assert used["model"]["text_field_embedder"] == place_there
+    assert used["dataset_reader"]["tokenizer"] == place_there
+
+
+def test_an_exported_folder_is_carried_as_an_archive(checkpoint: Path, tmp_path: Path) -> None:
+    archive_transformer(written(tmp_path, classifier(str(checkpoint))))
+    carried = tmp_path / FOLDER / "archive0"
+    assert json.loads((carried / FOLDER / "names.json").read_text()) == {str(checkpoint): "0"}
+    assert json.loads((carried / "config.json").read_text())["model"]["type"] == "declutr"
+    assert (carried / FOLDER / "0" / "tokenizer.json").exists()
+    assert not list(carried.rglob("*.safetensors"))
+
+
+def test_archives_and_transformers_of_the_same_name(checkpoint: Path, tmp_path: Path) -> None:
+    name = str(checkpoint)
+    config = classifier(name, other={"type": "pretrained_transformer", "model_name": name})
+    folder = written(tmp_path, config)
+    archive_transformer(folder)
+    used = use_archived_transformer(Params(config), folder).as_dict(quiet=True)["model"]
+    assert used["other"]["model_name"] == str(tmp_path / FOLDER / "0")
+    assert used["text_field_embedder"]["archive"] == str(tmp_path / FOLDER / "archive0")
+
+
+def test_an_archive_that_the_user_overrides_is_left_alone(trained: Path, tmp_path: Path) -> None:
+    folder = written(tmp_path, classifier(str(trained)))
+    archive_transformer(folder)
+    changed = classifier("another")
+    assert use_archived_transformer(Params(changed), folder).as_dict(quiet=True) == changed
+
+
+def test_archives_that_name_archives(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A declutr model that began with a part of another, in a classifier."""
+    monkeypatch.chdir(trained.parent)
+    inner = written(tmp_path / "inner", {**classifier(trained.name), "model": {"type": "declutr"}})
+    archive_transformer(inner)
+    outer = written(tmp_path / "outer", classifier(inner))
+    archive_transformer(outer)
+    carried = tmp_path / "outer" / FOLDER / "archive0"
+    assert (carried / FOLDER / "archive0" / "config.json").exists()
+    config = Params(json.loads((carried / "config.json").read_text()))
+    used = use_archived_transformer(config, str(carried)).as_dict(quiet=True)
+    assert used["dataset_reader"]["tokenizer"]["archive"] == str(carried / FOLDER / "archive0")
+
+
+def test_hostile_archives_are_not_carried(tmp_path: Path) -> None:
+    hostile = written(tmp_path / "hostile", {"model": {"type": "antigravity.Thing"}})
+    folder = written(tmp_path / "run", classifier(hostile))
+    with pytest.raises(UnsafeArchive, match="antigravity"):
+        archive_transformer(folder)
+    assert not (tmp_path / "run" / FOLDER / "names.json").exists()

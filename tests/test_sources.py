@@ -4,6 +4,7 @@ import bz2
 import functools
 import gzip
 import http.server
+import io
 import json
 import logging
 import lzma
@@ -21,6 +22,7 @@ from declutr.sources import (
     file_format,
     normalize_whitespace,
     read_documents,
+    read_stream,
     source_files,
 )
 
@@ -363,6 +365,65 @@ class TestSourceFiles:
             with pytest.raises(SourceError, match="line 2: byte 2"):
                 read(*source_files(f"{url}/b.txt.gz"))
             server.shutdown()
+
+
+class TestBadRows:
+    LINES = b'{"text": "a"}\nno json\n{"body": 1}\n{"text": 3}\n[1]\n\n{"text": "b"}\n'
+    DEEP = b"[" * 100_000 + b"\n" + b'{"text": ' + b"1" * 5000 + b"}\n"
+
+    def test_are_blank_and_told_on_demand(self, write):
+        errors: list[SourceError] = []
+        rows = read(write("a.jsonl", self.LINES), on_bad_row=errors.append)
+        assert rows == ["a", "", "", "", "", "", "b"]
+        said = [str(error) for error in errors]
+        assert ["row 2 is not JSON" in said[0], "row 3: no key 'text'" in said[1]] == [True, True]
+        assert "'text' is int" in said[2] and "row 5 is list" in said[3] and len(said) == 4
+
+    def test_json_that_python_gives_up_on(self, write):
+        errors: list[SourceError] = []
+        assert read(write("a.jsonl", self.DEEP), on_bad_row=errors.append) == ["", ""]
+        assert all("is not JSON" in str(error) for error in errors)
+        with pytest.raises(SourceError, match="row 1 is not JSON"):
+            read(write("a.jsonl", self.DEEP))
+
+    def test_of_an_array(self, write):
+        errors: list[SourceError] = []
+        file = write("a.json", '[{"text": "a"}, 3, {"text": "b"}]')
+        assert read(file, on_bad_row=errors.append) == ["a", "", "b"]
+        assert "row 2 is int" in str(errors[0])
+
+
+class TestStream:
+    @pytest.mark.parametrize(
+        "content", [LINES, LINES.replace("\n", "\r\n"), "\ufeff" + LINES, "", "\n\n", "a\n\nb"]
+    )
+    def test_the_rows_of_a_file_with_the_same_bytes(self, write, content):
+        stream = io.BytesIO(content.encode("utf-8"))
+        assert list(read_stream(stream, "stdin")) == read(write("a.txt", content))
+        assert not stream.closed
+
+    def test_json_lines(self, write):
+        for content in (RECORDS, "\n" + RECORDS):
+            rows = list(read_stream(io.BytesIO(content.encode()), "stdin", "lines"))
+            assert rows == read(write("a.jsonl", content))
+
+    def test_bytes_that_are_not_utf8(self, caplog):
+        with caplog.at_level(logging.WARNING, logger="declutr.sources"):
+            rows = list(read_stream(io.BytesIO(TestEncoding.BAD), "standard input"))
+        assert rows == ["one", "", "é\ufffd!", "two", "\ufffd"]
+        assert "'standard input': 2 line(s) hold U+FFFD" in caplog.text
+
+    def test_bad_rows(self):
+        errors: list[SourceError] = []
+        stream = io.BytesIO(TestBadRows.LINES)
+        rows = list(read_stream(stream, "stdin", "lines", "text", errors.append))
+        assert rows == ["a", "", "", "", "", "", "b"] and len(errors) == 4
+        with pytest.raises(SourceError, match="'stdin', row 2 is not JSON"):
+            list(read_stream(io.BytesIO(TestBadRows.LINES), "stdin", "lines"))
+
+    def test_a_kind_that_cannot_be_streamed(self):
+        with pytest.raises(SourceError, match=r"'text' or 'lines' .*, got 'parquet'"):
+            list(read_stream(io.BytesIO(), "stdin", "parquet"))
 
 
 class _Quiet(http.server.SimpleHTTPRequestHandler):

@@ -4,18 +4,23 @@ Not cures of a version, but made in the same way and under the same switch. Each
 right after it ran and returns whether it changed anything.
 """
 
+import contextlib
 import functools
 import importlib
 import importlib.util
 import inspect
 import os
+import shutil
+import tempfile
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 PLUGIN = "declutr.plugin"
 ARCHIVES = "declutr.archives"
+SAFE_ARCHIVES = "declutr.safe_archives"
 
 
 def own_plugin(module: ModuleType) -> bool:
@@ -118,6 +123,34 @@ def archived_transformers(module: ModuleType) -> bool:
     module._load_dataset_readers = _load_dataset_readers  # type: ignore[attr-defined]
     module._load_model = _load_model  # type: ignore[attr-defined]
     module.archive_model = archive_model  # type: ignore[attr-defined]
+    return True
+
+
+def checked_extraction(module: ModuleType) -> bool:
+    """Extract archives by the rules of `declutr.safe_archives`: nothing outside a fresh folder.
+
+    AllenNLP extracts whatever members there are: `../`, links, devices. Can go when it gives
+    tarfile a filter and has a limit.
+    """
+    if not _can_be_found(SAFE_ARCHIVES):
+        return False
+
+    @contextlib.contextmanager
+    def extracted_archive(resolved_archive_file: Any, cleanup: bool = True) -> Iterator[str]:
+        extract = importlib.import_module(SAFE_ARCHIVES).extract
+        folder = tempfile.mkdtemp()
+        try:
+            extract(Path(resolved_archive_file), Path(folder))
+        except BaseException:  # AllenNLP does not know the folder yet
+            shutil.rmtree(folder, ignore_errors=True)
+            raise
+        try:
+            yield folder
+        finally:
+            if cleanup:
+                shutil.rmtree(folder, ignore_errors=True)
+
+    module.extracted_archive = extracted_archive  # type: ignore[attr-defined]
     return True
 
 

@@ -38,7 +38,10 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         additions.one_draw_warning,
     ),
     "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (pretrained.tokenizer_methods,),
-    "allennlp.models.archival": (additions.archived_transformers,),
+    "allennlp.models.archival": (
+        additions.archived_transformers,
+        additions.checked_extraction,
+    ),
     "allennlp.modules.token_embedders.pretrained_transformer_embedder": (
         pretrained.gradient_checkpointing,
     ),

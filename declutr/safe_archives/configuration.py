@@ -30,13 +30,13 @@ _COMPILE = ("mode", "dynamic", "fullgraph", "disable")
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[a-z]+_[a-z]+_(sm|md|lg|trf))?")
 
 
-def check_configuration(file: Path, carried: set[str]) -> None:
+def check_configuration(file: Path, transformers: set[str], archives: set[str]) -> None:
     """Refuse a configuration that names anything outside its archive, or code.
 
     # Parameters
 
     file : a `config.json`.
-    carried : names of transformers that the archive itself holds.
+    transformers, archives : names of those that the archive itself holds.
 
     # Raises
 
@@ -52,8 +52,9 @@ def check_configuration(file: Path, carried: set[str]) -> None:
         reason = _nested_archive(path, value)
         if reason:
             raise UnsafeArchive(f"{file.name}: '{dotted(path)}' {reason}. {TRUST}")
+    config = _without_carried(config, transformers, archives)
     for path, value in _built_entries(config):
-        reason = _options_that_run(path, value) or _outside(path, value, carried)
+        reason = _options_that_run(path, value) or _outside(path, value)
         if reason:
             raise UnsafeArchive(f"{file.name}: '{dotted(path)}' {reason}. {TRUST}")
 
@@ -85,11 +86,13 @@ def _options_that_run(path: KeyPath, value: Any) -> str | None:
     return None
 
 
-def _outside(path: KeyPath, value: Any, carried: set[str]) -> str | None:
+def _outside(path: KeyPath, value: Any) -> str | None:
     if not isinstance(value, str) or not value:
         return None
+    if path[-1] == "archive":
+        return f"is '{value}', another archive, of which this one carries nothing"
     if path[-1] == "model_name":
-        if value in carried or not _leads_outside(value):
+        if not _leads_outside(value):
             return None
         return f"is '{value}', a place outside the archive, which does not carry this transformer"
     if path[0] in _READERS and path[1:] == ("cache_dir",):  # used by `read`, not by loading
@@ -111,6 +114,22 @@ def _built_entries(config: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
         if section == "model":
             value = _without_stripped(value)
         yield from entries(value, (section,))
+
+
+def _without_carried(value: Any, transformers: set[str], archives: set[str]) -> Any:
+    """Without the names in whose place `declutr.archives` puts folders of the archive."""
+    if isinstance(value, list):
+        return [_without_carried(item, transformers, archives) for item in value]
+    if not isinstance(value, dict):
+        return value
+    replaced = {"model_name": transformers}
+    if value.get("type") == "declutr":
+        replaced["archive"] = archives
+    return {
+        key: _without_carried(item, transformers, archives)
+        for key, item in value.items()
+        if not (isinstance(item, str) and item in replaced.get(key, ()))
+    }
 
 
 def _without_stripped(value: Any) -> Any:

@@ -14,7 +14,8 @@ from declutr.safe_archives.remote_code import check_no_remote_code
 from declutr.safe_archives.tensor_files import check_no_pickle
 
 _CONFIG = "config.json"
-_NAMES = "names.json"
+_NAMES = "names.json"  # these two as `declutr.archives` writes them
+_ARCHIVES = "archives.json"
 _VOCABULARY = "vocabulary"
 _NOT_READ = ("special_tokens_map_file",)  # which saved tokenizers may still hold
 _WEIGHTS = ("weights.th", "best.th")  # as AllenNLP chooses: the first that is there
@@ -45,9 +46,7 @@ def check_content(folder: Path, trust: bool = False, everything: bool = True) ->
 
 
 def _check(folder: Path, config: Path, trust: bool, everything: bool) -> None:
-    carried = _carried(folder / TRANSFORMERS)
-    if not trust:
-        check_configuration(config, carried)
+    _check_configurations(folder, trust)
     for file in sorted(_every_file(folder) if everything else _loaded_files(folder)):
         name = file.relative_to(folder).as_posix()
         if name.startswith(f"{_VOCABULARY}/"):
@@ -60,22 +59,39 @@ def _check(folder: Path, config: Path, trust: bool, everything: bool) -> None:
                 _check_tokenizer(settings, name)
 
 
-def _carried(transformers: Path) -> set[str]:
-    """Names of the transformers that `declutr.archives` put into the folder."""
-    file = transformers / _NAMES
-    if not file.is_file():
-        return set()
-    called = f"{TRANSFORMERS}/{_NAMES}"
-    names = read_plain_json(file)
+def _check_configurations(folder: Path, trust: bool) -> None:
+    """Of a model, and of the trained archives it carries parts of."""
+    config = folder / _CONFIG
+    transformers = _carried(folder / TRANSFORMERS, _NAMES)
+    archives = _carried(folder / TRANSFORMERS, _ARCHIVES)
+    if not trust:
+        check_configuration(config, set(transformers), set(archives))
+    for inner in archives.values():
+        if not (inner / _CONFIG).is_file():
+            raise UnsafeArchive(f"The archive it carries in '{inner.name}' holds no {_CONFIG}.")
+        try:
+            _check_configurations(inner, trust)
+        except UnsafeArchive as error:
+            raise UnsafeArchive(f"In '{inner.name}', which it carries, {error}") from None
+
+
+def _carried(transformers: Path, file: str) -> dict[str, Path]:
+    """Folders of what `declutr.archives` put in, by name."""
+    if not (transformers / file).is_file():
+        return {}
+    called = f"{TRANSFORMERS}/{file}"
+    names = read_plain_json(transformers / file)
     if not isinstance(names, dict) or not all(isinstance(v, str) for v in names.values()):
         raise UnsafeArchive(f"{called} should map names to folders beside it.")
+    folders = {}
     for name, place in names.items():
         target = (transformers / place).resolve() if place.isprintable() else transformers
         if transformers.resolve() not in target.parents or not target.is_dir():
             raise UnsafeArchive(
                 f"{called} says that '{name}' lies in '{place}', which is no folder beside it."
             )
-    return set(names)
+        folders[name] = target
+    return folders
 
 
 def _check_tokenizer(settings: Any, name: str) -> None:

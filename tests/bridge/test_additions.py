@@ -3,7 +3,10 @@
 import importlib.util
 import inspect
 import io
+import pickle
 import sys
+import tarfile
+import tempfile
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 import pytest
 
 from declutr.bridge import additions
+from tests.hostile_archives import changed, packed, regular, special, tar_of, with_torch_pickle
 
 
 @pytest.fixture
@@ -187,3 +191,53 @@ def test_a_run_is_recovered_elsewhere(
         with pytest.raises(module.ConfigurationError, match="does not match"):
             module.create_serialization_dir(params, tmp_path / "run", True, False)
     assert params.as_dict(quiet=True) == expected, "what is recorded is what runs"
+
+
+def test_archives_are_extracted_by_our_rules(bare: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    honest = tar_of(tmp_path / "honest.tar.gz", [regular("config.json", b"{}")])
+    hostile = tar_of(tmp_path / "hostile.tar.gz", [regular("../escaped")])
+    temporary = tmp_path / "a" / "temporary"
+    temporary.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    module = bare("allennlp.models.archival")
+    assert additions.checked_extraction(module)
+    with module.extracted_archive(str(honest)) as folder:
+        assert Path(folder, "config.json").read_text() == "{}"
+    assert list(temporary.iterdir()) == []
+    with module.extracted_archive(str(honest), cleanup=False) as folder:
+        pass
+    assert [str(path) for path in temporary.iterdir()] == [folder]  # AllenNLP removes it itself
+    for cleanup in (True, False):
+        with (
+            pytest.raises(
+                ValueError, match=r"hostile\.tar\.gz: .*'\.\./escaped' climbs out of its"
+            ),
+            module.extracted_archive(str(hostile), cleanup=cleanup),
+        ):
+            pytest.fail("it was extracted")
+    assert [str(path) for path in temporary.iterdir()] == [folder]
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_extraction_without_our_rules_is_left_alone(bare: Any, monkeypatch: Any) -> None:
+    monkeypatch.setattr(additions, "SAFE_ARCHIVES", "declutr.no_such_module")
+    module = bare("allennlp.models.archival")
+    original = module.extracted_archive
+    assert additions.checked_extraction(module) is False
+    assert module.extracted_archive is original
+
+
+def test_plain_allennlp_loads_no_pickles_and_escapes_nowhere(trained: Path, tmp_path: Path) -> None:
+    """What `allennlp predict` and `evaluate` do, without any check of the configuration."""
+    from allennlp.models.archival import load_archive
+
+    marker = tmp_path / "marker"
+    (tmp_path / "content").mkdir()
+    change = with_torch_pickle("weights.th", marker)
+    folder = changed(trained / "model.tar.gz", tmp_path / "content", change)
+    archive = packed(folder, tmp_path / "model.tar.gz")
+    with pytest.raises(pickle.UnpicklingError, match=r"(?s)Weights only load failed.*mkdir"):
+        load_archive(archive)
+    assert not marker.exists()
+    with pytest.raises(ValueError, match="'link' is a symbolic link to '/etc'"):
+        load_archive(tar_of(archive, [special("link", tarfile.SYMTYPE, "/etc")]))

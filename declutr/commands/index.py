@@ -1,0 +1,146 @@
+"""`allennlp index`: lines to an index that `allennlp search` searches."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common.checks import ConfigurationError
+
+if TYPE_CHECKING:  # loading these takes time that other commands need not spend
+    from declutr.semantic_search import IndexSummary
+
+_BACKENDS = ("auto", "numpy", "faiss", "hnswlib")
+
+
+@Subcommand.register("index")
+class Index(Subcommand):
+    """Embeds lines, once, so that they can be searched by meaning."""
+
+    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        description = (
+            "Embed lines and keep them with their vectors in a folder, for `declutr search`. The "
+            "same command goes on where it was interrupted; a finished index is left as it is."
+        )
+        subparser = parser.add_parser(
+            self.name,
+            description=description,
+            help="make lines searchable by meaning",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog=_EPILOG,
+        )
+        add = subparser.add_argument
+        add("model", metavar="MODEL", help="what embeds: an archive, a folder or a hub name")
+        add("lines", metavar="LINES", nargs="+", help="files, folders or globs; - for stdin")
+        add("-o", "--output", metavar="INDEX", required=True, help="the folder of the index")
+        add("--backend", choices=_BACKENDS, default="auto", help="what searches, see below (auto)")
+        add("--text-key", metavar="KEY", default="text", help="of JSON lines and parquet (text)")
+        add("--pooling", help="for transformers that are not trained with declutr: mean, cls, ...")
+        add("--max-length", metavar="N", type=int, help="tokens of a line; longer ones are cut")
+        add(
+            "--long-texts", choices=("truncate", "chunk"), help="cut longer lines, or average parts"
+        )
+        add("--truncate-dim", metavar="N", type=int, help="leading dimensions to keep (all)")
+        add("--no-whitening", action="store_true", help="without the model's whitening")
+        add("--device", nargs="+", help="cpu, cuda:0, ...; by default a GPU if there is one")
+        add("--batch-tokens", metavar="N", type=int, help="tokens a batch")
+        add("--trust", action="store_true", help="the model is yours: it may name code to run")
+        add("--overwrite", action="store_true", help="replace an index of other lines or model")
+        add("--quiet", action="store_true", help="no progress bar")
+        subparser.set_defaults(func=_run)
+        return subparser
+
+
+_EPILOG = """\
+LINES holds one text a line (plain or compressed), JSON lines or parquet. Blank lines keep their
+number and are never found; bytes that are not UTF-8 become U+FFFD.
+
+Search is exact up to 200,000 lines. Beyond, faiss (pip install 'declutr[search]') or hnswlib look
+at a part of the lines, and the share of the nearest lines that they find is told; --backend numpy
+is exact for any number. auto takes faiss, hnswlib or numpy, whichever is installed first."""
+
+
+def _run(args: argparse.Namespace) -> None:
+    from declutr.encoder import Encoder
+    from declutr.semantic_search import build_index
+    from declutr.semantic_search.backends import chosen_backend
+
+    options = _options(args)
+    try:
+        backend = chosen_backend(args.backend)  # before a model is loaded for nothing
+        lines = _lines(args)
+        encoder = Encoder(
+            args.model,
+            device=args.device[0] if args.device and len(args.device) == 1 else args.device,
+            batch_tokens=args.batch_tokens,
+            trust=args.trust,
+            **options,
+        )
+        summary = build_index(
+            encoder,
+            lines,
+            args.output,
+            options=options,
+            backend=backend,
+            overwrite=args.overwrite,
+            progress=not args.quiet,
+            say=lambda text: None if args.quiet else print(text, file=sys.stderr),
+        )
+    except (ValueError, ImportError, FileNotFoundError) as error:
+        raise ConfigurationError(str(error)) from error
+    except KeyboardInterrupt:
+        print(f"\nStopped. The same command goes on from what is in {args.output}.")
+        raise
+    print("\n".join(_told(summary, args)))
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """What queries must be embedded with as well."""
+    names = ("pooling", "max_length", "long_texts", "truncate_dim")
+    options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    if args.no_whitening:
+        options["whiten"] = False
+    return options
+
+
+def _lines(args: argparse.Namespace) -> Iterator[str]:
+    """The rows of all inputs.
+
+    # Raises
+
+    `ConfigurationError` : standard input beside others.
+    """
+    from declutr.sources import read_documents, read_stream, source_files
+
+    if "-" in args.lines:
+        if len(args.lines) > 1:
+            raise ConfigurationError("Standard input (-) cannot be combined with other LINES.")
+        return read_stream(sys.stdin.buffer, "standard input")
+    return read_documents(source_files(args.lines), args.text_key, encoding_errors="replace")
+
+
+def _told(summary: IndexSummary, args: argparse.Namespace) -> Iterator[str]:
+    about = summary.description
+    if summary.kept:
+        yield f"{args.output} holds these {about.rows:,} lines already; nothing was to be done."
+    else:
+        embedded = summary.embedding.embedded_rows
+        yield (
+            f"Indexed {about.rows:,} lines in {summary.seconds:,.0f} seconds; {embedded:,} were "
+            "embedded now."
+        )
+    if about.left_out:
+        yield f"{about.left_out:,} are blank, or without an embedding, and are never found."
+    if cut := summary.embedding.counts.truncated_rows:
+        yield f"{cut:,} are longer than the model takes, and are found by their beginning."
+    if about.approximate:
+        yield (
+            f"Search with {about.backend} is approximate: recall@10 is {about.recall:.3f} (of the "
+            "ten nearest lines, on a sample of lines). `declutr search --exact` compares with all."
+        )
+    else:
+        yield f"Search with {about.backend} is exact."
+    yield f'Ask it: declutr search {args.output} "a question"'

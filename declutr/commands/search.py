@@ -1,0 +1,154 @@
+"""`allennlp search`: the lines of an index that are nearest in meaning to a query."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+import unicodedata
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common.checks import ConfigurationError
+
+if TYPE_CHECKING:  # loading these takes time that other commands need not spend
+    from declutr.semantic_search import Hit, SearchIndex
+
+_PROMPT = "search: "
+_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # of writing
+
+
+@Subcommand.register("search")
+class Search(Subcommand):
+    """Search by meaning in one's own lines."""
+
+    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        description = (
+            "Print the lines of an index (`declutr index`) that are nearest in meaning to a query: "
+            "rank, cosine, line number and line."
+        )
+        subparser = parser.add_parser(
+            self.name,
+            description=description,
+            help="search lines by meaning",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog=_EPILOG,
+        )
+        add = subparser.add_argument
+        add("index", metavar="INDEX", help="the folder that `declutr index` wrote")
+        add("query", metavar="QUERY", nargs="?", help="without one, queries come from stdin")
+        add("-k", type=int, default=10, metavar="K", help="lines to print (10)")
+        add("--json", action="store_true", help="a JSON object a query, with whole lines")
+        add("--exact", action="store_true", help="compare with all lines, however many")
+        add("--width", type=int, metavar="N", help="columns of the output (the terminal's)")
+        add("--model", help="where the model of the index is, if it was moved")
+        add("--device", help="cpu or cuda:0; by default a GPU if there is one")
+        add("--trust", action="store_true", help="the model is yours: it may name code to run")
+        subparser.set_defaults(func=_run)
+        return subparser
+
+
+_EPILOG = """\
+Without QUERY a prompt asks for one after the other; an empty line is passed over, and the end of
+the input (Ctrl-D) ends it. `declutr search INDEX < queries.txt` reads a query a line. Line numbers
+count from 1, blank lines included."""
+
+
+def _run(args: argparse.Namespace) -> None:
+    from declutr.semantic_search import SearchIndex
+
+    if args.k < 1:
+        raise ConfigurationError(f"Expected a -k of at least 1, got {args.k}.")
+    if args.width is not None and args.width < 1:
+        raise ConfigurationError(f"Expected a --width of at least 1, got {args.width}.")
+    try:
+        index = SearchIndex(
+            args.index, exact=args.exact, model=args.model, device=args.device, trust=args.trust
+        )
+        if args.query is not None:
+            _answer(index, args.query, args)
+            return
+        for query in _queries():
+            _answer(index, query, args)
+    except (ValueError, ImportError) as error:
+        raise ConfigurationError(str(error)) from error
+    except KeyboardInterrupt:
+        print()
+
+
+def _queries() -> Iterator[str]:
+    """Lines of standard input that are not blank; a terminal is asked for them."""
+    if not sys.stdin.isatty():
+        yield from (line.rstrip("\r\n") for line in sys.stdin if line.strip())
+        return
+    while True:
+        try:
+            line = input(_PROMPT)
+        except EOFError:
+            print()
+            return
+        if line.strip():
+            yield line
+
+
+def _answer(index: SearchIndex, query: str, args: argparse.Namespace) -> None:
+    hits = index.search(query, args.k)
+    if args.json:
+        print(json.dumps({"query": query, "hits": _as_json(hits)}, ensure_ascii=False), flush=True)
+        return
+    width = args.width or shutil.get_terminal_size((100, 24)).columns
+    if args.query is None and not sys.stdin.isatty():
+        print(clipped(f"{_PROMPT}{query}", width))
+    print("\n".join(table(hits, width)) or "The index holds no lines but blank ones.")
+    if args.query is None:
+        print()
+    sys.stdout.flush()
+
+
+def _as_json(hits: list[Hit]) -> list[dict]:
+    return [
+        {"rank": rank, "score": hit.score, "line": hit.row + 1, "text": hit.text}
+        for rank, hit in enumerate(hits, start=1)
+    ]
+
+
+def table(hits: list[Hit], width: int) -> Iterator[str]:
+    """A line a hit: rank, cosine, line number, and of the text what fits."""
+    numbers = len(f"{max((hit.row + 1 for hit in hits), default=0):,}")
+    ranks = len(str(len(hits)))
+    for rank, hit in enumerate(hits, start=1):
+        head = f"{rank:>{ranks}}  {hit.score:6.3f}  {hit.row + 1:>{numbers},}  "
+        yield clipped(head + hit.text, width)
+
+
+def clipped(text: str, width: int) -> str:
+    """`text` as one line of at most `width` columns, wide characters counted as two.
+
+    What a terminal would take for a command is shown as U+FFFD.
+    """
+    # More than fits, except of characters without a width: a line may be a whole book.
+    shown = "".join(map(_harmless, text[: 8 * width]))
+    if len(text) <= 8 * width and _columns(shown) <= width:
+        return shown
+    columns = 1  # of the ellipsis
+    for place, character in enumerate(shown):
+        columns += _columns(character)
+        if columns > width:
+            return shown[:place].rstrip() + "…"
+    return shown + "…"
+
+
+def _harmless(character: str) -> str:
+    if character.isspace():
+        return " "
+    commands = unicodedata.category(character) in ("Cc", "Cs") or character in _DIRECTIONS
+    return "\ufffd" if commands else character
+
+
+def _columns(text: str) -> int:
+    return sum(
+        0 if unicodedata.combining(c) else 2 if unicodedata.east_asian_width(c) in "WF" else 1
+        for c in text
+    )

@@ -1,0 +1,246 @@
+"""`allennlp whiten`: fit a whitening on training text, and store it with the model."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import tarfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common.checks import ConfigurationError
+
+if TYPE_CHECKING:  # loading these takes time that other commands need not spend
+    import numpy as np
+
+    from declutr.encoder import Encoder
+    from declutr.whitening import Whitening
+
+_BLOCK_TEXTS = 4096
+_BLOCK_CHARACTERS = 8 << 20
+_FEW = 10  # texts for each dimension, below which a covariance is mostly noise
+_SEED = 0
+
+
+@Subcommand.register("whiten")
+class Whiten(Subcommand):
+    """Embeddings with mean 0 and covariance I on training text, in fewer dimensions if wanted."""
+
+    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        description = (
+            "Fit a whitening on the embeddings of training text and store it with the model: "
+            "Encoder, `declutr embed` and `declutr export` apply it from then on. Cosines of "
+            "whitened embeddings say more where those of plain ones are all high."
+        )
+        subparser = parser.add_parser(
+            self.name,
+            description=description,
+            help="fit a whitening and store it with a model",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog=_EPILOG,
+        )
+        add = subparser.add_argument
+        add("model", metavar="MODEL", help="a serialization folder, or a model.tar.gz")
+        add("texts", metavar="TEXTS", nargs="+", help="files of training text, folders or globs")
+        add("--dimension", metavar="K", type=int, help="keep the K strongest directions (all)")
+        add("--max-texts", metavar="N", type=int, help="a random sample of N texts (all texts)")
+        add("-o", "--output", metavar="FOLDER", help="store it here; the model stays as it is")
+        add("--text-key", metavar="KEY", default="text", help="of JSON lines and parquet (text)")
+        add("--device", help="cpu or cuda:0; by default a GPU if there is one")
+        add("--trust", action="store_true", help="the model is yours: it may name code to run")
+        add("--quiet", action="store_true", help="no progress bar")
+        subparser.set_defaults(func=_run)
+        return subparser
+
+
+_EPILOG = """\
+TEXTS holds one text a line (plain or compressed), JSON lines or parquet; blank ones are passed
+over. Use text of the kind the model was trained on, never the test data of an evaluation.
+
+MODEL is changed in place: whitening.safetensors comes into the folder, and into its model.tar.gz.
+Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it."""
+
+
+def _run(args: argparse.Namespace) -> None:
+    from declutr.sources import source_files
+
+    _check_numbers(args)
+    stores = _stores(args)
+    try:
+        files = source_files(args.texts)  # before a model is loaded for nothing
+        encoder = _encoder(args)
+        if (args.dimension or 0) > encoder.dimension:
+            raise ConfigurationError(
+                f"Embeddings have {encoder.dimension} dimensions, got --dimension "
+                f"{args.dimension}. Expected at most {encoder.dimension}."
+            )
+        whitening = _fitted(encoder, _texts(files, args), args.dimension, not args.quiet)
+        places = [store(whitening) for store in stores]
+    except (ValueError, FileNotFoundError) as error:  # of text, model and whitening
+        raise ConfigurationError(str(error)) from error
+    print("\n".join(_told(whitening, places)))
+
+
+def _check_numbers(args: argparse.Namespace) -> None:
+    """What would otherwise fail only after everything is embedded.
+
+    # Raises
+
+    `ConfigurationError` : a number is out of range.
+    """
+    if args.dimension is not None and args.dimension < 1:
+        raise ConfigurationError(f"Expected a --dimension of at least 1, got {args.dimension}.")
+    least = (args.dimension or 1) + 1
+    if args.max_texts is not None and args.max_texts < least:
+        raise ConfigurationError(
+            f"Whitening to {least - 1} dimensions needs more texts than that, got --max-texts "
+            f"{args.max_texts}; expected at least {least}."
+        )
+
+
+def _encoder(args: argparse.Namespace) -> Encoder:
+    from declutr.encoder import Encoder
+
+    return Encoder(args.model, whiten=False, normalize=False, device=args.device, trust=args.trust)
+
+
+Store = Callable[["Whitening"], Path]
+
+
+def _stores(args: argparse.Namespace) -> list[Store]:
+    """What stores a whitening, in each place where it belongs.
+
+    # Raises
+
+    `ConfigurationError` : it cannot be stored there.
+    """
+    if args.output is not None:
+        if Path(args.output).is_file():
+            raise ConfigurationError(f"--output '{args.output}' is a file, expected a folder.")
+        return [lambda whitening: whitening.save(args.output)]
+    model = Path(args.model)
+    if model.is_file():
+        if not tarfile.is_tarfile(model):
+            raise ConfigurationError(
+                f"'{model}' is not an archive. Expected a serialization folder or a model.tar.gz."
+            )
+        return [_into_archive(model)]
+    if not model.is_dir():
+        raise ConfigurationError(
+            f"There is no '{model}' on this machine to store a whitening with. Expected a "
+            "serialization folder or a model.tar.gz; for a model of a hub or a URL, add --output "
+            "FOLDER."
+        )
+    if _is_exported(model):
+        raise ConfigurationError(
+            f"'{model}' is an exported model, whose parts must stay as they were compared. Whiten "
+            "the archive it comes from, `declutr whiten ARCHIVE TEXTS`, and export that again, "
+            "`declutr export ARCHIVE OUT`; or add --output FOLDER."
+        )
+    if not (model / "config.json").is_file():
+        raise ConfigurationError(
+            f"'{model}' holds no config.json: it is not what `allennlp train … -s FOLDER` wrote."
+        )
+    archive = model / "model.tar.gz"
+    # The archive first: it takes long, and if it fails nothing has changed.
+    return [
+        *([_into_archive(archive)] if archive.is_file() else []),
+        lambda whitening: whitening.save(model),
+    ]
+
+
+def _is_exported(folder: Path) -> bool:
+    """Whether it is of transformers or sentence-transformers, not of AllenNLP."""
+    if (folder / "modules.json").exists():
+        return True
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and "model_type" in config
+
+
+def _into_archive(archive: Path) -> Store:
+    def store(whitening: Whitening) -> Path:
+        from declutr.archive_members import put_member
+        from declutr.whitening import FILE
+
+        put_member(archive, FILE, whitening.to_bytes())
+        return archive
+
+    return store
+
+
+def _texts(files: list[Path], args: argparse.Namespace) -> Iterator[str]:
+    """The rows that are not blank; of those a sample, the same every time, in their order."""
+    from declutr.sources import read_documents
+
+    texts = (text for text in read_documents(files, args.text_key) if text.strip())
+    return texts if args.max_texts is None else _sample(texts, args.max_texts)
+
+
+def _sample(texts: Iterable[str], size: int) -> Iterator[str]:
+    """Any `size` texts with equal probability, in memory (Vitter 1985, algorithm R)."""
+    rng = random.Random(_SEED)
+    kept: list[tuple[int, str]] = []
+    for number, text in enumerate(texts):
+        if number < size:
+            kept.append((number, text))
+        elif (place := rng.randrange(number + 1)) < size:
+            kept[place] = (number, text)
+    return (text for _, text in sorted(kept))
+
+
+def _fitted(
+    encoder: Encoder, texts: Iterable[str], dimension: int | None, progress: bool
+) -> Whitening:
+    from tqdm.auto import tqdm
+
+    from declutr.whitening import Whitening
+
+    digest = hashlib.sha256()
+
+    def embeddings() -> Iterator[np.ndarray]:
+        # None: only on a terminal, so that logs hold no bars.
+        with tqdm(unit=" texts", unit_scale=True, disable=None if progress else True) as bar:
+            for block in _blocks(texts):
+                for text in block:
+                    content = text.encode("utf-8", "surrogatepass")
+                    digest.update(len(content).to_bytes(8, "little") + content)
+                yield encoder(block)
+                bar.update(len(block))
+
+    whitening = Whitening.fit(embeddings(), dimension)
+    return replace(whitening, digest=f"sha256:{digest.hexdigest()}")
+
+
+def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
+    """Lists of texts that an encoder can sort by length, and memory holds."""
+    block: list[str] = []
+    characters = 0
+    for text in texts:
+        block.append(text)
+        characters += len(text)
+        if len(block) == _BLOCK_TEXTS or characters >= _BLOCK_CHARACTERS:
+            yield block
+            block, characters = [], 0
+    if block:
+        yield block
+
+
+def _told(whitening: Whitening, places: list[Path]) -> Iterator[str]:
+    d, k = whitening.input_dimension, whitening.dimension
+    yield f"Fitted on {whitening.texts:,} texts."
+    share = whitening.kept_variance or 0.0
+    yield f"{d} dimensions to {k}, which hold {100 * share:.1f} % of the variance."
+    if whitening.texts < _FEW * k:
+        yield (
+            f"That is fewer than {_FEW} texts for each of the {k} dimensions: more text, or a "
+            "smaller --dimension, gives a steadier whitening."
+        )
+    yield from (f"Stored in {place}" for place in places)

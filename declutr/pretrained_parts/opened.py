@@ -1,0 +1,216 @@
+"""A trained archive, opened once for all parts that are taken from it."""
+
+import copy
+import os
+import tarfile
+import weakref
+from collections.abc import Mapping
+from contextlib import ExitStack
+from functools import cached_property, lru_cache
+from pathlib import Path
+from typing import Any, Optional
+
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.params import remove_keys_from_params
+from allennlp.data import DatasetReader, Vocabulary
+from allennlp.data.token_indexers import PretrainedTransformerIndexer
+from allennlp.models import Model
+from allennlp.modules.token_embedders import Embedding
+
+import declutr.model  # noqa: F401 - archives name it
+from declutr.archives import local_place, use_archived_transformer
+from declutr.dataset_reader import DeCLUTRDatasetReader
+from declutr.embedders import PretrainedTransformerEmbedderMLM
+from declutr.safe_archives import UnsafeArchive, check_content, extracted, registered_names_only
+from declutr.trained_configuration import is_exported, trained_configuration
+
+_WEIGHTS = ("weights.th", "best.th")  # in the order in which AllenNLP looks for them
+_EXPECTED = (
+    "Expected the folder that `allennlp train … -s FOLDER` wrote, its model.tar.gz or a URL of "
+    "one, or a folder written by `declutr export`."
+)
+
+
+def open_model(archive: str) -> "OpenedModel":
+    """The trained model at a place; opened anew only if what lies there has changed.
+
+    # Raises
+
+    `ConfigurationError` : there is nothing, or something else.
+    `declutr.safe_archives.UnsafeArchive` : content that is not safe to open.
+    """
+    place = local_place(archive)
+    if not place.exists():
+        raise ConfigurationError(f"There is no archive at '{archive}'. {_EXPECTED}")
+    place = place.resolve()
+    return _opened(str(place), _stamp(place))
+
+
+@lru_cache(maxsize=4)
+def _opened(place: str, stamp: tuple) -> "OpenedModel":
+    return OpenedModel(place)
+
+
+def _stamp(place: Path) -> tuple:
+    """Changes when the archive does."""
+    files = [place] if place.is_file() else [place / "config.json"]
+    if place.is_dir():
+        files += [place / name for name in (*_WEIGHTS, "model.safetensors")]
+    stats = [file.stat() for file in files if file.exists()]
+    return tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
+
+
+class OpenedModel:
+    """What a trained archive holds.
+
+    `take` hands out modules, each to one taker only: embedder and pooler of the same archive cost
+    one loading, and no two takers ever share parameters.
+
+    # Parameters
+
+    place : a serialization folder, a `model.tar.gz` or an exported folder, on this machine.
+    """
+
+    def __init__(self, place: str) -> None:
+        self.place = place
+        # What is extracted stays as long as this object, for parts are built when asked for.
+        temporary = ExitStack()
+        weakref.finalize(self, _close, temporary, os.getpid())
+        self.folder = _checked_folder(Path(place), temporary)
+        self.config = trained_configuration(self.folder)
+        kind = _type_of(self.config.get("model"))
+        if kind != "declutr":
+            raise ConfigurationError(
+                f"'{place}' holds a model of type '{kind}', expected 'declutr'. Name the archive "
+                "that `allennlp train` made with one of declutr's recipes."
+            )
+        # Modules of a model that was built, which nobody has taken yet; and how it was built.
+        self._left: dict[str, torch.nn.Module] = {}
+        self._left_loaded: Optional[bool] = None
+
+    @cached_property
+    def reader(self) -> DeCLUTRDatasetReader:
+        """The reader, for its tokenizer and indexers."""
+        with registered_names_only():
+            reader = DatasetReader.from_params(self._usable("dataset_reader"))
+        if not isinstance(reader, DeCLUTRDatasetReader):
+            raise ConfigurationError(
+                f"The dataset reader of '{self.place}' is a {type(reader).__name__}, which need "
+                "not have one tokenizer. Give your reader tokenizer and token indexers yourself, "
+                "those that the archive was trained with."
+            )
+        return reader
+
+    @cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary; that of a transformer is its tokenizer's instead."""
+        folder = self.folder / "vocabulary"
+        if not folder.is_dir():
+            return Vocabulary.empty()
+        settings = self.config.get("vocabulary") or {}
+        with registered_names_only():
+            cls, _ = Vocabulary.resolve_class_name(settings.get("type", "from_instances"))
+        return cls.from_files(str(folder), settings.get("padding_token"), settings.get("oov_token"))
+
+    def known_words(self) -> dict[str, dict[str, int]]:
+        """What ids mean here: namespace -> token -> id."""
+        known = {
+            namespace: self.vocabulary.get_token_to_index_vocabulary(namespace)
+            for namespace in self.vocabulary.get_namespaces()
+        }
+        for indexer in self.reader._token_indexers.values():
+            if isinstance(indexer, PretrainedTransformerIndexer):
+                known[indexer._namespace] = indexer._tokenizer.get_vocab()
+        return known
+
+    def take(
+        self,
+        name: str,
+        *,
+        load_weights: bool = True,
+        embedder_changes: Optional[Mapping[str, Any]] = None,
+    ) -> Any:
+        """A module of the trained model, for the caller alone.
+
+        # Parameters
+
+        name : `"embedder"`, the text field embedder without any language modelling head, or
+            `"pooler"`.
+        load_weights : False leaves weights as they are initialised.
+        embedder_changes : keys of its only token embedder to set differently than in training.
+
+        # Raises
+
+        `ConfigurationError` : there are no weights to load.
+        """
+        if embedder_changes or name not in self._left or self._left_loaded != load_weights:
+            model = self._build(load_weights, embedder_changes or {})
+            self._left = {"embedder": model._text_field_embedder, "pooler": model._seq2vec_encoder}
+            self._left_loaded = load_weights
+            _make_independent(self._left["embedder"])
+        return self._left.pop(name)
+
+    def _build(self, load_weights: bool, embedder_changes: Mapping[str, Any]) -> Any:
+        # An exported folder's weights come with its transformer.
+        separate = load_weights and not is_exported(self.folder)
+        weights = [self.folder / name for name in _WEIGHTS if (self.folder / name).exists()]
+        if separate and not weights:
+            raise ConfigurationError(
+                f"'{self.place}' holds no weights: its training has not finished."
+            )
+        params = self._usable("model", embedder_changes)
+        remove_keys_from_params(params)  # initializers, files of pretrained vectors
+        with registered_names_only():
+            model = Model.from_params(vocab=self.vocabulary, params=params)
+        if separate:
+            model.load_state_dict(torch.load(weights[0], map_location="cpu", weights_only=True))
+        return model
+
+    def _usable(self, section: str, embedder_changes: Optional[Mapping[str, Any]] = None) -> Params:
+        """A section of the configuration, with the transformers that the archive carries."""
+        config = copy.deepcopy(self.config)
+        if embedder_changes:
+            embedders = config["model"]["text_field_embedder"].get("token_embedders", {})
+            if len(embedders) != 1:
+                raise ConfigurationError(
+                    f"'{self.place}' has {len(embedders)} token embedders, so there is none to "
+                    f"which {', '.join(embedder_changes)} could belong. Leave that out."
+                )
+            next(iter(embedders.values())).update(embedder_changes)
+        return use_archived_transformer(Params(config), str(self.folder)).pop(section)
+
+
+def _checked_folder(place: Path, temporary: ExitStack) -> Path:
+    """Where the content of an archive lies, once it has been checked."""
+    try:
+        folder = place if place.is_dir() else temporary.enter_context(extracted(place))
+    except tarfile.ReadError as error:
+        raise ConfigurationError(f"'{place}' is not an archive. {_EXPECTED}") from error
+    if not (folder / "config.json").is_file():
+        raise ConfigurationError(f"'{place}' holds no config.json. {_EXPECTED}")
+    try:
+        check_content(folder, everything=folder != place)
+    except UnsafeArchive as error:
+        raise UnsafeArchive(f"{place}: {error}") from None
+    return folder
+
+
+def _type_of(section: Any) -> Any:
+    return section.get("type") if isinstance(section, dict) else None
+
+
+def _make_independent(embedder: torch.nn.Module) -> None:
+    """Leave what belongs to the model that was trained behind."""
+    for module in embedder.modules():
+        if isinstance(module, PretrainedTransformerEmbedderMLM):
+            module.transformer_model = module.encoder  # the head has no use elsewhere
+            module.masked_language_modeling = False
+        if isinstance(module, Embedding):
+            module._vocab_namespace = None  # or AllenNLP would fit it to another vocabulary
+
+
+def _close(extracted: ExitStack, process: int) -> None:
+    if os.getpid() == process:  # a forked worker does not own it
+        extracted.close()

@@ -1,0 +1,224 @@
+"""From lines to an index, in steps that are not repeated after an interruption."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from declutr.bulk_embedding import EmbeddingFolderError, StoredEmbeddings, Summary, embed_rows
+from declutr.bulk_embedding.shard_files import write_whole
+from declutr.semantic_search import description as descriptions
+from declutr.semantic_search.backends import (
+    EXACT_ROWS,
+    built_searcher,
+    chosen_backend,
+    exact_searcher,
+)
+from declutr.semantic_search.description import IndexDescription
+from declutr.semantic_search.errors import SearchError
+from declutr.semantic_search.recall import tune
+from declutr.semantic_search.searchable_rows import SearchableRows
+from declutr.semantic_search.stored_lines import OFFSETS, TEXT, StoredLines, write_lines
+
+EMBEDDINGS, LEFT_OUT = "embeddings", "left_out.npy"
+_UNFINISHED = "unfinished"  # lines that are not known yet to be those of the embeddings
+
+
+class Embedder(Protocol):
+    """What of `declutr.Encoder` is used here."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def truncated_texts(self) -> int: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def __call__(self, inputs: list[str]) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class IndexSummary:
+    """What was built.
+
+    # Parameters
+
+    embedding : what embedding the lines did.
+    description : what the index holds.
+    kept : whether all of it was there already.
+    seconds : that it took.
+    """
+
+    embedding: Summary
+    description: IndexDescription
+    kept: bool
+    seconds: float
+
+
+def build_index(
+    encoder: Embedder,
+    lines: Iterable[str],
+    folder: Path | str,
+    *,
+    options: Mapping[str, Any] | None = None,
+    backend: str = "auto",
+    exact_rows: int = EXACT_ROWS,
+    shard_rows: int | None = None,
+    overwrite: bool = False,
+    progress: bool = False,
+    say: Callable[[str], None] = lambda _: None,
+) -> IndexSummary:
+    """Make `folder` an index of `lines`, or go on where an earlier call was interrupted.
+
+    Another backend for the same lines and model needs no embedding again.
+
+    # Parameters
+
+    encoder : a `declutr.Encoder`.
+    lines : any texts. Blank ones count as lines and are never found.
+    options : arguments that `encoder` was made with and that a query must be embedded with too
+        (`max_length`, `pooling`, ...).
+    backend : one of `BACKENDS`.
+    exact_rows : with more lines than this, faiss and hnswlib look at a part of them only.
+    shard_rows : vectors a file, as for `embed_rows`.
+    overwrite : replace an index of other lines, or of another model.
+    progress : show a progress bar.
+    say : is called with what is being done, now and then.
+
+    # Raises
+
+    `SearchError` : a setting out of range; the folder holds an index of other lines or another
+        model; another process is writing to it.
+    `ImportError` : the backend is not installed.
+    """
+    began = time.monotonic()
+    backend = chosen_backend(backend)  # before a million lines are embedded for nothing
+    folder = Path(folder)
+    if folder.exists() and not folder.is_dir():
+        raise SearchError(f"'{folder}' is a file, expected a folder or a new name.")
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".lock", timeout=0):
+            if overwrite:
+                (folder / descriptions.FILE).unlink(missing_ok=True)
+            summary = _embedded(encoder, lines, folder, shard_rows, overwrite, progress)
+            rows = SearchableRows(StoredEmbeddings(folder / EMBEDDINGS), _left_out(folder))
+            place = encoder.describe()["place"]
+            wanted = IndexDescription(
+                rows=summary.rows,
+                left_out=len(rows.left_out),
+                model=os.path.abspath(place) if os.path.exists(place) else place,
+                options=dict(options or {}),
+                encoder=encoder.describe(),
+                backend=backend,
+                approximate=backend != "numpy" and len(rows) > exact_rows,
+            )
+            found = None if summary.embedded_rows else _same(folder, wanted)
+            description = found or _searchable(rows, wanted, folder, say)
+    except EmbeddingFolderError as error:
+        raise SearchError(str(error)) from error
+    except Timeout as error:
+        raise SearchError(
+            f"Another run is writing to '{folder}'. Wait for it, or choose another folder."
+        ) from error
+    return IndexSummary(summary, description, found is not None, time.monotonic() - began)
+
+
+def normalized(vectors: np.ndarray) -> np.ndarray:
+    """Rows `(n, d)` of length 1, or of 0."""
+    with np.errstate(invalid="ignore"):  # infinite ones become NaN, and are left out
+        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
+
+
+def structure_file(folder: Path, backend: str) -> Path:
+    """Where an approximate searcher is kept."""
+    return folder / f"search.{backend}"
+
+
+def _embedded(
+    encoder: Embedder,
+    lines: Iterable[str],
+    folder: Path,
+    shard_rows: int | None,
+    overwrite: bool,
+    progress: bool,
+) -> Summary:
+    """Lines and their vectors, on the disk.
+
+    Lines come to their place when `embed_rows` has seen that they are those of the vectors.
+    """
+    unfinished = folder / _UNFINISHED
+    shutil.rmtree(unfinished, ignore_errors=True)
+    unfinished.mkdir()
+    try:
+        write_lines(lines, unfinished)
+        summary = embed_rows(
+            lambda texts: normalized(encoder(texts)),
+            StoredLines(unfinished),
+            folder / EMBEDDINGS,
+            dimension=encoder.dimension,
+            describe=encoder.describe(),
+            shard_rows=shard_rows,
+            truncated_texts=lambda: encoder.truncated_texts,
+            total_bytes=(unfinished / TEXT).stat().st_size,
+            overwrite=overwrite,
+            progress=progress,
+        )
+        for name in (TEXT, OFFSETS):
+            os.replace(unfinished / name, folder / name)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    return summary
+
+
+def _left_out(folder: Path) -> np.ndarray:
+    """The rows of blank lines and of vectors that are not finite, rising; kept for searches."""
+    lines, embeddings = StoredLines(folder), StoredEmbeddings(folder / EMBEDDINGS)
+    broken = [
+        start + np.flatnonzero(~np.isfinite(block).all(axis=1))
+        for start, block in embeddings.blocks()
+    ]
+    left_out = np.unique(np.concatenate([lines.blank(), *broken])).astype(np.int64)
+    write_whole(folder / LEFT_OUT, lambda file: np.save(file, left_out, allow_pickle=False))
+    return left_out
+
+
+def _same(folder: Path, wanted: IndexDescription) -> IndexDescription | None:
+    """What was built before, if it is what is wanted now."""
+    try:
+        found = IndexDescription.load(folder)
+    except SearchError:
+        return None
+    names = ("rows", "left_out", "model", "options", "encoder", "backend", "approximate")
+    if any(getattr(found, name) != getattr(wanted, name) for name in names):
+        return None
+    if found.approximate and not structure_file(folder, found.backend).is_file():
+        return None
+    return found
+
+
+def _searchable(
+    rows: SearchableRows, wanted: IndexDescription, folder: Path, say: Callable[[str], None]
+) -> IndexDescription:
+    """Build what searches, and write the description."""
+    (folder / descriptions.FILE).unlink(missing_ok=True)  # of what was there
+    for file in folder.glob("search.*"):
+        file.unlink()
+    if wanted.approximate:
+        file = structure_file(folder, wanted.backend)
+        say(f"Building a search structure of {len(rows):,} vectors with {wanted.backend} …")
+        searcher = built_searcher(wanted.backend, rows, file)
+        say("Comparing it with exact search …")
+        recall = tune(searcher, exact_searcher("numpy", rows), rows)
+        wanted = replace(wanted, effort=searcher.effort, recall=round(recall, 4))
+    wanted.save(folder)
+    return wanted

@@ -1,0 +1,77 @@
+"""`index.json`: what an index holds, written last, so that where it is the rest is there too."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import declutr
+from declutr.bulk_embedding.shard_files import write_whole
+from declutr.semantic_search.errors import SearchError
+
+FILE = "index.json"
+_FORMAT = 1
+
+
+@dataclass(frozen=True)
+class IndexDescription:
+    """What `index.json` says.
+
+    # Parameters
+
+    rows, left_out : lines, and those among them that are never found.
+    model : where the model is, as `Encoder` takes it; an absolute path if it is a file or folder.
+    options : arguments of `Encoder` with which it embeds queries as it did lines.
+    encoder : `Encoder.describe()` of then.
+    backend : what searches, one of `BACKENDS` but `"auto"`.
+    approximate : whether it looks at a part of the lines only; then `effort` says how hard it
+        looks, and `recall` the share of the ten nearest lines that it finds.
+    """
+
+    rows: int
+    left_out: int
+    model: str
+    options: dict[str, Any]
+    encoder: dict[str, Any]
+    backend: str
+    approximate: bool
+    effort: int | None = None
+    recall: float | None = None
+
+    def save(self, folder: Path) -> None:
+        content = {"format": _FORMAT, "declutr": declutr.__version__, **asdict(self)}
+        text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+        write_whole(folder / FILE, lambda file: file.write(text.encode("utf-8", "replace")))
+
+    @classmethod
+    def load(cls, folder: Path) -> IndexDescription:
+        """That of a finished index.
+
+        # Raises
+
+        `SearchError` : there is none.
+        """
+        path = folder / FILE
+        if not path.is_file():
+            if (folder / "embeddings").is_dir():
+                raise SearchError(
+                    f"The index '{folder}' is not finished. Repeat the command that builds it: it "
+                    "goes on where it stopped."
+                )
+            raise SearchError(
+                f"There is no index at '{folder}'. `declutr index MODEL LINES -o {folder}` "
+                "builds one."
+            )
+        try:
+            content = json.loads(path.read_text(encoding="utf-8"))
+            if content.pop("format") != _FORMAT:
+                raise ValueError("written by another release of declutr")
+            content.pop("declutr")
+            return cls(**content)
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise SearchError(
+                f"'{path}' does not describe an index ({error}). Build it again: `declutr index "
+                "MODEL LINES -o INDEX --overwrite`."
+            ) from error

@@ -1,0 +1,5 @@
+"""What goes wrong with an index, in words for its user."""
+
+
+class SearchError(ValueError):
+    """An index that cannot be built or searched, or a query: the message says what to do."""

@@ -1,0 +1,186 @@
+"""`SearchIndex`: a query in, the lines nearest in meaning out."""
+
+from __future__ import annotations
+
+import logging
+import os
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from declutr.bulk_embedding import EmbeddingFolderError, StoredEmbeddings
+from declutr.bulk_embedding.manifest import differences
+from declutr.semantic_search.backends import exact_searcher, is_installed, opened_searcher
+from declutr.semantic_search.building import (
+    EMBEDDINGS,
+    LEFT_OUT,
+    Embedder,
+    normalized,
+    structure_file,
+)
+from declutr.semantic_search.description import IndexDescription
+from declutr.semantic_search.errors import SearchError
+from declutr.semantic_search.searchable_rows import SearchableRows
+from declutr.semantic_search.searcher import Searcher, ranked
+from declutr.semantic_search.stored_lines import StoredLines
+
+logger = logging.getLogger(__name__)
+
+# A model may move; and a query embedded in float32 finds what was embedded in bfloat16 or int8.
+_MAY_DIFFER = ("place", "dtype")
+
+
+@dataclass(frozen=True)
+class Hit:
+    """A line that was found.
+
+    # Parameters
+
+    row : its number, from 0.
+    score : its cosine with the query.
+    text : the line.
+    """
+
+    row: int
+    score: float
+    text: str
+
+
+class SearchIndex:
+    """The lines that `build_index` (or `declutr index`) indexed.
+
+        index = SearchIndex("index")
+        index.search("where are taxes explained?", k=5)  # [Hit(row, score, text), ...]
+
+    # Parameters
+
+    folder : the index.
+    encoder : what embeds queries; by default the model of the index is opened, at the first query.
+    exact : compare queries with all lines, one by one from the disk, also where the index could do
+        with fewer.
+    model : where the model is now, if it was moved.
+    device, trust : for `declutr.Encoder`.
+
+    # Raises
+
+    `SearchError` : there is no finished index, or parts of it are missing.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        encoder: Embedder | None = None,
+        *,
+        exact: bool = False,
+        model: str | os.PathLike | None = None,
+        device: str | None = None,
+        trust: bool = False,
+    ) -> None:
+        self.folder = Path(folder)
+        self.description = IndexDescription.load(self.folder)
+        self.lines = StoredLines(self.folder)
+        try:
+            embeddings = StoredEmbeddings(self.folder / EMBEDDINGS)
+            left_out = np.load(self.folder / LEFT_OUT, allow_pickle=False)
+        except (EmbeddingFolderError, OSError, ValueError) as error:
+            raise SearchError(f"Parts of the index '{folder}' are missing. {error}") from error
+        if not len(self.lines) == len(embeddings) == self.description.rows:
+            raise SearchError(
+                f"The index '{folder}' has {len(self.lines):,} lines and {len(embeddings):,} "
+                f"vectors, expected {self.description.rows:,}. Build it again."
+            )
+        self._rows = SearchableRows(embeddings, left_out)
+        self._exact = exact
+        self._model = os.fspath(model) if model is not None else self.description.model
+        self._device, self._trust = device, trust
+        self._given = encoder
+
+    def __len__(self) -> int:
+        """How many lines it has, blank ones included."""
+        return len(self.lines)
+
+    def search(self, query: str, k: int = 10) -> list[Hit]:
+        """The k lines with the highest cosines, the highest first; equal ones in their order.
+
+        Fewer if there are fewer lines that are not blank.
+
+        # Raises
+
+        `SearchError` : a blank query, k below 1, or a model that is not the one of the index.
+        """
+        if not query.strip():
+            raise SearchError("Got an empty query, expected some text.")
+        if k < 1:
+            raise SearchError(f"Expected at least 1 line to be looked for, got k = {k}.")
+        return self.nearest(normalized(np.asarray(self._encoder([query])))[0], k)
+
+    def nearest(self, vector: np.ndarray, k: int = 10) -> list[Hit]:
+        """The same for a vector `(d,)` of length 1.
+
+        # Raises
+
+        `SearchError` : another shape, or numbers that are not finite.
+        """
+        vector = np.asarray(vector, dtype=np.float32)
+        if vector.shape != (self._rows.dimension,):
+            raise SearchError(
+                f"Expected a vector of shape ({self._rows.dimension},), got {vector.shape}."
+            )
+        if not np.isfinite(vector).all():
+            raise SearchError("The embedding of this query is not finite: it cannot be searched.")
+        found, cosines = ranked(self._searcher, self._rows, vector, k)
+        return [
+            Hit(row, min(1.0, max(-1.0, cosine)), self.lines[row])
+            for row, cosine in zip(found.tolist(), cosines.tolist(), strict=True)
+        ]
+
+    @cached_property
+    def _searcher(self) -> Searcher:
+        about = self.description
+        backend = about.backend
+        if self._exact:
+            return exact_searcher("numpy", self._rows)
+        if not is_installed(backend):
+            logger.warning(
+                "This index was built with %s, which is not installed here: searching with numpy, "
+                "which is exact and slower.",
+                backend,
+            )
+            return exact_searcher("numpy", self._rows)
+        if not about.approximate:
+            return exact_searcher(backend, self._rows)
+        file = structure_file(self.folder, backend)
+        if not file.is_file() or about.effort is None:
+            raise SearchError(f"'{file}' is missing. Repeat the command that built the index.")
+        return opened_searcher(backend, self._rows.dimension, file, about.effort)
+
+    @cached_property
+    def _encoder(self) -> Embedder:
+        encoder = self._opened() if self._given is None else self._given
+        then, now = (
+            {name: value for name, value in described.items() if name not in _MAY_DIFFER}
+            for described in (self.description.encoder, encoder.describe())
+        )
+        if different := differences(then, now):
+            raise SearchError(
+                f"The model '{encoder.describe()['place']}' is not as it was when the lines were "
+                f"embedded, so queries would not meet them. {'; '.join(different)}. Build the "
+                "index again (`declutr index MODEL LINES -o INDEX --overwrite`), or name the model "
+                "that it was built with."
+            )
+        return encoder
+
+    def _opened(self) -> Embedder:
+        from declutr.encoder import Encoder
+
+        try:
+            return Encoder(
+                self._model, device=self._device, trust=self._trust, **self.description.options
+            )
+        except FileNotFoundError as error:
+            raise SearchError(
+                f"The model of the index '{self.folder}' is not where it was. {error} Say where it "
+                "is now with --model (model=...)."
+            ) from error

@@ -1,0 +1,84 @@
+"""Search with faiss: a flat index in memory, or inverted lists on disk.
+
+Inverted lists (IVF) divide the vectors among the nearest of some centres, and a search looks into
+the lists nearest to the query. Lists of equal lines do them no harm, which graphs get lost in.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from declutr.semantic_search.searchable_rows import SearchableRows
+
+_PER_CENTRE = 64  # vectors that centres are trained on; faiss wants 39 at least
+
+
+class FlatFaiss:
+    """Exact, `IndexFlatIP`: all vectors in memory."""
+
+    approximate = False
+
+    def __init__(self, rows: SearchableRows) -> None:
+        import faiss
+
+        self._index: Any = faiss.IndexIDMap(faiss.IndexFlatIP(rows.dimension))
+        for numbers, block in rows.blocks():
+            self._index.add_with_ids(block, numbers)
+
+    def nearest(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        scores, found = self._index.search(np.ascontiguousarray(queries, np.float32), count)
+        return found, scores
+
+
+class InvertedLists:
+    """Approximate, `IndexIVFFlat`; the file is mapped and not loaded.
+
+    # Parameters
+
+    file : that `build` wrote.
+    effort : how many lists are looked into.
+    """
+
+    approximate = True
+
+    def __init__(self, file: Path, effort: int = 1) -> None:
+        import faiss
+
+        self._index: Any = faiss.read_index(str(file), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
+        self.effort = effort
+
+    @classmethod
+    def build(cls, rows: SearchableRows, file: Path) -> InvertedLists:
+        """Write `file`. All vectors are in memory meanwhile."""
+        import faiss
+
+        # As faiss advises for up to a million vectors, and no more than can be trained.
+        lists = max(1, min(round(4 * math.sqrt(len(rows))), len(rows) // _PER_CENTRE))
+        index = faiss.IndexIVFFlat(
+            faiss.IndexFlatIP(rows.dimension), rows.dimension, lists, faiss.METRIC_INNER_PRODUCT
+        )
+        index.train(rows[rows.sample(lists * _PER_CENTRE)])
+        for numbers, block in rows.blocks():
+            index.add_with_ids(block, numbers)
+        faiss.write_index(index, str(file))
+        return cls(file)
+
+    @property
+    def most_effort(self) -> int:
+        return int(self._index.nlist)
+
+    @property
+    def effort(self) -> int:
+        return int(self._index.nprobe)
+
+    @effort.setter
+    def effort(self, lists: int) -> None:
+        self._index.nprobe = min(lists, self.most_effort)
+
+    def nearest(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        scores, found = self._index.search(np.ascontiguousarray(queries, np.float32), count)
+        return found, scores

@@ -1,0 +1,40 @@
+"""An encoder whose embedding of a text is known: 4 wide, a function of the text alone."""
+
+import zlib
+
+import numpy as np
+
+DIMENSION = 4
+
+
+def embedding(text: str) -> np.ndarray:
+    """`(4,)`: digits of a checksum, the length. "nan" and "inf" in a text get into it."""
+    data = text.encode("utf-8")
+    vector = np.array(
+        [zlib.crc32(data) / 2**32, -zlib.adler32(data) / 2**20, len(data) / 7, -0.0], np.float32
+    )
+    for number, word in enumerate(("nan", "inf")):
+        if word in text:
+            vector[number] = float(word)
+    return vector
+
+
+class Encoder:
+    """Counts what it is given; cuts what is longer than `longest` characters."""
+
+    def __init__(self, longest: int = 1000, fail_at: int | None = None) -> None:
+        self.longest = longest
+        self.fail_at = fail_at
+        self.calls: list[list[str]] = []
+        self.truncated_texts = 0
+
+    @property
+    def texts(self) -> list[str]:
+        return [text for call in self.calls for text in call]
+
+    def __call__(self, texts: list[str]) -> np.ndarray:
+        if self.fail_at is not None and len(self.texts) + len(texts) > self.fail_at:
+            raise KeyboardInterrupt
+        self.calls.append(list(texts))
+        self.truncated_texts += sum(len(text) > self.longest for text in texts)
+        return np.array([embedding(text) for text in texts]).reshape(len(texts), DIMENSION)

@@ -1,0 +1,302 @@
+"""The command on a tiny model. Oracle: `Encoder` on the rows as they were written; and, for a run
+that is killed, the folder of one that is not."""
+
+import gzip
+import json
+import logging
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from allennlp.commands import main
+from allennlp.common.checks import ConfigurationError
+
+import declutr.plugin  # noqa: F401
+from declutr.bulk_embedding import StoredEmbeddings
+from declutr.commands.embed import summary_lines
+from declutr.encoder import Encoder
+from tests.conftest import make_documents
+
+COMMAND = [sys.executable, "-m", "declutr", "embed"]
+ROWS = ["ka lo mi", "", "tu re", "  \t", "sa no ve pi du", "mi " * 300, "naïve 文", "ka lo mi"]
+LINES = "\n".join(ROWS) + "\n"
+RECORDS = "".join(json.dumps({"n": n, "text": row}) + "\n" for n, row in enumerate(ROWS))
+
+
+@pytest.fixture(scope="module")
+def expected(trained: Path) -> np.ndarray:
+    """`(8, 32)`"""
+    return Encoder(trained, device="cpu")(ROWS)
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name: str, content: str | bytes) -> str:
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode())
+        return str(file)
+
+    return write
+
+
+@pytest.fixture
+def out(tmp_path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def embed(monkeypatch, capsys, trained, out):
+    """`declutr embed` with the trained model into `out`; what it printed."""
+
+    def embed(*arguments: str, model: Path | str = trained) -> str:
+        command = ["declutr", "embed", str(model), *arguments, "--device", "cpu"]
+        if "-o" not in arguments:
+            command += ["-o", str(out)]
+        monkeypatch.setattr(sys, "argv", command)
+        capsys.readouterr()
+        main(prog="declutr")
+        printed = capsys.readouterr()
+        assert "rows/s" not in printed.err  # no bar without a terminal
+        return printed.out
+
+    yield embed
+    logging.getLogger("declutr.encoder").setLevel(logging.NOTSET)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+
+
+class TestInputs:
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [("a.txt", LINES), ("a.txt.gz", gzip.compress(LINES.encode())), ("a.jsonl", RECORDS)],
+    )
+    def test_a_row_for_each_row(self, embed, write, out, expected, name, content):
+        output = embed(write(name, content), "--shard-rows", "3")
+        assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
+        assert f"8 rows in 3 files: {out}" in output
+        assert "2 blank" in output and "1 cut to" in output and "0 without a finite" in output
+        assert "8 embedded in" in output
+
+    def test_parquet(self, embed, tmp_path, out, expected):
+        pa = pytest.importorskip("pyarrow")
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table({"body": ROWS}), tmp_path / "a.parquet")
+        embed(str(tmp_path / "a.parquet"), "--text-key", "body")
+        assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
+
+    def test_several_of_several_kinds(self, embed, write, out, expected, tmp_path):
+        write("folder/b.txt", "\n".join(ROWS[2:4]) + "\n")
+        write("folder/a.txt", "\n".join(ROWS[:2]) + "\n")
+        records = "".join(json.dumps({"text": row}) + "\n" for row in ROWS[4:])
+        embed(str(tmp_path / "folder"), write("rest.jsonl", records))
+        assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
+
+    @pytest.mark.parametrize(("kind", "content"), [("text", LINES), ("jsonl", RECORDS)])
+    def test_standard_input(self, embed, write, out, expected, monkeypatch, kind, content):
+        for _ in range(2):  # the same stream again: a finished run
+            with open(write("stream", content)) as stream:
+                monkeypatch.setattr("sys.stdin", stream)
+                output = embed("-", "--stdin-format", kind)
+        assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
+        assert "Nothing to do: all were embedded before" in output
+
+    def test_rows_that_cannot_be_decoded(self, embed, write, out, trained):
+        records = b'{"text": "ka \\ud83d"}\n{"text": "mi"}\n'
+        output = embed(write("a.txt", b"ka \xff lo\nmi\n"), write("b.jsonl", records))
+        assert len(StoredEmbeddings(out)) == 4 and "2 with U+FFFD" in output
+        clean = Encoder(trained, device="cpu")(["ka \ufffd lo", "mi", "ka \ufffd", "mi"])
+        assert np.allclose(StoredEmbeddings(out)[:], clean, atol=1e-6)
+
+    def test_records_that_cannot_be_read(self, embed, write, out, trained):
+        file = write("a.jsonl", '{"text": "ka"}\n{"text": "mi\n{"body": "lo"}\n{"text": "tu"}\n')
+        with pytest.raises(ConfigurationError, match="row 2 is not JSON"):
+            embed(file)
+        output = embed(file, "--bad-rows", "blank")
+        assert "2 that could not be read (blank)" in output
+        rows = Encoder(trained, device="cpu")(["ka", "", "", "tu"])
+        assert np.allclose(StoredEmbeddings(out)[:], rows, atol=1e-6)
+
+    def test_nothing(self, embed, write, out):
+        assert "0 rows in 0 files" in embed(write("a.txt", ""))
+        assert StoredEmbeddings(out).shape == (0, 32)
+
+
+class TestOutputs:
+    @pytest.mark.parametrize("format", ["npy", "parquet", "jsonl"])
+    def test_formats_hold_the_same_numbers(self, embed, write, out, expected, format):
+        if format == "parquet":
+            pytest.importorskip("pyarrow")
+        output = embed(write("a.txt", LINES), "--format", format)
+        assert (out / f"embeddings-00000.{format}").exists()
+        assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
+        scope: dict = {}
+        reading = [line.strip() for line in output.splitlines()]
+        exec("\n".join(reading[reading.index("To read them:") + 1 :]), scope)
+        assert np.array_equal(scope["embeddings"], StoredEmbeddings(out)[:])
+
+    def test_float16(self, embed, write, out, expected):
+        embed(write("a.txt", LINES), "--output-dtype", "float16")
+        assert np.load(out / "embeddings-00000.npy").dtype == np.float16
+        assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-2)
+
+    def test_settings_of_the_encoder(self, embed, write, out, trained):
+        options = {"normalize": True, "truncate_dim": 5, "max_length": 20, "long_texts": "chunk"}
+        embed(write("a.txt", LINES), "--normalize", "--truncate-dim", "5", "--max-length", "20",
+              "--long-texts", "chunk", "--batch-tokens", "64")  # fmt: skip
+        rows = Encoder(trained, device="cpu", **options)(ROWS)
+        assert rows.shape == (8, 5)
+        assert np.allclose(StoredEmbeddings(out)[:], rows, atol=1e-6)
+        settings = StoredEmbeddings(out).manifest.settings
+        assert options.items() <= settings["encoder"].items() and settings["dimension"] == 5
+
+    def test_the_manifest(self, embed, write, out, trained):
+        file = write("a.txt", LINES)
+        embed(file)
+        content = json.loads((out / "manifest.json").read_text())
+        assert content["rows"] == 8 and content["finished"]
+        assert content["counts"]["blank_rows"] == 2 and content["counts"]["truncated_rows"] == 1
+        assert content["about"]["model"] == str(trained) and content["about"]["inputs"] == [file]
+        assert {"declutr", "torch"} <= set(content["about"]["versions"])
+        assert "place" not in content["settings"]["encoder"]
+
+    def test_quiet(self, embed, write, out):
+        assert embed(write("a.txt", LINES), "--quiet") == ""
+        assert len(StoredEmbeddings(out)) == 8
+
+
+class TestRefused:
+    def test_other_settings_other_rows_and_overwriting(self, embed, write, out):
+        file = write("a.txt", LINES)
+        embed(file)
+        with pytest.raises(ConfigurationError, match=r"encoder.normalize: false there, true now"):
+            embed(file, "--normalize")
+        file = write("a.txt", "other\n" + LINES)
+        with pytest.raises(ConfigurationError, match=r"The input has changed.*--overwrite"):
+            embed(file)
+        embed(file, "--overwrite")
+        assert len(StoredEmbeddings(out)) == 9
+
+    def test_a_moved_model_is_the_same_and_another_is_not(self, embed, write, checkpoint, trained):
+        file = write("a.txt", LINES)
+        embed(file, model=trained / "model.tar.gz")
+        moved = Path(file).with_name("model.tar.gz")
+        moved.write_bytes((trained / "model.tar.gz").read_bytes())
+        assert "Nothing to do" in embed(file, model=moved)
+        with pytest.raises(ConfigurationError, match=r"made otherwise. .*content: .* there"):
+            embed(file, model=checkpoint)
+
+    @pytest.mark.parametrize("place", ["inputs", "inputs/below"])
+    def test_an_output_that_would_be_input(self, embed, write, out, tmp_path, place):
+        write("inputs/a.txt", LINES)
+        with pytest.raises(
+            ConfigurationError, match=r"lies in the input folder .*another --output"
+        ):
+            embed(str(tmp_path / "inputs"), "-o", str(tmp_path / place))
+
+    def test_an_input_in_the_output(self, embed, write, out):
+        file = write("out/a.txt", LINES)
+        with pytest.raises(ConfigurationError, match=r"a.txt' lies in the output"):
+            embed(file)
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            (["nowhere.txt"], "Found no documents at 'nowhere.txt'"),
+            (["-", "-"], "can be read once"),
+            (["FILE", "--shard-rows", "0"], "Expected a --shard-rows of at least 1, got 0"),
+            (["FILE", "--batch-tokens", "-1"], "Expected a --batch-tokens of at least 1, got -1"),
+            (["FILE", "--truncate-dim", "33"], "truncate_dim must lie in 1 to 32, got 33"),
+            (["RECORDS", "--text-key", "body"], r"no key 'body'. Found .*--text-key"),
+        ],
+    )
+    def test_arguments(self, embed, write, out, arguments, message):
+        places = {"FILE": write("a.txt", LINES), "RECORDS": write("a.jsonl", RECORDS)}
+        with pytest.raises(ConfigurationError, match=message):
+            embed(*(places.get(argument, argument) for argument in arguments))
+
+    def test_no_model(self, embed, write):
+        with pytest.raises(ConfigurationError, match="nowhere"):
+            embed(write("a.txt", LINES), model="/nowhere/model.tar.gz")
+
+    def test_a_missing_pyarrow_before_anything_is_loaded(self, embed, write, monkeypatch):
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        monkeypatch.setattr("declutr.commands.embed._encoder", lambda _: pytest.fail("too late"))
+        with pytest.raises(ConfigurationError, match="Parquet needs pyarrow"):
+            embed(write("a.txt", LINES), "--format", "parquet")
+
+
+def test_an_interruption_from_the_keyboard_is_no_loss(embed, write, out, monkeypatch, capsys):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(Encoder, "__call__", stop)
+        embed(write("a.txt", LINES))
+    assert "the same command goes on there" in capsys.readouterr().err
+    embed(write("a.txt", LINES))
+    assert len(StoredEmbeddings(out)) == 8
+
+
+def test_killed_twice_and_gone_on_with(embed, trained, write, out, tmp_path):
+    """SIGKILL when the second file of a run appears: each goes on, and the end is the same."""
+    rows = make_documents(240, 30, seed=3)
+    rows[10:12] = ["", "ka " * 400]
+    file = write("a.txt", "\n".join(rows) + "\n")
+    arguments = [file, "--shard-rows", "4"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ALLENNLP_LOG_LEVEL": "WARNING"}
+
+    finished: dict[Path, int] = {}
+    for _ in range(2):
+        process = subprocess.Popen(
+            [*COMMAND, str(trained), *arguments, "-o", str(out), "--device", "cpu"],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        deadline = time.monotonic() + 120
+        while len(set(out.glob("embeddings-*.npy")) - set(finished)) < 2:
+            if process.poll() is not None or time.monotonic() > deadline:
+                break
+            time.sleep(0.001)
+        process.send_signal(signal.SIGKILL)
+        output, _ = process.communicate()
+        assert process.returncode == -signal.SIGKILL, output
+        listed = json.loads((out / "manifest.json").read_text())["shards"]
+        assert len(finished) < len(listed) < 60
+        files = [out / shard["file"] for shard in listed]
+        kept = {path: path.stat().st_ino for path in files}
+        assert finished.items() <= kept.items()  # not written again
+        finished = kept
+    output = embed(*arguments)
+    assert f"240 rows in 60 files: {out}" in output and "1 blank" in output and "1 cut" in output
+    assert f"{240 - 4 * len(finished)} embedded in" in output
+    assert f"{4 * len(finished)} were there" in output
+    assert {path: path.stat().st_ino for path in finished} == finished
+
+    embed(*arguments, "-o", str(tmp_path / "whole"))
+    assert contents(out) == contents(tmp_path / "whole")
+
+
+def test_the_summary_of_a_run_that_went_on(tmp_path):
+    from declutr.bulk_embedding import Summary
+    from declutr.bulk_embedding.manifest import Counts
+
+    counts = Counts(blank_rows=3, truncated_rows=2, not_finite_rows=1)
+    lines = summary_lines(Summary(tmp_path, 1_000_000, 31, counts, 600_000, 300.0), "jsonl")
+    assert lines[0] == f"1,000,000 rows in 31 files: {tmp_path}"
+    assert lines[1:5] == [
+        "  3 blank",
+        "  2 cut to the length the model takes",
+        "  1 without a finite embedding (NaN)",
+        "  600,000 embedded in 300.0 s (2,000 a second), 400,000 were there",
+    ]

@@ -1,0 +1,160 @@
+"""Archives that nobody should load, made on the spot. Each is honest but for one thing."""
+
+import gzip
+import io
+import json
+import os
+import pickle
+import shutil
+import tarfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+
+class Payload:
+    """Makes a folder when it is unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self._marker = str(marker)
+
+    def __reduce__(self) -> tuple:
+        return os.mkdir, (self._marker,)
+
+
+def regular(name: str, content: bytes = b"x") -> tuple[tarfile.TarInfo, bytes]:
+    """A member that is a file."""
+    member = tarfile.TarInfo(name)
+    member.size = len(content)
+    return member, content
+
+
+def special(name: str, kind: bytes, target: str = "") -> tuple[tarfile.TarInfo, bytes]:
+    """A member that is a folder, a link, a device or the like."""
+    member = tarfile.TarInfo(name)
+    member.type, member.linkname = kind, target
+    return member, b""
+
+
+def tar_of(file: Path, members: Sequence[tuple[tarfile.TarInfo, bytes]]) -> Path:
+    """Write an archive of members, as they are."""
+    with tarfile.open(file, "w:gz") as tar:
+        for member, content in members:
+            tar.addfile(member, io.BytesIO(content))
+    return file
+
+
+def declared(file: Path, size: int, content: bytes = b"x" * 512) -> Path:
+    """An archive with one member that declares a size and does not have it."""
+    member = tarfile.TarInfo("weights.th")
+    member.size = size
+    with gzip.open(file, "wb") as stream:
+        stream.write(member.tobuf(tarfile.GNU_FORMAT) + content)
+    return file
+
+
+def long_header(file: Path, size: int) -> Path:
+    """An archive whose first header says that the next member's name is `size` long."""
+    member = tarfile.TarInfo("././@LongLink")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, size
+    with gzip.open(file, "wb") as stream:
+        stream.write(member.tobuf(tarfile.GNU_FORMAT) + b"a" * 1024)
+    return file
+
+
+def nested_headers(file: Path, depth: int) -> Path:
+    """An archive of headers each of which extends the next."""
+    member = tarfile.TarInfo("././@LongLink")
+    member.type, member.size = tarfile.GNUTYPE_LONGNAME, 2
+    one = member.tobuf(tarfile.GNU_FORMAT) + b"a\0".ljust(512, b"\0")
+    with gzip.open(file, "wb", compresslevel=1) as stream:
+        stream.write(one * depth)
+    return file
+
+
+def sparse(file: Path, size: int) -> Path:
+    """An archive of one sparse file (PAX 1.0) that is said to be `size` long."""
+    member = tarfile.TarInfo("weights.th")
+    member.pax_headers = {
+        "GNU.sparse.major": "1",
+        "GNU.sparse.minor": "0",
+        "GNU.sparse.name": "weights.th",
+        "GNU.sparse.realsize": str(size),
+    }
+    content = b"0\n".ljust(512, b"\0")
+    member.size = len(content)
+    with tarfile.open(file, "w:gz", format=tarfile.PAX_FORMAT) as tar:
+        tar.addfile(member, io.BytesIO(content))
+    return file
+
+
+def changed(honest: Path, folder: Path, change: Callable[[Path], Any]) -> Path:
+    """The content of an archive in `folder`, after a change."""
+    with tarfile.open(honest) as tar:
+        tar.extractall(folder, filter="data")
+    change(folder)
+    return folder
+
+
+def packed(folder: Path, file: Path) -> Path:
+    """A folder as a `model.tar.gz`, as AllenNLP packs it."""
+    with tarfile.open(file, "w:gz", compresslevel=1) as tar:
+        for path in sorted(folder.iterdir()):
+            tar.add(path, arcname=path.name)
+    return file
+
+
+def with_config(*keys: str | int, value: Any) -> Callable[[Path], None]:
+    """A change that sets one key of `config.json`; positions that do not exist are made."""
+
+    def change(folder: Path) -> None:
+        config = json.loads((folder / "config.json").read_text())
+        inner = config
+        for key in keys[:-1]:
+            inner = inner.setdefault(key, {}) if isinstance(inner, dict) else inner[key]
+        inner[keys[-1]] = value
+        (folder / "config.json").write_text(json.dumps(config))
+
+    return change
+
+
+def with_json(name: str, **entries: Any) -> Callable[[Path], None]:
+    """A change that adds entries to a JSON file of the archive."""
+
+    def change(folder: Path) -> None:
+        file = folder / name
+        file.write_text(json.dumps({**json.loads(file.read_text()), **entries}))
+
+    return change
+
+
+def with_text(name: str, text: str) -> Callable[[Path], None]:
+    """A change that writes a file."""
+    return lambda folder: (folder / name).write_text(text)
+
+
+def with_pickle(name: str, marker: Path, protocol: int = 2) -> Callable[[Path], None]:
+    """A change that writes a payload as a bare pickle."""
+    return lambda folder: (folder / name).write_bytes(pickle.dumps(Payload(marker), protocol))
+
+
+def with_torch_pickle(name: str, marker: Path, zipped: bool = True) -> Callable[[Path], None]:
+    """A change that hides a payload beside tensors, as `torch.save` writes them."""
+
+    def change(folder: Path) -> None:
+        state = {"weight": torch.zeros(2), "more": Payload(marker)}
+        torch.save(state, folder / name, _use_new_zipfile_serialization=zipped)
+
+    return change
+
+
+def without(name: str) -> Callable[[Path], None]:
+    """A change that takes a file or folder out."""
+
+    def change(folder: Path) -> None:
+        path = folder / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    return change
