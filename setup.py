@@ -95,7 +95,7 @@ setup(
         "benchmarks": ["matplotlib"],  # for the pictures
         "plots": ["matplotlib"],  # of `evaluate-embeddings`
         "mteb": ["mteb>=2"],  # the official evaluation, of any encoder of ours
-        "onnx": ["onnx>=1.16", "onnxscript", "onnxruntime"],  # `declutr export` with ONNX
+        "onnx": ["onnx>=1.16", "onnxruntime"],  # `declutr export` with ONNX
         "search": ["faiss-cpu"],  # `declutr index` of many lines
         "sentence-transformers": ["sentence-transformers>=3"],  # encoders to compare with
     },

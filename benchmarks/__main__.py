@@ -13,6 +13,8 @@ BENCHMARKS = {
     "caching": "large contrastive batches in fixed memory",
     "scaling": "cost against documents a step, span length and processes",
     "reader": "documents a second, from text to batches, against the original reader",
+    "embedding": "embedding texts against sentence-transformers: speed and agreement",
+    "bulk": "a million lines through `declutr embed`: memory, and a run killed twice",
     "corpus": "time and memory against the size of the corpus, 50 MB to 5 GB",
 }
 """Modules of this package, each with `add_arguments(parser)` and `run(args)`."""

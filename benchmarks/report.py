@@ -20,6 +20,8 @@ _ORDER = (
     "scaling",
     "reader",
     "corpus",
+    "embedding",
+    "bulk",
     "startup",
 )
 """Of the sections; others follow."""

@@ -5,6 +5,7 @@ The bridge makes the `allennlp` command import this module. Elsewhere, `import d
 
 import declutr.commands.embed
 import declutr.commands.evaluate_embeddings
+import declutr.commands.export
 import declutr.commands.index
 import declutr.commands.sample_spans
 import declutr.commands.search

@@ -29,7 +29,7 @@ LAYERS = [
     {"components"},
     {"text_models"},
     {"encoder", "encoder_processes"},
-    {"encoder_sources", "semantic_search"},
+    {"encoder_sources", "semantic_search", "export"},
     {"official_protocols"},
     {"commands"},
     {"plugin"},

@@ -1,0 +1,202 @@
+"""What of a model goes into an export, whatever it was opened from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder, ClsPooler
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+from declutr.embedders import MLMTextFieldEmbedder
+from declutr.export.errors import ExportError
+from declutr.export.white_space import tokenizer_with_white_space
+from declutr.text_models.sentence_transformers_folder import Dense, read_modules
+from declutr.text_models.special_tokens import special_tokens_of
+from declutr.text_models.trained_model import TrainedModel
+from declutr.text_models.transformer_model import TransformerModel
+from declutr.whitening import Whitening
+
+_POOLINGS = ("mean", "cls", "max", "mean-sqrt-length", "last")
+_WHAT_CAN_BE = (
+    'An archive can be exported if its embedder is "mlm" around "pretrained_transformer_mlm" with '
+    "last_layer_only, without max_length and sub_module, its pooler is the mean (`bag_of_embeddings"
+    '` with averaged, the default) or "cls_pooler", and its reader of type "declutr" has tokenizer '
+    'and indexer of type "pretrained_transformer".'
+)
+
+
+@dataclass
+class Exportable:
+    """A transformer, and what comes before and after it.
+
+    # Parameters
+
+    transformer : with its language modelling head, if it has one.
+    tokenizer : as exported.
+    inputs : names of the tensors that the transformer takes.
+    pooling : one of `declutr.text_models.pooling.POOLINGS` that other tools have as well.
+    max_length : tokens of a text, special ones included; `None` if there is no limit.
+    dense : linear layers after pooling; whitening is the last.
+    normalizes : whether embeddings have length 1.
+    whitened : whether a whitening is among the linear layers.
+    plain_white_space : whether the tokenizer makes one blank of any run of white space, none at the
+        ends.
+    """
+
+    transformer: Any
+    tokenizer: Any
+    inputs: list[str]
+    pooling: str
+    max_length: int | None
+    dense: list[Dense] = field(default_factory=list)
+    normalizes: bool = False
+    whitened: bool = False
+    plain_white_space: bool = False
+
+    @property
+    def has_head(self) -> bool:
+        """Whether it is a masked language model."""
+        return self.transformer.base_model is not self.transformer
+
+    @property
+    def width(self) -> int:
+        """That of token vectors."""
+        return self.transformer.config.hidden_size
+
+    @property
+    def dimension(self) -> int:
+        """That of embeddings."""
+        return self.dense[-1].linear.out_features if self.dense else self.width
+
+
+def exportable(
+    place: str, model: TrainedModel | TransformerModel, *, normalize: bool, whiten: bool
+) -> Exportable:
+    """What is exported of a model.
+
+    # Parameters
+
+    place : where it was opened, for messages and for the weights of a transformer.
+    normalize : scale embeddings to length 1 where the model itself does not.
+    whiten : apply the whitening stored with it, if there is one.
+
+    # Raises
+
+    `ExportError` : it has a part that other tools do not have.
+    """
+    if isinstance(model, TrainedModel):
+        made = _of_archive(place, model)
+    else:
+        made = _of_transformer(place, model)
+    made.normalizes = normalize or model.normalizes
+    if whiten and model.whitening is not None:
+        made.dense.append(_as_dense(model.whitening))
+        made.whitened = True
+    return made
+
+
+def _of_archive(place: str, model: TrainedModel) -> Exportable:
+    field_embedder = model.model._text_field_embedder
+    if not isinstance(field_embedder, MLMTextFieldEmbedder):
+        raise _refused(place, f"the embedder {type(field_embedder).__name__}")
+    embedder = field_embedder.token_embedder
+    if embedder._scalar_mix is not None:
+        raise _refused(place, "an embedder with last_layer_only false (a mix of all layers)")
+    if embedder._max_length is not None:
+        raise _refused(place, f"an embedder that folds texts (max_length {embedder._max_length})")
+    if not hasattr(embedder.transformer_model, "save_pretrained"):
+        raise _refused(place, "an embedder with a sub_module")
+    if model.codec is None:
+        raise _refused(place, "a tokenizer and indexer of other types")
+    if not model.special_tokens:
+        raise _no_special_tokens(place)
+    inputs = _inputs(embedder.encoder, model.codec._tokenizer)
+    tokenizer = tokenizer_with_white_space(model.codec._tokenizer, inputs, model.max_length)
+    return Exportable(
+        transformer=embedder.transformer_model.float(),
+        tokenizer=tokenizer or model.codec._tokenizer,
+        inputs=inputs,
+        pooling=_pooling(place, model.model._seq2vec_encoder),
+        max_length=model.max_length,
+        plain_white_space=tokenizer is not None,
+    )
+
+
+def _of_transformer(place: str, model: TransformerModel) -> Exportable:
+    modules = read_modules(place)
+    if modules.prompt or modules.lower_case:
+        what = f"a prompt ({modules.prompt!r})" if modules.prompt else "do_lower_case"
+        raise ExportError(
+            f"'{place}' has {what} in its sentence-transformers settings, which transformers and "
+            "onnxruntime would not apply. Remove it there; give texts with it instead."
+        )
+    if model.pooling not in _POOLINGS:
+        raise ExportError(
+            f"'{place}' has {model.pooling} pooling; expected one of {', '.join(_POOLINGS)}."
+        )
+    if not model.special_tokens:
+        raise _no_special_tokens(place)
+    at: dict[str, Any] = {"subfolder": modules.transformer_folder or ""}
+    config = AutoConfig.from_pretrained(place, **at)
+    if getattr(config, "is_encoder_decoder", False):
+        raise ExportError(f"'{place}' is an encoder with a decoder; expected an encoder alone.")
+    with_head = any("MaskedLM" in name for name in config.architectures or [])
+    auto_class = AutoModelForMaskedLM if with_head else AutoModel
+    transformer = auto_class.from_pretrained(place, dtype=torch.float32, **at)
+    tokenizer = AutoTokenizer.from_pretrained(place, **at)
+    special_tokens_of(tokenizer, place)
+    if model.max_length is not None:
+        tokenizer.model_max_length = model.max_length
+    return Exportable(
+        transformer=transformer,
+        tokenizer=tokenizer,
+        inputs=_inputs(transformer.base_model, tokenizer),
+        pooling=model.pooling,
+        max_length=model.max_length,
+        dense=list(model.dense),  # type: ignore[arg-type]
+    )
+
+
+def _pooling(place: str, pooler: Any) -> str:
+    # Not a subclass: that could do anything.
+    if type(pooler) is BagOfEmbeddingsEncoder and pooler._averaged:
+        return "mean"
+    if type(pooler) is ClsPooler:
+        return "cls"
+    summed = " that sums" if isinstance(pooler, BagOfEmbeddingsEncoder) else ""
+    raise _refused(place, f"the pooler {type(pooler).__name__}{summed}")
+
+
+def _inputs(encoder: Any, tokenizer: Any) -> list[str]:
+    """What the transformer takes of what the tokenizer gives; types only where there are any."""
+    import inspect
+
+    taken = inspect.signature(encoder.forward).parameters
+    inputs = ["input_ids", "attention_mask"]
+    types = getattr(encoder.config, "type_vocab_size", 0) or 0
+    if "token_type_ids" in tokenizer.model_input_names and "token_type_ids" in taken and types > 1:
+        inputs.append("token_type_ids")
+    return inputs
+
+
+def _as_dense(whitening: Whitening) -> Dense:
+    """A linear layer that whitens, in float32."""
+    weight = torch.from_numpy(whitening.matrix.T.copy()).float()  # (k, d)
+    linear = torch.nn.Linear(weight.size(1), weight.size(0))
+    with torch.no_grad():
+        linear.weight.copy_(weight)
+        linear.bias.copy_(torch.from_numpy(whitening.bias))
+    return Dense(linear.requires_grad_(False), torch.nn.Identity())
+
+
+def _refused(place: str, what: str) -> ExportError:
+    return ExportError(f"'{place}' has {what}, which other tools do not have. {_WHAT_CAN_BE}")
+
+
+def _no_special_tokens(place: str) -> ExportError:
+    return ExportError(
+        f"The tokenizer of '{place}' adds no special tokens: a blank text would have no tokens at "
+        "all, and other tools fail on it. Train with a tokenizer that adds some."
+    )

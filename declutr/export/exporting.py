@@ -1,0 +1,241 @@
+"""From a model to a folder that has been compared with it, or to no folder at all."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from declutr.encoder import Encoder
+from declutr.export.comparison import Comparison, compare, quiet, reference_texts
+from declutr.export.errors import ExportDiffers, ExportError
+from declutr.export.exportable import Exportable, exportable
+from declutr.export.hugging_face import write_transformer
+from declutr.export.model_card import model_card
+from declutr.export.onnx_model import FILE, EmbeddingGraph, missing_packages, write_onnx
+from declutr.export.sentence_transformers import write_modules
+from declutr.export.training_record import add_scores, training_record
+from declutr.sources import normalize_whitespace
+from declutr.text_models import open_text_model
+from declutr.text_models.trained_model import TrainedModel
+from declutr.text_models.transformer_model import TransformerModel
+
+TOLERANCE = 1e-5
+
+
+@dataclass
+class Exported:
+    """What was written.
+
+    # Parameters
+
+    folder : where it is.
+    comparison : of each part with the model.
+    notes : what the user should know, such as parts left out.
+    """
+
+    folder: Path
+    comparison: Comparison
+    notes: list[str]
+
+
+def export_model(
+    place: str | os.PathLike,
+    folder: str | os.PathLike,
+    *,
+    normalize: bool = False,
+    whiten: bool = True,
+    onnx: bool | None = None,
+    tolerance: float = TOLERANCE,
+    texts: Sequence[str] = (),
+    scores: str | os.PathLike | None = None,
+    overwrite: bool = False,
+    trust: bool = False,
+    say: Callable[[str], None] = lambda step: None,
+) -> Exported:
+    """Write a model to `folder` for transformers, sentence-transformers and onnxruntime.
+
+    The folder is written beside its place and moved there once every part, loaded back, has
+    embedded as the model does; until then, and if anything fails, nothing is at its place (or what
+    was there stays).
+
+    # Parameters
+
+    place : an archive (`model.tar.gz`), a serialization folder, or a folder of transformers or
+        sentence-transformers.
+    normalize : scale embeddings to length 1, even if the model does not.
+    whiten : apply the whitening stored with the model, if there is one.
+    onnx : `True` demands the ONNX model, `False` leaves it out; `None` leaves it out, with a note,
+        if packages for it are missing.
+    tolerance : the largest absolute difference, in parts of the largest number in an embedding
+        where that is above 1.
+    texts : compare these besides those of `comparison.reference_texts`.
+    scores : the output folder of `evaluate-embeddings`, for the model card.
+    overwrite : replace an earlier export.
+    trust : open archives that would be refused as unsafe.
+    say : is told each step as it begins.
+
+    # Raises
+
+    `ExportError` : the model cannot be exported, or `folder` not be written.
+    `ExportDiffers` : a part embeds differently.
+    `declutr.text_models.EncoderError`, `FileNotFoundError`, `declutr.safe_archives.UnsafeArchive` :
+        as opening the model raises.
+    """
+    place, folder = os.fspath(place), Path(folder).absolute()
+    _check_place(place, folder, overwrite)
+    if not tolerance > 0:
+        raise ExportError(f"Expected a tolerance above 0, got {tolerance}.")
+    with_onnx, notes = _with_onnx(onnx)
+    say(f"Reading {place}")
+    with quiet():
+        model = _opened(place, normalize=normalize, whiten=whiten, trust=trust)
+    if not model.plain_white_space:
+        notes.append(
+            "The exported tokenizer takes white space as it comes; texts were compared with one "
+            "blank for each run of it."
+        )
+    record = training_record(place)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    # Beside its place, so that moving it is one step.
+    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    try:
+        with quiet():
+            say("Writing the transformer, its tokenizer and modules")
+            write_transformer(model, beside)
+            write_modules(model, beside)
+            model.transformer = _without_hooks(beside, model)
+            if with_onnx:
+                say("Writing the ONNX model")
+                _write_onnx(model, beside)
+            say("Comparing")
+            compared = [*reference_texts(), *texts]
+            if not model.plain_white_space:
+                compared = [normalize_whitespace(text) for text in compared]
+            with Encoder(
+                place,
+                normalize=normalize or None,
+                whiten=None if whiten else False,
+                dtype="float32",
+                device="cpu",
+                trust=trust,
+            ) as encoder:
+                expected, described = encoder(compared), encoder.describe()
+        if scores is not None:
+            add_scores(record, Path(scores), place, described)
+        comparison = compare(beside, model, compared, expected, tolerance)
+        if comparison.failed:
+            raise ExportDiffers(_differs(model, comparison), comparison)
+        card = model_card(folder.name, model, record, comparison, with_onnx)
+        (beside / "README.md").write_text(card, encoding="utf-8")
+        _move(beside, folder)
+    finally:
+        shutil.rmtree(beside, ignore_errors=True)
+    return Exported(folder, comparison, notes)
+
+
+def _opened(place: str, *, normalize: bool, whiten: bool, trust: bool) -> Exportable:
+    device = torch.device("cpu")
+    model = open_text_model(place, device=device, trust=trust)
+    assert isinstance(model, (TrainedModel, TransformerModel))
+    return exportable(place, model, normalize=normalize, whiten=whiten)
+
+
+def _without_hooks(folder: Path, model: Exportable) -> torch.nn.Module:
+    """The transformer as others will load it: nothing of training is on it (compilation, hooks)."""
+    from transformers import AutoModel, AutoModelForMaskedLM
+
+    auto_class = AutoModelForMaskedLM if model.has_head else AutoModel
+    # Plain attention: every family has it, and it can be traced.
+    return auto_class.from_pretrained(
+        folder, dtype=torch.float32, attn_implementation="eager"
+    ).eval()
+
+
+def _write_onnx(model: Exportable, folder: Path) -> None:
+    graph = EmbeddingGraph(
+        model.transformer.base_model, model.pooling, model.dense, model.normalizes, model.inputs
+    )
+    write_onnx(graph, folder / FILE)
+
+
+def _with_onnx(wanted: bool | None) -> tuple[bool, list[str]]:
+    """Whether there will be an ONNX model, and what to say about it.
+
+    # Raises
+
+    `ExportError` : it is demanded, and packages are missing.
+    """
+    if wanted is False:
+        return False, []
+    missing = missing_packages()
+    if not missing:
+        return True, []
+    how = f"{' and '.join(missing)} not installed: pip install 'declutr[onnx]'"
+    if wanted:
+        raise ExportError(f"No ONNX model can be made: {how}, or leave ONNX out (--no-onnx).")
+    return False, [f"No ONNX model: {how}"]
+
+
+def _check_place(place: str, folder: Path, overwrite: bool) -> None:
+    """Whether an export may be written to `folder`.
+
+    # Raises
+
+    `ExportError` : it may not.
+    """
+    source = Path(place).absolute().resolve()
+    target = folder.resolve()
+    if target == source or target in source.parents or source in target.parents:
+        raise ExportError(
+            f"'{folder}' and the model '{place}' lie in each other; export to another place."
+        )
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not folder.is_dir() or not (folder / "modules.json").is_file():
+        raise ExportError(
+            f"There is something at '{folder}' that is no export. Remove it, or export to another "
+            "place."
+        )
+    if not overwrite:
+        raise ExportError(
+            f"There is an export at '{folder}' already. Replace it with --overwrite, or export to "
+            "another place."
+        )
+
+
+def _move(beside: Path, folder: Path) -> None:
+    """Put a finished export at its place; what was there goes, or comes back if that fails."""
+    umask = os.umask(0)
+    os.umask(umask)
+    beside.chmod(0o777 & ~umask)  # temporary folders are closed to others
+    if not folder.exists():
+        os.rename(beside, folder)
+        return
+    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
+    os.rename(folder, old)
+    try:
+        os.rename(beside, folder)
+    except OSError:
+        os.rename(old, folder)
+        raise
+    shutil.rmtree(old, ignore_errors=True)
+
+
+def _differs(model: Exportable, comparison: Comparison) -> str:
+    hint = (
+        " Whitening makes directions loud in which embeddings hardly differ, and their rounding "
+        "with them: keep fewer dimensions (`declutr whiten --dimension K`), or export without it "
+        "(--no-whitening)."
+        if model.whitened
+        else ""
+    )
+    return (
+        f"{', '.join(comparison.failed)} does not embed as the model does: expected differences of "
+        f"at most {comparison.limit:.1e}, nothing was exported.{hint}"
+    )

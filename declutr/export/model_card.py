@@ -1,0 +1,258 @@
+"""The model card: README.md with what is known, how to use it, and what was compared."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+import declutr
+from declutr.export.comparison import Comparison
+from declutr.export.exportable import Exportable
+from declutr.export.training_record import TrainingRecord
+
+_LIBRARIES = ("torch", "transformers", "tokenizers", "sentence-transformers", "onnxruntime")
+_POOL = {
+    "mean": (
+        'mask = inputs["attention_mask"].unsqueeze(-1)',
+        "embeddings = (vectors * mask).sum(dim=1) / mask.sum(dim=1)",
+    ),
+    "cls": ("embeddings = vectors[:, 0]",),
+    "max": (
+        'padding = inputs["attention_mask"].unsqueeze(-1) == 0',
+        'embeddings = vectors.masked_fill(padding, float("-inf")).amax(dim=1)',
+    ),
+    "mean-sqrt-length": (
+        'mask = inputs["attention_mask"].unsqueeze(-1)',
+        "embeddings = (vectors * mask).sum(dim=1) / mask.sum(dim=1).sqrt()",
+    ),
+    "last": (
+        'last = inputs["attention_mask"].sum(dim=1) - 1',
+        "embeddings = vectors[torch.arange(len(last)), last]",
+    ),
+}
+
+
+def model_card(
+    name: str, model: Exportable, record: TrainingRecord, comparison: Comparison, onnx: bool
+) -> str:
+    """The text of README.md, in Markdown with a header in YAML.
+
+    # Parameters
+
+    name : of the model, its title.
+    onnx : whether there is an ONNX model.
+    """
+    parts = [
+        *_header(model, onnx),
+        f"# {name}",
+        *_about(model, record),
+        *_use(model, onnx),
+        *_training(record),
+        *_scored(record),
+        *_checked(comparison),
+        *_limits(model),
+        *_versions(),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _header(model: Exportable, onnx: bool) -> Iterator[str]:
+    tags = ["sentence-transformers", "sentence-similarity", "feature-extraction", "transformers"]
+    tags += ["onnx"] if onnx else []
+    listed = "\n".join(f"- {tag}" for tag in [*tags, "declutr"])
+    yield (
+        "---\nlibrary_name: sentence-transformers\npipeline_tag: sentence-similarity\n"
+        f"tags:\n{listed}\n---"
+    )
+
+
+def _about(model: Exportable, record: TrainingRecord) -> Iterator[str]:
+    yield f"Sentence embeddings of {model.dimension} dimensions, exported by declutr."
+    length = "no limit" if model.max_length is None else f"{model.max_length} tokens"
+    rows = [
+        ("transformer", type(model.transformer).__name__),
+        ("masked language modelling head", "yes" if model.has_head else "no"),
+        ("pooling", f"{model.pooling}, over all tokens, special ones included"
+            if model.pooling != "cls" else "cls (the first token)"),
+        ("whitening", f"yes, {model.width} to {model.dimension} dimensions"
+            if model.whitened else "no"),
+        ("scaled to length 1", "yes" if model.normalizes else "no; compare embeddings by cosine"),
+        ("longest text", f"{length}, special ones included; tails of longer texts are cut"
+            if model.max_length else length),
+    ]  # fmt: skip
+    yield _table(("", ""), rows)
+
+
+def _use(model: Exportable, onnx: bool) -> Iterator[str]:
+    yield "## How to use it"
+    yield "With declutr:"
+    yield _code(
+        "from declutr import Encoder",
+        "",
+        'encoder = Encoder("path/to/this/folder", dtype="float32")',
+        'embeddings = encoder(["A sentence.", "Another one."])',
+    )
+    yield "With sentence-transformers (releases 2 to 6):"
+    yield _code(
+        "from sentence_transformers import SentenceTransformer",
+        "",
+        'encoder = SentenceTransformer("path/to/this/folder")',
+        'embeddings = encoder.encode(["A sentence.", "Another one."])',
+    )
+    yield "With transformers:"
+    yield _code(*_with_transformers(model))
+    if model.has_head:
+        yield "`AutoModelForMaskedLM` loads it with its language modelling head."
+    if onnx:
+        yield "With onnxruntime, without torch (pooling and what follows it is in the model):"
+        yield _code(
+            "import onnxruntime",
+            "from transformers import AutoTokenizer",
+            "",
+            'place = "path/to/this/folder"',
+            'session = onnxruntime.InferenceSession(f"{place}/onnx/model.onnx")',
+            "tokenizer = AutoTokenizer.from_pretrained(place)",
+            f'inputs = tokenizer(["A sentence.", "Another one."], {_options(model)}, '
+            'return_tensors="np")',
+            'embeddings = session.run(["sentence_embedding"], dict(inputs))[0]',
+        )
+    yield "Training can start from it: `TRANSFORMER_MODEL=path/to/this/folder allennlp train ...`"
+
+
+def _with_transformers(model: Exportable) -> Iterator[str]:
+    yield "import torch"
+    if model.dense:
+        yield "from safetensors.torch import load_file"
+    yield "from transformers import AutoModel, AutoTokenizer"
+    yield ""
+    yield 'place = "path/to/this/folder"'
+    yield "tokenizer = AutoTokenizer.from_pretrained(place)"
+    yield "model = AutoModel.from_pretrained(place, dtype=torch.float32).eval()"
+    yield (
+        f'inputs = tokenizer(["A sentence.", "Another one."], {_options(model)}, '
+        'return_tensors="pt")'
+    )
+    yield "with torch.inference_mode():"
+    yield "    vectors = model(**inputs).last_hidden_state"
+    yield from _POOL[model.pooling]
+    for number, layer in enumerate(model.dense, start=2):
+        yield f'layer = load_file(f"{{place}}/{number}_Dense/model.safetensors")'
+        bias = 'layer["linear.bias"]' if layer.linear.bias is not None else "None"
+        linear = f'torch.nn.functional.linear(embeddings, layer["linear.weight"], {bias})'
+        name = type(layer.activation).__name__
+        yield f"embeddings = {linear if name == 'Identity' else f'torch.nn.{name}()({linear})'}"
+    if model.normalizes:
+        yield "embeddings = torch.nn.functional.normalize(embeddings, dim=1)"
+
+
+def _options(model: Exportable) -> str:
+    return "padding=True" if model.max_length is None else "padding=True, truncation=True"
+
+
+def _training(record: TrainingRecord) -> Iterator[str]:
+    yield "## Training"
+    if not record.recipe:
+        yield "Nothing is known of it here: the model was not exported from a training run."
+        return
+    facts = [(name.replace("_", " "), value) for name, value in _flat(record.run)]
+    steps, epochs = record.run.get("batches_per_epoch"), record.run.get("epochs")
+    if isinstance(steps, int) and isinstance(epochs, int):
+        each = record.run.get("gradient_accumulation_steps") or 1
+        facts.append(("steps planned", -(-steps // each) * epochs))
+    data = [
+        (key.replace("_", " "), _inline(record.recipe[key]))
+        for key in ("train_data_path", "validation_data_path")
+        if record.recipe.get(key)
+    ]
+    if data or facts:
+        yield _table(("", ""), [*data, *facts])
+    if record.metrics:
+        yield "Metrics at the end of training:"
+        yield _table(("metric", "value"), [(k, _number(v)) for k, v in _flat(record.metrics)])
+    yield "The recipe (files by their names alone):"
+    yield f"```json\n{json.dumps(record.recipe, indent=2, ensure_ascii=False)}\n```"
+
+
+def _scored(record: TrainingRecord) -> Iterator[str]:
+    if not record.scores:
+        return
+    yield "## Scores"
+    yield "By `declutr evaluate-embeddings`; averages come first."
+    yield _table(("task", "score"), [(k, f"{v:.2f}") for k, v in record.scores.items()])
+    made = [(name, _inline(value)) for name, value in record.scored_by.items()]
+    yield _table(("scored with", ""), made)
+
+
+def _checked(comparison: Comparison) -> Iterator[str]:
+    yield "## What was compared"
+    yield (
+        f"Each part was loaded back after writing and embedded {comparison.texts} texts of 0 to "
+        "600 words in a dozen languages. The largest absolute differences from the model this was "
+        f"exported from, in float32 on a CPU (largest number in an embedding: "
+        f"{comparison.largest:.3g}; allowed: {comparison.limit:.1e}):"
+    )
+    yield comparison.table()
+
+
+def _limits(model: Exportable) -> Iterator[str]:
+    yield "## Limits"
+    points = ["Texts are compared by their tokens; what was rare in training is embedded badly."]
+    if model.max_length is not None:
+        points.append(
+            f"Of a text only the first {model.max_length} tokens count. "
+            '`Encoder(..., long_texts="chunk")` embeds all of it in parts.'
+        )
+    if model.plain_white_space:
+        points.append(
+            "The tokenizer makes one blank of any run of white space and strips the ends, as in "
+            "training."
+        )
+    else:
+        points.append(
+            "The tokenizer takes white space as it comes. What was compared had one blank for each "
+            "run of it, and none at the ends."
+        )
+    if model.whitened:
+        points.append("Whitening was fitted on some text; it suits text of that kind.")
+    points.append("No license is stated: those of the data and of the first checkpoint decide.")
+    yield "\n".join(f"- {point}" for point in points)
+
+
+def _versions() -> Iterator[str]:
+    yield "## Made with"
+    found = [("declutr", declutr.__version__)]
+    for library in _LIBRARIES:
+        try:
+            found.append((library, metadata.version(library)))
+        except metadata.PackageNotFoundError:
+            continue
+    yield _table(("library", "version"), found)
+
+
+def _flat(value: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    for name, item in value.items():
+        if isinstance(item, dict):
+            yield from _flat(item, f"{before}{name} ")
+        elif item is not None:
+            yield f"{before}{name}", _inline(item)
+
+
+def _inline(value: Any) -> Any:
+    if isinstance(value, (dict, list)):
+        value = json.dumps(value, ensure_ascii=False)
+    return value.replace("|", "\\|").replace("\n", " ") if isinstance(value, str) else value
+
+
+def _number(value: Any) -> Any:
+    return f"{value:.4g}" if isinstance(value, float) else value
+
+
+def _table(head: tuple[str, str], rows: list[tuple[str, Any]]) -> str:
+    lines = [f"| {head[0]} | {head[1]} |", "|---|---|"]
+    return "\n".join([*lines, *(f"| {name} | {value} |" for name, value in rows)])
+
+
+def _code(*lines: str) -> str:
+    return "\n".join(["```python", *lines, "```"])

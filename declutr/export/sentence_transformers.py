@@ -1,0 +1,82 @@
+"""The sentence-transformers part, in names that its releases 2 to 6 read; without that package."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import save_file
+
+from declutr.export.exportable import Exportable
+from declutr.text_models.sentence_transformers_folder import Dense
+
+_FLAGS = {
+    "cls": "pooling_mode_cls_token",
+    "mean": "pooling_mode_mean_tokens",
+    "max": "pooling_mode_max_tokens",
+    "mean-sqrt-length": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "last": "pooling_mode_lasttoken",
+}
+
+
+def write_modules(model: Exportable, folder: Path) -> None:
+    """`modules.json` and a folder for each module; the transformer is at the root."""
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    _write(
+        folder / "sentence_bert_config.json",
+        {"max_seq_length": model.max_length, "do_lower_case": False},
+    )
+    pooling: dict[str, Any] = {"word_embedding_dimension": model.width}
+    pooling |= {flag: name == model.pooling for name, flag in _FLAGS.items()}
+    _write(folder / "1_Pooling" / "config.json", pooling)
+    for layer in model.dense:
+        name = f"{len(modules)}_Dense"
+        _write_dense(layer, folder / name)
+        modules.append(("Dense", name))
+    if model.normalizes:
+        name = f"{len(modules)}_Normalize"
+        (folder / name).mkdir()
+        modules.append(("Normalize", name))
+    _write(
+        folder / "modules.json",
+        [
+            {
+                "idx": number,
+                "name": str(number),
+                "path": path,
+                "type": f"sentence_transformers.models.{kind}",
+            }
+            for number, (kind, path) in enumerate(modules)
+        ],
+    )
+    _write(
+        folder / "config_sentence_transformers.json",
+        {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"},
+    )
+
+
+def _write_dense(layer: Dense, folder: Path) -> None:
+    linear, activation = layer.linear, type(layer.activation)
+    _write(
+        folder / "config.json",
+        {
+            "in_features": linear.in_features,
+            "out_features": linear.out_features,
+            "bias": linear.bias is not None,
+            "activation_function": f"{activation.__module__}.{activation.__name__}",
+        },
+    )
+    tensors = {
+        f"linear.{name}": tensor.contiguous() for name, tensor in linear.state_dict().items()
+    }
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    # Releases 2 read dense layers from here alone. Tensors and nothing else.
+    torch.save(tensors, folder / "pytorch_model.bin")
+
+
+def _write(file: Path, content: Any) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

