@@ -19,6 +19,7 @@ from typing import Any
 from allennlp.common import Params
 
 from declutr.trained_configuration import trained_configuration
+from declutr.whitening import FILE as WHITENING
 
 logger = logging.getLogger(__name__)
 
@@ -55,6 +56,7 @@ def archive_transformer(serialization_dir: str) -> list[str]:
     config = json.loads(config_file.read_text())
     if not is_ours(config):
         return []
+    _remove_stale_whitening(folder)
     if (target / _NAMES).exists() or _save_what_is_named(config, target):
         return [FOLDER]
     return []
@@ -99,6 +101,18 @@ def local_place(archive: str) -> Path:
     from allennlp.common.file_utils import cached_path
 
     return Path(cached_path(archive))
+
+
+def _remove_stale_whitening(folder: Path) -> None:
+    """Of embeddings as they were before this training."""
+    stale = folder / WHITENING
+    if stale.exists():
+        stale.unlink()
+        logger.warning(
+            "'%s' was fitted to weights that are trained on, and is removed. Fit it again "
+            "afterwards: declutr whiten.",
+            stale,
+        )
 
 
 def _save_what_is_named(config: dict[str, Any], target: Path) -> bool:

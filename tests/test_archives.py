@@ -258,3 +258,18 @@ def test_hostile_archives_are_not_carried(tmp_path: Path) -> None:
     with pytest.raises(UnsafeArchive, match="antigravity"):
         archive_transformer(folder)
     assert not (tmp_path / "run" / FOLDER / "names.json").exists()
+
+
+def test_a_whitening_of_earlier_weights_is_removed(
+    trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When training goes on in a folder, what was fitted to its embeddings fits no more."""
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    stale = run / "whitening.safetensors"
+    stale.write_bytes(b"of other weights")
+    with caplog.at_level("WARNING"):
+        archive_transformer(str(run))
+    assert not stale.exists() and "Fit it again afterwards: declutr whiten" in caplog.text
+    caplog.clear()
+    assert archive_transformer(str(run)) == ["transformer"] and not caplog.text
