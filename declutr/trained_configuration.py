@@ -9,16 +9,9 @@ from typing import Any
 
 from allennlp.common.checks import ConfigurationError
 
+from declutr.sentence_transformers_folder import NotFollowed, read_modules
+
 _POOLERS: dict[str, dict[str, Any] | None] = {"mean": None, "cls": {"type": "cls_pooler"}}
-_MODES_OF_OLD = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
-_WITHOUT_WEIGHTS = ("Normalize",)  # lengths change, directions do not: left to who uses vectors
 
 
 def trained_configuration(folder: Path) -> dict[str, Any]:
@@ -53,14 +46,23 @@ def is_exported(folder: Path) -> bool:
 
 
 def _around_transformer(folder: Path) -> dict[str, Any]:
-    transformer, pooling, max_length = folder, "mean", None
-    if (folder / "modules.json").is_file():
-        transformer, pooling, max_length = _sentence_transformers_modules(folder)
-    if pooling not in _POOLERS:
+    try:
+        modules = read_modules(str(folder))
+    except NotFollowed as error:
         raise ConfigurationError(
-            f"The pooling of '{folder}' is '{pooling}'; parts are made for "
+            f"{error} Parts can be had from the archive that a folder was exported from."
+        ) from error
+    if modules.pooling not in _POOLERS:
+        raise ConfigurationError(
+            f"The pooling of '{folder}' is '{modules.pooling}'; parts are made for "
             f"{' and '.join(_POOLERS)}. Use the token vectors, with a pooler of your own."
         )
+    if len(modules.dense) or modules.lower_case or modules.prompt:
+        raise ConfigurationError(
+            f"'{folder}' has dense layers (such as a whitening), lower case or a prompt, for which "
+            "there is no part. Use the archive that it was exported from."
+        )
+    transformer, max_length = folder / modules.transformer_folder, modules.max_length
     named = {"type": "pretrained_transformer", "model_name": str(transformer)}
     embedder = {**named, "type": "pretrained_transformer_mlm", "masked_language_modeling": False}
     tokenizer: dict[str, Any] = {**named}
@@ -71,8 +73,8 @@ def _around_transformer(folder: Path) -> dict[str, Any]:
         "text_field_embedder": {"type": "mlm", "token_embedders": {"tokens": embedder}},
         "loss": {"type": "nt_xent"},  # a model has to have one; it is not computed
     }
-    if _POOLERS[pooling] is not None:
-        model["seq2vec_encoder"] = _POOLERS[pooling]
+    if _POOLERS[modules.pooling] is not None:
+        model["seq2vec_encoder"] = _POOLERS[modules.pooling]
     return {
         "dataset_reader": {
             "type": "declutr",
@@ -82,32 +84,3 @@ def _around_transformer(folder: Path) -> dict[str, Any]:
         "vocabulary": {"type": "empty"},
         "model": model,
     }
-
-
-def _sentence_transformers_modules(folder: Path) -> tuple[Path, str, int | None]:
-    """The transformer's folder, the pooling, and how many tokens a text may have."""
-    modules = {
-        str(module["type"]).rsplit(".", 1)[-1]: folder / module["path"]
-        for module in json.loads((folder / "modules.json").read_text())
-    }
-    unknown = sorted(set(modules) - {"Transformer", "Pooling", *_WITHOUT_WEIGHTS})
-    if "Transformer" not in modules or unknown:
-        raise ConfigurationError(
-            f"'{folder}' has the modules {', '.join(modules)}; expected Transformer, Pooling and "
-            "Normalize. Use the archive that it was exported from."
-        )
-    transformer, pooling, limit = modules["Transformer"], "mean", None
-    if "Pooling" in modules:
-        pooling = _pooling(json.loads((modules["Pooling"] / "config.json").read_text()))
-    settings = transformer / "sentence_bert_config.json"
-    if settings.is_file():
-        limit = json.loads(settings.read_text()).get("max_seq_length")
-    return transformer, pooling, limit
-
-
-def _pooling(config: dict[str, Any]) -> str:
-    """The name of a pooling, of several joined by "+"; as sentence-transformers 2 to 6 write it."""
-    modes = config.get("pooling_mode") or [
-        mode for key, mode in _MODES_OF_OLD.items() if config.get(key)
-    ]
-    return modes if isinstance(modes, str) else "+".join(modes)

@@ -194,12 +194,18 @@ def test_old_names_of_poolings_and_plain_folders(checkpoint: Path, tmp_path: Pat
     write(["Transformer", "Pooling"], pooling_mode_cls_token=True, pooling_mode_mean_tokens=False)
     assert trained_configuration(folder)["model"]["seq2vec_encoder"] == {"type": "cls_pooler"}
     write(["Transformer", "Pooling"], pooling_mode_cls_token=True, pooling_mode_mean_tokens=True)
-    with pytest.raises(
-        ConfigurationError, match=r"is 'cls\+mean'; parts are made for mean and cls"
-    ):
+    with pytest.raises(ConfigurationError, match="pooling_mode_cls_token, .* is not followed"):
         open_model(str(folder))
-    write(["Transformer", "Pooling", "Dense"], pooling_mode_mean_tokens=True)
-    with pytest.raises(ConfigurationError, match="the modules Transformer, Pooling, Dense; expect"):
+    write(["Transformer", "Pooling"], pooling_mode_max_tokens=True)
+    with pytest.raises(ConfigurationError, match="is 'max'; parts are made for mean and cls"):
+        open_model(str(folder))
+    write(["Transformer", "Pooling"], pooling_mode_mean_tokens=True)
+    (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    with pytest.raises(ConfigurationError, match="lower case or a prompt, for which there is no"):
+        open_model(str(folder))
+    (folder / "sentence_bert_config.json").unlink()
+    write(["Transformer", "Pooling", "LSTM"], pooling_mode_mean_tokens=True)
+    with pytest.raises(ConfigurationError, match="module 2, LSTM, which is not followed"):
         open_model(str(folder))
 
 

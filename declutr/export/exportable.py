@@ -12,7 +12,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokeni
 from declutr.embedders import MLMTextFieldEmbedder
 from declutr.export.errors import ExportError
 from declutr.export.white_space import tokenizer_with_white_space
-from declutr.text_models.sentence_transformers_folder import Dense, read_modules
+from declutr.sentence_transformers_folder import Dense, read_modules
 from declutr.text_models.special_tokens import special_tokens_of
 from declutr.text_models.trained_model import TrainedModel
 from declutr.text_models.transformer_model import TransformerModel

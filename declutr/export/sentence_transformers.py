@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from declutr.export.exportable import Exportable
-from declutr.text_models.sentence_transformers_folder import Dense
+from declutr.sentence_transformers_folder import Dense
 
 _FLAGS = {
     "cls": "pooling_mode_cls_token",

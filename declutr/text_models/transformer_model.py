@@ -12,10 +12,10 @@ from transformers import AutoModel, AutoTokenizer
 from transformers import logging as transformers_logging
 
 from declutr.collation import PackedSpans
+from declutr.sentence_transformers_folder import ModuleList, NotFollowed, read_modules
 from declutr.text_models.file_fingerprints import model_fingerprint
 from declutr.text_models.pooling import POOLINGS, pooled
 from declutr.text_models.quantization import quantize_linear_layers
-from declutr.text_models.sentence_transformers_folder import ModuleList, read_modules
 from declutr.text_models.special_tokens import special_tokens_of
 from declutr.text_models.text_model import EncoderError, TextModel
 from declutr.unpadded import UnpaddedPass
@@ -55,7 +55,10 @@ class TransformerModel(TextModel):
             )
         self.device = device
         # With a pooling of one's own it is the transformer alone.
-        modules = ModuleList() if pooling else read_modules(place, revision)
+        try:
+            modules = ModuleList() if pooling else read_modules(place, revision)
+        except NotFollowed as error:
+            raise EncoderError(str(error)) from error
         self.pooling = pooling or modules.pooling
         self.prompt, self._lower_case = modules.prompt, modules.lower_case
         self.normalizes = modules.normalizes

@@ -12,8 +12,6 @@ from typing import Any
 
 import torch
 
-from declutr.text_models.text_model import EncoderError
-
 _FLAGS = {  # of its releases before 6
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
@@ -31,6 +29,10 @@ _MODES = {
 }
 
 _ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid", "SiLU")
+
+
+class NotFollowed(ValueError):
+    """A folder with modules or settings that we do not have."""
 
 
 class Dense(torch.nn.Module):
@@ -64,7 +66,7 @@ def read_modules(place: str, revision: str | None = None) -> ModuleList:
 
     # Raises
 
-    `EncoderError` : a module, or a setting of one, that we do not have.
+    `NotFollowed` : a module, or a setting of one, that we do not have.
     """
     files = _Files(place, revision)
     listed = files.json("modules.json")
@@ -120,7 +122,7 @@ class _Files:
         try:
             return json.loads(file.read_text(encoding="utf-8"))
         except ValueError as error:
-            raise EncoderError(f"'{file}' is not JSON: {error}") from error
+            raise NotFollowed(f"'{file}' is not JSON: {error}") from error
 
 
 def _read_transformer(modules: ModuleList, files: _Files, folder: str) -> None:
@@ -166,8 +168,8 @@ def _dense(files: _Files, folder: str, place: str) -> Dense:
     return Dense(linear.requires_grad_(False), getattr(torch.nn, activation)())
 
 
-def _not_ours(place: str, what: str) -> EncoderError:
-    return EncoderError(
-        f"'{place}' has {what}, which is not followed here. Use st:{place} in evaluate-embeddings, "
-        "or name a pooling, such as pooling=mean, to embed with its transformer alone."
+def _not_ours(place: str, what: str) -> NotFollowed:
+    return NotFollowed(
+        f"'{place}' has {what}, which is not followed here. Encoder(…, pooling=\"mean\") embeds "
+        f"with its transformer alone; evaluate-embeddings takes st:{place}."
     )
