@@ -15,7 +15,7 @@ LAYERS = [
     {"sampling", "masking", "distributed", "sources", "token_store", "docstrings", "checkpoints"}
     | {"file_digests", "worker_processes", "token_budget", "packing", "heap"}
     | {"repeatable_dropout", "whitening", "text_pieces", "bulk_embedding"}
-    | {"archive_members", "sentence_transformers_folder"},
+    | {"archive_members", "sentence_transformers_folder", "dropout_rates"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"objectives", "span_fields", "collation", "text_codecs", "embedders"},
