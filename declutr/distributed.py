@@ -36,13 +36,14 @@ def is_sharded(module: torch.nn.Module) -> bool:
     return any(isinstance(part, FSDPModule) for part in module.modules())
 
 
-def gather_rows(rows: torch.Tensor) -> torch.Tensor:
+def gather_rows(rows: torch.Tensor, gradient_factor: float = 1) -> torch.Tensor:
     """The rows of every process, in order of rank, with a gradient for this process's rows only.
 
     `rows` is `(n, d)` in each of W processes, the result `(W * n, d)`. If every process computes
     the same loss from it, the gradients of all processes *summed* are those of one process with
-    all rows. DistributedDataParallel averages instead, so such a loss must be multiplied by W
-    (`scale_fix` of the model).
+    all rows. DistributedDataParallel averages instead: with W as `gradient_factor` (`scale_fix` of
+    the model) the average is right, for what made the rows and for parameters of the loss, which
+    see all rows in every process, alike.
 
     # Raises
 
@@ -50,7 +51,7 @@ def gather_rows(rows: torch.Tensor) -> torch.Tensor:
     """
     if not is_distributed():
         return rows
-    rows = rows.contiguous()
+    rows = _GradientTimes.apply(rows.contiguous(), gradient_factor)
     counts = all_reduced(
         torch.nn.functional.one_hot(
             torch.tensor(process_rank(), device=rows.device), world_size()
@@ -66,6 +67,19 @@ def gather_rows(rows: torch.Tensor) -> torch.Tensor:
     dist.all_gather(gathered, rows.detach())
     gathered[process_rank()] = rows  # the gathered copy carries no gradient
     return torch.cat(gathered)
+
+
+class _GradientTimes(torch.autograd.Function):
+    """The same tensor; its gradient is multiplied."""
+
+    @staticmethod
+    def forward(ctx: Any, tensor: torch.Tensor, factor: float) -> torch.Tensor:
+        ctx.factor = factor
+        return tensor.view_as(tensor)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient * ctx.factor, None
 
 
 def all_reduced(tensor: torch.Tensor) -> torch.Tensor:

@@ -318,7 +318,10 @@ class DeCLUTR(Model):
                 _mean_of_groups(projected, anchors.size(0)),
             ]
         widths = [view.size(1) for view in views]
-        gathered = gather_rows(torch.cat(views, dim=1)).split(widths, dim=1)  # one exchange for all
+        # Each process holds the gradient of its own rows, and DistributedDataParallel averages.
+        factor = world_size() if self._scale_fix else 1
+        joined_views = torch.cat(views, dim=1)  # one exchange for all
+        gathered = gather_rows(joined_views, factor).split(widths, dim=1)
         pairs = gathered[0].size(0)
         if pairs < self._loss.min_pairs:
             if not self.training:
@@ -332,9 +335,7 @@ class DeCLUTR(Model):
             self._record_geometry(gathered[0].detach(), gathered[1].detach())
             loss = self._loss(gathered[-2], gathered[-1])
         self._record("contrastive_loss", loss)
-        # Each process holds the gradient of its own rows, and DistributedDataParallel averages.
-        factor = world_size() if self._scale_fix else 1
-        return with_value(loss * factor, loss)
+        return loss
 
     # ----------------------------------------------------------------------------- the record
 

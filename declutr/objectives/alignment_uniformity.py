@@ -1,22 +1,27 @@
 """Alignment and uniformity of embeddings on the unit sphere (Wang & Isola, 2020)."""
 
-from __future__ import annotations
-
 import math
 
 import torch
-from torch.nn.functional import normalize
+
+from declutr.objectives.distances import unit
+from declutr.objectives.full_precision import full_precision
+from declutr.objectives.objective import Objective
+from declutr.objectives.settings import above_zero, at_least_zero
+from declutr.objectives.views import check_views
 
 
+@full_precision
 def alignment(x: torch.Tensor, y: torch.Tensor, alpha: float = 2) -> torch.Tensor:
     """Mean of |x_i - y_i|^alpha over positive pairs; 0 is perfect, 4 the worst for alpha 2.
 
     `x` and `y` are raw `(N, d)`; they are L2-normalised here.
     """
-    x, y = normalize(x, dim=-1), normalize(y, dim=-1)
+    x, y = unit(x), unit(y)
     return (x - y).norm(dim=-1).pow(alpha).mean()
 
 
+@full_precision
 def uniformity(x: torch.Tensor, t: float = 2, block: int = 4096) -> torch.Tensor:
     """Logarithm of the mean of exp(-t |x_i - x_j|^2) over distinct pairs; lower is more uniform.
 
@@ -30,7 +35,7 @@ def uniformity(x: torch.Tensor, t: float = 2, block: int = 4096) -> torch.Tensor
     n = x.size(0)
     if n < 2:
         raise ValueError(f"Uniformity needs at least two embeddings, got {n}.")
-    x = normalize(x, dim=-1)
+    x = unit(x)
     sums = []
     for start in range(0, n, block):
         rows = x[start : start + block]  # (b, d)
@@ -40,3 +45,55 @@ def uniformity(x: torch.Tensor, t: float = 2, block: int = 4096) -> torch.Tensor
         self_pair[index, start + index] = True
         sums.append((-t * squared).masked_fill(self_pair, -math.inf).logsumexp(dim=1))
     return torch.cat(sums).logsumexp(dim=0) - math.log(n * (n - 1))
+
+
+@full_precision
+def align_uniform_loss(
+    first: torch.Tensor,
+    second: torch.Tensor,
+    alpha: float = 2,
+    t: float = 2,
+    align_weight: float = 1.0,
+    uniform_weight: float = 1.0,
+) -> torch.Tensor:
+    """`w_a align(x, y) + w_u (uniform(x) + uniform(y)) / 2` (Wang & Isola, 2020, section 4).
+
+    `first` and `second` are raw views `(N, d)`. Both terms are means by definition, so there is no
+    `reduction`.
+
+    # Raises
+
+    `ValueError` : fewer than two rows.
+    """
+    check_views(first, second)
+    spread = (uniformity(first, t) + uniformity(second, t)) / 2
+    return align_weight * alignment(first, second, alpha) + uniform_weight * spread
+
+
+@Objective.register("align_uniform")
+class AlignUniform(Objective):
+    """`align_uniform_loss`.
+
+    # Parameters
+
+    alpha, t : the power of distances in alignment, the sharpness of uniformity; above 0.
+    align_weight, uniform_weight : of the two terms.
+    """
+
+    def __init__(
+        self,
+        alpha: float = 2.0,
+        t: float = 2.0,
+        align_weight: float = 1.0,
+        uniform_weight: float = 1.0,
+    ) -> None:
+        super().__init__()
+        self.alpha = above_zero("alpha", alpha)
+        self.t = above_zero("t", t)
+        self.align_weight = at_least_zero("align_weight", align_weight)
+        self.uniform_weight = at_least_zero("uniform_weight", uniform_weight)
+
+    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+        return align_uniform_loss(
+            anchors, positives, self.alpha, self.t, self.align_weight, self.uniform_weight
+        )

@@ -1,4 +1,4 @@
-"""Objectives on top of pytorch-metric-learning."""
+"""Objectives on labelled rows, and those among them that pytorch-metric-learning computes."""
 
 from typing import Any, Optional
 
@@ -6,6 +6,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from pytorch_metric_learning import losses, reducers
 
+from declutr.objectives.full_precision import full_precision
 from declutr.objectives.miners import Miner
 from declutr.objectives.objective import Objective
 
@@ -18,10 +19,6 @@ class MetricLearningObjective(Objective):
     The 2N rows are the N anchors and after them the N positives; row i and row N + i share a label.
     Subclasses implement `labelled_loss`.
     """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._miner: Miner | None = None
 
     def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
         if anchors.shape != positives.shape or anchors.dim() != 2:
@@ -40,12 +37,32 @@ class MetricLearningObjective(Objective):
         """The scalar loss of rows `(2N, d)` with labels `(2N,)`."""
         raise NotImplementedError
 
+
+class LibraryObjective(MetricLearningObjective):
+    """An objective that pytorch-metric-learning computes, of pairs that a miner may select.
+
+    Subclasses implement `pair_loss`. `cross_batch_memory` goes around any of them.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._miner: Miner | None = None
+
+    def pair_loss(self, mined: bool) -> torch.nn.Module:
+        """The loss of pytorch-metric-learning that serves with or without a miner."""
+        raise NotImplementedError
+
     def attach_miner(self, miner: Miner) -> None:
         self._miner = miner
 
+    @full_precision
+    def labelled_loss(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        pairs = None if self._miner is None else self._miner(embeddings, labels)
+        return self.pair_loss(mined=pairs is not None)(embeddings, labels, pairs)
+
 
 @Objective.register("nt_xent")
-class NTXent(MetricLearningObjective):
+class NTXent(LibraryObjective):
     """Normalised temperature-scaled cross entropy (Giorgi et al., 2021, equations 1 and 2).
 
     For the 2N rows e of both views, with s the cosine,
@@ -77,12 +94,7 @@ class NTXent(MetricLearningObjective):
         self._mined = losses.NTXentLoss(temperature=temperature, reducer=reducer())
 
     def pair_loss(self, mined: bool) -> torch.nn.Module:
-        """The loss of pytorch-metric-learning that serves with or without a miner."""
         return self._mined if mined else self._plain
-
-    def labelled_loss(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        pairs = None if self._miner is None else self._miner(embeddings, labels)
-        return self.pair_loss(mined=pairs is not None)(embeddings, labels, pairs)
 
 
 @Objective.register("cross_batch_memory")
@@ -94,10 +106,15 @@ class CrossBatchMemory(MetricLearningObjective):
 
     # Parameters
 
-    loss : the objective inside, `nt_xent`.
+    loss : the objective inside: `nt_xent`, or `pytorch_metric_learning` with a loss that can
+        compare rows of a batch with rows of a memory.
     embedding_size : d, the width of embeddings (or of projections, with a feed-forward layer).
     memory_size : how many rows are remembered. A batch brings 2N of them.
     miner : selects pairs between batch and memory.
+
+    # Raises
+
+    `ConfigurationError` : a loss that cannot be used with a memory.
     """
 
     def __init__(
@@ -108,14 +125,23 @@ class CrossBatchMemory(MetricLearningObjective):
         miner: Optional[Miner] = None,
     ) -> None:
         super().__init__()
-        if not isinstance(loss, NTXent):
+        if not isinstance(loss, LibraryObjective):
             raise ConfigurationError(
-                f"cross_batch_memory wraps 'nt_xent', got {type(loss).__name__}."
+                f"cross_batch_memory wraps 'nt_xent', got {type(loss).__name__}. It can also wrap "
+                "'pytorch_metric_learning'."
+            )
+        inside = loss.pair_loss(mined=miner is not None)
+        known = losses.CrossBatchMemory.supported_losses()
+        if type(inside).__name__ not in known:
+            raise ConfigurationError(
+                f"{type(inside).__name__} cannot compare a batch with a memory. Losses that can: "
+                f"{', '.join(known)}."
             )
         self._inner = loss
-        self.temperature, self.reduction = loss.temperature, loss.reduction
+        self.temperature = getattr(loss, "temperature", None)
+        self.reduction = getattr(loss, "reduction", None)
         self._memory = losses.CrossBatchMemory(
-            loss=loss.pair_loss(mined=miner is not None),
+            loss=inside,
             embedding_size=embedding_size,
             memory_size=memory_size,
             miner=miner,
@@ -130,6 +156,7 @@ class CrossBatchMemory(MetricLearningObjective):
         # Rows stay in memory with their labels: a label used again would make false positives.
         return self._next_label + torch.arange(count, device=device)
 
+    @full_precision
     def labelled_loss(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         size = self._memory.memory_size
         if embeddings.size(0) > size:

@@ -1,5 +1,7 @@
 """What every contrastive objective is."""
 
+from typing import Optional
+
 import torch
 from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
@@ -19,6 +21,13 @@ class Objective(torch.nn.Module, Registrable):
 
     min_pairs: int = 2
     """Fewer pairs than this have no negatives, and the loss says nothing."""
+
+    takes_views: bool = True
+    """Whether two views are what it compares; others are modules of their own."""
+
+    uses_projections: Optional[str] = None
+    """`"beside"`: it gets embeddings and their projections, `forward(anchors, positives,
+    projected_anchors, projected_positives)`; else projections in place of embeddings."""
 
     def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError

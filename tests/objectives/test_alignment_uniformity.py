@@ -7,11 +7,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from declutr.objectives import alignment, uniformity
+from declutr.objectives import Objective, alignment, uniformity
+from declutr.objectives.alignment_uniformity import AlignUniform, align_uniform_loss
+from tests.objectives.laws import (
+    assert_finite_where_it_is_hard,
+    assert_full_precision,
+    assert_gradients,
+    largest_saved,
+    views,
+)
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 GOLDEN = json.loads((FIXTURES / "golden_objectives.json").read_text())["align_uniform"]
@@ -101,3 +111,46 @@ def test_gradient_is_finite_at_perfect_alignment() -> None:
     x = normal(3, 3, 0).requires_grad_()
     (alignment(x, x.detach().clone()) + uniformity(x)).backward()
     assert x.grad.isfinite().all()
+
+
+# ------------------------------------------------------------------------------------- as a loss
+
+
+def test_the_loss_is_alignment_plus_the_mean_of_both_uniformities() -> None:
+    values = GOLDEN["values"]
+    expected = values["align"] + values["uniform_train_average"]
+    assert align_uniform_loss(X, Y).item() == pytest.approx(expected, abs=1e-9)
+    assert align_uniform_loss(Y, X).item() == pytest.approx(expected, abs=1e-9)
+    weighted = align_uniform_loss(X, Y, 1, align_weight=3, uniform_weight=0.5).item()
+    expected = 3 * values["align_alpha1"] + 0.5 * values["uniform_train_average"]
+    assert weighted == pytest.approx(expected, abs=1e-9)
+
+
+def test_mistakes_are_not_returned() -> None:
+    values = GOLDEN["values"]
+    assert abs(alignment(X, Y).item() - values["align_unnormalised_WRONG"]) > 1e-4
+    assert abs(uniformity(X).item() - values["uniform_if_self_pairs_included_WRONG"]) > 1e-4
+
+
+def test_laws_of_the_loss() -> None:
+    assert_gradients(align_uniform_loss, *views(4))
+    assert_finite_where_it_is_hard(align_uniform_loss)
+    assert_finite_where_it_is_hard(lambda x, y: align_uniform_loss(x, y, alpha=1))
+    assert_full_precision(align_uniform_loss, *views(16))
+    assert_full_precision(uniformity, views(16)[0])
+    assert largest_saved(align_uniform_loss, *views(512, dtype=torch.float32)) <= 512**2
+
+
+def test_registered_name_and_refusals() -> None:
+    built = Objective.from_params(Params({"type": "align_uniform", "t": 3, "align_weight": 0.5}))
+    assert isinstance(built, AlignUniform) and built.min_pairs == 2
+    expected = align_uniform_loss(X, Y, t=3, align_weight=0.5).item()
+    assert built(X, Y).item() == pytest.approx(expected)
+    with pytest.raises(ValueError, match="at least two embeddings, got 1"):
+        built(X[:1], Y[:1])
+    with pytest.raises(ValueError, match=r"must both be \(N, d\)"):
+        built(X, Y[:3])
+    with pytest.raises(ConfigurationError, match="alpha must be above 0, got 0"):
+        AlignUniform(alpha=0)
+    with pytest.raises(ConfigurationError, match="uniform_weight must be 0 or above, got -1"):
+        AlignUniform(uniform_weight=-1)

@@ -1,0 +1,206 @@
+"""InfoNCE (van den Oord et al., 2018) and the N-pair loss (Sohn, 2016)."""
+
+from typing import Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from torch.nn.functional import softplus
+
+from declutr.objectives.distances import unit
+from declutr.objectives.full_precision import full_precision
+from declutr.objectives.objective import Objective
+from declutr.objectives.reductions import reduced
+from declutr.objectives.settings import above_zero, one_of, scalar_reduction
+
+SIMILARITIES = ("dot", "cosine", "bilinear")
+
+
+@full_precision
+def info_nce(
+    x: torch.Tensor,
+    y: torch.Tensor,
+    similarity: str = "dot",
+    temperature: float = 1.0,
+    symmetric: bool = False,
+    negatives: Optional[torch.Tensor] = None,
+    weight: Optional[torch.Tensor] = None,
+    own_negative_logit: float = 0.0,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Which row of `y` belongs to a row of `x`, among all rows of `y`.
+
+    `l_i = -s(x_i, y_i) / tau + log sum_j exp(s(x_i, y_j) / tau)`, j over the N rows of `y` and the
+    negatives (van den Oord et al., 2018, equation 4). The rows of `x` itself are no candidates,
+    which is the difference to NT-Xent. With cosine, one direction: SimCSE (Gao et al., 2021,
+    equation 1); both directions: CLIP (Radford et al., 2021). One pair without negatives gives 0.
+
+    # Parameters
+
+    x, y : `(N, d)`, row i of both belonging together.
+    similarity : `"dot"`, `"cosine"`, or `"bilinear"`, x' `weight` y.
+    temperature : tau.
+    symmetric : the average of the loss and of the one with `x` and `y` exchanged.
+    negatives : more candidates for `x`: `(M, d)`, the same for every row, or `(N, M, d)`, each
+        row's own. In the exchanged direction of the symmetric form they have no part.
+    weight : `(d_x, d_y)`, for `"bilinear"` only.
+    own_negative_logit : added to the logit of `negatives` row i for row i of `x`, where there are
+        N of them, `(N, d)`: the hard negatives of supervised SimCSE (equation 8, the logarithm of
+        its alpha).
+    reduction : `"mean"`, `"sum"` (symmetric: of the averages of both directions), `"none"` `(N,)`.
+
+    # Raises
+
+    `ValueError` : shapes that do not fit, an unknown similarity or reduction.
+    """
+    if similarity not in SIMILARITIES:
+        raise ValueError(
+            f"Unknown similarity '{similarity}': expected one of {', '.join(SIMILARITIES)}."
+        )
+    if x.dim() != 2 or y.dim() != 2 or len(x) != len(y):
+        raise ValueError(
+            "x and y must be (N, d), row i of both belonging together; got "
+            f"{tuple(x.shape)} and {tuple(y.shape)}."
+        )
+    if (weight is not None) != (similarity == "bilinear"):
+        raise ValueError("'bilinear', and only it, needs a weight (d_x, d_y).")
+    if similarity == "cosine":
+        x, y = unit(x), unit(y)
+        negatives = None if negatives is None else unit(negatives)
+    if weight is not None:
+        x = x @ weight.to(x.dtype)
+    logits = x @ y.T / temperature  # (N, N)
+    terms = _cross_entropy(_with_negatives(logits, x, negatives, temperature, own_negative_logit))
+    if symmetric:
+        terms = (terms + _cross_entropy(logits.T)) / 2
+    return reduced(terms, reduction, x, y)
+
+
+def _cross_entropy(logits: torch.Tensor) -> torch.Tensor:
+    """`(N,)`: row i of `logits` `(N, C)` should choose column i."""
+    return logits.logsumexp(dim=1) - logits.diagonal()
+
+
+def _with_negatives(
+    logits: torch.Tensor,
+    x: torch.Tensor,
+    negatives: Optional[torch.Tensor],
+    temperature: float,
+    own_negative_logit: float,
+) -> torch.Tensor:
+    """`logits` `(N, N)` with a column for each negative of a row: `(N, N + M)`."""
+    n, width = x.shape
+    if negatives is None:
+        if own_negative_logit:
+            raise ValueError("own_negative_logit is for negatives (N, d), got none.")
+        return logits
+    fits = negatives.dim() == 2 or (negatives.dim() == 3 and len(negatives) == n)
+    if not fits or negatives.size(-1) != width:
+        raise ValueError(
+            f"negatives must be (M, {width}) or ({n}, M, {width}), got {tuple(negatives.shape)}."
+        )
+    if negatives.dim() == 2:
+        more = x @ negatives.T / temperature  # (N, M)
+    else:
+        more = torch.einsum("nd,nmd->nm", x, negatives) / temperature  # (N, M)
+    if own_negative_logit:
+        if negatives.dim() != 2 or len(negatives) != n:
+            raise ValueError(
+                f"own_negative_logit is for negatives ({n}, {width}), row i being that of row i; "
+                f"got {tuple(negatives.shape)}."
+            )
+        more = more + own_negative_logit * torch.eye(n, dtype=more.dtype, device=more.device)
+    return torch.cat([logits, more], dim=1)
+
+
+@full_precision
+def n_pair_loss(x: torch.Tensor, y: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+    """The N-pair loss (Sohn, 2016, equation 4) of `x` and `y` `(N, d)`.
+
+    `l_i = log(1 + sum_{j != i} exp(x_i y_j - x_i y_i))`, equal to InfoNCE with dot products and
+    temperature 1. `reduction` is `"mean"`, `"sum"` or `"none"` `(N,)`.
+    """
+    logits = x @ y.T  # (N, N)
+    others = (logits - logits.diagonal().unsqueeze(1)).flatten()
+    n = len(x)
+    if n == 1:  # nothing to sum over
+        return reduced(others, reduction, x, y)
+    # All but the diagonal: it stands at every (n + 1)-th place, from the first on.
+    others = others[1:].view(n - 1, n + 1)[:, :-1].reshape(n, n - 1)
+    return reduced(softplus(others.logsumexp(dim=1)), reduction, x, y)
+
+
+@Objective.register("info_nce")
+class InfoNCE(Objective):
+    """InfoNCE as an objective; see `info_nce`.
+
+    `forward` takes hard negatives `(M, d)` or `(N, M, d)` as a third argument.
+
+    # Parameters
+
+    temperature : tau, above 0.
+    similarity : `"dot"`, `"cosine"`, or `"bilinear"` with a learnt matrix that begins as the
+        identity.
+    symmetric : both directions, as in CLIP.
+    embedding_size : d, for `"bilinear"` only.
+    own_negative_logit : see `info_nce`; for `forward` with negatives `(N, d)`.
+    reduction : `"mean"` or `"sum"`.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        similarity: str = "dot",
+        symmetric: bool = False,
+        embedding_size: Optional[int] = None,
+        own_negative_logit: float = 0.0,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.temperature = above_zero("temperature", temperature)
+        self.similarity = one_of("similarity", similarity, SIMILARITIES)
+        self.symmetric = symmetric
+        self.own_negative_logit = own_negative_logit
+        self.reduction = scalar_reduction(reduction)
+        if (embedding_size is not None) != (similarity == "bilinear"):
+            raise ConfigurationError(
+                "embedding_size is needed with similarity 'bilinear' and has no meaning otherwise; "
+                f"got similarity '{similarity}' and embedding_size {embedding_size}."
+            )
+        self.weight = (
+            None if embedding_size is None else torch.nn.Parameter(torch.eye(embedding_size))
+        )
+
+    def forward(
+        self,
+        anchors: torch.Tensor,
+        positives: torch.Tensor,
+        negatives: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
+        return info_nce(
+            anchors,
+            positives,
+            self.similarity,
+            self.temperature,
+            self.symmetric,
+            negatives,
+            self.weight,
+            self.own_negative_logit if negatives is not None else 0.0,
+            self.reduction,
+        )
+
+
+@Objective.register("n_pair")
+class NPair(Objective):
+    """The N-pair loss as an objective; see `n_pair_loss`.
+
+    # Parameters
+
+    reduction : `"mean"` or `"sum"`.
+    """
+
+    def __init__(self, reduction: str = "mean") -> None:
+        super().__init__()
+        self.reduction = scalar_reduction(reduction)
+
+    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+        return n_pair_loss(anchors, positives, self.reduction)

@@ -1,0 +1,185 @@
+"""Losses, miners, distances, reducers and regularizers of pytorch-metric-learning, by name."""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Mapping
+from types import ModuleType
+from typing import Any
+
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from pytorch_metric_learning import distances, losses, miners, reducers, regularizers
+
+FAMILIES: dict[str, ModuleType] = {
+    "loss": losses,
+    "miner": miners,
+    "distance": distances,
+    "reducer": reducers,
+    "regularizer": regularizers,
+}
+
+# What others are derived from, of no use in themselves.
+_BASES = {
+    "BaseDistance",
+    "BaseLossWrapper",
+    "BaseMetricLossFunction",
+    "BaseMiner",
+    "BaseReducer",
+    "BaseRegularizer",
+    "EmbeddingRegularizerMixin",
+    "GenericPairLoss",
+    "WeightRegularizerMixin",
+}
+
+_CLASS_WEIGHTS = (
+    "it learns weights for each class, and there are no classes: labels number the pairs of a "
+    "batch and mean another text in the next"
+)
+_WEIGHT_REGULARIZER = (
+    "it is for the weights of classes, and there are no classes; as an embedding_regularizer take "
+    "LpRegularizer or ZeroMeanRegularizer"
+)
+REFUSED: dict[str, str] = {
+    **dict.fromkeys(
+        (
+            "ArcFaceLoss",
+            "CosFaceLoss",
+            "LargeMarginSoftmaxLoss",
+            "ManifoldLoss",
+            "NormalizedSoftmaxLoss",
+            "P2SGradLoss",
+            "ProxyAnchorLoss",
+            "ProxyNCALoss",
+            "SoftTripleLoss",
+            "SphereFaceLoss",
+            "SubCenterArcFaceLoss",
+            "ClassWeightedReducer",
+        ),
+        _CLASS_WEIGHTS,
+    ),
+    **dict.fromkeys(
+        ("CenterInvariantRegularizer", "RegularFaceRegularizer", "SparseCentersRegularizer"),
+        _WEIGHT_REGULARIZER,
+    ),
+    "BatchedDistance": "it hands distances to a callback and returns none",
+    "CrossBatchMemory": (
+        "its position is lost when training is resumed; the objective 'cross_batch_memory' keeps it"
+    ),
+    "DoNothingReducer": "it returns no scalar",
+    "DynamicSoftMarginLoss": (
+        "its histogram keeps the graph of earlier batches, so that the second step fails, and is "
+        "lost when training is resumed"
+    ),
+    "EmbeddingsAlreadyPackagedAsTriplets": "rows come as anchors and after them positives",
+    "HistogramLoss": (
+        "it fails, one past the end of its histogram, as soon as two rows point the same way"
+    ),
+}
+
+
+def names(family: str) -> list[str]:
+    """The classes of a family that can be asked for, sorted."""
+    return sorted(
+        name
+        for name, part in vars(FAMILIES[family]).items()
+        if inspect.isclass(part)
+        and issubclass(part, torch.nn.Module)
+        and name not in _BASES
+        and name not in REFUSED
+    )
+
+
+def built(family: str, name: str, arguments: Mapping[str, Any] | None) -> Any:
+    """The part `name` of a family (a key of `FAMILIES`), made with `arguments`.
+
+    An argument `{"class": name, ...}`, at any depth, is a part of any family itself.
+
+    # Raises
+
+    `ConfigurationError` : no such class, one that cannot serve here, an argument it does not take,
+        or arguments it refuses.
+    """
+    part = _resolved(name, [family])
+    values = {key: _value(value) for key, value in _plain(arguments or {}).items()}
+    _check_arguments(part, values)
+    try:
+        return part(**values)
+    except ConfigurationError:
+        raise
+    except Exception as error:  # asserts and bare exceptions among them
+        raise ConfigurationError(
+            f"{name} cannot be made with {_plain(arguments or {})}: {error or type(error).__name__}"
+        ) from error
+
+
+def _plain(arguments: Any) -> Any:
+    return arguments.as_dict(quiet=True) if isinstance(arguments, Params) else arguments
+
+
+def _value(value: Any) -> Any:
+    value = _plain(value)
+    if isinstance(value, list):
+        return [_value(item) for item in value]
+    if not isinstance(value, Mapping):
+        return value
+    if "class" not in value:
+        return {key: _value(item) for key, item in value.items()}
+    arguments = {key: item for key, item in value.items() if key != "class"}
+    name = str(value["class"])
+    for family in FAMILIES:
+        if name in names(family):
+            return built(family, name, arguments)
+    return _resolved(name, list(FAMILIES))  # which says what is wrong
+
+
+def _resolved(name: str, families: list[str]) -> type:
+    """The class of that name in one of these families."""
+    for family in families:
+        if name in names(family):
+            return getattr(FAMILIES[family], name)
+    if name in REFUSED and any(hasattr(FAMILIES[family], name) for family in families):
+        raise ConfigurationError(
+            f"{name} of pytorch-metric-learning cannot be used here: {REFUSED[name]}."
+        )
+    known = [known for family in families for known in names(family)]
+    kind = families[0] if len(families) == 1 else "class"
+    raise ConfigurationError(
+        f"pytorch-metric-learning has no {kind} '{name}'. {_suggestion(name, known)}"
+    )
+
+
+def _check_arguments(part: type, values: Mapping[str, Any]) -> None:
+    if values.get("num_classes") is not None:
+        raise ConfigurationError(
+            f"{part.__name__} cannot be used with num_classes: {_CLASS_WEIGHTS}."
+        )
+    known = _argument_names(part)
+    for name in values:
+        if name not in known:
+            raise ConfigurationError(
+                f"{part.__name__} takes no argument '{name}'. {_suggestion(name, known)}"
+            )
+
+
+def _argument_names(part: type) -> list[str]:
+    """What a constructor takes, and those it hands further arguments to."""
+    found: dict[str, None] = {}
+    for owner in part.__mro__:
+        if owner in (torch.nn.Module, object):
+            break
+        if "__init__" not in vars(owner):
+            continue
+        for name, parameter in inspect.signature(vars(owner)["__init__"]).parameters.items():
+            if name != "self" and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+                found[name] = None
+    return list(found)
+
+
+def _suggestion(name: str, known: list[str]) -> str:
+    lower = {candidate.lower(): candidate for candidate in known}
+    close = difflib.get_close_matches(name.lower(), lower, cutoff=0.6)
+    meant = f"Did you mean {' or '.join(lower[match] for match in close)}? " if close else ""
+    return f"{meant}Known: {', '.join(known)}."

@@ -1,0 +1,103 @@
+"""Recognising the neighbours of a sentence (Quick-Thoughts; Logeswaran & Lee, 2018)."""
+
+import math
+from typing import Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+
+from declutr.objectives.full_precision import full_precision
+from declutr.objectives.objective import Objective
+from declutr.objectives.reductions import reduced
+from declutr.objectives.settings import scalar_reduction
+from declutr.objectives.views import check_views
+
+
+@full_precision
+def quick_thoughts_loss(
+    sentences: torch.Tensor,
+    contexts: torch.Tensor,
+    documents: Optional[torch.Tensor] = None,
+    context: int = 1,
+    parity: bool = False,
+    average_context: bool = True,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Cross-entropy of `softmax(f g')` against a sentence's neighbours, equally likely.
+
+    Row i of `sentences` (f) and of `contexts` (g), both raw `(B, d)`, embed sentence i of B
+    consecutive ones by two encoders. Scores are plain dot products. Candidates are all other rows;
+    targets are rows i - c to i + c but i, within the batch and the document (Logeswaran & Lee,
+    2018, equation 3, with all context sentences in one softmax as in the public code). Rows
+    without a neighbour are left out.
+
+    # Parameters
+
+    documents : ids `(B,)` of the documents of the rows; without it all are of one document.
+    context : c, neighbours on each side.
+    parity : as in the public code, score one's own sentence 0 instead of leaving it out.
+    average_context : `False` adds the terms of a row's neighbours instead, as the paper prints.
+    reduction : `"none"` gives the terms of the rows that have neighbours.
+    """
+    check_views(sentences, contexts)
+    count = sentences.size(0)
+    index = torch.arange(count, device=sentences.device)
+    apart = (index.unsqueeze(1) - index).abs()  # (B, B)
+    neighbours = (apart > 0) & (apart <= context)
+    if documents is not None:
+        _check_documents(documents, count)
+        neighbours &= documents.unsqueeze(1) == documents
+    own = apart == 0
+    scores = (sentences @ contexts.T).masked_fill(own, 0.0 if parity else -math.inf)  # (B, B)
+    numbers = neighbours.sum(dim=1)  # (B,)
+    kept = numbers > 0
+    costs = (scores.logsumexp(dim=1, keepdim=True) - scores).masked_fill(~neighbours, 0)
+    terms = costs.sum(dim=1)[kept]
+    terms = terms / numbers[kept] if average_context else terms
+    return reduced(terms, reduction, sentences, contexts)
+
+
+def _check_documents(documents: torch.Tensor, count: int) -> None:
+    if documents.shape != (count,):
+        raise ValueError(
+            f"Expected one document id for each of the {count} rows, got {tuple(documents.shape)}."
+        )
+
+
+@Objective.register("quick_thoughts")
+class QuickThoughts(Objective):
+    """`quick_thoughts_loss` of consecutive sentences, embedded by two encoders without shared
+    weights.
+
+    `forward(f, g, documents)`; where rows come from several documents or processes, `documents`
+    must tell them apart.
+
+    # Parameters
+
+    context : neighbours on each side, 1 or more.
+    parity : score one's own sentence 0, as the public code does, instead of leaving it out.
+    reduction : `"mean"` or `"sum"` over the rows that have neighbours.
+    """
+
+    def __init__(self, context: int = 1, parity: bool = False, reduction: str = "mean") -> None:
+        super().__init__()
+        if context < 1:
+            raise ConfigurationError(f"context must be at least 1 sentence, got {context}.")
+        self.context = context
+        self.parity = parity
+        self.reduction = scalar_reduction(reduction)
+
+    def forward(
+        self,
+        anchors: torch.Tensor,
+        positives: torch.Tensor,
+        documents: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
+        return quick_thoughts_loss(
+            anchors,
+            positives,
+            documents,
+            self.context,
+            self.parity,
+            reduction=self.reduction,
+        )

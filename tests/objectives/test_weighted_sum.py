@@ -1,0 +1,122 @@
+"""Sums of objectives equal what their terms say."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+
+from declutr.objectives import NTXent, Objective, PairMarginMiner
+from declutr.objectives.alignment_uniformity import AlignUniform
+from declutr.objectives.bootstrap import BYOL
+from declutr.objectives.decorrelation import SCD, BarlowTwins
+from declutr.objectives.momentum_contrast import MomentumContrast
+from declutr.objectives.mutual_information import ISBert
+from declutr.objectives.weighted_sum import WeightedObjective, WeightedSum
+from tests.objectives.laws import (
+    assert_finite_where_it_is_hard,
+    assert_full_precision,
+    assert_gradients,
+    permuted,
+    views,
+)
+
+
+def built(*terms: dict[str, Any]) -> WeightedSum:
+    params = Params({"type": "weighted_sum", "objectives": [deepcopy(term) for term in terms]})
+    objective = Objective.from_params(params)
+    assert isinstance(objective, WeightedSum)
+    return objective
+
+
+def two() -> WeightedSum:
+    return WeightedSum([WeightedObjective(NTXent(0.5)), WeightedObjective(AlignUniform(), 0.25)])
+
+
+def test_the_sum_of_its_terms() -> None:
+    objective = built(
+        {"objective": {"type": "nt_xent", "temperature": 0.5}},
+        {"weight": 0.5, "objective": {"type": "align_uniform"}},
+        {"weight": 0.0, "objective": {"type": "barlow_twins"}},
+    )
+    batch = [view.requires_grad_() for view in views(5)]
+    loss = objective(*batch)
+    expected = [NTXent(0.5)(*batch), AlignUniform()(*batch), BarlowTwins()(*batch)]
+    assert loss.shape == ()
+    assert loss.item() == pytest.approx((expected[0] + 0.5 * expected[1]).item())
+    assert list(objective.last_terms) == ["nt_xent", "align_uniform", "barlow_twins"]
+    for term, value in zip(objective.last_terms.values(), expected, strict=True):
+        assert not term.requires_grad and term.item() == pytest.approx(value.item())
+    (gradient,) = torch.autograd.grad(loss, batch[:1], retain_graph=True)
+    (wanted,) = torch.autograd.grad(expected[0] + 0.5 * expected[1], batch[:1])
+    assert torch.allclose(gradient, wanted)
+
+
+def test_laws() -> None:
+    assert_gradients(two(), *views(4))
+    assert_finite_where_it_is_hard(two())
+    assert_full_precision(
+        WeightedSum([WeightedObjective(BYOL(), 2.0), WeightedObjective(BarlowTwins())]), *views(16)
+    )
+    batch = views(6)
+    assert two()(*permuted(6, 1, *batch)).item() == pytest.approx(two()(*batch).item())
+
+
+def test_names_are_given_or_registered_and_differ() -> None:
+    byol = {"objective": {"type": "byol"}}
+    objective = built(byol, {**byol, "name": "other"}, byol, {**byol, "weight": 0.5})
+    assert objective.names == ["byol", "other", "byol_2", "byol_3"]
+    with pytest.raises(ConfigurationError, match="Two terms are called 'other': rename one"):
+        built({**byol, "name": "other"}, {**byol, "name": "other"})
+
+
+def test_a_nameless_class_goes_by_its_own_name() -> None:
+    class Mine(BYOL):
+        pass
+
+    assert WeightedSum([WeightedObjective(Mine())]).names == ["Mine"]
+
+
+def test_projections_go_to_those_who_want_them_beside() -> None:
+    """The others get projections alone, as they do when they are not in a sum."""
+    objective = WeightedSum([WeightedObjective(SCD()), WeightedObjective(BarlowTwins(), 3.0)])
+    assert objective.uses_projections == "beside"
+    embeddings, projections = views(5), views(5, 7, seed=3)
+    loss = objective(*embeddings, *projections)
+    expected = SCD()(*embeddings, *projections) + 3 * BarlowTwins()(*projections)
+    assert loss.item() == pytest.approx(expected.item())
+    assert two().uses_projections is None
+
+
+def test_memories_inside_are_saved() -> None:
+    objective = WeightedSum([WeightedObjective(MomentumContrast(4, 6)), WeightedObjective(BYOL())])
+    objective.train()(*views(3, dtype=torch.float32))
+    state = objective.state_dict()
+    assert int(state["objectives.0.queue.valid"].sum()) == 3
+    objective.eval()(*views(3, dtype=torch.float32))
+    assert int(objective.state_dict()["objectives.0.queue.valid"].sum()) == 3
+    assert objective.min_pairs == 1 and two().min_pairs == 2
+
+
+def test_a_miner_goes_to_every_term() -> None:
+    miner = PairMarginMiner(pos_margin=0.4, neg_margin=0.1)
+    single = NTXent(0.5)
+    single.attach_miner(miner)
+    objective = WeightedSum([WeightedObjective(NTXent(0.5), 2.0)])
+    objective.attach_miner(miner)
+    batch = views(6)
+    assert objective(*batch).item() == pytest.approx(2 * single(*batch).item())
+    with pytest.raises(ConfigurationError, match="AlignUniform takes no miner"):
+        two().attach_miner(miner)
+
+
+def test_refusals() -> None:
+    with pytest.raises(ConfigurationError, match="at least one objective, got none"):
+        built()
+    for weight in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ConfigurationError, match="weight must be a number of 0 or above, got"):
+            WeightedObjective(BYOL(), weight)
+    with pytest.raises(ConfigurationError, match="two views, which ISBert is not"):
+        WeightedObjective(ISBert(4))
