@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -20,6 +21,7 @@ from declutr.text_pieces import LONG_TEXTS, Piece, batches, mean_of_pieces, piec
 
 logger = logging.getLogger(__name__)
 
+_SURROGATE = re.compile("[\ud800-\udfff]")
 _BATCH_TOKENS = {"cpu": 2048, "cuda": 32768}
 _TOGETHER = 1 << 15  # texts that are tokenised and sorted together
 
@@ -128,6 +130,7 @@ class Encoder:
         self._normalize = self._model.normalizes if normalize is None else normalize
         self._batch_tokens = batch_tokens or _BATCH_TOKENS.get(where.type, 8192)
         self._truncated = 0
+        self._told = False  # that texts lose their tails
         self._processes: EncoderProcesses | None = None
         if len(devices) > 1:
             settings = {
@@ -213,9 +216,14 @@ class Encoder:
                 for start in range(0, len(texts), _TOGETHER):
                     part = texts[start : start + _TOGETHER]
                     embeddings[start : start + len(part)] = self._embedded(part, batch_size, bar)
-        if truncated := self.truncated_texts - before:
+        truncated = self.truncated_texts - before
+        if truncated and not self._told:
+            self._told = True
             logger.warning(
-                "%d of %d texts were too long and lost their tail.", truncated, len(texts)
+                "%d of %d texts were too long and lost their tail; truncated_texts counts on, "
+                'long_texts="chunk" embeds all of them.',
+                truncated,
+                len(texts),
             )
         return self._sphereized(embeddings) if self._sphereize else embeddings
 
@@ -278,10 +286,13 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 
 def _strings(inputs: str | Sequence[str]) -> list[str]:
+    """As a list; what is no text in UTF-8 (lone surrogates, of undecodable bytes) is U+FFFD."""
     texts = [inputs] if isinstance(inputs, str) else list(inputs)
     for position, text in enumerate(texts):
         if not isinstance(text, str):
             raise TypeError(f"Expected strings, got {type(text).__name__} at position {position}.")
+        if not text.isascii() and _SURROGATE.search(text):
+            texts[position] = _SURROGATE.sub("\ufffd", text)
     return texts
 
 

@@ -22,7 +22,7 @@ from declutr.heap import HEAP
 from declutr.masking import IGNORE, mask_tokens
 from declutr.metrics import RunningMeans, retrieval_accuracy
 from declutr.objectives import Miner, Objective, alignment, uniformity
-from declutr.precision import training_precision
+from declutr.precision import require_precision, training_precision
 from declutr.text_batches import count, device_of, flat, joined
 
 logger = logging.getLogger(__name__)
@@ -136,7 +136,7 @@ class DeCLUTR(Model):
         self._mlm_probability = mlm_probability
         self._mask_contrastive_anchor = mask_contrastive_anchor
         self._precision = precision
-        training_precision(precision, torch.device("cpu"))  # refuses unknown names right away
+        require_precision(precision)
         if chunk_size is not None and chunk_size < 1:
             raise ConfigurationError(f"chunk_size must be at least 1, got {chunk_size}.")
         self._chunk_size = chunk_size

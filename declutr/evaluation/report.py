@@ -11,6 +11,7 @@ from typing import Any
 
 from declutr.evaluation.averages import Average
 from declutr.evaluation.comparison import GROUPS, Cell, Comparison, Difference
+from declutr.evaluation.dimensions import WHOLE, Curves, curves, families, losses, whole_encoders
 from declutr.evaluation.plots import Picture
 
 FORMAT = 1
@@ -31,6 +32,15 @@ _ABOUT_GEOMETRY = """\
 `alignment` (lower is better) is the mean squared distance of pairs that mean the same, `uniformity`
 (lower is better) tells how evenly embeddings cover the sphere (Wang and Isola, 2020), `mean cosine`
 how much they point one way, the last two how few directions have the variance."""
+
+_ABOUT_DIMENSIONS = """\
+`NAME@32` are the 32 leading dimensions of an encoder's embeddings, scaled to length 1 again if
+those are. Classifiers are trained on what is kept. In percent, with the share of the score that
+all dimensions have."""
+
+_ABOUT_LOSSES = """\
+Below, by task, what is lost: the main score less that with all dimensions, with the 95 % interval
+of the difference, both on the same drawn items. Bold: it leaves out zero."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +63,7 @@ class Report:
 
     # Parameters
 
+    comparison : truncated encoders (`declutr.evaluation.dimensions`) have a section of their own.
     averages : of each encoder, in the same order.
     not_opened : encoders that could not be used at all, and why.
     pictures : drawn files; links to them are relative to `folder`.
@@ -67,15 +78,18 @@ class Report:
     not_opened: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.whole = whole_encoders(self.comparison)
         self.differences: dict[str, dict[str, Difference]] = {
             encoder: {
                 task: found
-                for tasks in self.comparison.groups().values()
+                for tasks in self.whole.groups().values()
                 for task in tasks
-                if (found := self.comparison.difference(encoder, task)) is not None
+                if (found := self.whole.difference(encoder, task)) is not None
             }
-            for encoder in self.comparison.encoders[1:]
+            for encoder in self.whole.encoders[1:]
         }
+        self.curves = curves(self.comparison)
+        self.losses = losses(self.comparison)
 
     # ------------------------------------------------------------------------------ Markdown
 
@@ -92,6 +106,7 @@ class Report:
             self._geometry(),
             self._picture("plane"),
             self._picture("map"),
+            self._dimensions(),
             self._differences(),
             self._missing(),
             self._notes(),
@@ -102,7 +117,7 @@ class Report:
         return "\n\n".join(part for part in parts if part) + "\n"
 
     def _heading(self) -> str:
-        c, count = self.comparison, len(self.comparison.encoders)
+        c, count = self.whole, len(self.whole.encoders)
         tasks = sum(map(len, c.groups().values()))
         missing = f" ({len(c.missing())} more have no data)" if c.missing() else ""
         lines = [
@@ -124,7 +139,7 @@ class Report:
         return f"## Failed\n\n{table}"
 
     def _scores(self) -> str:
-        c = self.comparison
+        c = self.whole
         blocks = []
         for group, tasks in c.groups().items():
             if group != "geometry":
@@ -138,7 +153,7 @@ class Report:
         return "\n\n".join(["## Scores", about, *blocks])
 
     def _cells(self, task: str, score: str | None = None) -> list[str]:
-        c = self.comparison
+        c = self.whole
         best = c.best(task, score)
         shown = []
         for encoder in c.encoders:
@@ -151,7 +166,7 @@ class Report:
         return shown
 
     def _averages(self) -> str:
-        c = self.comparison
+        c = self.whole
         rows, none = [], []
         for of_each in zip(*(self.averages[encoder] for encoder in c.encoders), strict=True):
             values = [average.value for average in of_each]
@@ -184,18 +199,18 @@ class Report:
 
     def _conventions(self) -> str:
         rows = []
-        for task in self.comparison.groups().get("sts", []):
-            names = [n for n in self.comparison.score_names(task) if CONVENTION.fullmatch(n)]
+        for task in self.whole.groups().get("sts", []):
+            names = [n for n in self.whole.score_names(task) if CONVENTION.fullmatch(n)]
             for place, name in enumerate(names):
                 first = f"**{_text(task)}**" if place == 0 else ""
                 rows.append([first, name, *self._cells(task, name)])
         if not rows:
             return ""
-        table = _table(["task", "convention", *map(_text, self.comparison.encoders)], rows)
+        table = _table(["task", "convention", *map(_text, self.whole.encoders)], rows)
         return f"## Similarity in every convention\n\n{_ABOUT_CONVENTIONS}\n\n{table}"
 
     def _geometry(self) -> str:
-        c = self.comparison
+        c = self.whole
         blocks = []
         for task in c.groups().get("geometry", []):
             names = c.score_names(task)
@@ -211,13 +226,58 @@ class Report:
         return "\n\n".join(["## Geometry", _ABOUT_GEOMETRY, *blocks, *alarms])
 
     def _alarms(self) -> Iterator[tuple[str, str, str]]:
-        for task in self.comparison.groups().get("geometry", []):
-            for note, encoders in self.comparison.notes().get(task, {}).items():
+        for task in self.whole.groups().get("geometry", []):
+            for note, encoders in self.whole.notes().get(task, {}).items():
                 if note.startswith("COLLAPSE"):
                     yield from ((encoder, task, note) for encoder in encoders)
 
+    def _dimensions(self) -> str:
+        rows = [[_text(cell) for cell in row] for row in self._dimension_rows()]
+        if not rows:
+            return ""
+        parts = ["## Dimension against quality", _ABOUT_DIMENSIONS, self._picture("dimensions")]
+        parts += [_table(rows[0], rows[1:]), _ABOUT_LOSSES]
+        parts += [self._lost(encoder) for encoder in self.losses]
+        means = [(group, found) for group, found in self.curves.items() if len(found.tasks) > 1]
+        parts += [f"{_mean_of(group, found)}: {', '.join(found.tasks)}." for group, found in means]
+        return "\n\n".join(part for part in parts if part)
+
+    def _dimension_rows(self) -> list[list[str]]:
+        """A header, and a row for each encoder and each number of dimensions."""
+        if not self.curves:
+            return []
+        header = ["encoder", "dimensions"]
+        for group, found in self.curves.items():
+            one = f"{found.tasks[0]}, {self.comparison.main_name(found.tasks[0])}"
+            header.append(one if len(found.tasks) == 1 else _mean_of(group, found))
+        rows = [header]
+        names: dict[str, dict[int, str]] = {}
+        for found in self.curves.values():
+            names |= found.names
+        for whole in filter(names.__contains__, self.whole.encoders):
+            for dimension, name in names[whole].items():
+                cells = [_share(found, whole, name) for found in self.curves.values()]
+                rows.append([name, str(dimension), *cells])
+        return rows
+
+    def _lost(self, whole: str) -> str:
+        """A table of losses, a row for each task."""
+        truncated, found = families(self.comparison)[whole], self.losses[whole]
+        rows = [
+            [
+                _text(task),
+                self.comparison.main_name(task),
+                *(_difference(found[name].get(task)) for name in truncated.values()),
+            ]
+            for of_group in self.curves.values()
+            for task in of_group.tasks
+            if any(task in found[name] for name in truncated.values())
+        ]
+        header = [_text(whole), "score", *(str(dimension) for dimension in truncated)]
+        return _table(header, rows) if rows else ""
+
     def _differences(self) -> str:
-        c = self.comparison
+        c = self.whole
         if not any(self.differences.values()):
             return ""
         first, others = c.encoders[0], c.encoders[1:]
@@ -261,7 +321,8 @@ class Report:
         for encoder in self.comparison.encoders:
             spent = time_spent(self.comparison, encoder)
             share = f"{100 * spent.share:.0f} %" if spent.share is not None else "–"
-            rate = f"{spent.embedded / spent.embedding:,.0f}" if spent.embedding else "–"
+            timed = spent.embedded and spent.embedding
+            rate = f"{spent.embedded / spent.embedding:,.0f}" if timed else "–"
             longest = ", ".join(f"{_text(t)} {_seconds(s)}" for t, s in spent.longest)
             rows.append(
                 [
@@ -278,8 +339,8 @@ class Report:
         header = ["encoder", "embedding", "sentences embedded", "asked for by tasks", "a second"]
         header += ["scoring", "share of scoring", "longest"]
         about = (
-            "Each different sentence is embedded once a run. Scoring is mostly the training of "
-            "classifiers."
+            "Each different sentence is embedded once a run, and leading dimensions are cut from "
+            "that. Scoring is mostly the training of classifiers."
         )
         return f"## Time\n\n{about}\n\n{_table(header, rows)}"
 
@@ -289,7 +350,10 @@ class Report:
             facts = self.comparison.facts.get(encoder, {})
             described = dict(facts.get("description", {}))
             dimension, mark = described.pop("dimension", None), described.pop("fingerprint", "")
+            mark, cut, kept = mark.partition("@")
             counts = facts.get("counts") or {}
+            if WHOLE in described:  # the rest is said of that
+                described, counts = {WHOLE: described[WHOLE]}, {}
             known = [(k.replace("_", " "), v) for k, v in {**described, **counts}.items()]
             told = ", ".join(
                 f"{k} {v:,}" if type(v) is int else f"{k} {v}" for k, v in known if v is not None
@@ -300,7 +364,7 @@ class Report:
                     f"`{_text(str(facts.get('spec', '')))}`",
                     str(dimension or "–"),
                     _text(told),
-                    f"`{mark[:12]}`",
+                    f"`{mark[:12]}{cut}{kept}`",
                 ]
             )
         header = ["encoder", "given as", "dimension", "what it is", "fingerprint"]
@@ -335,24 +399,19 @@ class Report:
 
     def summary(self) -> list[str]:
         """The main scores in lines for a terminal."""
-        c = self.comparison
+        c = self.whole
         tasks = [task for tasks in c.groups().values() for task in tasks]
         rows = [["", *c.encoders]]
         for task in tasks:
             cells = [c.cell(encoder, task) for encoder in c.encoders]
             rows.append([task, *("–" if cell is None else f"{cell.value:.2f}" for cell in cells)])
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        lines = [
-            "  ".join(
-                [row[0].ljust(widths[0])]
-                + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
-            )
-            for row in rows
-        ]
+        lines = _aligned(rows)
+        if by_dimension := self._dimension_rows():
+            lines += ["", *_aligned(by_dimension), ""]
         missing = self.comparison.missing()
         if missing:
             lines.append(f"No data: {', '.join(missing)}")
-        for encoder, task, error in c.failures():
+        for encoder, task, error in self.comparison.failures():
             lines.append(f"Failed: {encoder} on {task}: {error}")
         return lines
 
@@ -370,7 +429,7 @@ class Report:
             "versions": dict(about.versions),
             "encoders": {encoder: self._encoder_json(encoder) for encoder in c.encoders},
             "differences": {
-                "from": c.encoders[0] if c.encoders else None,
+                "from": self.whole.encoders[0] if self.whole.encoders else None,
                 "of": {
                     encoder: {
                         task: {"value": _number(d.value), "interval": list(d.interval)}
@@ -378,6 +437,16 @@ class Report:
                     }
                     for encoder, found in self.differences.items()
                 },
+            },
+            "losses": {
+                whole: {
+                    encoder: {
+                        task: {"value": _number(d.value), "interval": list(d.interval)}
+                        for task, d in found.items()
+                    }
+                    for encoder, found in of_one.items()
+                }
+                for whole, of_one in self.losses.items()
             },
             "missing": c.missing(),
             "not_opened": dict(self.not_opened),
@@ -469,6 +538,18 @@ def _number(value: float) -> float | None:
     return value if math.isfinite(value) else None
 
 
+def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a table for a terminal."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(
+            [row[0].ljust(widths[0])]
+            + [cell.rjust(width) for cell, width in zip(row[1:], widths[1:], strict=True)]
+        )
+        for row in rows
+    ]
+
+
 # ----------------------------------------------------------------------------------------- cells
 
 
@@ -514,6 +595,19 @@ def _difference(found: Difference | None) -> str:
         return "–"
     low, high = found.interval
     return _bold(f"{found.value:+.2f}", found.certain) + f" [{low:+.2f}, {high:+.2f}]"
+
+
+def _mean_of(group: str, found: Curves) -> str:
+    return f"{GROUPS.get(group, group)}, mean of {len(found.tasks)}"
+
+
+def _share(found: Curves, whole: str, name: str) -> str:
+    """A mean, and how much that is of the whole encoder's."""
+    if whole not in found.names or name not in found.names[whole].values():
+        return "–"
+    value, all_of_it = found.mean(name), found.mean(whole)
+    share = f" ({100 * value / all_of_it:.1f} %)" if name != whole and all_of_it > 0 else ""
+    return f"{value:.2f}{share}"
 
 
 def _lacked_by_all(missing: Sequence[Sequence[str]]) -> list[str]:

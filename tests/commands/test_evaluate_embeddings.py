@@ -214,6 +214,8 @@ def test_columns_of_the_list_are_as_wide_as_names(monkeypatch, capsys, data) -> 
         (("--classifier", "sklearn", "--hidden", "50"), "has no hidden layer.*--hidden 50"),
         (("--hidden", "-1"), "Expected 0 or more units as --hidden, got -1"),
         (("--batch-size", "0"), "Expected a --batch-size of at least 1, got 0"),
+        (("--dimensions", "16,0"), "--dimensions to be whole numbers above 0, .* got '16,0'"),
+        (("--dimensions", "16 32"), "--dimensions to be whole numbers above 0, .* got '16 32'"),
     ],
 )
 def test_numbers_are_checked_before_anything_is_embedded(run, tmp_path, arguments, message) -> None:
@@ -232,6 +234,10 @@ def test_numbers_are_checked_before_anything_is_embedded(run, tmp_path, argument
             "Two encoders are called 'random:8'.*Give one a name of its own",
         ),
         (("absent/folder/x",), "no such file or folder"),
+        (
+            ("x=random:8", "x@4=random:4", "--dimensions", "4"),
+            "An encoder is called 'x@4', as the leading dimensions of another",
+        ),
     ],
 )
 def test_bad_arguments(run, arguments, message) -> None:
@@ -278,6 +284,39 @@ def test_pictures_are_linked(run, found, monkeypatch, tmp_path) -> None:
     for name in ("tasks", "similarities", "plane", "map"):
         assert f"](plots/{name}.png)" in report
         assert (tmp_path / "pictured" / "plots" / f"{name}.png").stat().st_size > 1000
+
+
+def test_dimensions_are_those_that_an_encoder_gives_on_its_own(
+    run, found, tmp_path, checkpoint
+) -> None:
+    spec = f"hf:{checkpoint}?normalize=true"
+    tasks = ("--tasks", "TREC", "geometry")
+    output = run(f"tiny={spec}", f"alone={spec}&dim=8", *tasks, "--dimensions", "8,32")
+    assert "left out: 32, for it has 32 dimensions" in output
+    assert "alone: left out: 8, 32, for it has 8 dimensions" in output
+    encoders = found()["encoders"]
+    assert list(encoders) == ["tiny", "tiny@8", "alone"]
+    for task in ("TREC", "geometry"):
+        scores = [encoders[name]["tasks"][task]["scores"] for name in ("tiny@8", "alone")]
+        values = [{k: score["value"] for k, score in of_one.items()} for of_one in scores]
+        assert values[0] == pytest.approx(values[1], abs=1e-3), task
+    assert encoders["tiny@8"]["time"]["embedded_sentences"] == 0
+    report = (tmp_path / "out" / "report.md").read_text()
+    assert "## Dimension against quality" in report and "| tiny@8 | 8 |" in report
+    assert "\ntiny@8 " in output
+
+
+def test_dimensions_are_resumed_and_refused_as_others(run, found) -> None:
+    run(LETTERS, "--tasks", "TREC", "--dimensions", "4")
+    before = found()["encoders"]
+    output = run(LETTERS, "--tasks", "TREC", "--dimensions", "4,8")
+    assert "letters@4: 0 tasks to do, 1 kept" in output and "letters@8: 1 task to do" in output
+    after = found()["encoders"]
+    assert list(after) == ["letters", "letters@8", "letters@4"]
+    for name in before:
+        assert after[name]["tasks"] == before[name]["tasks"]
+    with pytest.raises(ConfigurationError, match=r"letters on TREC .* seed 1111 there"):
+        run(LETTERS, "--tasks", "TREC", "--dimensions", "4", "--seed", "1")
 
 
 @pytest.mark.parametrize("command", ["declutr", "allennlp"])

@@ -8,6 +8,8 @@ import pytest
 
 from declutr.evaluation import plots
 from declutr.evaluation.comparison import Comparison
+from declutr.evaluation.dimensions import WHOLE
+from declutr.evaluation.plots.dimensions import dimension_curves
 from declutr.evaluation.plots.ridges import similarities
 from declutr.evaluation.plots.scatter import embedding_map
 from declutr.evaluation.plots.style import shortened
@@ -54,6 +56,20 @@ def comparison(count: int, same_place: bool = False) -> Comparison:
     return Comparison(NAMES[:count], list(results(0)), records)
 
 
+def truncated(count: int, kept: tuple[int, ...] = (16, 64, 256)) -> Comparison:
+    """The encoders 384 wide, or 768, with scores of truncated ones."""
+    whole = comparison(count)
+    records, facts = dict(whole.records), {}
+    for number, name in enumerate(NAMES[:count]):
+        facts[name] = {"description": {"fingerprint": "a", "dimension": 384 * (1 + number % 2)}}
+        for place, dimension in enumerate(kept):
+            cut = f"{name}@{dimension}"
+            records[cut] = results((number + place + 1) % 3)
+            about = {"fingerprint": f"a@{dimension}", "dimension": dimension, WHOLE: name}
+            facts[cut] = {"description": about}
+    return Comparison(list(records), list(results(0)), records, facts)
+
+
 class TestWithoutMatplotlib:
     def test_says_how_to_get_it(self, monkeypatch, tmp_path) -> None:
         monkeypatch.setattr(plots, "available", lambda: False)
@@ -81,7 +97,9 @@ def test_shortened(name, short) -> None:
         assert shortened(name).startswith("…") and name.endswith(shortened(name)[1:])
 
 
-class TestDrawing:
+class Drawing:
+    """What is asked of every picture."""
+
     @pytest.fixture(autouse=True)
     def matplotlib(self):
         return pytest.importorskip("matplotlib", reason="pictures are an extra")
@@ -114,6 +132,8 @@ class TestDrawing:
             assert box.x0 >= -1 and box.y0 >= -1, text
             assert box.x1 <= width + 1 and box.y1 <= height + 1, text
 
+
+class TestDrawing(Drawing):
     @pytest.mark.parametrize("count", [1, 4])
     def test_all_of_them_are_files(self, tmp_path, count) -> None:
         pictures = plots.draw(comparison(count), tmp_path / "plots", {"an average": {"hash": 1.0}})
@@ -196,3 +216,58 @@ class TestDrawing:
         figure = embedding_map(comparison(2))
         assert [len(axes.collections[0].get_offsets()) for axes in figure.axes] == [90, 90]
         assert {"place", "person", "number"} <= {text.get_text() for text in self.texts(figure)}
+
+
+class TestDimensions(Drawing):
+    @pytest.mark.parametrize("count", [1, 6])
+    def test_nothing_is_covered(self, count) -> None:
+        from matplotlib import rc_context
+
+        with rc_context(plots.STYLE):
+            for kept in ((1, 2, 256), (16, 24, 32), tuple(2**power for power in range(8))):
+                figure = dimension_curves(truncated(count, kept))
+                self.inside(figure)
+                self.apart(figure)
+
+    def test_other_pictures_show_whole_encoders(self, tmp_path) -> None:
+        found = plots.draw(truncated(2), tmp_path / "plots", {})
+        assert found[-1].path.name == "dimensions.png" and "open mark" in found[-1].caption
+        plots.draw(comparison(2), tmp_path / "whole", {})
+        for picture in found[:-1]:
+            alone = tmp_path / "whole" / picture.path.name
+            assert picture.path.read_bytes() == alone.read_bytes(), picture.path.name
+        assert dimension_curves(comparison(2)) is None
+
+    def test_a_panel_for_each_group_with_means_and_tasks(self) -> None:
+        found = truncated(2)
+        downstream, similar = dimension_curves(found).axes
+        assert downstream.get_title() == "Downstream tasks, mean of 10"
+        assert similar.get_title() == "Semantic similarity, mean of 3"
+        lines: dict[tuple, list] = {}
+        for line in downstream.lines:
+            if len(line.get_xdata()) > 1:
+                lines.setdefault(tuple(line.get_xdata()), []).append(list(line.get_ydata()))
+        assert list(lines) == [(384, 256, 64, 16), (768, 256, 64, 16)]
+        for name, drawn in zip(NAMES, lines.values(), strict=False):
+            names = [name, *(f"{name}@{dimension}" for dimension in (256, 64, 16))]
+            by_task = [[found.cell(n, task).value for n in names] for task in DOWNSTREAM]
+            assert drawn[:10] == by_task
+            np.testing.assert_allclose(drawn[10], np.mean(by_task, axis=0))
+
+    def test_a_single_task_has_intervals_and_its_own_name(self) -> None:
+        found = truncated(1)
+        only = Comparison(found.encoders, ["STS12"], found.records, found.facts)
+        (axes,) = dimension_curves(only).axes
+        assert axes.get_title() == "STS12" and axes.get_ylabel() == "all Spearman, %"
+        (band,) = axes.collections
+        names = ["hash", "hash@256", "hash@64", "hash@16"]
+        bounds = [bound for n in names for bound in found.cell(n, "STS12").interval]
+        corners = set(band.get_paths()[0].vertices[:, 1].round(9))
+        assert corners == set(np.round(bounds, 9))
+
+    def test_scores_that_hardly_differ_are_no_cliff(self) -> None:
+        found = truncated(1)
+        same = dict.fromkeys(found.records, found.records["hash"])
+        axes = dimension_curves(Comparison(found.encoders, ["MR"], same, found.facts)).axes[0]
+        low, high = axes.get_ylim()
+        assert high - low >= 6

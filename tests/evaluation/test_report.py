@@ -9,12 +9,14 @@ import pytest
 
 from declutr.evaluation.averages import averages
 from declutr.evaluation.comparison import Comparison
+from declutr.evaluation.dimensions import add_with_dimensions, by_family
 from declutr.evaluation.plots import Picture
 from declutr.evaluation.report import CONVENTION, About, Report
 from declutr.evaluation.results import Record, ResultFolder
 from declutr.evaluation.run import Run
+from declutr.evaluation.scores import Score
 from declutr.evaluation.suite import evaluate
-from declutr.evaluation.task import PUBLISHED
+from declutr.evaluation.task import PUBLISHED, Vectors
 from tests.evaluation.fakes import Absent, Encoder, Failing, Positive, Similar, Spread, hashed
 
 ABOUT = About(
@@ -219,3 +221,108 @@ def test_names_of_conventions(name) -> None:
 @pytest.mark.parametrize("name", ["MSRpar Spearman", "images Pearson", "all"])
 def test_names_of_parts(name) -> None:
     assert not CONVENTION.fullmatch(name)
+
+
+class Small(Similar):
+    def __init__(self, name: str) -> None:
+        super().__init__(name, pairs=24)
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        return super().scores(vectors)[:1]  # every one has an interval, which takes time
+
+
+class Wide(Encoder):
+    def __init__(self, name: str) -> None:
+        super().__init__(name, lambda texts: hashed([text + name for text in texts], 8))
+
+    def describe(self) -> dict[str, object]:
+        return {"fingerprint": "0123456789abcdef", "dimension": 8}
+
+
+class TestDimensions:
+    """Encoders of 8 dimensions, two of them with truncated ones."""
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def comparison(tmp_path_factory) -> Comparison:
+        texts = [f"text {number}" for number in range(40)]
+        tasks = [Positive("MR", texts), *map(Small, ("STS12", "STS13")), Spread(texts)]
+        run = Run(ResultFolder(tmp_path_factory.mktemp("out")), tasks, PUBLISHED, "1.0", say=print)
+        for name, dimensions in (("first|bar", [4]), ("second", [2, 4]), ("whole", [])):
+            add_with_dimensions(run, Wide(name), dimensions)
+        return by_family(run.comparison(["first|bar"], [task.name for task in tasks])[0])[0]
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def report(comparison) -> Report:
+        means = {name: averages(comparison.values(name)) for name in comparison.encoders}
+        pictures = [Picture(Path("plots/dimensions.png"), "Dimensions", "What it shows.")]
+        return Report(comparison, means, ABOUT, pictures)
+
+    @pytest.fixture(scope="class")
+    @staticmethod
+    def text(report) -> str:
+        return section(report.markdown(), "Dimension against quality")
+
+    def test_a_row_for_each_with_its_share(self, text, comparison) -> None:
+        mean = {
+            name: np.mean([comparison.cell(name, task).value for task in ("STS12", "STS13")])
+            for name in ("second", "second@4")
+        }
+        share = 100 * mean["second@4"] / mean["second"]
+        rate = comparison.cell("second@4", "MR").value
+        of_all = 100 * rate / comparison.cell("second", "MR").value
+        cells = row(text, "second@4")
+        assert cells[:2] == ["4", f"{rate:.2f} ({of_all:.1f} %)"]
+        shown = f" ({share:.1f} %)" if mean["second"] > 0 else ""  # of less, it would say nothing
+        assert cells[2] == f"{mean['second@4']:.2f}{shown}"
+        assert row(text, "second", "8")[1] == f"{mean['second']:.2f}"
+        header = row(text, "encoder", "dimensions")
+        assert header == ["MR, accuracy", "Semantic similarity, mean of 2"]
+        assert "Semantic similarity, mean of 2: STS12, STS13." in text
+        names = re.findall(r"^\| (\S+@\d)", text, re.MULTILINE)
+        assert names == ["first\\|bar@4", "second@4", "second@2"]
+
+    def test_losses_with_intervals(self, text, report) -> None:
+        table = text[text.index("| second | score | 4 | 2 |") :]
+        found = report.losses["second"]["second@4"]["STS13"]
+        cell = row(table, "STS13", "all Spearman")[0]
+        assert f"{found.value:+.2f}" in cell
+        assert cell.endswith(f"[{found.interval.low:+.2f}, {found.interval.high:+.2f}]")
+        assert found.certain == cell.startswith("**")
+
+    def test_other_tables_have_whole_encoders(self, report) -> None:
+        markdown = report.markdown()
+        assert "3 encoders on 4 tasks" in markdown
+        assert len(row(section(markdown, "Scores"), "MR", "accuracy")) == 3
+        differences = section(markdown, r"Differences from first\\\|bar")
+        assert row(differences, "task", "score") == ["second", "whole"]
+        assert "@" not in section(markdown, "Geometry")
+
+    def test_pictures_and_where_time_went(self, report, text) -> None:
+        assert "![Dimensions](plots/dimensions.png)\n\n*What it shows.*" in text
+        markdown = report.markdown()
+        cells = row(section(markdown, "Time"), "second@2")
+        assert cells[1] == "0" and cells[3] == "–"
+        cells = row(section(markdown, "Encoders"), "second@2")
+        assert cells[1:] == ["2", "leading dimensions of second", "`0123456789ab@2`"]
+
+    def test_json(self, report) -> None:
+        found = json.loads(json.dumps(report.as_json(), allow_nan=False))
+        assert list(found["losses"]) == ["first|bar", "second"]
+        lost = found["losses"]["second"]["second@2"]["MR"]
+        assert lost["value"] == pytest.approx(report.losses["second"]["second@2"]["MR"].value)
+        assert len(lost["interval"]) == 2
+        assert set(found["differences"]["of"]) == {"second", "whole"}
+        assert found["encoders"]["second@2"]["description"]["dimension"] == 2
+
+    def test_in_a_terminal(self, report) -> None:
+        lines = report.summary()
+        assert lines[0].split() == ["first|bar", "second", "whole"]
+        (line,) = [line for line in lines if line.startswith("second@2")]
+        assert line.split()[1] == "2"
+
+
+def test_no_section_of_dimensions_without_truncated_encoders(markdown, report) -> None:
+    assert "Dimension against quality" not in markdown
+    assert report.as_json()["losses"] == {}

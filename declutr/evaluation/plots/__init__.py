@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from declutr.evaluation.comparison import Comparison
+from declutr.evaluation.dimensions import whole_encoders
+from declutr.evaluation.plots.dimensions import dimension_curves
 from declutr.evaluation.plots.plane import plane
 from declutr.evaluation.plots.ridges import similarities
 from declutr.evaluation.plots.scatter import embedding_map
@@ -49,13 +51,14 @@ def draw(
 
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    found = []
+    whole, found = whole_encoders(comparison), []
     with rc_context(STYLE):
         for name, title, figure, caption in (
-            ("tasks", "Scores of tasks", task_bars(comparison), _BARS),
-            ("plane", "Alignment and uniformity", plane(comparison, averages), _PLANE),
-            ("similarities", "Similarities", similarities(comparison), _SIMILARITIES),
-            ("map", "Map of embeddings", embedding_map(comparison), _MAP),
+            ("tasks", "Scores of tasks", task_bars(whole), _BARS),
+            ("plane", "Alignment and uniformity", plane(whole, averages), _PLANE),
+            ("similarities", "Similarities", similarities(whole), _SIMILARITIES),
+            ("map", "Map of embeddings", embedding_map(whole), _MAP),
+            ("dimensions", "Dimension against quality", dimension_curves(comparison), _DIMENSIONS),
         ):
             path = folder / f"{name}.png"
             path.unlink(missing_ok=True)
@@ -81,4 +84,9 @@ _SIMILARITIES = (
 _MAP = (
     "Embeddings of labelled sentences on their first two principal components. The share is that "
     "of the variance which the two show."
+)
+_DIMENSIONS = (
+    "Main scores with the leading dimensions alone; the open mark is the whole embedding, of as "
+    "many dimensions as stand behind the name. Thin lines are the tasks of a mean, a band is the "
+    "95 % bootstrap interval over the test items of a single task."
 )

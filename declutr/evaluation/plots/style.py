@@ -8,7 +8,7 @@ from typing import Any
 # Okabe and Ito's palette (2008), which colour-blind readers can tell apart; yellow, the palest, is
 # left out.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#444444")
-STYLE = {
+STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 11,
     "axes.titleweight": "bold",
@@ -43,7 +43,7 @@ def shortened(name: str, longest: int = 26) -> str:
     return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
 
 
-def new_figure(width: float, height: float, layout: str = "constrained") -> Any:
+def new_figure(width: float, height: float, layout: Any = "constrained") -> Any:
     """A figure of so many inches, drawn without a display and apart from the user's pyplot."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
