@@ -1,6 +1,7 @@
 """The Model "declutr": a text encoder trained by contrast, masked language modelling, or both."""
 
 import logging
+from contextlib import nullcontext
 from typing import Any, Optional
 
 import torch
@@ -18,12 +19,14 @@ from torch.nn.functional import pad
 from declutr.distributed import all_reduced, gather_rows, with_value, world_size
 from declutr.embedders import MLMTextFieldEmbedder
 from declutr.gradient_caching import Encoded, encode_in_chunks
+from declutr.heads import Head
 from declutr.heap import HEAP
 from declutr.masking import IGNORE, mask_tokens
 from declutr.metrics import RunningMeans, retrieval_accuracy
 from declutr.objectives import Miner, Objective, alignment, uniformity
 from declutr.precision import require_precision, training_precision
 from declutr.text_batches import count, device_of, flat, joined
+from declutr.views import SpanViews, Views
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +53,10 @@ class DeCLUTR(Model):
     seq2vec_encoder : pools token vectors; the mean over all tokens, special ones included, by
         default. `cls_pooler` takes the first token. Its `embedding_dim` is filled in.
     feedforward : a projection between embedding and loss. Embeddings do not go through it.
+    head : the same with statistics of the whole batch, such as a `projector` with batch
+        normalisation; its `input_dim` is filled in.
+    views : how the two views come about: `spans` of the reader (the default), `dropout`,
+        `dropout_rates`.
     miner : selects pairs for a metric-learning objective.
     loss : the contrastive objective; `None` trains by masked language modelling alone.
     initializer : applied to the parameters at the end of construction.
@@ -82,6 +89,8 @@ class DeCLUTR(Model):
         text_field_embedder: TextFieldEmbedder,
         seq2vec_encoder: Optional[Lazy[Seq2VecEncoder]] = None,
         feedforward: Optional[FeedForward] = None,
+        head: Optional[Lazy[Head]] = None,
+        views: Optional[Views] = None,
         miner: Optional[Miner] = None,
         loss: Optional[Objective] = None,
         initializer: Optional[InitializerApplicator] = None,
@@ -109,6 +118,9 @@ class DeCLUTR(Model):
                 raise ConfigurationError(
                     "A feedforward layer projects for a contrastive loss: set 'loss', or remove it."
                 )
+        self._head = _head(head, self._seq2vec_encoder.get_output_dim(), feedforward)
+        _require_objective(loss, self._head is not None or feedforward is not None)
+        self._make_views = views or SpanViews()
         self._loss = loss
         self._miner = miner
         if miner is not None:
@@ -148,7 +160,10 @@ class DeCLUTR(Model):
     # --------------------------------------------------------------------------------- forward
 
     def forward(  # type: ignore[override]
-        self, anchors: TextFieldTensors, positives: TextFieldTensors | None = None
+        self,
+        anchors: TextFieldTensors,
+        positives: TextFieldTensors | None = None,
+        negatives: TextFieldTensors | None = None,
     ) -> dict[str, torch.Tensor]:
         """Embed texts, or compute the loss of spans.
 
@@ -157,6 +172,7 @@ class DeCLUTR(Model):
         anchors : texts `(B, L)`, or A spans a document `(B, A, L)`.
         positives : `(B, A * P, L)`, those of the first anchor of a document first. Without them,
             and outside training, texts are embedded and nothing else.
+        negatives : `(B, K, L)`, hard negatives that come with the data.
 
         # Returns
 
@@ -165,7 +181,7 @@ class DeCLUTR(Model):
         if positives is None and not self.training:
             return self._embed_texts(anchors)
         with training_precision(self._precision, device_of(anchors)):
-            loss = self._training_loss(anchors, positives)
+            loss = self._training_loss(anchors, positives, negatives)
         if self.training and loss is not None and not bool(torch.isfinite(loss)):
             raise NonFiniteLoss(
                 f"The loss is {loss.item()}: not a finite number (running means of this epoch: "
@@ -190,14 +206,12 @@ class DeCLUTR(Model):
         return self._seq2vec_encoder(token_vectors.float(), mask=get_text_field_mask(texts))
 
     def _training_loss(
-        self, anchors: TextFieldTensors, positives: TextFieldTensors | None
+        self,
+        anchors: TextFieldTensors,
+        positives: TextFieldTensors | None,
+        negatives: TextFieldTensors | None,
     ) -> torch.Tensor | None:
-        if self.contrastive and positives is None:
-            raise ConfigurationError(
-                "There are no positives to contrast anchors with. Set num_anchors and "
-                "num_positives on the dataset reader, or remove the model's loss."
-            )
-        views, labels = self._views(anchors, positives)
+        views, labels = self._views(anchors, positives, negatives)
         documents, chunk = count(anchors), self._chunk_size
         if chunk is None or documents <= chunk:
             encoded = self._encode(views, labels)
@@ -211,26 +225,36 @@ class DeCLUTR(Model):
             contrastive = self._contrastive_loss(
                 embeddings["anchors" if "anchors" in embeddings else "masked"],
                 embeddings["positives"],
+                embeddings.get("negatives"),
             )
             if contrastive is not None:
                 terms.append(self._contrastive_weight * contrastive)
         return torch.stack(terms).sum() if terms else None
 
     def _views(
-        self, anchors: TextFieldTensors, positives: TextFieldTensors | None
+        self,
+        anchors: TextFieldTensors,
+        positives: TextFieldTensors | None,
+        negatives: TextFieldTensors | None,
     ) -> tuple[dict[str, TextFieldTensors], torch.Tensor | None]:
-        """The texts to encode: masked anchors (then first, with labels), anchors, positives."""
+        """The texts to encode: masked anchors (then first, with labels), anchors, positives and
+        negatives."""
         anchors = flat(anchors, positives is not None)
         views: dict[str, TextFieldTensors] = {}
         labels = None
         if self.masked_language_modeling:
             views["masked"], labels = self._masked(anchors)
         if self.contrastive:
-            assert positives is not None
-            # In validation, what is contrasted must not depend on masks.
-            if labels is None or not (self.training and self._mask_contrastive_anchor):
-                views["anchors"] = anchors
-            views["positives"] = flat(positives, True)
+            assert self._loss is not None
+            clean, positives = self._make_views(anchors, positives and flat(positives, True))
+            # In validation, what is contrasted must not depend on masks; and views of the same text
+            # differ by what makes them, not by masks as well.
+            masked = self.training and self._mask_contrastive_anchor
+            if labels is None or not (masked and self._make_views.needs_positives):
+                views["anchors"] = clean
+            views["positives"] = positives
+            if negatives is not None and self._loss.takes_negatives:
+                views["negatives"] = flat(negatives, True)
         return views, labels
 
     # ------------------------------------------------------------------------------ the encoder
@@ -239,7 +263,8 @@ class DeCLUTR(Model):
         if self.training and device_of(next(iter(views.values()))).type == "cpu":
             HEAP.settle()
         alone = len(views) == 1
-        together = joined(list(views.values())) if alone or self._joins_views else None
+        joins = self._joins_views and not self._make_views.changes_passes
+        together = joined(list(views.values())) if alone or joins else None
         if together is None:
             return self._encode_apart(views, labels)
         embedder, mlm_sums = self._text_field_embedder, None
@@ -261,10 +286,13 @@ class DeCLUTR(Model):
         self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None
     ) -> Encoded:
         """A pass for each view."""
-        each = [
-            self._encode({name: views[name]}, labels if name == "masked" else None)
-            for name in views
-        ]
+        each = []
+        for name in views:
+            made = name in ("anchors", "positives")
+            with (
+                self._make_views.within(name, self._text_field_embedder) if made else nullcontext()
+            ):
+                each.append(self._encode({name: views[name]}, labels if name == "masked" else None))
         embeddings = {name: vectors for one in each for name, vectors in one.embeddings.items()}
         return Encoded(embeddings, each[0].mlm_sums)
 
@@ -303,11 +331,15 @@ class DeCLUTR(Model):
         return with_value(sums[0] * world_size() / predicted, loss_sum / predicted)
 
     def _contrastive_loss(
-        self, anchors: torch.Tensor, positives: torch.Tensor
+        self,
+        anchors: torch.Tensor,
+        positives: torch.Tensor,
+        negatives: torch.Tensor | None = None,
     ) -> torch.Tensor | None:
         """The objective over the pairs of all processes; `None` if validation has too few pairs.
 
-        `anchors` is `(B * A, d)`, `positives` `(B * A * P, d)`, both of this process.
+        `anchors` is `(B * A, d)`, `positives` `(B * A * P, d)`, `negatives` `(B * K, d)`, all of
+        this process.
         """
         assert self._loss is not None
         views = [anchors, _mean_of_groups(positives, anchors.size(0))]
@@ -321,7 +353,7 @@ class DeCLUTR(Model):
         # Each process holds the gradient of its own rows, and DistributedDataParallel averages.
         factor = world_size() if self._scale_fix else 1
         joined_views = torch.cat(views, dim=1)  # one exchange for all
-        gathered = gather_rows(joined_views, factor).split(widths, dim=1)
+        gathered = list(gather_rows(joined_views, factor).split(widths, dim=1))
         pairs = gathered[0].size(0)
         if pairs < self._loss.min_pairs:
             if not self.training:
@@ -333,9 +365,21 @@ class DeCLUTR(Model):
             )
         with torch.autocast(anchors.device.type, enabled=False):
             self._record_geometry(gathered[0].detach(), gathered[1].detach())
-            loss = self._loss(gathered[-2], gathered[-1])
+            if self._head is not None:
+                gathered += [self._head(view) for view in gathered]
+            given = gathered if self._loss.uses_projections == "beside" else gathered[-2:]
+            if negatives is not None:
+                given = [*given, gather_rows(self._projected(negatives), factor)]
+            loss = self._loss(*given)
         self._record("contrastive_loss", loss)
+        for name, value in getattr(self._loss, "last_terms", {}).items():
+            self._record(f"{name}_term", value)
         return loss
+
+    def _projected(self, embeddings: torch.Tensor) -> torch.Tensor:
+        if self._head is not None:
+            return self._head(embeddings)
+        return embeddings if self._feedforward is None else self._feedforward(embeddings).float()
 
     # ----------------------------------------------------------------------------- the record
 
@@ -367,6 +411,8 @@ class DeCLUTR(Model):
         """What a run record must say so that losses of different runs can be compared."""
         return {
             "objective": type(self._loss).__name__ if self._loss is not None else None,
+            "views": type(self._make_views).__name__ if self.contrastive else None,
+            "head": type(self._head).__name__ if self._head is not None else None,
             "reduction": getattr(self._loss, "reduction", None),
             "temperature": getattr(self._loss, "temperature", None),
             "contrastive_weight": self._contrastive_weight if self.contrastive else 0.0,
@@ -382,6 +428,28 @@ def _pooler(given: Lazy[Seq2VecEncoder] | Seq2VecEncoder | None, width: int) -> 
     if given is None:
         return BagOfEmbeddingsEncoder(width, averaged=True)
     return given.construct(embedding_dim=width) if isinstance(given, Lazy) else given
+
+
+def _head(given: Lazy[Head] | None, width: int, feedforward: FeedForward | None) -> Head | None:
+    if given is None:
+        return None
+    if feedforward is not None:
+        raise ConfigurationError("Got feedforward and head; give one of them.")
+    return given.construct(input_dim=width) if isinstance(given, Lazy) else given
+
+
+def _require_objective(loss: Objective | None, projects: bool) -> None:
+    """Raise unless this model can serve the objective."""
+    if loss is None:
+        return
+    name = type(loss).__name__
+    if not loss.takes_views:
+        raise ConfigurationError(f"{name} does not compare two views: it is no loss of this model.")
+    if loss.uses_projections == "beside" and not projects:
+        raise ConfigurationError(
+            f"{name} compares embeddings and their projections: add a head, such as "
+            '{"type": "projector", "hidden_dims": [4096, 4096, 4096]}.'
+        )
 
 
 def _require_fit(name: str, got: int, expected: int) -> None:

@@ -20,6 +20,7 @@ from tests.conftest import shared_by_workers
 
 ROWS = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 FEEDFORWARD = {"input_dim": 32, "num_layers": 1, "hidden_dims": 6, "activations": "tanh"}
+PROJECTOR = {"type": "projector", "hidden_dims": [12, 8]}
 MEMORY = {"type": "cross_batch_memory", "loss": {"temperature": 0.1}, "embedding_size": 32}
 # name: changes of the model, of the embedder, masks, dtype
 CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
@@ -41,6 +42,32 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
     "checkpointing": ({}, {"gradient_checkpointing": True}, "by_position", torch.float32),
     "chunks": ({"chunk_size": 1, "feedforward": FEEDFORWARD}, {}, "by_position", torch.float64),
     "chunks, nothing masked in one": ({"chunk_size": 1}, {}, "half", torch.float64),
+    # Statistics of the batch, parameters and memories of an objective.
+    "scd": ({"head": PROJECTOR, "loss": {"type": "scd"}}, {}, "by_position", torch.float64),
+    "barlow twins": (
+        {"head": PROJECTOR, "loss": {"type": "barlow_twins"}},
+        {"masked_language_modeling": False},
+        "by_position",
+        torch.float64,
+    ),
+    "learnt scale": (
+        {"loss": {"type": "nce", "learn_scale": True, "learn_bias": True}},
+        {},
+        "by_position",
+        torch.float64,
+    ),
+    "prototypes": (
+        {"loss": {"type": "swav", "embedding_size": 32, "prototypes": 6}},
+        {},
+        "by_position",
+        torch.float64,
+    ),
+    "moco": (
+        {"loss": {"type": "moco", "embedding_size": 32, "queue_size": 24}},
+        {},
+        "by_position",
+        torch.float64,
+    ),
     "scale_fix off": (
         {"scale_fix": False},
         {"masked_language_modeling": False},

@@ -419,8 +419,8 @@ def real() -> Path:
 
 WORDS = [
     "the", "of", "learning", "cells", "über", "naïve", "Müller", "données", "été", "größer",
-    "мир", "язык", "世界", "言語", "日本", "한국어", "🙂", "👩‍🔬", "e=mc²", "http://x.org/a?b=c", "don't",
-    "CO2", "3.14", "x_y", "\u00a0", "\u200b",
+    "мир", "язык", "世界", "言語", "日本", "한국어", "🙂", "👩‍🔬", "e=mc²",
+    "http://x.org/a?b=c", "don't", "CO2", "3.14", "x_y", "\u00a0", "\u200b",
 ]  # fmt: skip
 
 

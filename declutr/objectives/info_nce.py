@@ -146,6 +146,8 @@ class InfoNCE(Objective):
     reduction : `"mean"` or `"sum"`.
     """
 
+    takes_negatives = True
+
     def __init__(
         self,
         temperature: float = 1.0,

@@ -29,6 +29,9 @@ class Objective(torch.nn.Module, Registrable):
     """`"beside"`: it gets embeddings and their projections, `forward(anchors, positives,
     projected_anchors, projected_positives)`; else projections in place of embeddings."""
 
+    takes_negatives: bool = False
+    """Whether `forward` takes a third tensor: given negatives `(M, d)` beside those of the batch."""
+
     def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError
 

@@ -119,6 +119,8 @@ class Triplet(MetricLearningObjective):
     reduction : `"mean"` over all triplets or `"sum"`.
     """
 
+    takes_negatives = True
+
     def __init__(
         self,
         margin: float = 1.0,

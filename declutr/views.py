@@ -1,0 +1,100 @@
+"""How the two views of a text come about that an objective compares."""
+
+import contextlib
+from contextlib import AbstractContextManager
+from typing import Optional
+
+import torch
+from allennlp.common import Registrable
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import TextFieldTensors
+
+from declutr.dropout_rates import dropout_rate
+
+
+class Views(torch.nn.Module, Registrable):
+    """Anchors and positives of a batch; register subclasses under a name.
+
+    `forward(anchors, positives)` takes texts `(N, L)` and `(N * P, L)`, the positives of the reader
+    or `None`, and returns both views. Where `changes_passes`, each view goes through the encoder in
+    a pass of its own, within `within(name, encoder)`.
+    """
+
+    default_implementation = "spans"
+
+    changes_passes: bool = False
+
+    needs_positives: bool = False
+    """Whether it is the reader that brings the second view."""
+
+    def forward(
+        self, anchors: TextFieldTensors, positives: Optional[TextFieldTensors]
+    ) -> tuple[TextFieldTensors, TextFieldTensors]:
+        raise NotImplementedError
+
+    def within(self, name: str, encoder: torch.nn.Module) -> AbstractContextManager:
+        """What holds while the view of that name (`anchors`, `positives`) is encoded."""
+        return contextlib.nullcontext()
+
+
+@Views.register("spans")
+class SpanViews(Views):
+    """What the reader brings: spans of one document, neighbouring sentences, labelled pairs."""
+
+    needs_positives = True
+
+    def forward(
+        self, anchors: TextFieldTensors, positives: Optional[TextFieldTensors]
+    ) -> tuple[TextFieldTensors, TextFieldTensors]:
+        if positives is None:
+            raise ConfigurationError(
+                "There are no positives to contrast anchors with. Set num_anchors and "
+                "num_positives on the dataset reader, remove the model's loss, or let the model "
+                'make the second view: "views": "dropout".'
+            )
+        return anchors, positives
+
+
+class _SameText(Views):
+    """Both views are the text itself, encoded differently."""
+
+    def forward(
+        self, anchors: TextFieldTensors, positives: Optional[TextFieldTensors]
+    ) -> tuple[TextFieldTensors, TextFieldTensors]:
+        if positives is not None:
+            raise ConfigurationError(
+                f"{type(self).__name__} makes both views of the same text, but the dataset reader "
+                "brings positives. Remove num_anchors and what goes with it from the reader, or "
+                "'views' from the model."
+            )
+        return anchors, anchors
+
+
+@Views.register("dropout")
+class DropoutViews(_SameText):
+    """The same texts twice: dropout alone makes the views differ (SimCSE, Gao et al., 2021)."""
+
+
+@Views.register("dropout_rates")
+class DropoutRateViews(_SameText):
+    """The same texts under a low and a high rate of dropout, set on every dropout of the encoder
+    (SCD, Klein & Nabi, 2022, section 2).
+
+    # Parameters
+
+    low, high : rates of the anchors' and of the positives' pass. Defaults are the paper's for BERT.
+    """
+
+    changes_passes = True
+
+    def __init__(self, low: float = 0.05, high: float = 0.15) -> None:
+        super().__init__()
+        for name, rate in (("low", low), ("high", high)):
+            if not 0 <= rate < 1:
+                raise ConfigurationError(f"{name} must lie in [0, 1), got {rate}.")
+        if low >= high:
+            raise ConfigurationError(f"low must be below high, got {low} and {high}.")
+        self.rates = {"anchors": low, "positives": high}
+
+    def within(self, name: str, encoder: torch.nn.Module) -> AbstractContextManager:
+        return dropout_rate(encoder, self.rates[name])
