@@ -10,6 +10,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.models import Model
 
+import declutr.plugin  # noqa: F401
 from declutr.objectives import NTXent, scd_loss
 from tests.test_dropout_rates import Rates
 
