@@ -16,13 +16,14 @@ from allennlp.nn.parallel import DdpAccelerator
 from allennlp.nn.util import get_text_field_mask
 from torch.nn.functional import pad
 
-from declutr.distributed import all_reduced, gather_rows, with_value, world_size
+from declutr.distributed import all_reduced, gather_rows, is_sharded, with_value, world_size
 from declutr.embedders import MLMTextFieldEmbedder
 from declutr.gradient_caching import Encoded, encode_in_chunks
 from declutr.heads import Head
 from declutr.heap import HEAP
 from declutr.masking import IGNORE, mask_tokens
 from declutr.metrics import RunningMeans, retrieval_accuracy
+from declutr.momentum import MomentumEncoder
 from declutr.objectives import Miner, Objective, alignment, uniformity
 from declutr.precision import require_precision, training_precision
 from declutr.text_batches import count, device_of, flat, joined
@@ -55,6 +56,10 @@ class DeCLUTR(Model):
     feedforward : a projection between embedding and loss. Embeddings do not go through it.
     head : the same with statistics of the whole batch, such as a `projector` with batch
         normalisation; its `input_dim` is filled in.
+    predictor : a head on the head of BYOL and its kin: it predicts what the target's head gives.
+    momentum_encoder : a slowly following copy of encoder and head, for objectives that compare with
+        targets (`moco`, `mochi`, `byol`). Without one, `byol` takes its own projections, without
+        their gradient (SimSiam; Chen & He, 2021).
     views : how the two views come about: `spans` of the reader (the default), `dropout`,
         `dropout_rates`.
     miner : selects pairs for a metric-learning objective.
@@ -90,6 +95,8 @@ class DeCLUTR(Model):
         seq2vec_encoder: Optional[Lazy[Seq2VecEncoder]] = None,
         feedforward: Optional[FeedForward] = None,
         head: Optional[Lazy[Head]] = None,
+        predictor: Optional[Lazy[Head]] = None,
+        momentum_encoder: Optional[MomentumEncoder] = None,
         views: Optional[Views] = None,
         miner: Optional[Miner] = None,
         loss: Optional[Objective] = None,
@@ -120,6 +127,9 @@ class DeCLUTR(Model):
                 )
         self._head = _head(head, self._seq2vec_encoder.get_output_dim(), feedforward)
         _require_objective(loss, self._head is not None or feedforward is not None)
+        self._predictor = _predictor(predictor, self._head, loss)
+        self._momentum_encoder = momentum_encoder
+        _require_targets(loss, momentum_encoder, feedforward)
         self._make_views = views or SpanViews()
         self._loss = loss
         self._miner = miner
@@ -156,6 +166,31 @@ class DeCLUTR(Model):
         self._joins_views = any(getattr(m, "unpads", False) for m in text_field_embedder.modules())
         self._metrics = {True: RunningMeans(), False: RunningMeans()}  # training, validation
         (initializer or InitializerApplicator())(self)
+        if momentum_encoder is not None:
+            momentum_encoder.follow(
+                {
+                    "embedder": text_field_embedder,
+                    "pooler": self._seq2vec_encoder,
+                    "head": self._head,
+                }
+            )
+
+    def attach(self, trainer: Any) -> None:
+        """Let the momentum encoder follow the optimizer of a trainer; the bridge calls this."""
+        if self._momentum_encoder is None:
+            return
+        if is_sharded(self) or getattr(trainer._ddp_wrapped_model, "attach", None) is not None:
+            raise ConfigurationError(
+                'A momentum_encoder does not work with the accelerator "fsdp": remove one of them.'
+            )
+        try:
+            batches = len(trainer.data_loader)
+        except TypeError:  # a loader that does not know
+            steps = None
+        else:
+            groups = -(-batches // trainer._num_gradient_accumulation_steps)
+            steps = groups * trainer._num_epochs
+        self._momentum_encoder.follow_optimizer(trainer.optimizer, steps)
 
     # --------------------------------------------------------------------------------- forward
 
@@ -222,11 +257,8 @@ class DeCLUTR(Model):
             terms.append(self._mlm_weight * self._mlm_loss(encoded.mlm_sums))
         if self.contrastive:
             embeddings = encoded.embeddings
-            contrastive = self._contrastive_loss(
-                embeddings["anchors" if "anchors" in embeddings else "masked"],
-                embeddings["positives"],
-                embeddings.get("negatives"),
-            )
+            embeddings.setdefault("anchors", embeddings.get("masked"))  # type: ignore[arg-type]
+            contrastive = self._contrastive_loss(embeddings)
             if contrastive is not None:
                 terms.append(self._contrastive_weight * contrastive)
         return torch.stack(terms).sum() if terms else None
@@ -255,11 +287,37 @@ class DeCLUTR(Model):
             views["positives"] = positives
             if negatives is not None and self._loss.takes_negatives:
                 views["negatives"] = flat(negatives, True)
+            if self._momentum_encoder is not None and self._loss.uses_targets == "both":
+                views |= {"target_anchors": clean, "target_positives": positives}
         return views, labels
 
     # ------------------------------------------------------------------------------ the encoder
 
     def _encode(self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None) -> Encoded:
+        """Every view by the encoder that is to embed it."""
+        theirs = {name: texts for name, texts in views.items() if self._is_of_target(name)}
+        own = {name: texts for name, texts in views.items() if name not in theirs}
+        encoded = self._encode_own(own, labels)
+        for name, texts in theirs.items():
+            encoded.embeddings[name] = self._embed_by_target(name, texts)
+        return encoded
+
+    def _is_of_target(self, name: str) -> bool:
+        if self._momentum_encoder is None or self._loss is None:
+            return False
+        keys = self._loss.uses_targets == "keys" and name == "positives"
+        return keys or name.startswith("target_")
+
+    @torch.no_grad()
+    def _embed_by_target(self, name: str, texts: TextFieldTensors) -> torch.Tensor:
+        assert self._momentum_encoder is not None
+        embedder, pooler = (self._momentum_encoder[part] for part in ("embedder", "pooler"))
+        with self._make_views.within(name.removeprefix("target_"), embedder):
+            return pooler(embedder(texts).float(), mask=get_text_field_mask(texts))
+
+    def _encode_own(
+        self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None
+    ) -> Encoded:
         if self.training and device_of(next(iter(views.values()))).type == "cpu":
             HEAP.settle()
         alone = len(views) == 1
@@ -292,7 +350,9 @@ class DeCLUTR(Model):
             with (
                 self._make_views.within(name, self._text_field_embedder) if made else nullcontext()
             ):
-                each.append(self._encode({name: views[name]}, labels if name == "masked" else None))
+                each.append(
+                    self._encode_own({name: views[name]}, labels if name == "masked" else None)
+                )
         embeddings = {name: vectors for one in each for name, vectors in one.embeddings.items()}
         return Encoded(embeddings, each[0].mlm_sums)
 
@@ -330,31 +390,32 @@ class DeCLUTR(Model):
         self._record("mlm_accuracy", correct / predicted, masked)
         return with_value(sums[0] * world_size() / predicted, loss_sum / predicted)
 
-    def _contrastive_loss(
-        self,
-        anchors: torch.Tensor,
-        positives: torch.Tensor,
-        negatives: torch.Tensor | None = None,
-    ) -> torch.Tensor | None:
+    def _contrastive_loss(self, embeddings: dict[str, torch.Tensor]) -> torch.Tensor | None:
         """The objective over the pairs of all processes; `None` if validation has too few pairs.
 
-        `anchors` is `(B * A, d)`, `positives` `(B * A * P, d)`, `negatives` `(B * K, d)`, all of
-        this process.
+        Of this process: `anchors` `(B * A, d)`, `positives` `(B * A * P, d)`, `negatives`
+        `(B * K, d)`, and what the target makes of the views.
         """
         assert self._loss is not None
-        views = [anchors, _mean_of_groups(positives, anchors.size(0))]
+        anchors = embeddings["anchors"]
+        views = {
+            name: _mean_of_groups(embeddings[name], anchors.size(0))
+            for name in ("anchors", "positives", "target_anchors", "target_positives")
+            if name in embeddings
+        }
         if self._feedforward is not None:
-            projected = self._feedforward(positives).float()
-            views += [
-                self._feedforward(anchors).float(),
-                _mean_of_groups(projected, anchors.size(0)),
-            ]
-        widths = [view.size(1) for view in views]
+            views |= {
+                f"projected_{name}": _mean_of_groups(
+                    self._feedforward(embeddings[name]).float(), anchors.size(0)
+                )
+                for name in ("anchors", "positives")
+            }
         # Each process holds the gradient of its own rows, and DistributedDataParallel averages.
         factor = world_size() if self._scale_fix else 1
-        joined_views = torch.cat(views, dim=1)  # one exchange for all
-        gathered = list(gather_rows(joined_views, factor).split(widths, dim=1))
-        pairs = gathered[0].size(0)
+        rows = torch.cat(list(views.values()), dim=1)  # one exchange for all
+        parts = gather_rows(rows, factor).split([view.size(1) for view in views.values()], dim=1)
+        views = dict(zip(views, parts, strict=True))
+        pairs = views["anchors"].size(0)
         if pairs < self._loss.min_pairs:
             if not self.training:
                 return None
@@ -364,22 +425,52 @@ class DeCLUTR(Model):
                 "set drop_last on the data loader."
             )
         with torch.autocast(anchors.device.type, enabled=False):
-            self._record_geometry(gathered[0].detach(), gathered[1].detach())
-            if self._head is not None:
-                gathered += [self._head(view) for view in gathered]
-            given = gathered if self._loss.uses_projections == "beside" else gathered[-2:]
-            if negatives is not None:
-                given = [*given, gather_rows(self._projected(negatives), factor)]
+            self._record_geometry(views["anchors"].detach(), views["positives"].detach())
+            given = self._compared(views)
+            if "negatives" in embeddings:
+                negatives = gather_rows(embeddings["negatives"], factor)
+                given.append(self._projected(negatives))
             loss = self._loss(*given)
         self._record("contrastive_loss", loss)
         for name, value in getattr(self._loss, "last_terms", {}).items():
             self._record(f"{name}_term", value)
         return loss
 
-    def _projected(self, embeddings: torch.Tensor) -> torch.Tensor:
-        if self._head is not None:
+    def _compared(self, views: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        """What the objective gets of gathered views, in the order of its arguments."""
+        assert self._loss is not None
+        pair = [views["anchors"], views["positives"]]
+        if self._feedforward is not None:
+            projected = [views["projected_anchors"], views["projected_positives"]]
+        else:
+            projected = [
+                self._projected(view, by_target=self._is_of_target(name))
+                for name, view in zip(("anchors", "positives"), pair, strict=True)
+            ]
+        if self._loss.uses_projections == "beside":
+            return pair + projected
+        if self._loss.uses_targets != "both":
+            return projected
+        targets = projected
+        if self._momentum_encoder is not None:
+            targets = [
+                self._projected(views[name], by_target=True)
+                for name in ("target_anchors", "target_positives")
+            ]
+        if self._predictor is not None:
+            projected = [self._predictor(view) for view in projected]
+        return projected + [target.detach() for target in targets]
+
+    def _projected(self, embeddings: torch.Tensor, by_target: bool = False) -> torch.Tensor:
+        if self._feedforward is not None:
+            return self._feedforward(embeddings).float()
+        if self._head is None:
+            return embeddings
+        if not by_target:
             return self._head(embeddings)
-        return embeddings if self._feedforward is None else self._feedforward(embeddings).float()
+        assert self._momentum_encoder is not None
+        with torch.no_grad():
+            return self._momentum_encoder["head"](embeddings)
 
     # ----------------------------------------------------------------------------- the record
 
@@ -412,6 +503,7 @@ class DeCLUTR(Model):
         return {
             "objective": type(self._loss).__name__ if self._loss is not None else None,
             "views": type(self._make_views).__name__ if self.contrastive else None,
+            "momentum": getattr(self._momentum_encoder, "momentum", None),
             "head": type(self._head).__name__ if self._head is not None else None,
             "reduction": getattr(self._loss, "reduction", None),
             "temperature": getattr(self._loss, "temperature", None),
@@ -436,6 +528,35 @@ def _head(given: Lazy[Head] | None, width: int, feedforward: FeedForward | None)
     if feedforward is not None:
         raise ConfigurationError("Got feedforward and head; give one of them.")
     return given.construct(input_dim=width) if isinstance(given, Lazy) else given
+
+
+def _predictor(given: Lazy[Head] | None, head: Head | None, loss: Objective | None) -> Head | None:
+    if given is None:
+        return None
+    if head is None or loss is None or loss.uses_targets != "both":
+        raise ConfigurationError(
+            "A predictor stands between a head and an objective such as byol: give both, or remove "
+            "it."
+        )
+    predictor = given.construct(input_dim=head.output_dim) if isinstance(given, Lazy) else given
+    _require_fit("predictor, which predicts projections,", predictor.output_dim, head.output_dim)
+    return predictor
+
+
+def _require_targets(
+    loss: Objective | None, momentum: MomentumEncoder | None, feedforward: FeedForward | None
+) -> None:
+    if momentum is None:
+        return
+    if loss is None or loss.uses_targets is None:
+        raise ConfigurationError(
+            f"{type(loss).__name__} does not compare with a target: remove momentum_encoder, or "
+            "take an objective such as moco or byol."
+        )
+    if feedforward is not None:
+        raise ConfigurationError(
+            "With a momentum_encoder, projections are made by 'head': use it for 'feedforward'."
+        )
 
 
 def _require_objective(loss: Objective | None, projects: bool) -> None:

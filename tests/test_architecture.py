@@ -19,7 +19,7 @@ LAYERS = [
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"objectives", "span_fields", "collation", "text_codecs", "embedders"},
-    {"dataset_reader", "views", "heads"},
+    {"dataset_reader", "views", "heads", "momentum"},
     {"gradient_caching"},
     {"data_loader", "model"},
     {"predictor", "archives", "checkpointer", "sharding", "safe_archives"}

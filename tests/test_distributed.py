@@ -68,6 +68,27 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         "by_position",
         torch.float64,
     ),
+    "momentum encoder": (
+        {
+            "loss": {"type": "moco", "embedding_size": 8, "queue_size": 24},
+            "head": PROJECTOR,
+            "momentum_encoder": {},
+        },
+        {},
+        "by_position",
+        torch.float64,
+    ),
+    "byol": (
+        {
+            "loss": {"type": "byol"},
+            "head": PROJECTOR,
+            "predictor": PROJECTOR,
+            "momentum_encoder": {},
+        },
+        {},
+        "by_position",
+        torch.float64,
+    ),
     "scale_fix off": (
         {"scale_fix": False},
         {"masked_language_modeling": False},

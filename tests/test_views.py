@@ -1,5 +1,6 @@
 """Where the second view comes from, in the model."""
 
+import copy
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,8 @@ def model_of(checkpoint: Path, unpadding: str = "auto", **changes: Any) -> Any:
         **changes,
     }
     torch.manual_seed(0)
-    return Model.from_params(Params(config), vocab=Vocabulary()).train()
+    # AllenNLP takes configurations apart.
+    return Model.from_params(Params(copy.deepcopy(config)), vocab=Vocabulary()).train()
 
 
 def texts(count: int = 6, length: int = 9, seed: int = 0) -> dict:

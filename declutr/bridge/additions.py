@@ -155,10 +155,11 @@ def checked_extraction(module: ModuleType) -> bool:
 
 
 def attached_models(module: ModuleType) -> bool:
-    """Let the model of a `DdpAccelerator` meet its trainer, by its method `attach` if it has one.
+    """Let a model, and what a `DdpAccelerator` wraps it in, meet its trainer by a method `attach`.
 
     A model of which each process holds a part (`declutr.sharding`) can only be written by all of
-    them together, with the optimizer that the trainer holds. Can go when AllenNLP asks the wrapped
+    them together, with the optimizer that the trainer holds; a momentum encoder moves after each
+    step of that. Can go when AllenNLP asks the wrapped
     model for the state of a checkpoint.
     """
     cls = module.GradientDescentTrainer
@@ -167,9 +168,10 @@ def attached_models(module: ModuleType) -> bool:
     @functools.wraps(original)  # AllenNLP builds objects by the signature
     def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        attach = getattr(self._ddp_wrapped_model, "attach", None)
-        if attach is not None:
-            attach(self)
+        for part in (self._ddp_wrapped_model, self.model):
+            attach = getattr(part, "attach", None)
+            if attach is not None:
+                attach(self)
 
     cls.__init__ = __init__
     return True

@@ -1,6 +1,7 @@
 """Predicting a slowly moving target, without negatives (BYOL; Grill et al., 2020)."""
 
 import math
+from typing import Optional
 
 import torch
 
@@ -60,7 +61,9 @@ def target_momentum(step: int, steps: int, base: float = 0.996) -> float:
 
 @Objective.register("byol")
 class BYOL(Objective):
-    """`byol_loss(predictions, targets)`, one direction; call it twice and add for both.
+    """`symmetric_byol_loss` of predictions and targets of both views.
+
+    With two tensors it is `byol_loss(predictions, targets)`, one direction.
 
     # Parameters
 
@@ -68,10 +71,21 @@ class BYOL(Objective):
     """
 
     min_pairs = 1  # there are no negatives
+    uses_targets = "both"
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
         self.reduction = scalar_reduction(reduction)
 
-    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
-        return byol_loss(anchors, positives, self.reduction)
+    def forward(
+        self,
+        anchors: torch.Tensor,
+        positives: torch.Tensor,
+        target_anchors: Optional[torch.Tensor] = None,
+        target_positives: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
+        if target_anchors is None or target_positives is None:
+            return byol_loss(anchors, positives, self.reduction)
+        return symmetric_byol_loss(
+            anchors, positives, target_anchors, target_positives, self.reduction
+        )

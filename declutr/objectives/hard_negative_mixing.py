@@ -179,6 +179,8 @@ class HardNegativeMixing(Objective):
 
     steps: torch.Tensor
 
+    uses_targets = "keys"
+
     def __init__(
         self,
         embedding_size: Optional[int] = None,

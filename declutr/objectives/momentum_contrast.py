@@ -110,6 +110,7 @@ class MomentumContrast(Objective):
     """
 
     min_pairs = 1  # the negatives are in the queue
+    uses_targets = "keys"
 
     def __init__(
         self,

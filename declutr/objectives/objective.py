@@ -29,6 +29,10 @@ class Objective(torch.nn.Module, Registrable):
     """`"beside"`: it gets embeddings and their projections, `forward(anchors, positives,
     projected_anchors, projected_positives)`; else projections in place of embeddings."""
 
+    uses_targets: Optional[str] = None
+    """What of a momentum encoder it compares with: `"keys"`, the positives are its, or `"both"`,
+    `forward(anchors, positives, target_anchors, target_positives)`."""
+
     takes_negatives: bool = False
     """Whether `forward` takes a third tensor: given negatives `(M, d)` beside those of the batch."""
 

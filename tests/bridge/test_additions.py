@@ -162,6 +162,15 @@ def test_a_wrapped_model_meets_its_trainer(bare: Any, wrapped: str | None) -> No
     )
     assert met == ([trainer] if wrapped == "attaching" else [])
     assert trainer._num_epochs == 3
+    layer.attach = met.append  # the model itself
+    again = module.GradientDescentTrainer(
+        layer,
+        torch.optim.SGD(layer.parameters(), lr=0.1),
+        SimpleNamespace(set_target_device=lambda device: None),
+        cuda_device=-1,
+        ddp_wrapped_model=None,
+    )
+    assert met[-1] is again
 
 
 @pytest.mark.parametrize(
