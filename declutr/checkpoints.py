@@ -14,6 +14,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from declutr.file_modes import use_umask
+
 if TYPE_CHECKING:
     from tokenizers import Tokenizer
     from transformers import PreTrainedTokenizerBase, RobertaForMaskedLM
@@ -132,6 +134,7 @@ def make_checkpoint(
         Path(folder, name).unlink(missing_ok=True)
     for part in (model, saved_tokenizer):
         part.save_pretrained(folder)
+    use_umask(file for file in (Path(folder, name) for name in _FILES) if file.exists())
     return model
 
 

@@ -1,5 +1,6 @@
 """Registers what configurations and archives name: readers, models, callbacks and the rest."""
 
+import declutr.augmentations
 import declutr.callbacks
 import declutr.checkpointer
 import declutr.data_loader
@@ -8,6 +9,9 @@ import declutr.embedders
 import declutr.evaluation_callback
 import declutr.model
 import declutr.objectives
+import declutr.pair_reader
 import declutr.predictor
 import declutr.pretrained_parts
-import declutr.sharding  # noqa: F401
+import declutr.sentence_reader
+import declutr.sharding
+import declutr.word_edits  # noqa: F401

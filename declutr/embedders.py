@@ -14,6 +14,7 @@ from allennlp.modules.token_embedders import PretrainedTransformerEmbedder
 from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
+from declutr.embedding_layers import features_zeroed
 from declutr.masked_lm_head import masked_lm_logits
 from declutr.masking import IGNORE
 from declutr.packed_attention import recomputation_contexts
@@ -193,14 +194,22 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         mask: torch.Tensor,
         type_ids: torch.Tensor | None = None,
         segment_concat_mask: torch.Tensor | None = None,
+        cut_features: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Token vectors `(N, L, d)` of `token_ids` `(N, L)`; padding where `mask` is False."""
+        """Token vectors `(N, L, d)` of `token_ids` `(N, L)`; padding where `mask` is False.
+
+        `cut_features` `(N, width of the embedding layer)` is true at features that are zeroed in
+        every vector which the embedding layer gives for a text (see `declutr.cutoff`).
+        """
         if self._max_length is None or token_ids.size(1) <= self._max_length:
             attended = mask if segment_concat_mask is None else segment_concat_mask
-            return self._encode(token_ids, attended, type_ids)
+            return self._encode(token_ids, attended, type_ids, cut_features)
         folded = self._fold_long_sequences(token_ids, segment_concat_mask, type_ids)  # type: ignore[arg-type]
         # All three are (N * segments, max_length).
-        vectors = self._encode(*folded)
+        if cut_features is not None:
+            segments = len(folded[0]) // len(token_ids)  # type: ignore[arg-type]
+            cut_features = cut_features.repeat_interleave(segments, dim=0)
+        vectors = self._encode(*folded, cut_features)
         return self._unfold_long_sequences(
             vectors,  # type: ignore[arg-type]
             folded[1],  # type: ignore[arg-type]
@@ -241,7 +250,11 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         )
 
     def _encode(
-        self, token_ids: torch.Tensor, mask: torch.Tensor, type_ids: torch.Tensor | None
+        self,
+        token_ids: torch.Tensor,
+        mask: torch.Tensor,
+        type_ids: torch.Tensor | None,
+        cut_features: torch.Tensor | None = None,
     ) -> torch.Tensor:
         limit = self.max_positions()
         if limit is not None and token_ids.size(1) > limit:
@@ -252,9 +265,16 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
             )
         if self._number_of_token_type_embeddings() <= 1:
             type_ids = None
-        return self._unpadded(self.encoder, self._token_vectors, token_ids, mask, type_ids)
+        return self._unpadded(
+            self.encoder, self._token_vectors, token_ids, mask, type_ids, cut_features
+        )
 
-    def _token_vectors(self, **inputs: torch.Tensor) -> torch.Tensor:
+    def _token_vectors(
+        self, of_texts: torch.Tensor | None = None, **inputs: torch.Tensor
+    ) -> torch.Tensor:
+        if of_texts is not None:  # features of the embedding layer to be zeroed
+            with features_zeroed(self.encoder, of_texts):
+                return self._token_vectors(**inputs)
         if self._scalar_mix is None:
             return self.encoder(**inputs, return_dict=True).last_hidden_state
         layers = self.encoder(**inputs, return_dict=True, output_hidden_states=True).hidden_states
@@ -264,9 +284,13 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
 def _load(
     model_name: str, with_head: bool, load_weights: bool, transformer_kwargs: dict[str, Any]
 ) -> torch.nn.Module:
-    kwargs = {"dtype": torch.float32, **transformer_kwargs}
+    # Said outright: otherwise transformers asks on standard input.
+    trust = transformer_kwargs.get("trust_remote_code", False)
+    kwargs = {"dtype": torch.float32, **transformer_kwargs, "trust_remote_code": trust}
     auto_class = AutoModelForMaskedLM if with_head else AutoModel
-    config = AutoConfig.from_pretrained(model_name, **transformer_kwargs)
+    config = AutoConfig.from_pretrained(
+        model_name, **{**transformer_kwargs, "trust_remote_code": trust}
+    )
     if with_head and type(config) not in AutoModelForMaskedLM._model_mapping:
         raise ConfigurationError(
             f"'{model_name}' ({config.model_type}) has no masked language modelling head. Set "
@@ -279,7 +303,7 @@ def _load(
     else:
         dtype = kwargs.pop("dtype")
         config = AutoConfig.from_pretrained(model_name, **kwargs)
-        model = auto_class.from_config(config, dtype=dtype)
+        model = auto_class.from_config(config, dtype=dtype, trust_remote_code=trust)
     if getattr(model.base_model, "pooler", None) is not None:
         # Its output is never used, and parameters without gradients stop distributed training.
         model.base_model.pooler = None

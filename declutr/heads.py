@@ -59,3 +59,21 @@ class Projector(Head):
 
     def forward(self, embeddings: torch.Tensor) -> torch.Tensor:
         return self.layers(embeddings)
+
+
+@Head.register("tanh")
+class Tanh(Head):
+    """A linear layer of the width of embeddings, and tanh: SimCSE's, which is used in training only
+    (Gao et al., 2021, section 6.3).
+
+    # Parameters
+
+    input_dim : d; filled in by the model.
+    """
+
+    def __init__(self, input_dim: int) -> None:
+        super().__init__(input_dim, input_dim)
+        self.linear = torch.nn.Linear(input_dim, input_dim)
+
+    def forward(self, embeddings: torch.Tensor) -> torch.Tensor:
+        return self.linear(embeddings).tanh()

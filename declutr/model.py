@@ -61,7 +61,7 @@ class DeCLUTR(Model):
         targets (`moco`, `mochi`, `byol`). Without one, `byol` takes its own projections, without
         their gradient (SimSiam; Chen & He, 2021).
     views : how the two views come about: `spans` of the reader (the default), `dropout`,
-        `dropout_rates`.
+        `dropout_rates`, `cutoff`.
     miner : selects pairs for a metric-learning objective.
     loss : the contrastive objective; `None` trains by masked language modelling alone.
     initializer : applied to the parameters at the end of construction.
@@ -278,7 +278,9 @@ class DeCLUTR(Model):
             views["masked"], labels = self._masked(anchors)
         if self.contrastive:
             assert self._loss is not None
-            clean, positives = self._make_views(anchors, positives and flat(positives, True))
+            clean, positives = self._make_views(
+                anchors, positives and flat(positives, True), self._text_field_embedder
+            )
             # In validation, what is contrasted must not depend on masks; and views of the same text
             # differ by what makes them, not by masks as well.
             masked = self.training and self._mask_contrastive_anchor

@@ -9,5 +9,6 @@ import declutr.commands.export
 import declutr.commands.index
 import declutr.commands.sample_spans
 import declutr.commands.search
+import declutr.commands.split_sentences
 import declutr.commands.whiten
 import declutr.components  # noqa: F401

@@ -39,6 +39,9 @@ class UnpaddedPass:
     `"auto"` packs if the transformer can be packed, which is tried out once on a few short texts,
     and groups otherwise, saying so in the log.
 
+    A mask may have holes: tokens inside a text to which nothing attends, while all others keep
+    their positions. Such texts are not packed but grouped.
+
     # Parameters
 
     unpadding : one of the above.
@@ -70,29 +73,44 @@ class UnpaddedPass:
         token_ids: Tensor,
         mask: Tensor,
         type_ids: Tensor | None = None,
+        of_texts: Tensor | None = None,
     ) -> Tensor:
         """Token vectors `(N, L, d)` of texts `(N, L)`; padding is where `mask` is False.
 
-        `run` calls `transformer` with inputs by name. Vectors at padding mean nothing.
+        `run` calls `transformer` with inputs by name. Vectors at padding mean nothing. Of
+        `of_texts` `(N, k)`, anything about each text, `run` gets under that name what is about the
+        text of each token that it is given: `(n, 1, k)`, or `(1, T, k)` of texts end to end.
         """
-        lengths = None if self.unpadding == "none" else text_lengths(mask)
-        if lengths is None or not any(lengths):
-            return self._padded(run, token_ids, mask, type_ids)
-        if self._packs is None:
+        if self.unpadding == "none":
+            return self._padded(run, token_ids, mask, type_ids, of_texts)
+        lengths = text_lengths(mask)
+        ends = _ends(mask) if lengths is None else lengths
+        if not any(ends):
+            return self._padded(run, token_ids, mask, type_ids, of_texts)
+        if lengths is not None and self._packs is None:
             self._packs = self._try_packing(transformer, run, token_ids.device)
-        if self._packs:
+        if lengths is not None and self._packs:
             try:
-                return self._packed(transformer, run, lengths, token_ids, type_ids)
+                return self._packed(transformer, run, lengths, token_ids, type_ids, of_texts)
             except CannotPack as error:  # it was changed since
                 raise _cannot_pack(transformer, error) from error
         if not is_sharded(transformer):  # processes may have different numbers of groups
-            return self._grouped(run, lengths, token_ids, mask, type_ids)
-        return self._padded(run, token_ids, mask, type_ids)
+            return self._grouped(run, ends, token_ids, mask, type_ids, of_texts)
+        return self._padded(run, token_ids, mask, type_ids, of_texts)
 
-    def _padded(self, run: Run, token_ids: Tensor, mask: Tensor, type_ids: Tensor | None) -> Tensor:
-        # RoBERTa tells positions from the ids, so padding must be the padding id.
-        token_ids = token_ids.masked_fill(~mask, self._padding_id)
-        return run(**_named(token_ids, type_ids), attention_mask=mask.long())
+    def _padded(
+        self,
+        run: Run,
+        token_ids: Tensor,
+        mask: Tensor,
+        type_ids: Tensor | None,
+        of_texts: Tensor | None = None,
+    ) -> Tensor:
+        # RoBERTa counts positions by the ids that are not padding, so padding must be the padding
+        # id, and what is cut out of a text must not.
+        token_ids = token_ids.masked_fill(~_within_texts(mask), self._padding_id)
+        about = None if of_texts is None else of_texts[:, None]
+        return run(**_named(token_ids, type_ids, about), attention_mask=mask.long())
 
     def _packed(
         self,
@@ -101,15 +119,20 @@ class UnpaddedPass:
         lengths: list[int],
         token_ids: Tensor,
         type_ids: Tensor | None,
+        of_texts: Tensor | None = None,
     ) -> Tensor:
         packing = Packing(lengths, token_ids.size(1), token_ids.device)
         if type_ids is None and "token_type_ids" in _inputs_of(transformer):
             # transformers 4 would take those of a single text, which may be shorter than the row.
             type_ids = torch.zeros_like(token_ids)
         types = None if type_ids is None else packing.pack(type_ids)[None]
+        about = None
+        if of_texts is not None:
+            texts = torch.arange(len(token_ids), device=token_ids.device)[:, None]
+            about = of_texts[packing.pack(texts.expand_as(token_ids))][None]
         with PackedAttention(packing) as attention:
             hidden = run(
-                **_named(packing.pack(token_ids)[None], types),
+                **_named(packing.pack(token_ids)[None], types, about),
                 position_ids=packing.positions[None] + self._first_position,
             )
         if not attention.calls:
@@ -119,18 +142,20 @@ class UnpaddedPass:
     def _grouped(
         self,
         run: Run,
-        lengths: list[int],
+        ends: list[int],
         token_ids: Tensor,
         mask: Tensor,
         type_ids: Tensor | None,
+        of_texts: Tensor | None = None,
     ) -> Tensor:
         padded: Tensor | None = None
-        groups = length_groups(lengths, _GROUP_TOKENS.get(token_ids.device.type, 16384))
+        groups = length_groups(ends, _GROUP_TOKENS.get(token_ids.device.type, 16384))
         for texts in groups:
             rows = torch.tensor(texts, device=token_ids.device)
-            width = lengths[texts[0]]
+            width = ends[texts[0]]
             types = None if type_ids is None else type_ids[rows, :width]
-            hidden = self._padded(run, token_ids[rows, :width], mask[rows, :width], types)
+            about = None if of_texts is None else of_texts[rows]
+            hidden = self._padded(run, token_ids[rows, :width], mask[rows, :width], types, about)
             if padded is None:
                 padded = hidden.new_zeros(*token_ids.shape, hidden.size(-1))
             padded[rows, :width] = hidden
@@ -192,11 +217,24 @@ def _inputs_of(transformer: torch.nn.Module) -> Iterable[str]:
     return inspect.signature(transformer.forward).parameters
 
 
-def _named(token_ids: Tensor, type_ids: Tensor | None) -> dict[str, Tensor]:
-    inputs = {"input_ids": token_ids}
-    if type_ids is not None:
-        inputs["token_type_ids"] = type_ids
-    return inputs
+def _named(
+    token_ids: Tensor, type_ids: Tensor | None, of_texts: Tensor | None
+) -> dict[str, Tensor]:
+    inputs = {"input_ids": token_ids, "token_type_ids": type_ids, "of_texts": of_texts}
+    return {name: tensor for name, tensor in inputs.items() if tensor is not None}
+
+
+def _ends(mask: Tensor) -> list[int]:
+    """Where each text of a mask `(N, L)` ends, one past its last token; read from the device."""
+    columns = torch.arange(1, mask.size(1) + 1, device=mask.device)
+    return (mask * columns).amax(dim=1).tolist()
+
+
+def _within_texts(mask: Tensor) -> Tensor:
+    """`(N, L)`: the first to the last token of each text, with all that lies between."""
+    begun = mask.cumsum(dim=1) > 0
+    to_come = mask.flip(1).cumsum(dim=1).flip(1) > 0
+    return begun & to_come
 
 
 class _evaluating:

@@ -8,16 +8,19 @@ import torch
 from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors
+from allennlp.modules import TextFieldEmbedder
 
+from declutr.cutoff import KINDS, cut_texts
 from declutr.dropout_rates import dropout_rate
+from declutr.embedders import MLMTextFieldEmbedder
 
 
 class Views(torch.nn.Module, Registrable):
     """Anchors and positives of a batch; register subclasses under a name.
 
-    `forward(anchors, positives)` takes texts `(N, L)` and `(N * P, L)`, the positives of the reader
-    or `None`, and returns both views. Where `changes_passes`, each view goes through the encoder in
-    a pass of its own, within `within(name, encoder)`.
+    `forward(anchors, positives, embedder)` takes texts `(N, L)` and `(N * P, L)`, the positives of
+    the reader or `None`, and what will embed them, and returns both views. Where `changes_passes`,
+    each view goes through the encoder in a pass of its own, within `within(name, encoder)`.
     """
 
     default_implementation = "spans"
@@ -28,7 +31,10 @@ class Views(torch.nn.Module, Registrable):
     """Whether it is the reader that brings the second view."""
 
     def forward(
-        self, anchors: TextFieldTensors, positives: Optional[TextFieldTensors]
+        self,
+        anchors: TextFieldTensors,
+        positives: Optional[TextFieldTensors],
+        embedder: TextFieldEmbedder,
     ) -> tuple[TextFieldTensors, TextFieldTensors]:
         raise NotImplementedError
 
@@ -44,7 +50,10 @@ class SpanViews(Views):
     needs_positives = True
 
     def forward(
-        self, anchors: TextFieldTensors, positives: Optional[TextFieldTensors]
+        self,
+        anchors: TextFieldTensors,
+        positives: Optional[TextFieldTensors],
+        embedder: TextFieldEmbedder,
     ) -> tuple[TextFieldTensors, TextFieldTensors]:
         if positives is None:
             raise ConfigurationError(
@@ -59,7 +68,10 @@ class _SameText(Views):
     """Both views are the text itself, encoded differently."""
 
     def forward(
-        self, anchors: TextFieldTensors, positives: Optional[TextFieldTensors]
+        self,
+        anchors: TextFieldTensors,
+        positives: Optional[TextFieldTensors],
+        embedder: TextFieldEmbedder,
     ) -> tuple[TextFieldTensors, TextFieldTensors]:
         if positives is not None:
             raise ConfigurationError(
@@ -98,3 +110,45 @@ class DropoutRateViews(_SameText):
 
     def within(self, name: str, encoder: torch.nn.Module) -> AbstractContextManager:
         return dropout_rate(encoder, self.rates[name])
+
+
+@Views.register("cutoff")
+class CutoffViews(_SameText):
+    """The same texts with parts of their input cut off (Shen et al., 2020); dropout acts besides.
+
+    # Parameters
+
+    kind : `"token"`, `"span"` or `"feature"`; see `declutr.cutoff`.
+    rate : the share that is cut.
+    both : cut both views, each on its own; otherwise anchors stay whole.
+    """
+
+    def __init__(self, kind: str = "token", rate: float = 0.1, both: bool = False) -> None:
+        super().__init__()
+        if kind not in KINDS:
+            raise ConfigurationError(
+                f"Unknown kind of cutoff '{kind}': expected one of {', '.join(KINDS)}."
+            )
+        if not 0 < rate < 1:
+            raise ConfigurationError(f"rate must lie in (0, 1), got {rate}.")
+        self.kind, self.rate, self.both = kind, rate, both
+
+    def forward(
+        self,
+        anchors: TextFieldTensors,
+        positives: Optional[TextFieldTensors],
+        embedder: TextFieldEmbedder,
+    ) -> tuple[TextFieldTensors, TextFieldTensors]:
+        whole, again = super().forward(anchors, positives, embedder)
+        if not isinstance(embedder, MLMTextFieldEmbedder):
+            raise ConfigurationError(
+                "Cutoff works on a transformer's input: give the model a text field embedder of "
+                'type "mlm".'
+            )
+        if not self.training:
+            return whole, again
+        cut = [
+            cut_texts(texts, embedder.token_embedder, self.kind, self.rate)
+            for texts in ((whole, again) if self.both else (again,))
+        ]
+        return (cut[0], cut[1]) if self.both else (whole, cut[0])

@@ -15,11 +15,16 @@ LAYERS = [
     {"sampling", "masking", "distributed", "sources", "token_store", "docstrings", "checkpoints"}
     | {"file_digests", "worker_processes", "token_budget", "packing", "heap"}
     | {"repeatable_dropout", "whitening", "text_pieces", "bulk_embedding"}
-    | {"archive_members", "sentence_transformers_folder", "dropout_rates"},
+    | {"archive_members", "sentence_transformers_folder", "dropout_rates"}
+    | {"sentence_splitting", "table_rows", "text_pairs"}
+    | {"embedding_layers", "synonyms", "truncation_warnings", "file_modes", "bounded_json"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
-    {"objectives", "span_fields", "collation", "text_codecs", "embedders"},
+    {"objectives", "span_fields", "collation", "text_codecs", "embedders"}
+    | {"augmentations", "word_edits"},
+    {"cutoff"},
     {"dataset_reader", "views", "heads", "momentum"},
+    {"sentence_reader", "pair_reader"},
     {"gradient_caching"},
     {"data_loader", "model"},
     {"predictor", "archives", "checkpointer", "sharding", "safe_archives"}

@@ -45,6 +45,13 @@ def checkpoint(tokenizer, tmp_path_factory):
     return folder
 
 
+def test_readable_by_others(checkpoint):
+    (checkpoint.parent / "file").touch()
+    expected = (checkpoint.parent / "file").stat().st_mode
+    assert (checkpoint / "model.safetensors").is_file()
+    assert {file.stat().st_mode for file in checkpoint.iterdir()} == {expected}
+
+
 def encoded(tokenizer) -> dict[str, list]:
     return dict(tokenizer(SENTENCES, return_offsets_mapping=True))
 

@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from declutr.embedders import (
 from declutr.masked_lm_head import masked_lm_logits
 from declutr.masking import IGNORE
 from tests.families import FAMILIES, MAX_LENGTH, TEXTS, build, build_gpt2, build_t5
+from tests.hostile_archives import with_remote_code
 
 
 @pytest.fixture(scope="session")
@@ -524,3 +526,31 @@ def test_serves_another_model_of_allennlp(folder: str) -> None:
 
 def test_is_a_token_embedder_by_name() -> None:
     assert TokenEmbedder.by_name("pretrained_transformer_mlm") is PretrainedTransformerEmbedderMLM
+
+
+# -------------------------------------------------------------------------------- code of others
+
+
+@pytest.fixture
+def with_code(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A transformer with code of its own; `marker` beside it appears when that runs."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    modules = str(tmp_path / "modules")
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)
+    shutil.copytree(checkpoint, tmp_path / "model")
+    with_remote_code(tmp_path / "marker")(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("load_weights", [True, False])
+def test_code_of_others_runs_if_a_recipe_says_so(with_code: Path, load_weights: bool) -> None:
+    settings = {"masked_language_modeling": False, "load_weights": load_weights}
+    with pytest.raises(ValueError, match="trust_remote_code=True"):
+        PretrainedTransformerEmbedderMLM(str(with_code), **settings)
+    assert not (with_code.parent / "marker").exists()
+    trusting = {"trust_remote_code": True}
+    embedder = PretrainedTransformerEmbedderMLM(
+        str(with_code), transformer_kwargs=trusting, **settings
+    )
+    assert type(embedder.transformer_model).__module__.startswith("transformers_modules")
+    assert (with_code.parent / "marker").exists()

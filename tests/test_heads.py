@@ -45,3 +45,10 @@ def test_without_batch_normalisation(dims: list[int]) -> None:
 def test_widths_that_are_none(dims: list[int]) -> None:
     with pytest.raises(ConfigurationError, match="hidden_dims must hold widths of at least 1"):
         built(hidden_dims=dims)
+
+
+def test_tanh() -> None:
+    head = Head.from_params(Params({"type": "tanh", "input_dim": 5}))
+    x = torch.randn(3, 5)
+    assert torch.allclose(head(x), torch.tanh(x @ head.linear.weight.T + head.linear.bias))
+    assert (head.input_dim, head.output_dim) == (5, 5)

@@ -194,7 +194,7 @@ def test_old_names_of_poolings_and_plain_folders(checkpoint: Path, tmp_path: Pat
     write(["Transformer", "Pooling"], pooling_mode_cls_token=True, pooling_mode_mean_tokens=False)
     assert trained_configuration(folder)["model"]["seq2vec_encoder"] == {"type": "cls_pooler"}
     write(["Transformer", "Pooling"], pooling_mode_cls_token=True, pooling_mode_mean_tokens=True)
-    with pytest.raises(ConfigurationError, match="pooling_mode_cls_token, .* is not followed"):
+    with pytest.raises(ConfigurationError, match=r"pooling_mode_cls_token, .* is not followed"):
         open_model(str(folder))
     write(["Transformer", "Pooling"], pooling_mode_max_tokens=True)
     with pytest.raises(ConfigurationError, match="is 'max'; parts are made for mean and cls"):

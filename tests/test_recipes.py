@@ -16,6 +16,10 @@ from tests.conftest import RECIPES
 
 RECIPE_FILES = sorted(RECIPES.rglob("*.jsonnet"))
 
+SENTENCES = {
+    *("simcse", "scd", "scd_roberta", "scd_readme", "scd_self_contrast", "scd_decorrelation"),
+    *("barlow_twins", "moco", "byol", "cutoff"),
+}
 # Only sizes: a tiny transformer and short documents.
 SMALL = {
     f"{part}.{key}": value
@@ -35,6 +39,14 @@ def small(recipe: Path, corpus: Path) -> Params:
         "train_data_path": str(corpus),
         "validation_data_path": str(corpus),
     }
+    if recipe.stem in SENTENCES:
+        del overrides["dataset_reader.max_span_len"], overrides["dataset_reader.min_span_len"]
+        config = Params.from_file(str(recipe)).as_dict(quiet=True)
+        for part in ("head", "predictor"):
+            if "hidden_dims" in config["model"].get(part, {}):
+                overrides[f"model.{part}.hidden_dims"] = [24, 16]
+        if recipe.stem == "moco":
+            overrides |= {"model.loss.embedding_size": 16, "model.loss.queue_size": 20}
     if not recipe.name.startswith("transformer_"):
         overrides["trainer.cuda_device"] = -1
     return Params.from_file(str(recipe), json.dumps(overrides))
@@ -57,6 +69,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
     assert names >= {
         *("declutr", "declutr_small", "declutr_base", "contrastive_only", "mlm_only"),
         *("transformer_mean", "transformer_cls", "quickstart"),
+        *SENTENCES,
     }
 
 

@@ -56,4 +56,5 @@ def test_means(texts: list[list[int]], limit: int) -> None:
     pieces, _ = pieces_of(texts, limit, "chunk")
     vectors = np.array([[np.mean(piece.tokens or [0]), 1.0] for piece in pieces], dtype=np.float32)
     expected = [[np.mean(text or [0]), 1.0] for text in texts]
-    assert mean_of_pieces(vectors, pieces, len(texts)) == pytest.approx(np.array(expected), rel=1e-5)
+    means = mean_of_pieces(vectors, pieces, len(texts))
+    assert means == pytest.approx(np.array(expected), rel=1e-5)

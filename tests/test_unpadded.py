@@ -1,5 +1,6 @@
 """Packed and grouped passes against the padded one, which is transformers' own."""
 
+import inspect
 import logging
 from pathlib import Path
 from typing import Any
@@ -139,6 +140,69 @@ def test_padding_elsewhere_than_at_the_end_is_left_alone(bert: Encoder, way: str
     expected = bert.model(input_ids=ids.masked_fill(~mask, 0), attention_mask=mask.long())
     vectors = bert.unpadded(way)(bert.model, bert.run, ids, mask)
     assert torch.allclose(vectors[mask], expected.last_hidden_state[mask], atol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["auto", "grouped", "none"])
+def test_holes_move_no_other_token(encoder: Encoder, way: str) -> None:
+    """Against transformers' own, told which tokens to attend to, and all positions."""
+    ids, mask = encoder.batch([20, 9, 33, 20], width=40)
+    mask[0, [4, 5, 11]] = mask[1, 1] = mask[2, 10:31] = False
+    first = encoder.config.pad_token_id + 1 if encoder.shifted else 0
+    positions = {"position_ids": first + torch.arange(40).expand(4, 40)}
+    if "position_ids" not in inspect.signature(encoder.model.forward).parameters:
+        positions = {}  # it counts columns
+    encoder.model.eval()
+    expected = encoder.model(input_ids=ids, attention_mask=mask.long(), **positions)
+    junk = ids.masked_fill(torch.arange(40) >= torch.tensor([20, 9, 33, 20])[:, None], 7)
+    vectors = encoder.unpadded(way)(encoder.model, encoder.run, junk, mask)
+    assert torch.allclose(vectors[mask], expected.last_hidden_state[mask], atol=1e-5)
+
+
+@pytest.mark.parametrize("way", ["auto", "none"])
+def test_padding_before_a_text_is_not_counted(encoder: Encoder, way: str) -> None:
+    """As transformers have it: RoBERTa counts from the first token, BERT from the first column."""
+    ids, mask = encoder.batch([6, 6])
+    mask[:, :2] = False
+    padded = ids.masked_fill(~mask, encoder.config.pad_token_id)
+    encoder.model.eval()
+    expected = encoder.model(input_ids=padded, attention_mask=mask.long()).last_hidden_state
+    vectors = encoder.unpadded(way)(encoder.model, encoder.run, ids, mask)
+    assert torch.allclose(vectors[mask], expected[mask], atol=1e-6)
+
+
+def test_texts_with_holes_go_in_groups(bert: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By where they end, not by how many tokens are left; one without tokens does not go at all."""
+    monkeypatch.setattr("declutr.unpadded._GROUP_TOKENS", {"cpu": 40})
+    shapes = []
+
+    def run(**inputs: Tensor) -> Tensor:
+        shapes.append(tuple(inputs["input_ids"].shape))
+        return bert.run(**inputs)
+
+    ids, mask = bert.batch([5, 30, 10, 9])
+    mask[1, 2:28] = mask[3] = False
+    vectors = bert.unpadded("auto")(bert.model, run, ids, mask)
+    assert shapes == [(1, 30), (2, 10)] and vectors.shape[:2] == (4, 30)
+
+
+@pytest.mark.parametrize("way", UNPADDING)
+@pytest.mark.parametrize("hole", [False, True])
+def test_what_is_said_of_texts_comes_with_their_tokens(
+    bert: Encoder, way: str, hole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("declutr.unpadded._GROUP_TOKENS", {"cpu": 40})
+    ids, mask = bert.batch([5, 30, 0, 10, 30])
+    mask[1, 3] = not hole
+    of_texts = torch.arange(10.0).view(5, 2)
+
+    def run(of_texts: Tensor, **inputs: Tensor) -> Tensor:
+        said = of_texts.expand(*inputs["input_ids"].shape, 2)
+        return torch.cat([bert.run(**inputs), said], dim=-1)
+
+    unpadded = bert.unpadded(way)
+    unpadded._packs = way in ("auto", "packed")
+    vectors = unpadded(bert.model, run, ids, mask, of_texts=of_texts)
+    assert torch.equal(vectors[..., -2:][mask], of_texts[:, None].expand(5, 30, 2)[mask])
 
 
 def test_segments(bert: Encoder) -> None:

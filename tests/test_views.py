@@ -12,6 +12,7 @@ from allennlp.data import Vocabulary
 from allennlp.models import Model
 
 import declutr.plugin  # noqa: F401
+from declutr.dropout_rates import dropout_rate
 from declutr.objectives import NTXent, scd_loss
 from tests.test_dropout_rates import Rates
 
@@ -156,9 +157,31 @@ def test_hard_negatives_reach_objectives_that_take_them(
         assert all(view.shape == (6, 32) for view in given[0])
 
 
+@pytest.mark.parametrize("unpadding", ["auto", "none"])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("kind", ["token", "span", "feature"])
+def test_cutoff_makes_the_second_view(
+    kind: str, both: bool, unpadding: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without dropout, what is whole is the embedding, and what is cut is not."""
+    views = {"type": "cutoff", "kind": kind, "rate": 0.3, "both": both}
+    model = model_of(checkpoint, unpadding=unpadding, views=views)
+    given = seen_by(model, monkeypatch)
+    with dropout_rate(model, 0.0):
+        model(texts(length=20))["loss"].backward()
+    model.eval()
+    expected = model(texts(length=20))["embeddings"]
+    ((anchors, positives),) = given
+    assert torch.allclose(anchors, expected, atol=1e-5) is not both
+    assert ((positives - expected).norm(dim=1) > 1e-2).all()
+    assert ((anchors - positives).norm(dim=1) > 1e-2).all()
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
+        ({"views": {"type": "cutoff", "kind": "word"}}, "Unknown kind of cutoff 'word'"),
+        ({"views": {"type": "cutoff", "rate": 1.0}}, r"rate must lie in \(0, 1\), got 1.0"),
         ({"loss": {"type": "scd"}}, "SCD compares embeddings and their projections: add a head"),
         (
             {"loss": {"type": "instance_discrimination", "instances": 3, "embedding_size": 32}},

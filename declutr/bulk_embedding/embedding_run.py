@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from filelock import FileLock, Timeout
 from tqdm.auto import tqdm
 
 from declutr.bulk_embedding import manifest as manifests
 from declutr.bulk_embedding.input_rows import InputRows
 from declutr.bulk_embedding.manifest import Counts, EmbeddingFolderError, Manifest, Shard
+from declutr.bulk_embedding.output_folder import output_folder
 from declutr.bulk_embedding.shard_files import DTYPES, FORMATS, require, write_shard
 
 logger = logging.getLogger(__name__)
@@ -94,7 +94,8 @@ def embed_rows(
     about : more plain JSON values for the manifest, which may change.
     truncated_texts : the running count of texts that the encoder cut.
     total_bytes : of all texts together, if it is known: for the progress bar.
-    overwrite : remove embeddings that are there, and begin anew.
+    overwrite : remove embeddings that are there, and begin anew. They are removed once the first
+        rows have been read.
     progress : show a progress bar, if this is a terminal.
 
     # Raises
@@ -107,32 +108,29 @@ def embed_rows(
     _check(dimension, shard_rows, format, dtype)
     require(format)
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise EmbeddingFolderError(f"'{folder}' is a file, expected a folder or a new name.")
-    folder.mkdir(parents=True, exist_ok=True)
-    try:
-        with FileLock(folder / ".lock", timeout=0):
-            manifest = _begun(folder, overwrite)
-            now = {
-                "format": format,
-                "dtype": dtype,
-                "dimension": dimension,
-                "shard_rows": shard_rows
-                or (manifest and manifest.settings.get("shard_rows"))
-                or default_shard_rows(dimension, dtype),
-                "encoder": dict(describe),
-            }
-            now = json.loads(json.dumps(now, allow_nan=False))  # as it will be read back
-            if manifest is None:
-                manifest = Manifest(now, dict(about or {}))
-                manifest.save(folder)
-            _require_same(manifest, now, folder)
-            run = _Run(encode, InputRows(rows), folder, manifest, truncated_texts or (lambda: 0))
-            return run.finish(total_bytes, progress)
-    except Timeout as error:
-        raise EmbeddingFolderError(
-            f"Another run is writing to '{folder}'. Wait for it, or choose another folder."
-        ) from error
+    with output_folder(folder):
+        manifests.require_ours(folder)
+        input_rows = InputRows(rows)
+        if overwrite:  # for input that cannot be read nothing is removed
+            most = shard_rows or default_shard_rows(dimension, dtype)
+            input_rows.read_ahead(most, _BLOCK_CHARACTERS)
+        manifest = _begun(folder, overwrite)
+        now = {
+            "format": format,
+            "dtype": dtype,
+            "dimension": dimension,
+            "shard_rows": shard_rows
+            or (manifest and manifest.settings.get("shard_rows"))
+            or default_shard_rows(dimension, dtype),
+            "encoder": dict(describe),
+        }
+        now = json.loads(json.dumps(now, allow_nan=False))  # as it will be read back
+        if manifest is None:
+            manifest = Manifest(now, dict(about or {}))
+            manifest.save(folder)
+        _require_same(manifest, now, folder)
+        run = _Run(encode, input_rows, folder, manifest, truncated_texts or (lambda: 0))
+        return run.finish(total_bytes, progress)
 
 
 def _check(dimension: int, shard_rows: int | None, format: str, dtype: str) -> None:
@@ -147,16 +145,11 @@ def _check(dimension: int, shard_rows: int | None, format: str, dtype: str) -> N
 
 
 def _begun(folder: Path, overwrite: bool) -> Manifest | None:
-    """What an earlier run left in the folder, if there was one."""
+    """What an earlier run left in the folder, if there was one and it is not overwritten."""
     if overwrite:
         manifests.remove_all(folder)
         return None
     manifest = Manifest.load(folder)
-    if manifest is None and (strange := manifests.shard_files(folder)):
-        raise EmbeddingFolderError(
-            f"'{folder}' holds {strange[0].name} but no {manifests.MANIFEST} that says what it is. "
-            f"Choose another folder, or {_ANEW}."
-        )
     manifests.remove_unfinished(folder)
     return manifest
 

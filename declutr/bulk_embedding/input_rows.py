@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
@@ -36,21 +37,16 @@ class InputRows:
         """Of the rows since `begin_shard`."""
         return self._digest.hexdigest()
 
+    def read_ahead(self, most: int, characters: int) -> None:
+        """Have the next rows in memory, as many as `take` takes: what is unreadable is told now."""
+        self._rows = chain(self._next(most, characters), self._rows)
+
     def take(self, most: int, characters: int) -> list[str]:
         """The next rows, at most so many, of about so many characters together; `[]` at the end.
 
         Halves of surrogate pairs, which JSON can hold and no tokenizer takes, become U+FFFD.
         """
-        texts: list[str] = []
-        while len(texts) < most and characters > 0:
-            try:
-                row = next(self._rows)
-            except StopIteration:
-                break
-            text = self._looked_at(row)
-            texts.append(text)
-            characters -= len(text)
-        return texts
+        return [self._looked_at(row) for row in self._next(most, characters)]
 
     def skip(self, rows: int) -> int:
         """Read so many rows for their digest alone; how many there were."""
@@ -58,6 +54,17 @@ class InputRows:
         while rows > 0 and (found := len(self.take(min(rows, 1024), 1 << 20))):
             rows -= found
         return self.read - before
+
+    def _next(self, most: int, characters: int) -> list[str | None]:
+        rows: list[str | None] = []
+        while len(rows) < most and characters > 0:
+            try:
+                row = next(self._rows)
+            except StopIteration:
+                break
+            rows.append(row)
+            characters -= len(row or "")
+        return rows
 
     def _looked_at(self, row: str | None) -> str:
         text = row or ""

@@ -28,6 +28,10 @@ class EmbeddingFolderError(ValueError):
     """A folder of embeddings that cannot be written, gone on with, or read: says why."""
 
 
+class OtherRelease(EmbeddingFolderError):
+    """Embeddings that another release of this package wrote."""
+
+
 @dataclass
 class Counts:
     """Rows that are not like others. A row may be counted under several of these."""
@@ -123,6 +127,7 @@ class Manifest:
 
         # Raises
 
+        `OtherRelease` : it is of another version.
         `EmbeddingFolderError` : it is not one of ours.
         """
         path = folder / MANIFEST
@@ -130,8 +135,10 @@ class Manifest:
             return None
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+            if not {"version", "settings", "shards"} <= content.keys():
+                raise KeyError(f"only {sorted(content)}")
             if content["version"] != VERSION:
-                raise EmbeddingFolderError(
+                raise OtherRelease(
                     f"'{path}' is of version {content['version']}, expected {VERSION}: it was "
                     "written by another release of declutr. Choose another folder, or begin anew "
                     "with --overwrite (overwrite=True)."
@@ -141,10 +148,16 @@ class Manifest:
                 shard = Shard(**{**entry, "counts": Counts(**entry["counts"])})
                 shards[shard_number(shard.file)] = shard
             return cls(content["settings"], content["about"], shards, content["finished"])
-        except (AttributeError, KeyError, TypeError, json.JSONDecodeError) as error:
+        except (
+            AttributeError,
+            KeyError,
+            TypeError,
+            json.JSONDecodeError,
+            UnicodeDecodeError,
+        ) as error:
             raise EmbeddingFolderError(
-                f"'{path}' is not the manifest of a folder of embeddings ({error!r}). Choose "
-                "another folder, or begin anew with --overwrite (overwrite=True)."
+                f"'{path}' is not the manifest of a folder of embeddings ({error!r}), and is left "
+                "as it is. Choose another folder, or remove it yourself."
             ) from error
 
 
@@ -191,8 +204,26 @@ def remove_unfinished(folder: Path) -> None:
             path.unlink(missing_ok=True)
 
 
+def require_ours(folder: Path) -> None:
+    """See that embeddings in the folder, if there are any, are ours to remove.
+
+    # Raises
+
+    `EmbeddingFolderError` : a manifest of something else, or shards without one.
+    """
+    try:
+        manifest = Manifest.load(folder)
+    except OtherRelease:
+        return
+    if manifest is None and folder.is_dir() and (strange := shard_files(folder)):
+        raise EmbeddingFolderError(
+            f"'{folder}' holds {strange[0].name} but no {MANIFEST} that says what it is. Choose "
+            "another folder, or remove it yourself."
+        )
+
+
 def remove_all(folder: Path) -> None:
-    """Remove the manifest and all shards, and nothing else."""
+    """Remove the manifest and all shards, and nothing else, after `require_ours`."""
     # A manifest whose shards are gone is gone on with; shards without one are not.
     for path in [*shard_files(folder), folder / MANIFEST]:
         path.unlink(missing_ok=True)

@@ -15,6 +15,9 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 import declutr
+from declutr.commands.separate_places import STDIN, require_apart
+from declutr.commands.user_errors import set_command
+from declutr.truncation_warnings import not_told
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     from declutr.bulk_embedding import Summary
@@ -22,7 +25,6 @@ if TYPE_CHECKING:  # loading these takes time that other commands need not spend
 
 logger = logging.getLogger(__name__)
 
-_STDIN = "-"
 _LIBRARIES = ("torch", "transformers", "numpy")
 
 
@@ -114,7 +116,7 @@ class Embed(Subcommand):
             action="store_true",
             help="open an archive that would be refused as unsafe, for it is yours",
         )
-        subparser.set_defaults(func=_run)
+        set_command(subparser, _run)
         return subparser
 
 
@@ -139,9 +141,9 @@ def _run(args: argparse.Namespace) -> None:
         files = _files(args.inputs)
     except (ImportError, SourceError) as error:
         raise ConfigurationError(str(error)) from error
-    _require_apart(args.inputs, files, Path(args.output))
+    require_apart(args.inputs, files, Path(args.output))
     try:
-        with _encoder(args) as encoder:
+        with not_told(), _encoder(args) as encoder:
             describe = encoder.describe()
             summary = embed_rows(
                 encoder,
@@ -167,8 +169,10 @@ def _run(args: argparse.Namespace) -> None:
             file=sys.stderr,
         )
         raise
+    if not summary.rows:
+        logger.warning("The input has no rows: %s", ", ".join(args.inputs))
     if not args.quiet:
-        print("\n".join(summary_lines(summary, args.format)))
+        print("\n".join(summary_lines(summary, args.format, describe["dtype"])))
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
@@ -183,39 +187,15 @@ def _files(inputs: list[str]) -> list[Path | None]:
     """The files behind the inputs, in their order; `None` is standard input."""
     from declutr.sources import source_files
 
-    if inputs.count(_STDIN) > 1:
+    if inputs.count(STDIN) > 1:
         raise ConfigurationError("Standard input (-) can be read once; it is given twice.")
-    return [file for name in inputs for file in ([None] if name == _STDIN else source_files(name))]
-
-
-def _require_apart(inputs: list[str], files: list[Path | None], output: Path) -> None:
-    """See that no run will take what it writes for its input.
-
-    # Raises
-
-    `ConfigurationError` : an input lies in the output folder, or holds it.
-    """
-    folder = output.resolve()
-    places = [Path(name).expanduser().resolve() for name in inputs if name != _STDIN]
-    for place in places:
-        if place.is_dir() and folder.is_relative_to(place):
-            raise ConfigurationError(
-                f"The output '{output}' lies in the input folder '{place}', and would be read as "
-                "input when the command goes on. Choose another --output."
-            )
-    for file in files:
-        if file is not None and file.resolve().is_relative_to(folder):
-            raise ConfigurationError(
-                f"The input '{file}' lies in the output '{output}'. Choose another --output."
-            )
+    return [file for name in inputs for file in ([None] if name == STDIN else source_files(name))]
 
 
 def _encoder(args: argparse.Namespace) -> Encoder:
     from declutr.encoder import Encoder, EncoderError
     from declutr.safe_archives import UnsafeArchive
 
-    # It says with every call how many texts were cut; here they are counted to the end.
-    logging.getLogger("declutr.encoder").setLevel(logging.ERROR)
     device = args.device
     try:
         return Encoder(
@@ -280,8 +260,14 @@ def _versions() -> dict[str, str]:
     return {"declutr": declutr.__version__, **libraries}
 
 
-def summary_lines(summary: Summary, format: str) -> list[str]:
-    """What is said at the end: what there is, what was odd, how long it took, how to read it."""
+def summary_lines(summary: Summary, format: str, dtype: str) -> list[str]:
+    """What is said at the end: what there is, what was odd, how long it took, how to read it.
+
+    # Parameters
+
+    format : of the files.
+    dtype : that embeddings were computed in.
+    """
     folder, counts = summary.folder, summary.counts
     odd: dict[str, Any] = {
         "blank": counts.blank_rows,
@@ -292,6 +278,8 @@ def summary_lines(summary: Summary, format: str) -> list[str]:
     }
     always = ("blank", "cut to the length the model takes", "without a finite embedding (NaN)")
     lines = [f"{summary.rows:,} rows in {summary.shards:,} files: {folder}"]
+    if summary.rows:
+        lines.append(f"  computed in {dtype}")
     lines += [f"  {rows:,} {what}" for what, rows in odd.items() if rows or what in always]
     kept = summary.rows - summary.embedded_rows
     if not summary.embedded_rows and kept:

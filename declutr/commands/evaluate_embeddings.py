@@ -19,6 +19,7 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 import declutr
+from declutr.commands.user_errors import set_command
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     from declutr.evaluation.run import Run
@@ -65,7 +66,7 @@ class EvaluateEmbeddings(Subcommand):
         add("--seed", type=int, default=1111, help="of classifiers (default 1111)")
         add("--no-plots", action="store_true", help="no pictures")
         add("--overwrite", action="store_true", help="replace results that were made otherwise")
-        subparser.set_defaults(func=_run)
+        set_command(subparser, _run)
         return subparser
 
 
@@ -212,7 +213,10 @@ def _evaluate(
     except ChangedResults as error:
         raise ConfigurationError(str(error)) from error
     except KeyboardInterrupt:
-        print(f"\nStopped. Results so far are in {folder}; the same command goes on from there.")
+        print(
+            f"\nStopped. Results so far are in {folder}; the same command goes on from there.",
+            file=sys.stderr,
+        )
         raise
 
 

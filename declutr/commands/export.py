@@ -9,6 +9,8 @@ from pathlib import Path
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
+from declutr.commands.user_errors import set_command
+
 _TOLERANCE = 1e-5
 
 
@@ -51,7 +53,7 @@ class Export(Subcommand):
         add("--scores", metavar="FOLDER", help="of evaluate-embeddings, for the model card")
         add("--overwrite", action="store_true", help="replace an earlier export at OUT")
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
-        subparser.set_defaults(func=_run)
+        set_command(subparser, _run)
         return subparser
 
 

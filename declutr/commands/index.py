@@ -5,10 +5,15 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
+
+from declutr.commands.separate_places import STDIN, require_apart
+from declutr.commands.user_errors import set_command
+from declutr.truncation_warnings import not_told
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     from declutr.semantic_search import IndexSummary
@@ -50,7 +55,7 @@ class Index(Subcommand):
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
         add("--overwrite", action="store_true", help="replace an index of other lines or model")
         add("--quiet", action="store_true", help="no progress bar")
-        subparser.set_defaults(func=_run)
+        set_command(subparser, _run)
         return subparser
 
 
@@ -67,11 +72,14 @@ def _run(args: argparse.Namespace) -> None:
     from declutr.encoder import Encoder
     from declutr.semantic_search import build_index
     from declutr.semantic_search.backends import chosen_backend
+    from declutr.semantic_search.index_files import require_ours
 
     options = _options(args)
     try:
         backend = chosen_backend(args.backend)  # before a model is loaded for nothing
-        lines = _lines(args)
+        files = _files(args)
+        require_apart(args.lines, files, Path(args.output))
+        require_ours(Path(args.output))
         encoder = Encoder(
             args.model,
             device=args.device[0] if args.device and len(args.device) == 1 else args.device,
@@ -79,20 +87,23 @@ def _run(args: argparse.Namespace) -> None:
             trust=args.trust,
             **options,
         )
-        summary = build_index(
-            encoder,
-            lines,
-            args.output,
-            options=options,
-            backend=backend,
-            overwrite=args.overwrite,
-            progress=not args.quiet,
-            say=lambda text: None if args.quiet else print(text, file=sys.stderr),
-        )
+        with not_told():
+            summary = build_index(
+                encoder,
+                _lines(files, args.text_key),
+                args.output,
+                options=options,
+                backend=backend,
+                overwrite=args.overwrite,
+                progress=not args.quiet,
+                say=lambda text: None if args.quiet else print(text, file=sys.stderr),
+            )
     except (ValueError, ImportError, FileNotFoundError) as error:
         raise ConfigurationError(str(error)) from error
     except KeyboardInterrupt:
-        print(f"\nStopped. The same command goes on from what is in {args.output}.")
+        print(
+            f"\nStopped. The same command goes on from what is in {args.output}.", file=sys.stderr
+        )
         raise
     print("\n".join(_told(summary, args)))
 
@@ -106,20 +117,29 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
     return options
 
 
-def _lines(args: argparse.Namespace) -> Iterator[str]:
-    """The rows of all inputs.
+def _files(args: argparse.Namespace) -> list[Path]:
+    """The files behind the inputs, in their order; none for standard input.
 
     # Raises
 
     `ConfigurationError` : standard input beside others.
     """
-    from declutr.sources import read_documents, read_stream, source_files
+    from declutr.sources import source_files
 
-    if "-" in args.lines:
-        if len(args.lines) > 1:
-            raise ConfigurationError("Standard input (-) cannot be combined with other LINES.")
+    if STDIN not in args.lines:
+        return source_files(args.lines)
+    if len(args.lines) > 1:
+        raise ConfigurationError("Standard input (-) cannot be combined with other LINES.")
+    return []
+
+
+def _lines(files: list[Path], text_key: str) -> Iterator[str]:
+    """The rows of all files, or of standard input."""
+    from declutr.sources import read_documents, read_stream
+
+    if not files:
         return read_stream(sys.stdin.buffer, "standard input")
-    return read_documents(source_files(args.lines), args.text_key, encoding_errors="replace")
+    return read_documents(files, text_key, encoding_errors="replace")
 
 
 def _told(summary: IndexSummary, args: argparse.Namespace) -> Iterator[str]:

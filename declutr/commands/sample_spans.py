@@ -12,6 +12,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 
+from declutr.commands.user_errors import set_command
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.sampling import view_kind
 
@@ -34,12 +35,15 @@ class SampleSpans(Subcommand):
         subparser.add_argument("--documents", type=int, default=2, help="how many (default 2)")
         subparser.add_argument("--epoch", type=int, default=0, help="of this epoch (default 0)")
         subparser.add_argument("--width", type=int, default=100, help="of the text (default 100)")
-        subparser.set_defaults(func=_print_spans)
+        set_command(subparser, _print_spans)
         return subparser
 
 
 def _print_spans(args: argparse.Namespace) -> None:
-    params = Params.from_file(args.param_path, args.overrides)
+    try:
+        params = Params.from_file(args.param_path, args.overrides)
+    except RuntimeError as error:  # of Jsonnet
+        raise ConfigurationError(f"{args.param_path} cannot be read: {error}") from error
     path = args.data or params.get("train_data_path")
     if not path:
         raise ConfigurationError(

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
+from declutr.commands.user_errors import set_command
+
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     from declutr.semantic_search import Hit, SearchIndex
 
@@ -46,7 +48,7 @@ class Search(Subcommand):
         add("--model", help="where the model of the index is, if it was moved")
         add("--device", help="cpu or cuda:0; by default a GPU if there is one")
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
-        subparser.set_defaults(func=_run)
+        set_command(subparser, _run)
         return subparser
 
 
@@ -101,7 +103,7 @@ def _answer(index: SearchIndex, query: str, args: argparse.Namespace) -> None:
     width = args.width or shutil.get_terminal_size((100, 24)).columns
     if args.query is None and not sys.stdin.isatty():
         print(clipped(f"{_PROMPT}{query}", width))
-    print("\n".join(table(hits, width)) or "The index holds no lines but blank ones.")
+    print("\n".join(table(hits, width)) or "No line of the index can be found.")
     if args.query is None:
         print()
     sys.stdout.flush()

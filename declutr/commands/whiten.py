@@ -15,6 +15,9 @@ from typing import TYPE_CHECKING
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
+from declutr.commands.user_errors import set_command
+from declutr.truncation_warnings import not_told
+
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     import numpy as np
 
@@ -54,7 +57,7 @@ class Whiten(Subcommand):
         add("--device", help="cpu or cuda:0; by default a GPU if there is one")
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
         add("--quiet", action="store_true", help="no progress bar")
-        subparser.set_defaults(func=_run)
+        set_command(subparser, _run)
         return subparser
 
 
@@ -79,11 +82,12 @@ def _run(args: argparse.Namespace) -> None:
                 f"Embeddings have {encoder.dimension} dimensions, got --dimension "
                 f"{args.dimension}. Expected at most {encoder.dimension}."
             )
-        whitening = _fitted(encoder, _texts(files, args), args.dimension, not args.quiet)
+        with not_told():
+            whitening = _fitted(encoder, _texts(files, args), args.dimension, not args.quiet)
         places = [store(whitening) for store in stores]
     except (ValueError, FileNotFoundError) as error:  # of text, model and whitening
         raise ConfigurationError(str(error)) from error
-    print("\n".join(_told(whitening, places)))
+    print("\n".join(_told(whitening, places, encoder.truncated_texts)))
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
@@ -233,9 +237,11 @@ def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
         yield block
 
 
-def _told(whitening: Whitening, places: list[Path]) -> Iterator[str]:
+def _told(whitening: Whitening, places: list[Path], cut: int) -> Iterator[str]:
     d, k = whitening.input_dimension, whitening.dimension
     yield f"Fitted on {whitening.texts:,} texts."
+    if cut:
+        yield f"{cut:,} are longer than the model takes, and count with their beginning."
     share = whitening.kept_variance or 0.0
     yield f"{d} dimensions to {k}, which hold {100 * share:.1f} % of the variance."
     if whitening.texts < _FEW * k:

@@ -154,8 +154,10 @@ def _by_encoder(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray
 def _by_transformers(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray:
     from transformers import AutoModel, AutoTokenizer
 
-    tokenizer = AutoTokenizer.from_pretrained(folder)
-    transformer = AutoModel.from_pretrained(folder, dtype=torch.float32).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    transformer = AutoModel.from_pretrained(
+        folder, dtype=torch.float32, trust_remote_code=False
+    ).eval()
     found = []
     for batch in _batches(texts):
         inputs = _tokenized(tokenizer, model, batch, "pt")
@@ -186,7 +188,7 @@ def _by_onnxruntime(folder: Path, model: Exportable, texts: list[str]) -> np.nda
     session = onnxruntime.InferenceSession(
         str(folder / FILE), options, providers=["CPUExecutionProvider"]
     )
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     return np.concatenate(
         [
             session.run(["sentence_embedding"], dict(_tokenized(tokenizer, model, batch, "np")))[0]

@@ -138,8 +138,18 @@ def _of_transformer(place: str, model: TransformerModel) -> Exportable:
         )
     if not model.special_tokens:
         raise _no_special_tokens(place)
-    at: dict[str, Any] = {"subfolder": modules.transformer_folder or ""}
-    config = AutoConfig.from_pretrained(place, **at)
+    # It has been opened; of others' code only what transformers has itself can be exported.
+    at: dict[str, Any] = {
+        "subfolder": modules.transformer_folder or "",
+        "trust_remote_code": False,
+    }
+    try:
+        config = AutoConfig.from_pretrained(place, **at)
+    except ValueError as error:
+        raise ExportError(
+            f"'{place}' has a transformer of its own code, which other tools would have to trust. "
+            "Expected one of the transformers package."
+        ) from error
     if getattr(config, "is_encoder_decoder", False):
         raise ExportError(f"'{place}' is an encoder with a decoder; expected an encoder alone.")
     with_head = any("MaskedLM" in name for name in config.architectures or [])

@@ -20,10 +20,12 @@ from declutr.export.model_card import model_card
 from declutr.export.onnx_model import FILE, EmbeddingGraph, missing_packages, write_onnx
 from declutr.export.sentence_transformers import write_modules
 from declutr.export.training_record import add_scores, training_record
+from declutr.file_modes import use_umask
 from declutr.sources import normalize_whitespace
 from declutr.text_models import open_text_model
 from declutr.text_models.trained_model import TrainedModel
 from declutr.text_models.transformer_model import TransformerModel
+from declutr.truncation_warnings import not_told
 
 TOLERANCE = 1e-5
 
@@ -101,11 +103,9 @@ def export_model(
             "blank for each run of it."
         )
     record = training_record(place)
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    # Beside its place, so that moving it is one step.
-    beside = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    beside = _made_beside(folder)
     try:
-        with quiet():
+        with quiet(), not_told():  # reference texts are too long on purpose
             say("Writing the transformer, its tokenizer and modules")
             write_transformer(model, beside)
             write_modules(model, beside)
@@ -128,15 +128,34 @@ def export_model(
                 expected, described = encoder(compared), encoder.describe()
         if scores is not None:
             add_scores(record, Path(scores), place, described)
-        comparison = compare(beside, model, compared, expected, tolerance)
+        with not_told():
+            comparison = compare(beside, model, compared, expected, tolerance)
         if comparison.failed:
             raise ExportDiffers(_differs(model, comparison), comparison)
         card = model_card(folder.name, model, record, comparison, with_onnx)
         (beside / "README.md").write_text(card, encoding="utf-8")
+        use_umask([beside, *beside.rglob("*")])
         _move(beside, folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return Exported(folder, comparison, notes)
+
+
+def _made_beside(folder: Path) -> Path:
+    """An empty folder beside a place, so that moving it there is one step.
+
+    # Raises
+
+    `ExportError` : none can be made there.
+    """
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+    except OSError as error:
+        raise ExportError(
+            f"Nothing can be written to '{folder}' ({error.strerror or error}). Export to another "
+            "place."
+        ) from error
 
 
 def _opened(place: str, *, normalize: bool, whiten: bool, trust: bool) -> Exportable:
@@ -211,9 +230,6 @@ def _check_place(place: str, folder: Path, overwrite: bool) -> None:
 
 def _move(beside: Path, folder: Path) -> None:
     """Put a finished export at its place; what was there goes, or comes back if that fails."""
-    umask = os.umask(0)
-    os.umask(umask)
-    beside.chmod(0o777 & ~umask)  # temporary folders are closed to others
     if not folder.exists():
         os.rename(beside, folder)
         return

@@ -29,6 +29,7 @@ from declutr.objectives.instance_bank import (
     instance_loss,
     instance_nce_loss,
 )
+from declutr.objectives.jensen_shannon import jensen_shannon
 from declutr.objectives.lifted_structured import LiftedStructured, lifted_structured_loss
 from declutr.objectives.metric_learning import (
     CrossBatchMemory,
@@ -111,6 +112,7 @@ __all__ = [
     "info_nce",
     "instance_loss",
     "instance_nce_loss",
+    "jensen_shannon",
     "jsd_mutual_information_loss",
     "lifted_structured_loss",
     "mochi_loss",

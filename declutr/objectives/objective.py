@@ -34,7 +34,7 @@ class Objective(torch.nn.Module, Registrable):
     `forward(anchors, positives, target_anchors, target_positives)`."""
 
     takes_negatives: bool = False
-    """Whether `forward` takes a third tensor: given negatives `(M, d)` beside those of the batch."""
+    """Whether `forward` takes given negatives `(M, d)` as a third tensor."""
 
     def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError

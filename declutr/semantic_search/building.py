@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
-from filelock import FileLock, Timeout
 
 from declutr.bulk_embedding import EmbeddingFolderError, StoredEmbeddings, Summary, embed_rows
+from declutr.bulk_embedding.manifest import require_ours as require_our_embeddings
+from declutr.bulk_embedding.output_folder import output_folder
 from declutr.bulk_embedding.shard_files import write_whole
 from declutr.semantic_search import description as descriptions
 from declutr.semantic_search.backends import (
@@ -24,12 +25,18 @@ from declutr.semantic_search.backends import (
 )
 from declutr.semantic_search.description import IndexDescription
 from declutr.semantic_search.errors import SearchError
+from declutr.semantic_search.index_files import (
+    EMBEDDINGS,
+    LEFT_OUT,
+    MARK,
+    UNFINISHED,
+    require_ours,
+    structure_file,
+    structure_files,
+)
 from declutr.semantic_search.recall import tune
 from declutr.semantic_search.searchable_rows import SearchableRows
 from declutr.semantic_search.stored_lines import OFFSETS, TEXT, StoredLines, write_lines
-
-EMBEDDINGS, LEFT_OUT = "embeddings", "left_out.npy"
-_UNFINISHED = "unfinished"  # lines that are not known yet to be those of the embeddings
 
 
 class Embedder(Protocol):
@@ -90,26 +97,22 @@ def build_index(
     backend : one of `BACKENDS`.
     exact_rows : with more lines than this, faiss and hnswlib look at a part of them only.
     shard_rows : vectors a file, as for `embed_rows`.
-    overwrite : replace an index of other lines, or of another model.
+    overwrite : replace an index of other lines, or of another model, once all lines were read.
     progress : show a progress bar.
     say : is called with what is being done, now and then.
 
     # Raises
 
-    `SearchError` : a setting out of range; the folder holds an index of other lines or another
-        model; another process is writing to it.
+    `SearchError` : a setting out of range; no line but blank ones; the folder holds an index of
+        other lines or another model, or something else; another process is writing to it.
     `ImportError` : the backend is not installed.
     """
     began = time.monotonic()
     backend = chosen_backend(backend)  # before a million lines are embedded for nothing
     folder = Path(folder)
-    if folder.exists() and not folder.is_dir():
-        raise SearchError(f"'{folder}' is a file, expected a folder or a new name.")
-    folder.mkdir(parents=True, exist_ok=True)
+    require_ours(folder)
     try:
-        with FileLock(folder / ".lock", timeout=0):
-            if overwrite:
-                (folder / descriptions.FILE).unlink(missing_ok=True)
+        with output_folder(folder):
             summary = _embedded(encoder, lines, folder, shard_rows, overwrite, progress)
             rows = SearchableRows(StoredEmbeddings(folder / EMBEDDINGS), _left_out(folder))
             place = encoder.describe()["place"]
@@ -126,10 +129,6 @@ def build_index(
             description = found or _searchable(rows, wanted, folder, say)
     except EmbeddingFolderError as error:
         raise SearchError(str(error)) from error
-    except Timeout as error:
-        raise SearchError(
-            f"Another run is writing to '{folder}'. Wait for it, or choose another folder."
-        ) from error
     return IndexSummary(summary, description, found is not None, time.monotonic() - began)
 
 
@@ -137,11 +136,6 @@ def normalized(vectors: np.ndarray) -> np.ndarray:
     """Rows `(n, d)` of length 1, or of 0."""
     with np.errstate(invalid="ignore"):  # infinite ones become NaN, and are left out
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
-
-
-def structure_file(folder: Path, backend: str) -> Path:
-    """Where an approximate searcher is kept."""
-    return folder / f"search.{backend}"
 
 
 def _embedded(
@@ -154,19 +148,30 @@ def _embedded(
 ) -> Summary:
     """Lines and their vectors, on the disk.
 
-    Lines come to their place when `embed_rows` has seen that they are those of the vectors.
+    Lines come to their place when `embed_rows` has seen that they are those of the vectors. What is
+    overwritten is removed when all lines are there.
     """
-    unfinished = folder / _UNFINISHED
+    unfinished = folder / UNFINISHED
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     try:
-        write_lines(lines, unfinished)
+        read = write_lines(lines, unfinished)
+        if all(not line.strip() for line in StoredLines(unfinished)):
+            raise SearchError(
+                f"There is nothing to search in: all of the {read:,} lines are blank."
+                if read
+                else "There is nothing to search in: the input has no lines."
+            )
+        if overwrite:
+            require_our_embeddings(folder / EMBEDDINGS)
+            (folder / descriptions.FILE).unlink(missing_ok=True)
         summary = embed_rows(
             lambda texts: normalized(encoder(texts)),
             StoredLines(unfinished),
             folder / EMBEDDINGS,
             dimension=encoder.dimension,
             describe=encoder.describe(),
+            about=MARK,
             shard_rows=shard_rows,
             truncated_texts=lambda: encoder.truncated_texts,
             total_bytes=(unfinished / TEXT).stat().st_size,
@@ -211,8 +216,8 @@ def _searchable(
 ) -> IndexDescription:
     """Build what searches, and write the description."""
     (folder / descriptions.FILE).unlink(missing_ok=True)  # of what was there
-    for file in folder.glob("search.*"):
-        file.unlink()
+    for file in structure_files(folder):
+        file.unlink(missing_ok=True)
     if wanted.approximate:
         file = structure_file(folder, wanted.backend)
         say(f"Building a search structure of {len(rows):,} vectors with {wanted.backend} …")

@@ -9,7 +9,7 @@ from typing import Any
 
 import declutr
 from declutr.bulk_embedding.shard_files import write_whole
-from declutr.semantic_search.errors import SearchError
+from declutr.semantic_search.errors import OtherIndex, SearchError
 
 FILE = "index.json"
 _FORMAT = 1
@@ -51,7 +51,8 @@ class IndexDescription:
 
         # Raises
 
-        `SearchError` : there is none.
+        `OtherIndex` : it is of another release.
+        `SearchError` : there is none, or something else is called so.
         """
         path = folder / FILE
         if not path.is_file():
@@ -66,10 +67,15 @@ class IndexDescription:
             )
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
-            if content.pop("format") != _FORMAT:
-                raise ValueError("written by another release of declutr")
-            content.pop("declutr")
+            version, release = content.pop("format"), content.pop("declutr")
+            if version != _FORMAT:
+                raise OtherIndex(
+                    f"'{path}' was written by declutr {release}, in another format. Build it "
+                    "again: `declutr index MODEL LINES -o INDEX --overwrite`."
+                )
             return cls(**content)
+        except OtherIndex:
+            raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise SearchError(
                 f"'{path}' does not describe an index ({error}). Build it again: `declutr index "

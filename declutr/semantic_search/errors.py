@@ -3,3 +3,7 @@
 
 class SearchError(ValueError):
     """An index that cannot be built or searched, or a query: the message says what to do."""
+
+
+class OtherIndex(SearchError):
+    """An index that another release of this package wrote."""

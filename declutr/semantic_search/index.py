@@ -13,15 +13,10 @@ import numpy as np
 from declutr.bulk_embedding import EmbeddingFolderError, StoredEmbeddings
 from declutr.bulk_embedding.manifest import differences
 from declutr.semantic_search.backends import exact_searcher, is_installed, opened_searcher
-from declutr.semantic_search.building import (
-    EMBEDDINGS,
-    LEFT_OUT,
-    Embedder,
-    normalized,
-    structure_file,
-)
+from declutr.semantic_search.building import Embedder, normalized
 from declutr.semantic_search.description import IndexDescription
 from declutr.semantic_search.errors import SearchError
+from declutr.semantic_search.index_files import EMBEDDINGS, LEFT_OUT, structure_file
 from declutr.semantic_search.searchable_rows import SearchableRows
 from declutr.semantic_search.searcher import Searcher, ranked
 from declutr.semantic_search.stored_lines import StoredLines

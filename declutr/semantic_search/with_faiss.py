@@ -6,6 +6,7 @@ the lists nearest to the query. Lists of equal lines do them no harm, which grap
 
 from __future__ import annotations
 
+import logging
 import math
 from pathlib import Path
 from typing import Any
@@ -17,14 +18,23 @@ from declutr.semantic_search.searchable_rows import SearchableRows
 _PER_CENTRE = 64  # vectors that centres are trained on; faiss wants 39 at least
 
 
+def _faiss() -> Any:
+    # It logs at INFO which of its builds it tries, and with a traceback those that are not there.
+    loader = logging.getLogger("faiss.loader")
+    if loader.level == logging.NOTSET:
+        loader.setLevel(logging.WARNING)
+    import faiss
+
+    return faiss
+
+
 class FlatFaiss:
     """Exact, `IndexFlatIP`: all vectors in memory."""
 
     approximate = False
 
     def __init__(self, rows: SearchableRows) -> None:
-        import faiss
-
+        faiss = _faiss()
         self._index: Any = faiss.IndexIDMap(faiss.IndexFlatIP(rows.dimension))
         for numbers, block in rows.blocks():
             self._index.add_with_ids(block, numbers)
@@ -46,16 +56,14 @@ class InvertedLists:
     approximate = True
 
     def __init__(self, file: Path, effort: int = 1) -> None:
-        import faiss
-
+        faiss = _faiss()
         self._index: Any = faiss.read_index(str(file), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         self.effort = effort
 
     @classmethod
     def build(cls, rows: SearchableRows, file: Path) -> InvertedLists:
         """Write `file`. All vectors are in memory meanwhile."""
-        import faiss
-
+        faiss = _faiss()
         # As faiss advises for up to a million vectors, and no more than can be trained.
         lists = max(1, min(round(4 * math.sqrt(len(rows))), len(rows) // _PER_CENTRE))
         index = faiss.IndexIVFFlat(

@@ -270,11 +270,29 @@ class TestRefused:
     def test_shards_of_unknown_origin(self, out):
         out.mkdir()
         (out / "embeddings-00000.npy").write_bytes(b"precious")
-        with pytest.raises(EmbeddingFolderError, match=r"embeddings-00000.npy but no manifest"):
-            run(out)
-        assert (out / "embeddings-00000.npy").read_bytes() == b"precious"
-        run(out, overwrite=True)
-        assert len(StoredEmbeddings(out)) == 25
+        for overwrite in (False, True):
+            with pytest.raises(EmbeddingFolderError, match=r"embeddings-00000.npy but no manifest"):
+                run(out, overwrite=overwrite)
+            assert contents(out) == {"embeddings-00000.npy": b"precious"}
+
+    @pytest.mark.parametrize("content", [b'{"name": "an app"}', b"\xff\xfe no JSON"])
+    def test_a_manifest_of_something_else(self, out, content):
+        out.mkdir()
+        (out / "manifest.json").write_bytes(content)
+        (out / "embeddings-00000.npy").write_bytes(b"precious")
+        before = contents(out)
+        for overwrite in (False, True):
+            with pytest.raises(EmbeddingFolderError, match=r"is not the manifest .*left as it is"):
+                run(out, overwrite=overwrite)
+            assert contents(out) == before
+
+    def test_a_folder_that_cannot_be_made(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(
+            EmbeddingFolderError,
+            match=r"file/out' cannot be written to \(Not a directory\). Choose",
+        ):
+            run(tmp_path / "file" / "out")
 
     def test_a_file(self, out):
         out.write_text("")
@@ -324,6 +342,28 @@ def test_overwriting_removes_what_was_more(out):
         "manifest.json",
         "notes.txt",
     }
+
+
+def test_overwriting_with_what_cannot_be_read_removes_nothing(out, whole):
+    run(out)
+
+    def rows() -> Iterator[str]:
+        yield "another row"
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        run(out, rows(), overwrite=True)
+    assert contents(out) == whole
+
+
+def test_overwriting_what_another_release_wrote(out):
+    run(out)
+    content = {**json.loads((out / "manifest.json").read_text()), "version": 99}
+    (out / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(EmbeddingFolderError, match=r"version 99, expected 1.*--overwrite"):
+        run(out)
+    run(out, ROWS[:3], overwrite=True)
+    assert len(StoredEmbeddings(out)) == 3
 
 
 def test_the_folder_may_be_moved(out, tmp_path, whole):

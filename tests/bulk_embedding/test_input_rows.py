@@ -62,3 +62,24 @@ def test_odd_rows_are_counted_and_kept():
     rows.begin_shard()
     assert (rows.blank, rows.unreadable, rows.replaced) == (0, 0, 0) and rows.read == 7
     assert rows.digest == InputRows([]).digest
+
+
+@given(ROWS, st.integers(0, 15), st.integers(0, 30))
+@settings(max_examples=100, deadline=None)
+def test_reading_ahead_changes_nothing(rows, most, characters):
+    ahead = InputRows(rows)
+    ahead.read_ahead(most, characters)
+    assert ahead.read == 0
+    taken = ahead.take(1000, 1000)
+    plain = InputRows(rows)
+    assert taken == plain.take(1000, 1000) and ahead.digest == plain.digest
+
+
+def test_reading_ahead_meets_what_cannot_be_read():
+    def rows():
+        yield "a"
+        raise OSError("the disk is gone")
+
+    InputRows(rows()).read_ahead(1, 10)
+    with pytest.raises(OSError, match="the disk is gone"):
+        InputRows(rows()).read_ahead(2, 10)

@@ -8,10 +8,12 @@ from declutr.bulk_embedding.manifest import (
     Counts,
     EmbeddingFolderError,
     Manifest,
+    OtherRelease,
     Shard,
     differences,
     remove_all,
     remove_unfinished,
+    require_ours,
     shard_name,
     shard_number,
 )
@@ -57,13 +59,23 @@ def test_names_that_are_not_utf8(manifest, tmp_path):
         ("{}", "is not the manifest of a folder of embeddings"),
         ("[1]", "is not the manifest"),
         ('{"version": 1', "is not the manifest"),
-        ('{"version": 99}', "is of version 99, expected 1"),
+        ('{"version": 3, "name": "an app"}', "is not the manifest"),
+        ("\xff", "is not the manifest"),
     ],
 )
 def test_something_else(content, message, tmp_path):
-    (tmp_path / "manifest.json").write_text(content)
-    with pytest.raises(EmbeddingFolderError, match=f"{message}.*--overwrite"):
+    (tmp_path / "manifest.json").write_text(content, encoding="latin-1")
+    for look in (Manifest.load, require_ours):
+        with pytest.raises(EmbeddingFolderError, match=f"{message}.*left as it is. Choose another"):
+            look(tmp_path)
+
+
+def test_another_release(tmp_path):
+    content = {"version": 99, "settings": {}, "shards": "in another way"}
+    (tmp_path / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(OtherRelease, match=r"is of version 99, expected 1.*--overwrite"):
         Manifest.load(tmp_path)
+    require_ours(tmp_path)
 
 
 @pytest.mark.parametrize("name", ["../embeddings-00000.npy", "/etc/passwd", "embeddings-0.npy", 3])

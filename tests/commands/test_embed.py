@@ -3,7 +3,6 @@ that is killed, the folder of one that is not."""
 
 import gzip
 import json
-import logging
 import os
 import signal
 import subprocess
@@ -65,8 +64,7 @@ def embed(monkeypatch, capsys, trained, out):
         assert "rows/s" not in printed.err  # no bar without a terminal
         return printed.out
 
-    yield embed
-    logging.getLogger("declutr.encoder").setLevel(logging.NOTSET)
+    return embed
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -125,9 +123,16 @@ class TestInputs:
         rows = Encoder(trained, device="cpu")(["ka", "", "", "tu"])
         assert np.allclose(StoredEmbeddings(out)[:], rows, atol=1e-6)
 
-    def test_nothing(self, embed, write, out):
-        assert "0 rows in 0 files" in embed(write("a.txt", ""))
+    def test_nothing(self, embed, write, out, caplog, monkeypatch):
+        file = write("a.txt", "")
+        assert "0 rows in 0 files" in embed(file)
+        assert f"The input has no rows: {file}" in caplog.text
         assert StoredEmbeddings(out).shape == (0, 32)
+        caplog.clear()
+        with open(os.devnull) as stream:
+            monkeypatch.setattr("sys.stdin", stream)
+            embed("-", "--quiet")
+        assert "The input has no rows: -" in caplog.text
 
 
 class TestOutputs:
@@ -168,6 +173,11 @@ class TestOutputs:
         assert {"declutr", "torch"} <= set(content["about"]["versions"])
         assert "place" not in content["settings"]["encoder"]
 
+    @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+    def test_the_type_it_computes_in_is_told(self, embed, write, dtype):
+        lines = embed(write("a.txt", LINES), "--dtype", dtype).splitlines()
+        assert lines[1] == f"  computed in {dtype}"
+
     def test_quiet(self, embed, write, out):
         assert embed(write("a.txt", LINES), "--quiet") == ""
         assert len(StoredEmbeddings(out)) == 8
@@ -184,6 +194,27 @@ class TestRefused:
             embed(file)
         embed(file, "--overwrite")
         assert len(StoredEmbeddings(out)) == 9
+
+    @pytest.mark.parametrize("what", ["model", "input"])
+    def test_overwriting_in_vain_removes_nothing(self, embed, write, out, what, tmp_path, trained):
+        embed(write("a.txt", LINES))
+        before = contents(out)
+        broken = write("b.jsonl", '{"text": "ka"}\nno JSON\n')
+        model = tmp_path / "nowhere.tar.gz" if what == "model" else trained
+        with pytest.raises(ConfigurationError, match=r"nowhere|row 2 is not JSON"):
+            embed(broken, "--overwrite", model=model)
+        assert contents(out) == before
+
+    def test_what_others_wrote_is_not_overwritten(self, embed, write, out):
+        write("out/manifest.json", '{"name": "an app"}')
+        with pytest.raises(ConfigurationError, match="is not the manifest of a folder of embeddin"):
+            embed(write("a.txt", LINES), "--overwrite")
+        assert contents(out) == {"manifest.json": b'{"name": "an app"}'}
+
+    def test_an_output_that_cannot_be_made(self, embed, write):
+        file = write("a.txt", LINES)
+        with pytest.raises(ConfigurationError, match=r"a.txt/out' cannot be written to"):
+            embed(file, "-o", f"{file}/out")
 
     def test_a_moved_model_is_the_same_and_another_is_not(self, embed, write, checkpoint, trained):
         file = write("a.txt", LINES)
@@ -292,9 +323,11 @@ def test_the_summary_of_a_run_that_went_on(tmp_path):
     from declutr.bulk_embedding.manifest import Counts
 
     counts = Counts(blank_rows=3, truncated_rows=2, not_finite_rows=1)
-    lines = summary_lines(Summary(tmp_path, 1_000_000, 31, counts, 600_000, 300.0), "jsonl")
+    summary = Summary(tmp_path, 1_000_000, 31, counts, 600_000, 300.0)
+    lines = summary_lines(summary, "jsonl", "bfloat16")
     assert lines[0] == f"1,000,000 rows in 31 files: {tmp_path}"
-    assert lines[1:5] == [
+    assert lines[1:6] == [
+        "  computed in bfloat16",
         "  3 blank",
         "  2 cut to the length the model takes",
         "  1 without a finite embedding (NaN)",

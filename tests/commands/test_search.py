@@ -161,6 +161,31 @@ class TestIndex:
         command("index", "some/model", lines, "-o", index, "--backend", "numpy", "--overwrite")
         assert list(SearchIndex(index).lines) == ["others"]
 
+    @pytest.mark.parametrize("content, message", [("", "has no lines"), ("\n\n", "are blank")])
+    def test_nothing_to_search_in(self, command, opened, tmp_path, content, message) -> None:
+        (tmp_path / "lines.txt").write_text(content)
+        with pytest.raises(ConfigurationError, match=f"nothing to search in: .* {message}"):
+            command("index", "m", tmp_path / "lines.txt", "-o", tmp_path / "i")
+        with pytest.raises(ConfigurationError, match=f"nothing to search in: .* {message}"):
+            command("index", "m", "-", "-o", tmp_path / "i", stdin=content.encode())
+
+    def test_a_folder_that_is_no_index(self, command, opened, lines, tmp_path) -> None:
+        """Before a model is opened for nothing."""
+        (tmp_path / "project").mkdir()
+        (tmp_path / "project" / "search.py").write_text("mine")
+        with pytest.raises(ConfigurationError, match=r"holds no index of ours \(it has search.py"):
+            command("index", "m", lines, "-o", tmp_path / "project", "--overwrite")
+        assert not opened and (tmp_path / "project" / "search.py").read_text() == "mine"
+
+    def test_input_and_output_in_each_other(self, command, opened, lines, index) -> None:
+        with pytest.raises(
+            ConfigurationError, match=r"lies in the input folder .*another --output"
+        ):
+            command("index", "m", lines.parent, "-o", lines.parent / "new")
+        with pytest.raises(ConfigurationError, match=r"lines.utf8' lies in the output"):
+            command("index", "m", index / "lines.utf8", "-o", index, "--overwrite")
+        assert not opened and list(SearchIndex(index).lines) == LINES
+
 
 class TestSearch:
     def test_prints_rank_cosine_number_and_line(self, command, index) -> None:
@@ -209,10 +234,10 @@ class TestSearch:
         command("search", index, "w1", "--model", "moved", "--device", "cpu", "--trust", "--exact")
         assert opened == [{"place": "moved", "device": "cpu", "trust": True}]
 
-    def test_only_blank_lines(self, command, opened, tmp_path) -> None:
-        (tmp_path / "blank.txt").write_text("\n\n")
-        command("index", "m", tmp_path / "blank.txt", "-o", tmp_path / "i", "--backend", "numpy")
-        assert "holds no lines but blank ones" in command("search", tmp_path / "i", "w1")
+    def test_no_line_that_can_be_found(self, command, opened, tmp_path) -> None:
+        (tmp_path / "lines.txt").write_text("broken\n\n")
+        command("index", "m", tmp_path / "lines.txt", "-o", tmp_path / "i", "--backend", "numpy")
+        assert "No line of the index can be found." in command("search", tmp_path / "i", "w1")
 
     @pytest.mark.parametrize(
         "words, message",

@@ -19,6 +19,7 @@ class FakeEncoder:
     """Embeds a text by numbers in it; says what it was opened with and what it has embedded."""
 
     dimension = 3
+    truncated_texts = 0
 
     def __init__(self, place, **settings) -> None:
         self.place, self.settings = place, settings
@@ -143,6 +144,11 @@ class TestWhatIsFitted:
         assert "fewer than" not in run(model, texts)
         (tmp_path / "short.txt").write_text("".join(f"text {n}\n" for n in range(29)))
         assert "fewer than 10 texts for each of the 3" in run(model, tmp_path / "short.txt")
+
+    def test_says_at_the_end_what_was_cut(self, run, model, texts, monkeypatch) -> None:
+        assert "longer than" not in run(model, texts)
+        monkeypatch.setattr(FakeEncoder, "truncated_texts", 7)
+        assert "\n7 are longer than the model takes, and count with" in run(model, texts)
 
 
 class TestWhereItIsStored:

@@ -76,7 +76,26 @@ def test_nothing_tells_where_it_was_made(exported: Exported, trained: Path) -> N
 def test_readable_by_others(exported: Exported) -> None:
     plain = exported.folder.parent / "plain"
     plain.mkdir(exist_ok=True)
-    assert exported.folder.stat().st_mode == plain.stat().st_mode
+    (plain / "file").touch()
+    assert (exported.folder / "model.safetensors").is_file()
+    for path in [exported.folder, *exported.folder.rglob("*")]:
+        made_plainly = plain if path.is_dir() else plain / "file"
+        assert path.stat().st_mode == made_plainly.stat().st_mode, path
+
+
+def test_nothing_is_said_of_reference_texts_that_are_long(trained, tmp_path, caplog) -> None:
+    export_model(trained, tmp_path / "out", onnx=False)
+    assert "too long" not in caplog.text
+    Encoder(trained)(["ka " * 1000])  # as it is said of others
+    assert "too long" in caplog.text
+
+
+def test_a_place_where_nothing_can_be_written(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    out = tmp_path / "file" / "out"
+    message = rf"Nothing can be written to '{out}' \(.*\)\. Export to another place\."
+    with pytest.raises(ExportError, match=message):
+        export_model(trained, out, onnx=False)
 
 
 def test_training_starts_from_it(exported: Exported, corpus_file: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import subprocess
 import sys
 from pathlib import Path
 
@@ -9,9 +10,11 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from declutr.bulk_embedding import StoredEmbeddings
+from declutr.bulk_embedding import StoredEmbeddings, embed_rows
 from declutr.semantic_search import SearchError, SearchIndex, backends, build_index, building
-from declutr.semantic_search.backends import chosen_backend
+from declutr.semantic_search.backends import BACKENDS, chosen_backend
+from declutr.semantic_search.errors import OtherIndex
+from declutr.semantic_search.index_files import structure_file, structure_files
 from tests.semantic_search.fakes import FakeEncoder, some_lines
 
 LINES = some_lines(60)
@@ -104,8 +107,9 @@ class TestBuilding:
         build_index(encoder, lines, tmp_path, backend="numpy", overwrite=True)
         assert len(SearchIndex(tmp_path)) == len(lines)
 
-    def test_overwriting_that_is_interrupted_leaves_no_index(self, tmp_path: Path) -> None:
+    def test_overwriting_with_what_cannot_be_read_changes_nothing(self, tmp_path: Path) -> None:
         build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        before = files(tmp_path)
 
         def broken():
             yield "w1"
@@ -113,8 +117,20 @@ class TestBuilding:
 
         with pytest.raises(OSError, match="the disk is gone"):
             build_index(FakeEncoder(), broken(), tmp_path, backend="numpy", overwrite=True)
+        assert files(tmp_path) == before
+
+    def test_overwriting_that_is_interrupted_leaves_no_index(self, tmp_path: Path) -> None:
+        class Killed(FakeEncoder):
+            def __call__(self, texts):
+                raise KeyboardInterrupt
+
+        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        with pytest.raises(KeyboardInterrupt):
+            build_index(Killed(), ["w1", "w2"], tmp_path, backend="numpy", overwrite=True)
         with pytest.raises(SearchError, match="is not finished"):
             SearchIndex(tmp_path)
+        build_index(FakeEncoder(), ["w1", "w2"], tmp_path, backend="numpy")
+        assert len(SearchIndex(tmp_path)) == 2
 
     def test_two_at_once(self, tmp_path: Path) -> None:
         with (
@@ -127,6 +143,75 @@ class TestBuilding:
         (tmp_path / "file").write_text("x")
         with pytest.raises(SearchError, match="is a file, expected a folder"):
             build_index(FakeEncoder(), LINES, tmp_path / "file", backend="numpy")
+
+
+class TestNothingOfOthersIsTouched:
+    """Each of these names was once taken for one of ours."""
+
+    NAMES = ("search.py", "unfinished/thesis.txt", "lines.utf8", "embeddings/notes.txt")
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    @pytest.mark.parametrize("name", [*NAMES, "index.json", "embeddings/manifest.json"])
+    def test_a_folder_that_is_no_index(self, tmp_path: Path, name: str, overwrite: bool) -> None:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"name": "an app"}')
+        message = rf"is not empty and holds no index of ours \(it has {name.split('/')[0]}\): noth"
+        with pytest.raises(SearchError, match=message):
+            build_index(FakeEncoder(), LINES, tmp_path, backend="numpy", overwrite=overwrite)
+        left = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert left == [tmp_path / name] and left[0].read_text() == '{"name": "an app"}'
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_embeddings_that_are_no_part_of_an_index(self, tmp_path: Path, overwrite) -> None:
+        """What `declutr embed -o project/embeddings` wrote is no index that is not finished."""
+        embed_rows(FakeEncoder(), LINES, tmp_path / "embeddings", dimension=16, describe={"a": 1})
+        before = files(tmp_path)
+        with pytest.raises(SearchError, match="holds no index of ours"):
+            build_index(FakeEncoder(), LINES, tmp_path, backend="numpy", overwrite=overwrite)
+        assert files(tmp_path) == before
+
+    def test_files_of_others_in_an_index_stay(self, tmp_path: Path) -> None:
+        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        theirs = [tmp_path / name for name in ("search.py", "unfinished/thesis.txt", "notes.txt")]
+        for file in theirs:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("mine")
+        build_index(FakeEncoder(), ["w1"], tmp_path, backend="numpy", overwrite=True)
+        assert [file.read_text() for file in theirs] == ["mine"] * 3
+        assert len(SearchIndex(tmp_path)) == 1
+
+    def test_an_index_of_another_release_is_ours(self, tmp_path: Path) -> None:
+        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        about = json.loads((tmp_path / "index.json").read_text())
+        (tmp_path / "index.json").write_text(json.dumps({**about, "format": 9}))
+        with pytest.raises(OtherIndex, match=r"was written by declutr .*--overwrite"):
+            SearchIndex(tmp_path)
+        build_index(FakeEncoder(), ["w1"], tmp_path, backend="numpy", overwrite=True)
+        assert len(SearchIndex(tmp_path)) == 1
+
+    def test_what_a_killed_run_left_at_once(self, tmp_path: Path) -> None:
+        (tmp_path / ".lock").touch()
+        (tmp_path / ".declutr-lines").mkdir()
+        (tmp_path / ".declutr-lines" / "lines.utf8.7.new").write_text("w1")
+        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        assert not (tmp_path / ".declutr-lines").exists()
+
+
+class TestNothingToSearchIn:
+    @pytest.mark.parametrize(
+        "lines, message",
+        [([], "the input has no lines"), (["", " \t"], "all of the 2 lines are blank")],
+    )
+    def test_is_refused(self, tmp_path: Path, lines, message) -> None:
+        encoder = FakeEncoder()
+        with pytest.raises(SearchError, match=f"There is nothing to search in: {message}"):
+            build_index(encoder, lines, tmp_path / "index", backend="numpy")
+        assert not encoder.embedded and not files(tmp_path)
+        build_index(encoder, LINES, tmp_path / "index", backend="numpy")
+        before = files(tmp_path)
+        with pytest.raises(SearchError, match=message):
+            build_index(encoder, lines, tmp_path / "index", backend="numpy", overwrite=True)
+        assert files(tmp_path) == before
 
 
 class TestBackends:
@@ -148,6 +233,20 @@ class TestBackends:
         with pytest.raises(ImportError, match=message):
             build_index(encoder, LINES, tmp_path / "index", backend=backend)
         assert not encoder.embedded
+
+    def test_all_keep_their_files_under_known_names(self, tmp_path: Path) -> None:
+        approximate = [name for name in BACKENDS if name not in ("auto", "numpy")]
+        expected = [structure_file(tmp_path, name) for name in approximate]
+        assert structure_files(tmp_path) == expected
+
+    def test_faiss_loads_in_silence(self, caplog, tmp_path: Path) -> None:
+        pytest.importorskip("faiss")
+        code = (
+            "import logging; logging.basicConfig(level=logging.INFO)\n"
+            "from declutr.semantic_search.with_faiss import _faiss\n_faiss().IndexFlatIP(3)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stderr == ""
 
     @pytest.mark.parametrize(
         "there, expected",

@@ -1,0 +1,88 @@
+"""Another text that says about the same: one end of the views of CERT (Fang et al., 2020)."""
+
+import os
+import pkgutil
+import sys
+from collections.abc import Callable
+from typing import Any, Optional
+
+import numpy as np
+from allennlp.common import Registrable
+from allennlp.common.checks import ConfigurationError
+
+
+class Augmentation(Registrable):
+    """A text in, a text out: `augmentation(text, rng) -> str`.
+
+    All that is random about it comes from `rng`, so that a text of a given seed, epoch and row is
+    augmented alike wherever that happens (`declutr.sampling.document_rng`). It goes to worker
+    processes, so it must pickle.
+
+    Archives name it too, and whoever embeds with one has neither the files nor the modules that
+    training had: files are read, and functions imported, when the first text comes.
+    """
+
+    def __call__(self, text: str, rng: np.random.Generator) -> str:
+        raise NotImplementedError
+
+
+@Augmentation.register("callable")
+class CallableAugmentation(Augmentation):
+    """A function of the user's own, such as one that looks up back-translations.
+
+    # Parameters
+
+    function : `"package.module:function"`; the module may lie in the current folder.
+    random : call `function(text, rng)`, with a numpy Generator, rather than `function(text)`.
+
+    # Raises
+
+    `ConfigurationError` : a name of another form; with the first text, one that leads to nothing
+        callable; with any text, something else than a string in return.
+    """
+
+    def __init__(self, function: str, random: bool = False) -> None:
+        module, colon, attribute = function.partition(":")
+        if not (module and colon and attribute):
+            raise ConfigurationError(
+                f"Expected function to be 'module:function', got '{function}'."
+            )
+        self._name = function
+        self._random = random
+        self._function: Optional[Callable[..., Any]] = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**vars(self), "_function": None}  # found again by its name
+
+    def __call__(self, text: str, rng: np.random.Generator) -> str:
+        if self._function is None:
+            self._function = _named(self._name)
+        augmented = self._function(text, rng) if self._random else self._function(text)
+        if not isinstance(augmented, str):
+            raise ConfigurationError(
+                f"Expected '{self._name}' to return a string, got {type(augmented).__name__} for "
+                f"the text {text[:60]!r}."
+            )
+        return augmented
+
+
+def _named(name: str) -> Callable[..., Any]:
+    module, here = name.partition(":")[0], os.getcwd()
+    if not {"", here} & set(sys.path):
+        sys.path.append(here)  # last: nothing that is installed is hidden by it
+    try:
+        found = pkgutil.resolve_name(name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # something that the module itself imports
+        raise ConfigurationError(
+            f"No module '{module}' for the augmentation '{name}': expected a file "
+            f"{module.replace('.', '/')}.py in {here}, or a module that is installed."
+        ) from error
+    except (AttributeError, ValueError) as error:
+        raise ConfigurationError(f"The augmentation '{name}' does not exist: {error}.") from error
+    if not callable(found):
+        raise ConfigurationError(
+            f"Expected the augmentation '{name}' to be a function, got {type(found).__name__}."
+        )
+    return found

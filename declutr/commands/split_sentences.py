@@ -1,0 +1,81 @@
+"""`allennlp split-sentences`: documents to sentences, one a line."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from allennlp.commands.subcommand import Subcommand
+from allennlp.common.checks import ConfigurationError
+
+from declutr.commands.user_errors import set_command
+
+if TYPE_CHECKING:
+    from declutr.sentence_splitting import SplitCounts
+
+
+@Subcommand.register("split-sentences")
+class SplitSentences(Subcommand):
+    """What the dataset reader "sentences" reads, from documents of any format."""
+
+    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
+        description = (
+            "Split documents into sentences by spaCy's rules for a language, and write them to a "
+            "text file: one sentence a line, a blank line after each document."
+        )
+        subparser = parser.add_parser(
+            self.name,
+            description=description,
+            help="split documents into sentences",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            epilog=_EPILOG,
+        )
+        add = subparser.add_argument
+        add("documents", metavar="DOCS", nargs="+", help="files of documents, folders or globs")
+        add("-o", "--output", metavar="FILE", required=True, help="where sentences go")
+        add("--language", metavar="CODE", default="en", help="such as de; xx for any (en)")
+        add("--min-words", metavar="N", type=int, default=1, help="leave out shorter ones (1)")
+        add("--text-key", metavar="KEY", default="text", help="of JSON lines and parquet (text)")
+        add(
+            "--encoding-errors",
+            choices=("strict", "replace"),
+            default="strict",
+            help="bytes that are not UTF-8 stop it, or become U+FFFD (strict)",
+        )
+        add("--quiet", action="store_true", help="no progress bar, and no summary at the end")
+        set_command(subparser, _run)
+        return subparser
+
+
+_EPILOG = """\
+DOCS holds one document a line (plain or compressed), JSON lines or parquet. All cores work on it;
+DECLUTR_WORKERS sets another number of processes. FILE appears when it is whole."""
+
+
+def _run(args: argparse.Namespace) -> None:
+    from declutr.sentence_splitting import SentenceSplitter, split_files
+    from declutr.sources import source_files
+
+    try:
+        counts = split_files(
+            source_files(args.documents),
+            Path(args.output),
+            SentenceSplitter(args.language, args.min_words),
+            text_key=args.text_key,
+            encoding_errors=args.encoding_errors,
+            progress=not args.quiet,
+        )
+    except (ValueError, OSError) as error:  # of sources, settings and the disk
+        raise ConfigurationError(str(error)) from error
+    if not args.quiet:
+        print("\n".join(_told(counts, args)))
+
+
+def _told(counts: SplitCounts, args: argparse.Namespace) -> Iterator[str]:
+    yield f"{counts.sentences:,} sentences of {counts.documents:,} documents in {args.output}"
+    if counts.short:
+        yield f"{counts.short:,} sentences of fewer than {args.min_words} words were left out."
+    if counts.without:
+        yield f"{counts.without:,} documents gave no sentence."

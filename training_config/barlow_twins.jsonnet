@@ -1,0 +1,8 @@
+// Barlow Twins (Zbontar et al., 2021) over two dropout passes of sentences.
+(import "sentences.libsonnet") {
+    batch_size:: 192,
+    model+: {
+        head: { type: "projector", hidden_dims: [4096, 4096, 4096] },
+        loss: { type: "barlow_twins" },
+    },
+}

@@ -1,0 +1,4 @@
+// Cutoff (Shen et al., 2020) as the second view, contrasted as SimCSE does; kind: token, span, feature.
+(import "simcse.jsonnet") {
+    views:: { type: "cutoff", kind: "token", rate: 0.1 },
+}

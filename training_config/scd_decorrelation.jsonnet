@@ -1,0 +1,4 @@
+// Ablation of SCD: decorrelation alone.
+(import "scd.jsonnet") {
+    model+: { loss+: { contrast_weight: 0.0 } },
+}

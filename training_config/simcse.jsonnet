@@ -1,0 +1,8 @@
+// Unsupervised SimCSE (Gao et al., 2021): two dropout passes, the other sentences of the batch are
+// the negatives, one direction. For RoBERTa-base the paper has batch_size 512, learning_rate 1e-5.
+(import "sentences.libsonnet") {
+    model+: {
+        head: { type: "tanh" },  // in training only
+        loss: { type: "info_nce", similarity: "cosine", temperature: 0.05 },
+    },
+}
