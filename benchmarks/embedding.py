@@ -48,10 +48,11 @@ def run(args: argparse.Namespace) -> None:
         "Embedding texts",
         rows,
         note=(
-            f"{args.texts} texts a round, {args.threads} thread(s), model {place.parent.name}/"
-            f"{place.name}. Mixed lengths: 1 to 600 words, log-uniform, cut to what the model "
-            "takes. The default computes in bfloat16 where the processor does. Cosines are between what "
-            "a way gives and what sentence-transformers gives for the same text."
+            f"{args.texts} texts a round, {args.threads} thread(s), model "
+            f"{place.parent.name}/{place.name}. Mixed lengths: 1 to 600 words, log-uniform, cut to "
+            "what the model takes. The default computes in bfloat16 where the processor does. "
+            "Cosines are between what a way gives and what sentence-transformers gives for the "
+            "same text."
         ),
         settings={**vars(args), "model": place.name},
         plots=[
@@ -116,7 +117,7 @@ def mixed_texts(corpus: Path, count: int, seed: int = 0) -> list[str]:
     """Texts of 1 to 600 words, log-uniform, from anywhere in a corpus."""
     rng = random.Random(seed)
     documents = [line.split() for line in lines(corpus, _BYTES) if line]
-    texts = []
+    texts: list[str] = []
     while len(texts) < count:
         words, length = rng.choice(documents), int(600 ** rng.random())
         start = rng.randrange(max(1, len(words) - length + 1))

@@ -121,7 +121,7 @@ def draw(plot: Plot, rows: Sequence[Row], file: Path) -> None:
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    options = {
+    options: Any = {
         "svg.hashsalt": plot.file,  # the same picture from the same numbers
         "svg.fonttype": "none",
         "font.size": 10,

@@ -123,9 +123,11 @@ def _save_what_is_named(config: dict[str, Any], target: Path) -> bool:
     archives = _numbered(_archive_names(config), "archive")
     if not names and not archives:
         return False
+    trusted = set(_trusted_names(config))
     for name, number in names.items():
-        AutoConfig.from_pretrained(name).save_pretrained(target / number)
-        AutoTokenizer.from_pretrained(name).save_pretrained(target / number)
+        for auto_class in (AutoConfig, AutoTokenizer):
+            found = auto_class.from_pretrained(name, trust_remote_code=name in trusted)
+            found.save_pretrained(target / number)
     for name, number in archives.items():
         save_without_weights(local_place(name), target / number)
     if archives:
@@ -186,6 +188,15 @@ def _model_names(value: Any) -> Iterator[str]:
     for item in _dictionaries(value):
         ours = str(item.get("type", "")).startswith("pretrained_transformer")
         if ours and isinstance(item.get("model_name"), str):
+            yield item["model_name"]
+
+
+def _trusted_names(value: Any) -> Iterator[str]:
+    """Transformers whose own code a recipe says to run."""
+    for item in _dictionaries(value):
+        kwargs = (item.get("transformer_kwargs"), item.get("tokenizer_kwargs"))
+        trusts = any(isinstance(one, dict) and one.get("trust_remote_code") for one in kwargs)
+        if trusts and isinstance(item.get("model_name"), str):
             yield item["model_name"]
 
 

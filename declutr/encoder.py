@@ -53,8 +53,8 @@ class Encoder:
     device : `"cpu"`, `"cuda"`, `"cuda:1"`; by default the first GPU if there is any. A list of them
         starts a process for each, and they share the work: `["cuda:0", "cuda:1"]`, `["cpu"] * 4`.
     batch_tokens : tokens a batch; by default what suits the device.
-    trust : open archives that would be refused as unsafe (`declutr.safe_archives`). Only for those
-        you made yourself.
+    trust : open models that would be refused as unsafe (`declutr.safe_archives`), and run the code
+        that they bring. Only for those you made yourself.
     revision : branch, tag or commit of a name on the hub.
     overrides : changes to an archive's configuration, as for `allennlp predict`.
     sphereize : subtract the mean of the embeddings of a call and scale them to length 1.

@@ -400,7 +400,7 @@ class DeCLUTR(Model):
         """
         assert self._loss is not None
         anchors = embeddings["anchors"]
-        views = {
+        views: dict[str, torch.Tensor] = {
             name: _mean_of_groups(embeddings[name], anchors.size(0))
             for name in ("anchors", "positives", "target_anchors", "target_positives")
             if name in embeddings

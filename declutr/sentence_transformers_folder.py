@@ -5,12 +5,13 @@ Its `modules.json` lists modules by class; each has a folder of its own with a `
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
 import torch
+
+from declutr.bounded_json import JSONError, read_bounded_json
 
 _FLAGS = {  # of its releases before 6
     "pooling_mode_cls_token": "cls",
@@ -66,46 +67,63 @@ def read_modules(place: str, revision: str | None = None) -> ModuleList:
 
     # Raises
 
-    `NotFollowed` : a module, or a setting of one, that we do not have.
+    `NotFollowed` : a module, or a setting of one, that we do not have; files that are broken.
     """
-    files = _Files(place, revision)
-    listed = files.json("modules.json")
+    files = ModelFiles(place, revision)
+    listed = _listed(files)
     if listed is None:
         return ModuleList()
     modules = ModuleList()
-    for number, entry in enumerate(listed):
-        kind, folder = str(entry.get("type", "")).rpartition(".")[2], entry.get("path", "")
+    for number, (kind, folder) in enumerate(listed):
         if kind == "Transformer" and number == 0:
             _read_transformer(modules, files, folder)
         elif kind == "Pooling" and number == 1:
-            modules.pooling = _pooling(files.json(f"{folder}/config.json") or {}, place)
+            modules.pooling = _pooling(files.settings(f"{folder}/config.json"), place)
         elif kind == "Dense" and number > 1 and not modules.normalizes:
             modules.dense.append(_dense(files, folder, place))
         elif kind == "Normalize":
             modules.normalizes = True
         else:
-            raise _not_ours(place, f"module {number}, {kind or entry}")
-    settings = files.json("config_sentence_transformers.json") or {}
-    name = settings.get("default_prompt_name")
-    modules.prompt = (settings.get("prompts") or {}).get(name) or "" if name else ""
+            raise _not_ours(place, f"module {number}, {kind}")
+    modules.prompt = _default_prompt(files.settings("config_sentence_transformers.json"))
     return modules
 
 
-class _Files:
-    """Those of a folder, or of a repository on the hub."""
+def transformer_folder(place: str, revision: str | None = None) -> str:
+    """Below a folder or a name on the hub, where its transformer lies; `""` is the place itself.
 
-    def __init__(self, place: str, revision: str | None) -> None:
-        self._place, self._revision = place, revision
+    # Raises
+
+    `NotFollowed` : a list of modules that is broken.
+    """
+    listed = _listed(ModelFiles(place, revision))
+    return listed[0][1] if listed else ""
+
+
+class ModelFiles:
+    """Those of a folder, or of a repository on the hub.
+
+    # Parameters
+
+    place : a folder or a name on the hub.
+    revision : branch, tag or commit, for a name.
+    """
+
+    def __init__(self, place: str, revision: str | None = None) -> None:
+        self.place, self._revision = place, revision
+        self.local = Path(place).is_dir()
 
     def find(self, name: str) -> Path | None:
-        if Path(self._place).is_dir():
-            file = Path(self._place, name)
+        """Where a file is on this machine, if there is one; of the hub it is downloaded."""
+        name = name.lstrip("/")
+        if self.local:
+            file = Path(self.place, name)
             return file if file.is_file() else None
         from transformers.utils import cached_file
 
         try:
             found = cached_file(
-                self._place,
+                self.place,
                 name,
                 revision=self._revision,
                 _raise_exceptions_for_missing_entries=False,
@@ -116,20 +134,85 @@ class _Files:
         return Path(found) if found else None
 
     def json(self, name: str) -> Any:
-        file = self.find(name.lstrip("/"))
+        """What a file of JSON holds; `None` if there is none.
+
+        # Raises
+
+        `NotFollowed` : it is no JSON.
+        """
+        file = self.find(name)
         if file is None:
             return None
         try:
-            return json.loads(file.read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise NotFollowed(f"'{file}' is not JSON: {error}") from error
+            return read_bounded_json(file)
+        except JSONError as error:
+            raise NotFollowed(f"'{file}' {error}.") from error
+
+    def settings(self, name: str) -> dict[str, Any]:
+        """What a file of JSON settings holds; nothing if there is none.
+
+        # Raises
+
+        `NotFollowed` : it is no JSON object.
+        """
+        content = self.json(name)
+        if content is None:
+            return {}
+        if not isinstance(content, dict):
+            raise NotFollowed(f"'{self.place}': {name} should hold a JSON object of settings.")
+        return content
+
+    def inside(self, folder: Any) -> str:
+        """A folder below the place, as a list of modules names it.
+
+        # Raises
+
+        `NotFollowed` : it leads elsewhere.
+        """
+        path = PurePosixPath(folder) if isinstance(folder, str) and "\\" not in folder else None
+        if path is not None and not path.is_absolute() and ".." not in path.parts:
+            root = Path(self.place)
+            if not self.local or (root / path).resolve().is_relative_to(root.resolve()):
+                return folder
+        raise NotFollowed(
+            f"'{self.place}': modules.json names the folder {folder!r}, which is none inside."
+        )
 
 
-def _read_transformer(modules: ModuleList, files: _Files, folder: str) -> None:
+def _listed(files: ModelFiles) -> list[tuple[str, str]] | None:
+    """Kind and folder of each module, in order; `None` if there is no list."""
+    listed = files.json("modules.json")
+    if listed is None:
+        return None
+    if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
+        raise NotFollowed(f"'{files.place}': modules.json should hold a list of modules.")
+    return [
+        (
+            str(entry.get("type", "")).rpartition(".")[2] or str(entry),
+            files.inside(entry.get("path", "")),
+        )
+        for entry in listed
+    ]
+
+
+def _read_transformer(modules: ModuleList, files: ModelFiles, folder: str) -> None:
     modules.transformer_folder = folder
-    settings = files.json(f"{folder}/sentence_bert_config.json") or {}
-    modules.max_length = settings.get("max_seq_length")
+    name = f"{folder}/sentence_bert_config.json"
+    settings = files.settings(name)
+    length = settings.get("max_seq_length")
+    if length is not None and (not isinstance(length, int) or length < 1):
+        raise NotFollowed(
+            f"'{files.place}': {name.lstrip('/')} has max_seq_length {length!r}; expected a "
+            "number of tokens."
+        )
+    modules.max_length = length
     modules.lower_case = bool(settings.get("do_lower_case"))
+
+
+def _default_prompt(settings: dict[str, Any]) -> str:
+    name, prompts = settings.get("default_prompt_name"), settings.get("prompts")
+    prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
+    return prompt if isinstance(prompt, str) else ""
 
 
 def _pooling(config: dict[str, Any], place: str) -> str:
@@ -137,8 +220,8 @@ def _pooling(config: dict[str, Any], place: str) -> str:
         raise _not_ours(place, "a pooling that leaves the prompt out")
     if "pooling_mode" in config:
         given = config["pooling_mode"]
-        modes = [given] if isinstance(given, str) else list(given)
-        names = [_MODES.get(mode) for mode in modes]
+        modes = given if isinstance(given, list) else [given]
+        names = [_MODES.get(mode) if isinstance(mode, str) else None for mode in modes]
     else:
         modes = [flag for flag in _FLAGS if config.get(flag)] or ["pooling_mode_mean_tokens"]
         names = [_FLAGS[flag] for flag in modes]
@@ -148,24 +231,35 @@ def _pooling(config: dict[str, Any], place: str) -> str:
     return names[0]
 
 
-def _dense(files: _Files, folder: str, place: str) -> Dense:
-    config = files.json(f"{folder}/config.json") or {}
+def _dense(files: ModelFiles, folder: str, place: str) -> Dense:
+    config = files.settings(f"{folder}/config.json")
     weights = files.find(f"{folder}/model.safetensors")
     activation = str(config.get("activation_function", "")).rpartition(".")[2]
     # By name from a list: what another's folder says is not called without a look.
     known = activation in _ACTIVATIONS
     if weights is None or not known:
         raise _not_ours(place, f"a dense layer with activation {activation!r} in '{folder}'")
+    linear = _linear(weights)
+    return Dense(linear.requires_grad_(False), getattr(torch.nn, activation)())
+
+
+def _linear(file: Path) -> torch.nn.Linear:
+    from safetensors import SafetensorError
     from safetensors.torch import load_file
 
-    tensors = load_file(weights)
-    weight, bias = tensors["linear.weight"], tensors.get("linear.bias")
-    linear = torch.nn.Linear(weight.size(1), weight.size(0), bias=bias is not None)
-    with torch.no_grad():
-        linear.weight.copy_(weight)
-        if bias is not None:
-            linear.bias.copy_(bias)
-    return Dense(linear.requires_grad_(False), getattr(torch.nn, activation)())
+    try:
+        tensors = load_file(file)
+        weight, bias = tensors["linear.weight"], tensors.get("linear.bias")
+        linear = torch.nn.Linear(weight.size(1), weight.size(0), bias=bias is not None)
+        with torch.no_grad():
+            linear.weight.copy_(weight)
+            if bias is not None:
+                linear.bias.copy_(bias)
+    except (SafetensorError, KeyError, IndexError, RuntimeError) as error:
+        raise NotFollowed(
+            f"'{file}' holds no linear layer (linear.weight, linear.bias): {error}. Get it anew."
+        ) from error
+    return linear
 
 
 def _not_ours(place: str, what: str) -> NotFollowed:

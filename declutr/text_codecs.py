@@ -68,13 +68,16 @@ def max_tokens(tokenizer: Tokenizer) -> int | None:
     if not isinstance(tokenizer, PretrainedTransformerTokenizer):
         return None
     limit = tokenizer.tokenizer.model_max_length
-    return limit if limit < _UNLIMITED else _configured_positions(tokenizer._model_name)
+    if limit < _UNLIMITED:
+        return limit
+    trust = bool(tokenizer._tokenizer_kwargs.get("trust_remote_code", False))
+    return _configured_positions(tokenizer._model_name, trust)
 
 
 @lru_cache
-def _configured_positions(model_name: str) -> int | None:
+def _configured_positions(model_name: str, trust: bool) -> int | None:
     try:
-        config = AutoConfig.from_pretrained(model_name)
+        config = AutoConfig.from_pretrained(model_name, trust_remote_code=trust)
     except (OSError, ValueError):  # a tokenizer without a transformer
         return None
     positions = getattr(config, "max_position_embeddings", None)

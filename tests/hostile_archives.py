@@ -158,3 +158,26 @@ def without(name: str) -> Callable[[Path], None]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     return change
+
+
+def with_remote_code(marker: Path) -> Callable[[Path], None]:
+    """A change of a RoBERTa checkpoint: it is of a class of its own, whose file makes a folder.
+
+    Who lets it run has transformers copy the file: `HF_MODULES_CACHE` should be of the test.
+    """
+    code = f"""
+import os
+from transformers import RobertaConfig, RobertaModel
+os.makedirs({str(marker)!r}, exist_ok=True)
+class Config(RobertaConfig):
+    model_type = "theirs"
+class Model(RobertaModel):
+    config_class = Config
+"""
+    auto_map = {"AutoConfig": "theirs.Config", "AutoModel": "theirs.Model"}
+
+    def change(folder: Path) -> None:
+        (folder / "theirs.py").write_text(code)
+        with_json("config.json", model_type="theirs", auto_map=auto_map)(folder)
+
+    return change

@@ -20,6 +20,7 @@ from declutr.archives import (
 )
 from declutr.safe_archives import UnsafeArchive
 from tests.conftest import run_config
+from tests.hostile_archives import with_remote_code
 
 
 def written(folder: Path, config: dict[str, Any]) -> str:
@@ -273,3 +274,23 @@ def test_a_whitening_of_earlier_weights_is_removed(
     assert not stale.exists() and "Fit it again afterwards: declutr whiten" in caplog.text
     caplog.clear()
     assert archive_transformer(str(run)) == ["transformer"] and not caplog.text
+
+
+def test_code_of_others_is_archived_if_the_recipe_runs_it(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    modules = str(tmp_path / "modules")
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)
+    place = tmp_path / "model"
+    shutil.copytree(checkpoint, place)
+    with_remote_code(tmp_path / "marker")(place)
+    config = run_config(place, tmp_path / "documents.txt")
+    with pytest.raises(ValueError, match="trust_remote_code=True"):
+        archive_transformer(written(tmp_path / "run", config))
+    assert not (tmp_path / "marker").exists()
+    embedder = config["model"]["text_field_embedder"]["token_embedders"]["tokens"]
+    embedder["transformer_kwargs"] = {"trust_remote_code": True}
+    assert archive_transformer(written(tmp_path / "run", config)) == [FOLDER]
+    saved = json.loads((tmp_path / "run" / FOLDER / "0" / "config.json").read_text())
+    assert saved["model_type"] == "theirs" and (tmp_path / "marker").exists()

@@ -140,15 +140,60 @@ def test_poolings(folder: Path, config: dict, pooling: str) -> None:
         ("2_Dense/config.json", {"activation_function": "os.system"}, "activation 'system'"),
     ],
 )
-def test_what_is_not_followed_is_named(
-    folder: Path, name: str, content: Any, message: str
-) -> None:
+def test_what_is_not_followed_is_named(folder: Path, name: str, content: Any, message: str) -> None:
     write(folder / name, content)
     with pytest.raises(EncoderError, match=f"{message}.* which is not followed here.*st:"):
         encoder(folder)
 
 
+BROKEN = {
+    "no list": ("modules.json", {"0": "Transformer"}, r"modules\.json should hold a list of modul"),
+    "no modules in it": ("modules.json", ["Transformer"], r"modules\.json should hold a list of m"),
+    "a folder above": ("modules.json", modules("Transformer", folders=("..",)), r"folder '\.\.'"),
+    "a folder elsewhere": (
+        "modules.json",
+        modules("Transformer", folders=("/etc",)),
+        "'/etc', whi",
+    ),
+    "no folder": ("modules.json", [{"type": "a.Transformer", "path": 7}], "names the folder 7, wh"),
+    "no settings": (
+        "1_Pooling/config.json",
+        ["mean"],
+        r"1_Pooling/config\.json should hold a JSON",
+    ),
+    "no length": (
+        "sentence_bert_config.json",
+        {"max_seq_length": "many"},
+        r"sentence_bert_config\.json has max_seq_length 'many'; expected a number of tokens",
+    ),
+    "no pooling": ("1_Pooling/config.json", {"pooling_mode": {"a": 1}}, "which is not followed he"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_settings(name: str, folder: Path) -> None:
+    file, content, message = BROKEN[name]
+    write(folder / file, content)
+    with pytest.raises(EncoderError, match=message):
+        encoder(folder)
+
+
+def test_modules_behind_a_link(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "elsewhere").mkdir()
+    (folder / "linked").symlink_to(tmp_path / "elsewhere")
+    write(folder / "modules.json", modules("Transformer", "Pooling", folders=("", "linked")))
+    with pytest.raises(EncoderError, match="the folder 'linked', which is none inside"):
+        encoder(folder)
+
+
+@pytest.mark.parametrize("content", [b"{}", b"\xff" * 64])
+def test_dense_layers_that_are_broken(content: bytes, folder: Path) -> None:
+    (folder / "2_Dense" / "model.safetensors").write_bytes(content)
+    with pytest.raises(EncoderError, match=r"model\.safetensors' holds no linear layer"):
+        encoder(folder)
+
+
 def test_files_that_are_not_json(folder: Path) -> None:
     (folder / "1_Pooling" / "config.json").write_text("{")
-    with pytest.raises(EncoderError, match=r"1_Pooling/config\.json' is not JSON"):
+    with pytest.raises(EncoderError, match=r"1_Pooling/config\.json' is not plain JSON"):
         encoder(folder)

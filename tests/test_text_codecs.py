@@ -2,6 +2,7 @@
 
 import json
 import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -31,6 +32,7 @@ from declutr.text_codecs import (
     max_tokens,
     text_codec,
 )
+from tests.hostile_archives import with_json, with_remote_code
 
 INTERVALS = [(0, 5), (3, 40), (0, 200), (150, 300), (17, 18)]  # 200: longer than the limit of 126
 
@@ -419,3 +421,22 @@ def test_a_tokenizer_without_a_limit_asks_the_transformer(checkpoint, tmp_path):
     assert tokenizer.tokenizer.model_max_length > 10**9
     assert max_tokens(tokenizer) == 128
     assert max_content_tokens(tokenizer) == 126
+
+
+def test_positions_of_a_transformer_with_its_own_code(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says how many only to a recipe that runs its code; nobody is asked."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    modules = str(tmp_path / "modules")
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)
+    place = tmp_path / "model"
+    shutil.copytree(checkpoint, place)
+    with_remote_code(tmp_path / "marker")(place)
+    with_json("tokenizer_config.json", model_max_length=int(1e30))(place)
+    assert max_tokens(PretrainedTransformerTokenizer(str(place))) is None
+    assert not (tmp_path / "marker").exists()
+    trusting = {"trust_remote_code": True}
+    tokenizer = PretrainedTransformerTokenizer(str(place), tokenizer_kwargs=trusting)
+    positions = json.loads((place / "config.json").read_text())["max_position_embeddings"]
+    assert max_tokens(tokenizer) == positions  # of a type that is not known to count otherwise

@@ -16,12 +16,16 @@ def tokenizer_arguments(module: ModuleType) -> bool:
 
     AllenNLP passes it; it never had an effect there, and newer tokenizers refuse it as the name of
     a method. Can go when AllenNLP does not pass it any more.
+
+    Code that comes with a tokenizer is not run unless a recipe says `trust_remote_code`. Without a
+    word on it, transformers asks on standard input.
     """
     original = module.get_tokenizer
 
     @functools.wraps(original)
     def get_tokenizer(model_name: str, **kwargs: Any) -> Any:
         kwargs.pop("add_special_tokens", None)
+        kwargs.setdefault("trust_remote_code", False)
         path = os.path.expanduser(str(model_name))
         if path.startswith((".", os.sep)) and not os.path.isdir(path):
             raise FileNotFoundError(
@@ -40,6 +44,9 @@ def float32_checkpoints(module: ModuleType) -> bool:
     transformers loads (since 5) and builds (since 4.56) a model in the dtype its config names, and
     marks what it loaded as initialized, which makes AllenNLP's `reinit_modules` do nothing. Can go
     when AllenNLP passes a dtype and re-initializes marked modules.
+
+    Code that comes with a checkpoint is not run unless a recipe says `trust_remote_code`, as for
+    tokenizers.
     """
     import torch
     import transformers
@@ -50,6 +57,7 @@ def float32_checkpoints(module: ModuleType) -> bool:
     class AutoModel(transformers.AutoModel):
         @classmethod
         def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+            kwargs.setdefault("trust_remote_code", False)
             if "torch_dtype" not in kwargs:
                 kwargs.setdefault("dtype", torch.float32)
             model = transformers.AutoModel.from_pretrained(*args, **kwargs)
@@ -58,11 +66,20 @@ def float32_checkpoints(module: ModuleType) -> bool:
 
         @classmethod
         def from_config(cls, config: Any, **kwargs: Any) -> Any:
+            # AllenNLP hands nothing on; a class of others' code is there only if it was asked for.
+            theirs = type(config).__module__.partition(".")[0] == "transformers_modules"
+            kwargs.setdefault("trust_remote_code", theirs)
             if "torch_dtype" not in kwargs:
                 kwargs.setdefault("dtype", torch.float32)
             return transformers.AutoModel.from_config(config, **kwargs)
 
-    module.AutoModel = AutoModel  # type: ignore[attr-defined]
+    class AutoConfig(transformers.AutoConfig):
+        @classmethod
+        def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
+            kwargs.setdefault("trust_remote_code", False)
+            return transformers.AutoConfig.from_pretrained(*args, **kwargs)
+
+    module.AutoModel, module.AutoConfig = AutoModel, AutoConfig  # type: ignore[attr-defined]
     return True
 
 

@@ -172,7 +172,7 @@ def _without_hooks(folder: Path, model: Exportable) -> torch.nn.Module:
     auto_class = AutoModelForMaskedLM if model.has_head else AutoModel
     # Plain attention: every family has it, and it can be traced.
     return auto_class.from_pretrained(
-        folder, dtype=torch.float32, attn_implementation="eager"
+        folder, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False
     ).eval()
 
 

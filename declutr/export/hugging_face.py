@@ -13,7 +13,7 @@ def write_transformer(model: Exportable, folder: Path) -> None:
     """What `AutoModel`, `AutoModelForMaskedLM` (if there is a head) and `AutoTokenizer` load."""
     model.transformer.save_pretrained(folder)
     # Where it was trained concerns nobody, and that folder may be gone.
-    _change(folder / "config.json", remove=("_name_or_path",))
+    _change(folder / "config.json", remove=("_name_or_path", "auto_map"))
     model.tokenizer.save_pretrained(folder)
     changes: dict[str, Any] = {"model_input_names": model.inputs}
     if model.plain_white_space:
@@ -23,7 +23,7 @@ def write_transformer(model: Exportable, folder: Path) -> None:
     _change(
         folder / "tokenizer_config.json",
         changes,
-        remove=("name_or_path", "_name_or_path", "vocab_file", "tokenizer_file"),
+        remove=("name_or_path", "_name_or_path", "vocab_file", "tokenizer_file", "auto_map"),
     )
 
 

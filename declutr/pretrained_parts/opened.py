@@ -23,7 +23,15 @@ import declutr.model  # noqa: F401 - archives name it
 from declutr.archives import local_place, use_archived_transformer
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.embedders import PretrainedTransformerEmbedderMLM
-from declutr.safe_archives import UnsafeArchive, check_content, extracted, registered_names_only
+from declutr.safe_archives import (
+    UnsafeArchive,
+    check_content,
+    extracted,
+    parameters_in_proportion,
+    registered_names_only,
+    weights_bytes,
+    weights_of,
+)
 from declutr.trained_configuration import is_exported, trained_configuration
 
 _WEIGHTS = ("weights.th", "best.th")  # in the order in which AllenNLP looks for them
@@ -162,11 +170,18 @@ class OpenedModel:
             )
         params = self._usable("model", embedder_changes)
         remove_keys_from_params(params)  # initializers, files of pretrained vectors
-        with registered_names_only():
+        with registered_names_only(), parameters_in_proportion(self._weights_bytes()):
             model = Model.from_params(vocab=self.vocabulary, params=params)
         if separate:
             model.load_state_dict(torch.load(weights[0], map_location="cpu", weights_only=True))
         return model
+
+    def _weights_bytes(self) -> int:
+        """What a model may be in proportion to."""
+        own = weights_of(self.folder)
+        if own is not None:
+            return own.stat().st_size
+        return max(weights_bytes(folder) for folder in (self.folder, *self.folder.glob("0_*")))
 
     def _usable(self, section: str, embedder_changes: Optional[Mapping[str, Any]] = None) -> Params:
         """A section of the configuration, with the transformers that the archive carries."""

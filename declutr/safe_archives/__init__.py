@@ -3,8 +3,9 @@
 Three walls. Extraction (`extraction`) writes regular files into a folder of its own. The content is
 looked at before anything is built from it (`content`): plain JSON, tensors, text; no code of
 others, no other archives, no files outside. And while AllenNLP builds, it imports nothing that a
-name asks for (`registered_names`). `trust` opens the second and the third for what one made
-oneself, except that tensors are tensors; the first stands.
+name asks for (`registered_names`), and no more than there are weights for (`bounded_building`).
+`trust` opens the second and the third for what one made oneself, except that tensors are tensors;
+the first stands. A transformer alone is looked at in the same way (`transformer_files`).
 
 Registered classes are trusted with the arguments they take: a plugin of one's own that runs what an
 argument says does so for any archive.
@@ -21,19 +22,27 @@ from typing import Any
 from allennlp.common.file_utils import cached_path
 from allennlp.models.archival import Archive, load_archive
 
-from declutr.safe_archives.content import check_content
+from declutr.safe_archives.bounded_building import parameters_in_proportion
+from declutr.safe_archives.content import check_content, is_transformer, weights_of
 from declutr.safe_archives.extraction import extract, extracted
-from declutr.safe_archives.refusal import UnsafeArchive
+from declutr.safe_archives.refusal import BrokenArchive, UnsafeArchive
 from declutr.safe_archives.registered_names import registered_names_only
+from declutr.safe_archives.transformer_files import check_transformer, weights_bytes
 
 __all__ = [
+    "BrokenArchive",
     "UnsafeArchive",
     "check_content",
+    "check_transformer",
     "extract",
     "extracted",
+    "is_transformer",
     "opened_archive",
+    "parameters_in_proportion",
     "registered_names_only",
     "safely_loaded_archive",
+    "weights_bytes",
+    "weights_of",
 ]
 
 
@@ -53,7 +62,7 @@ def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Pa
 
     `UnsafeArchive` : it is refused; the message says why. Inside, AllenNLP raises it for a name
         that it would have to import.
-    `tarfile.ReadError` : a file that is no gzipped tar.
+    `BrokenArchive` : a file that is no gzipped tar, or cut off.
     `FileNotFoundError` : there is nothing, or no configuration.
     """
     name = os.fspath(place)
@@ -63,12 +72,22 @@ def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Pa
             f"No model at '{name}'. Expected the folder of a trained model or its model.tar.gz."
         )
     with ExitStack() as stack:
-        folder = path if path.is_dir() else stack.enter_context(extracted(path))
+        try:
+            folder = path if path.is_dir() else stack.enter_context(extracted(path))
+        except (BrokenArchive, UnsafeArchive) as error:  # by the name it was given
+            raise type(error)(str(error).replace(str(path), name)) from error.__cause__
         try:
             check_content(folder, trust, everything=folder != path)
         except UnsafeArchive as error:
             raise UnsafeArchive(f"{name}: {error}") from None
+        except FileNotFoundError:
+            raise FileNotFoundError(
+                f"'{name}' holds no config.json. Expected the folder of a trained model or its "
+                "model.tar.gz."
+            ) from None
         if not trust:
+            weights = weights_of(folder)
+            stack.enter_context(parameters_in_proportion(weights.stat().st_size if weights else 0))
             stack.enter_context(registered_names_only())
         yield folder
 

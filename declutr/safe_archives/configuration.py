@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,7 @@ from declutr.safe_archives.plain_json import (
     KeyPath,
     dotted,
     entries,
+    leads_outside,
     read_plain_json,
 )
 from declutr.safe_archives.refusal import TRUST, UnsafeArchive
@@ -24,14 +26,15 @@ _BUILT = ("model", *_READERS)
 _SECTIONS = (*_BUILT, "vocabulary")
 _STRIPPED = ("initializer", "pretrained_file")  # AllenNLP's `remove_keys_from_params`
 _FILE_KEY = re.compile(r"(^|_)(file|path|dir|directory|folder)s?$")
-_OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]|\.{1,2}([/\\]|$)")
 _COMPILE = ("mode", "dynamic", "fullgraph", "disable")
 # AllenNLP has spaCy import, or else download and install, the package of this name.
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[a-z]+_[a-z]+_(sm|md|lg|trf))?")
 
 
-def check_configuration(file: Path, transformers: set[str], archives: set[str]) -> None:
+def check_configuration(file: Path, transformers: set[str], archives: set[str]) -> set[str]:
     """Refuse a configuration that names anything outside its archive, or code.
+
+    Returns the transformers of the hub that it names, which the archive does not carry.
 
     # Parameters
 
@@ -57,6 +60,11 @@ def check_configuration(file: Path, transformers: set[str], archives: set[str]) 
         reason = _options_that_run(path, value) or _outside(path, value)
         if reason:
             raise UnsafeArchive(f"{file.name}: '{dotted(path)}' {reason}. {TRUST}")
+    return {
+        value
+        for path, value in _built_entries(config)
+        if path[-1] == "model_name" and isinstance(value, str) and value
+    }
 
 
 def _check_type(path: KeyPath, value: Any, file: str) -> None:
@@ -92,20 +100,18 @@ def _outside(path: KeyPath, value: Any) -> str | None:
     if path[-1] == "archive":
         return f"is '{value}', another archive, of which this one carries nothing"
     if path[-1] == "model_name":
-        if not _leads_outside(value):
+        # transformers looks for a folder before it asks the hub.
+        if not leads_outside(value) and not os.path.exists(value):
             return None
         return f"is '{value}', a place outside the archive, which does not carry this transformer"
     if path[0] in _READERS and path[1:] == ("cache_dir",):  # used by `read`, not by loading
         return None
     # Punctuation alone is what tokenizers split at.
-    leads = _leads_outside(value) and any(character.isalnum() for character in value)
+    leads = leads_outside(value) or ("/" in value and os.path.exists(value))
+    leads = leads and any(character.isalnum() for character in value)
     if leads or any(_FILE_KEY.search(key) for key in path if isinstance(key, str)):
         return f"names a place outside the archive, '{value}'"
     return None
-
-
-def _leads_outside(value: str) -> bool:
-    return bool(_OUTSIDE.match(value) or "://" in value or ".." in re.split(r"[/\\]", value))
 
 
 def _built_entries(config: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:

@@ -4,20 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from declutr.archives import FOLDER as TRANSFORMERS
+from declutr.bounded_json import JSONError, read_bounded_json
 from declutr.safe_archives.configuration import check_configuration
 from declutr.safe_archives.plain_json import read_plain_json
-from declutr.safe_archives.refusal import TRUST, UnsafeArchive
-from declutr.safe_archives.remote_code import check_no_remote_code
+from declutr.safe_archives.refusal import UnsafeArchive
 from declutr.safe_archives.tensor_files import check_no_pickle
+from declutr.safe_archives.transformer_files import check_transformer, check_transformer_file
+from declutr.sentence_transformers_folder import NotFollowed, transformer_folder
 
 _CONFIG = "config.json"
+_MODULES = "modules.json"
 _NAMES = "names.json"  # these two as `declutr.archives` writes them
 _ARCHIVES = "archives.json"
 _VOCABULARY = "vocabulary"
-_NOT_READ = ("special_tokens_map_file",)  # which saved tokenizers may still hold
 _WEIGHTS = ("weights.th", "best.th")  # as AllenNLP chooses: the first that is there
 
 
@@ -26,7 +27,8 @@ def check_content(folder: Path, trust: bool = False, everything: bool = True) ->
 
     # Parameters
 
-    folder : an extracted archive or a serialization folder, with its `config.json`.
+    folder : an extracted archive, a serialization folder, or one of a transformer, with its
+        `config.json` (or `modules.json`).
     trust : allow what the configuration names and the code it brings; tensors are still tensors.
     everything : look at every file; otherwise at what loading reads, as in a folder in which other
         things, such as checkpoints of the training, may lie too.
@@ -36,43 +38,65 @@ def check_content(folder: Path, trust: bool = False, everything: bool = True) ->
     `UnsafeArchive` : it is refused; the message says which file and why.
     `FileNotFoundError` : there is no `config.json`.
     """
-    config = folder / _CONFIG
-    if not config.is_file():
+    if not (folder / _CONFIG).is_file() and not (folder / _MODULES).is_file():
         raise FileNotFoundError(f"'{folder}' holds no {_CONFIG}. Expected that of a trained model.")
-    try:
-        _check(folder, config, trust, everything)
-    except RecursionError:
-        raise UnsafeArchive("A JSON file in it is nested too deeply.") from None
-
-
-def _check(folder: Path, config: Path, trust: bool, everything: bool) -> None:
-    _check_configurations(folder, trust)
+    configurations = _check_configurations(folder, trust)
     for file in sorted(_every_file(folder) if everything else _loaded_files(folder)):
         name = file.relative_to(folder).as_posix()
         if name.startswith(f"{_VOCABULARY}/"):
             _require_text(file, name)
         check_no_pickle(file, name)
-        if not trust and file != config and file.match("*config*.json"):
-            settings = read_plain_json(file)
-            check_no_remote_code(settings, name)
-            if file.name == "tokenizer_config.json":
-                _check_tokenizer(settings, name)
+        # Of the files beside them, only those of a transformer are settings of one.
+        if not trust and name.startswith(f"{TRANSFORMERS}/") and file not in configurations:
+            check_transformer_file(file, name)
+    if not trust and is_transformer(folder):
+        try:
+            inside = transformer_folder(str(folder))
+        except NotFollowed as error:
+            raise UnsafeArchive(str(error)) from error
+        check_transformer(str(folder), folder=inside)
 
 
-def _check_configurations(folder: Path, trust: bool) -> None:
-    """Of a model, and of the trained archives it carries parts of."""
+def is_transformer(folder: Path) -> bool:
+    """Whether a folder holds a transformer of Hugging Face or a sentence-transformers model.
+
+    # Raises
+
+    `UnsafeArchive` : its `config.json` is larger or nested deeper than such files are.
+    """
+    if (folder / _MODULES).is_file():
+        return True
     config = folder / _CONFIG
+    if not config.is_file():
+        return False
+    try:
+        content = read_bounded_json(config)
+    except JSONError as error:
+        if error.text:  # Jsonnet, perhaps: said when the archive is opened
+            return False
+        raise UnsafeArchive(f"'{folder}': {_CONFIG} {error}.") from None
+    return isinstance(content, dict) and "model_type" in content
+
+
+def _check_configurations(folder: Path, trust: bool) -> list[Path]:
+    """Of a model, and of the trained archives it carries parts of; returns their files."""
+    config = folder / _CONFIG
+    if not config.is_file():  # there are modules instead
+        return []
+    checked = [config]
     transformers = _carried(folder / TRANSFORMERS, _NAMES)
     archives = _carried(folder / TRANSFORMERS, _ARCHIVES)
     if not trust:
-        check_configuration(config, set(transformers), set(archives))
+        for name in sorted(check_configuration(config, set(transformers), set(archives))):
+            check_transformer(name)
     for inner in archives.values():
         if not (inner / _CONFIG).is_file():
             raise UnsafeArchive(f"The archive it carries in '{inner.name}' holds no {_CONFIG}.")
         try:
-            _check_configurations(inner, trust)
+            checked += _check_configurations(inner, trust)
         except UnsafeArchive as error:
             raise UnsafeArchive(f"In '{inner.name}', which it carries, {error}") from None
+    return checked
 
 
 def _carried(transformers: Path, file: str) -> dict[str, Path]:
@@ -94,22 +118,19 @@ def _carried(transformers: Path, file: str) -> dict[str, Path]:
     return folders
 
 
-def _check_tokenizer(settings: Any, name: str) -> None:
-    """transformers takes a tokenizer's files from its settings, before those beside them."""
-    for key, value in settings.items() if isinstance(settings, dict) else ():
-        if key.endswith("_file") and key not in _NOT_READ and value is not None:
-            raise UnsafeArchive(
-                f"{name}: '{key}' names a file, {value!r}; expected it beside the settings. {TRUST}"
-            )
-
-
 def _every_file(folder: Path) -> Iterator[Path]:
     return (file for file in folder.rglob("*") if file.is_file())
 
 
+def weights_of(folder: Path) -> Path | None:
+    """The file of weights that AllenNLP would load, if there is one."""
+    return next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
+
+
 def _loaded_files(folder: Path) -> Iterator[Path]:
-    weights = [folder / name for name in _WEIGHTS if (folder / name).is_file()]
-    yield from weights[:1]
+    weights = weights_of(folder)
+    if weights is not None:
+        yield weights
     for name in (_VOCABULARY, TRANSFORMERS):
         yield from _every_file(folder / name)
 

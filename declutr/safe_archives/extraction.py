@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from declutr.safe_archives.refusal import UnsafeArchive
+from declutr.safe_archives.refusal import BrokenArchive, UnsafeArchive
 
 MAX_MEMBERS = 10_000  # archives have about twenty
 # All headers together. tarfile reads extended ones into memory whole, whatever size they declare.
@@ -60,7 +60,7 @@ def extract(archive: Path, folder: Path) -> None:
 
     `UnsafeArchive` : a member that is no regular file or folder or would lie outside, two for the
         same place, or sizes that no model has. Nothing has been written then.
-    `tarfile.ReadError` : it is no gzipped tar, or cut off.
+    `BrokenArchive` : it is no gzipped tar, or cut off.
     """
     with _HeaderReader(archive) as stream:
         try:
@@ -75,7 +75,7 @@ def extract(archive: Path, folder: Path) -> None:
         except UnsafeArchive as error:
             raise UnsafeArchive(f"{archive}: {error} Nothing was extracted.") from None
         except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise tarfile.ReadError(
+            raise BrokenArchive(
                 f"'{archive}' cannot be read as a model.tar.gz: {error}. Expected a tar compressed "
                 "with gzip; it may be cut off: get it anew."
             ) from error

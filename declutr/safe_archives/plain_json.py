@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Union
 
+from declutr.bounded_json import CONFIGURATION_BYTES, JSONError, read_bounded_json
 from declutr.safe_archives.refusal import TRUST, UnsafeArchive
 
 KeyPath = tuple[Union[str, int], ...]
@@ -19,37 +19,41 @@ _JSONNET = re.compile(
     r"|\b(?P<word>importstr|importbin|import|function|local|std|self|super|error|assert|for|if)\b"
 )
 
+_OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]|\.{1,2}([/\\]|$)")
 
-def read_plain_json(file: Path) -> Any:
-    """What a file of plain JSON holds.
+
+def read_plain_json(file: Path, limit: int = CONFIGURATION_BYTES) -> Any:
+    """What a file of plain JSON holds, of `limit` bytes at most.
 
     # Raises
 
     `UnsafeArchive` : it is something else; the message names what stands there.
     """
     try:
-        text = file.read_bytes().decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise UnsafeArchive(f"{file.name} is no UTF-8 text ({error}). {TRUST}") from None
-    try:
-        return json.loads(text, parse_constant=_no_constant)
-    except ValueError as error:
+        return read_bounded_json(file, limit=limit, constants=False)
+    except JSONError as error:
+        found = _what_stands_there(error.text)
+        if not error.text:
+            raise UnsafeArchive(f"{file.name} {error}. {TRUST}") from None
+        wrong = f"is not plain JSON: {found}" if found else error
         raise UnsafeArchive(
-            f"{file.name} is not plain JSON: {_what_stands_there(text) or error}. A "
-            f"configuration in Jsonnet can read files, so it is not evaluated. {TRUST}"
+            f"{file.name} {wrong}. A configuration in Jsonnet can read files, so it is not "
+            f"evaluated. {TRUST}"
         ) from None
 
 
 def entries(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Every value inside a JSON value, with the keys and positions that lead to it."""
-    held: Iterator[tuple[str | int, Any]] = iter(())
-    if isinstance(value, dict):
-        held = iter(value.items())
-    elif isinstance(value, list):
-        held = iter(enumerate(value))
-    for key, item in held:
-        yield (*path, key), item
-        yield from entries(item, (*path, key))
+    """Every value inside a JSON value, with the keys and positions that lead to it, in order."""
+    left = [(path, value)]  # a stack: what others nest is not followed by calls
+    while left:
+        where, held = left.pop()
+        if where != path:
+            yield where, held
+        if isinstance(held, dict):
+            left += [((*where, key), item) for key, item in reversed(held.items())]
+        elif isinstance(held, list):
+            numbered = [((*where, number), item) for number, item in enumerate(held)]
+            left += reversed(numbered)
 
 
 def dotted(path: KeyPath) -> str:
@@ -62,6 +66,11 @@ def nearest_key(path: KeyPath) -> str:
     return next((key for key in reversed(path) if isinstance(key, str)), "")
 
 
+def leads_outside(value: str) -> bool:
+    """Whether a text is a path to somewhere else, or a URL."""
+    return bool(_OUTSIDE.match(value) or "://" in value or ".." in re.split(r"[/\\]", value))
+
+
 def _what_stands_there(text: str) -> str | None:
     for match in _JSONNET.finditer(text):
         found = match["comment"] or match["text"] or match["word"]
@@ -71,7 +80,3 @@ def _what_stands_there(text: str) -> str | None:
             line = text.count("\n", 0, match.start()) + 1
             return f"line {line} has {kind} `{found}`"
     return None
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"it holds {name}")

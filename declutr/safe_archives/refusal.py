@@ -1,6 +1,8 @@
-"""What is raised when an archive is refused."""
+"""What is raised when an archive is refused, or cannot be read."""
 
 from __future__ import annotations
+
+import tarfile
 
 TRUST = "If you made it yourself, or trust who did, allow it with --trust (trust=True)."
 
@@ -10,3 +12,7 @@ class UnsafeArchive(ValueError):
 
     The message says what was found, in which file and under which key, and what to do.
     """
+
+
+class BrokenArchive(ValueError, tarfile.ReadError):
+    """A file that is no `model.tar.gz`, or only the beginning of one."""

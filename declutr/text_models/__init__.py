@@ -32,26 +32,31 @@ def open_text_model(
 
     kind : one of `KINDS`, where that is known; by default what lies there tells.
     pooling, revision : for transformers.
-    overrides, trust : for archives.
+    overrides : for archives.
+    trust : open what would be refused as unsafe, and run the code it brings.
 
     # Raises
 
     `FileNotFoundError` : there is no model at that place.
     `EncoderError` : a setting that this kind of model does not have, or a model that is broken.
+    `declutr.safe_archives.UnsafeArchive` : it would run code, or touch other files.
     """
-    from declutr.text_models.trained_model import TrainedModel, is_transformer_folder
+    from declutr.safe_archives import is_transformer
+    from declutr.text_models.trained_model import TrainedModel
 
     path = Path(place)
     if kind is None:
         on_hub = not path.exists() and _HUB_NAME.fullmatch(place) is not None
-        transformer = on_hub or (path.is_dir() and is_transformer_folder(path))
+        transformer = on_hub or (path.is_dir() and is_transformer(path))
         kind = "transformer" if transformer else "archive"
     if kind == "transformer":
         from declutr.text_models.transformer_model import TransformerModel
 
         if overrides:
             raise EncoderError(f"overrides are for archives; '{place}' is a transformer.")
-        return TransformerModel(place, device=device, pooling=pooling, revision=revision)
+        return TransformerModel(
+            place, device=device, pooling=pooling, revision=revision, trust=trust
+        )
     if pooling or revision:
         name = "pooling" if pooling else "revision"
         raise EncoderError(

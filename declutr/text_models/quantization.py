@@ -18,6 +18,10 @@ class Int8Linear(torch.nn.Module):
     linear : the layer in float32, `(…, k)` -> `(…, n)`.
     """
 
+    weight: Tensor
+    scale: Tensor
+    sums: Tensor
+
     def __init__(self, linear: torch.nn.Linear) -> None:
         super().__init__()
         weight = linear.weight.detach().float()

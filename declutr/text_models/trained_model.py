@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
 import logging
-import tarfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import torch
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, Instance
 from allennlp.models.archival import load_archive
 from allennlp.nn.util import move_to_device
@@ -18,13 +17,15 @@ from allennlp.predictors import Predictor
 
 import declutr.components  # noqa: F401 - archives name what it registers
 from declutr.embedders import MLMTextFieldEmbedder
-from declutr.safe_archives import opened_archive
+from declutr.safe_archives import UnsafeArchive, opened_archive, weights_of
 from declutr.sources import normalize_whitespace
 from declutr.text_codecs import WordPieceCodec
 from declutr.text_models.file_fingerprints import files_fingerprint
 from declutr.text_models.quantization import quantize_linear_layers
-from declutr.text_models.text_model import TextModel
+from declutr.text_models.text_model import EncoderError, TextModel
 from declutr.whitening import Whitening
+
+_GZIP = b"\x1f\x8b"
 
 
 class TrainedModel(TextModel):
@@ -44,6 +45,7 @@ class TrainedModel(TextModel):
     # Raises
 
     `FileNotFoundError` : there is no archive at that place, or something else.
+    `EncoderError`, `declutr.safe_archives.BrokenArchive` : it cannot be read, or built.
     `declutr.safe_archives.UnsafeArchive` : it would run code, or touch other files.
     """
 
@@ -60,7 +62,9 @@ class TrainedModel(TextModel):
         self.device = device
         number = (device.index or 0) if device.type == "cuda" else -1
         with opened_archive(place, trust=trust) as folder, _less_said():
-            archive = load_archive(folder, cuda_device=number, overrides=overrides or {})
+            _require_weights(folder, place)
+            with _broken(place):
+                archive = load_archive(folder, cuda_device=number, overrides=overrides or {})
             self.whitening = Whitening.load(folder) if Whitening.stored_in(folder) else None
         self._predictor = Predictor.from_archive(archive, predictor_name="declutr")
         self.model: Any = self._predictor._model
@@ -122,6 +126,20 @@ class TrainedModel(TextModel):
             quantize_linear_layers(embedder)
 
 
+@contextmanager
+def _broken(place: str) -> Iterator[None]:
+    """Errors of whatever broken content makes fail, as one."""
+    try:
+        yield
+    except (UnsafeArchive, ConfigurationError, OSError, MemoryError):  # these say it themselves
+        raise
+    except Exception as error:
+        raise EncoderError(
+            f"No model could be built from '{place}': {type(error).__name__}: {error}. Its "
+            "content may be broken, or made by another release."
+        ) from error
+
+
 class _Text:
     """An instance, as long as its text."""
 
@@ -146,30 +164,27 @@ def _less_said() -> Iterator[None]:
             logger.setLevel(level)
 
 
-def is_transformer_folder(folder: Path) -> bool:
-    """Whether it holds a transformer of Hugging Face or a sentence-transformers model."""
-    if (folder / "modules.json").exists():
-        return True
-    config = folder / "config.json"
-    try:
-        return config.exists() and "model_type" in json.loads(config.read_text())
-    except ValueError:  # said when the archive is opened
-        return False
-
-
 def _require_archive(place: Path) -> None:
     """Raise what helps if this is not a trained model."""
     expected = "Expected the folder that `allennlp train … -s FOLDER` wrote, or its model.tar.gz."
     if not place.exists():
         raise FileNotFoundError(f"No model at '{place}'. {expected}")
     if place.is_file():
-        if not tarfile.is_tarfile(place):
-            raise FileNotFoundError(f"'{place}' is not an archive. {expected}")
+        with place.open("rb") as file:
+            if file.read(2) != _GZIP:
+                raise FileNotFoundError(f"'{place}' is not an archive. {expected}")
         return
     if not (place / "config.json").exists():
         raise FileNotFoundError(f"'{place}' holds no config.json. {expected}")
-    if not (place / "best.th").exists() and not (place / "weights.th").exists():
-        raise FileNotFoundError(f"'{place}' holds no weights: its training has not finished.")
+    _require_weights(place, str(place))
+
+
+def _require_weights(folder: Path, place: str) -> None:
+    if weights_of(folder) is None:
+        raise FileNotFoundError(
+            f"'{place}' holds no weights (weights.th, best.th): its training has not finished, or "
+            "they were left out."
+        )
 
 
 def _content(place: str) -> str:
@@ -181,10 +196,7 @@ def _content(place: str) -> str:
     path = Path(place)
     if path.is_file():
         return files_fingerprint([path])
-    # As AllenNLP's `load_archive` chooses.
-    weights = path / "weights.th"
-    if not weights.exists():
-        weights = path / "best.th"
+    weights = weights_of(path) or path / "weights.th"
     inside = [
         file
         for folder in ("vocabulary", "transformer")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,12 @@ from transformers import AutoModel, AutoTokenizer
 from transformers import logging as transformers_logging
 
 from declutr.collation import PackedSpans
+from declutr.safe_archives import (
+    UnsafeArchive,
+    check_transformer,
+    parameters_in_proportion,
+    weights_bytes,
+)
 from declutr.sentence_transformers_folder import ModuleList, NotFollowed, read_modules
 from declutr.text_models.file_fingerprints import model_fingerprint
 from declutr.text_models.pooling import POOLINGS, pooled
@@ -35,10 +42,13 @@ class TransformerModel(TextModel):
     device : where it computes.
     pooling : one of `POOLINGS`; by default what the folder says, and `mean` if it says nothing.
     revision : branch, tag or commit, for a name on the hub.
+    trust : run the Python code that it brings (transformers' `trust_remote_code`); see
+        `declutr.safe_archives`.
 
     # Raises
 
     `EncoderError` : there is none at that place, or it cannot be followed.
+    `declutr.safe_archives.UnsafeArchive` : it would run code, or touch other files.
     """
 
     def __init__(
@@ -48,6 +58,7 @@ class TransformerModel(TextModel):
         device: torch.device,
         pooling: str | None = None,
         revision: str | None = None,
+        trust: bool = False,
     ) -> None:
         if pooling is not None and pooling not in POOLINGS:
             raise EncoderError(
@@ -63,14 +74,15 @@ class TransformerModel(TextModel):
         self.prompt, self._lower_case = modules.prompt, modules.lower_case
         self.normalizes = modules.normalizes
         self.tokenizer, self.transformer = _load(
-            place, revision, modules.transformer_folder, self.pooling
+            place, revision, modules.transformer_folder, self.pooling, trust
         )
         self.transformer.to(device).eval()
         self.dense = modules.dense.to(device).eval()
         self._frame = special_tokens_of(self.tokenizer, place)
         self.special_tokens = len(self._frame.start) + len(self._frame.end)
-        own = modules.max_length or longest_input(self.tokenizer, self.transformer)
-        self.max_length = own
+        # Each may name a limit, and tokenizers and settings are not always right about it.
+        limits = (modules.max_length, longest_input(self.tokenizer, self.transformer))
+        self.max_length = min((limit for limit in limits if limit), default=None)
         # The pooler's output comes from the transformer itself, of padded texts.
         self._unpadded = UnpaddedPass(
             "none" if self.pooling == "pooler" else "auto",
@@ -82,7 +94,8 @@ class TransformerModel(TextModel):
 
     @property
     def dimension(self) -> int:
-        return self.dense[-1].linear.out_features if len(self.dense) else self.width
+        layers: list[Any] = list(self.dense)
+        return layers[-1].linear.out_features if layers else self.width
 
     @property
     def width(self) -> int:
@@ -157,12 +170,13 @@ class TransformerModel(TextModel):
 
 def longest_input(tokenizer: Any, model: Any) -> int | None:
     """How many tokens the transformer takes, special ones included; `None` if there is no limit."""
+    limits = []
     if tokenizer.model_max_length < _UNLIMITED:
-        return int(tokenizer.model_max_length)
+        limits.append(int(tokenizer.model_max_length))
     positions = getattr(model.config, "max_position_embeddings", None)
-    if positions is None or positions < 1:
-        return None
-    return positions - _first_position(model)
+    if positions is not None and positions > 0:
+        limits.append(positions - _first_position(model))
+    return min(limits, default=None)
 
 
 def _first_position(model: Any) -> int:
@@ -175,28 +189,36 @@ def _first_position(model: Any) -> int:
     return max(offsets, default=0)
 
 
-def _load(place: str, revision: str | None, folder: str, pooling: str) -> tuple[Any, Any]:
+def _load(
+    place: str, revision: str | None, folder: str, pooling: str, trust: bool
+) -> tuple[Any, Any]:
     """Tokenizer and model.
 
     # Raises
 
     `EncoderError` : there is none, or weights that matter are not in the checkpoint.
+    `declutr.safe_archives.UnsafeArchive` : it is not safe, and not trusted.
     """
-    at: dict[str, Any] = {"revision": revision} if revision else {}
+    # Said outright: otherwise transformers asks on standard input, where texts may come from.
+    at: dict[str, Any] = {"trust_remote_code": trust}
+    if revision:
+        at["revision"] = revision
     if folder:
         at["subfolder"] = folder
     try:
         # Weights that the checkpoint lacks are drawn at random; that is no business of others.
-        with torch.random.fork_rng(devices=[]), _quiet():
+        with _checked(place, revision, folder, trust), torch.random.fork_rng(devices=[]), _quiet():
             tokenizer = AutoTokenizer.from_pretrained(place, **at)
             # float32: transformers 5 would keep what the checkpoint was saved in.
             model, info = AutoModel.from_pretrained(
                 place, dtype=torch.float32, output_loading_info=True, **at
             )
-    except (OSError, ValueError, KeyError, ImportError) as error:
+    except (UnsafeArchive, MemoryError):
+        raise
+    except Exception as error:  # a broken file can raise nearly anything
         raise EncoderError(
             f"No transformer could be loaded from '{place}'; expected a name on the Hugging Face "
-            f"hub, or a folder with a config.json, weights and a tokenizer. {error}"
+            f"hub, or a folder with a config.json, weights and a tokenizer. {_said(error)}"
         ) from error
     if getattr(model.config, "is_encoder_decoder", False):
         model = model.get_encoder()
@@ -214,6 +236,27 @@ def _load(place: str, revision: str | None, folder: str, pooling: str) -> tuple[
     elif getattr(model, "pooler", None) is not None:
         model.pooler = None  # its output is not used
     return tokenizer, model
+
+
+@contextmanager
+def _checked(place: str, revision: str | None, folder: str, trust: bool) -> Iterator[None]:
+    """For building a transformer whose files have been looked at, unless they are trusted."""
+    if trust:
+        yield
+        return
+    check_transformer(place, folder=folder, revision=revision)
+    if not Path(place).is_dir():
+        yield
+        return
+    with parameters_in_proportion(weights_bytes(Path(place, folder))):
+        yield
+
+
+def _said(error: Exception) -> str:
+    """What an error of transformers says, but not that pickles be run."""
+    if "weights_only" in str(error):
+        return "Its weights hold more than tensors: a pickle could run anything."
+    return f"{type(error).__name__}: {error}"
 
 
 def _of_the_pooler(key: str) -> bool:

@@ -4,6 +4,7 @@ import contextlib
 import importlib
 import inspect
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,6 +29,7 @@ from tokenizers import (
 )
 
 from declutr.bridge import pretrained
+from tests.hostile_archives import with_json, with_remote_code
 
 from .conftest import TEXTS, wordpiece
 
@@ -347,3 +349,28 @@ def test_long_inputs_are_folded(bert: str) -> None:
     embedder = PretrainedTransformerEmbedder(bert, max_length=8).eval()
     out = embedder(**{name: tensor.unsqueeze(0) for name, tensor in tensors.items()})
     assert out.shape == (1, len(instance["tokens"].tokens), 16)
+
+
+@pytest.mark.parametrize("load_weights", [True, False])
+def test_code_of_others_is_not_asked_about(
+    load_weights: bool, checkpoint: Path, tmp_path: Path, monkeypatch: Any
+) -> None:
+    """transformers would ask on standard input, from where texts may come."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    modules = str(tmp_path / "modules")
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)
+    place = tmp_path / "model"
+    shutil.copytree(checkpoint, place)
+    with_remote_code(tmp_path / "marker")(place)
+    with pytest.raises(ValueError, match="trust_remote_code=True"):
+        cached_transformers.get(str(place), False, load_weights=load_weights)
+    with_json("tokenizer_config.json", auto_map={"AutoTokenizer": ["theirs.Slow", None]})(place)
+    config = {"tokenizer_class": "Slow"}
+    with_json("tokenizer_config.json", **config)(place)
+    with contextlib.suppress(ValueError):  # 5 takes tokenizer.json as it is
+        cached_transformers.get_tokenizer(str(place))
+    assert not (tmp_path / "marker").exists()
+    model = cached_transformers.get(
+        str(place), False, load_weights=load_weights, trust_remote_code=True
+    )
+    assert type(model).__name__ == "Model" and (tmp_path / "marker").exists()

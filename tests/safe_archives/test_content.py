@@ -118,7 +118,7 @@ def test_a_tokenizer_from_elsewhere(folder: Path) -> None:
 
 def test_settings_of_the_transformer_that_are_no_json(folder: Path) -> None:
     hostile.with_text("transformer/0/config.json", 'import "x"')(folder)
-    with pytest.raises(UnsafeArchive, match=r"config\.json is not plain JSON: line 1 has the Jso"):
+    with pytest.raises(UnsafeArchive, match=r"transformer/0/config\.json is not plain JSON: Ex"):
         check_content(folder)
 
 
@@ -159,8 +159,83 @@ def test_a_folder_may_hold_checkpoints_of_the_training(folder: Path, tmp_path: P
 @pytest.mark.parametrize("depth", [2_000, 100_000])
 def test_nesting_without_end(depth: int, folder: Path) -> None:
     (folder / "config.json").write_text('{"a": ' * depth + "1" + "}" * depth)
-    with pytest.raises(UnsafeArchive, match="A JSON file in it is nested too deeply"):
+    with pytest.raises(UnsafeArchive, match=r"config\.json is nested too deeply"):
         check_content(folder)
+
+
+BOMBS = {
+    "config.json": 2**20,
+    "transformer/0/config.json": 2**20,
+    "transformer/0/tokenizer_config.json": 2**23,
+    "transformer/0/tokenizer.json": 2**26,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_files_that_are_too_large(name: str, folder: Path) -> None:
+    """Parsed, they would be many times as large: they are not read."""
+    with (folder / name).open("r+b") as file:
+        file.truncate(BOMBS[name] + 1)
+    message = rf"{name.rpartition('/')[2]} has {BOMBS[name] / 2**20:.1f} MiB; expected at most"
+    with pytest.raises(UnsafeArchive, match=message):
+        check_content(folder)
+
+
+def test_configurations_that_nothing_reads(folder: Path) -> None:
+    (folder / "notes").mkdir()
+    for name in ("my_config.json", "notes/config.json"):
+        (folder / name).write_text("[" * 100_000)
+    check_content(folder)
+
+
+def test_a_hub_name_that_is_a_folder_here(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers would take the folder, whatever lies in it."""
+    hostile.without("transformer")(folder)
+    for keys in (("dataset_reader", "tokenizer"), ("dataset_reader", "token_indexers", "tokens")):
+        hostile.with_config(*keys, "model_name", value="someone/model")(folder)
+    embedder = ("model", "text_field_embedder", "token_embedders", "tokens", "model_name")
+    hostile.with_config(*embedder, value="someone/model")(folder)
+    monkeypatch.chdir(tmp_path)
+    check_content(folder)  # of older releases: the hub is asked for it
+    (tmp_path / "someone" / "model").mkdir(parents=True)
+    with pytest.raises(UnsafeArchive, match=r"model_name' is 'someone/model', a place outside"):
+        check_content(folder)
+    check_content(folder, trust=True)
+
+
+def test_a_hub_name_whose_files_bring_code(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile.without("transformer")(folder)
+    text = (folder / "config.json").read_text()
+    names = {
+        part["model_name"] for part in json.loads(text)["dataset_reader"]["token_indexers"].values()
+    }
+    (name,) = names
+    (folder / "config.json").write_text(text.replace(json.dumps(name), '"someone/model"'))
+    cached = tmp_path / "cached" / "config.json"
+    cached.parent.mkdir()
+    cached.write_text('{"auto_map": {"AutoModel": "modelling.Model"}}')
+    found = lambda place, file, **_: str(cached) if file == "config.json" else None  # noqa: E731
+    monkeypatch.setattr("transformers.utils.cached_file", found)
+    message = r"someone/model: config\.json: 'auto_map' names Python code"
+    with pytest.raises(UnsafeArchive, match=message):
+        check_content(folder)
+
+
+def test_folders_of_transformers_are_looked_into(checkpoint: Path, tmp_path: Path) -> None:
+    place = tmp_path / "model"
+    shutil.copytree(checkpoint, place)
+    check_content(place, everything=False)
+    hostile.with_json("tokenizer_config.json", auto_map={"AutoTokenizer": ["a.B", None]})(place)
+    with pytest.raises(UnsafeArchive, match=r"tokenizer_config\.json: 'auto_map' names Python"):
+        check_content(place, everything=False)
+    check_content(place, trust=True, everything=False)
+    hostile.with_text("modules.json", "{}")(place)
+    with pytest.raises(UnsafeArchive, match=r"modules\.json should hold a list"):
+        check_content(place, everything=False)
 
 
 def test_no_configuration(tmp_path: Path) -> None:

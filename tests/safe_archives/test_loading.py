@@ -14,7 +14,12 @@ from allennlp.common import cached_transformers
 from allennlp.predictors import Predictor
 
 import declutr.components  # noqa: F401
-from declutr.safe_archives import UnsafeArchive, opened_archive, safely_loaded_archive
+from declutr.safe_archives import (
+    BrokenArchive,
+    UnsafeArchive,
+    opened_archive,
+    safely_loaded_archive,
+)
 from tests import hostile_archives as hostile
 
 
@@ -204,7 +209,49 @@ def test_nothing_there(tmp_path: Path) -> None:
         pytest.fail("it was opened")
     (tmp_path / "notes.txt").write_text("not an archive")
     with (
-        pytest.raises(tarfile.ReadError, match=r"notes\.txt' cannot be read as a model\.tar\.gz"),
+        pytest.raises(BrokenArchive, match=r"notes\.txt' cannot be read as a model\.tar\.gz"),
         opened_archive(tmp_path / "notes.txt"),
     ):
         pytest.fail("it was opened")
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.99])
+def test_archives_that_were_cut_off(
+    share: float, trained: Path, tmp_path: Path, temporary: Path, monkeypatch: Any
+) -> None:
+    whole = (trained / "model.tar.gz").read_bytes()
+    cut = tmp_path / "model.tar.gz"
+    cut.write_bytes(whole[: int(len(whole) * share)])
+    message = r"^'.*model\.tar\.gz' cannot be read as a model\.tar\.gz: .*cut off: get it anew"
+    with pytest.raises(BrokenArchive, match=message) as error, opened_archive(cut):
+        pytest.fail("it was opened")
+    # Commands say what is a `ValueError`; who knows tarfile's error finds it.
+    assert isinstance(error.value, ValueError) and isinstance(error.value, tarfile.ReadError)
+    assert list(temporary.iterdir()) == []
+    monkeypatch.setattr("declutr.safe_archives.cached_path", lambda url: str(cut))
+    with (
+        pytest.raises(BrokenArchive, match=r"^'https://somewhere/m\.tar\.gz' cannot be read as"),
+        opened_archive("https://somewhere/m.tar.gz"),
+    ):
+        pytest.fail("it was opened")
+
+
+def test_an_archive_without_a_configuration(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "content").mkdir()
+    change = hostile.without("config.json")
+    folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
+    place = hostile.packed(folder, tmp_path / "model.tar.gz")
+    with (
+        pytest.raises(FileNotFoundError, match=rf"^'{place}' holds no config\.json"),
+        opened_archive(place),
+    ):
+        pytest.fail("it was opened")
+
+
+def test_a_vocabulary_of_billions(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "content").mkdir()
+    change = hostile.with_json("transformer/0/config.json", vocab_size=2**28, hidden_size=2)
+    folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
+    message = r"asks for 1 parameters of 2,147,483,648 bytes .*weight of Embedding"
+    with pytest.raises(UnsafeArchive, match=message):
+        safely_loaded_archive(folder)
