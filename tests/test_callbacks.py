@@ -305,6 +305,9 @@ def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_pat
         "batches_per_epoch": 5,
         "loss": {
             "objective": "NTXent",
+            "views": "SpanViews",
+            "head": None,
+            "momentum": None,
             "reduction": "mean",
             "temperature": 0.05,
             "contrastive_weight": 1.0,

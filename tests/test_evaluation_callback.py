@@ -371,7 +371,7 @@ def test_best_weights_are_those_of_the_best_step(
     chosen = weights(tmp_path / "run", best)
     assert same(weights(tmp_path / "run"), chosen)
     assert same(model.state_dict(), chosen)
-    assert same(Encoder(tmp_path / "run", cuda_device=-1)._model.state_dict(), chosen)
+    assert same(Encoder(tmp_path / "run", cuda_device=-1)._model.model.state_dict(), chosen)
     recorded = metrics(tmp_path / "run")
     assert (recorded["best_step"], recorded["best_epoch"]) == (best, (best - 1) // STEPS)
     assert recorded[f"best_validation_{LEVEL}"] == values[best]
