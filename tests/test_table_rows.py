@@ -42,13 +42,13 @@ class TestFormats:
             ("a.tsv", TSV),
             ("a.txt", TSV.replace("\n", "\r\n")),
             ("a.tsv", "\ufeff" + TSV.replace("\n", "\n\n")),
-            ("a.tsv.gz", gzip.compress(TSV.encode())),
+            ("a.tsv.gz", gzip.compress(TSV.encode(), mtime=0)),
             ("a.csv", CSV),
-            ("a.CSV.gz", gzip.compress(CSV.encode())),
+            ("a.CSV.gz", gzip.compress(CSV.encode(), mtime=0)),
             ("a.jsonl", LINES),
             ("a.json", LINES),
             ("a.json", json.dumps(TABLE)),
-            ("a.jsonl.gz", gzip.compress(LINES.encode())),
+            ("a.jsonl.gz", gzip.compress(LINES.encode(), mtime=0)),
         ],
     )
     def test_the_same_rows(self, write, name, content):

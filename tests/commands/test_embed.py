@@ -74,7 +74,11 @@ def contents(folder: Path) -> dict[str, bytes]:
 class TestInputs:
     @pytest.mark.parametrize(
         ("name", "content"),
-        [("a.txt", LINES), ("a.txt.gz", gzip.compress(LINES.encode())), ("a.jsonl", RECORDS)],
+        [
+            ("a.txt", LINES),
+            ("a.txt.gz", gzip.compress(LINES.encode(), mtime=0)),
+            ("a.jsonl", RECORDS),
+        ],
     )
     def test_a_row_for_each_row(self, embed, write, out, expected, name, content):
         output = embed(write(name, content), "--shard-rows", "3")
