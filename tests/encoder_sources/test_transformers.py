@@ -325,7 +325,8 @@ class TestSentenceTransformers:
         assert np.abs(encoder(texts) - explicit(texts)).max() < 1e-5
         # Without a model of its own the package takes the mean of tokens, as we do.
         own = open_encoder(f"hf:{checkpoint}", device="cpu")(texts)
-        filled = [row for row, text in enumerate(texts) if text.strip()]
+        # Its releases before 6 strip texts.
+        filled = [row for row, text in enumerate(texts) if text and text == text.strip()]
         assert np.abs(encoder(texts)[filled] - own[filled]).max() < 1e-5
 
     def test_long_texts_are_counted(self, folder: Path, documents: list[str]) -> None:
