@@ -1,14 +1,14 @@
 """Another text that says about the same: one end of the views of CERT (Fang et al., 2020)."""
 
-import os
 import pkgutil
-import sys
 from collections.abc import Callable
 from typing import Any, Optional
 
 import numpy as np
 from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
+
+from declutr.modules_from_here import NoSuchModule, module_from_here
 
 
 class Augmentation(Registrable):
@@ -67,18 +67,12 @@ class CallableAugmentation(Augmentation):
 
 
 def _named(name: str) -> Callable[..., Any]:
-    module, here = name.partition(":")[0], os.getcwd()
-    if not {"", here} & set(sys.path):
-        sys.path.append(here)  # last: nothing that is installed is hidden by it
+    try:
+        module_from_here(name.partition(":")[0], f"the augmentation '{name}'")
+    except NoSuchModule as error:
+        raise ConfigurationError(str(error)) from error
     try:
         found = pkgutil.resolve_name(name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # something that the module itself imports
-        raise ConfigurationError(
-            f"No module '{module}' for the augmentation '{name}': expected a file "
-            f"{module.replace('.', '/')}.py in {here}, or a module that is installed."
-        ) from error
     except (AttributeError, ValueError) as error:
         raise ConfigurationError(f"The augmentation '{name}' does not exist: {error}.") from error
     if not callable(found):

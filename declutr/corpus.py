@@ -11,7 +11,7 @@ import hashlib
 import json
 import logging
 import os
-from collections.abc import Generator, Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
@@ -31,6 +31,7 @@ from declutr.sources import (
     read_documents,
     source_files,
 )
+from declutr.text_blocks import text_blocks
 from declutr.token_store import TokenStore, TokenStoreWriter
 from declutr.worker_processes import default_workers, ordered_map
 
@@ -184,7 +185,7 @@ def _encoded(
             sum(_num_bytes(text) for text in texts),
         )
 
-    batches = _batches(documents)
+    batches = text_blocks(documents, _BATCH_DOCUMENTS, _BATCH_CHARACTERS)
     first: list[list[str]] = []
     characters, many = 0, False
     for batch in batches:
@@ -222,16 +223,3 @@ def _cache_key(
         kind = file_format(file)
         parts += [kind, None if kind == "text" else text_key, digests[file][0]]
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
-
-
-def _batches(documents: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    characters = 0
-    for text in documents:
-        batch.append(text)
-        characters += len(text)
-        if len(batch) == _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch

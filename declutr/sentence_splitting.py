@@ -20,6 +20,7 @@ from declutr.sources import (
     normalize_whitespace,
     read_documents,
 )
+from declutr.text_blocks import text_blocks
 from declutr.worker_processes import default_workers, ordered_map
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ def _split(
     def split(batch: list[str]) -> _Split:
         return _Split(*splitter.split(batch))
 
-    batches = _batches(texts)
+    batches = text_blocks(texts, _BATCH_DOCUMENTS, _BATCH_CHARACTERS)
     first = list(islice(batches, 2))
     if workers == 1 or len(first) < 2:
         yield from map(split, chain(first, batches))
@@ -173,19 +174,6 @@ def _lines(
             f"{counts.without} document(s) in {names} gave no sentence ({counts.short} were too "
             "short). Expected at least one; lower the minimum of words, or name other files."
         )
-
-
-def _batches(texts: Iterable[str]) -> Iterator[list[str]]:
-    batch: list[str] = []
-    characters = 0
-    for text in texts:
-        batch.append(text)
-        characters += len(text)
-        if len(batch) == _BATCH_DOCUMENTS or characters >= _BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 def _check_output(output: Path, files: Sequence[Path]) -> None:

@@ -13,7 +13,7 @@ import torch
 
 from declutr.bounded_json import JSONError, read_bounded_json
 
-_FLAGS = {  # of its releases before 6
+POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_mean_tokens": "mean",
     "pooling_mode_max_tokens": "max",
@@ -21,6 +21,8 @@ _FLAGS = {  # of its releases before 6
     "pooling_mode_lasttoken": "last",
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }
+"""Keys of its releases before 6, which later ones read, and what they mean here."""
+
 _MODES = {
     "mean": "mean",
     "cls": "cls",
@@ -223,8 +225,8 @@ def _pooling(config: dict[str, Any], place: str) -> str:
         modes = given if isinstance(given, list) else [given]
         names = [_MODES.get(mode) if isinstance(mode, str) else None for mode in modes]
     else:
-        modes = [flag for flag in _FLAGS if config.get(flag)] or ["pooling_mode_mean_tokens"]
-        names = [_FLAGS[flag] for flag in modes]
+        modes = [flag for flag in POOLING_FLAGS if config.get(flag)] or ["pooling_mode_mean_tokens"]
+        names = [POOLING_FLAGS[flag] for flag in modes]
     if len(names) != 1 or names[0] not in _MODES.values():
         raise _not_ours(place, f"pooling {', '.join(map(str, modes))}")
     assert names[0] is not None

@@ -22,6 +22,7 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from declutr.collation import Frame, PackedSpans
+from declutr.content_ids import ContentIds
 from declutr.span_fields import SpansField, TokenIdsField
 
 logger = logging.getLogger(__name__)
@@ -33,12 +34,6 @@ _COUNT_FROM_PADDING = (
     "camembert",
     "mpnet",
     "longformer",
-)
-# Cases, accents, digits, marks, other scripts, special tokens of the common families.
-_PROBE = (
-    "Don't  STOP: na\u00efve cafe\u0301 co-operate 3.14 (1,000)? x_y@z.org <s> [SEP] <mask> "
-    "[MASK] \u00dcber \u0420\u0443\u0441 \u6d4b\u8bd5 "
-    "\u30c6\u30b9\u30c8 \U0001f642\u200d\U0001f642 \u00bd \ufb01n"
 )
 _UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
 
@@ -122,7 +117,7 @@ class WordPieceCodec:
         )
         self.limit = max_content_tokens(tokenizer)
         self.num_special_tokens = len(self._frame.start) + len(self._frame.end)
-        self._same_as_backend: bool | None = None
+        self._content_ids = ContentIds(self._tokenizer)
         self.dtype = np.dtype(np.uint16 if len(self._tokenizer) <= 1 << 16 else np.uint32)
 
     @property
@@ -132,38 +127,8 @@ class WordPieceCodec:
 
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
         """The ids of each text, without special tokens, however long it is."""
-        ids = self._backend_ids(texts) if self._uses_backend() else self._plain_ids(texts)
-        arrays = [np.asarray(one, dtype=self.dtype) for one in ids]
+        arrays = [np.asarray(ids, dtype=self.dtype) for ids in self._content_ids(texts)]
         return arrays, [len(array) for array in arrays]
-
-    def _plain_ids(self, texts: list[str]) -> list[list[int]]:
-        encoded = self._tokenizer(
-            texts,
-            add_special_tokens=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )
-        return encoded["input_ids"]
-
-    def _backend_ids(self, texts: list[str]) -> list[list[int]]:
-        # What the tokenizer itself calls, less the offsets of every token, which cost a third of
-        # the time. Padding and truncation are what the last call, whoever made it, left behind.
-        backend = self._tokenizer.backend_tokenizer
-        backend.no_truncation()
-        backend.no_padding()
-        backend.encode_special_tokens = self._tokenizer.split_special_tokens
-        return [one.ids for one in backend.encode_batch_fast(texts, add_special_tokens=False)]
-
-    def _uses_backend(self) -> bool:
-        # Some tokenizers do more than their backend does. The same text for all processes tells,
-        # so that they agree.
-        if self._same_as_backend is None:
-            backend = getattr(self._tokenizer, "backend_tokenizer", None)
-            self._same_as_backend = hasattr(backend, "encode_batch_fast") and (
-                self._backend_ids([_PROBE]) == self._plain_ids([_PROBE])
-            )
-        return self._same_as_backend
 
     def decode(self, document: np.ndarray, start: int, end: int) -> str:
         """The text of tokens `[start, end)`."""

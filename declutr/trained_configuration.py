@@ -26,7 +26,9 @@ def trained_configuration(folder: Path) -> dict[str, Any]:
     `ConfigurationError` : no configuration there, or an exported folder with modules or a pooling
         for which there is no part.
     """
-    if is_exported(folder):
+    from declutr.safe_archives import is_transformer  # it imports what imports this
+
+    if is_transformer(folder):
         return _around_transformer(folder)
     file = folder / "config.json"
     if not file.is_file():
@@ -35,14 +37,6 @@ def trained_configuration(folder: Path) -> dict[str, Any]:
             "FOLDER` wrote, its model.tar.gz, or a folder written by `declutr export`."
         )
     return json.loads(file.read_text())
-
-
-def is_exported(folder: Path) -> bool:
-    """Whether a folder is a plain transformer, rather than what a training run wrote."""
-    if (folder / "modules.json").is_file():
-        return True
-    file = folder / "config.json"
-    return file.is_file() and "model_type" in json.loads(file.read_text())
 
 
 def _around_transformer(folder: Path) -> dict[str, Any]:

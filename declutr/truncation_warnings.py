@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
+
+from declutr.quiet_loggers import loggers_at
 
 
-@contextmanager
-def not_told() -> Iterator[None]:
+def not_told() -> AbstractContextManager[None]:
     """Inside, `declutr.Encoder` does not say how many texts it cut; `truncated_texts` counts on."""
-    logger = logging.getLogger("declutr.encoder")
-    before = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(before)
+    return loggers_at(logging.ERROR, "declutr.encoder")

@@ -17,7 +17,8 @@ LAYERS = [
     | {"repeatable_dropout", "whitening", "text_pieces", "bulk_embedding"}
     | {"archive_members", "sentence_transformers_folder", "dropout_rates"}
     | {"sentence_splitting", "table_rows", "text_pairs"}
-    | {"embedding_layers", "synonyms", "truncation_warnings", "file_modes", "bounded_json"},
+    | {"embedding_layers", "synonyms", "truncation_warnings", "file_modes", "bounded_json"}
+    | {"text_blocks", "quiet_loggers", "content_ids", "modules_from_here"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"objectives", "span_fields", "collation", "text_codecs", "embedders"}

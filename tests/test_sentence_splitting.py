@@ -138,11 +138,6 @@ class TestFiles:
         assert text == "".join("\n".join(one) + "\n\n" for one in expected if one)
         assert (counts.documents, counts.without) == (66, 34)
 
-    def test_many_characters_make_a_batch(self, monkeypatch):
-        monkeypatch.setattr(sentence_splitting, "_BATCH_CHARACTERS", 5)
-        batches = list(sentence_splitting._batches(["a" * 4, "b", "c" * 9, "d"]))
-        assert batches == [["aaaa", "b"], ["c" * 9], ["d"]]
-
     def test_whole_or_not_at_all(self, write, tmp_path):
         (tmp_path / "sentences.txt").write_text("before\n")
         with pytest.raises(SourceError, match="line 2: byte 1 is not valid UTF-8"):

@@ -24,6 +24,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from declutr.checkpoints import make_checkpoint, train_tokenizer
+from declutr.content_ids import ContentIds
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.text_codecs import (
     TokenCodec,
@@ -138,9 +139,11 @@ class TestEncoding:
     TEXTS = ("ka lo mi", "", "<s> ka </s><mask>", "K\u00e4 \u6d4b\u8bd5", "ka " * 500)
 
     def test_ids_of_the_backend_are_those_of_the_tokenizer(self, fast):
-        assert fast._uses_backend()
+        assert fast._content_ids.uses_backend()
         arrays, lengths = fast.encode(list(self.TEXTS))
-        assert [array.tolist() for array in arrays] == fast._plain_ids(list(self.TEXTS))
+        assert [array.tolist() for array in arrays] == fast._content_ids.by_tokenizer(
+            list(self.TEXTS)
+        )
         assert lengths == [len(array) for array in arrays] and lengths[-1] >= 500
 
     def test_padding_and_truncation_of_other_calls_do_not_matter(self, tokenizer, fast):
@@ -153,7 +156,8 @@ class TestEncoding:
     def test_a_tokenizer_that_does_more_than_its_backend(self, name, indexers):
         codec = text_codec(PretrainedTransformerTokenizer(name), indexers)
         codec._tokenizer = _Upper(codec._tokenizer)
-        assert not codec._uses_backend()
+        codec._content_ids = ContentIds(codec._tokenizer)
+        assert not codec._content_ids.uses_backend()
         assert codec.encode(["ka"])[0][0].tolist() == codec._tokenizer(["KA"])["input_ids"][0]
 
 

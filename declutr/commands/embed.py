@@ -196,7 +196,6 @@ def _encoder(args: argparse.Namespace) -> Encoder:
     from declutr.encoder import Encoder, EncoderError
     from declutr.safe_archives import UnsafeArchive
 
-    device = args.device
     try:
         return Encoder(
             args.model,
@@ -207,7 +206,7 @@ def _encoder(args: argparse.Namespace) -> Encoder:
             max_length=args.max_length,
             long_texts=args.long_texts,
             dtype=args.dtype,
-            device=device[0] if device and len(device) == 1 else device,
+            device=args.device,
             batch_tokens=args.batch_tokens,
             trust=args.trust,
             revision=args.revision,

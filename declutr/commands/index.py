@@ -82,7 +82,7 @@ def _run(args: argparse.Namespace) -> None:
         require_ours(Path(args.output))
         encoder = Encoder(
             args.model,
-            device=args.device[0] if args.device and len(args.device) == 1 else args.device,
+            device=args.device,
             batch_tokens=args.batch_tokens,
             trust=args.trust,
             **options,

@@ -42,6 +42,7 @@ def set_command(parser: argparse.ArgumentParser, run: Run) -> None:
 
 
 def shows_traceback() -> bool:
+    """Whether the user asked for tracebacks, by the environment."""
     return os.environ.get(TRACEBACK, "0") not in ("", "0")
 
 
@@ -53,6 +54,7 @@ def is_of_user(error: Exception) -> bool:
 
 
 def in_words(error: Exception) -> str:
+    """The message of an error; of the system's, the file and what is wrong with it."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"'{error.filename}': {error.strerror}"
     return str(error) or type(error).__name__

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 import random
 import tarfile
 from collections.abc import Callable, Iterable, Iterator
@@ -140,7 +139,9 @@ def _stores(args: argparse.Namespace) -> list[Store]:
             "serialization folder or a model.tar.gz; for a model of a hub or a URL, add --output "
             "FOLDER."
         )
-    if _is_exported(model):
+    from declutr.safe_archives import is_transformer
+
+    if is_transformer(model):
         raise ConfigurationError(
             f"'{model}' is an exported model, whose parts must stay as they were compared. Whiten "
             "the archive it comes from, `declutr whiten ARCHIVE TEXTS`, and export that again, "
@@ -156,17 +157,6 @@ def _stores(args: argparse.Namespace) -> list[Store]:
         *([_into_archive(archive)] if archive.is_file() else []),
         lambda whitening: whitening.save(model),
     ]
-
-
-def _is_exported(folder: Path) -> bool:
-    """Whether it is of transformers or sentence-transformers, not of AllenNLP."""
-    if (folder / "modules.json").exists():
-        return True
-    try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return False
-    return isinstance(config, dict) and "model_type" in config
 
 
 def _into_archive(archive: Path) -> Store:
@@ -205,6 +195,7 @@ def _fitted(
 ) -> Whitening:
     from tqdm.auto import tqdm
 
+    from declutr.text_blocks import text_blocks
     from declutr.whitening import Whitening
 
     digest = hashlib.sha256()
@@ -212,7 +203,7 @@ def _fitted(
     def embeddings() -> Iterator[np.ndarray]:
         # None: only on a terminal, so that logs hold no bars.
         with tqdm(unit=" texts", unit_scale=True, disable=None if progress else True) as bar:
-            for block in _blocks(texts):
+            for block in text_blocks(texts, _BLOCK_TEXTS, _BLOCK_CHARACTERS):
                 for text in block:
                     content = text.encode("utf-8", "surrogatepass")
                     digest.update(len(content).to_bytes(8, "little") + content)
@@ -221,20 +212,6 @@ def _fitted(
 
     whitening = Whitening.fit(embeddings(), dimension)
     return replace(whitening, digest=f"sha256:{digest.hexdigest()}")
-
-
-def _blocks(texts: Iterable[str]) -> Iterator[list[str]]:
-    """Lists of texts that an encoder can sort by length, and memory holds."""
-    block: list[str] = []
-    characters = 0
-    for text in texts:
-        block.append(text)
-        characters += len(text)
-        if len(block) == _BLOCK_TEXTS or characters >= _BLOCK_CHARACTERS:
-            yield block
-            block, characters = [], 0
-    if block:
-        yield block
 
 
 def _told(whitening: Whitening, places: list[Path], cut: int) -> Iterator[str]:

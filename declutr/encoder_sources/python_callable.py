@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from declutr.encoder_sources.source import EncoderError, EncoderSource
+from declutr.modules_from_here import NoSuchModule, module_from_here
 from declutr.text_models.file_fingerprints import files_fingerprint
 
 
@@ -55,19 +53,10 @@ class PythonCallable(EncoderSource):
 
 def _imported(module: str, attribute: str) -> tuple[Callable[[list[str]], Any], Path | None]:
     """The callable, and the file of its module."""
-    here = os.getcwd()
-    if not {"", here} & set(sys.path):
-        sys.path.append(here)  # last: nothing that is installed is hidden by it
-    importlib.invalidate_caches()
     try:
-        found: Any = importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # something that the module itself imports
-        raise EncoderError(
-            f"No module {module!r} for '{module}:{attribute}': expected a file "
-            f"{module.replace('.', '/')}.py in {here}, or a module that is installed."
-        ) from error
+        found: Any = module_from_here(module, f"'{module}:{attribute}'")
+    except NoSuchModule as error:
+        raise EncoderError(str(error)) from error
     source = getattr(found, "__file__", None)
     for name in attribute.split("."):
         if not hasattr(found, name):

@@ -15,6 +15,7 @@ import torch
 
 from declutr.export.exportable import Exportable
 from declutr.export.onnx_model import FILE
+from declutr.quiet_loggers import loggers_at
 from declutr.text_models.pooling import pooled
 
 _BATCH = 16
@@ -216,15 +217,12 @@ def quiet() -> Iterator[None]:
     bars = transformers_logging.is_progress_bar_enabled()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    own = logging.getLogger("sentence_transformers")
-    level = own.level
-    own.setLevel(logging.WARNING)
+    own = loggers_at(logging.WARNING, "sentence_transformers")
     try:
         # Weights that a checkpoint lacks are drawn at random; that is no business of others.
-        with torch.random.fork_rng(devices=[]):
+        with own, torch.random.fork_rng(devices=[]):
             yield
     finally:
-        own.setLevel(level)
         transformers_logging.set_verbosity(before)
         if bars:
             transformers_logging.enable_progress_bar()

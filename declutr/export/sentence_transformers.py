@@ -10,16 +10,7 @@ import torch
 from safetensors.torch import save_file
 
 from declutr.export.exportable import Exportable
-from declutr.sentence_transformers_folder import Dense
-
-_FLAGS = {
-    "cls": "pooling_mode_cls_token",
-    "mean": "pooling_mode_mean_tokens",
-    "max": "pooling_mode_max_tokens",
-    "mean-sqrt-length": "pooling_mode_mean_sqrt_len_tokens",
-    "weightedmean": "pooling_mode_weightedmean_tokens",
-    "last": "pooling_mode_lasttoken",
-}
+from declutr.sentence_transformers_folder import POOLING_FLAGS, Dense
 
 
 def write_modules(model: Exportable, folder: Path) -> None:
@@ -30,7 +21,7 @@ def write_modules(model: Exportable, folder: Path) -> None:
         {"max_seq_length": model.max_length, "do_lower_case": False},
     )
     pooling: dict[str, Any] = {"word_embedding_dimension": model.width}
-    pooling |= {flag: name == model.pooling for name, flag in _FLAGS.items()}
+    pooling |= {flag: name == model.pooling for flag, name in POOLING_FLAGS.items()}
     _write(folder / "1_Pooling" / "config.json", pooling)
     for layer in model.dense:
         name = f"{len(modules)}_Dense"

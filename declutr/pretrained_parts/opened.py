@@ -27,12 +27,13 @@ from declutr.safe_archives import (
     UnsafeArchive,
     check_content,
     extracted,
+    is_transformer,
     parameters_in_proportion,
     registered_names_only,
     weights_bytes,
     weights_of,
 )
-from declutr.trained_configuration import is_exported, trained_configuration
+from declutr.trained_configuration import trained_configuration
 
 _WEIGHTS = ("weights.th", "best.th")  # in the order in which AllenNLP looks for them
 _EXPECTED = (
@@ -162,9 +163,9 @@ class OpenedModel:
 
     def _build(self, load_weights: bool, embedder_changes: Mapping[str, Any]) -> Any:
         # An exported folder's weights come with its transformer.
-        separate = load_weights and not is_exported(self.folder)
-        weights = [self.folder / name for name in _WEIGHTS if (self.folder / name).exists()]
-        if separate and not weights:
+        separate = load_weights and not is_transformer(self.folder)
+        weights = weights_of(self.folder) if separate else None
+        if separate and weights is None:
             raise ConfigurationError(
                 f"'{self.place}' holds no weights: its training has not finished."
             )
@@ -172,8 +173,8 @@ class OpenedModel:
         remove_keys_from_params(params)  # initializers, files of pretrained vectors
         with registered_names_only(), parameters_in_proportion(self._weights_bytes()):
             model = Model.from_params(vocab=self.vocabulary, params=params)
-        if separate:
-            model.load_state_dict(torch.load(weights[0], map_location="cpu", weights_only=True))
+        if weights is not None:
+            model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
         return model
 
     def _weights_bytes(self) -> int:

@@ -44,6 +44,7 @@ def chosen_backend(backend: str) -> str:
 
 
 def is_installed(backend: str) -> bool:
+    """Whether the library behind a backend is there; nothing is imported."""
     return backend == "numpy" or importlib.util.find_spec(backend) is not None
 
 

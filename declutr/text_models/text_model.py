@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from declutr.text_models.quantization import quantize_linear_layers
 from declutr.whitening import Whitening
 
 
@@ -63,6 +64,13 @@ class TextModel(ABC):
         """How many it cut itself, so far."""
         return 0
 
+    @property
     @abstractmethod
+    def linear_part(self) -> torch.nn.Module:
+        """What computes token vectors: its linear layers are those that `quantize` replaces."""
+
     def quantize(self) -> None:
         """Compute in int8 from now on (CPU)."""
+        # Whether texts can be packed is found out in float32: int8 seems to compute otherwise.
+        self.embed(self.tokenize(["a", "b c"]))
+        quantize_linear_layers(self.linear_part)

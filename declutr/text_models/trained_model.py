@@ -17,11 +17,11 @@ from allennlp.predictors import Predictor
 
 import declutr.components  # noqa: F401 - archives name what it registers
 from declutr.embedders import MLMTextFieldEmbedder
+from declutr.quiet_loggers import loggers_at
 from declutr.safe_archives import UnsafeArchive, opened_archive, weights_of
 from declutr.sources import normalize_whitespace
 from declutr.text_codecs import WordPieceCodec
 from declutr.text_models.file_fingerprints import files_fingerprint
-from declutr.text_models.quantization import quantize_linear_layers
 from declutr.text_models.text_model import EncoderError, TextModel
 from declutr.whitening import Whitening
 
@@ -61,7 +61,9 @@ class TrainedModel(TextModel):
             _require_archive(Path(place))
         self.device = device
         number = (device.index or 0) if device.type == "cuda" else -1
-        with opened_archive(place, trust=trust) as folder, _less_said():
+        # Without AllenNLP's line for each parameter that no initialiser touches, and the like.
+        quiet = loggers_at(logging.WARNING, "allennlp", "transformers")
+        with opened_archive(place, trust=trust) as folder, quiet:
             _require_weights(folder, place)
             with _broken(place):
                 archive = load_archive(folder, cuda_device=number, overrides=overrides or {})
@@ -116,14 +118,12 @@ class TrainedModel(TextModel):
             "content": self._content,
         }
 
-    def quantize(self) -> None:
-        # Whether texts can be packed is found out in float32: int8 seems to compute otherwise.
-        self.embed(self.tokenize(["a", "b c"]))
+    @property
+    def linear_part(self) -> torch.nn.Module:
         embedder = self.model._text_field_embedder
-        if isinstance(embedder, MLMTextFieldEmbedder):  # without the head
-            quantize_linear_layers(embedder.token_embedder.encoder)
-        else:
-            quantize_linear_layers(embedder)
+        if isinstance(embedder, MLMTextFieldEmbedder):
+            return embedder.token_embedder.encoder  # without the head
+        return embedder
 
 
 @contextmanager
@@ -148,20 +148,6 @@ class _Text:
 
     def __len__(self) -> int:
         return len(self.instance["anchors"])  # type: ignore[arg-type]
-
-
-@contextmanager
-def _less_said() -> Iterator[None]:
-    """Without AllenNLP's line for each parameter that no initialiser touches, and the like."""
-    loggers = [logging.getLogger(name) for name in ("allennlp", "transformers")]
-    before = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, before, strict=True):
-            logger.setLevel(level)
 
 
 def _require_archive(place: Path) -> None:

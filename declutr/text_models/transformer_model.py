@@ -13,6 +13,7 @@ from transformers import AutoModel, AutoTokenizer
 from transformers import logging as transformers_logging
 
 from declutr.collation import PackedSpans
+from declutr.content_ids import ContentIds
 from declutr.safe_archives import (
     UnsafeArchive,
     check_transformer,
@@ -22,7 +23,6 @@ from declutr.safe_archives import (
 from declutr.sentence_transformers_folder import ModuleList, NotFollowed, read_modules
 from declutr.text_models.file_fingerprints import model_fingerprint
 from declutr.text_models.pooling import POOLINGS, pooled
-from declutr.text_models.quantization import quantize_linear_layers
 from declutr.text_models.special_tokens import special_tokens_of
 from declutr.text_models.text_model import EncoderError, TextModel
 from declutr.unpadded import UnpaddedPass
@@ -78,6 +78,7 @@ class TransformerModel(TextModel):
         )
         self.transformer.to(device).eval()
         self.dense = modules.dense.to(device).eval()
+        self._content_ids = ContentIds(self.tokenizer)
         self._frame = special_tokens_of(self.tokenizer, place)
         self.special_tokens = len(self._frame.start) + len(self._frame.end)
         # Each may name a limit, and tokenizers and settings are not always right about it.
@@ -107,14 +108,7 @@ class TransformerModel(TextModel):
             texts = [text.lower() for text in texts]
         if self.prompt:
             texts = [self.prompt + text for text in texts]
-        ids = self.tokenizer(
-            texts,
-            add_special_tokens=False,
-            return_attention_mask=False,
-            return_token_type_ids=False,
-            verbose=False,
-        )["input_ids"]
-        return [np.asarray(one, dtype=np.int64) for one in ids]
+        return [np.asarray(ids, dtype=np.int64) for ids in self._content_ids(texts)]
 
     @torch.inference_mode()
     def embed(self, pieces: Sequence[np.ndarray]) -> torch.Tensor:
@@ -140,13 +134,9 @@ class TransformerModel(TextModel):
             "content": self._content,
         }
 
-    def quantize(self) -> None:
-        self._decide_packing()
-        quantize_linear_layers(self.transformer)
-
-    def _decide_packing(self) -> None:
-        """In float32: in int8 a transformer would seem to compute otherwise when packed."""
-        self.embed(self.tokenize(["a", "b c"]))
+    @property
+    def linear_part(self) -> torch.nn.Module:
+        return self.transformer
 
     def _pooled(
         self, token_ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor | None
