@@ -8,6 +8,7 @@ import declutr.dataset_reader
 import declutr.embedders
 import declutr.evaluation_callback
 import declutr.model
+import declutr.ngram_pooler
 import declutr.objectives
 import declutr.pair_reader
 import declutr.predictor

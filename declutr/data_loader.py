@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, Sampler
 from declutr.collation import PackedBatch
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.distributed import process_rank, world_size
-from declutr.document_selection import shuffled
+from declutr.document_selection import shuffled, shuffled_batches
 from declutr.sources import SourceError
 from declutr.token_budget import BudgetBatches
 
@@ -45,6 +45,8 @@ class DeCLUTRDataLoader(DataLoader):
         not full: see `declutr.token_budget.BudgetBatches` for how they are cut. W processes see
         what one with `max_tokens` W times as large sees, but for cuts at multiples of W documents.
     shuffle : a new order every epoch.
+    consecutive : batches of documents (sentences) that follow each other in the corpus; `shuffle`
+        then puts batches in order, not documents. For `quick_thoughts`. With `batch_size` only.
     drop_last : leave out the documents that do not fill a last batch. Training wants this: a
         contrastive loss depends on the batch size. Without it (and with `max_tokens`), W processes
         still leave out up to W - 1 documents at the end, as they must hold equally many.
@@ -76,6 +78,7 @@ class DeCLUTRDataLoader(DataLoader):
         cuda_device: Optional[Union[int, str, torch.device]] = None,
         quiet: bool = False,
         max_tokens: Optional[int] = None,
+        consecutive: bool = False,
     ) -> None:
         if not isinstance(reader, DeCLUTRDatasetReader):
             raise ConfigurationError(
@@ -94,11 +97,17 @@ class DeCLUTRDataLoader(DataLoader):
                 f"{'batch_size' if max_tokens is None else 'max_tokens'} must be at least 1 and "
                 f"num_workers at least 0, got {size} and {num_workers}."
             )
+        if consecutive and batch_size is None:
+            raise ConfigurationError(
+                "consecutive is for batches of equally many documents: set batch_size, and "
+                "max_tokens to null."
+            )
         self.reader = reader
         self.data_path = data_path
         self.batch_size = batch_size
         self.max_tokens = max_tokens
         self.shuffle = shuffle
+        self.consecutive = consecutive
         self.drop_last = drop_last
         self.num_workers = num_workers
         self.resample = resample
@@ -159,7 +168,12 @@ class DeCLUTRDataLoader(DataLoader):
     def order(self, epoch: int) -> np.ndarray:
         """The rows of one epoch, in the order in which all processes together read them."""
         rows = self.documents
-        return shuffled(rows, (self.seed, epoch)) if self.shuffle else rows
+        if not self.shuffle:
+            return rows
+        if not self.consecutive:
+            return shuffled(rows, (self.seed, epoch))
+        assert self.batch_size is not None
+        return shuffled_batches(rows, self.batch_size * world_size(), (self.seed, epoch))
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[np.ndarray]:
         """This process's rows of each batch of an epoch, from batch number `first` on."""

@@ -69,6 +69,22 @@ def gather_rows(rows: torch.Tensor, gradient_factor: float = 1) -> torch.Tensor:
     return torch.cat(gathered)
 
 
+def gather_tokens(
+    vectors: torch.Tensor, mask: torch.Tensor, gradient_factor: float = 1
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`gather_rows` of token vectors `(n, T, c)` and their mask `(n, T)`, each process with a T of
+    its own; the result is as long as the longest."""
+    if not is_distributed():
+        return vectors, mask
+    _, length, width = vectors.shape
+    longest = max(of_all_processes(length))
+    missing = longest - length
+    vectors = torch.nn.functional.pad(vectors, (0, 0, 0, missing))
+    mask = torch.nn.functional.pad(mask, (0, missing))
+    vectors = gather_rows(vectors.flatten(1), gradient_factor)
+    return vectors.view(-1, longest, width), gather_rows(mask.long()).bool()
+
+
 class _GradientTimes(torch.autograd.Function):
     """The same tensor; its gradient is multiplied."""
 

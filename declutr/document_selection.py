@@ -107,6 +107,19 @@ def shuffled(rows: np.ndarray, seed: tuple[int, ...]) -> np.ndarray:
     return rows
 
 
+def shuffled_batches(rows: np.ndarray, size: int, seed: tuple[int, ...]) -> np.ndarray:
+    """`rows` in an order of batches of `size`, each of rows that follow each other.
+
+    Where batches begin varies with the seed, so that no two rows are never in one. The rows before
+    the first of them come last, after those of the end.
+    """
+    generator = np.random.default_rng(seed)
+    rows = np.roll(rows, -int(generator.integers(size)))
+    whole = len(rows) // size * size
+    batches = rows[:whole].reshape(-1, size)
+    return np.concatenate([batches[generator.permutation(len(batches))].ravel(), rows[whole:]])
+
+
 def _row_type(count: int) -> np.dtype:
     return np.dtype(np.int32 if count <= np.iinfo(np.int32).max else np.int64)
 

@@ -10,27 +10,50 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from allennlp.modules import FeedForward, Seq2VecEncoder, TextFieldEmbedder
-from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder
 from allennlp.nn import InitializerApplicator, RegularizerApplicator
 from allennlp.nn.parallel import DdpAccelerator
 from allennlp.nn.util import get_text_field_mask
 from torch.nn.functional import pad
 
-from declutr.distributed import all_reduced, gather_rows, is_sharded, with_value, world_size
+from declutr.distributed import (
+    all_reduced,
+    gather_rows,
+    gather_tokens,
+    is_sharded,
+    with_value,
+    world_size,
+)
 from declutr.embedders import MLMTextFieldEmbedder
 from declutr.gradient_caching import Encoded, encode_in_chunks
 from declutr.heads import Head
 from declutr.heap import HEAP
 from declutr.masking import IGNORE, mask_tokens
 from declutr.metrics import RunningMeans, retrieval_accuracy
+from declutr.model_parts import (
+    head_of,
+    pooler_of,
+    predictor_of,
+    require_fit,
+    require_objective,
+    require_targets,
+    require_two_encoders,
+    second_encoder,
+)
 from declutr.momentum import MomentumEncoder
 from declutr.objectives import Miner, Objective, alignment, uniformity
+from declutr.objectives.objective import TEXTS, TOKENS, VIEWS
 from declutr.precision import require_precision, training_precision
 from declutr.text_batches import count, device_of, flat, joined
 from declutr.views import SpanViews, Views
 
 logger = logging.getLogger(__name__)
 
+_WHERE_FROM = {
+    "labels": 'the reader "text_pairs" does, with labels "class", "score" or "nli"',
+    "ids": "its key 'with_ids' makes it",
+    "documents": "the reader \"sentences\" does, with its key 'with_ids'",
+    "negatives": 'the reader "text_pairs" does, with negative columns or format "nli"',
+}
 _VALIDATION_MASKS = 13370  # seeds the masks of validation, so that its loss compares over epochs
 
 
@@ -60,6 +83,9 @@ class DeCLUTR(Model):
     momentum_encoder : a slowly following copy of encoder and head, for objectives that compare with
         targets (`moco`, `mochi`, `byol`). Without one, `byol` takes its own projections, without
         their gradient (SimSiam; Chen & He, 2021).
+    two_encoders : embed positives (and negatives) by an encoder of their own, equal at the start
+        and without shared weights afterwards (Logeswaran & Lee, 2018). The embedding of a text is
+        then both, concatenated.
     views : how the two views come about: `spans` of the reader (the default), `dropout`,
         `dropout_rates`, `cutoff`.
     miner : selects pairs for a metric-learning objective.
@@ -97,6 +123,7 @@ class DeCLUTR(Model):
         head: Optional[Lazy[Head]] = None,
         predictor: Optional[Lazy[Head]] = None,
         momentum_encoder: Optional[MomentumEncoder] = None,
+        two_encoders: bool = False,
         views: Optional[Views] = None,
         miner: Optional[Miner] = None,
         loss: Optional[Objective] = None,
@@ -115,21 +142,24 @@ class DeCLUTR(Model):
         super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
         self._text_field_embedder = text_field_embedder
         width = text_field_embedder.get_output_dim()
-        self._seq2vec_encoder = _pooler(seq2vec_encoder, width)
+        self._seq2vec_encoder = pooler_of(seq2vec_encoder, width)
         self._feedforward = feedforward
-        _require_fit("seq2vec_encoder", self._seq2vec_encoder.get_input_dim(), width)
+        require_fit("seq2vec_encoder", self._seq2vec_encoder.get_input_dim(), width)
         if feedforward is not None:
             pooled = self._seq2vec_encoder.get_output_dim()
-            _require_fit("feedforward", feedforward.get_input_dim(), pooled)
+            require_fit("feedforward", feedforward.get_input_dim(), pooled)
             if loss is None:
                 raise ConfigurationError(
                     "A feedforward layer projects for a contrastive loss: set 'loss', or remove it."
                 )
-        self._head = _head(head, self._seq2vec_encoder.get_output_dim(), feedforward)
-        _require_objective(loss, self._head is not None or feedforward is not None)
-        self._predictor = _predictor(predictor, self._head, loss)
+        self._head = head_of(head, self._seq2vec_encoder.get_output_dim(), feedforward)
+        projects = self._head is not None or feedforward is not None
+        require_objective(loss, projects, self._seq2vec_encoder, chunk_size)
+        self._predictor = predictor_of(predictor, self._head, loss)
         self._momentum_encoder = momentum_encoder
-        _require_targets(loss, momentum_encoder, feedforward)
+        require_targets(loss, momentum_encoder, feedforward)
+        if two_encoders:
+            require_two_encoders(loss, momentum_encoder, feedforward)
         self._make_views = views or SpanViews()
         self._loss = loss
         self._miner = miner
@@ -174,6 +204,11 @@ class DeCLUTR(Model):
                     "head": self._head,
                 }
             )
+        self._second_encoder: torch.nn.ModuleDict | None = None
+        if two_encoders:
+            self._second_encoder = second_encoder(
+                text_field_embedder, self._seq2vec_encoder, self._head
+            )
 
     def attach(self, trainer: Any) -> None:
         """Let the momentum encoder follow the optimizer of a trainer; the bridge calls this."""
@@ -199,6 +234,9 @@ class DeCLUTR(Model):
         anchors: TextFieldTensors,
         positives: TextFieldTensors | None = None,
         negatives: TextFieldTensors | None = None,
+        labels: torch.Tensor | None = None,
+        ids: torch.Tensor | None = None,
+        documents: torch.Tensor | None = None,
     ) -> dict[str, torch.Tensor]:
         """Embed texts, or compute the loss of spans.
 
@@ -208,6 +246,8 @@ class DeCLUTR(Model):
         positives : `(B, A * P, L)`, those of the first anchor of a document first. Without them,
             and outside training, texts are embedded and nothing else.
         negatives : `(B, K, L)`, hard negatives that come with the data.
+        labels, ids, documents : `(B,)`, for objectives that name them: classes or scores of pairs,
+            rows of the corpus, documents they belong to.
 
         # Returns
 
@@ -216,7 +256,9 @@ class DeCLUTR(Model):
         if positives is None and not self.training:
             return self._embed_texts(anchors)
         with training_precision(self._precision, device_of(anchors)):
-            loss = self._training_loss(anchors, positives, negatives)
+            beside = {"labels": labels, "ids": ids, "documents": documents}
+            given = {name: values for name, values in beside.items() if values is not None}
+            loss = self._training_loss(anchors, positives, negatives, given)
         if self.training and loss is not None and not bool(torch.isfinite(loss)):
             raise NonFiniteLoss(
                 f"The loss is {loss.item()}: not a finite number (running means of this epoch: "
@@ -235,30 +277,41 @@ class DeCLUTR(Model):
 
     def embed(self, texts: TextFieldTensors) -> torch.Tensor:
         """The embeddings `(B, d)` of texts `(B, L)`, in float32; the LM head is not run."""
-        return self._pool(self._text_field_embedder(texts), texts)
+        embeddings = _pooled(self._seq2vec_encoder, self._text_field_embedder(texts), texts)
+        if self._second_encoder is None:
+            return embeddings
+        second = self._second_encoder["pooler"], self._second_encoder["embedder"](texts)
+        return torch.cat([embeddings, _pooled(*second, texts)], dim=-1)
 
-    def _pool(self, token_vectors: torch.Tensor, texts: TextFieldTensors) -> torch.Tensor:
-        return self._seq2vec_encoder(token_vectors.float(), mask=get_text_field_mask(texts))
+    @property
+    def embedding_dim(self) -> int:
+        """d, the width of embeddings."""
+        return self._seq2vec_encoder.get_output_dim() * (1 if self._second_encoder is None else 2)
 
     def _training_loss(
         self,
         anchors: TextFieldTensors,
         positives: TextFieldTensors | None,
         negatives: TextFieldTensors | None,
+        beside: dict[str, torch.Tensor],
     ) -> torch.Tensor | None:
         views, labels = self._views(anchors, positives, negatives)
         documents, chunk = count(anchors), self._chunk_size
-        if chunk is None or documents <= chunk:
+        if not views:
+            encoded = Encoded({}, None)
+        elif chunk is None or documents <= chunk:
             encoded = self._encode(views, labels)
         else:
             encoded = encode_in_chunks(self._encode, views, labels, documents, chunk)
         terms: list[torch.Tensor] = []
         if encoded.mlm_sums is not None:
             terms.append(self._mlm_weight * self._mlm_loss(encoded.mlm_sums))
-        if self.contrastive:
+        if self._compares == TOKENS:
+            terms.append(self._contrastive_weight * self._token_loss(flat(anchors)))
+        elif self._compares is not None:
             embeddings = encoded.embeddings
             embeddings.setdefault("anchors", embeddings.get("masked"))  # type: ignore[arg-type]
-            contrastive = self._contrastive_loss(embeddings)
+            contrastive = self._contrastive_loss(embeddings, beside)
             if contrastive is not None:
                 terms.append(self._contrastive_weight * contrastive)
         return torch.stack(terms).sum() if terms else None
@@ -276,7 +329,9 @@ class DeCLUTR(Model):
         labels = None
         if self.masked_language_modeling:
             views["masked"], labels = self._masked(anchors)
-        if self.contrastive:
+        if self._compares == TEXTS:
+            views["anchors"] = anchors
+        if self._compares == VIEWS:
             assert self._loss is not None
             clean, positives = self._make_views(
                 anchors, positives and flat(positives, True), self._text_field_embedder
@@ -287,21 +342,28 @@ class DeCLUTR(Model):
             if labels is None or not (masked and self._make_views.needs_positives):
                 views["anchors"] = clean
             views["positives"] = positives
-            if negatives is not None and self._loss.takes_negatives:
+            if negatives is not None and "negatives" in self._loss.needs + self._loss.takes:
                 views["negatives"] = flat(negatives, True)
             if self._momentum_encoder is not None and self._loss.uses_targets == "both":
                 views |= {"target_anchors": clean, "target_positives": positives}
         return views, labels
 
+    @property
+    def _compares(self) -> str | None:
+        return self._loss.compares if self._loss is not None and self.contrastive else None
+
     # ------------------------------------------------------------------------------ the encoder
 
     def _encode(self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None) -> Encoded:
         """Every view by the encoder that is to embed it."""
-        theirs = {name: texts for name, texts in views.items() if self._is_of_target(name)}
-        own = {name: texts for name, texts in views.items() if name not in theirs}
+        targets = [name for name in views if self._is_of_target(name)]
+        seconds = [name for name in views if self._is_of_second(name)]
+        own = {name: texts for name, texts in views.items() if name not in targets + seconds}
         encoded = self._encode_own(own, labels)
-        for name, texts in theirs.items():
-            encoded.embeddings[name] = self._embed_by_target(name, texts)
+        for name in targets:
+            encoded.embeddings[name] = self._embed_by_target(name, views[name])
+        for name in seconds:
+            encoded.embeddings[name] = self._embed_by(self._second_encoder, name, views[name])
         return encoded
 
     def _is_of_target(self, name: str) -> bool:
@@ -310,12 +372,17 @@ class DeCLUTR(Model):
         keys = self._loss.uses_targets == "keys" and name == "positives"
         return keys or name.startswith("target_")
 
+    def _is_of_second(self, name: str) -> bool:
+        return self._second_encoder is not None and name in ("positives", "negatives")
+
     @torch.no_grad()
     def _embed_by_target(self, name: str, texts: TextFieldTensors) -> torch.Tensor:
-        assert self._momentum_encoder is not None
-        embedder, pooler = (self._momentum_encoder[part] for part in ("embedder", "pooler"))
-        with self._make_views.within(name.removeprefix("target_"), embedder):
-            return pooler(embedder(texts).float(), mask=get_text_field_mask(texts))
+        return self._embed_by(self._momentum_encoder, name.removeprefix("target_"), texts)
+
+    def _embed_by(self, encoder: Any, name: str, texts: TextFieldTensors) -> torch.Tensor:
+        """One view by another encoder, `{"embedder": ..., "pooler": ...}`."""
+        with self._make_views.within(name, encoder["embedder"]):
+            return _pooled(encoder["pooler"], encoder["embedder"](texts), texts)
 
     def _encode_own(
         self, views: dict[str, TextFieldTensors], labels: torch.Tensor | None
@@ -339,7 +406,7 @@ class DeCLUTR(Model):
             vectors = output.embeddings
             mlm_sums = torch.stack([output.loss_sum, output.num_correct, output.num_masked])
         sizes = [count(texts) for texts in views.values()]
-        embeddings = self._pool(vectors, together).split(sizes)
+        embeddings = _pooled(self._seq2vec_encoder, vectors, together).split(sizes)
         return Encoded(dict(zip(views, embeddings, strict=True)), mlm_sums)
 
     def _encode_apart(
@@ -392,11 +459,13 @@ class DeCLUTR(Model):
         self._record("mlm_accuracy", correct / predicted, masked)
         return with_value(sums[0] * world_size() / predicted, loss_sum / predicted)
 
-    def _contrastive_loss(self, embeddings: dict[str, torch.Tensor]) -> torch.Tensor | None:
+    def _contrastive_loss(
+        self, embeddings: dict[str, torch.Tensor], beside: dict[str, torch.Tensor]
+    ) -> torch.Tensor | None:
         """The objective over the pairs of all processes; `None` if validation has too few pairs.
 
         Of this process: `anchors` `(B * A, d)`, `positives` `(B * A * P, d)`, `negatives`
-        `(B * K, d)`, and what the target makes of the views.
+        `(B * K, d)`, and what the target makes of the views; and what comes beside texts, `(B,)`.
         """
         assert self._loss is not None
         anchors = embeddings["anchors"]
@@ -411,9 +480,10 @@ class DeCLUTR(Model):
                     self._feedforward(embeddings[name]).float(), anchors.size(0)
                 )
                 for name in ("anchors", "positives")
+                if name in embeddings
             }
         # Each process holds the gradient of its own rows, and DistributedDataParallel averages.
-        factor = world_size() if self._scale_fix else 1
+        factor = self._gradient_factor
         rows = torch.cat(list(views.values()), dim=1)  # one exchange for all
         parts = gather_rows(rows, factor).split([view.size(1) for view in views.values()], dim=1)
         views = dict(zip(views, parts, strict=True))
@@ -427,28 +497,66 @@ class DeCLUTR(Model):
                 "set drop_last on the data loader."
             )
         with torch.autocast(anchors.device.type, enabled=False):
-            self._record_geometry(views["anchors"].detach(), views["positives"].detach())
-            given = self._compared(views)
+            self._record_geometry(views)
+            given = self._gathered(beside, anchors.size(0))
             if "negatives" in embeddings:
                 negatives = gather_rows(embeddings["negatives"], factor)
-                given.append(self._projected(negatives))
-            loss = self._loss(*given)
-        self._record("contrastive_loss", loss)
-        for name, value in getattr(self._loss, "last_terms", {}).items():
-            self._record(f"{name}_term", value)
+                given["negatives"] = self._projected("negatives", negatives)
+            self._require_given(given)
+            loss = self._loss(*self._compared(views), **given)
+        self._record_loss(loss)
+        return loss
+
+    @property
+    def _gradient_factor(self) -> int:
+        return world_size() if self._scale_fix else 1
+
+    def _gathered(self, beside: dict[str, torch.Tensor], anchors: int) -> dict[str, torch.Tensor]:
+        """What the objective wants of that, `(N,)` for the anchors of all processes."""
+        assert self._loss is not None
+        wanted = self._loss.needs + self._loss.takes
+        if "labels" in beside and "labels" not in wanted:
+            raise ConfigurationError(
+                f"The data has labels, of which {type(self._loss).__name__} makes no use. Remove "
+                "'labels' from the dataset reader, or take an objective of labelled pairs."
+            )
+        return {
+            name: gather_rows(values.repeat_interleave(anchors // len(values)).unsqueeze(1))[:, 0]
+            for name, values in beside.items()
+            if name in wanted
+        }
+
+    def _require_given(self, given: dict[str, torch.Tensor]) -> None:
+        assert self._loss is not None
+        missing = [name for name in self._loss.needs if name not in given]
+        if missing:
+            raise ConfigurationError(
+                f"{type(self._loss).__name__} needs {' and '.join(missing)}, which the dataset "
+                f"reader does not bring: {_WHERE_FROM[missing[0]]}."
+            )
+
+    def _token_loss(self, anchors: TextFieldTensors) -> torch.Tensor:
+        """The objective over the tokens and texts of all processes."""
+        assert self._loss is not None
+        pooler: Any = self._seq2vec_encoder
+        mask = get_text_field_mask(anchors)
+        local = pooler.local_vectors(self._text_field_embedder(anchors).float(), mask)
+        local, tokens = gather_tokens(local, mask, self._gradient_factor)
+        texts = pooler.mean(local, tokens)
+        self._record_geometry({"anchors": texts})
+        loss = self._loss(local, tokens, texts)
+        self._record_loss(loss)
         return loss
 
     def _compared(self, views: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         """What the objective gets of gathered views, in the order of its arguments."""
         assert self._loss is not None
-        pair = [views["anchors"], views["positives"]]
+        names = [name for name in ("anchors", "positives") if name in views]
+        pair = [views[name] for name in names]
         if self._feedforward is not None:
-            projected = [views["projected_anchors"], views["projected_positives"]]
+            projected = [views[f"projected_{name}"] for name in names]
         else:
-            projected = [
-                self._projected(view, by_target=self._is_of_target(name))
-                for name, view in zip(("anchors", "positives"), pair, strict=True)
-            ]
+            projected = [self._projected(name, views[name]) for name in names]
         if self._loss.uses_projections == "beside":
             return pair + projected
         if self._loss.uses_targets != "both":
@@ -456,19 +564,23 @@ class DeCLUTR(Model):
         targets = projected
         if self._momentum_encoder is not None:
             targets = [
-                self._projected(views[name], by_target=True)
+                self._projected(name, views[name])
                 for name in ("target_anchors", "target_positives")
             ]
         if self._predictor is not None:
             projected = [self._predictor(view) for view in projected]
         return projected + [target.detach() for target in targets]
 
-    def _projected(self, embeddings: torch.Tensor, by_target: bool = False) -> torch.Tensor:
+    def _projected(self, name: str, embeddings: torch.Tensor) -> torch.Tensor:
+        """The view of that name, by what projects it."""
         if self._feedforward is not None:
             return self._feedforward(embeddings).float()
         if self._head is None:
             return embeddings
-        if not by_target:
+        if self._is_of_second(name):
+            assert self._second_encoder is not None
+            return self._second_encoder["head"](embeddings)
+        if not self._is_of_target(name):
             return self._head(embeddings)
         assert self._momentum_encoder is not None
         with torch.no_grad():
@@ -479,10 +591,17 @@ class DeCLUTR(Model):
     def _record(self, name: str, value: torch.Tensor, weight: torch.Tensor | float = 1.0) -> None:
         self._metrics[self.training].record(name, value, weight)
 
-    def _record_geometry(self, anchors: torch.Tensor, positives: torch.Tensor) -> None:
-        pairs = float(anchors.size(0))
-        self._record("retrieval_accuracy", retrieval_accuracy(anchors, positives), pairs)
-        self._record("alignment", alignment(anchors, positives), pairs)
+    def _record_loss(self, loss: torch.Tensor) -> None:
+        self._record("contrastive_loss", loss)
+        for name, value in getattr(self._loss, "last_terms", {}).items():
+            self._record(f"{name}_term", value)
+
+    def _record_geometry(self, views: dict[str, torch.Tensor]) -> None:
+        anchors, pairs = views["anchors"].detach(), float(views["anchors"].size(0))
+        if "positives" in views:
+            positives = views["positives"].detach()
+            self._record("retrieval_accuracy", retrieval_accuracy(anchors, positives), pairs)
+            self._record("alignment", alignment(anchors, positives), pairs)
         if pairs > 1:
             self._record("uniformity", uniformity(anchors), pairs)
 
@@ -505,6 +624,7 @@ class DeCLUTR(Model):
         return {
             "objective": type(self._loss).__name__ if self._loss is not None else None,
             "views": type(self._make_views).__name__ if self.contrastive else None,
+            "two_encoders": self._second_encoder is not None,
             "momentum": getattr(self._momentum_encoder, "momentum", None),
             "head": type(self._head).__name__ if self._head is not None else None,
             "reduction": getattr(self._loss, "reduction", None),
@@ -517,70 +637,10 @@ class DeCLUTR(Model):
         }
 
 
-def _pooler(given: Lazy[Seq2VecEncoder] | Seq2VecEncoder | None, width: int) -> Seq2VecEncoder:
-    """The pooler of a configuration, told the width of token vectors unless it says its own."""
-    if given is None:
-        return BagOfEmbeddingsEncoder(width, averaged=True)
-    return given.construct(embedding_dim=width) if isinstance(given, Lazy) else given
-
-
-def _head(given: Lazy[Head] | None, width: int, feedforward: FeedForward | None) -> Head | None:
-    if given is None:
-        return None
-    if feedforward is not None:
-        raise ConfigurationError("Got feedforward and head; give one of them.")
-    return given.construct(input_dim=width) if isinstance(given, Lazy) else given
-
-
-def _predictor(given: Lazy[Head] | None, head: Head | None, loss: Objective | None) -> Head | None:
-    if given is None:
-        return None
-    if head is None or loss is None or loss.uses_targets != "both":
-        raise ConfigurationError(
-            "A predictor stands between a head and an objective such as byol: give both, or remove "
-            "it."
-        )
-    predictor = given.construct(input_dim=head.output_dim) if isinstance(given, Lazy) else given
-    _require_fit("predictor, which predicts projections,", predictor.output_dim, head.output_dim)
-    return predictor
-
-
-def _require_targets(
-    loss: Objective | None, momentum: MomentumEncoder | None, feedforward: FeedForward | None
-) -> None:
-    if momentum is None:
-        return
-    if loss is None or loss.uses_targets is None:
-        raise ConfigurationError(
-            f"{type(loss).__name__} does not compare with a target: remove momentum_encoder, or "
-            "take an objective such as moco or byol."
-        )
-    if feedforward is not None:
-        raise ConfigurationError(
-            "With a momentum_encoder, projections are made by 'head': use it for 'feedforward'."
-        )
-
-
-def _require_objective(loss: Objective | None, projects: bool) -> None:
-    """Raise unless this model can serve the objective."""
-    if loss is None:
-        return
-    name = type(loss).__name__
-    if not loss.takes_views:
-        raise ConfigurationError(f"{name} does not compare two views: it is no loss of this model.")
-    if loss.uses_projections == "beside" and not projects:
-        raise ConfigurationError(
-            f"{name} compares embeddings and their projections: add a head, such as "
-            '{"type": "projector", "hidden_dims": [4096, 4096, 4096]}.'
-        )
-
-
-def _require_fit(name: str, got: int, expected: int) -> None:
-    if got != expected:
-        raise ConfigurationError(
-            f"The input of {name} is {got} wide, but gets vectors of width {expected}. Set its "
-            f"input dimension to {expected}."
-        )
+def _pooled(
+    pooler: torch.nn.Module, token_vectors: torch.Tensor, texts: TextFieldTensors
+) -> torch.Tensor:
+    return pooler(token_vectors.float(), mask=get_text_field_mask(texts))
 
 
 def _mean_of_groups(rows: torch.Tensor, groups: int) -> torch.Tensor:

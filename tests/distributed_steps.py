@@ -50,7 +50,9 @@ def share(batch: dict, sizes: list[int] | None = None) -> dict:
     start = sum(sizes[: process_rank()])
     part = slice(start, start + sizes[process_rank()])
     return {
-        name: {"tokens": {key: t[part] for key, t in texts["tokens"].items()}}
+        name: texts[part]
+        if isinstance(texts, Tensor)
+        else {"tokens": {key: t[part] for key, t in texts["tokens"].items()}}
         for name, texts in batch.items()
     }
 

@@ -24,9 +24,9 @@ LAYERS = [
     {"objectives", "span_fields", "collation", "text_codecs", "embedders"}
     | {"augmentations", "word_edits"},
     {"cutoff"},
-    {"dataset_reader", "views", "heads", "momentum"},
-    {"sentence_reader", "pair_reader"},
-    {"gradient_caching"},
+    {"dataset_reader", "views", "heads", "momentum", "ngram_pooler"},
+    {"sentence_reader", "pair_reader", "augmented_reader"},
+    {"gradient_caching", "model_parts"},
     {"data_loader", "model"},
     {"predictor", "archives", "checkpointer", "sharding", "safe_archives"}
     | {"trained_configuration"},

@@ -89,6 +89,36 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         "by_position",
         torch.float64,
     ),
+    # What comes with a batch: `given` of the case's name.
+    "sup_con with labels": ({"loss": {"type": "sup_con"}}, {}, "by_position", torch.float64),
+    "instance_discrimination": (
+        {
+            "loss": {
+                "type": "instance_discrimination",
+                "instances": 30,
+                "embedding_size": 32,
+                "noise": 5,
+            }
+        },
+        {"masked_language_modeling": False},
+        "by_position",
+        torch.float64,
+    ),
+    "quick_thoughts": (
+        {"loss": {"type": "quick_thoughts"}, "head": PROJECTOR, "two_encoders": True},
+        {"masked_language_modeling": False},
+        "by_position",
+        torch.float64,
+    ),
+    "is_bert": (
+        {
+            "loss": {"type": "is_bert"},
+            "seq2vec_encoder": {"type": "ngram_convolutions", "channels": 4},
+        },
+        {},
+        "by_position",
+        torch.float64,
+    ),
     "scale_fix off": (
         {"scale_fix": False},
         {"masked_language_modeling": False},
@@ -96,6 +126,19 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         torch.float64,
     ),
 }
+
+
+# Of each document; sentences 3 and 4 lie in different processes.
+GIVEN = {
+    "sup_con with labels": {"labels": [0, 1, 1, 0]},
+    "instance_discrimination": {"ids": [7, 0, 29, 7]},
+    "quick_thoughts": {"ids": [1, 2, 3, 5], "documents": [0, 0, 0, 1]},
+}
+
+
+def with_given(name: str, batches: list[dict]) -> list[dict]:
+    given = {key: torch.tensor(values) for key, values in GIVEN.get(name, {}).items()}
+    return [{**batch, **given} for batch in batches]
 
 
 def model_config(folder: Path, changes: dict[str, Any], embedder: dict[str, Any]) -> dict:
@@ -137,8 +180,13 @@ def results(
     with shared_by_workers(tmp_path_factory, "two_processes.pt") as file:
         if not file.exists():
             cases = [
-                (model_config(checkpoint, changes, embedder), masks, batches, dtype)
-                for changes, embedder, masks, dtype in CASES.values()
+                (
+                    model_config(checkpoint, changes, embedder),
+                    masks,
+                    with_given(name, batches),
+                    dtype,
+                )
+                for name, (changes, embedder, masks, dtype) in CASES.items()
             ]
             together = two_processes.run(
                 steps.everything, cases, model_config(checkpoint, {}, {}), ROWS

@@ -44,11 +44,7 @@ from declutr.objectives.momentum_contrast import (
     moco_loss,
     momentum_update,
 )
-from declutr.objectives.mutual_information import (
-    ISBert,
-    NGramConvolutions,
-    jsd_mutual_information_loss,
-)
+from declutr.objectives.mutual_information import ISBert, jsd_mutual_information_loss
 from declutr.objectives.noise_contrastive import NoiseContrastive, nce_loss
 from declutr.objectives.objective import Objective
 from declutr.objectives.pytorch_metric_learning import PytorchMetricLearning
@@ -85,7 +81,6 @@ __all__ = [
     "MetricLearningObjective",
     "Miner",
     "MomentumContrast",
-    "NGramConvolutions",
     "NPair",
     "NTXent",
     "NoiseContrastive",

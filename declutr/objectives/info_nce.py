@@ -146,7 +146,7 @@ class InfoNCE(Objective):
     reduction : `"mean"` or `"sum"`.
     """
 
-    takes_negatives = True
+    takes = ("negatives",)
 
     def __init__(
         self,

@@ -9,7 +9,7 @@ from torch.nn.functional import cross_entropy, softplus
 
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
-from declutr.objectives.objective import Objective
+from declutr.objectives.objective import TEXTS, Objective
 from declutr.objectives.reductions import reduced
 from declutr.objectives.settings import above_zero, scalar_reduction
 
@@ -99,7 +99,8 @@ class InstanceDiscrimination(Objective):
     seed : of the noise.
     """
 
-    takes_views = False
+    compares = TEXTS
+    needs = ("ids",)
     min_pairs = 1  # the negatives are in the bank
 
     bank: torch.Tensor

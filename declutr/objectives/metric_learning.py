@@ -16,17 +16,31 @@ _REDUCERS = {"mean": reducers.MeanReducer, "sum": reducers.SumReducer}
 class MetricLearningObjective(Objective):
     """Two views as labelled rows, which is what pytorch-metric-learning works on.
 
-    The 2N rows are the N anchors and after them the N positives; row i and row N + i share a label.
+    The 2N rows are the N anchors and after them the N positives; row i and row N + i share a label,
+    which is i, or what the data says: then pairs of the same class are positives of each other too.
     Subclasses implement `labelled_loss`.
     """
 
-    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+    takes: tuple[str, ...] = ("labels",)
+
+    def forward(
+        self,
+        anchors: torch.Tensor,
+        positives: torch.Tensor,
+        labels: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
         if anchors.shape != positives.shape or anchors.dim() != 2:
             raise ValueError(
                 "Anchors and positives must both be (N, d), row i of both belonging together; got "
                 f"{tuple(anchors.shape)} and {tuple(positives.shape)}."
             )
-        labels = self.labels(anchors.size(0), anchors.device)
+        if labels is None:
+            labels = self.labels(anchors.size(0), anchors.device)
+        elif labels.is_floating_point() or labels.shape != anchors.shape[:1]:
+            raise ValueError(
+                f"Expected the class (int64) of each of the {anchors.size(0)} pairs, got "
+                f"{labels.dtype} {tuple(labels.shape)}. Scores are for 'cosine_regression'."
+            )
         return self.labelled_loss(torch.cat([anchors, positives]), torch.cat([labels, labels]))
 
     def labels(self, count: int, device: torch.device) -> torch.Tensor:
@@ -116,6 +130,8 @@ class CrossBatchMemory(MetricLearningObjective):
 
     `ConfigurationError` : a loss that cannot be used with a memory.
     """
+
+    takes = ()  # it numbers pairs itself, over batches; classes would not go with that
 
     def __init__(
         self,

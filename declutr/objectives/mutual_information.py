@@ -1,16 +1,13 @@
 """Mutual information of a sentence and its parts (IS-BERT; Zhang et al., 2020)."""
 
 import math
-from collections.abc import Sequence
 
 import torch
-from allennlp.common.checks import ConfigurationError
 from torch.nn.functional import softplus
 
 from declutr.objectives.full_precision import full_precision
-from declutr.objectives.objective import Objective
+from declutr.objectives.objective import TOKENS, Objective
 from declutr.objectives.reductions import nothing
-from declutr.objectives.settings import above_zero
 
 
 @full_precision
@@ -70,84 +67,17 @@ def _check_shapes(local: torch.Tensor, mask: torch.Tensor, global_vectors: torch
         )
 
 
-class NGramConvolutions(torch.nn.Module):
-    """Local vectors: convolutions of several widths over the tokens, concatenated.
-
-    `forward(tokens (N, T, d), mask (N, T)) -> (N, T, channels * len(kernels))`. Padding is zeroed
-    before (what stands there reaches no token) and after.
-
-    # Parameters
-
-    width : d.
-    channels : of each convolution.
-    kernels : their widths in tokens, odd.
-    relu : as printed in the paper; the public code has none.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        channels: int = 256,
-        kernels: Sequence[int] = (1, 3, 5),
-        relu: bool = True,
-    ) -> None:
-        super().__init__()
-        above_zero("width", width)
-        above_zero("channels", channels)
-        if not kernels or any(kernel < 1 or kernel % 2 == 0 for kernel in kernels):
-            raise ConfigurationError(
-                f"kernels must be odd numbers of tokens, at least one, got {list(kernels)}."
-            )
-        self.relu = relu
-        self.output_width = channels * len(kernels)
-        self.convolutions = torch.nn.ModuleList(
-            torch.nn.Conv1d(width, channels, kernel, padding=kernel // 2) for kernel in kernels
-        )
-
-    def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        padding = ~mask.bool().unsqueeze(-1)  # (N, T, 1)
-        channels_first = tokens.masked_fill(padding, 0).transpose(1, 2)  # (N, d, T)
-        local = torch.cat([layer(channels_first) for layer in self.convolutions], dim=1)
-        local = torch.relu(local) if self.relu else local
-        return local.transpose(1, 2).masked_fill(padding, 0)
-
-
 @Objective.register("is_bert")
 class ISBert(Objective):
-    """`jsd_mutual_information_loss` of the `NGramConvolutions` of tokens and their mean.
+    """`jsd_mutual_information_loss` of local vectors of tokens and their mean.
 
-    It works on token vectors instead of two views: `forward(tokens (N, T, d), mask (N, T))`. The
-    embedding of a sentence is the mean of its local vectors, `embed(tokens, mask)`.
-
-    # Parameters
-
-    width, channels, kernels, relu : see `NGramConvolutions`.
+    `forward(local_vectors (N, T, c), mask (N, T), global_vectors (N, c))`, as the pooler
+    `ngram_convolutions` makes them; the embedding of a sentence is its global vector.
     """
 
-    takes_views = False
-
-    def __init__(
-        self,
-        width: int,
-        channels: int = 256,
-        kernels: tuple[int, ...] = (1, 3, 5),
-        relu: bool = True,
-    ) -> None:
-        super().__init__()
-        self.local = NGramConvolutions(width, channels, kernels, relu)
+    compares = TOKENS
 
     def forward(  # type: ignore[override]
-        self, tokens: torch.Tensor, mask: torch.Tensor
+        self, local_vectors: torch.Tensor, mask: torch.Tensor, global_vectors: torch.Tensor
     ) -> torch.Tensor:
-        local = self.local(tokens, mask)
-        return jsd_mutual_information_loss(local, mask, _masked_mean(local, mask))
-
-    def embed(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Embeddings `(N, channels * len(kernels))`; 0 for a sentence without tokens."""
-        return _masked_mean(self.local(tokens, mask), mask)
-
-
-@full_precision
-def _masked_mean(vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """`(N, c)` of `(N, T, c)` that is 0 at padding."""
-    return vectors.sum(dim=1) / mask.bool().sum(dim=1, keepdim=True).clamp_min(1)
+        return jsd_mutual_information_loss(local_vectors, mask, global_vectors)

@@ -8,6 +8,8 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives.miners import Miner
 
+VIEWS, TEXTS, TOKENS = "views", "texts", "tokens"
+
 
 class Objective(torch.nn.Module, Registrable):
     """A loss between two views of the same N things; register subclasses under a name.
@@ -15,6 +17,10 @@ class Objective(torch.nn.Module, Registrable):
     `forward(anchors, positives)` takes two raw tensors `(N, d)`, row i of both belonging together,
     and returns a scalar to be minimised. Under several processes both hold the rows of all of them.
     Embeddings come in float32 at least; normalisation is the objective's own business.
+
+    What else comes with a batch an objective gets by keyword, if it names it in `needs` or `takes`:
+    `labels` `(N,)`, classes (int64) or scores (float32); `ids` `(N,)`, the rows of the corpus;
+    `documents` `(N,)`, the documents they belong to (int64); `negatives` `(M, d)`.
     """
 
     default_implementation = "nt_xent"
@@ -22,8 +28,16 @@ class Objective(torch.nn.Module, Registrable):
     min_pairs: int = 2
     """Fewer pairs than this have no negatives, and the loss says nothing."""
 
-    takes_views: bool = True
-    """Whether two views are what it compares; others are modules of their own."""
+    compares: str = VIEWS
+    """What it gets: `"views"`, two of them; `"texts"`, `forward(anchors)`, of one view; `"tokens"`,
+    `forward(local_vectors (N, T, c), mask (N, T))`, of a pooler that has them
+    (`ngram_convolutions`)."""
+
+    needs: tuple[str, ...] = ()
+    """What must come with a batch: see above."""
+
+    takes: tuple[str, ...] = ()
+    """What it can make use of, where it comes."""
 
     uses_projections: Optional[str] = None
     """`"beside"`: it gets embeddings and their projections, `forward(anchors, positives,
@@ -32,9 +46,6 @@ class Objective(torch.nn.Module, Registrable):
     uses_targets: Optional[str] = None
     """What of a momentum encoder it compares with: `"keys"`, the positives are its, or `"both"`,
     `forward(anchors, positives, target_anchors, target_positives)`."""
-
-    takes_negatives: bool = False
-    """Whether `forward` takes given negatives `(M, d)` as a third tensor."""
 
     def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError

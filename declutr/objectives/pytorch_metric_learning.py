@@ -59,6 +59,8 @@ class PytorchMetricLearning(LibraryObjective):
         super().__init__()
         self._loss: torch.nn.Module = library_parts.built("loss", loss, loss_args)
         self.temperature: Optional[float] = getattr(self._loss, "temperature", None)
+        if isinstance(self._loss, _OF_TWO_VIEWS):
+            self.takes = ()
 
     def pair_loss(self, mined: bool) -> torch.nn.Module:
         return self._loss
@@ -67,9 +69,14 @@ class PytorchMetricLearning(LibraryObjective):
         self._refuse_unused_miner()
         super().attach_miner(miner)
 
-    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+    def forward(
+        self,
+        anchors: torch.Tensor,
+        positives: torch.Tensor,
+        labels: Optional[torch.Tensor] = None,
+    ) -> torch.Tensor:
         if not isinstance(self._loss, _OF_TWO_VIEWS):
-            return super().forward(anchors, positives)
+            return super().forward(anchors, positives, labels)
         if len(anchors) < 2:  # neither negatives nor a variance
             return nothing(anchors, positives)
         return self._of_two_views(anchors, positives)

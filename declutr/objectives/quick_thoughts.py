@@ -21,6 +21,7 @@ def quick_thoughts_loss(
     context: int = 1,
     parity: bool = False,
     average_context: bool = True,
+    ids: Optional[torch.Tensor] = None,
     reduction: str = "mean",
 ) -> torch.Tensor:
     """Cross-entropy of `softmax(f g')` against a sentence's neighbours, equally likely.
@@ -36,16 +37,19 @@ def quick_thoughts_loss(
     documents : ids `(B,)` of the documents of the rows; without it all are of one document.
     context : c, neighbours on each side.
     parity : as in the public code, score one's own sentence 0 instead of leaving it out.
+    ids : the places `(B,)` of the sentences in the corpus; without it they follow each other.
+        Rows of several processes, and those around one that was left out, do not.
     average_context : `False` adds the terms of a row's neighbours instead, as the paper prints.
     reduction : `"none"` gives the terms of the rows that have neighbours.
     """
     check_views(sentences, contexts)
     count = sentences.size(0)
-    index = torch.arange(count, device=sentences.device)
+    index = torch.arange(count, device=sentences.device) if ids is None else ids
+    _check_numbers("id", index, count)
     apart = (index.unsqueeze(1) - index).abs()  # (B, B)
     neighbours = (apart > 0) & (apart <= context)
     if documents is not None:
-        _check_documents(documents, count)
+        _check_numbers("document id", documents, count)
         neighbours &= documents.unsqueeze(1) == documents
     own = apart == 0
     scores = (sentences @ contexts.T).masked_fill(own, 0.0 if parity else -math.inf)  # (B, B)
@@ -57,10 +61,10 @@ def quick_thoughts_loss(
     return reduced(terms, reduction, sentences, contexts)
 
 
-def _check_documents(documents: torch.Tensor, count: int) -> None:
-    if documents.shape != (count,):
+def _check_numbers(what: str, numbers: torch.Tensor, count: int) -> None:
+    if numbers.shape != (count,):
         raise ValueError(
-            f"Expected one document id for each of the {count} rows, got {tuple(documents.shape)}."
+            f"Expected one {what} for each of the {count} rows, got {tuple(numbers.shape)}."
         )
 
 
@@ -69,8 +73,9 @@ class QuickThoughts(Objective):
     """`quick_thoughts_loss` of consecutive sentences, embedded by two encoders without shared
     weights.
 
-    `forward(f, g, documents)`; where rows come from several documents or processes, `documents`
-    must tell them apart.
+    `forward(f, g)`; where rows come from several documents or processes, `documents` and `ids` must
+    tell which follow each other. With the model's `two_encoders`, a reader of sentences with ids,
+    and a data loader with `consecutive`.
 
     # Parameters
 
@@ -78,6 +83,8 @@ class QuickThoughts(Objective):
     parity : score one's own sentence 0, as the public code does, instead of leaving it out.
     reduction : `"mean"` or `"sum"` over the rows that have neighbours.
     """
+
+    takes = ("ids", "documents")
 
     def __init__(self, context: int = 1, parity: bool = False, reduction: str = "mean") -> None:
         super().__init__()
@@ -92,6 +99,7 @@ class QuickThoughts(Objective):
         anchors: torch.Tensor,
         positives: torch.Tensor,
         documents: Optional[torch.Tensor] = None,
+        ids: Optional[torch.Tensor] = None,
     ) -> torch.Tensor:
         return quick_thoughts_loss(
             anchors,
@@ -100,4 +108,5 @@ class QuickThoughts(Objective):
             self.context,
             self.parity,
             reduction=self.reduction,
+            ids=ids,
         )

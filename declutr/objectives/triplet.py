@@ -108,8 +108,8 @@ def all_triplets_loss(
 class Triplet(MetricLearningObjective):
     """Triplet loss over all triplets of the 2N rows of both views, or over given ones.
 
-    `forward(anchors, positives)` is `all_triplets_loss`; with a third argument, negatives `(N, d)`,
-    it is `triplet_loss` of the N triplets.
+    `forward(anchors, positives)` is `all_triplets_loss`; with `negatives` `(N, d)` it is
+    `triplet_loss` of the N triplets, whatever their labels.
 
     # Parameters
 
@@ -119,7 +119,7 @@ class Triplet(MetricLearningObjective):
     reduction : `"mean"` over all triplets or `"sum"`.
     """
 
-    takes_negatives = True
+    takes = ("labels", "negatives")
 
     def __init__(
         self,
@@ -138,10 +138,11 @@ class Triplet(MetricLearningObjective):
         self,
         anchors: torch.Tensor,
         positives: torch.Tensor,
+        labels: Optional[torch.Tensor] = None,
         negatives: Optional[torch.Tensor] = None,
     ) -> torch.Tensor:
         if negatives is None:
-            return super().forward(anchors, positives)
+            return super().forward(anchors, positives, labels)
         anchors, positives, negatives = map(self._scaled, (anchors, positives, negatives))
         return triplet_loss(
             anchors, positives, negatives, self.margin, self.squared, self.reduction

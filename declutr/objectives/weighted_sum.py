@@ -1,6 +1,7 @@
 """Several objectives as one."""
 
 import math
+from collections.abc import Iterable
 from typing import Optional
 
 import torch
@@ -8,7 +9,7 @@ from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives.miners import Miner
-from declutr.objectives.objective import Objective
+from declutr.objectives.objective import VIEWS, Objective
 
 
 class WeightedObjective(FromParams):
@@ -26,7 +27,7 @@ class WeightedObjective(FromParams):
     ) -> None:
         if not 0 <= weight < math.inf:
             raise ConfigurationError(f"weight must be a number of 0 or above, got {weight}.")
-        if not objective.takes_views:
+        if objective.compares != VIEWS:
             raise ConfigurationError(
                 f"weighted_sum adds objectives of two views, which {type(objective).__name__} is "
                 "not. Remove it."
@@ -42,7 +43,7 @@ class WeightedSum(Objective):
 
     After a step `last_terms` holds the value of each, detached and without its weight. If one of
     them uses projections beside embeddings (`scd`), `forward` takes all four tensors; the others
-    then get the projections, as they do alone.
+    then get the projections, as they do alone. What comes with a batch goes to those that name it.
 
     # Parameters
 
@@ -57,17 +58,23 @@ class WeightedSum(Objective):
         self.weights = [term.weight for term in objectives]
         self.objectives = torch.nn.ModuleList(term.objective for term in objectives)
         self.min_pairs = max(term.objective.min_pairs for term in objectives)
+        self.needs = _named(term.objective.needs for term in objectives)
+        self.takes = _named(term.objective.takes for term in objectives)
         self._beside = [_uses_both(term.objective) for term in objectives]
         if any(self._beside):
             self.uses_projections = "beside"
         self.last_terms: dict[str, torch.Tensor] = {}
 
     def forward(
-        self, anchors: torch.Tensor, positives: torch.Tensor, *projections: torch.Tensor
+        self,
+        anchors: torch.Tensor,
+        positives: torch.Tensor,
+        *projections: torch.Tensor,
+        **given: torch.Tensor,
     ) -> torch.Tensor:
         views = (anchors, positives, *projections)
         values = [
-            objective(*(views if beside else views[-2:]))
+            objective(*(views if beside else views[-2:]), **_wanted(objective, given))
             for objective, beside in zip(self.objectives, self._beside, strict=True)
         ]
         self.last_terms = {
@@ -81,6 +88,15 @@ class WeightedSum(Objective):
         for objective in self.objectives:
             assert isinstance(objective, Objective)
             objective.attach_miner(miner)
+
+
+def _named(of_each: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(name for names in of_each for name in names))
+
+
+def _wanted(objective: torch.nn.Module, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    assert isinstance(objective, Objective)
+    return {name: given[name] for name in objective.needs + objective.takes if name in given}
 
 
 def _uses_both(objective: Objective) -> bool:

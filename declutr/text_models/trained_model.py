@@ -81,7 +81,7 @@ class TrainedModel(TextModel):
 
     @property
     def dimension(self) -> int:
-        return self.model._seq2vec_encoder.get_output_dim()
+        return self.model.embedding_dim
 
     @property
     def cuts_texts(self) -> bool:

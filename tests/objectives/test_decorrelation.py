@@ -7,7 +7,7 @@ import pytest
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -134,6 +134,8 @@ def test_correlations_are_bounded_and_blind_to_shift_and_scale(
     n: int, width: int, seed: int
 ) -> None:
     first, second = views(n, width, seed)
+    # What varies as little as eps has no correlation to speak of.
+    assume(min(view.var(dim=0).min().item() for view in (first, second)) > 1e-4)
     correlation = cross_correlation(first, second, eps=1e-12)
     assert correlation.abs().max() <= 1 + 1e-9
     moved = first * torch.linspace(0.5, 9, width, dtype=torch.float64) + normal(width, seed=seed)

@@ -5,7 +5,6 @@ import math
 import pytest
 import torch
 from allennlp.common import Params
-from allennlp.common.checks import ConfigurationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -13,7 +12,6 @@ from torch import Tensor
 from declutr.objectives import Objective
 from declutr.objectives.mutual_information import (
     ISBert,
-    NGramConvolutions,
     jsd_mutual_information_loss,
 )
 from tests.objectives.laws import (
@@ -90,53 +88,9 @@ def test_chance_is_zero() -> None:
     assert without.item() == pytest.approx(2 * math.log(2))
 
 
-@pytest.mark.parametrize("filler", [0.0, 1e6, math.nan, math.inf])
-def test_padding_counts_for_nothing(filler: float) -> None:
-    """Neither in the loss nor through the convolutions, where it has neighbours."""
-    objective = ISBert(4, channels=3)
-    tokens, mask = normal(3, 6, 4, dtype=torch.float32), lengths_mask([6, 2, 4], 6)
-    results = []
-    for value in (1.0, filler):
-        padded = tokens.masked_fill(~mask.unsqueeze(-1), value).requires_grad_()
-        loss = objective(padded, mask)
-        loss.backward()
-        assert padded.grad is not None and not padded.grad[~mask].any()
-        results += [torch.cat([loss.view(1), objective.embed(padded, mask).flatten()])]
-    assert torch.equal(*results)
-    alone = objective.embed(tokens[1:2, :2], mask[1:2, :2])  # as without padding
-    assert torch.allclose(results[0][1:].view(3, -1)[1:2], alone, atol=1e-6)
-
-
-def test_the_embedding_is_the_mean_of_local_vectors() -> None:
-    objective = ISBert(4, channels=2, kernels=(1, 3)).double()
-    tokens, mask = normal(3, 5, 4), lengths_mask([5, 1, 0], 5)
-    local = objective.local(tokens, mask)
-    assert local.shape == (3, 5, 4) == (3, 5, objective.local.output_width)
-    embedded = objective.embed(tokens, mask)
-    assert torch.allclose(embedded[0], local[0].mean(dim=0))
-    assert torch.allclose(embedded[1], local[1, 0]) and not embedded[2].any()
-    expected = naive_loss(local.detach(), [5, 1, 0], embedded.detach())
-    assert objective(tokens, mask).item() == pytest.approx(expected)
-
-
-def test_convolutions_see_their_neighbours_only() -> None:
-    layer = NGramConvolutions(2, channels=1, kernels=(3,), relu=False).double()
-    (convolution,) = layer.convolutions
-    tokens, mask = normal(1, 5, 2), torch.ones(1, 5)
-    weight, bias = convolution.weight[0].T, convolution.bias  # (3, 2)
-    padded = torch.cat([tokens.new_zeros(1, 2), tokens[0], tokens.new_zeros(1, 2)])
-    expected = torch.stack([(padded[i : i + 3] * weight).sum() + bias[0] for i in range(5)])
-    assert torch.allclose(layer(tokens, mask)[0, :, 0], expected)
-    rectified = NGramConvolutions(2, channels=1, kernels=(3,)).double()
-    rectified.load_state_dict(layer.state_dict())
-    assert torch.allclose(rectified(tokens, mask)[0, :, 0], expected.clamp_min(0))
-
-
 def test_gradients() -> None:
     assert_gradients(lambda x, y: jsd_mutual_information_loss(x, MASK, y), LOCAL, GLOBAL)
-    objective = ISBert(3, channels=2, kernels=(3,), relu=False).double()
-    mask = lengths_mask([3, 2], 3)
-    assert_gradients(lambda x: objective(x, mask), normal(2, 3, 3))
+    assert_gradients(lambda x, y: ISBert()(x, MASK, y), LOCAL, GLOBAL)
 
 
 @pytest.mark.parametrize("scale", [0.0, 1e-12, 1.0, 1e12])
@@ -169,14 +123,8 @@ def test_full_precision_and_memory() -> None:
 
 
 def test_registered_name_and_refusals() -> None:
-    built = Objective.from_params(
-        Params({"type": "is_bert", "width": 4, "channels": 2, "kernels": [1, 5], "relu": False})
-    )
-    assert isinstance(built, ISBert) and not built.takes_views
-    assert built.local.output_width == 4 and not built.local.relu
-    assert [layer.kernel_size for layer in built.local.convolutions] == [(1,), (5,)]
-    with pytest.raises(ConfigurationError, match=r"kernels must be odd.*got \[2\]"):
-        ISBert(4, kernels=(2,))
+    built = Objective.from_params(Params({"type": "is_bert"}))
+    assert isinstance(built, ISBert) and built.compares == "tokens"
     with pytest.raises(ValueError, match="at least two sentences, got 1"):
         built(torch.ones(1, 3, 4), torch.ones(1, 3))
     with pytest.raises(ValueError, match=r"mask \(N, T\), got \(2, 2, 3\) and \(2, 3\)"):

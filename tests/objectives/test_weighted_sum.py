@@ -119,4 +119,4 @@ def test_refusals() -> None:
         with pytest.raises(ConfigurationError, match="weight must be a number of 0 or above, got"):
             WeightedObjective(BYOL(), weight)
     with pytest.raises(ConfigurationError, match="two views, which ISBert is not"):
-        WeightedObjective(ISBert(4))
+        WeightedObjective(ISBert())

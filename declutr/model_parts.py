@@ -1,0 +1,127 @@
+"""What the Model "declutr" is put together of, and whether it fits."""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from allennlp.common import Lazy
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules import FeedForward, Seq2VecEncoder, TextFieldEmbedder
+from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder
+
+from declutr.embedders import MLMTextFieldEmbedder
+from declutr.heads import Head
+from declutr.momentum import MomentumEncoder
+from declutr.objectives import Objective
+from declutr.objectives.objective import TOKENS, VIEWS
+
+
+def pooler_of(given: Lazy[Seq2VecEncoder] | Seq2VecEncoder | None, width: int) -> Seq2VecEncoder:
+    """The pooler of a configuration, told the width of token vectors unless it says its own."""
+    if given is None:
+        return BagOfEmbeddingsEncoder(width, averaged=True)
+    return given.construct(embedding_dim=width) if isinstance(given, Lazy) else given
+
+
+def head_of(given: Lazy[Head] | None, width: int, feedforward: FeedForward | None) -> Head | None:
+    if given is None:
+        return None
+    if feedforward is not None:
+        raise ConfigurationError("Got feedforward and head; give one of them.")
+    return given.construct(input_dim=width) if isinstance(given, Lazy) else given
+
+
+def predictor_of(
+    given: Lazy[Head] | None, head: Head | None, loss: Objective | None
+) -> Head | None:
+    if given is None:
+        return None
+    if head is None or loss is None or loss.uses_targets != "both":
+        raise ConfigurationError(
+            "A predictor stands between a head and an objective such as byol: give both, or remove "
+            "it."
+        )
+    predictor = given.construct(input_dim=head.output_dim) if isinstance(given, Lazy) else given
+    require_fit("predictor, which predicts projections,", predictor.output_dim, head.output_dim)
+    return predictor
+
+
+def require_targets(
+    loss: Objective | None, momentum: MomentumEncoder | None, feedforward: FeedForward | None
+) -> None:
+    if momentum is None:
+        return
+    if loss is None or loss.uses_targets is None:
+        raise ConfigurationError(
+            f"{type(loss).__name__} does not compare with a target: remove momentum_encoder, or "
+            "take an objective such as moco or byol."
+        )
+    if feedforward is not None:
+        raise ConfigurationError(
+            "With a momentum_encoder, projections are made by 'head': use it for 'feedforward'."
+        )
+
+
+def require_objective(
+    loss: Objective | None, projects: bool, pooler: Seq2VecEncoder, chunk_size: int | None
+) -> None:
+    """Raise unless a model of these parts can serve the objective."""
+    if loss is None:
+        return
+    name = type(loss).__name__
+    if loss.compares == TOKENS:
+        if not hasattr(pooler, "local_vectors"):
+            raise ConfigurationError(
+                f"{name} compares tokens with texts, for which {type(pooler).__name__} has no "
+                'vectors. Set "seq2vec_encoder": {"type": "ngram_convolutions"}.'
+            )
+        if projects or chunk_size is not None:
+            raise ConfigurationError(
+                f"{name} takes the vectors of tokens as they are, and those of the whole batch: "
+                "remove feedforward, head and chunk_size."
+            )
+    if loss.uses_projections == "beside" and not projects:
+        raise ConfigurationError(
+            f"{name} compares embeddings and their projections: add a head, such as "
+            '{"type": "projector", "hidden_dims": [4096, 4096, 4096]}.'
+        )
+
+
+def require_two_encoders(
+    loss: Objective | None,
+    momentum: MomentumEncoder | None,
+    feedforward: FeedForward | None,
+) -> None:
+    """Raise unless a model of these parts can have two encoders."""
+    if loss is None or loss.compares != VIEWS:
+        raise ConfigurationError(
+            "Two encoders embed two views: set a 'loss' that compares two, such as quick_thoughts, "
+            "or remove two_encoders."
+        )
+    if momentum is not None or feedforward is not None:
+        raise ConfigurationError(
+            "two_encoders goes with neither momentum_encoder, which would be a third, nor "
+            "feedforward: remove them; 'head' projects for each encoder."
+        )
+
+
+def require_fit(name: str, got: int, expected: int) -> None:
+    if got != expected:
+        raise ConfigurationError(
+            f"The input of {name} is {got} wide, but gets vectors of width {expected}. Set its "
+            f"input dimension to {expected}."
+        )
+
+
+def second_encoder(
+    embedder: TextFieldEmbedder, pooler: Seq2VecEncoder, head: Head | None
+) -> torch.nn.ModuleDict:
+    """Copies of an encoder's parts, to go ways of their own; no language is modelled by them."""
+    parts = {"embedder": embedder, "pooler": pooler, "head": head}
+    second = torch.nn.ModuleDict(
+        {name: copy.deepcopy(part) for name, part in parts.items() if part is not None}
+    )
+    if isinstance(second["embedder"], MLMTextFieldEmbedder):
+        second["embedder"].freeze_head()
+    return second
