@@ -12,6 +12,8 @@ BENCHMARKS = {
     "end_to_end": "`allennlp train` against the bare step",
     "caching": "large contrastive batches in fixed memory",
     "scaling": "cost against documents a step, span length and processes",
+    "objectives": "what each objective costs by itself: time, memory, batch size",
+    "real_text": "what objectives make of one encoder on real text (needs data)",
     "reader": "documents a second, from text to batches, against the original reader",
     "embedding": "embedding texts against sentence-transformers: speed and agreement",
     "bulk": "a million lines through `declutr embed`: memory, and a run killed twice",

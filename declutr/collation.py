@@ -2,16 +2,20 @@
 
 A worker packs the ids of a batch end to end, in the few bytes they have on disk: that is what goes
 through the pipe to the training process, which unfolds it into padded tensors. The tensors are
-those of `SpansField` and `TokenIdsField`, key by key.
+those of `SpansField` and `TokenIdsField`, key by key. What comes beside texts, a number an
+instance, travels with them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from allennlp.data import Field
+from allennlp.data.fields import LabelField, TensorField
 
 from declutr.span_fields import TextFieldTensors
 
@@ -95,21 +99,39 @@ class PackedSpans:
 
 
 class PackedBatch:
-    """The packed spans of each field of a batch."""
+    """A batch of B instances on its way.
 
-    def __init__(self, fields: dict[str, PackedSpans]) -> None:
+    # Parameters
+
+    fields : the packed spans of each text field.
+    beside : what comes beside texts, by name, int64 or float32: `(B,)` each.
+    """
+
+    def __init__(
+        self, fields: dict[str, PackedSpans], beside: dict[str, np.ndarray] | None = None
+    ) -> None:
         self.fields = fields
+        self.beside = beside or {}
 
-    def tensors(self) -> dict[str, TextFieldTensors]:
+    def tensors(self) -> dict[str, Any]:
         """The batch as AllenNLP's collation of instances gives it."""
-        return {name: spans.tensors() for name, spans in self.fields.items()}
+        texts = {name: spans.tensors() for name, spans in self.fields.items()}
+        beside = {name: torch.from_numpy(values) for name, values in self.beside.items()}
+        return {**texts, **beside}
 
-    def pin_memory(self) -> dict[str, TextFieldTensors]:
+    def pin_memory(self) -> dict[str, Any]:
         """The same in page-locked memory; torch calls this in its pinning thread."""
-        return {
-            field: {
-                name: {key: tensor.pin_memory() for key, tensor in group.items()}
-                for name, group in groups.items()
-            }
-            for field, groups in self.tensors().items()
-        }
+        return _pinned(self.tensors())
+
+
+def number_field(value: int | float) -> Field:
+    """What comes beside one text, as a field: collated, int64 of integers and float32 of others."""
+    if isinstance(value, int):
+        return LabelField(value, skip_indexing=True)
+    return TensorField(torch.tensor(value))
+
+
+def _pinned(batch: Any) -> Any:
+    if isinstance(batch, dict):
+        return {key: _pinned(value) for key, value in batch.items()}
+    return batch.pin_memory()

@@ -1,12 +1,14 @@
 """Registers what configurations and archives name: readers, models, callbacks and the rest."""
 
 import declutr.augmentations
+import declutr.augmented_reader
 import declutr.callbacks
 import declutr.checkpointer
 import declutr.data_loader
 import declutr.dataset_reader
 import declutr.embedders
 import declutr.evaluation_callback
+import declutr.glue
 import declutr.model
 import declutr.ngram_pooler
 import declutr.objectives

@@ -1,6 +1,7 @@
 """The DataLoader "declutr": whole epochs in a known order, whatever reads them."""
 
 import logging
+import os
 from collections.abc import Iterator
 from typing import Any, Optional, Union
 
@@ -46,7 +47,8 @@ class DeCLUTRDataLoader(DataLoader):
         what one with `max_tokens` W times as large sees, but for cuts at multiples of W documents.
     shuffle : a new order every epoch.
     consecutive : batches of documents (sentences) that follow each other in the corpus; `shuffle`
-        then puts batches in order, not documents. For `quick_thoughts`. With `batch_size` only.
+        then puts batches in order, not documents, and cuts them elsewhere every epoch; one may hold
+        the end of the corpus and its beginning. For `quick_thoughts`. With `batch_size` only.
     drop_last : leave out the documents that do not fill a last batch. Training wants this: a
         contrastive loss depends on the batch size. Without it (and with `max_tokens`), W processes
         still leave out up to W - 1 documents at the end, as they must hold equally many.
@@ -308,5 +310,7 @@ def _moved(batch: Any, device: torch.device) -> Any:
 
 
 def _one_thread(worker_id: int) -> None:
-    # Workers only copy small arrays; threads of their own would take cores from training.
+    # Workers copy small arrays, or tokenise a few texts; threads of their own would take cores from
+    # training.
     torch.set_num_threads(1)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

@@ -14,7 +14,7 @@ from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
-from declutr.collation import PackedBatch
+from declutr.collation import PackedBatch, number_field
 from declutr.corpus import open_corpus
 from declutr.document_selection import DocumentSelection, all_rows, shuffled
 from declutr.sampling import DocumentRandom, Spans, SpanSampler
@@ -48,7 +48,8 @@ class DeCLUTRDatasetReader(DatasetReader):
     the log says once and `truncated_texts` counts.
 
     Fields: `anchors`, the A anchors `(A, L)`, and `positives`, the A * P positives `(A * P, L)`,
-    those of the first anchor first; without sampling only `anchors`, the text `(L,)`.
+    those of the first anchor first; without sampling only `anchors`, the text `(L,)`. With
+    `with_ids` also `ids`, the number of the document's row, counted over all files from 0.
 
     # Parameters
 
@@ -71,6 +72,8 @@ class DeCLUTRDatasetReader(DatasetReader):
     cache_dir : where tokenised corpora lie; by default `$DECLUTR_CACHE` or `~/.cache/declutr`.
     max_instances : use no more documents than this, for a quick try.
     lazy : has had no meaning since AllenNLP 2; accepted with a warning.
+    with_ids : give `ids` beside spans, for objectives that know documents again
+        (`instance_discrimination`). Whole texts have none.
 
     # Raises
 
@@ -98,6 +101,7 @@ class DeCLUTRDatasetReader(DatasetReader):
         lazy: Optional[bool] = None,
         max_instances: Optional[int] = None,
         serialization_dir: Optional[str] = None,
+        with_ids: bool = False,
     ) -> None:
         super().__init__(
             max_instances=max_instances,
@@ -118,6 +122,7 @@ class DeCLUTRDatasetReader(DatasetReader):
         self._min_document_len = min_document_len
         self._resample = resample
         self._seed = seed
+        self._with_ids = with_ids
         self._reading: dict[str, Any] = {"text_key": text_key, "encoding_errors": encoding_errors}
         self._cache_dir = cache_dir
         self._sampler = self._make_sampler(
@@ -272,8 +277,15 @@ class DeCLUTRDatasetReader(DatasetReader):
                 "positives": self._codec.pack(
                     positives, (len(rows), count * self._sampler.num_positives)
                 ),
-            }
+            },
+            self._beside(path, rows),
         )
+
+    def _beside(
+        self, path: PathLike | Sequence[PathLike], rows: Sequence[int]
+    ) -> dict[str, np.ndarray]:
+        """What comes beside the texts of these rows in training, by field: `(len(rows),)` each."""
+        return {"ids": np.array(rows, dtype=np.int64)} if self._with_ids else {}
 
     # ----------------------------------------------------------------------------- instances
 
@@ -282,22 +294,29 @@ class DeCLUTRDatasetReader(DatasetReader):
         document = self.corpus(path)[row]
         if not self.sample_spans:
             return Instance({"anchors": self._codec.text_field(document)})
-        return self._span_instance(document, self.sample(path, row, epoch))
+        fields = self._span_fields(document, self.sample(path, row, epoch))
+        return Instance({**fields, **self._beside_fields(path, row)})
 
-    def _span_instance(self, document: np.ndarray, spans: Spans) -> Instance:
-        fields: dict[str, Field] = {
+    def _span_fields(self, document: np.ndarray, spans: Spans) -> dict[str, Field]:
+        return {
             "anchors": self._codec.spans_field(document, spans.anchors.tolist()),
             "positives": self._codec.spans_field(document, spans.positives.reshape(-1, 2).tolist()),
         }
-        return Instance(fields)
+
+    def _beside_fields(self, path: PathLike | Sequence[PathLike], row: int) -> dict[str, Field]:
+        beside = self._beside(path, [row])
+        return {name: number_field(values[0].item()) for name, values in beside.items()}
 
     def text_to_instance(self, text: str, row: int = 0, epoch: int = 0) -> Instance:  # type: ignore[override]
-        """The instance of a text; while spans are sampled, `(seed, epoch, row)` decides which."""
+        """The instance of a text; while spans are sampled, `(seed, epoch, row)` decides which.
+
+        It is of no corpus, and has no `ids`.
+        """
         arrays, lengths = self._codec.encode([normalize_whitespace(text)])
         if not self.sample_spans:
             self._note_truncation(lengths[0])
             return Instance({"anchors": self._codec.text_field(arrays[0])})
-        return self._span_instance(arrays[0], self._spans(lengths[0], row, epoch))
+        return Instance(self._span_fields(arrays[0], self._spans(lengths[0], row, epoch)))
 
     def _note_truncation(self, length: int) -> None:
         if self._codec.is_truncated(length):

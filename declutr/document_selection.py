@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -86,18 +86,18 @@ class DocumentSelection:
                 f"'{self.short_documents}', min_document_len is {self.min_document_len}). Lower "
                 "max_span_len, num_anchors or min_document_len, or set short_documents to 'shrink'."
             )
-        kept = np.empty(num_kept, dtype=_row_type(len(lengths)))
-        filled = 0
-        for begin, part in _parts(lengths):
-            rows = np.flatnonzero(part >= used_from)
-            kept[filled : filled + len(rows)] = rows + begin
-            filled += len(rows)
-        return kept
+        return _rows_where(lambda part: part >= used_from, lengths, num_kept)
 
 
 def all_rows(count: int) -> np.ndarray:
     """The rows 0 to `count` - 1, in the narrowest integers that hold them."""
     return np.arange(count, dtype=_row_type(count))
+
+
+def blank_rows(lengths: np.ndarray) -> np.ndarray:
+    """The rows of no token, in order, in the narrowest integers that hold all rows."""
+    count = sum(int((part == 0).sum()) for _, part in _parts(lengths))
+    return _rows_where(lambda part: part == 0, lengths, count)
 
 
 def shuffled(rows: np.ndarray, seed: tuple[int, ...]) -> np.ndarray:
@@ -110,8 +110,9 @@ def shuffled(rows: np.ndarray, seed: tuple[int, ...]) -> np.ndarray:
 def shuffled_batches(rows: np.ndarray, size: int, seed: tuple[int, ...]) -> np.ndarray:
     """`rows` in an order of batches of `size`, each of rows that follow each other.
 
-    Where batches begin varies with the seed, so that no two rows are never in one. The rows before
-    the first of them come last, after those of the end.
+    Where batches begin varies with the seed, so that no two neighbours are always apart. The rows
+    before the first batch go with those at the end, so one batch may hold both. What does not fill
+    a batch comes last.
     """
     generator = np.random.default_rng(seed)
     rows = np.roll(rows, -int(generator.integers(size)))
@@ -122,6 +123,19 @@ def shuffled_batches(rows: np.ndarray, size: int, seed: tuple[int, ...]) -> np.n
 
 def _row_type(count: int) -> np.dtype:
     return np.dtype(np.int32 if count <= np.iinfo(np.int32).max else np.int64)
+
+
+def _rows_where(
+    chosen: Callable[[np.ndarray], np.ndarray], lengths: np.ndarray, count: int
+) -> np.ndarray:
+    """The rows, `count` of them, where `chosen` says so of a part of `lengths`."""
+    rows = np.empty(count, dtype=_row_type(len(lengths)))
+    filled = 0
+    for begin, part in _parts(lengths):
+        found = np.flatnonzero(chosen(part))
+        rows[filled : filled + len(found)] = found + begin
+        filled += len(found)
+    return rows
 
 
 def _parts(lengths: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

@@ -43,7 +43,7 @@ from declutr.momentum import MomentumEncoder
 from declutr.objectives import Miner, Objective, alignment, uniformity
 from declutr.objectives.objective import TEXTS, TOKENS, VIEWS
 from declutr.precision import require_precision, training_precision
-from declutr.text_batches import count, device_of, flat, joined
+from declutr.text_batches import count, device_of, flat, joined, text_keys
 from declutr.views import SpanViews, Views
 
 logger = logging.getLogger(__name__)
@@ -258,6 +258,8 @@ class DeCLUTR(Model):
         with training_precision(self._precision, device_of(anchors)):
             beside = {"labels": labels, "ids": ids, "documents": documents}
             given = {name: values for name, values in beside.items() if values is not None}
+            if self._loss is not None and "texts" in self._loss.takes:
+                given["texts"] = text_keys(flat(anchors, positives is not None))
             loss = self._training_loss(anchors, positives, negatives, given)
         if self.training and loss is not None and not bool(torch.isfinite(loss)):
             raise NonFiniteLoss(
@@ -286,7 +288,17 @@ class DeCLUTR(Model):
     @property
     def embedding_dim(self) -> int:
         """d, the width of embeddings."""
-        return self._seq2vec_encoder.get_output_dim() * (1 if self._second_encoder is None else 2)
+        return self._seq2vec_encoder.get_output_dim() * len(self.embedders)
+
+    @property
+    def two_encoders(self) -> bool:
+        return self._second_encoder is not None
+
+    @property
+    def embedders(self) -> list[torch.nn.Module]:
+        """What makes token vectors: one, or with two encoders two."""
+        second = [] if self._second_encoder is None else [self._second_encoder["embedder"]]
+        return [self._text_field_embedder, *second]
 
     def _training_loss(
         self,
@@ -504,7 +516,7 @@ class DeCLUTR(Model):
                 given["negatives"] = self._projected("negatives", negatives)
             self._require_given(given)
             loss = self._loss(*self._compared(views), **given)
-        self._record_loss(loss)
+        self._record_loss(loss, pairs)
         return loss
 
     @property
@@ -545,7 +557,7 @@ class DeCLUTR(Model):
         texts = pooler.mean(local, tokens)
         self._record_geometry({"anchors": texts})
         loss = self._loss(local, tokens, texts)
-        self._record_loss(loss)
+        self._record_loss(loss, texts.size(0))
         return loss
 
     def _compared(self, views: dict[str, torch.Tensor]) -> list[torch.Tensor]:
@@ -591,10 +603,12 @@ class DeCLUTR(Model):
     def _record(self, name: str, value: torch.Tensor, weight: torch.Tensor | float = 1.0) -> None:
         self._metrics[self.training].record(name, value, weight)
 
-    def _record_loss(self, loss: torch.Tensor) -> None:
+    def _record_loss(self, loss: torch.Tensor, rows: int) -> None:
         self._record("contrastive_loss", loss)
         for name, value in getattr(self._loss, "last_terms", {}).items():
             self._record(f"{name}_term", value)
+        for name, value in getattr(self._loss, "last_metrics", {}).items():
+            self._record(name, value, float(rows))
 
     def _record_geometry(self, views: dict[str, torch.Tensor]) -> None:
         anchors, pairs = views["anchors"].detach(), float(views["anchors"].size(0))
@@ -612,7 +626,8 @@ class DeCLUTR(Model):
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
         """Means since the last reset: `contrastive_loss`, `mlm_loss`, `mlm_accuracy`,
-        `retrieval_accuracy`, `alignment` and `uniformity`, as far as they are computed."""
+        `retrieval_accuracy`, `alignment` and `uniformity`, as far as they are computed, and what
+        the objective reports of itself."""
         means = self._metrics[self.training]
         computed = means.compute()
         if reset:
@@ -623,8 +638,8 @@ class DeCLUTR(Model):
         """What a run record must say so that losses of different runs can be compared."""
         return {
             "objective": type(self._loss).__name__ if self._loss is not None else None,
-            "views": type(self._make_views).__name__ if self.contrastive else None,
-            "two_encoders": self._second_encoder is not None,
+            "views": type(self._make_views).__name__ if self._compares == VIEWS else None,
+            "two_encoders": self.two_encoders,
             "momentum": getattr(self._momentum_encoder, "momentum", None),
             "head": type(self._head).__name__ if self._head is not None else None,
             "reduction": getattr(self._loss, "reduction", None),

@@ -5,12 +5,11 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Optional, Union
 
 import numpy as np
-import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
-from allennlp.data.fields import LabelField, ListField, TensorField
+from allennlp.data.fields import ListField
 
-from declutr.collation import PackedBatch, PackedSpans
+from declutr.collation import PackedBatch, PackedSpans, number_field
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.document_selection import all_rows
 from declutr.sources import PathLike, normalize_whitespace, source_files
@@ -118,8 +117,9 @@ class TextPairReader(DeCLUTRDatasetReader):
     While `sample_spans` is false, as predictor and Encoder set it, this is the reader "declutr"
     without sampling: an instance is a whole row of text, blank rows included.
 
-    Fields: `anchors` `(1, L)`, `positives` `(1, L)`, with negatives `negatives` `(K, L)`, and with
-    labels `labels`, a class (int64) or a score (float32).
+    Fields: `anchors` `(1, L)`, `positives` `(1, L)`, with negatives `negatives` `(K, L)`, with
+    labels `labels`, a class (int64) or a score (float32), and with `with_ids` `ids`, the number of
+    the pair, from 0.
 
     # Parameters
 
@@ -142,6 +142,7 @@ class TextPairReader(DeCLUTRDatasetReader):
     seed : of that order, drawn from (seed, epoch).
     text_key, cache_dir : for whole texts, as for the reader "declutr".
     encoding_errors, max_instances, serialization_dir : as there. `max_instances` counts pairs.
+    with_ids : give `ids` in training, for objectives that know pairs again.
 
     # Raises
 
@@ -168,6 +169,7 @@ class TextPairReader(DeCLUTRDatasetReader):
         cache_dir: Optional[str] = None,
         max_instances: Optional[int] = None,
         serialization_dir: Optional[str] = None,
+        with_ids: bool = False,
     ) -> None:
         super().__init__(
             tokenizer,
@@ -179,6 +181,7 @@ class TextPairReader(DeCLUTRDatasetReader):
             cache_dir=cache_dir,
             max_instances=max_instances,
             serialization_dir=serialization_dir,
+            with_ids=with_ids,
         )
         negatives = [] if negative is None else negative
         negatives = negatives if isinstance(negatives, list) else [negatives]
@@ -258,8 +261,13 @@ class TextPairReader(DeCLUTRDatasetReader):
         }
         if pairs.num_negatives:
             fields["negatives"] = self._packed_part(texts, slice(2, None), pairs.num_negatives)
-        labels = pairs.labels(rows)
-        return PackedBatch(fields) if labels is None else _LabelledBatch(fields, labels)
+        return PackedBatch(fields, self._beside(path, rows))
+
+    def _beside(
+        self, path: PathLike | Sequence[PathLike], rows: Sequence[int]
+    ) -> dict[str, np.ndarray]:
+        labels = self.pairs(path).labels(rows)
+        return {**({} if labels is None else {"labels": labels}), **super()._beside(path, rows)}
 
     def _packed_part(self, texts: list[list[np.ndarray]], part: slice, count: int) -> PackedSpans:
         assert isinstance(self._codec, WordPieceCodec)
@@ -272,9 +280,8 @@ class TextPairReader(DeCLUTRDatasetReader):
         """The instance of one pair, the same in every epoch."""
         if not self.sample_spans:
             return super().instance(path, row, epoch)
-        pairs = self.pairs(path)
-        labels = pairs.labels([row])
-        return self._pair_instance(pairs.texts(row), None if labels is None else labels[0].item())
+        fields = self._pair_fields(self.pairs(path).texts(row))
+        return Instance({**fields, **self._beside_fields(path, row)})
 
     def text_to_instance(  # type: ignore[override]
         self,
@@ -283,38 +290,25 @@ class TextPairReader(DeCLUTRDatasetReader):
         negatives: Sequence[str] = (),
         label: Optional[Union[int, float]] = None,
     ) -> Instance:
-        """The instance of a pair, or with a text alone, of that text, whole."""
+        """The instance of a pair, or with a text alone, of that text, whole.
+
+        It is of no file, and has no `ids`.
+        """
         if positive is None:
             with self.no_sample():
                 return super().text_to_instance(text)
         texts = [normalize_whitespace(one) for one in (text, positive, *negatives)]
-        return self._pair_instance(list(zip(*self._codec.encode(texts), strict=True)), label)
+        fields = self._pair_fields(list(zip(*self._codec.encode(texts), strict=True)))
+        if label is not None:
+            fields["labels"] = number_field(label)
+        return Instance(fields)
 
-    def _pair_instance(
-        self, texts: Sequence[tuple[np.ndarray, int]], label: Optional[Union[int, float]]
-    ) -> Instance:
+    def _pair_fields(self, texts: Sequence[tuple[np.ndarray, int]]) -> dict[str, Field]:
         each = [self._codec.spans_field(ids, [(0, length)]) for ids, length in texts]
         fields: dict[str, Field] = {"anchors": each[0], "positives": each[1]}
         if len(each) > 2:
             fields["negatives"] = _joined(each[2:])
-        if label is not None:
-            fields["labels"] = _label_field(label)
-        return Instance(fields)
-
-
-class _LabelledBatch(PackedBatch):
-    """A batch with a label for each pair, `(B,)`."""
-
-    def __init__(self, fields: dict[str, PackedSpans], labels: np.ndarray) -> None:
-        super().__init__(fields)
-        self._labels = labels
-
-    def tensors(self) -> dict[str, Any]:
-        return {**super().tensors(), "labels": torch.from_numpy(self._labels)}
-
-    def pin_memory(self) -> dict[str, Any]:
-        texts = PackedBatch(self.fields).pin_memory()
-        return {**texts, "labels": torch.from_numpy(self._labels).pin_memory()}
+        return fields
 
 
 def _joined(fields: Sequence[Union[SpansField, ListField]]) -> Field:
@@ -325,12 +319,6 @@ def _joined(fields: Sequence[Union[SpansField, ListField]]) -> Field:
         types = [types for field in fields for types in field.type_ids]  # type: ignore[union-attr]
         return SpansField(spans, types, first.padding_id, first.name)
     return ListField([text for field in fields for text in field.field_list])  # type: ignore[union-attr]
-
-
-def _label_field(label: Union[int, float]) -> Field:
-    if isinstance(label, int):
-        return LabelField(label, skip_indexing=True)
-    return TensorField(torch.tensor(label))
 
 
 def _label_of(labels: Optional[str], max_score: float) -> Optional[LabelOf]:

@@ -10,6 +10,7 @@ from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenize
 
 from declutr.collation import PackedBatch
 from declutr.dataset_reader import DeCLUTRDatasetReader
+from declutr.document_selection import blank_rows
 from declutr.sources import PathLike
 from declutr.text_codecs import WordPieceCodec
 from declutr.token_budget import ExpectedTokens
@@ -33,7 +34,9 @@ class SentenceReader(DeCLUTRDatasetReader):
 
     Fields: `anchors`, the sentence `(L,)`. With `positives: "next"`, `anchors` `(1, L)` and
     `positives` `(1, L)`, a sentence and the next one of its document. Blank rows lie between
-    documents; a corpus of several files needs one at the end of each.
+    documents; a corpus of several files needs one at the end of each. With `with_ids` also `ids`,
+    the number of the sentence's row (of a pair, the first one's), and `documents`, the number of
+    blank rows before it: the same for sentences of the same document, and of no others.
 
     # Parameters
 
@@ -46,6 +49,8 @@ class SentenceReader(DeCLUTRDatasetReader):
     seed : of that order.
     text_key, encoding_errors, cache_dir, max_instances, serialization_dir : as for the reader
         "declutr". `max_instances` counts pairs, where there are any.
+    with_ids : give `ids` and `documents` in training, for objectives that know sentences again
+        (`instance_discrimination`) or neighbours (`quick_thoughts`).
 
     # Raises
 
@@ -67,6 +72,7 @@ class SentenceReader(DeCLUTRDatasetReader):
         cache_dir: Optional[str] = None,
         max_instances: Optional[int] = None,
         serialization_dir: Optional[str] = None,
+        with_ids: bool = False,
     ) -> None:
         if positives not in (None, NEXT):
             raise ConfigurationError(
@@ -89,8 +95,10 @@ class SentenceReader(DeCLUTRDatasetReader):
             cache_dir=cache_dir,
             max_instances=max_instances,
             serialization_dir=serialization_dir,
+            with_ids=with_ids,
         )
         self._pairs = positives == NEXT
+        self._blank: dict[str, np.ndarray] = {}
         self.sample_spans = True
 
     @property
@@ -105,7 +113,15 @@ class SentenceReader(DeCLUTRDatasetReader):
         key = str(path), True
         if key not in self._documents:
             self._documents[key] = self._usable(self.corpus(path).num_tokens, key[0])
+        if self._with_ids:
+            self._blank_rows(path)  # now, for workers to inherit
         return self._documents[key][: self.max_instances]
+
+    def _blank_rows(self, path: PathLike | Sequence[PathLike]) -> np.ndarray:
+        key = str(path)
+        if key not in self._blank:
+            self._blank[key] = blank_rows(self.corpus(path).num_tokens)
+        return self._blank[key]
 
     def _usable(self, lengths: np.ndarray, source: str) -> np.ndarray:
         least, limit = self._min_document_len, self._codec.limit
@@ -151,7 +167,7 @@ class SentenceReader(DeCLUTRDatasetReader):
         A pair counts as two sentences of the first one's length: nearly all sentences are the
         first of one pair and the second of another, so a batch counts right on average.
         """
-        kind = _PairTokens if self.sample_spans and self._pairs else ExpectedTokens
+        kind = PairTokens if self.sample_spans and self._pairs else ExpectedTokens
         return kind(None, self._codec.limit, self._codec.num_special_tokens)
 
     # ------------------------------------------------------------------------------- batches
@@ -160,32 +176,42 @@ class SentenceReader(DeCLUTRDatasetReader):
         self, path: PathLike | Sequence[PathLike], rows: Iterable[int], epoch: int = 0
     ) -> PackedBatch:
         """The batch of these rows; unfolded, that of their instances, collated."""
-        if not (self.sample_spans and self._pairs):
-            with self.no_sample():
-                return super().packed(path, rows, epoch)
+        if not self.sample_spans:
+            return super().packed(path, rows, epoch)
         assert isinstance(self._codec, WordPieceCodec)
         corpus, rows = self.corpus(path), [int(row) for row in rows]
-        shape = (len(rows), 1)
-        return PackedBatch(
-            {
-                "anchors": self._codec.pack([corpus[row] for row in rows], shape),
-                "positives": self._codec.pack([corpus[row + 1] for row in rows], shape),
-            }
-        )
+        shape = (len(rows), 1) if self._pairs else (len(rows),)
+        fields = {"anchors": self._codec.pack([corpus[row] for row in rows], shape)}
+        if self._pairs:
+            fields["positives"] = self._codec.pack([corpus[row + 1] for row in rows], shape)
+        return PackedBatch(fields, self._beside(path, rows))
+
+    def _beside(
+        self, path: PathLike | Sequence[PathLike], rows: Sequence[int]
+    ) -> dict[str, np.ndarray]:
+        beside = super()._beside(path, rows)
+        if self._with_ids:
+            blank = self._blank_rows(path)
+            # Of another type than `blank`, the rows would have numpy copy all of that.
+            places = np.array(rows, dtype=blank.dtype)
+            beside["documents"] = np.searchsorted(blank, places).astype(np.int64, copy=False)
+        return beside
 
     # ----------------------------------------------------------------------------- instances
 
     def instance(self, path: PathLike | Sequence[PathLike], row: int, epoch: int = 0) -> Instance:
         """The instance of one row of the corpus, the same in every epoch."""
+        if not self.sample_spans:
+            return super().instance(path, row, epoch)
         corpus = self.corpus(path)
-        if not (self.sample_spans and self._pairs):
-            return Instance({"anchors": self._codec.text_field(corpus[row])})
-        first, second = (
-            self._codec.spans_field(corpus[place], [(0, int(corpus.num_tokens[place]))])
-            for place in (row, row + 1)
-        )
-        fields: dict[str, Field] = {"anchors": first, "positives": second}
-        return Instance(fields)
+        fields: dict[str, Field] = {}
+        if self._pairs:
+            for name, place in (("anchors", row), ("positives", row + 1)):
+                whole = [(0, int(corpus.num_tokens[place]))]
+                fields[name] = self._codec.spans_field(corpus[place], whole)
+        else:
+            fields["anchors"] = self._codec.text_field(corpus[row])
+        return Instance({**fields, **self._beside_fields(path, row)})
 
     def text_to_instance(self, text: str, row: int = 0, epoch: int = 0) -> Instance:  # type: ignore[override]
         """The instance of a text alone, whole; a neighbour has only a row of a corpus."""
@@ -193,7 +219,7 @@ class SentenceReader(DeCLUTRDatasetReader):
             return super().text_to_instance(text)
 
 
-class _PairTokens(ExpectedTokens):
+class PairTokens(ExpectedTokens):
     """Two texts of a length."""
 
     def units(self, lengths: np.ndarray) -> np.ndarray:

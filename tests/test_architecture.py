@@ -18,14 +18,15 @@ LAYERS = [
     | {"archive_members", "sentence_transformers_folder", "dropout_rates"}
     | {"sentence_splitting", "table_rows", "text_pairs"}
     | {"embedding_layers", "synonyms", "truncation_warnings", "file_modes", "bounded_json"}
-    | {"text_blocks", "quiet_loggers", "content_ids", "modules_from_here"},
+    | {"text_blocks", "quiet_loggers", "content_ids", "modules_from_here"}
+    | {"untrusted_parts"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"objectives", "span_fields", "collation", "text_codecs", "embedders"}
     | {"augmentations", "word_edits"},
     {"cutoff"},
     {"dataset_reader", "views", "heads", "momentum", "ngram_pooler"},
-    {"sentence_reader", "pair_reader", "augmented_reader"},
+    {"sentence_reader", "pair_reader", "augmented_reader", "glue"},
     {"gradient_caching", "model_parts"},
     {"data_loader", "model"},
     {"predictor", "archives", "checkpointer", "sharding", "safe_archives"}

@@ -11,7 +11,7 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from declutr.collation import Frame, PackedBatch, PackedSpans
+from declutr.collation import Frame, PackedBatch, PackedSpans, number_field
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.span_fields import SpansField, TokenIdsField
 
@@ -42,6 +42,9 @@ def assert_same(got, expected) -> None:
     """Keys in order, shapes, types and values."""
     assert list(got) == list(expected)
     for field in expected:
+        if isinstance(expected[field], torch.Tensor):
+            torch.testing.assert_close(got[field], expected[field], rtol=0, atol=0)
+            continue
         assert list(got[field]) == list(expected[field])
         for name, group in expected[field].items():
             assert list(got[field][name]) == list(group)
@@ -128,6 +131,26 @@ def test_any_special_tokens(start, end, types, padding, documents):
         assert_same(packed.tensors(), expected)
 
 
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        ([3, 0, 2**40], torch.int64),
+        ([0.1, -2.5, 1e30], torch.float32),
+    ],
+)
+def test_numbers_beside_texts(pair, path, values, dtype):
+    reader = DeCLUTRDatasetReader(*pair)
+    texts = reader.packed(path, [4, 0, 6])
+    kind = np.int64 if dtype is torch.int64 else np.float32
+    packed = PackedBatch(texts.fields, {"weights": np.array(values, dtype=kind)})
+    instances = [reader.instance(path, row) for row in (4, 0, 6)]
+    for instance, value in zip(instances, values, strict=True):
+        instance.add_field("weights", number_field(value))
+    got = pickle.loads(pickle.dumps(packed)).tensors()
+    assert_same(got, collated(instances))
+    assert got["weights"].dtype == dtype and got["weights"].shape == (3,)
+
+
 def test_what_travels_is_small(pair, corpus_file):
     reader = DeCLUTRDatasetReader(
         *pair, num_anchors=2, num_positives=2, max_span_len=24, min_span_len=8
@@ -143,9 +166,10 @@ def test_pinned_in_one_go(pair, corpus_file, monkeypatch):
     monkeypatch.setattr(
         torch.Tensor, "pin_memory", lambda self: (pinned.append(self.data_ptr()), self)[1]
     )
-    packed = DeCLUTRDatasetReader(*pair).packed(corpus_file, range(3))
+    texts = DeCLUTRDatasetReader(*pair).packed(corpus_file, range(3))
+    packed = PackedBatch(texts.fields, {"ids": np.arange(3)})
     assert_same(packed.pin_memory(), packed.tensors())
-    assert len(pinned) == 3
+    assert len(pinned) == 4
 
 
 def test_other_tokenizers_go_by_instances(corpus_file):

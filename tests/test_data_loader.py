@@ -62,9 +62,10 @@ def assert_same(first, second) -> None:
     assert len(first) == len(second)
     for one, other in zip(first, second, strict=True):
         assert one.keys() == other.keys()
-        for field in one:
+        for field in set(one) - {"ids"}:
             for key, tensor in one[field]["tokens"].items():
                 torch.testing.assert_close(other[field]["tokens"][key], tensor, rtol=0, atol=0)
+        assert "ids" not in one or one["ids"].tolist() == other["ids"].tolist()
 
 
 def texts(batches) -> list[str]:
@@ -261,6 +262,120 @@ class TestSeveralProcesses:
             ". Lower batch_size, or add documents",
         ):
             len(make(make_reader(max_instances=3)))
+
+
+def follow_each_other(rows, count: int = 24) -> bool:
+    """Whether they do, the first row coming after the last."""
+    return all((first + 1) % count == second for first, second in itertools.pairwise(rows))
+
+
+class TestConsecutive:
+    @pytest.mark.parametrize("drop_last", [True, False])
+    @pytest.mark.parametrize("batch_size", [4, 5])
+    def test_batches_of_rows_that_follow_each_other(self, make, batch_size, drop_last):
+        loader = make(consecutive=True, batch_size=batch_size, drop_last=drop_last)
+        firsts = []
+        for epoch in range(4):
+            batches = [rows.tolist() for rows in loader.batches(epoch)]
+            assert len(batches) == len(loader)
+            assert all(follow_each_other(rows) for rows in batches)
+            # The corpus is a ring: one batch at most holds its end and its beginning.
+            assert sum(rows != sorted(rows) for rows in batches) <= 1
+            rows = list(itertools.chain(*batches))
+            assert len(set(rows)) == len(rows) == (20 if drop_last and batch_size == 5 else 24)
+            firsts.append(tuple(one[0] for one in batches))
+        assert len(set(firsts)) == 4
+
+    def test_what_is_read(self, make, make_reader):
+        loader = make(make_reader(with_ids=True), consecutive=True)
+        for epoch in range(2):
+            batches = list(loader)
+            assert [one["ids"].tolist() for one in batches] == [
+                rows.tolist() for rows in loader.batches(epoch)
+            ]
+            ids = torch.cat([one.pop("ids") for one in batches])
+            assert texts(batches) == expected(
+                make(consecutive=True), epoch, loader.order(epoch).tolist()
+            )
+            assert sorted(ids.tolist()) == list(range(24))
+
+    def test_neighbours_that_are_apart_meet_in_another_epoch(self, make):
+        loader = make(consecutive=True, batch_size=4)  # batches fill the corpus exactly
+        apart, together = [], []
+        for epoch in range(30):
+            batches = [rows.tolist() for rows in loader.batches(epoch)]
+            met = {pair for rows in batches for pair in itertools.pairwise(rows)}
+            together.append(met)
+            apart.append({(row, row + 1) for row in range(23)} - met)
+        assert all(len(pairs) >= 5 for pairs in apart)
+        assert set.union(*apart) <= set.union(*together)
+
+    def test_without_shuffling_in_order(self, make):
+        loader = make(consecutive=True, shuffle=False)
+        assert loader.order(3).tolist() == list(range(24))
+
+    def test_the_seed_decides(self, make):
+        def orders(seed: int) -> list[list[int]]:
+            return [make(consecutive=True, seed=seed).order(epoch).tolist() for epoch in range(3)]
+
+        assert orders(1) == orders(1) and orders(1) != orders(2)
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_the_same_for_any_number_of_workers(self, make, make_reader, workers):
+        reader = make_reader(with_ids=True)
+        plain, busy = (make(reader, consecutive=True, num_workers=n) for n in (0, workers))
+        for _ in range(2):
+            assert_same(list(plain), list(busy))
+
+    @pytest.mark.parametrize("count", [2, 3])
+    @pytest.mark.parametrize("drop_last", [True, False])
+    def test_several_processes_together_one(self, make, processes, count, drop_last):
+        """What processes hold together follows each other, as the whole batch of one does."""
+        whole = make(consecutive=True, batch_size=4 * count, drop_last=drop_last)
+        for epoch in range(3):
+            one = [rows.tolist() for rows in whole.batches(epoch)]
+            parts = []
+            for rank in range(count):
+                processes(rank, count)
+                loader = make(consecutive=True, batch_size=4, drop_last=drop_last)
+                parts.append(list(loader.batches(epoch)))
+                assert len(loader) == len(parts[-1]) == len(one)
+            processes(0, 1)
+            joined = [np.concatenate(shares).tolist() for shares in zip(*parts, strict=True)]
+            assert joined == one and all(follow_each_other(rows) for rows in joined)
+
+    def test_resumed(self, make):
+        whole, loader = make(consecutive=True), make(consecutive=True, num_workers=1)
+        epochs = [list(whole) for _ in range(3)]
+        loader.resume_at(1, 3)
+        assert list(loader) == [{}] * 5
+        assert_same(list(loader)[3:], epochs[1][3:])
+        assert_same(list(loader), epochs[2])
+
+    def test_a_batch_larger_than_the_corpus(self, make):
+        loader = make(consecutive=True, batch_size=25)
+        (batch,) = loader.batches(0)
+        assert sorted(batch.tolist()) == list(range(24)) and follow_each_other(batch.tolist())
+        with pytest.raises(
+            ConfigurationError,
+            match=r"gives 24 document\(s\), but a batch needs 25 .*Lower batch_s",
+        ):
+            list(make(consecutive=True, batch_size=25, drop_last=True))
+
+    def test_refused_with_max_tokens(self, make):
+        with pytest.raises(
+            ConfigurationError,
+            match="consecutive is for batches of equally many documents: set batch_size, and "
+            "max_tokens to null",
+        ):
+            make(consecutive=True, batch_size=None, max_tokens=700)
+
+    def test_from_params(self, make_reader, corpus_file):
+        params = {"type": "declutr", "batch_size": 4, "shuffle": True, "consecutive": True}
+        loader = DataLoader.from_params(
+            Params(params), reader=make_reader(), data_path=str(corpus_file)
+        )
+        assert all(follow_each_other(rows.tolist()) for rows in loader.batches(0))
 
 
 @pytest.fixture(scope="module")

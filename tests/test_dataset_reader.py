@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, DatasetReader, Vocabulary
@@ -132,6 +133,60 @@ class TestInstances:
         ids = batch.as_tensor_dict()["anchors"]["tokens"]["tokens"]
         assert ids.shape[:2] == (5, 2) and ids.max() < vocab.get_vocab_size()
         assert all("r" in vocab.get_token_from_index(int(i)) for i in ids[0, 0][:2])
+
+
+class TestIds:
+    def test_of_instances(self, words, lengths_file):
+        reader = words(with_ids=True)
+        rows = reader.documents(lengths_file).tolist()
+        assert rows == [0, 3, 4, 5, 6]
+        for row in rows:
+            instance = reader.instance(lengths_file, row, 2)
+            assert list(instance.fields) == ["anchors", "positives", "ids"]
+            assert instance["ids"].label == row
+            assert spans(instance) == spans(words().instance(lengths_file, row, 2))
+
+    def test_packed_is_what_instances_give(self, make, corpus_file):
+        reader, rows = make(with_ids=True), [5, 0, 23]
+        batch = Batch([reader.instance(corpus_file, row, 1) for row in rows])
+        batch.index_instances(Vocabulary.empty())
+        expected = batch.as_tensor_dict()
+        packed = reader.packed(corpus_file, np.array(rows, dtype=np.int32), 1).tensors()
+        assert list(packed) == list(expected) == ["anchors", "positives", "ids"]
+        assert packed["ids"].dtype == expected["ids"].dtype == torch.int64
+        assert packed["ids"].tolist() == expected["ids"].tolist() == rows
+
+    def test_rows_are_counted_over_files(self, words, tmp_path):
+        for number in range(2):
+            (tmp_path / f"{number}.txt").write_text("w " * 50 + "\n" + "w " * 60 + "\n")
+        reader = words(with_ids=True, resample=False)
+        assert [one["ids"].label for one in reader.read(tmp_path)] == [0, 1, 2, 3]
+
+    def test_whole_texts_have_none(self, make, corpus_file):
+        for reader in (make(with_ids=True), make(with_ids=True, num_anchors=None)):
+            with reader.no_sample():
+                assert list(reader.instance(corpus_file, 0).fields) == ["anchors"]
+                assert list(reader.packed(corpus_file, [0]).tensors()) == ["anchors"]
+                assert list(next(iter(reader.read(corpus_file))).fields) == ["anchors"]
+
+    def test_a_text_of_no_corpus_has_none(self, make, documents):
+        instance = make(with_ids=True).text_to_instance(documents[3], row=3)
+        assert list(instance.fields) == ["anchors", "positives"]
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_through_the_loader_of_allennlp(self, make, corpus_file, workers):
+        loader = MultiProcessDataLoader(
+            make(with_ids=True),
+            str(corpus_file),
+            batch_size=5,
+            num_workers=workers,
+            max_instances_in_memory=8,
+            quiet=True,
+        )
+        loader.index_with(Vocabulary.empty())
+        ids = [batch["ids"] for batch in loader]
+        assert all(one.dtype == torch.int64 for one in ids)
+        assert sorted(torch.cat(ids).tolist()) == list(range(24))
 
 
 class TestFreshSpans:

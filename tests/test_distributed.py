@@ -104,6 +104,12 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         "by_position",
         torch.float64,
     ),
+    "reclaim": (
+        {"loss": {"type": "reclaim", "instances": 30, "embedding_size": 32, "num_negatives": 3}},
+        {"masked_language_modeling": False},
+        "by_position",
+        torch.float64,
+    ),
     "quick_thoughts": (
         {"loss": {"type": "quick_thoughts"}, "head": PROJECTOR, "two_encoders": True},
         {"masked_language_modeling": False},
@@ -115,6 +121,21 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
             "loss": {"type": "is_bert"},
             "seq2vec_encoder": {"type": "ngram_convolutions", "channels": 4},
         },
+        {},
+        "by_position",
+        torch.float64,
+    ),
+    "pair_softmax": (
+        {
+            "loss": {"type": "pair_softmax", "num_labels": 3, "embedding_size": 8},
+            "head": PROJECTOR,
+        },
+        {"masked_language_modeling": False},
+        "by_position",
+        torch.float64,
+    ),
+    "cosine_regression": (
+        {"loss": {"type": "cosine_regression"}},
         {},
         "by_position",
         torch.float64,
@@ -132,7 +153,10 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
 GIVEN = {
     "sup_con with labels": {"labels": [0, 1, 1, 0]},
     "instance_discrimination": {"ids": [7, 0, 29, 7]},
+    "reclaim": {"ids": [7, 0, 29, 7]},
     "quick_thoughts": {"ids": [1, 2, 3, 5], "documents": [0, 0, 0, 1]},
+    "pair_softmax": {"labels": [2, 0, 1, 2]},
+    "cosine_regression": {"labels": [0.2, -0.5, 1.0, 0.0]},
 }
 
 

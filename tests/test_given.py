@@ -14,6 +14,7 @@ from declutr.objectives import (
     quick_thoughts_loss,
     sup_con_loss,
 )
+from declutr.text_batches import text_keys
 from tests.test_views import model_of, texts
 
 HEAD = {"type": "projector", "hidden_dims": [12, 8]}
@@ -141,6 +142,23 @@ def test_neighbours_are_told_by_place_and_document() -> None:
     assert torch.allclose(shuffled, loss[order])
     with pytest.raises(ValueError, match=r"one id for each of the 5 rows, got \(2,\)"):
         quick_thoughts_loss(f, g, ids=ids[:2])
+
+
+def test_the_same_texts_have_the_same_keys(checkpoint: Path) -> None:
+    few, many = texts(count=4, length=9), texts(count=4, length=9)
+    tensors = many["tokens"]
+    tensors["token_ids"][1], tensors["mask"][1] = tensors["token_ids"][0], tensors["mask"][0]
+    for name, filler in (("token_ids", 7), ("mask", False), ("type_ids", 0)):
+        tensors[name] = torch.nn.functional.pad(tensors[name], (0, 3), value=filler)
+    keys = text_keys(few)
+    assert len(set(keys.tolist())) == 4
+    again = text_keys(many)
+    assert again[[0, 2, 3]].equal(keys[[0, 2, 3]]) and again[1] == keys[0]
+
+    loss = {"type": "reclaim", "instances": 9, "embedding_size": 32, "num_negatives": 2}
+    model = plain_model(checkpoint, loss=loss, views="dropout")
+    model(few, ids=torch.tensor([4, 2, 8, 0]))["loss"].backward()
+    assert model._loss.v_bank.texts[[4, 2, 8, 0]].equal(keys)
 
 
 @pytest.mark.parametrize(

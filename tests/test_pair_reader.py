@@ -33,6 +33,7 @@ ROWS = [
 ]
 KEYS = list(ROWS[0])
 FULL = {"negative": ["n1", "n2"], "labels": "class"}
+BESIDE = {"labels", "ids"}
 NLI = [
     ("ka lo", "mi", "entailment"),
     ("ka lo", "tu", "contradiction"),
@@ -90,8 +91,8 @@ def assert_same(first, second) -> None:
     for one, other in zip(first, second, strict=True):
         assert list(one) == list(other)
         for field, value in one.items():
-            groups = value["tokens"] if field != "labels" else {"labels": value}
-            others = other[field]["tokens"] if field != "labels" else {"labels": other[field]}
+            groups = value["tokens"] if field not in BESIDE else {field: value}
+            others = other[field]["tokens"] if field not in BESIDE else {field: other[field]}
             for key, tensor in groups.items():
                 torch.testing.assert_close(others[key], tensor, rtol=0, atol=0)
 
@@ -100,7 +101,7 @@ def texts(batches) -> list[str]:
     """Each pair of the batches without its padding."""
     found = []
     for batch in batches:
-        fields = [batch[name]["tokens"] for name in sorted(set(batch) - {"labels"})]
+        fields = [batch[name]["tokens"] for name in sorted(set(batch) - BESIDE)]
         for row in range(len(fields[0]["token_ids"])):
             parts = [group["token_ids"][row][group["mask"][row]].tolist() for group in fields]
             found.append(str([*parts, batch["labels"][row].item() if "labels" in batch else None]))
@@ -179,6 +180,25 @@ class TestInstances:
         assert isinstance(batch, PackedBatch)
         monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor.clone())
         assert_same([batch.pin_memory()], [batch.tensors()])
+
+    @pytest.mark.parametrize("changes", [{}, FULL, {"labels": "score", "max_score": 2.0}])
+    def test_ids(self, make, folder, changes):
+        reader, path = make(**changes, with_ids=True), folder / "pairs.tsv"
+        packed = reader.packed(path, np.array([3, 0, 4], dtype=np.int32)).tensors()
+        assert_same([packed], [collated(reader, path, [3, 0, 4])])
+        assert list(packed)[-1] == "ids" and ("labels" in packed) is ("labels" in changes)
+        assert packed["ids"].tolist() == [3, 0, 4] and packed["ids"].dtype == torch.int64
+        without = make(**changes).packed(path, [3, 0, 4]).tensors()
+        assert list(without) == list(packed)[:-1]
+        with reader.no_sample():
+            assert list(reader.packed(path, [0, 1]).tensors()) == ["anchors"]
+            assert list(reader.instance(path, 0).fields) == ["anchors"]
+        for texts_of_no_file in (("ka",), ("ka", "lo")):
+            assert "ids" not in reader.text_to_instance(*texts_of_no_file).fields
+
+    def test_ids_of_triplets_count_triplets(self, make, folder):
+        reader = make(format="nli", with_ids=True, resample=False)
+        assert [one["ids"].label for one in reader.read(folder / "nli.tsv")] == [0, 1]
 
     def test_tails_are_cut_and_counted(self, pair, checkpoint, folder, caplog):
         tokenizer = PretrainedTransformerTokenizer(str(checkpoint), max_length=12)
@@ -351,11 +371,16 @@ class TestLoader:
 
     @pytest.mark.parametrize("workers", [0, 2])
     def test_of_allennlp(self, make, folder, workers):
+        reader = make(**FULL, with_ids=True)
         loader = MultiProcessDataLoader(
-            make(**FULL), str(folder / "many.tsv"), batch_size=5, num_workers=workers, quiet=True
+            reader, str(folder / "many.tsv"), batch_size=5, num_workers=workers, quiet=True
         )
         loader.index_with(Vocabulary.empty())
-        assert sorted(texts(loader)) == self.everything(folder, make(**FULL))
+        batches = list(loader)
+        assert sorted(texts(batches)) == self.everything(folder, make(**FULL))
+        rows = torch.cat([batch["ids"] for batch in batches]).tolist()
+        assert sorted(rows) == list(range(43))
+        assert texts(batches) == texts([collated(reader, folder / "many.tsv", rows)])
 
     def test_whole_texts(self, loader, make):
         reader = make()

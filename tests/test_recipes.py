@@ -1,55 +1,40 @@
-"""Every recipe under training_config, however deep, can be built and takes a training step."""
+"""Every recipe under training_config, however deep, trains, is resumed, and embeds."""
 
+import copy
 import json
 import os
+import shutil
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from allennlp.commands.train import TrainModel
+from allennlp.commands.train import TrainModel, train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.data import Batch, DatasetReader
 from allennlp.training import NoOpTrainer
 
 import declutr.plugin  # noqa: F401
+from declutr.checkpointer import AtomicCheckpointer
+from declutr.dataset_reader import DeCLUTRDatasetReader
+from declutr.encoder import Encoder
+from declutr.model import DeCLUTR
 from tests.conftest import RECIPES
+from tests.recipe_data import BATCH, INSTANCES, RecipeData
+from tests.test_callbacks import differences, metrics_of
 
 RECIPE_FILES = sorted(RECIPES.rglob("*.jsonnet"))
+TRAINED = [recipe for recipe in RECIPE_FILES if not recipe.stem.startswith("transformer_")]
 
-SENTENCES = {
-    *("simcse", "scd", "scd_roberta", "scd_readme", "scd_self_contrast", "scd_decorrelation"),
-    *("barlow_twins", "moco", "byol", "cutoff"),
-}
-# Only sizes: a tiny transformer and short documents.
-SMALL = {
-    f"{part}.{key}": value
-    for part in ("dataset_reader",)
-    for key, value in {"max_span_len": 32, "min_span_len": 8}.items()
-} | {
-    f"{part}.{key}": value
-    for part in ("data_loader", "validation_data_loader")
-    for key, value in {"batch_size": 4, "num_workers": 0}.items()
-}
+STEP = 7  # where a run is killed: in the middle of its first epoch
+EPOCHS = 2  # of ten steps and more
 
 
-def small(recipe: Path, corpus: Path) -> Params:
-    """The recipe for the tiny checkpoint and the tiny corpus."""
-    overrides = {
-        **SMALL,
-        "train_data_path": str(corpus),
-        "validation_data_path": str(corpus),
-    }
-    if recipe.stem in SENTENCES:
-        del overrides["dataset_reader.max_span_len"], overrides["dataset_reader.min_span_len"]
-        config = Params.from_file(str(recipe)).as_dict(quiet=True)
-        for part in ("head", "predictor"):
-            if "hidden_dims" in config["model"].get(part, {}):
-                overrides[f"model.{part}.hidden_dims"] = [24, 16]
-        if recipe.stem == "moco":
-            overrides |= {"model.loss.embedding_size": 16, "model.loss.queue_size": 20}
-    if not recipe.name.startswith("transformer_"):
-        overrides["trainer.cuda_device"] = -1
-    return Params.from_file(str(recipe), json.dumps(overrides))
+@pytest.fixture(scope="session")
+def data(tmp_path_factory: pytest.TempPathFactory) -> RecipeData:
+    return RecipeData(tmp_path_factory.mktemp("recipe_data"))
 
 
 @pytest.fixture(autouse=True)
@@ -57,8 +42,8 @@ def transformer(monkeypatch: pytest.MonkeyPatch, checkpoint: Path) -> None:
     monkeypatch.setitem(os.environ, "TRANSFORMER_MODEL", str(checkpoint))
 
 
-def build(recipe: Path, corpus: Path, folder: Path) -> TrainModel:
-    params = small(recipe, corpus)
+def build(recipe: Path, data: RecipeData, folder: Path) -> TrainModel:
+    params = Params(data.small(recipe))
     for seed in ("random_seed", "numpy_seed", "pytorch_seed"):
         params.pop(seed)
     return TrainModel.from_params(params, serialization_dir=str(folder), local_rank=0)
@@ -69,13 +54,19 @@ def test_the_recipes_of_the_readme_are_there() -> None:
     assert names >= {
         *("declutr", "declutr_small", "declutr_base", "contrastive_only", "mlm_only"),
         *("transformer_mean", "transformer_cls", "quickstart"),
-        *SENTENCES,
+        *("simcse", "simcse_mlm", "simcse_supervised"),
+        *("scd", "scd_roberta", "scd_readme", "scd_self_contrast", "scd_decorrelation"),
+        *("scd_selected", "barlow_twins", "moco", "mochi", "byol", "simsiam", "swav", "cutoff"),
+        *("info_nce", "n_pair", "nce", "debiased", "hard_negative", "align_uniform"),
+        *("soft_nearest_neighbours", "lifted_structured", "triplet", "contrastive"),
+        *("cross_batch_memory", "metric_learning", "weighted_sum"),
+        *("neighbours", "quick_thoughts", "is_bert", "instance_discrimination"),
     }
 
 
 @pytest.mark.parametrize("recipe", RECIPE_FILES, ids=lambda recipe: recipe.stem)
-def test_recipe_trains_one_step(recipe: Path, corpus_file: Path, tmp_path: Path) -> None:
-    run = build(recipe, corpus_file, tmp_path)
+def test_recipe_trains_one_step(recipe: Path, data: RecipeData, tmp_path: Path) -> None:
+    run = build(recipe, data, tmp_path)
     trainer = run.trainer
     if isinstance(trainer, NoOpTrainer):
         trainer.train()
@@ -94,8 +85,58 @@ def test_recipe_trains_one_step(recipe: Path, corpus_file: Path, tmp_path: Path)
     assert any(moved)
 
 
+@pytest.mark.parametrize("recipe", TRAINED, ids=lambda recipe: recipe.stem)
+def test_recipe_trains_resumes_and_embeds(
+    recipe: Path, data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that is killed in between ends as one that is not, and its archive is its model."""
+    checkpoints = {"type": "atomic", "save_every_num_batches": STEP}
+    config = data.small(recipe, num_epochs=EPOCHS, checkpointer=checkpoints)
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    with monkeypatch.context() as patched:
+        save = AtomicCheckpointer.save_checkpoint
+
+        def saved(checkpointer: AtomicCheckpointer, trainer: Any) -> None:
+            save(checkpointer, trainer)
+            if trainer._total_batches_completed == STEP:
+                shutil.copytree(whole, killed)
+
+        patched.setattr(AtomicCheckpointer, "save_checkpoint", saved)
+        model = train_model(Params(copy.deepcopy(config)), str(whole))
+    train_model(Params(copy.deepcopy(config)), str(killed), recover=True)
+
+    record = json.loads((whole / "run.json").read_text())
+    assert EPOCHS * record["batches_per_epoch"] >= 20
+    last = f"model_state_e{EPOCHS}_b0.th"
+    states = [torch.load(run / last, weights_only=True) for run in (whole, killed)]
+    assert differences(*states) == []
+    assert all(torch.isfinite(t).all() for t in states[0].values() if torch.is_tensor(t))
+    metrics = [metrics_of(run, EPOCHS - 1) for run in (whole, killed)]
+    assert metrics[0] == metrics[1] and "validation_loss" in metrics[0]
+    texts = ["ka lo mi tu", "", "re sa no ve pi du ka"]
+    rows = Encoder(whole, device="cpu", dtype="float32")(texts)
+    assert isinstance(model, DeCLUTR)
+    assert rows.shape == (3, model.embedding_dim) and rows[0].tolist() != rows[2].tolist()
+    expected = embedded_by(model, config["dataset_reader"], texts)
+    assert np.allclose(rows, expected, atol=1e-5)
+
+
+def embedded_by(model: DeCLUTR, reader: dict[str, Any], texts: list[str]) -> np.ndarray:
+    """The embeddings of texts, through AllenNLP's own tensors."""
+    built = DatasetReader.from_params(Params(copy.deepcopy(reader)))
+    assert isinstance(built, DeCLUTRDatasetReader)
+    with built.no_sample():
+        instances = [built.text_to_instance(text) for text in texts]
+    for instance in instances:
+        built.apply_token_indexers(instance)
+    batch = Batch(instances)
+    batch.index_instances(model.vocab)
+    with torch.no_grad():
+        return model.eval()(**batch.as_tensor_dict())["embeddings"].numpy()
+
+
 @pytest.mark.parametrize("name", ["declutr", "declutr_small", "declutr_base", "contrastive_only"])
-def test_the_papers_settings(name: str, corpus_file: Path) -> None:
+def test_the_papers_settings(name: str) -> None:
     config = Params.from_file(str(RECIPES / f"{name}.jsonnet")).as_dict(quiet=True)
     reader = config["dataset_reader"]
     assert (reader["num_anchors"], reader["num_positives"]) == (2, 2)
@@ -110,8 +151,8 @@ def test_the_papers_settings(name: str, corpus_file: Path) -> None:
     assert trainer["num_epochs"] == (3 if name == "declutr_base" else 1)
 
 
-def test_no_decay_on_biases_and_normalisation(corpus_file: Path, tmp_path: Path) -> None:
-    run = build(RECIPES / "declutr.jsonnet", corpus_file, tmp_path)
+def test_no_decay_on_biases_and_normalisation(data: RecipeData, tmp_path: Path) -> None:
+    run = build(RECIPES / "declutr.jsonnet", data, tmp_path)
     decay = {}
     for group in run.trainer.optimizer.param_groups:
         for parameter in group["params"]:
@@ -123,23 +164,23 @@ def test_no_decay_on_biases_and_normalisation(corpus_file: Path, tmp_path: Path)
     assert set(by_name.values()) == {0, 0.1}
 
 
-def test_the_scheduler_knows_the_number_of_steps(corpus_file: Path, tmp_path: Path) -> None:
-    run = build(RECIPES / "declutr.jsonnet", corpus_file, tmp_path)
+def test_the_scheduler_knows_the_number_of_steps(data: RecipeData, tmp_path: Path) -> None:
+    run = build(RECIPES / "declutr.jsonnet", data, tmp_path)
     scheduler = run.trainer._learning_rate_scheduler
-    assert scheduler.num_steps_per_epoch == len(run.trainer.data_loader) == 24 // 4
+    assert scheduler.num_steps_per_epoch == len(run.trainer.data_loader) == INSTANCES // BATCH
 
 
-def test_training_and_validation_share_a_reader(corpus_file: Path, tmp_path: Path) -> None:
+def test_training_and_validation_share_a_reader(data: RecipeData, tmp_path: Path) -> None:
     """So that `-o '{"dataset_reader.max_span_len": …}'` changes both."""
-    run = build(RECIPES / "declutr.jsonnet", corpus_file, tmp_path)
+    run = build(RECIPES / "declutr.jsonnet", data, tmp_path)
     loader, validation = run.trainer.data_loader, run.trainer._validation_data_loader
     assert validation.reader is loader.reader
     assert (loader.resample, validation.resample) == (True, False)
 
 
 @pytest.mark.parametrize("part", ["model", "dataset_reader", "data_loader"])
-def test_a_misspelt_key_is_named(part: str, corpus_file: Path, tmp_path: Path) -> None:
-    params = small(RECIPES / "declutr.jsonnet", corpus_file)
+def test_a_misspelt_key_is_named(part: str, data: RecipeData, tmp_path: Path) -> None:
+    params = Params(data.small(RECIPES / "declutr.jsonnet"))
     params[part]["temprature"] = 1
     for seed in ("random_seed", "numpy_seed", "pytorch_seed"):
         params.pop(seed)
@@ -148,9 +189,9 @@ def test_a_misspelt_key_is_named(part: str, corpus_file: Path, tmp_path: Path) -
 
 
 def test_bad_validation_documents_stop_before_the_first_step(
-    corpus_file: Path, tmp_path: Path
+    data: RecipeData, tmp_path: Path
 ) -> None:
-    run = build(RECIPES / "declutr.jsonnet", corpus_file, tmp_path)
+    run = build(RECIPES / "declutr.jsonnet", data, tmp_path)
     run.trainer._validation_data_loader.data_path = str(tmp_path / "nowhere.txt")
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(ConfigurationError, match=r"nowhere\.txt"):
@@ -159,11 +200,11 @@ def test_bad_validation_documents_stop_before_the_first_step(
 
 
 def test_a_transformer_that_is_nowhere_is_named(
-    monkeypatch: pytest.MonkeyPatch, corpus_file: Path, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, data: RecipeData, tmp_path: Path
 ) -> None:
     monkeypatch.setitem(os.environ, "TRANSFORMER_MODEL", str(tmp_path / "nowhere"))
     with pytest.raises(FileNotFoundError, match=r"no transformer at .*nowhere.*TRANSFORMER"):
-        build(RECIPES / "declutr.jsonnet", corpus_file, tmp_path)
+        build(RECIPES / "declutr.jsonnet", data, tmp_path)
 
 
 def test_an_undefined_transformer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

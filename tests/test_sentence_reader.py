@@ -1,6 +1,7 @@
 """Oracles: the reader "declutr" without sampling for what a row holds; the rows as written for
 which of them are used; instances for packed batches."""
 
+import copy
 import logging
 import pickle
 
@@ -23,6 +24,7 @@ from declutr.sentence_reader import SentenceReader
 ROWS = ["ka lo mi", "tu re", "  sa   no ve ", "", " ", "pi du ka lo", "", "mi", "tu", "re sa", ""]
 SENTENCES = [0, 1, 2, 5, 7, 8, 9]
 PAIRS = [0, 1, 7, 8]
+DOCUMENTS = [0, 0, 0, 0, 1, 2, 2, 3, 3, 3, 3]  # blank rows before each
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +77,7 @@ def texts(batches) -> list[str]:
     """Each row of the batches without its padding."""
     found = []
     for batch in batches:
-        groups = [batch[field]["tokens"] for field in sorted(batch)]
+        groups = [batch[field]["tokens"] for field in ("anchors", "positives") if field in batch]
         for row in range(len(groups[0]["token_ids"])):
             found.append(str([g["token_ids"][row][g["mask"][row]].tolist() for g in groups]))
     return found
@@ -84,9 +86,18 @@ def texts(batches) -> list[str]:
 def assert_same(first, second) -> None:
     for one, other in zip(first, second, strict=True):
         assert one.keys() == other.keys()
-        for field in one:
-            for key, tensor in one[field]["tokens"].items():
-                torch.testing.assert_close(other[field]["tokens"][key], tensor, rtol=0, atol=0)
+        for field, value in one.items():
+            beside = isinstance(value, torch.Tensor)
+            tensors, others = (
+                ({0: value}, {0: other[field]})
+                if beside
+                else (
+                    value["tokens"],
+                    other[field]["tokens"],
+                )
+            )
+            for key, tensor in tensors.items():
+                torch.testing.assert_close(others[key], tensor, rtol=0, atol=0)
 
 
 def collated(reader, path, rows) -> dict:
@@ -187,6 +198,96 @@ class TestNeighbours:
             r"them follow each other. Write .*split-sentences",
         ):
             SentenceReader(positives="next").documents(tmp_path / "a.txt")
+
+
+@pytest.mark.parametrize("positives", [None, "next"])
+class TestIds:
+    def test_row_and_document(self, make, rows_file, positives):
+        reader = make(positives=positives, with_ids=True)
+        rows = reader.documents(rows_file)
+        packed = reader.packed(rows_file, rows).tensors()
+        assert list(packed) == ["anchors", *["positives"] * bool(positives), "ids", "documents"]
+        assert packed["ids"].tolist() == rows.tolist()
+        assert packed["documents"].tolist() == [DOCUMENTS[row] for row in rows]
+        assert packed["ids"].dtype == packed["documents"].dtype == torch.int64
+        assert list(packed) == list(collated(reader, rows_file, rows))
+        assert_same([packed], [collated(reader, rows_file, rows)])
+
+    def test_in_any_order(self, make, many_file, positives):
+        reader, plain = make(positives=positives, with_ids=True), make(positives=positives)
+        rows = np.random.default_rng(1).permutation(reader.documents(many_file))
+        assert len(rows) > 30
+        lines = many_file.read_text().splitlines()
+        packed = reader.packed(many_file, rows).tensors()
+        assert packed["documents"].tolist() == [lines[:row].count("") for row in rows]
+        assert_same([packed], [collated(reader, many_file, rows)])
+        without = plain.packed(many_file, rows).tensors()
+        assert not {"ids", "documents"} & set(without)
+        assert texts([without]) == texts([packed])
+
+    def test_nothing_blank(self, make, tmp_path, positives):
+        path = _written(tmp_path, ["ka lo", "mi", "tu"])
+        reader = make(positives=positives, with_ids=True)
+        assert reader.packed(path, [1, 0]).tensors()["documents"].tolist() == [0, 0]
+
+    def test_whole_rows_have_none(self, make, rows_file, positives):
+        reader = make(positives=positives, with_ids=True)
+        assert list(reader.text_to_instance("ka lo").fields) == ["anchors"]
+        with reader.no_sample():
+            assert list(reader.packed(rows_file, range(11)).tensors()) == ["anchors"]
+            for instance in (reader.instance(rows_file, 3), *reader.read(rows_file)):
+                assert list(instance.fields) == ["anchors"]
+
+    def test_blank_rows_are_looked_for_once_and_before_workers(
+        self, make, loader, rows_file, positives, monkeypatch
+    ):
+        calls = []
+        original = sentence_reader.blank_rows
+        monkeypatch.setattr(
+            sentence_reader, "blank_rows", lambda some: (calls.append(len(some)), original(some))[1]
+        )
+        batches = loader(
+            rows_file, make(positives=positives, with_ids=True), batch_size=2, num_workers=0
+        )
+        len(batches)
+        assert calls == [11]
+        list(batches), list(batches)
+        assert calls == [11]
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_through_the_loaders(self, make, loader, many_file, positives, workers):
+        reader = make(positives=positives, with_ids=True)
+        theirs = MultiProcessDataLoader(
+            reader, str(many_file), batch_size=4, num_workers=workers, quiet=True
+        )
+        theirs.index_with(Vocabulary.empty())
+        rows = reader.documents(many_file)
+        expected = collated(reader, many_file, rows)
+        wanted = sorted(
+            zip(texts([expected]), rows, expected["documents"].tolist(), strict=True),
+            key=lambda one: one[1],
+        )
+        for batches in (list(theirs), list(loader(many_file, reader, num_workers=workers))):
+            ids, places = (
+                torch.cat([one[name] for one in batches]) for name in ("ids", "documents")
+            )
+            assert ids.dtype == places.dtype == torch.int64
+            got = zip(texts(batches), ids.tolist(), places.tolist(), strict=True)
+            assert sorted(got, key=lambda one: one[1]) == wanted
+
+    def test_pickled(self, make, rows_file, positives):
+        reader = make(positives=positives, with_ids=True)
+        rows = reader.documents(rows_file)
+        for twin in (pickle.loads(pickle.dumps(reader)), copy.deepcopy(reader)):
+            assert_same(
+                [twin.packed(rows_file, rows).tensors()], [reader.packed(rows_file, rows).tensors()]
+            )
+
+
+def test_words_have_ids(rows_file):
+    batch = Batch(list(SentenceReader(with_ids=True, resample=False).read(rows_file)))
+    batch.index_instances(Vocabulary.from_instances(batch.instances))
+    assert batch.as_tensor_dict()["ids"].tolist() == SENTENCES
 
 
 class TestWholeRows:
@@ -293,10 +394,12 @@ class TestSettings:
                     "tokenizer": transformer,
                     "token_indexers": {"tokens": dict(transformer)},
                     "max_instances": 2,
+                    "with_ids": True,
                 }
             )
         )
         assert isinstance(reader, SentenceReader) and len(list(reader.read(rows_file))) == 2
+        assert reader.packed(rows_file, [7]).tensors()["documents"].tolist() == [3]
         twin = pickle.loads(pickle.dumps(reader))
         assert_same([twin.packed(rows_file, [0]).tensors()], [collated(reader, rows_file, [0])])
 

@@ -22,6 +22,7 @@ from declutr.objectives.decorrelation import (
     scd_loss,
     self_contrast,
 )
+from declutr.objectives.feature_bank import FeatureBank
 from declutr.objectives.hard_negative_mixing import HardNegativeMixing, mochi_loss
 from declutr.objectives.info_nce import InfoNCE, NPair, info_nce, n_pair_loss
 from declutr.objectives.instance_bank import (
@@ -31,6 +32,7 @@ from declutr.objectives.instance_bank import (
 )
 from declutr.objectives.jensen_shannon import jensen_shannon
 from declutr.objectives.lifted_structured import LiftedStructured, lifted_structured_loss
+from declutr.objectives.lipschitz_critic import Critic
 from declutr.objectives.metric_learning import (
     CrossBatchMemory,
     LibraryObjective,
@@ -49,6 +51,14 @@ from declutr.objectives.noise_contrastive import NoiseContrastive, nce_loss
 from declutr.objectives.objective import Objective
 from declutr.objectives.pytorch_metric_learning import PytorchMetricLearning
 from declutr.objectives.quick_thoughts import QuickThoughts, quick_thoughts_loss
+from declutr.objectives.reclaim import Reclaim, reclaim_loss
+from declutr.objectives.sentence_bert import (
+    CosineRegression,
+    PairSoftmax,
+    cosine_regression_loss,
+    pair_logits,
+    pair_softmax_loss,
+)
 from declutr.objectives.soft_nearest_neighbours import (
     SoftNearestNeighbours,
     soft_nearest_neighbour_loss,
@@ -68,8 +78,11 @@ __all__ = [
     "AlignUniform",
     "BarlowTwins",
     "Contrastive",
+    "CosineRegression",
+    "Critic",
     "CrossBatchMemory",
     "DebiasedContrastive",
+    "FeatureBank",
     "HardNegative",
     "HardNegativeMixing",
     "ISBert",
@@ -86,9 +99,11 @@ __all__ = [
     "NoiseContrastive",
     "Objective",
     "PairMarginMiner",
+    "PairSoftmax",
     "PytorchMetricLearning",
     "PytorchMetricLearningMiner",
     "QuickThoughts",
+    "Reclaim",
     "SoftNearestNeighbours",
     "SupCon",
     "SwappedPrediction",
@@ -101,6 +116,7 @@ __all__ = [
     "barlow_twins_loss",
     "byol_loss",
     "contrastive_loss",
+    "cosine_regression_loss",
     "cross_correlation",
     "debiased_loss",
     "hard_negative_loss",
@@ -115,7 +131,10 @@ __all__ = [
     "momentum_update",
     "n_pair_loss",
     "nce_loss",
+    "pair_logits",
+    "pair_softmax_loss",
     "quick_thoughts_loss",
+    "reclaim_loss",
     "scd_loss",
     "self_contrast",
     "sinkhorn_assignments",

@@ -20,7 +20,11 @@ class Objective(torch.nn.Module, Registrable):
 
     What else comes with a batch an objective gets by keyword, if it names it in `needs` or `takes`:
     `labels` `(N,)`, classes (int64) or scores (float32); `ids` `(N,)`, the rows of the corpus;
-    `documents` `(N,)`, the documents they belong to (int64); `negatives` `(M, d)`.
+    `documents` `(N,)`, the documents they belong to (int64); `texts` `(N,)`, equal numbers (int64)
+    for equal texts; `negatives` `(M, d)`.
+
+    After a step, `last_terms` (scalars, logged as `<name>_term`) and `last_metrics` (means over
+    pairs, logged under their own names) may hold what else is worth logging.
     """
 
     default_implementation = "nt_xent"

@@ -64,6 +64,7 @@ class WeightedSum(Objective):
         if any(self._beside):
             self.uses_projections = "beside"
         self.last_terms: dict[str, torch.Tensor] = {}
+        self.last_metrics: dict[str, torch.Tensor] = {}
 
     def forward(
         self,
@@ -79,6 +80,11 @@ class WeightedSum(Objective):
         ]
         self.last_terms = {
             name: value.detach() for name, value in zip(self.names, values, strict=True)
+        }
+        self.last_metrics = {
+            name: value
+            for objective in self.objectives
+            for name, value in getattr(objective, "last_metrics", {}).items()
         }
         weighted = [w * value for w, value in zip(self.weights, values, strict=True)]
         return torch.stack(weighted).sum()

@@ -156,6 +156,11 @@ class OpenedModel:
         """
         if embedder_changes or name not in self._left or self._left_loaded != load_weights:
             model = self._build(load_weights, embedder_changes or {})
+            if model.two_encoders:
+                raise ConfigurationError(
+                    f"'{self.place}' embeds by two encoders and concatenates what they give; its "
+                    "parts cannot be taken one by one. Use declutr.Encoder, or a model of one."
+                )
             self._left = {"embedder": model._text_field_embedder, "pooler": model._seq2vec_encoder}
             self._left_loaded = load_weights
             _make_independent(self._left["embedder"])

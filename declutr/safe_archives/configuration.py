@@ -55,7 +55,7 @@ def check_configuration(file: Path, transformers: set[str], archives: set[str]) 
         reason = _nested_archive(path, value)
         if reason:
             raise UnsafeArchive(f"{file.name}: '{dotted(path)}' {reason}. {TRUST}")
-    config = _without_carried(config, transformers, archives)
+    config = _without_synonyms(_without_carried(config, transformers, archives))
     for path, value in _built_entries(config):
         reason = _options_that_run(path, value) or _outside(path, value)
         if reason:
@@ -120,6 +120,27 @@ def _built_entries(config: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
         if section == "model":
             value = _without_stripped(value)
         yield from entries(value, (section,))
+
+
+def _without_synonyms(config: dict[str, Any]) -> dict[str, Any]:
+    """Without the file of synonyms of a reader "augmented".
+
+    No more than its name is kept when it is built, and what is built from an archive without trust
+    augments nothing (`declutr.untrusted_parts`). The value has to be the name itself, in this one
+    place: parts of other types may take the same key for something that they read.
+    """
+    kept = dict(config)
+    for section in _READERS:
+        reader = config.get(section)
+        if not isinstance(reader, dict) or reader.get("type") != "augmented":
+            continue
+        augmentation = reader.get("augmentation")
+        if not isinstance(augmentation, dict) or augmentation.get("type") != "eda":
+            continue
+        if isinstance(augmentation.get("synonyms"), str):
+            others = {key: item for key, item in augmentation.items() if key != "synonyms"}
+            kept[section] = {**reader, "augmentation": others}
+    return kept
 
 
 def _without_carried(value: Any, transformers: set[str], archives: set[str]) -> Any:

@@ -17,6 +17,7 @@ from typing import Any
 from allennlp.common import Registrable
 
 from declutr.safe_archives.refusal import TRUST, UnsafeArchive
+from declutr.untrusted_parts import untrusted
 
 # What was refused in this thread or task; `None` where nothing is.
 _refused: ContextVar[list[UnsafeArchive] | None] = ContextVar("refused", default=None)
@@ -31,6 +32,8 @@ def is_registered(name: str) -> bool:
 def registered_names_only() -> Iterator[None]:
     """A context in which AllenNLP imports nothing for a name, in this thread.
 
+    What is built inside is untrusted, so it imports nothing later either (`untrusted_parts`).
+
     # Raises
 
     `UnsafeArchive` : on the way out, if something failed inside after a name was refused. AllenNLP
@@ -40,7 +43,8 @@ def registered_names_only() -> Iterator[None]:
     refused: list[UnsafeArchive] = []
     token = _refused.set(refused)
     try:
-        yield
+        with untrusted():
+            yield
     except Exception as error:
         if refused and not isinstance(error, UnsafeArchive):
             raise refused[0] from error

@@ -120,10 +120,13 @@ class TrainedModel(TextModel):
 
     @property
     def linear_part(self) -> torch.nn.Module:
-        embedder = self.model._text_field_embedder
-        if isinstance(embedder, MLMTextFieldEmbedder):
-            return embedder.token_embedder.encoder  # without the head
-        return embedder
+        parts = [
+            embedder.token_embedder.encoder  # without the head
+            if isinstance(embedder, MLMTextFieldEmbedder)
+            else embedder
+            for embedder in self.model.embedders
+        ]
+        return parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
 
 
 @contextmanager

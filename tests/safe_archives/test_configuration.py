@@ -169,6 +169,46 @@ def test_what_is_refused(name: str, tmp_path: Path) -> None:
     assert str(refusal.value).endswith("allow it with --trust (trust=True).")
 
 
+AUGMENTED = {"type": "augmented", "augmentation": {"type": "eda", "synonyms": "/home/me/synonyms"}}
+
+
+def augmented(**changes: Any) -> Any:
+    """A reader "augmented" whose augmentation differs by `changes`."""
+    return {**AUGMENTED, "augmentation": {**AUGMENTED["augmentation"], **changes}}
+
+
+@pytest.mark.parametrize("section", ["dataset_reader", "validation_dataset_reader"])
+def test_what_augments(section: str, tmp_path: Path) -> None:
+    """Synonyms are read, and functions imported, when texts are augmented: not by loading."""
+    check(changed(section, AUGMENTED), tmp_path)
+    check(changed(section, augmented(synonyms="https://somewhere/synonyms")), tmp_path)
+    calling = {"type": "callable", "function": "package.module:function"}
+    check(changed(section, {"type": "augmented", "augmentation": calling}), tmp_path)
+
+
+NOT_SYNONYMS = {
+    "of another reader": ("dataset_reader", {**AUGMENTED, "type": "declutr"}),
+    "of a reader without a type": ("dataset_reader", {"augmentation": AUGMENTED["augmentation"]}),
+    "of another augmentation": ("dataset_reader", augmented(type="of_a_plugin")),
+    "deeper": ("dataset_reader", {"type": "multitask", "readers": {"a": AUGMENTED}}),
+    "in another augmentation": (
+        "dataset_reader",
+        augmented(synonyms=None, type="of_a_plugin", inner=AUGMENTED["augmentation"]),
+    ),
+    "in a list": ("dataset_reader", augmented(synonyms=["/home/me/synonyms"])),
+    "in a dictionary": ("dataset_reader", augmented(synonyms={"a": "/home/me/synonyms"})),
+    "under another key": ("dataset_reader", augmented(stop_words=["/home/me/words"])),
+    "of the model": ("model.reader", AUGMENTED),
+}
+
+
+@pytest.mark.parametrize("name", NOT_SYNONYMS)
+def test_what_only_looks_like_synonyms(name: str, tmp_path: Path) -> None:
+    keys, value = NOT_SYNONYMS[name]
+    with pytest.raises(UnsafeArchive, match=r"names a place outside the archive, '/home/me/"):
+        check(changed(keys, value), tmp_path)
+
+
 @pytest.mark.parametrize("value", [False, None])
 def test_remote_code_that_is_off(value: Any, tmp_path: Path) -> None:
     check(changed(f"{EMBEDDER}.transformer_kwargs.trust_remote_code", value), tmp_path)

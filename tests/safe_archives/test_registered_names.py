@@ -13,6 +13,7 @@ from allennlp.nn import Activation
 
 from declutr.safe_archives import UnsafeArchive, registered_names_only
 from declutr.safe_archives.registered_names import is_registered
+from declutr.untrusted_parts import is_untrusted
 
 NAME = "hostile_module.Activation"
 
@@ -93,9 +94,16 @@ def test_other_threads_are_left_alone(marker: Path) -> None:
     assert marker.exists()
 
 
+def test_what_is_built_inside_is_untrusted() -> None:
+    with registered_names_only():
+        assert is_untrusted()
+    assert not is_untrusted()
+
+
 def test_it_ends_with_an_error_and_nests() -> None:
     with pytest.raises(KeyError), registered_names_only(), registered_names_only():
         raise KeyError
+    assert not is_untrusted()
     Holder.from_params(Params({"one": NAME}))
 
 

@@ -1,0 +1,153 @@
+"""Which rows of a large matrix are nearest to a few: exactly, or by faiss."""
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from allennlp.common.checks import ConfigurationError
+
+from declutr.objectives.distances import unit
+from declutr.objectives.full_precision import full_precision
+
+BLOCK = 1 << 22
+"""Numbers of a block of cosines, or of rows that are copied for them: 16 MB in float32."""
+
+
+@full_precision
+def nearest_rows(
+    queries: torch.Tensor,
+    lengths: torch.Tensor,
+    block: Callable[[int, int], torch.Tensor],
+    usable: Callable[[int, int], torch.Tensor],
+    k: int,
+    size: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The k rows of the largest cosines, in memory that does not grow with the number of rows.
+
+    # Parameters
+
+    queries : raw `(n, d)`.
+    lengths : of the rows `(M,)`, above 0.
+    block : gives raw rows `(b, d)`, from one to another, as the queries are.
+    usable : which of them each query may find: `(n, b)` or `(b,)`.
+    size : b, how many rows to compare with at a time.
+
+    # Returns
+
+    Numbers `(n, min(k, M))` of rows, the nearest first, and whether there was one.
+    """
+    n, count = queries.size(0), lengths.size(0)
+    queries = unit(queries)
+    best = queries.new_empty(n, 0)
+    rows = torch.empty(n, 0, dtype=torch.long, device=queries.device)
+    for start in range(0, count, size):
+        stop = min(start + size, count)
+        cosines = (queries @ block(start, stop).T).div_(lengths[start:stop])  # (n, b)
+        cosines.masked_fill_(~usable(start, stop), -torch.inf)
+        near, place = cosines.topk(min(k, stop - start), dim=1)
+        best, rows = torch.cat([best, near], dim=1), torch.cat([rows, place + start], dim=1)
+        best, order = best.topk(min(k, best.size(1)), dim=1)
+        rows = rows.gather(1, order)
+    return rows, best > -torch.inf
+
+
+class InvertedLists:
+    """An approximate index of faiss over the rows of a matrix as they are now.
+
+    Rows are divided among the nearest of some centres and kept as codes of a byte for each number
+    (IVF, SQ8), a quarter of what they take in float32; a search looks into a few lists. It gives
+    candidates: who asks compares with the rows themselves.
+
+    # Parameters
+
+    numbers, lengths : `(m,)`, the rows to index, and how long they are.
+    row : gives rows `(b, d)` by numbers `(b,)`, raw.
+    seed : of the sample that recall is measured on.
+
+    # Raises
+
+    `ConfigurationError` : faiss is not installed.
+    """
+
+    TARGET = 0.95
+    """The recall that `tune` looks for."""
+
+    _SAMPLE = 64  # queries of `tune`
+    _PER_CENTRE = 64  # rows that centres are trained on; faiss wants 39 at least
+
+    def __init__(
+        self,
+        numbers: torch.Tensor,
+        lengths: torch.Tensor,
+        row: Callable[[torch.Tensor], torch.Tensor],
+        seed: int = 0,
+    ) -> None:
+        faiss = _faiss()
+        self._numbers, self._row, self._lengths = numbers, row, lengths
+        self._generator = torch.Generator().manual_seed(seed)
+        count, width = len(numbers), row(numbers[:1]).size(1)
+        # As faiss advises for up to a million rows, and no more than can be trained.
+        lists = max(1, min(round(4 * math.sqrt(count)), count // self._PER_CENTRE))
+        self._index: Any = faiss.IndexIVFScalarQuantizer(
+            faiss.IndexFlatIP(width),
+            width,
+            lists,
+            faiss.ScalarQuantizer.QT_8bit,
+            faiss.METRIC_INNER_PRODUCT,
+        )
+        self._index.train(self._unit(self._drawn(lists * self._PER_CENTRE)))
+        for some in numbers.split(max(1, BLOCK // width)):
+            self._index.add_with_ids(self._unit(some), some.cpu().numpy())
+        self.recall = 0.0
+
+    def candidates(self, queries: torch.Tensor, count: int) -> torch.Tensor:
+        """Numbers `(n, count)` of rows that are near raw `queries` `(n, d)`; -1 where none is."""
+        found = self._index.search(unit(queries.detach()).cpu().float().numpy(), count)[1]
+        return torch.from_numpy(found).to(queries.device)
+
+    def tune(self, k: int, candidates: int) -> float:
+        """Look into as few lists, doubling, as have `TARGET` of the true k nearest rows of rows
+        drawn at random among `candidates`; the share it is, which is also `recall`."""
+        chosen = self._drawn(self._SAMPLE)
+        queries = self._row(chosen)
+        truth, found = nearest_rows(
+            queries,
+            self._lengths,
+            lambda start, stop: self._row(self._numbers[start:stop]),
+            lambda start, stop: chosen.unsqueeze(1) != self._numbers[start:stop],
+            k,
+            max(1, BLOCK // max(queries.shape)),
+        )
+        truth = self._numbers[truth]
+        self._index.nprobe = 1
+        while True:
+            near = self.candidates(queries, candidates).to(truth.device)
+            hit = (truth.unsqueeze(2) == near.unsqueeze(1)).any(dim=2) & found
+            self.recall = float(hit.sum() / found.sum().clamp_min(1))
+            if self.recall >= self.TARGET or self._index.nprobe >= self._index.nlist:
+                return self.recall
+            self._index.nprobe = min(2 * self._index.nprobe, self._index.nlist)
+
+    def _drawn(self, count: int) -> torch.Tensor:
+        order = torch.randperm(len(self._numbers), generator=self._generator)[:count]
+        return self._numbers[order.to(self._numbers.device)]
+
+    def _unit(self, numbers: torch.Tensor) -> Any:
+        return unit(self._row(numbers)).cpu().float().numpy()
+
+
+def _faiss() -> Any:
+    # It logs at INFO which of its builds it tries, and with a traceback those that are not there.
+    loader = logging.getLogger("faiss.loader")
+    if loader.level == logging.NOTSET:
+        loader.setLevel(logging.WARNING)
+    try:
+        import faiss
+    except ImportError as error:
+        raise ConfigurationError(
+            'search "approximate" needs the package faiss-cpu, which is not installed: pip install '
+            'faiss-cpu, or set search to "exact".'
+        ) from error
+    return faiss

@@ -1,0 +1,69 @@
+"""Tiny files in SentEval's layouts; the rows are made up."""
+
+import pytest
+
+from declutr.glue.labelled_rows import LabelledRow
+from declutr.glue.senteval_files import FILES_OF_CLASSES, read_senteval_rows
+from declutr.sources import SourceError
+
+
+class TestQuestions:
+    def test_coarse_classes(self, tmp_path):
+        file = tmp_path / "train_5500.label"
+        file.write_bytes(
+            "DESC:manner How did ka lo : mi ?\nLOC:city Wh\xe9re is tu ?\n".encode("latin-1")
+        )
+        assert read_senteval_rows("trec", file) == [
+            LabelledRow(0, ("How did ka lo : mi ?",), "DESC"),
+            LabelledRow(1, ("Whére is tu ?",), "LOC"),
+        ]
+
+    def test_unknown_class(self, tmp_path):
+        file = tmp_path / "train.label"
+        file.write_text("DESC:manner How ?\nWHAT:ever Why ?\n")
+        with pytest.raises(
+            SourceError, match=r"train\.label, line 2: got the label 'WHAT', expected"
+        ):
+            read_senteval_rows("trec", file)
+
+    def test_no_class(self, tmp_path):
+        file = tmp_path / "train.label"
+        file.write_text("How did it begin ?\n")
+        with pytest.raises(SourceError, match=r"line 1: expected 2 fields, got 1 in 'How did"):
+            read_senteval_rows("trec", file)
+
+    def test_empty(self, tmp_path):
+        (tmp_path / "train.label").write_text("")
+        with pytest.raises(SourceError, match=r"train\.label is empty"):
+            read_senteval_rows("trec", tmp_path / "train.label")
+
+    def test_missing(self, tmp_path):
+        with pytest.raises(SourceError, match="Found no documents at"):
+            read_senteval_rows("trec", tmp_path / "train.label")
+
+
+class TestFilesOfClasses:
+    @pytest.mark.parametrize("task", sorted(FILES_OF_CLASSES))
+    def test_a_file_for_each(self, tmp_path, task):
+        first, second = FILES_OF_CLASSES[task]
+        (tmp_path / first).write_text("ka  lo\nmi \n")
+        (tmp_path / second).write_text("tu\n")
+        assert read_senteval_rows(task, str(tmp_path)) == [
+            LabelledRow(0, ("ka lo",), "1"),
+            LabelledRow(1, ("mi",), "1"),
+            LabelledRow(2, ("tu",), "0"),
+        ]
+
+    def test_one_is_missing(self, tmp_path):
+        (tmp_path / "rt-polarity.pos").write_text("ka\n")
+        with pytest.raises(SourceError, match=r"rt-polarity\.neg"):
+            read_senteval_rows("mr", tmp_path)
+
+    def test_no_folder(self, tmp_path):
+        file = tmp_path / "rt-polarity.pos"
+        file.write_text("ka\n")
+        for path in (file, [tmp_path], None):
+            with pytest.raises(
+                SourceError, match=r"'mr' is read from a folder with rt-polarity\.pos and rt-pol"
+            ):
+                read_senteval_rows("mr", path)

@@ -1,0 +1,137 @@
+"""Small data for a recipe, whatever its reader wants, and the recipe in small."""
+
+import json
+import random
+from itertools import cycle, pairwise
+from pathlib import Path
+from typing import Any
+
+from allennlp.common import Params
+
+from declutr.text_pairs import NLI_CLASSES
+from tests.conftest import make_documents
+
+INSTANCES = 40  # at least, of every kind of data
+BATCH = 4
+
+_WIDTH, _PROJECTED = 32, 16  # of embeddings of the tiny transformer, and behind a head
+# Only sizes and steps: what a recipe is stays.
+_SIZES: dict[str, Any] = {
+    "hidden_dims": [24, _PROJECTED],
+    "channels": 8,
+    "queue_size": 20,
+    "memory_size": 20,
+    "prototypes": 6,
+    "instances": 64,
+    "noise": 8,
+    "start_after": 5,
+    "every_num_steps": 4,
+    "max_span_len": 32,
+    "min_span_len": 8,
+}
+
+
+class RecipeData:
+    """Files for readers of every kind, and folders for evaluations, small.
+
+    Sentences are of four documents, with blank rows between. Tables have the columns and labels
+    that a reader names.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        rng = random.Random(0)
+        documents = make_documents(INSTANCES, 150)
+        self._sentences = [
+            " ".join(document.split()[: rng.randint(3, 12)])
+            for document in [*documents, *documents[::-1]]
+        ]
+        self._lines("documents.txt", documents)
+        rows = list(self._sentences[: INSTANCES + 4])
+        for place in (33, 22, 11):
+            rows.insert(place, "")
+        self._lines("sentences.txt", rows)
+        words = sorted({word for sentence in self._sentences for word in sentence.split()})
+        self._lines("synonyms.tsv", [f"{a}\t{b}" for a, b in pairwise(words)])
+        self._write_benchmark(folder / "SentEval" / "downstream", rng)
+
+    def small(self, recipe: Path, **trainer: Any) -> dict[str, Any]:
+        """The recipe for these data and a tiny transformer."""
+        config = Params.from_file(str(recipe)).as_dict(quiet=True)
+        head = config["model"].get("head", {})
+        _shrink(config, _PROJECTED if "hidden_dims" in head else _WIDTH)
+        if config["trainer"].get("type") == "no_op":  # nothing is read, nothing is trained
+            return config
+        augmentation = config["dataset_reader"].get("augmentation", {})
+        if augmentation.get("type") == "eda":  # WordNet is not there
+            augmentation["synonyms"] = str(self._folder / "synonyms.tsv")
+        for callback in config["trainer"]["callbacks"]:
+            if "data" in callback:
+                callback["data"] = str(self._folder / "SentEval")
+        for loader in ("data_loader", "validation_data_loader"):
+            config[loader] |= {"batch_size": BATCH, "num_workers": 0}
+        file = str(self._file_for(config["dataset_reader"]))
+        config |= {"train_data_path": file, "validation_data_path": file}
+        config["trainer"] |= {"cuda_device": -1, **trainer}
+        return config
+
+    def _file_for(self, reader: dict[str, Any]) -> Path:
+        if reader["type"] == "text_pairs":
+            return self._table_for(reader)
+        name = "documents.txt" if reader["type"] == "declutr" else "sentences.txt"
+        return self._folder / name
+
+    def _table_for(self, reader: dict[str, Any]) -> Path:
+        kind = "nli" if reader.get("format") == "nli" else reader.get("labels")
+        usual = ("premise", "hypothesis") if kind == "nli" else ("anchor", "positive")
+        anchor, positive = (
+            reader.get(key) or name for key, name in zip(("anchor", "positive"), usual, strict=True)
+        )
+        rows_each = 1
+        labels = cycle({"nli": NLI_CLASSES, "class": (0, 1), "score": (0.5, 2, 4.5)}.get(kind, "-"))
+        if kind == "nli" and reader.get("labels") is None:  # triplets, of two rows each
+            rows_each = 2
+            labels = cycle(("entailment", "contradiction"))
+        rng, rows = random.Random(1), []
+        for number in range(rows_each * INSTANCES):
+            texts = rng.sample(self._sentences, 3)
+            row = {positive: texts[1], anchor: self._sentences[number // rows_each]}
+            if "negative" in reader:
+                row[reader["negative"]] = texts[2]
+            rows.append(json.dumps({**row, reader.get("label") or "label": next(labels)}))
+        return self._lines("pairs.jsonl", rows)
+
+    def _write_benchmark(self, folder: Path, rng: random.Random) -> None:
+        """STS-B and SICK-R as SentEval lays them out."""
+        sts, sick = folder / "STS" / "STSBenchmark", folder / "SICK"
+        for part in (sts, sick):
+            part.mkdir(parents=True)
+        names = {"train": "train", "dev": "trial", "test": "test_annotated"}
+        for split, name in names.items():
+            rows = [(*rng.sample(self._sentences, 2), rng.uniform(1, 5)) for _ in range(8)]
+            self._lines(
+                sts / f"sts-{split}.csv", [f"g\tf\ty\t0\t{gold}\t{a}\t{b}" for a, b, gold in rows]
+            )
+            self._lines(
+                sick / f"SICK_{name}.txt",
+                ["i\ta\tb\tr\te", *(f"1\t{a}\t{b}\t{gold}\tNEUTRAL" for a, b, gold in rows)],
+            )
+
+    def _lines(self, name: str | Path, lines: list[str]) -> Path:
+        file = self._folder / name
+        file.write_text("\n".join(lines) + "\n")
+        return file
+
+
+def _shrink(config: Any, width: int) -> None:
+    """Every size in a configuration, however deep, in place."""
+    if isinstance(config, list):
+        for value in config:
+            _shrink(value, width)
+    if isinstance(config, dict):
+        sizes = _SIZES | {"embedding_size": width}
+        for key, value in config.items():
+            if key in sizes and value is not None:
+                config[key] = sizes[key]
+            else:
+                _shrink(value, width)

@@ -1,0 +1,6 @@
+// Alignment and uniformity themselves as the loss (Wang & Isola, 2020), over two dropout passes.
+(import "sentences.libsonnet") {
+    model+: {
+        loss: { type: "align_uniform", align_weight: 1.0, uniform_weight: 1.0 },
+    },
+}

@@ -1,0 +1,7 @@
+// The contrastive loss (Chopra et al., 2005; Hadsell et al., 2006) over two dropout passes, on the
+// unit sphere, where unrelated sentences lie about 1.4 apart.
+(import "sentences.libsonnet") {
+    model+: {
+        loss: { type: "contrastive", margin: 1.0, normalize_embeddings: true },
+    },
+}

@@ -1,0 +1,7 @@
+// InfoNCE in both directions (van den Oord et al., 2018; Radford et al., 2021, CLIP) over two
+// dropout passes. CLIP learns its temperature, which begins at 0.07; here it stays.
+(import "sentences.libsonnet") {
+    model+: {
+        loss: { type: "info_nce", similarity: "cosine", temperature: 0.07, symmetric: true },
+    },
+}

@@ -1,0 +1,11 @@
+// Sentence-BERT on natural language inference: a classifier of (u, v, |u - v|). train_data_path is a
+// table with premise, hypothesis and label, such as SNLI and MNLI.
+(import "sbert.libsonnet") {
+    embedding_size:: 768,  // of TRANSFORMER_MODEL
+    local settings = self,
+
+    dataset_reader+: { labels: "nli" },
+    model+: {
+        loss: { type: "pair_softmax", num_labels: 3, embedding_size: settings.embedding_size },
+    },
+}

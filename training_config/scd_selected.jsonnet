@@ -1,0 +1,16 @@
+// SCD, and of all steps that are evaluated, every 250, the one with the best development set of
+// SICK-R, as the public code chooses.
+// Where SentEval's data lie:   -o '{"trainer.callbacks.2.data": "…"}'
+(import "scd.jsonnet") {
+    trainer+: {
+        callbacks+: [
+            {
+                type: "evaluate_embeddings",
+                data: "SentEval/data",
+                tasks: ["SICK-R"],
+                every_num_steps: 250,
+                select_by: "SICK-R/cosine Spearman dev",
+            },
+        ],
+    },
+}

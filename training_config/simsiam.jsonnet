@@ -1,0 +1,9 @@
+// SimSiam (Chen & He, 2021): BYOL without a second encoder. The target of a view is the projection
+// of the other one, without its gradient.
+(import "byol.jsonnet") {
+    model+: {
+        head: { type: "projector", hidden_dims: [2048, 2048, 2048] },
+        predictor: { type: "projector", hidden_dims: [512, 2048] },
+        momentum_encoder: null,
+    },
+}

@@ -1,0 +1,8 @@
+// The soft nearest neighbour loss (Frosst et al., 2019) over two dropout passes: the two embeddings
+// of a sentence are each other's neighbours among all of the batch. Cosine distances, so that one
+// temperature serves embeddings of any length.
+(import "sentences.libsonnet") {
+    model+: {
+        loss: { type: "soft_nearest_neighbours", distance: "cosine", temperature: 0.1 },
+    },
+}

@@ -1,0 +1,18 @@
+// SwAV (Caron et al., 2020) over two dropout passes: each view predicts the prototypes that the
+// other one is assigned to. The queue is the paper's for small batches; it serves once it is full.
+local width = 128;  // of projections, and so of prototypes
+
+(import "sentences.libsonnet") {
+    batch_size:: 256,
+    model+: {
+        head: { type: "projector", hidden_dims: [2048, width] },
+        loss: {
+            type: "swav",
+            embedding_size: width,
+            prototypes: 3000,
+            temperature: 0.1,
+            epsilon: 0.05,
+            queue_size: 3840,
+        },
+    },
+}

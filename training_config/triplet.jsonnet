@@ -1,0 +1,7 @@
+// All triplets of a batch (Schroff et al., 2015, FaceNet) over two dropout passes, on the unit
+// sphere. For triplets that the data bring, see sbert_triplet.jsonnet.
+(import "sentences.libsonnet") {
+    model+: {
+        loss: { type: "triplet", margin: 0.2, squared: true, normalize_embeddings: true },
+    },
+}

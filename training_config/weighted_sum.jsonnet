@@ -1,0 +1,15 @@
+// Several objectives as one: unsupervised SimCSE, and a little of alignment and uniformity beside
+// it. The log has the value of each.
+local simcse = import "simcse.jsonnet";
+
+simcse {
+    model+: {
+        loss: {
+            type: "weighted_sum",
+            objectives: [
+                { objective: simcse.model.loss },
+                { objective: { type: "align_uniform" }, weight: 0.1 },
+            ],
+        },
+    },
+}
