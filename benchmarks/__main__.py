@@ -13,6 +13,8 @@ BENCHMARKS = {
     "caching": "large contrastive batches in fixed memory",
     "scaling": "cost against documents a step, span length and processes",
     "objectives": "what each objective costs by itself: time, memory, batch size",
+    "reclaim": "RECLAIM beside a task: time, memory, size of its banks",
+    "reclaim_tasks": "accuracy with and without RECLAIM on real tasks (needs data)",
     "real_text": "what objectives make of one encoder on real text (needs data)",
     "reader": "documents a second, from text to batches, against the original reader",
     "embedding": "embedding texts against sentence-transformers: speed and agreement",
@@ -30,11 +32,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def parse(arguments: Sequence[str] | None = None) -> list[tuple[str, argparse.Namespace]]:
     """The modules to run, in order, each with its options. Only those modules are imported."""
-    listed = "\n".join(f"  {name:12}{text}" for name, text in BENCHMARKS.items())
+    listed = "\n".join(f"  {name:14}{text}" for name, text in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description=f"{__doc__}\n\n{listed}\n  {'all':12}each of them in turn; options go to "
-        f"those that know them\n  {'report':12}Markdown and pictures from benchmarks/results",
+        description=f"{__doc__}\n\n{listed}\n  {'all':14}each of them in turn; options go to "
+        f"those that know them\n  {'report':14}Markdown and pictures from benchmarks/results",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="`python -m benchmarks NAME --help` lists the options of one.",
     )

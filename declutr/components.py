@@ -9,12 +9,16 @@ import declutr.dataset_reader
 import declutr.embedders
 import declutr.evaluation_callback
 import declutr.glue
+import declutr.image_text
 import declutr.model
 import declutr.ngram_pooler
 import declutr.objectives
 import declutr.pair_reader
 import declutr.predictor
 import declutr.pretrained_parts
+import declutr.reclaim_model
+import declutr.reclaim_predictor
 import declutr.sentence_reader
 import declutr.sharding
+import declutr.text_vae
 import declutr.word_edits  # noqa: F401

@@ -43,7 +43,8 @@ from declutr.momentum import MomentumEncoder
 from declutr.objectives import Miner, Objective, alignment, uniformity
 from declutr.objectives.objective import TEXTS, TOKENS, VIEWS
 from declutr.precision import require_precision, training_precision
-from declutr.text_batches import count, device_of, flat, joined, text_keys
+from declutr.text_batches import count, device_of, flat, joined
+from declutr.text_keys import text_keys
 from declutr.views import SpanViews, Views
 
 logger = logging.getLogger(__name__)
@@ -259,7 +260,9 @@ class DeCLUTR(Model):
             beside = {"labels": labels, "ids": ids, "documents": documents}
             given = {name: values for name, values in beside.items() if values is not None}
             if self._loss is not None and "texts" in self._loss.takes:
-                given["texts"] = text_keys(flat(anchors, positives is not None))
+                keys = text_keys({"anchors": flat(anchors, positives is not None)})
+                if keys is not None:
+                    given["texts"] = keys
             loss = self._training_loss(anchors, positives, negatives, given)
         if self.training and loss is not None and not bool(torch.isfinite(loss)):
             raise NonFiniteLoss(

@@ -8,8 +8,6 @@ import torch
 from allennlp.data import TextFieldTensors
 from torch.nn.functional import pad
 
-_MULTIPLIER = 6364136223846793005  # Knuth's, for numbers modulo 2^64
-
 
 def device_of(texts: TextFieldTensors) -> torch.device:
     """Where the tensors are."""
@@ -34,21 +32,6 @@ def flat(texts: TextFieldTensors, spans: bool = False) -> TextFieldTensors:
         name: {key: tensor.flatten(0, 1) for key, tensor in tensors.items()}
         for name, tensors in texts.items()
     }
-
-
-def text_keys(texts: TextFieldTensors) -> torch.Tensor:
-    """A number `(N,)` (int64) for each text `(N, L)`: the same for the same tokens, whatever the
-    padding, and hardly ever for others."""
-    keys = torch.zeros(count(texts), dtype=torch.int64, device=device_of(texts))
-    mask = next((t["mask"] for t in texts.values() if "mask" in t), None)
-    for tensors in texts.values():
-        for name in ("token_ids", "tokens"):
-            if name in tensors:
-                ids = tensors[name].flatten(1)
-                kept = ids != 0 if mask is None or mask.shape != ids.shape else mask
-                powers = torch.full_like(ids[0], _MULTIPLIER).cumprod(dim=0)  # wraps around
-                keys = keys * _MULTIPLIER + ((ids + 1) * kept * powers).sum(dim=1)
-    return keys
 
 
 def part(texts: TextFieldTensors, rows: slice) -> TextFieldTensors:

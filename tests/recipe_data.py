@@ -6,6 +6,7 @@ from itertools import cycle, pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from allennlp.common import Params
 
 from declutr.text_pairs import NLI_CLASSES
@@ -15,6 +16,7 @@ INSTANCES = 40  # at least, of every kind of data
 BATCH = 4
 
 _WIDTH, _PROJECTED = 32, 16  # of embeddings of the tiny transformer, and behind a head
+_IMAGE = 6  # width of features of images
 # Only sizes and steps: what a recipe is stays.
 _SIZES: dict[str, Any] = {
     "hidden_dims": [24, _PROJECTED],
@@ -28,6 +30,13 @@ _SIZES: dict[str, Any] = {
     "every_num_steps": 4,
     "max_span_len": 32,
     "min_span_len": 8,
+    "image_width": _IMAGE,
+    "input_size": 12,
+    "embedding_dim": 12,
+    "hidden_size": 24,
+    "latent_size": 4,
+    "decoder_size": 24,
+    "annealing_steps": 12,
 }
 
 
@@ -53,6 +62,7 @@ class RecipeData:
         self._lines("sentences.txt", rows)
         words = sorted({word for sentence in self._sentences for word in sentence.split()})
         self._lines("synonyms.tsv", [f"{a}\t{b}" for a, b in pairwise(words)])
+        self._write_captions()
         self._write_benchmark(folder / "SentEval" / "downstream", rng)
 
     def small(self, recipe: Path, **trainer: Any) -> dict[str, Any]:
@@ -78,6 +88,8 @@ class RecipeData:
     def _file_for(self, reader: dict[str, Any]) -> Path:
         if reader["type"] == "text_pairs":
             return self._table_for(reader)
+        if reader["type"] == "image_text":
+            return self._folder / "captions.jsonl"
         name = "documents.txt" if reader["type"] == "declutr" else "sentences.txt"
         return self._folder / name
 
@@ -100,6 +112,14 @@ class RecipeData:
                 row[reader["negative"]] = texts[2]
             rows.append(json.dumps({**row, reader.get("label") or "label": next(labels)}))
         return self._lines("pairs.jsonl", rows)
+
+    def _write_captions(self) -> None:
+        """Half as many images as captions."""
+        captions = self._sentences[:INSTANCES]
+        images = np.random.default_rng(0).normal(size=(INSTANCES // 2, _IMAGE))
+        np.save(self._folder / "captions.npy", images.astype(np.float32))
+        rows = [{"image": row // 2, "caption": caption} for row, caption in enumerate(captions)]
+        self._lines("captions.jsonl", [json.dumps(row) for row in rows])
 
     def _write_benchmark(self, folder: Path, rng: random.Random) -> None:
         """STS-B and SICK-R as SentEval lays them out."""

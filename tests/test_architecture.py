@@ -22,14 +22,15 @@ LAYERS = [
     | {"untrusted_parts"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
-    {"objectives", "span_fields", "collation", "text_codecs", "embedders"}
+    {"objectives", "span_fields", "collation", "text_codecs", "embedders", "text_field_masks"}
     | {"augmentations", "word_edits"},
     {"cutoff"},
-    {"dataset_reader", "views", "heads", "momentum", "ngram_pooler"},
-    {"sentence_reader", "pair_reader", "augmented_reader", "glue"},
+    {"dataset_reader", "views", "heads", "momentum", "ngram_pooler"}
+    | {"text_keys", "submodule_features"},
+    {"sentence_reader", "pair_reader", "augmented_reader", "glue"} | {"image_text", "text_vae"},
     {"gradient_caching", "model_parts"},
-    {"data_loader", "model"},
-    {"predictor", "archives", "checkpointer", "sharding", "safe_archives"}
+    {"data_loader", "model", "reclaim_model"},
+    {"predictor", "reclaim_predictor", "archives", "checkpointer", "sharding", "safe_archives"}
     | {"trained_configuration"},
     {"trained_texts", "undisturbed", "pretrained_parts"},
     {"callbacks", "evaluation_callback"},

@@ -14,7 +14,7 @@ from declutr.objectives import (
     quick_thoughts_loss,
     sup_con_loss,
 )
-from declutr.text_batches import text_keys
+from declutr.text_keys import text_keys
 from tests.test_views import model_of, texts
 
 HEAD = {"type": "projector", "hidden_dims": [12, 8]}
@@ -150,9 +150,9 @@ def test_the_same_texts_have_the_same_keys(checkpoint: Path) -> None:
     tensors["token_ids"][1], tensors["mask"][1] = tensors["token_ids"][0], tensors["mask"][0]
     for name, filler in (("token_ids", 7), ("mask", False), ("type_ids", 0)):
         tensors[name] = torch.nn.functional.pad(tensors[name], (0, 3), value=filler)
-    keys = text_keys(few)
+    keys = text_keys({"texts": few})
     assert len(set(keys.tolist())) == 4
-    again = text_keys(many)
+    again = text_keys({"texts": many})
     assert again[[0, 2, 3]].equal(keys[[0, 2, 3]]) and again[1] == keys[0]
 
     loss = {"type": "reclaim", "instances": 9, "embedding_size": 32, "num_negatives": 2}

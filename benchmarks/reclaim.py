@@ -1,0 +1,240 @@
+"""What RECLAIM costs beside a task: a step of a sentence-pair classifier, with and without it."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+import torch
+from allennlp.common import Lazy, Params
+from allennlp.data import TextFieldTensors, Vocabulary
+from allennlp.models import Model
+from torch.nn.functional import cross_entropy
+
+from benchmarks.inputs import build_model
+from benchmarks.memory import in_fresh_process
+from benchmarks.results import Plot, record
+from benchmarks.timing import compare, ratio
+from declutr.objectives.reclaim import Reclaim
+from declutr.reclaim_model import ReclaimModel
+
+BANKS: dict[str, dict[str, Any]] = {
+    "float32 in memory, exact": {},
+    "float16 in memory, exact": {"precision": "float16"},
+    "float16 on disk, exact": {"precision": "float16", "storage": "disk"},
+    "float16 on disk, approximate": {
+        "precision": "float16",
+        "storage": "disk",
+        "search": "approximate",
+        "approximate_from": 10_000,
+    },
+}
+SIZES = 10_000, 50_000, 100_000, 200_000, 400_000, 1_000_000
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--shape", default="roberta_base", help="(default roberta_base)")
+    parser.add_argument("--batch", type=int, default=32, help="pairs a step (default 32)")
+    parser.add_argument("--tokens", type=int, default=128, help="of a pair (default 128)")
+    parser.add_argument("--instances", type=int, default=400_000, help="(default 400000)")
+    parser.add_argument("--negatives", type=int, default=100, help="K (default 100)")
+    parser.add_argument("--rounds", type=int, default=3, help="timed steps of each (default 3)")
+    parser.add_argument("--threads", type=int, default=2, help="of torch (default 2)")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
+    parser.add_argument("--banks", nargs="+", choices=BANKS, default=list(BANKS), metavar="NAME")
+
+
+def run(args: argparse.Namespace) -> None:
+    torch.set_num_threads(args.threads)
+    if args.quick:
+        args.shape, args.tokens, args.instances, args.rounds = "mini", 32, 20_000, 2
+    sizes = [size for size in SIZES if size <= args.instances or not args.quick]
+    _record_steps(args)
+    _record_growth(args, sizes)
+
+
+def _record_steps(args: argparse.Namespace) -> None:
+    settings = {
+        key: getattr(args, key)
+        for key in ("shape", "batch", "tokens", "instances", "negatives", "threads", "device")
+    }
+    before = in_fresh_process("benchmarks.reclaim.one_step", {**settings, "bank": None})[1]
+    rows = []
+    for bank in args.banks:
+        told, _ = in_fresh_process(
+            "benchmarks.reclaim.steps", {**settings, "bank": bank, "rounds": args.rounds}
+        )
+        _, memory = in_fresh_process("benchmarks.reclaim.one_step", {**settings, "bank": bank})
+        extra = memory.cuda - before.cuda or memory.private - before.private
+        rows.append({"bank": bank, **told, "extra memory, MB": extra / 1e6})
+    record(
+        "reclaim",
+        "RECLAIM beside a task",
+        rows,
+        note=(
+            "A step (forward, backward, AdamW) of a sentence-pair classifier of the shape "
+            f"{args.shape}, {args.batch} pairs of {args.tokens} tokens, with RECLAIM's term "
+            f"against K = {args.negatives} of {args.instances:,} instances in either bank, and "
+            "without, in turns; random weights, full banks. Extra memory is the highest memory "
+            "that the process allocated (of the GPU, where that is used), less that of the task "
+            "alone; pages of files on disk that the system keeps are not among it."
+        ),
+        settings=settings,
+    )
+
+
+def _record_growth(args: argparse.Namespace, sizes: list[int]) -> None:
+    rows = []
+    for size in sizes:
+        steps = {}
+        for bank in args.banks:
+            objective, features = term(size, bank, 768, args.batch, args.negatives, args.device)
+            steps[bank] = lambda objective=objective, features=features: objective(
+                *features[:2], ids=features[2]
+            ).backward()
+        for timing in compare(steps, rounds=args.rounds):
+            rows.append({"instances": size, "bank": timing.name, "ms a step": timing.median * 1000})
+        del steps
+    record(
+        "reclaim_growth",
+        "RECLAIM's term against the size of its banks",
+        rows,
+        note=(
+            f"The term alone, forward, backward and update of the banks: {args.batch} instances, "
+            f"two features of width 768, K = {args.negatives}, on {args.device}."
+        ),
+        settings={"batch": args.batch, "negatives": args.negatives, "threads": args.threads},
+        plots=[
+            Plot(
+                file="reclaim_growth",
+                title="RECLAIM's term against the size of its banks",
+                kind="lines",
+                x="instances",
+                y="ms a step",
+                series="bank",
+                logarithmic="xy",
+            )
+        ],
+    )
+
+
+class PairClassifier(Model):
+    """A transformer over a pair of sentences, and a layer on its first token."""
+
+    def __init__(self, shape: str) -> None:
+        super().__init__(Vocabulary.empty())
+        self.transformer = build_model(shape).base_model
+        self.pooled = torch.nn.Identity()
+        self.classifier = torch.nn.Linear(self.transformer.config.hidden_size, 2)
+
+    def forward(  # type: ignore[override]
+        self, tokens: TextFieldTensors, label: torch.Tensor
+    ) -> dict[str, torch.Tensor]:
+        inputs = tokens["tokens"]
+        states = self.transformer(inputs["token_ids"], inputs["mask"]).last_hidden_state
+        logits = self.classifier(self.pooled(states[:, 0]))
+        return {"loss": cross_entropy(logits, label)}
+
+
+def steps(
+    shape: str,
+    batch: int,
+    tokens: int,
+    instances: int,
+    negatives: int,
+    threads: int,
+    device: str,
+    bank: str,
+    rounds: int,
+) -> dict[str, Any]:
+    """Steps with and without the term in turns."""
+    torch.set_num_threads(threads)
+    task, fields = _task(shape, batch, tokens, device)
+    model = _beside(task, instances, negatives, bank, device)
+    optimizers = [torch.optim.AdamW(m.parameters(), lr=2e-5) for m in (task, model)]
+    ids = torch.arange(batch, device=device) * (instances // batch)
+    alone, beside = compare(
+        {
+            "task alone": lambda: _step(task, optimizers[0], fields),
+            "with RECLAIM": lambda: _step(model, optimizers[1], {**fields, "ids": ids}),
+        },
+        rounds=rounds,
+    )
+    return {
+        "s a step, task alone": alone.median,
+        "s a step, with RECLAIM": beside.median,
+        "time, task alone = 1": str(ratio(beside, alone)),
+        "recall of the nearest": model._objective.u_bank.recall,
+    }
+
+
+def one_step(
+    shape: str,
+    batch: int,
+    tokens: int,
+    instances: int,
+    negatives: int,
+    threads: int,
+    device: str,
+    bank: str | None,
+) -> None:
+    """Two steps of the task with the term, or without a `bank` alone, for its memory."""
+    torch.set_num_threads(threads)
+    model, fields = _task(shape, batch, tokens, device)
+    if bank is not None:
+        model = _beside(model, instances, negatives, bank, device)
+        fields["ids"] = torch.arange(batch, device=device)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=2e-5)
+    for _ in range(2):  # the second holds gradients and moments of the first
+        _step(model, optimizer, fields)
+
+
+def _task(shape: str, batch: int, tokens: int, device: str) -> tuple[Any, dict[str, Any]]:
+    generator = torch.Generator().manual_seed(0)
+    ids = torch.randint(10, 2000, (batch, tokens), generator=generator).to(device)
+    text = {"tokens": {"token_ids": ids, "mask": torch.ones_like(ids, dtype=torch.bool)}}
+    fields = {"tokens": text, "label": torch.arange(batch, device=device) % 2}
+    return PairClassifier(shape).to(device).train(), fields
+
+
+def _beside(task: Any, instances: int, negatives: int, bank: str, device: str) -> Any:
+    settings = {"instances": instances, "num_negatives": negatives, **BANKS[bank]}
+    width = task.transformer.config.hidden_size
+    model = ReclaimModel(
+        task.vocab, task, Lazy(Reclaim, Params(settings)), u="pooled", u_width=width
+    ).to(device)
+    fill(model._objective)
+    return model.train()
+
+
+def _step(model: Any, optimizer: torch.optim.Optimizer, fields: dict[str, Any]) -> None:
+    optimizer.zero_grad()
+    model(**fields)["loss"].backward()
+    optimizer.step()
+
+
+def term(
+    instances: int, bank: str, width: int, batch: int, negatives: int, device: str
+) -> tuple[Reclaim, list[torch.Tensor]]:
+    """The objective with full banks, and features and ids to give it."""
+    objective = Reclaim(instances, width, num_negatives=negatives, **BANKS[bank]).to(device)
+    fill(objective)
+    generator = torch.Generator().manual_seed(1)
+    features = [
+        torch.randn(batch, width, generator=generator).to(device).requires_grad_() for _ in "uv"
+    ]
+    ids = torch.randperm(instances, generator=generator)[:batch].to(device)
+    return objective.train(), [*features, ids]
+
+
+def fill(objective: Reclaim, block: int = 20_000) -> None:
+    """A feature for every instance: noise around a thousand centres, as texts have topics."""
+    generator = torch.Generator().manual_seed(2)
+    for bank in (objective.u_bank, objective.v_bank):
+        device = bank.visited.device
+        centres = torch.randn(1000, bank.width, generator=generator)
+        for begin in range(0, bank.instances, block):
+            ids = torch.arange(begin, min(begin + block, bank.instances))
+            around = torch.randint(1000, (len(ids),), generator=generator)
+            rows = centres[around] + torch.randn(len(ids), bank.width, generator=generator)
+            bank.update(ids.to(device), rows.to(device))

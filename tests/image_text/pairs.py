@@ -1,0 +1,60 @@
+"""Small image-text data on disk, and the models that are trained on them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+WIDTH = 6
+WORDS = ["red", "green", "blue", "cat", "dog", "bird", "tree", "house"]
+
+
+def write_pairs(
+    folder: Path, images: int = 8, captions_each: int = 2, regions: int | None = None
+) -> Path:
+    """`captions.jsonl` and `captions.npy`: images that are noise, each with captions that begin
+    with a word of its own."""
+    rng = np.random.default_rng(0)
+    shape = (images, WIDTH) if regions is None else (images, regions, WIDTH)
+    np.save(folder / "captions.npy", rng.normal(size=shape).astype(np.float32))
+    rows = [
+        {"image": image, "caption": f"{WORDS[image]} thing {number}"}
+        for image in range(images)
+        for number in range(captions_each)
+    ]
+    file = folder / "captions.jsonl"
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return file
+
+
+def model_config(**changes: Any) -> dict[str, Any]:
+    return {
+        "type": "image_text",
+        "text_field_embedder": {
+            "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 8}}
+        },
+        "seq2vec_encoder": {"type": "gru", "input_size": 8, "hidden_size": 12},
+        "image_width": WIDTH,
+        **changes,
+    }
+
+
+def run_config(file: Path, **changes: Any) -> dict[str, Any]:
+    return {
+        "random_seed": 1,
+        "numpy_seed": 1,
+        "pytorch_seed": 1,
+        "dataset_reader": {"type": "image_text"},
+        "train_data_path": str(file),
+        "validation_data_path": str(file),
+        "model": model_config(),
+        "data_loader": {"batch_size": 16, "shuffle": True},
+        "trainer": {
+            "optimizer": {"type": "adam", "lr": 0.02},
+            "num_epochs": 30,
+            "cuda_device": -1,
+            "validation_metric": "+rsum",
+        },
+        **changes,
+    }
