@@ -1,5 +1,6 @@
 """Another text that says about the same: one end of the views of CERT (Fang et al., 2020)."""
 
+import inspect
 import pkgutil
 from collections.abc import Callable
 from typing import Any, Optional
@@ -57,6 +58,7 @@ class CallableAugmentation(Augmentation):
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         if self._function is None:
             self._function = _named(self._name)
+            self._require_arguments()
         augmented = self._function(text, rng) if self._random else self._function(text)
         if not isinstance(augmented, str):
             raise ConfigurationError(
@@ -64,6 +66,19 @@ class CallableAugmentation(Augmentation):
                 f"the text {text[:60]!r}."
             )
         return augmented
+
+    def _require_arguments(self) -> None:
+        given = ("text", "rng") if self._random else ("text",)
+        try:
+            inspect.signature(self._function).bind(*given)  # type: ignore[arg-type]
+        except TypeError as error:
+            raise ConfigurationError(
+                f"'{self._name}' cannot be called with {' and '.join(given)}: {error}. Set random "
+                "to true for a function of a text and a numpy Generator, to false for one of a "
+                "text."
+            ) from error
+        except ValueError:  # of builtins there is no telling
+            pass
 
 
 def _named(name: str) -> Callable[..., Any]:

@@ -15,7 +15,9 @@ from declutr.archives import archive_transformer
 from declutr.checkpointer import save_atomically
 from declutr.data_loader import DeCLUTRDataLoader
 from declutr.distributed import process_rank, world_size
+from declutr.metrics import RunningMeans
 from declutr.model import DeCLUTR
+from declutr.reclaim_model import ReclaimModel
 
 logger = logging.getLogger(__name__)
 
@@ -50,9 +52,10 @@ class ExactResume(TrainerCallback):
         if isinstance(trainer._validation_data_loader, DeCLUTRDataLoader):
             # It is read once an epoch, and not at all in those that are skipped.
             trainer._validation_data_loader.begin_at(epoch)
-        if self._means is not None and step and isinstance(trainer.model, DeCLUTR):
+        means = _running_means(trainer.model)
+        if self._means is not None and step and means is not None:
             # Not where parameters are: those may be offloaded.
-            trainer.model.training_means.load_state_dict(self._means, trainer.cuda_device)
+            means.load_state_dict(self._means, trainer.cuda_device)
         if epoch and not step:
             _restore_best(trainer, is_primary)
         self._reseed(epoch, step)
@@ -81,9 +84,10 @@ class ExactResume(TrainerCallback):
         is_primary: bool = True,
         **kwargs: Any,
     ) -> None:
-        if isinstance(trainer.model, DeCLUTR):
+        means = _running_means(trainer.model)
+        if means is not None:
             # The trainer does so too, but not after an epoch that it skipped to its last step.
-            trainer.model.training_means.reset()
+            means.reset()
         self._reseed(epoch + 1, 0)
 
     def _reseed(self, epoch: int, step: int) -> None:
@@ -91,9 +95,8 @@ class ExactResume(TrainerCallback):
         torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0]))
 
     def state_dict(self) -> dict[str, Any]:
-        model = self.trainer.model if self.trainer is not None else None
-        means = model.training_means.state_dict() if isinstance(model, DeCLUTR) else None
-        return {"seed": self._seed, "means": means}
+        means = None if self.trainer is None else _running_means(self.trainer.model)
+        return {"seed": self._seed, "means": None if means is None else means.state_dict()}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict["seed"] != self._seed:
@@ -104,6 +107,11 @@ class ExactResume(TrainerCallback):
                 self._seed,
             )
         self._means = state_dict["means"]
+
+
+def _running_means(model: torch.nn.Module) -> RunningMeans | None:
+    """Those of a training epoch, of the models that have any."""
+    return model.training_means if isinstance(model, (DeCLUTR, ReclaimModel)) else None
 
 
 def _restore_best(trainer: GradientDescentTrainer, is_primary: bool) -> None:

@@ -37,6 +37,7 @@ from declutr.model_parts import (
     require_objective,
     require_targets,
     require_two_encoders,
+    require_width,
     second_encoder,
 )
 from declutr.momentum import MomentumEncoder
@@ -50,7 +51,8 @@ from declutr.views import SpanViews, Views
 logger = logging.getLogger(__name__)
 
 _WHERE_FROM = {
-    "labels": 'the reader "text_pairs" does, with labels "class", "score" or "nli"',
+    "labels": 'the reader "text_pairs" does, classes with labels "class" or "nli", scores with '
+    'labels "score"',
     "ids": "its key 'with_ids' makes it",
     "documents": "the reader \"sentences\" does, with its key 'with_ids'",
     "negatives": 'the reader "text_pairs" does, with negative columns or format "nli"',
@@ -155,13 +157,14 @@ class DeCLUTR(Model):
                 )
         self._head = head_of(head, self._seq2vec_encoder.get_output_dim(), feedforward)
         projects = self._head is not None or feedforward is not None
-        require_objective(loss, projects, self._seq2vec_encoder, chunk_size)
+        self._make_views = views or SpanViews()
+        require_objective(loss, projects, self._seq2vec_encoder, self._make_views, chunk_size)
+        require_width(loss, self._seq2vec_encoder, self._head or feedforward)
         self._predictor = predictor_of(predictor, self._head, loss)
         self._momentum_encoder = momentum_encoder
         require_targets(loss, momentum_encoder, feedforward)
         if two_encoders:
             require_two_encoders(loss, momentum_encoder, feedforward)
-        self._make_views = views or SpanViews()
         self._loss = loss
         self._miner = miner
         if miner is not None:
@@ -212,7 +215,16 @@ class DeCLUTR(Model):
             )
 
     def attach(self, trainer: Any) -> None:
-        """Let the momentum encoder follow the optimizer of a trainer; the bridge calls this."""
+        """Let the momentum encoder follow the optimizer of a trainer, and look whether its data can
+        serve; the bridge calls this.
+
+        # Raises
+
+        `ConfigurationError` : validation by a loss that there will not be; more instances than an
+            objective has places for.
+        """
+        self._require_room(trainer)
+        self._require_validation(trainer)
         if self._momentum_encoder is None:
             return
         if is_sharded(self) or getattr(trainer._ddp_wrapped_model, "attach", None) is not None:
@@ -227,6 +239,34 @@ class DeCLUTR(Model):
             groups = -(-batches // trainer._num_gradient_accumulation_steps)
             steps = groups * trainer._num_epochs
         self._momentum_encoder.follow_optimizer(trainer.optimizer, steps)
+
+    def _require_room(self, trainer: Any) -> None:
+        room = getattr(self._loss, "instances", None)
+        rows = getattr(trainer.data_loader, "documents", None)
+        if room is not None and rows is not None and len(rows) and int(rows.max()) >= room:
+            raise ConfigurationError(
+                f"{type(self._loss).__name__} has places for {room} instances, but ids go up to "
+                f"{int(rows.max())}. Set model.loss.instances to the rows of train_data_path, "
+                f"blank ones included: at least {int(rows.max()) + 1}."
+            )
+
+    def _require_validation(self, trainer: Any) -> None:
+        """Without positives, a model that does not train only embeds: AllenNLP would take its loss
+        for 0, and the first epoch for the best."""
+        loader: Any = getattr(trainer, "_validation_data_loader", None)
+        reader = getattr(loader, "reader", None)
+        tracked = {name for _, name in trainer._metric_tracker.tracked_metrics}
+        if reader is None or "loss" not in tracked or not self.contrastive:
+            return
+        path = loader.data_path
+        instance = reader.instance(path, int(loader.documents[0]))
+        if "positives" not in instance.fields:
+            raise ConfigurationError(
+                "There is no validation loss where the dataset reader brings no positives: both "
+                "views are the same text, and they differ in training alone. Remove "
+                "validation_data_path; to choose among epochs, use the callback "
+                "evaluate_embeddings (select_by)."
+            )
 
     # --------------------------------------------------------------------------------- forward
 
@@ -322,7 +362,9 @@ class DeCLUTR(Model):
         if encoded.mlm_sums is not None:
             terms.append(self._mlm_weight * self._mlm_loss(encoded.mlm_sums))
         if self._compares == TOKENS:
-            terms.append(self._contrastive_weight * self._token_loss(flat(anchors)))
+            contrastive = self._token_loss(flat(anchors))
+            if contrastive is not None:
+                terms.append(self._contrastive_weight * contrastive)
         elif self._compares is not None:
             embeddings = encoded.embeddings
             embeddings.setdefault("anchors", embeddings.get("masked"))  # type: ignore[arg-type]
@@ -357,7 +399,13 @@ class DeCLUTR(Model):
             if labels is None or not (masked and self._make_views.needs_positives):
                 views["anchors"] = clean
             views["positives"] = positives
-            if negatives is not None and "negatives" in self._loss.needs + self._loss.takes:
+            if negatives is not None:
+                if "negatives" not in self._loss.needs + self._loss.takes:
+                    raise ConfigurationError(
+                        "The data has hard negatives, of which "
+                        f"{type(self._loss).__name__} makes no use. Take info_nce or triplet, or "
+                        "remove them from the dataset reader (negative; format)."
+                    )
                 views["negatives"] = flat(negatives, True)
             if self._momentum_encoder is not None and self._loss.uses_targets == "both":
                 views |= {"target_anchors": clean, "target_positives": positives}
@@ -502,15 +550,8 @@ class DeCLUTR(Model):
         rows = torch.cat(list(views.values()), dim=1)  # one exchange for all
         parts = gather_rows(rows, factor).split([view.size(1) for view in views.values()], dim=1)
         views = dict(zip(views, parts, strict=True))
-        pairs = views["anchors"].size(0)
-        if pairs < self._loss.min_pairs:
-            if not self.training:
-                return None
-            raise ConfigurationError(
-                f"The batch has {pairs} anchor(s), so there are no negatives to contrast with; at "
-                f"least {self._loss.min_pairs} are needed. Raise batch_size (or num_anchors), and "
-                "set drop_last on the data loader."
-            )
+        if not self._has_negatives(views["anchors"].size(0)):
+            return None
         with torch.autocast(anchors.device.type, enabled=False):
             self._record_geometry(views)
             given = self._gathered(beside, anchors.size(0))
@@ -519,7 +560,7 @@ class DeCLUTR(Model):
                 given["negatives"] = self._projected("negatives", negatives)
             self._require_given(given)
             loss = self._loss(*self._compared(views), **given)
-        self._record_loss(loss, pairs)
+        self._record_loss(loss, views["anchors"].size(0))
         return loss
 
     @property
@@ -550,13 +591,28 @@ class DeCLUTR(Model):
                 f"reader does not bring: {_WHERE_FROM[missing[0]]}."
             )
 
-    def _token_loss(self, anchors: TextFieldTensors) -> torch.Tensor:
-        """The objective over the tokens and texts of all processes."""
+    def _has_negatives(self, pairs: int) -> bool:
+        """Whether there are enough anchors; in training there must be."""
+        assert self._loss is not None
+        if pairs >= self._loss.min_pairs:
+            return True
+        if not self.training:
+            return False
+        raise ConfigurationError(
+            f"The batch has {pairs} anchor(s), so there are no negatives to contrast with; at "
+            f"least {self._loss.min_pairs} are needed. Raise batch_size (or num_anchors), and "
+            "set drop_last on the data loader."
+        )
+
+    def _token_loss(self, anchors: TextFieldTensors) -> torch.Tensor | None:
+        """The objective over the tokens and texts of all processes; `None` as above."""
         assert self._loss is not None
         pooler: Any = self._seq2vec_encoder
         mask = get_text_field_mask(anchors)
         local = pooler.local_vectors(self._text_field_embedder(anchors).float(), mask)
         local, tokens = gather_tokens(local, mask, self._gradient_factor)
+        if not self._has_negatives(len(tokens)):
+            return None
         texts = pooler.mean(local, tokens)
         self._record_geometry({"anchors": texts})
         loss = self._loss(local, tokens, texts)

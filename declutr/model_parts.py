@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import torch
 from allennlp.common import Lazy
@@ -15,6 +16,7 @@ from declutr.heads import Head
 from declutr.momentum import MomentumEncoder
 from declutr.objectives import Objective
 from declutr.objectives.objective import TOKENS, VIEWS
+from declutr.views import Views
 
 
 def pooler_of(given: Lazy[Seq2VecEncoder] | Seq2VecEncoder | None, width: int) -> Seq2VecEncoder:
@@ -55,7 +57,7 @@ def require_targets(
     if loss is None or loss.uses_targets is None:
         raise ConfigurationError(
             f"{type(loss).__name__} does not compare with a target: remove momentum_encoder, or "
-            "take an objective such as moco or byol."
+            "take an objective such as moco or byol. (A weighted_sum does if all its terms do.)"
         )
     if feedforward is not None:
         raise ConfigurationError(
@@ -64,12 +66,21 @@ def require_targets(
 
 
 def require_objective(
-    loss: Objective | None, projects: bool, pooler: Seq2VecEncoder, chunk_size: int | None
+    loss: Objective | None,
+    projects: bool,
+    pooler: Seq2VecEncoder,
+    views: Views,
+    chunk_size: int | None,
 ) -> None:
     """Raise unless a model of these parts can serve the objective."""
     if loss is None:
         return
     name = type(loss).__name__
+    if loss.same_texts and views.needs_positives:
+        raise ConfigurationError(
+            f"{name} finds what belongs together in the batch itself: remove positives from the "
+            'dataset reader, and set "views": "dropout".'
+        )
     if loss.compares == TOKENS:
         if not hasattr(pooler, "local_vectors"):
             raise ConfigurationError(
@@ -85,6 +96,22 @@ def require_objective(
         raise ConfigurationError(
             f"{name} compares embeddings and their projections: add a head, such as "
             '{"type": "projector", "hidden_dims": [4096, 4096, 4096]}.'
+        )
+
+
+def require_width(loss: Objective | None, pooler: Seq2VecEncoder, projection: Any | None) -> None:
+    """Raise unless the objective gets what is as wide as it was told."""
+    if loss is None or loss.embedding_size is None:
+        return
+    if projection is None:
+        width, of = pooler.get_output_dim(), "embeddings"
+    else:
+        width = getattr(projection, "output_dim", None) or projection.get_output_dim()
+        of = "projections"
+    if loss.embedding_size != width:
+        raise ConfigurationError(
+            f"The loss has embedding_size {loss.embedding_size}, but gets {of} of width {width}. "
+            f"Set model.loss.embedding_size to {width}."
         )
 
 

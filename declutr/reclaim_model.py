@@ -42,8 +42,9 @@ class ReclaimModel(Model):
     The override `{"model.bare": true}` loads an archive as the task model itself, without critic
     and banks. (It takes no `ids`: set `with_ids` of the dataset reader to false as well.)
 
-    Batches need `ids` `(n,)`, the row of each instance in the training data, as the reader "glue"
-    brings with `with_ids`. Under several processes the term is that of the instances of all.
+    Batches need `ids` `(n,)`, the row of each instance in the training data, as the readers "glue",
+    "image_text" and "text_lines" bring with `with_ids`. Under several processes the term is that of
+    the instances of all.
 
     # Parameters
 
@@ -214,8 +215,9 @@ def _require_ids(ids: Optional[torch.Tensor]) -> torch.Tensor:
     if ids is None:
         raise ConfigurationError(
             "In training the model 'reclaim' needs 'ids', the row of each instance in the training "
-            'data: set "with_ids": true in the dataset reader "glue", or let your reader add '
-            'the field LabelField(row, skip_indexing=True) under the name "ids".'
+            'data: set "with_ids": true in the dataset readers "glue", "image_text" and '
+            '"text_lines", or let your reader add the field LabelField(row, skip_indexing=True) '
+            'under the name "ids".'
         )
     if ids.dim() != 1 or ids.is_floating_point():
         raise ConfigurationError(

@@ -76,8 +76,8 @@ class _SameText(Views):
         if positives is not None:
             raise ConfigurationError(
                 f"{type(self).__name__} makes both views of the same text, but the dataset reader "
-                "brings positives. Remove num_anchors and what goes with it from the reader, or "
-                "'views' from the model."
+                "brings positives. Remove what makes them from the reader (num_anchors, positives; "
+                "text_pairs brings them always), or set the model's views to 'spans'."
             )
         return anchors, anchors
 

@@ -24,7 +24,7 @@ _SIZES: dict[str, Any] = {
     "queue_size": 20,
     "memory_size": 20,
     "prototypes": 6,
-    "instances": 64,
+    "instances": 512,
     "noise": 8,
     "start_after": 5,
     "every_num_steps": 4,
@@ -37,6 +37,11 @@ _SIZES: dict[str, Any] = {
     "latent_size": 4,
     "decoder_size": 24,
     "annealing_steps": 12,
+}
+# Of tasks of GLUE: the columns, the label last, and the classes.
+_GLUE = {
+    "sst-2": (("sentence", "label"), ("0", "1")),
+    "mnli": (("sentence1", "sentence2", "gold_label"), NLI_CLASSES),
 }
 
 
@@ -81,7 +86,14 @@ class RecipeData:
         for loader in ("data_loader", "validation_data_loader"):
             config[loader] |= {"batch_size": BATCH, "num_workers": 0}
         file = str(self._file_for(config["dataset_reader"]))
-        config |= {"train_data_path": file, "validation_data_path": file}
+        config["train_data_path"] = file
+        # Without positives there is a loss in training only, and validation is refused.
+        reader = config["dataset_reader"]
+        alone = reader["type"] == "sentences" and not reader.get("positives")
+        config["validation_data_path"] = None if alone else file
+        if "validation_dataset_reader" in config:
+            validation = self._file_for(config["validation_dataset_reader"])
+            config["validation_data_path"] = str(validation)
         config["trainer"] |= {"cuda_device": -1, **trainer}
         return config
 
@@ -90,6 +102,8 @@ class RecipeData:
             return self._table_for(reader)
         if reader["type"] == "image_text":
             return self._folder / "captions.jsonl"
+        if reader["type"] == "glue":
+            return self._glue_file_for(reader)
         name = "documents.txt" if reader["type"] == "declutr" else "sentences.txt"
         return self._folder / name
 
@@ -112,6 +126,16 @@ class RecipeData:
                 row[reader["negative"]] = texts[2]
             rows.append(json.dumps({**row, reader.get("label") or "label": next(labels)}))
         return self._lines("pairs.jsonl", rows)
+
+    def _glue_file_for(self, reader: dict[str, Any]) -> Path:
+        """A TSV with the columns of SST-2 or MNLI, of which the reader takes `INSTANCES` rows."""
+        fraction = reader.get("label_fraction") or 1
+        columns, classes = _GLUE[reader["task"]]
+        rng, rows = random.Random(2), ["\t".join(columns)]
+        for number in range(round(INSTANCES / fraction)):
+            texts = rng.sample(self._sentences, len(columns) - 1)
+            rows.append("\t".join([*texts, classes[number % len(classes)]]))
+        return self._lines(f"{reader['task']}-{fraction}.tsv", rows)
 
     def _write_captions(self) -> None:
         """Half as many images as captions."""
@@ -150,6 +174,8 @@ def _shrink(config: Any, width: int) -> None:
             _shrink(value, width)
     if isinstance(config, dict):
         sizes = _SIZES | {"embedding_size": width}
+        if config.get("type") == "cls_pooler":
+            sizes["embedding_dim"] = _WIDTH
         for key, value in config.items():
             if key in sizes and value is not None:
                 config[key] = sizes[key]

@@ -104,3 +104,10 @@ def test_what_is_no_text() -> None:
 def test_names_of_another_form(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"'module:function', got '{name}'"):
         Augmentation.from_params(Params({"type": "callable", "function": name}))
+
+
+@pytest.mark.usefixtures("own_module")
+@pytest.mark.parametrize(("function", "random"), [("shuffled", False), ("translated", True)])
+def test_a_function_of_other_arguments(function: str, random: bool) -> None:
+    with pytest.raises(ConfigurationError, match=rf"{function}' cannot be called.*Set random to"):
+        calling(function, random=random)("a text", rng())

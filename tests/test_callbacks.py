@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from allennlp.commands.train import TrainModel
 from allennlp.common import Params
 from allennlp.data import Vocabulary
 from allennlp.data.data_loaders import SimpleDataLoader
@@ -25,6 +26,7 @@ from declutr.callbacks import ExactResume, RunRecord, _restore_best
 from declutr.data_loader import DeCLUTRDataLoader
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from tests.conftest import run_config
+from tests.task_models import classifier, data_file, reader_config, reclaim
 
 EPOCHS = 2
 STEPS = 3  # an epoch: 5 batches in groups of 2, the last group being a single one
@@ -163,6 +165,41 @@ def test_a_resumed_run_equals_one_without_interruption(
             whole = {k: v for k, v in whole.items() if not k.startswith("training")}
         assert "validation_mlm_loss" in resumed
         assert resumed == whole
+
+
+def test_resumed_within_an_epoch_reclaim_reports_the_same(tmp_path: Path) -> None:
+    def run(folder: Path) -> GradientDescentTrainer:
+        params = Params(
+            {
+                "dataset_reader": reader_config(),
+                "train_data_path": str(data_file(tmp_path)),
+                "model": reclaim(classifier()),
+                "data_loader": {"batch_size": 2},
+                "trainer": {
+                    "optimizer": "adam",
+                    "num_epochs": EPOCHS,
+                    "cuda_device": -1,
+                    "checkpointer": {
+                        "type": "atomic",
+                        "save_every_num_batches": 1,
+                        "keep_most_recent_by_count": None,
+                    },
+                    "callbacks": [{"type": "exact_resume"}],
+                },
+            }
+        )
+        model = TrainModel.from_params(params, serialization_dir=str(folder), local_rank=0)
+        model.trainer.train()
+        return model.trainer
+
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    whole.mkdir()
+    expected = run(whole)
+    keep_until(whole, resumed, 0, 2)
+    assert differences(state_of(run(resumed)), state_of(expected)) == []
+    for epoch in range(EPOCHS):
+        losses = [metrics_of(f, epoch)["training_reclaim_loss"] for f in (whole, resumed)]
+        assert losses[0] == losses[1] > 0
 
 
 def test_without_the_callback_it_would_differ(
@@ -306,6 +343,7 @@ def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_pat
         "loss": {
             "objective": "NTXent",
             "views": "SpanViews",
+            "two_encoders": False,
             "head": None,
             "momentum": None,
             "reduction": "mean",

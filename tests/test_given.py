@@ -1,19 +1,26 @@
 """What comes with a batch beside two views, and objectives of something else than two views."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
+from allennlp.data.token_indexers import PretrainedTransformerIndexer
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from torch import Tensor
 
+from declutr.data_loader import DeCLUTRDataLoader
 from declutr.objectives import (
+    Triplet,
     instance_loss,
     jsd_mutual_information_loss,
     quick_thoughts_loss,
     sup_con_loss,
+    triplet_loss,
 )
+from declutr.sentence_reader import SentenceReader
 from declutr.text_keys import text_keys
 from tests.test_views import model_of, texts
 
@@ -165,7 +172,11 @@ def test_the_same_texts_have_the_same_keys(checkpoint: Path) -> None:
     ("changes", "given", "message"),
     [
         ({"loss": BANK}, {}, r"needs ids, which .* does not bring: its key 'with_ids'"),
-        ({}, {"labels": torch.tensor([0.5, 0.1, 1.0])}, r"class \(int64\).*cosine_regression"),
+        (
+            {"loss": {"type": "sup_con"}},
+            {"labels": torch.tensor([0.5, 0.1, 1.0])},
+            r"class \(int64\).*cosine_regression",
+        ),
         (
             {"loss": {"type": "info_nce"}},
             {"labels": torch.tensor([0, 1, 2])},
@@ -196,3 +207,68 @@ def test_what_is_missing_or_not_wanted(
 def test_parts_that_do_not_fit(checkpoint: Path, changes: dict, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         plain_model(checkpoint, **changes)
+
+
+def trainer_for(reader: Any, path: Path, tmp_path: Path, **tracked: Any) -> SimpleNamespace:
+    """What `attach` looks at."""
+    loader = DeCLUTRDataLoader(reader, str(path), batch_size=2)
+    metrics = SimpleNamespace(tracked_metrics=[(-1.0, tracked.get("metric", "loss"))])
+    return SimpleNamespace(
+        data_loader=loader,
+        _validation_data_loader=loader if tracked.get("validates", True) else None,
+        _metric_tracker=metrics,
+    )
+
+
+@pytest.fixture
+def sentences(tmp_path: Path) -> Path:
+    file = tmp_path / "sentences.txt"
+    file.write_text("ka lo mi\n\ntu re\nsa no\nve pi\n")
+    return file
+
+
+def test_a_validation_loss_that_there_is_not(
+    checkpoint: Path, sentences: Path, tmp_path: Path
+) -> None:
+    """AllenNLP would take 0 for the loss of all epochs, and archive the first."""
+    reader = SentenceReader(**parts(checkpoint))
+    model = plain_model(checkpoint, views="dropout")
+    with pytest.raises(ConfigurationError, match=r"no validation loss.*evaluate_embeddings"):
+        model.attach(trainer_for(reader, sentences, tmp_path))
+    model.attach(trainer_for(reader, sentences, tmp_path, validates=False))
+    model.attach(trainer_for(reader, sentences, tmp_path, metric="sts"))
+    pairs = SentenceReader(positives="next", **parts(checkpoint))
+    plain_model(checkpoint).attach(trainer_for(pairs, sentences, tmp_path))
+
+
+def test_more_instances_than_places(checkpoint: Path, sentences: Path, tmp_path: Path) -> None:
+    reader = SentenceReader(with_ids=True, **parts(checkpoint))
+    model = plain_model(checkpoint, loss={**BANK, "instances": 4})
+    with pytest.raises(ConfigurationError, match=r"4 instances, but ids go up to 4.*at least 5"):
+        model.attach(trainer_for(reader, sentences, tmp_path, validates=False))
+    model = plain_model(checkpoint, loss={**BANK, "instances": 5})
+    model.attach(trainer_for(reader, sentences, tmp_path, validates=False))
+
+
+def parts(checkpoint: Path) -> dict[str, Any]:
+    return {
+        "tokenizer": PretrainedTransformerTokenizer(str(checkpoint)),
+        "token_indexers": {"tokens": PretrainedTransformerIndexer(str(checkpoint))},
+    }
+
+
+def test_one_text_of_is_bert(checkpoint: Path) -> None:
+    """In validation it has no loss, in training the error says what to do."""
+    model = plain_model(checkpoint, loss={"type": "is_bert"}, seq2vec_encoder=NGRAMS)
+    one = texts(count=1)
+    assert "loss" not in model.eval()(one, one)
+    with pytest.raises(ConfigurationError, match=r"1 anchor.*Raise batch_size"):
+        model.train()(one)
+
+
+def test_negatives_of_each_anchor_one_after_the_other(checkpoint: Path) -> None:
+    rows = torch.randn(3, 4, generator=torch.Generator().manual_seed(0))
+    negatives = torch.randn(6, 4, generator=torch.Generator().manual_seed(1))
+    loss = Triplet()(rows, rows.flip(0), negatives)
+    twice = rows.repeat_interleave(2, 0), rows.flip(0).repeat_interleave(2, 0)
+    assert loss == triplet_loss(*twice, negatives)

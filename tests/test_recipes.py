@@ -4,6 +4,8 @@ import copy
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +23,6 @@ from declutr.checkpointer import AtomicCheckpointer
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.encoder import Encoder
 from declutr.model import DeCLUTR
-from declutr.reclaim_model import ReclaimModel
 from tests.conftest import RECIPES
 from tests.recipe_data import BATCH, INSTANCES, RecipeData
 from tests.test_callbacks import differences, metrics_of
@@ -31,6 +32,10 @@ TRAINED = [recipe for recipe in RECIPE_FILES if not recipe.stem.startswith("tran
 
 STEP = 7  # where a run is killed: in the middle of its first epoch
 EPOCHS = 2  # of ten steps and more
+
+
+def recipe_name(recipe: Path) -> str:
+    return recipe.relative_to(RECIPES).as_posix().removesuffix(".jsonnet")
 
 
 @pytest.fixture(scope="session")
@@ -61,12 +66,15 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("info_nce", "n_pair", "nce", "debiased", "hard_negative", "align_uniform"),
         *("soft_nearest_neighbours", "lifted_structured", "triplet", "contrastive"),
         *("cross_batch_memory", "metric_learning", "weighted_sum"),
-        *("reclaim_image_text", "reclaim_text_vae"),
+        *("reclaim", "reclaim_fraction", "reclaim_task_alone", "reclaim_large_bank"),
+        *("reclaim_views", "reclaim_image_text", "reclaim_text_vae"),
+        *("negatives_1", "negatives_10", "negatives_300", "in_batch", "random_bank"),
+        *("no_lipschitz", "weight_0.01", "weight_1"),
         *("neighbours", "quick_thoughts", "is_bert", "instance_discrimination"),
     }
 
 
-@pytest.mark.parametrize("recipe", RECIPE_FILES, ids=lambda recipe: recipe.stem)
+@pytest.mark.parametrize("recipe", RECIPE_FILES, ids=recipe_name)
 def test_recipe_trains_one_step(recipe: Path, data: RecipeData, tmp_path: Path) -> None:
     run = build(recipe, data, tmp_path)
     trainer = run.trainer
@@ -87,7 +95,7 @@ def test_recipe_trains_one_step(recipe: Path, data: RecipeData, tmp_path: Path) 
     assert any(moved)
 
 
-@pytest.mark.parametrize("recipe", TRAINED, ids=lambda recipe: recipe.stem)
+@pytest.mark.parametrize("recipe", TRAINED, ids=recipe_name)
 def test_recipe_trains_resumes_and_embeds(
     recipe: Path, data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -112,14 +120,14 @@ def test_recipe_trains_resumes_and_embeds(
     assert differences(*states) == []
     assert all(torch.isfinite(t).all() for t in states[0].values() if torch.is_tensor(t))
     metrics = [metrics_of(run, EPOCHS - 1) for run in (whole, killed)]
-    assert metrics[0] == metrics[1] and "validation_loss" in metrics[0]
-    if isinstance(model, ReclaimModel):  # of a task, whose model is no encoder
+    assert metrics[0] == metrics[1]
+    assert ("validation_loss" in metrics[0]) == bool(config["validation_data_path"])
+    if not isinstance(model, DeCLUTR):  # of a task, and no encoder
         return
     record = json.loads((whole / "run.json").read_text())
     assert EPOCHS * record["batches_per_epoch"] >= 20
     texts = ["ka lo mi tu", "", "re sa no ve pi du ka"]
     rows = Encoder(whole, device="cpu", dtype="float32")(texts)
-    assert isinstance(model, DeCLUTR)
     assert rows.shape == (3, model.embedding_dim) and rows[0].tolist() != rows[2].tolist()
     expected = embedded_by(model, config["dataset_reader"], texts)
     assert np.allclose(rows, expected, atol=1e-5)
@@ -137,6 +145,76 @@ def embedded_by(model: DeCLUTR, reader: dict[str, Any], texts: list[str]) -> np.
     batch.index_instances(model.vocab)
     with torch.no_grad():
         return model.eval()(**batch.as_tensor_dict())["embeddings"].numpy()
+
+
+def test_an_archive_of_reclaim_predicts_as_the_bare_classifier(
+    data: RecipeData, tmp_path: Path
+) -> None:
+    """By the command, with what the recipe says of validation and nothing else."""
+    config = data.small(RECIPES / "reclaim.jsonnet", num_epochs=1)
+    model = train_model(Params(copy.deepcopy(config)), str(tmp_path / "run"))
+    file, output = config["validation_data_path"], tmp_path / "predictions.jsonl"
+    command = [sys.executable, "-m", "allennlp", "predict", str(tmp_path / "run"), file]
+    options = ["--use-dataset-reader", "--silent", "--output-file", str(output)]
+    bare = ["-o", '{"model.bare": true}']
+    done = subprocess.run([*command, *options, *bare], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    rows = [json.loads(line)["probs"] for line in output.read_text().splitlines()]
+    reader = DatasetReader.from_params(Params(config["validation_dataset_reader"]))
+    instances = list(reader.read(file))
+    for instance in instances:
+        reader.apply_token_indexers(instance)
+    expected = [o["probs"] for o in model.model.eval().forward_on_instances(instances)]
+    assert len(rows) == INSTANCES and np.allclose(rows, expected, atol=1e-6)
+
+
+def test_reclaim_alone_differs_in_nothing_else(data: RecipeData) -> None:
+    whole, alone = (data.small(RECIPES / f"reclaim{kind}.jsonnet") for kind in ("", "_task_alone"))
+    assert whole["dataset_reader"].pop("with_ids") and not alone["dataset_reader"].pop("with_ids")
+    assert whole.pop("model")["model"] == alone.pop("model")
+    assert whole == alone
+
+
+def test_reclaims_settings() -> None:
+    """Of the paper's section 5.1, and what its ablations change."""
+    config = Params.from_file(str(RECIPES / "reclaim.jsonnet")).as_dict(quiet=True)
+    objective = {"type": "reclaim", "instances": 67349, "num_negatives": 100}
+    assert config["model"]["objective"] == objective and config["model"]["weight"] == 0.1
+    assert config["data_loader"]["batch_size"] == 32
+    assert config["trainer"]["num_epochs"] == 3
+    assert config["trainer"]["optimizer"]["lr"] == 2e-5
+    changed: dict[str, Any] = {}
+    for recipe in (RECIPES / "reclaim_ablations").glob("*.jsonnet"):
+        model = Params.from_file(str(recipe)).as_dict(quiet=True)["model"]
+        changed[recipe.stem] = dict(model["objective"].items() - objective.items())
+        if model["weight"] != 0.1:
+            changed[recipe.stem]["weight"] = model["weight"]
+    assert changed == {
+        "negatives_1": {"num_negatives": 1},
+        "negatives_10": {"num_negatives": 10},
+        "negatives_300": {"num_negatives": 300},
+        "in_batch": {"candidates": "batch"},
+        "random_bank": {"candidate_share": 0.8},
+        "no_lipschitz": {"lipschitz": False},
+        "weight_0.01": {"weight": 0.01},
+        "weight_1": {"weight": 1.0},
+    }
+
+
+def test_a_recipe_of_reclaim_for_another_task(tmp_path: Path) -> None:
+    def config(settings: str) -> dict[str, Any]:
+        file = tmp_path / "recipe.jsonnet"
+        file.write_text(f'(import "{RECIPES}/reclaim.jsonnet") {{ {settings} }}')
+        return Params.from_file(str(file)).as_dict(quiet=True)
+
+    mrpc = config('task:: "mrpc"')
+    readers = mrpc["dataset_reader"], mrpc["validation_dataset_reader"]
+    assert [reader["task"] for reader in readers] == ["mrpc", "mrpc"]
+    assert mrpc["model"]["objective"]["instances"] == 4076
+    with pytest.raises(RuntimeError, match=r"Set instances:: to the rows of .*: 'trec' is not of"):
+        config('task:: "trec"')
+    trec = config('task:: "trec", instances:: 5452')
+    assert trec["model"]["objective"]["instances"] == 5452
 
 
 @pytest.mark.parametrize("name", ["declutr", "declutr_small", "declutr_base", "contrastive_only"])

@@ -361,7 +361,9 @@ def test_settings_that_do_not_work(plain: tuple, changes: dict, message: str) ->
 def test_batches_that_do_not_work(plain: tuple) -> None:
     vocab, batch = plain
     model = build(reclaim(classifier()), vocab)
-    with pytest.raises(ConfigurationError, match=r"needs 'ids', the row .* \"with_ids\": true"):
+    with pytest.raises(
+        ConfigurationError, match=r"needs 'ids', the row .* readers \"glue\", .* \"text_lines\""
+    ):
         model(**without_ids(batch))
     for ids in (batch["ids"].unsqueeze(1), batch["ids"].float()):
         with pytest.raises(ConfigurationError, match=r"Expected ids \(n,\) of whole numbers"):

@@ -48,7 +48,12 @@ def seen_by(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
     given: list[tuple] = []
     objective = model._loss.forward
     monkeypatch.setattr(
-        model._loss, "forward", lambda *views: (given.append(views), objective(*views))[1]
+        model._loss,
+        "forward",
+        lambda *views, **beside: (
+            given.append((*views, *beside.values())),
+            objective(*views, **beside),
+        )[1],
     )
     return given
 
@@ -149,12 +154,14 @@ def test_hard_negatives_reach_objectives_that_take_them(
         tensors = texts(6 * each, seed=seed)["tokens"] if each == 1 else {}
         return {"tokens": {key: t.unflatten(0, (6, each)) for key, t in tensors.items()}}
 
-    for loss, takes in (({"type": "info_nce"}, True), ({"type": "nt_xent"}, False)):
-        model = model_of(checkpoint, loss=loss)
-        given = seen_by(model, monkeypatch)
-        model(spans(0, 1), spans(1, 1), spans(2, 1))["loss"].backward()
-        assert len(given[0]) == 2 + takes
-        assert all(view.shape == (6, 32) for view in given[0])
+    model = model_of(checkpoint, loss={"type": "info_nce"})
+    given = seen_by(model, monkeypatch)
+    model(spans(0, 1), spans(1, 1), spans(2, 1))["loss"].backward()
+    assert len(given[0]) == 3
+    assert all(view.shape == (6, 32) for view in given[0])
+    model = model_of(checkpoint, loss={"type": "nt_xent"})
+    with pytest.raises(ConfigurationError, match="hard negatives, of which NTXent makes no use"):
+        model(spans(0, 1), spans(1, 1), spans(2, 1))
 
 
 @pytest.mark.parametrize("unpadding", ["auto", "none"])
@@ -184,8 +191,12 @@ def test_cutoff_makes_the_second_view(
         ({"views": {"type": "cutoff", "rate": 1.0}}, r"rate must lie in \(0, 1\), got 1.0"),
         ({"loss": {"type": "scd"}}, "SCD compares embeddings and their projections: add a head"),
         (
-            {"loss": {"type": "instance_discrimination", "instances": 3, "embedding_size": 32}},
-            "InstanceDiscrimination does not compare two views",
+            {"loss": {"type": "instance_discrimination", "instances": 3, "embedding_size": 64}},
+            "embedding_size 64, but gets embeddings of width 32. Set model.loss.embedding_size",
+        ),
+        (
+            {"loss": {"type": "quick_thoughts"}},
+            'QuickThoughts finds what belongs together in the batch.*"views": "dropout"',
         ),
         ({"views": {"type": "dropout_rates", "low": 0.2, "high": 0.1}}, "low must be below high"),
         ({"views": {"type": "dropout_rates", "high": 1.0}}, r"high must lie in \[0, 1\), got 1.0"),

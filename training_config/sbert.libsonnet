@@ -1,5 +1,6 @@
 // What the recipes of Sentence-BERT (Reimers & Gurevych, 2019, section 3.1) share: one encoder for
-// both texts of a pair, the mean of its token vectors, warm-up over the first tenth of the steps.
+// both texts of a pair, the mean of its token vectors, warm-up over the first tenth of the steps. The
+// optimizer's other settings are those of base.libsonnet.
 (import "sentences.libsonnet") {
     batch_size:: 16,
     learning_rate:: 2e-5,

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from declutr.evaluation.classification import BINARY, TREC_CLASSES
-from declutr.evaluation.labelled_text import fields_of, label_of, read_lines, words
-from declutr.evaluation.task import TaskError
 from declutr.glue.labelled_rows import LabelledRow
 from declutr.sources import PathLike, SourceError, source_files
 
+# What reads them in evaluation is imported with the first file: scikit-learn comes with it, and
+# every command that knows this reader would wait for that.
 TREC = "trec"
-FILES_OF_CLASSES = {name.lower(): files[:2] for name, files in BINARY.items()}
-"""By task, in a folder: the file of class 1, then that of class 0."""
-SENTEVAL_TASKS = (TREC, *FILES_OF_CLASSES)
+OF_CLASSES = ("mr", "cr", "subj", "mpqa")
+SENTEVAL_TASKS = (TREC, *OF_CLASSES)
 
 
 def read_senteval_rows(task: str, path: PathLike | Sequence[PathLike]) -> list[LabelledRow]:
@@ -30,6 +28,8 @@ def read_senteval_rows(task: str, path: PathLike | Sequence[PathLike]) -> list[L
 
     `SourceError` : a file that is missing or empty, or a line without a class.
     """
+    from declutr.evaluation.task import TaskError
+
     try:
         if task == TREC:
             return _questions(source_files(path))
@@ -40,6 +40,9 @@ def read_senteval_rows(task: str, path: PathLike | Sequence[PathLike]) -> list[L
 
 def _questions(files: Sequence[Path]) -> list[LabelledRow]:
     """`COARSE:fine question` a line; the coarse class is the label."""
+    from declutr.evaluation.classification import TREC_CLASSES
+    from declutr.evaluation.labelled_text import fields_of, label_of, read_lines, words
+
     rows: list[LabelledRow] = []
     for file in files:
         for number, line in enumerate(read_lines(file), start=1):
@@ -50,8 +53,11 @@ def _questions(files: Sequence[Path]) -> list[LabelledRow]:
 
 
 def _classes(task: str, path: PathLike | Sequence[PathLike]) -> list[LabelledRow]:
-    """A file for each class, one sentence a line."""
-    files = FILES_OF_CLASSES[task]
+    """A file for each class, one sentence a line: that of class 1 first."""
+    from declutr.evaluation.classification import BINARY
+    from declutr.evaluation.labelled_text import read_lines, words
+
+    files = {name.lower(): files[:2] for name, files in BINARY.items()}[task]
     if not isinstance(path, PathLike) or not Path(path).is_dir():
         raise SourceError(
             f"The task '{task}' is read from a folder with {files[0]} and {files[1]}, got "

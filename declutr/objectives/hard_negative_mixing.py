@@ -209,6 +209,7 @@ class HardNegativeMixing(Objective):
             raise ConfigurationError(
                 "There are no negatives to mix: queue_size is 0 and in_batch is false. Set one."
             )
+        self.embedding_size = embedding_size
         self.queue = KeyQueue(queue_size, embedding_size or 0) if queue_size else None
         self.min_pairs = 1 if queue_size else 2
         self.in_batch = in_batch

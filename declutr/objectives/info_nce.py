@@ -168,6 +168,7 @@ class InfoNCE(Objective):
                 "embedding_size is needed with similarity 'bilinear' and has no meaning otherwise; "
                 f"got similarity '{similarity}' and embedding_size {embedding_size}."
             )
+        self.embedding_size = embedding_size
         self.weight = (
             None if embedding_size is None else torch.nn.Parameter(torch.eye(embedding_size))
         )

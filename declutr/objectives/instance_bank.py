@@ -120,6 +120,7 @@ class InstanceDiscrimination(Objective):
         super().__init__()
         above_zero("instances", instances)
         above_zero("embedding_size", embedding_size)
+        self.instances, self.embedding_size = instances, embedding_size
         if not 0 <= momentum < 1:
             raise ConfigurationError(f"momentum must be in [0, 1), got {momentum}.")
         if noise is not None and noise < 1:
@@ -131,7 +132,7 @@ class InstanceDiscrimination(Objective):
         self.seed = seed
         start = unit(torch.randn(instances, embedding_size))
         self.register_buffer("bank", start)  # (M, d)
-        self.register_buffer("log_normaliser", torch.tensor(math.nan))  # until the first step
+        self.register_buffer("log_normaliser", torch.zeros(()))  # of the first step, see below
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
 
     def forward(  # type: ignore[override]
@@ -168,7 +169,7 @@ class InstanceDiscrimination(Objective):
         noise = torch.randint(self.bank.size(0), (count,), generator=generator)
         noise = noise.to(features.device)
         log_normaliser = self.log_normaliser
-        if not bool(log_normaliser.isfinite()):
+        if int(self.steps) == 0:
             log_normaliser = estimated_log_normaliser(features, self.bank, noise, self.temperature)
             if self.training:  # Z is taken from the first batch and kept
                 self.log_normaliser.copy_(log_normaliser)
@@ -194,5 +195,6 @@ class InstanceDiscrimination(Objective):
         if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < count:
             raise ValueError(
                 f"Expected ids from 0 to {count - 1} (instances is {count}), got "
-                f"{int(ids.min())} to {int(ids.max())}."
+                f"{int(ids.min())} to {int(ids.max())}. Set instances to the rows of "
+                "train_data_path, blank ones included."
             )

@@ -17,7 +17,9 @@ class MetricLearningObjective(Objective):
     """Two views as labelled rows, which is what pytorch-metric-learning works on.
 
     The 2N rows are the N anchors and after them the N positives; row i and row N + i share a label,
-    which is i, or what the data says: then pairs of the same class are positives of each other too.
+    which is i, or what `labels` of the data say: the class of both texts, so that all texts of a
+    class are positives of each other. What two texts are to each other (paraphrases or not) is for
+    `pair_softmax` and `cosine_regression`.
     Subclasses implement `labelled_loss`.
     """
 
@@ -27,6 +29,7 @@ class MetricLearningObjective(Objective):
         self,
         anchors: torch.Tensor,
         positives: torch.Tensor,
+        *,
         labels: Optional[torch.Tensor] = None,
     ) -> torch.Tensor:
         if anchors.shape != positives.shape or anchors.dim() != 2:
@@ -92,6 +95,8 @@ class NTXent(LibraryObjective):
     temperature : tau, above 0.
     reduction : `"mean"`, as in the original code, or `"sum"`, as printed in the paper.
     """
+
+    takes = ()  # of its own pairs alone; of classes it is `sup_con`
 
     def __init__(self, temperature: float = 0.05, reduction: str = "mean") -> None:
         super().__init__()
@@ -162,6 +167,7 @@ class CrossBatchMemory(MetricLearningObjective):
             memory_size=memory_size,
             miner=miner,
         )
+        self.embedding_size = embedding_size
         self._next_label = 0
 
     def attach_miner(self, miner: Miner) -> None:

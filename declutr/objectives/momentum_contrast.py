@@ -121,6 +121,7 @@ class MomentumContrast(Objective):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
+        self.embedding_size = embedding_size
         self.queue = KeyQueue(queue_size, embedding_size)
         self.temperature = above_zero("temperature", temperature)
         self.only_filled = only_filled

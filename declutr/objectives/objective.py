@@ -51,6 +51,12 @@ class Objective(torch.nn.Module, Registrable):
     """What of a momentum encoder it compares with: `"keys"`, the positives are its, or `"both"`,
     `forward(anchors, positives, target_anchors, target_positives)`."""
 
+    embedding_size: Optional[int] = None
+    """The width of what it gets, where it was told; the model sees that it is."""
+
+    same_texts: bool = False
+    """Whether both views must be of the same text: it finds other pairs in the batch itself."""
+
     def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
         raise NotImplementedError
 

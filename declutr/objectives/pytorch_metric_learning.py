@@ -73,10 +73,11 @@ class PytorchMetricLearning(LibraryObjective):
         self,
         anchors: torch.Tensor,
         positives: torch.Tensor,
+        *,
         labels: Optional[torch.Tensor] = None,
     ) -> torch.Tensor:
         if not isinstance(self._loss, _OF_TWO_VIEWS):
-            return super().forward(anchors, positives, labels)
+            return super().forward(anchors, positives, labels=labels)
         if len(anchors) < 2:  # neither negatives nor a variance
             return nothing(anchors, positives)
         return self._of_two_views(anchors, positives)

@@ -46,12 +46,10 @@ def quick_thoughts_loss(
     count = sentences.size(0)
     index = torch.arange(count, device=sentences.device) if ids is None else ids
     _check_numbers("id", index, count)
-    apart = (index.unsqueeze(1) - index).abs()  # (B, B)
-    neighbours = (apart > 0) & (apart <= context)
     if documents is not None:
         _check_numbers("document id", documents, count)
-        neighbours &= documents.unsqueeze(1) == documents
-    own = apart == 0
+    neighbours = neighbours_in_batch(index, documents, context)
+    own = index.unsqueeze(1) == index
     scores = (sentences @ contexts.T).masked_fill(own, 0.0 if parity else -math.inf)  # (B, B)
     numbers = neighbours.sum(dim=1)  # (B,)
     kept = numbers > 0
@@ -59,6 +57,15 @@ def quick_thoughts_loss(
     terms = costs.sum(dim=1)[kept]
     terms = terms / numbers[kept] if average_context else terms
     return reduced(terms, reduction, sentences, contexts)
+
+
+def neighbours_in_batch(
+    ids: torch.Tensor, documents: Optional[torch.Tensor], context: int = 1
+) -> torch.Tensor:
+    """Which rows `(B, B)` are at most `context` places apart, in the same document."""
+    apart = (ids.unsqueeze(1) - ids).abs()
+    near = (apart > 0) & (apart <= context)
+    return near if documents is None else near & (documents.unsqueeze(1) == documents)
 
 
 def _check_numbers(what: str, numbers: torch.Tensor, count: int) -> None:
@@ -73,9 +80,10 @@ class QuickThoughts(Objective):
     """`quick_thoughts_loss` of consecutive sentences, embedded by two encoders without shared
     weights.
 
-    `forward(f, g)`; where rows come from several documents or processes, `documents` and `ids` must
-    tell which follow each other. With the model's `two_encoders`, a reader of sentences with ids,
-    and a data loader with `consecutive`.
+    `forward(f, g, ids=..., documents=...)`, which tell what follows what: rows may come from
+    several documents and processes. With the model's `two_encoders`, a reader of sentences with
+    ids, and a data loader with `consecutive`. `with_neighbours` in the log is the share of
+    sentences that have a neighbour in the batch; others teach nothing.
 
     # Parameters
 
@@ -84,7 +92,8 @@ class QuickThoughts(Objective):
     reduction : `"mean"` or `"sum"` over the rows that have neighbours.
     """
 
-    takes = ("ids", "documents")
+    needs = ("ids", "documents")
+    same_texts = True
 
     def __init__(self, context: int = 1, parity: bool = False, reduction: str = "mean") -> None:
         super().__init__()
@@ -94,13 +103,26 @@ class QuickThoughts(Objective):
         self.parity = parity
         self.reduction = scalar_reduction(reduction)
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         anchors: torch.Tensor,
         positives: torch.Tensor,
-        documents: Optional[torch.Tensor] = None,
-        ids: Optional[torch.Tensor] = None,
+        ids: torch.Tensor,
+        documents: torch.Tensor,
     ) -> torch.Tensor:
+        """# Raises
+
+        `ValueError` : shapes that do not fit; in training, no row with a neighbour in the batch.
+        """
+        _check_numbers("id", ids, len(anchors))
+        _check_numbers("document id", documents, len(anchors))
+        having = neighbours_in_batch(ids, documents, self.context).any(dim=1)
+        self.last_metrics = {"with_neighbours": having.float().mean()}
+        if self.training and not bool(having.any()):
+            raise ValueError(
+                f"No sentence of the batch of {len(ids)} has a neighbour in it: set 'consecutive' "
+                "to true on the data loader, or raise batch_size."
+            )
         return quick_thoughts_loss(
             anchors,
             positives,

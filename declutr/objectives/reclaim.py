@@ -142,6 +142,7 @@ class Reclaim(Objective):
             raise ConfigurationError(f"num_negatives must be 0 or more, got {num_negatives}.")
         if not 0 < candidate_share <= 1:
             raise ConfigurationError(f"candidate_share must be in (0, 1], got {candidate_share}.")
+        self.instances, self.embedding_size = instances, embedding_size
         self.num_negatives = num_negatives
         self.negatives = one_of("negatives", negatives, NEGATIVES)
         self.candidates = one_of("candidates", candidates, CANDIDATES)

@@ -147,6 +147,7 @@ class PairSoftmax(Objective):
         if num_labels < 2:
             raise ConfigurationError(f"num_labels must be at least 2, got {num_labels}.")
         above_zero("embedding_size", embedding_size)
+        self.embedding_size = embedding_size
         parts = CONCATENATION if concatenation is None else tuple(concatenation)
         for part in parts:
             one_of("part of the concatenation", part, _PARTS)

@@ -105,6 +105,7 @@ class SwappedPrediction(Objective):
     ) -> None:
         super().__init__()
         above_zero("embedding_size", embedding_size)
+        self.embedding_size = embedding_size
         above_zero("prototypes", prototypes)
         above_zero("iterations", iterations)
         at_least_zero("queue_size", queue_size)

@@ -108,8 +108,8 @@ def all_triplets_loss(
 class Triplet(MetricLearningObjective):
     """Triplet loss over all triplets of the 2N rows of both views, or over given ones.
 
-    `forward(anchors, positives)` is `all_triplets_loss`; with `negatives` `(N, d)` it is
-    `triplet_loss` of the N triplets, whatever their labels.
+    `forward(anchors, positives)` is `all_triplets_loss`; with `negatives` `(N * K, d)`, K of each
+    anchor, it is `triplet_loss` of these triplets, whatever their labels.
 
     # Parameters
 
@@ -138,11 +138,17 @@ class Triplet(MetricLearningObjective):
         self,
         anchors: torch.Tensor,
         positives: torch.Tensor,
-        labels: Optional[torch.Tensor] = None,
         negatives: Optional[torch.Tensor] = None,
+        *,
+        labels: Optional[torch.Tensor] = None,
     ) -> torch.Tensor:
         if negatives is None:
-            return super().forward(anchors, positives, labels)
+            return super().forward(anchors, positives, labels=labels)
+        several = len(negatives) // max(1, len(anchors))  # of each anchor, one after the other
+        if several > 1 and len(negatives) == several * len(anchors):
+            anchors, positives = (
+                view.repeat_interleave(several, dim=0) for view in (anchors, positives)
+            )
         anchors, positives, negatives = map(self._scaled, (anchors, positives, negatives))
         return triplet_loss(
             anchors, positives, negatives, self.margin, self.squared, self.reduction

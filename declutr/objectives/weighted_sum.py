@@ -17,7 +17,7 @@ class WeightedObjective(FromParams):
 
     # Parameters
 
-    objective : any objective of two views.
+    objective : any objective of two views and nothing else (not `byol`).
     weight : its factor, 0 or above.
     name : in `last_terms`; without it the registered name, numbered where it comes again.
     """
@@ -31,6 +31,11 @@ class WeightedObjective(FromParams):
             raise ConfigurationError(
                 f"weighted_sum adds objectives of two views, which {type(objective).__name__} is "
                 "not. Remove it."
+            )
+        if objective.uses_targets == "both":
+            raise ConfigurationError(
+                f"weighted_sum adds objectives of two views alone; {type(objective).__name__} "
+                "compares with targets of both. Use it by itself."
             )
         self.objective = objective
         self.weight = weight
@@ -60,6 +65,10 @@ class WeightedSum(Objective):
         self.min_pairs = max(term.objective.min_pairs for term in objectives)
         self.needs = _named(term.objective.needs for term in objectives)
         self.takes = _named(term.objective.takes for term in objectives)
+        # A momentum encoder makes the positives of all terms, or of none.
+        self.uses_targets = (
+            "keys" if all(term.objective.uses_targets == "keys" for term in objectives) else None
+        )
         self._beside = [_uses_both(term.objective) for term in objectives]
         if any(self._beside):
             self.uses_projections = "beside"

@@ -2,8 +2,9 @@
 
 import pytest
 
+from declutr.evaluation.classification import BINARY
 from declutr.glue.labelled_rows import LabelledRow
-from declutr.glue.senteval_files import FILES_OF_CLASSES, read_senteval_rows
+from declutr.glue.senteval_files import OF_CLASSES, SENTEVAL_TASKS, read_senteval_rows
 from declutr.sources import SourceError
 
 
@@ -43,9 +44,13 @@ class TestQuestions:
 
 
 class TestFilesOfClasses:
-    @pytest.mark.parametrize("task", sorted(FILES_OF_CLASSES))
+    def test_they_are_those_of_evaluation(self):
+        assert sorted(OF_CLASSES) == sorted(name.lower() for name in BINARY)
+        assert set(OF_CLASSES) < set(SENTEVAL_TASKS)
+
+    @pytest.mark.parametrize("task", OF_CLASSES)
     def test_a_file_for_each(self, tmp_path, task):
-        first, second = FILES_OF_CLASSES[task]
+        first, second = BINARY[task.upper()][:2]
         (tmp_path / first).write_text("ka  lo\nmi \n")
         (tmp_path / second).write_text("tu\n")
         assert read_senteval_rows(task, str(tmp_path)) == [

@@ -164,7 +164,7 @@ def test_a_step_uses_the_bank_of_before_and_moves_its_slots_only(noise: int | No
 
 def test_z_is_estimated_once() -> None:
     objective = InstanceDiscrimination(7, 4, noise=3).train()
-    assert objective.log_normaliser.isnan()
+    assert objective.log_normaliser.isfinite()  # checkpoints refuse what is not
     objective(normal(3, 4, dtype=torch.float32), torch.arange(3))
     first = objective.log_normaliser.item()
     objective(normal(3, 4, seed=8, dtype=torch.float32), torch.arange(3))
@@ -221,3 +221,12 @@ def test_registered_name_and_refusals() -> None:
         InstanceDiscrimination(5, 4, noise=0)
     with pytest.raises(ConfigurationError, match="instances must be above 0, got 0"):
         InstanceDiscrimination(0, 4)
+
+
+@pytest.mark.parametrize("noise", [None, 3])
+def test_everything_saved_is_finite(noise: int | None) -> None:
+    """A checkpoint with anything else is refused."""
+    objective = InstanceDiscrimination(7, 4, noise=noise).train()
+    assert all(value.isfinite().all() for value in objective.state_dict().values())
+    objective(normal(3, 4, dtype=torch.float32), torch.arange(3))
+    assert all(value.isfinite().all() for value in objective.state_dict().values())

@@ -126,7 +126,7 @@ def test_registered_name_and_refusals() -> None:
     built = Objective.from_params(Params({"type": "is_bert"}))
     assert isinstance(built, ISBert) and built.compares == "tokens"
     with pytest.raises(ValueError, match="at least two sentences, got 1"):
-        built(torch.ones(1, 3, 4), torch.ones(1, 3))
+        built(torch.ones(1, 3, 4), torch.ones(1, 3), torch.ones(1, 4))
     with pytest.raises(ValueError, match=r"mask \(N, T\), got \(2, 2, 3\) and \(2, 3\)"):
         jsd_mutual_information_loss(LOCAL, torch.ones(2, 3), GLOBAL)
     with pytest.raises(ValueError, match=r"global vectors \(2, 3\).*got \(3, 3\)"):

@@ -47,11 +47,14 @@ def naive_terms(
     return terms
 
 
+ROWS = {"ids": torch.arange(4), "documents": torch.zeros(4, dtype=torch.long)}
+
+
 def test_golden_numbers() -> None:
     values = GOLDEN["values"]
     loss = quick_thoughts_loss(F, G).item()
     assert loss == pytest.approx(values["recommended_mean_masked_diag"], abs=1e-9)
-    parity = QuickThoughts(parity=True)(F, G).item()
+    parity = QuickThoughts(parity=True)(F, G, **ROWS).item()
     assert parity == pytest.approx(values["reference_code_diag_logit_0"], abs=1e-9)
     printed = quick_thoughts_loss(F, G, average_context=False, reduction="sum").item()
     assert printed == pytest.approx(values["paper_sum_over_context_masked_diag"], abs=1e-9)
@@ -109,7 +112,9 @@ def test_without_neighbours_it_is_zero(reduction: str) -> None:
     f, g = (view.requires_grad_() for view in views(3))
     alone = torch.tensor([4, 2, 7])
     assert_zero_with_a_graph(quick_thoughts_loss(f, g, alone, reduction=reduction), f, g)
-    assert_zero_with_a_graph(QuickThoughts(reduction=reduction)(f[:1], g[:1]), f, g)
+    one = QuickThoughts(reduction=reduction).eval()
+    number = {"ids": torch.tensor([7]), "documents": torch.tensor([0])}
+    assert_zero_with_a_graph(one(f[:1], g[:1], **number), f, g)
     assert quick_thoughts_loss(f, g, alone, reduction="none").shape == (0,)
 
 
@@ -129,8 +134,14 @@ def test_registered_name_and_refusals() -> None:
     built = Objective.from_params(Params({"type": "quick_thoughts", "context": 2}))
     assert isinstance(built, QuickThoughts)
     expected = naive_terms(F, G, [0, 0, 1, 1], 2, False)
-    assert built(F, G, torch.tensor([0, 0, 1, 1])).item() == pytest.approx(sum(expected) / 4)
+    given = {"ids": torch.arange(4), "documents": torch.tensor([0, 0, 1, 1])}
+    assert built(F, G, **given).item() == pytest.approx(sum(expected) / 4)
+    assert built.last_metrics["with_neighbours"] == 1
     with pytest.raises(ConfigurationError, match="context must be at least 1 sentence, got 0"):
         QuickThoughts(context=0)
     with pytest.raises(ValueError, match=r"one document id for each of the 4 rows, got \(3,\)"):
-        built(F, G, torch.zeros(3))
+        built(F, G, ids=torch.arange(4), documents=torch.zeros(3))
+    far = {"ids": torch.tensor([0, 9, 20, 40]), "documents": torch.zeros(4)}
+    with pytest.raises(ValueError, match=r"No sentence of the batch of 4 has a neighbour.*consec"):
+        built.train()(F, G, **far)
+    assert not built.eval()(F, G, **far)

@@ -8,7 +8,7 @@ import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
-from declutr.objectives import NTXent, Objective, PairMarginMiner
+from declutr.objectives import InfoNCE, NTXent, Objective, PairMarginMiner
 from declutr.objectives.alignment_uniformity import AlignUniform
 from declutr.objectives.bootstrap import BYOL
 from declutr.objectives.decorrelation import SCD, BarlowTwins
@@ -58,22 +58,23 @@ def test_laws() -> None:
     assert_gradients(two(), *views(4))
     assert_finite_where_it_is_hard(two())
     assert_full_precision(
-        WeightedSum([WeightedObjective(BYOL(), 2.0), WeightedObjective(BarlowTwins())]), *views(16)
+        WeightedSum([WeightedObjective(AlignUniform(), 2.0), WeightedObjective(BarlowTwins())]),
+        *views(16),
     )
     batch = views(6)
     assert two()(*permuted(6, 1, *batch)).item() == pytest.approx(two()(*batch).item())
 
 
 def test_names_are_given_or_registered_and_differ() -> None:
-    byol = {"objective": {"type": "byol"}}
-    objective = built(byol, {**byol, "name": "other"}, byol, {**byol, "weight": 0.5})
-    assert objective.names == ["byol", "other", "byol_2", "byol_3"]
+    n_pair = {"objective": {"type": "n_pair"}}
+    objective = built(n_pair, {**n_pair, "name": "other"}, n_pair, {**n_pair, "weight": 0.5})
+    assert objective.names == ["n_pair", "other", "n_pair_2", "n_pair_3"]
     with pytest.raises(ConfigurationError, match="Two terms are called 'other': rename one"):
-        built({**byol, "name": "other"}, {**byol, "name": "other"})
+        built({**n_pair, "name": "other"}, {**n_pair, "name": "other"})
 
 
 def test_a_nameless_class_goes_by_its_own_name() -> None:
-    class Mine(BYOL):
+    class Mine(NTXent):
         pass
 
     assert WeightedSum([WeightedObjective(Mine())]).names == ["Mine"]
@@ -91,13 +92,18 @@ def test_projections_go_to_those_who_want_them_beside() -> None:
 
 
 def test_memories_inside_are_saved() -> None:
-    objective = WeightedSum([WeightedObjective(MomentumContrast(4, 6)), WeightedObjective(BYOL())])
+    objective = WeightedSum(
+        [WeightedObjective(MomentumContrast(4, 6)), WeightedObjective(InfoNCE())]
+    )
     objective.train()(*views(3, dtype=torch.float32))
     state = objective.state_dict()
     assert int(state["objectives.0.queue.valid"].sum()) == 3
     objective.eval()(*views(3, dtype=torch.float32))
     assert int(objective.state_dict()["objectives.0.queue.valid"].sum()) == 3
-    assert objective.min_pairs == 1 and two().min_pairs == 2
+    assert two().min_pairs == 2
+    assert objective.uses_targets is None  # one of them has no use for keys of another encoder
+    both = [WeightedObjective(MomentumContrast(4, 6)) for _ in range(2)]
+    assert WeightedSum(both).uses_targets == "keys"
 
 
 def test_a_miner_goes_to_every_term() -> None:
@@ -117,6 +123,8 @@ def test_refusals() -> None:
         built()
     for weight in (-1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigurationError, match="weight must be a number of 0 or above, got"):
-            WeightedObjective(BYOL(), weight)
+            WeightedObjective(NTXent(), weight)
     with pytest.raises(ConfigurationError, match="two views, which ISBert is not"):
         WeightedObjective(ISBert())
+    with pytest.raises(ConfigurationError, match="BYOL compares with targets of both"):
+        WeightedObjective(BYOL())

@@ -1,0 +1,2 @@
+// K = 10.
+(import "../reclaim.libsonnet") { num_negatives:: 10 }

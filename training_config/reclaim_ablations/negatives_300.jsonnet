@@ -1,0 +1,2 @@
+// K = 300.
+(import "../reclaim.libsonnet") { num_negatives:: 300 }

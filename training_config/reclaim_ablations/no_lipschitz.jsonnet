@@ -1,0 +1,2 @@
+// The critic without spectral normalisation.
+(import "../reclaim.libsonnet") { model+: { objective+: { lipschitz: false } } }

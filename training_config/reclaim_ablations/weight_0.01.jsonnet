@@ -1,0 +1,2 @@
+// lambda = 0.01.
+(import "../reclaim.libsonnet") { weight:: 0.01 }

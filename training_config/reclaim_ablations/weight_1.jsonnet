@@ -1,0 +1,2 @@
+// lambda = 1.
+(import "../reclaim.libsonnet") { weight:: 1.0 }
