@@ -31,7 +31,8 @@ class Case:
         loss: its configuration.
         widths: of the `(N, width)` tensors it takes, in order.
         tokens: whether it takes token vectors, `(N, TOKENS, width)`, a mask and their means.
-        given: what comes by keyword: "ids", "classes", "scores", "negatives".
+        given: what comes by keyword: "ids", "documents", "classes",
+            "scores", "negatives".
     """
 
     loss: dict[str, Any]
@@ -66,7 +67,7 @@ CASES = {
     "barlow_twins": Case({"type": "barlow_twins"}, (4096, 4096)),
     "scd": Case({"type": "scd"}, (WIDTH, WIDTH, 4096, 4096)),
     "align_uniform": Case({"type": "align_uniform"}),
-    "quick_thoughts": Case({"type": "quick_thoughts"}, given=("ids",)),
+    "quick_thoughts": Case({"type": "quick_thoughts"}, given=("ids", "documents")),
     "is_bert": Case({"type": "is_bert"}, (WIDTH,), tokens=True),
     "instance_discrimination": Case(
         {"type": "instance_discrimination", **_INSTANCES}, (PROJECTED,), given=("ids",)
@@ -87,6 +88,9 @@ CASES = {
             "embedding_size": WIDTH,
             "memory_size": 4096,
         }
+    ),
+    "reclaim": Case(
+        {"type": "reclaim", "instances": INSTANCES, "embedding_size": WIDTH}, given=("ids",)
     ),
     "pml CircleLoss": Case({"type": "pytorch_metric_learning", "loss": "CircleLoss"}),
     "pml MultiSimilarityLoss": Case(
@@ -174,6 +178,7 @@ def step_of(case: Case, batch: int, device: str) -> Callable[[], Any]:
 def _given(names: tuple[str, ...], batch: int, device: str) -> dict[str, torch.Tensor]:
     every: dict[str, tuple[str, torch.Tensor]] = {
         "ids": ("ids", torch.arange(batch)),
+        "documents": ("documents", torch.arange(batch) // 20),
         "classes": ("labels", torch.arange(batch) % 10),
         "scores": ("labels", torch.linspace(0, 1, batch)),
         "negatives": ("negatives", torch.randn(batch, WIDTH)),

@@ -1,5 +1,6 @@
 """docs/OBJECTIVES.md: every objective is listed, and the one of one's own works as written."""
 
+import json
 import re
 from pathlib import Path
 
@@ -8,13 +9,35 @@ import torch
 import declutr.plugin  # noqa: F401
 from declutr.objectives import Objective
 
-PAGE = (Path(__file__).parent.parent / "docs" / "OBJECTIVES.md").read_text()
+ROOT = Path(__file__).parent.parent
+PAGE = (ROOT / "docs" / "OBJECTIVES.md").read_text()
 
 
 def test_every_registered_objective_is_listed() -> None:
     own = {name for name in Objective.list_available() if name not in ("pml", "squared_distance")}
     listed = set(re.findall(r"`([a-z_]+)`", PAGE))
     assert own <= listed
+
+
+def test_every_recipe_is_listed() -> None:
+    """Here, or on the page of RECLAIM."""
+    reclaim = (ROOT / "docs" / "RECLAIM.md").read_text()
+    listed = set(re.findall(r"`([a-z_]+)`", PAGE + reclaim))
+    recipes = {file.stem for file in (ROOT / "training_config").glob("*.jsonnet")}
+    assert recipes - listed == set()
+
+
+def test_costs_are_those_of_the_newest_run() -> None:
+    rows = json.loads((ROOT / "benchmarks" / "results" / "objectives.json").read_text())[-1]["rows"]
+
+    def shown(value: float) -> str:
+        return f"{value:.1f}" if value < 10 else f"{value:,.0f}"
+
+    for row in rows:
+        numbers = [
+            shown(row[f"{unit}, batch {n}"]) for unit in ("ms", "MiB") for n in (64, 256, 1024)
+        ]
+        assert f"| {row['objective']} | {' | '.join(numbers)} |" in PAGE
 
 
 def test_an_objective_of_ones_own() -> None:
