@@ -14,7 +14,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -71,22 +70,18 @@ def run(args: argparse.Namespace) -> None:
         "MLM alone, mean": f"hf:{args.checkpoint.resolve()}?pooling=mean",
         "MLM alone, first token": f"hf:{args.checkpoint.resolve()}?pooling=cls",
     }
-    seconds: dict[str, float] = {}
     for name in args.only or RECIPES:
         for seed in args.seeds:
             label = name if len(args.seeds) == 1 else f"{name}, seed {seed}"
             folder = args.output / f"{_file_name(name)}-{steps}-{args.learning_rate}-{seed}"
             if not (folder / "model.tar.gz").exists():
-                start = time.perf_counter()
                 _train(name, folder, steps, seed, args)
-                seconds[label] = time.perf_counter() - start
             encoders[label] = str(folder)
     scores = _scored(encoders, args)
     rows = [
         {
             "encoder": label,
             **scores[label],
-            "minutes": seconds[label] / 60 if label in seconds else None,
         }
         for label in encoders
     ]
