@@ -111,7 +111,12 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         torch.float64,
     ),
     "quick_thoughts": (
-        {"loss": {"type": "quick_thoughts"}, "head": PROJECTOR, "two_encoders": True},
+        {
+            "loss": {"type": "quick_thoughts"},
+            "views": "dropout",
+            "head": PROJECTOR,
+            "two_encoders": True,
+        },
         {"masked_language_modeling": False},
         "by_position",
         torch.float64,
@@ -162,6 +167,8 @@ GIVEN = {
 
 def with_given(name: str, batches: list[dict]) -> list[dict]:
     given = {key: torch.tensor(values) for key, values in GIVEN.get(name, {}).items()}
+    if name == "quick_thoughts":  # sentences alone
+        batches = [{"anchors": batch["anchors"]} for batch in batches]
     return [{**batch, **given} for batch in batches]
 
 

@@ -70,7 +70,7 @@ def test_measures_are_those_of_all_texts() -> None:
     model.eval()
     parts = [model(**tensors(model, instances[start : start + 4])) for start in (0, 4)]
     found = model.get_metrics(reset=True)
-    elbo = [float(v) for part in parts for v in part["reconstruction"] + part["kl"]]
+    elbo = [v.item() for part in parts for v in part["reconstruction"] + part["kl"]]
     assert found["negative_elbo"] == pytest.approx(sum(elbo) / 6, rel=1e-5)
     assert found["perplexity"] == pytest.approx(math.exp(sum(elbo) / TOKENS), rel=1e-4)
     assert model.get_metrics() == {}
