@@ -151,6 +151,7 @@ def run(args: argparse.Namespace) -> None:
                 kind="bars",
                 x="objective",
                 y=f"ms, batch {last}",
+                logarithmic="y",
             )
         ],
     )

@@ -22,6 +22,12 @@ _ORDER = (
     "corpus",
     "embedding",
     "bulk",
+    "objectives",
+    "real_text",
+    "reclaim",
+    "reclaim_growth",
+    "reclaim_tasks",
+    "reclaim_ablation",
     "startup",
 )
 """Of the sections; others follow."""
@@ -129,8 +135,10 @@ def draw(plot: Plot, rows: Sequence[Row], file: Path) -> None:
         "axes.spines.right": False,
     }
     with pyplot.rc_context(options):
-        figure, axes = pyplot.subplots(figsize=(7.2, 3.6), layout="constrained")
         drawn = [row for row in rows if _is_number(row[plot.y])]
+        bars = len(drawn) if plot.kind == "bars" else 0
+        height = max(3.6, 0.9 + 0.2 * bars)  # names of many bars want room
+        figure, axes = pyplot.subplots(figsize=(7.2, height), layout="constrained")
         (_draw_bars if plot.kind == "bars" else _draw_lines)(axes, plot, drawn)
         axes.set_title(plot.title, loc="left", fontweight="bold")
         figure.savefig(file, metadata={"Date": None})

@@ -76,7 +76,7 @@ def test_measures_are_those_of_all_texts() -> None:
     assert model.get_metrics() == {}
     weights = torch.tensor([4, 2])
     mean = (torch.stack([part["loss"] for part in parts]) * weights).sum() / 6
-    assert found["negative_elbo"] == pytest.approx(float(mean), rel=1e-5)
+    assert found["negative_elbo"] == pytest.approx(mean.item(), rel=1e-5)
 
 
 def test_loss_in_training_is_annealed() -> None:
