@@ -27,6 +27,7 @@ def pooler_of(given: Lazy[Seq2VecEncoder] | Seq2VecEncoder | None, width: int) -
 
 
 def head_of(given: Lazy[Head] | None, width: int, feedforward: FeedForward | None) -> Head | None:
+    """The head of a configuration, told the width of embeddings."""
     if given is None:
         return None
     if feedforward is not None:
@@ -37,6 +38,7 @@ def head_of(given: Lazy[Head] | None, width: int, feedforward: FeedForward | Non
 def predictor_of(
     given: Lazy[Head] | None, head: Head | None, loss: Objective | None
 ) -> Head | None:
+    """The predictor of a configuration, told the width of projections."""
     if given is None:
         return None
     if head is None or loss is None or loss.uses_targets != "both":
@@ -52,6 +54,7 @@ def predictor_of(
 def require_targets(
     loss: Objective | None, momentum: MomentumEncoder | None, feedforward: FeedForward | None
 ) -> None:
+    """Raise if there is a momentum encoder that nothing compares with."""
     if momentum is None:
         return
     if loss is None or loss.uses_targets is None:
@@ -134,6 +137,7 @@ def require_two_encoders(
 
 
 def require_fit(name: str, got: int, expected: int) -> None:
+    """Raise unless a module takes vectors as wide as it gets."""
     if got != expected:
         raise ConfigurationError(
             f"The input of {name} is {got} wide, but gets vectors of width {expected}. Set its "
