@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from scipy.stats import t as student_t
 from tqdm import tqdm
 
 from benchmarks.results import Plot, record
 
 FRACTIONS = 0.01, 0.05, 0.1, 1.0
 NEGATIVES = 1, 10, 100, 300
-_T = {5: 2.776, 4: 3.182, 3: 4.303, 2: 12.706}  # Student's, 95 %, by number of seeds
 
 Pair = tuple[str, ...]
 
@@ -161,9 +161,10 @@ def _record(known: dict[str, float], settings: list[dict[str, Any]], args: Any) 
 
 def _interval(values: Sequence[float]) -> str:
     mean = statistics.mean(values)
-    if len(values) not in _T:
+    if len(values) < 2:
         return f"{mean:.1f}"
-    half = _T[len(values)] * statistics.stdev(values) / len(values) ** 0.5
+    quantile = float(student_t.ppf(0.975, len(values) - 1))
+    half = quantile * statistics.stdev(values) / len(values) ** 0.5
     return f"{mean:.1f} ± {half:.1f}"
 
 

@@ -69,6 +69,11 @@ def gather_rows(rows: torch.Tensor, gradient_factor: float = 1) -> torch.Tensor:
     return torch.cat(gathered)
 
 
+def gather_numbers(numbers: torch.Tensor) -> torch.Tensor:
+    """`gather_rows` of `(n,)`, one number a row, without a gradient: `(W * n,)`."""
+    return gather_rows(numbers.unsqueeze(1))[:, 0]
+
+
 def gather_tokens(
     vectors: torch.Tensor, mask: torch.Tensor, gradient_factor: float = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:

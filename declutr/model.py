@@ -17,6 +17,7 @@ from torch.nn.functional import pad
 
 from declutr.distributed import (
     all_reduced,
+    gather_numbers,
     gather_rows,
     gather_tokens,
     is_sharded,
@@ -299,7 +300,7 @@ class DeCLUTR(Model):
         with training_precision(self._precision, device_of(anchors)):
             beside = {"labels": labels, "ids": ids, "documents": documents}
             given = {name: values for name, values in beside.items() if values is not None}
-            if self._loss is not None and "texts" in self._loss.takes:
+            if self._loss is not None and "texts" in self._loss.wants:
                 keys = text_keys({"anchors": flat(anchors, positives is not None)})
                 if keys is not None:
                     given["texts"] = keys
@@ -400,7 +401,7 @@ class DeCLUTR(Model):
                 views["anchors"] = clean
             views["positives"] = positives
             if negatives is not None:
-                if "negatives" not in self._loss.needs + self._loss.takes:
+                if "negatives" not in self._loss.wants:
                     raise ConfigurationError(
                         "The data has hard negatives, of which "
                         f"{type(self._loss).__name__} makes no use. Take info_nce or triplet, or "
@@ -570,14 +571,14 @@ class DeCLUTR(Model):
     def _gathered(self, beside: dict[str, torch.Tensor], anchors: int) -> dict[str, torch.Tensor]:
         """What the objective wants of that, `(N,)` for the anchors of all processes."""
         assert self._loss is not None
-        wanted = self._loss.needs + self._loss.takes
+        wanted = self._loss.wants
         if "labels" in beside and "labels" not in wanted:
             raise ConfigurationError(
                 f"The data has labels, of which {type(self._loss).__name__} makes no use. Remove "
                 "'labels' from the dataset reader, or take an objective of labelled pairs."
             )
         return {
-            name: gather_rows(values.repeat_interleave(anchors // len(values)).unsqueeze(1))[:, 0]
+            name: gather_numbers(values.repeat_interleave(anchors // len(values)))
             for name, values in beside.items()
             if name in wanted
         }

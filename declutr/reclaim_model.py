@@ -15,7 +15,7 @@ from allennlp.models.model import _DEFAULT_WEIGHTS
 from allennlp.nn.parallel import DdpAccelerator
 from allennlp.nn.util import read_state_dict
 
-from declutr.distributed import gather_rows, world_size
+from declutr.distributed import gather_numbers, gather_rows, world_size
 from declutr.metrics import RunningMeans
 from declutr.objectives import Objective
 from declutr.objectives.reclaim import Reclaim
@@ -136,7 +136,7 @@ class ReclaimModel(Model):
         rows = gather_rows(torch.cat([u, v], dim=1), world_size())  # one exchange for both
         u, v = rows.split([self._u.width, self._v.width], dim=1)
         given = {"ids": ids} if texts is None else {"ids": ids, "texts": texts}
-        given = {name: gather_rows(values.unsqueeze(1))[:, 0] for name, values in given.items()}
+        given = {name: gather_numbers(values) for name, values in given.items()}
         term = self._objective(u, v, **given)
         self._means.record("reclaim_loss", term, u.size(0))
         for name, value in self._objective.last_metrics.items():

@@ -69,6 +69,16 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, documents: list[str]) -
     return folder
 
 
+@pytest.fixture(scope="module")
+def pair(checkpoint: Path) -> tuple[Any, dict[str, Any]]:
+    """The tokenizer of `checkpoint` and its indexer, as readers want them."""
+    from allennlp.data.token_indexers import PretrainedTransformerIndexer
+    from allennlp.data.tokenizers import PretrainedTransformerTokenizer
+
+    tokenizer = PretrainedTransformerTokenizer(str(checkpoint))
+    return tokenizer, {"tokens": PretrainedTransformerIndexer(str(checkpoint))}
+
+
 @contextmanager
 def shared_by_workers(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
     """A path that all pytest workers of a run have in common; the others wait meanwhile."""

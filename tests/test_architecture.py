@@ -26,7 +26,7 @@ LAYERS = [
     | {"augmentations", "word_edits"},
     {"cutoff"},
     {"dataset_reader", "views", "heads", "momentum", "ngram_pooler"}
-    | {"text_keys", "submodule_features"},
+    | {"text_keys", "submodule_features", "numbered_texts"},
     {"sentence_reader", "pair_reader", "augmented_reader", "glue"} | {"image_text", "text_vae"},
     {"gradient_caching", "model_parts"},
     {"data_loader", "model", "reclaim_model"},

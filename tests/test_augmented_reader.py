@@ -18,7 +18,6 @@ from allennlp.common import Params, cached_transformers
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, DatasetReader, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
-from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
 import declutr.plugin  # noqa: F401
@@ -64,12 +63,6 @@ class Emptied(Augmentation):
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         return " \n " if len(text.split()) in (1, 3) else f"{text} ka"
-
-
-@pytest.fixture(scope="module")
-def pair(checkpoint):
-    tokenizer = PretrainedTransformerTokenizer(str(checkpoint))
-    return tokenizer, {"tokens": PretrainedTransformerIndexer(str(checkpoint))}
 
 
 @pytest.fixture(scope="module")

@@ -6,20 +6,12 @@ import numpy as np
 import pytest
 import torch
 from allennlp.data import Batch, Instance, Vocabulary
-from allennlp.data.token_indexers import PretrainedTransformerIndexer
-from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from declutr.collation import Frame, PackedBatch, PackedSpans, number_field
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.span_fields import SpansField, TokenIdsField
-
-
-@pytest.fixture(scope="module")
-def pair(checkpoint):
-    tokenizer = PretrainedTransformerTokenizer(str(checkpoint))
-    return tokenizer, {"tokens": PretrainedTransformerIndexer(str(checkpoint))}
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,6 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, DatasetReader, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.dataset_readers.dataset_reader import WorkerInfo
-from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
 from declutr.dataset_reader import DeCLUTRDatasetReader
@@ -27,12 +26,6 @@ SPANS = {"num_anchors": 2, "num_positives": 3, "max_span_len": 24, "min_span_len
 WORDS = {"num_anchors": 2, "num_positives": 1, "max_span_len": 10, "min_span_len": 2}
 LENGTHS = [50, 0, 3, 4, 39, 40, 200]  # 40 words are needed, 4 at the very least
 SEED = 13370
-
-
-@pytest.fixture(scope="module")
-def pair(checkpoint):
-    tokenizer = PretrainedTransformerTokenizer(str(checkpoint))
-    return tokenizer, {"tokens": PretrainedTransformerIndexer(str(checkpoint))}
 
 
 @pytest.fixture

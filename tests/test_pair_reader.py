@@ -12,7 +12,6 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, DatasetReader, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
-from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
 from declutr.collation import PackedBatch
@@ -42,12 +41,6 @@ NLI = [
     ("sa", "ve pi", "contradiction"),
     ("sa", "du", "-"),
 ]
-
-
-@pytest.fixture(scope="module")
-def pair(checkpoint):
-    tokenizer = PretrainedTransformerTokenizer(str(checkpoint))
-    return tokenizer, {"tokens": PretrainedTransformerIndexer(str(checkpoint))}
 
 
 @pytest.fixture(scope="module")

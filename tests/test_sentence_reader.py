@@ -12,7 +12,6 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, DatasetReader, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
-from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
 from declutr import sentence_reader
@@ -25,12 +24,6 @@ ROWS = ["ka lo mi", "tu re", "  sa   no ve ", "", " ", "pi du ka lo", "", "mi", 
 SENTENCES = [0, 1, 2, 5, 7, 8, 9]
 PAIRS = [0, 1, 7, 8]
 DOCUMENTS = [0, 0, 0, 0, 1, 2, 2, 3, 3, 3, 3]  # blank rows before each
-
-
-@pytest.fixture(scope="module")
-def pair(checkpoint):
-    tokenizer = PretrainedTransformerTokenizer(str(checkpoint))
-    return tokenizer, {"tokens": PretrainedTransformerIndexer(str(checkpoint))}
 
 
 @pytest.fixture(scope="module")

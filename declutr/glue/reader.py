@@ -8,14 +8,13 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
 from allennlp.data.fields import LabelField, TensorField, TextField
-from allennlp.data.token_indexers import SingleIdTokenIndexer
-from allennlp.data.tokenizers import WhitespaceTokenizer
 
 from declutr.glue.joined_texts import JoinedTexts
 from declutr.glue.label_fractions import fraction_of_rows, require_fraction
 from declutr.glue.labelled_rows import LabelledRow, read_labelled_rows
 from declutr.glue.layouts import LAYOUTS, Layout, own_layout, task_name
 from declutr.glue.senteval_files import SENTEVAL_TASKS, read_senteval_rows
+from declutr.numbered_texts import NumberedTextsReader
 from declutr.sources import PathLike, SourceError, normalize_whitespace, source_files
 
 logger = logging.getLogger(__name__)
@@ -26,7 +25,7 @@ Columns = Union[str, int, list[Union[str, int]]]
 
 
 @DatasetReader.register("glue")
-class GlueReader(DatasetReader):
+class GlueReader(NumberedTextsReader):
     """Texts and pairs with classes or scores, from the published files of GLUE and of SentEval.
 
     Files are TSV as published (quotes are characters like others), or JSON lines, CSV or parquet,
@@ -92,18 +91,10 @@ class GlueReader(DatasetReader):
         max_instances: Optional[int] = None,
         serialization_dir: Optional[str] = None,
     ) -> None:
-        super().__init__(
-            max_instances=max_instances,
-            manual_distributed_sharding=True,
-            manual_multiprocess_sharding=True,
-            serialization_dir=serialization_dir,
-        )
-        self._tokenizer = tokenizer or WhitespaceTokenizer()
-        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
+        super().__init__(tokenizer, token_indexers, with_ids, max_instances, serialization_dir)
         self._joined = JoinedTexts(self._tokenizer)
         self._task, self._layout = _task_and_layout(task, texts, label, labels, header)
         self._combine = combine
-        self._with_ids = with_ids
         self._fraction, self._fraction_seed = label_fraction, fraction_seed
         if label_fraction is not None:
             try:
@@ -193,14 +184,7 @@ class GlueReader(DatasetReader):
             fields["label"] = TensorField(torch.tensor(label))
         elif label is not None:
             fields["label"] = LabelField(str(label), self._label_namespace)
-        if self._with_ids and id is not None:
-            fields["ids"] = LabelField(id, skip_indexing=True)
-        return Instance(fields)
-
-    def apply_token_indexers(self, instance: Instance) -> None:
-        for field in instance.fields.values():
-            if isinstance(field, TextField):
-                field.token_indexers = self._token_indexers
+        return Instance({**fields, **self.numbered(id)})
 
 
 def _task_and_layout(

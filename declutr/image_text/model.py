@@ -12,7 +12,13 @@ from allennlp.nn.parallel import DdpAccelerator
 from allennlp.nn.util import get_text_field_mask
 from torch.nn.functional import normalize
 
-from declutr.distributed import gather_rows, of_all_processes, process_rank, world_size
+from declutr.distributed import (
+    gather_numbers,
+    gather_rows,
+    of_all_processes,
+    process_rank,
+    world_size,
+)
 from declutr.image_text.matching_loss import NEGATIVES, matching_loss
 from declutr.image_text.retrieval import recalls, retrieval_ranks
 
@@ -131,7 +137,7 @@ class ImageText(Model):
         if self.training:  # batches of validation may differ between processes
             # Each holds the gradient of its own rows, and DistributedDataParallel averages.
             images, captions = (gather_rows(rows, world_size()) for rows in (images, captions))
-            image_ids = gather_rows(image_ids.unsqueeze(1))[:, 0]
+            image_ids = gather_numbers(image_ids)
         return matching_loss(images, captions, image_ids, self._margin, self._negatives)
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, Optional, Union
 import numpy as np
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
-from allennlp.data.fields import LabelField, TensorField, TextField
-from allennlp.data.token_indexers import SingleIdTokenIndexer
-from allennlp.data.tokenizers import WhitespaceTokenizer
+from allennlp.data.fields import TensorField, TextField
 
+from declutr.collation import number_field
 from declutr.image_text.stored_images import ImageField, StoredImages, stored_images
+from declutr.numbered_texts import NumberedTextsReader
 from declutr.sources import SourceError, normalize_whitespace, read_documents, source_files
 from declutr.table_rows import Column, Row, read_rows
 
@@ -28,7 +28,7 @@ class Caption(NamedTuple):
 
 
 @DatasetReader.register("image_text")
-class ImageTextReader(DatasetReader):
+class ImageTextReader(NumberedTextsReader):
     """Captions, each with the features of its image; an image may have any number of captions.
 
     The data path is a file of captions, or `{"captions": ..., "images": ...}` with the .npy file of
@@ -73,24 +73,16 @@ class ImageTextReader(DatasetReader):
         max_instances: Optional[int] = None,
         serialization_dir: Optional[str] = None,
     ) -> None:
-        super().__init__(
-            max_instances=max_instances,
-            manual_distributed_sharding=True,
-            manual_multiprocess_sharding=True,
-            serialization_dir=serialization_dir,
-        )
+        super().__init__(tokenizer, token_indexers, with_ids, max_instances, serialization_dir)
         if captions_per_image is not None and captions_per_image < 1:
             raise ConfigurationError(
                 f"captions_per_image must be at least 1, got {captions_per_image}."
             )
-        self._tokenizer = tokenizer or WhitespaceTokenizer()
-        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self._images = images
         self._caption: Column = caption
         self._image: Column = image
         self._header = header
         self._captions_per_image = captions_per_image
-        self._with_ids = with_ids
         self._encoding_errors = encoding_errors
 
     def captions(self, path: Any) -> tuple[StoredImages, list[Caption]]:
@@ -179,14 +171,8 @@ class ImageTextReader(DatasetReader):
             features = image if isinstance(image, Field) else _features_field(image)
             fields["image"] = features
         if image_id is not None:
-            fields["image_ids"] = LabelField(image_id, skip_indexing=True)
-        if self._with_ids and id is not None:
-            fields["ids"] = LabelField(id, skip_indexing=True)
-        return Instance(fields)
-
-    def apply_token_indexers(self, instance: Instance) -> None:
-        if "tokens" in instance.fields:
-            instance["tokens"].token_indexers = self._token_indexers  # type: ignore[attr-defined]
+            fields["image_ids"] = number_field(image_id)
+        return Instance({**fields, **self.numbered(id)})
 
 
 def _features_field(image: Any) -> TensorField:

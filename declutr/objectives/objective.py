@@ -43,6 +43,11 @@ class Objective(torch.nn.Module, Registrable):
     takes: tuple[str, ...] = ()
     """What it can make use of, where it comes."""
 
+    @property
+    def wants(self) -> tuple[str, ...]:
+        """All that it is given, where it comes."""
+        return self.needs + self.takes
+
     uses_projections: Optional[str] = None
     """`"beside"`: it gets embeddings and their projections, `forward(anchors, positives,
     projected_anchors, projected_positives)`; else projections in place of embeddings."""

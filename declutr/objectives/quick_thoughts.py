@@ -46,10 +46,12 @@ def quick_thoughts_loss(
     count = sentences.size(0)
     index = torch.arange(count, device=sentences.device) if ids is None else ids
     _check_numbers("id", index, count)
+    apart = (index.unsqueeze(1) - index).abs()  # (B, B)
+    neighbours = (apart > 0) & (apart <= context)
     if documents is not None:
         _check_numbers("document id", documents, count)
-    neighbours = neighbours_in_batch(index, documents, context)
-    own = index.unsqueeze(1) == index
+        neighbours &= documents.unsqueeze(1) == documents
+    own = apart == 0
     scores = (sentences @ contexts.T).masked_fill(own, 0.0 if parity else -math.inf)  # (B, B)
     numbers = neighbours.sum(dim=1)  # (B,)
     kept = numbers > 0
@@ -57,15 +59,6 @@ def quick_thoughts_loss(
     terms = costs.sum(dim=1)[kept]
     terms = terms / numbers[kept] if average_context else terms
     return reduced(terms, reduction, sentences, contexts)
-
-
-def neighbours_in_batch(
-    ids: torch.Tensor, documents: Optional[torch.Tensor], context: int = 1
-) -> torch.Tensor:
-    """Which rows `(B, B)` are at most `context` places apart, in the same document."""
-    apart = (ids.unsqueeze(1) - ids).abs()
-    near = (apart > 0) & (apart <= context)
-    return near if documents is None else near & (documents.unsqueeze(1) == documents)
 
 
 def _check_numbers(what: str, numbers: torch.Tensor, count: int) -> None:
@@ -103,6 +96,7 @@ class QuickThoughts(Objective):
         self.parity = parity
         self.reduction = scalar_reduction(reduction)
 
+    @full_precision
     def forward(  # type: ignore[override]
         self,
         anchors: torch.Tensor,
@@ -114,21 +108,13 @@ class QuickThoughts(Objective):
 
         `ValueError` : shapes that do not fit; in training, no row with a neighbour in the batch.
         """
-        _check_numbers("id", ids, len(anchors))
-        _check_numbers("document id", documents, len(anchors))
-        having = neighbours_in_batch(ids, documents, self.context).any(dim=1)
-        self.last_metrics = {"with_neighbours": having.float().mean()}
-        if self.training and not bool(having.any()):
+        terms = quick_thoughts_loss(
+            anchors, positives, documents, self.context, self.parity, ids=ids, reduction="none"
+        )
+        self.last_metrics = {"with_neighbours": terms.new_tensor(len(terms) / max(1, len(ids)))}
+        if self.training and not len(terms):
             raise ValueError(
                 f"No sentence of the batch of {len(ids)} has a neighbour in it: set 'consecutive' "
                 "to true on the data loader, or raise batch_size."
             )
-        return quick_thoughts_loss(
-            anchors,
-            positives,
-            documents,
-            self.context,
-            self.parity,
-            reduction=self.reduction,
-            ids=ids,
-        )
+        return reduced(terms, self.reduction, anchors, positives)

@@ -111,7 +111,7 @@ def _named(of_each: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
 
 def _wanted(objective: torch.nn.Module, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     assert isinstance(objective, Objective)
-    return {name: given[name] for name in objective.needs + objective.takes if name in given}
+    return {name: given[name] for name in objective.wants if name in given}
 
 
 def _uses_both(objective: Objective) -> bool:

@@ -6,15 +6,15 @@ from typing import Any, Optional
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import END_SYMBOL, START_SYMBOL
 from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
-from allennlp.data.fields import LabelField, TextField
-from allennlp.data.token_indexers import SingleIdTokenIndexer
-from allennlp.data.tokenizers import Token, WhitespaceTokenizer
+from allennlp.data.fields import TextField
+from allennlp.data.tokenizers import Token
 
+from declutr.numbered_texts import NumberedTextsReader
 from declutr.sources import SourceError, normalize_whitespace, read_documents, source_files
 
 
 @DatasetReader.register("text_lines")
-class TextLinesReader(DatasetReader):
+class TextLinesReader(NumberedTextsReader):
     """Texts of plain files (one a line), JSON lines or parquet, plain or compressed.
 
     Blank rows are left out. Fields: `tokens` `(L,)`, the text between `@start@` and `@end@`. With
@@ -45,19 +45,11 @@ class TextLinesReader(DatasetReader):
         max_instances: Optional[int] = None,
         serialization_dir: Optional[str] = None,
     ) -> None:
-        super().__init__(
-            max_instances=max_instances,
-            manual_distributed_sharding=True,
-            manual_multiprocess_sharding=True,
-            serialization_dir=serialization_dir,
-        )
+        super().__init__(tokenizer, token_indexers, with_ids, max_instances, serialization_dir)
         if max_tokens is not None and max_tokens < 1:
             raise ConfigurationError(f"max_tokens must be at least 1, got {max_tokens}.")
-        self._tokenizer = tokenizer or WhitespaceTokenizer()
-        self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self._max_tokens = max_tokens
         self._text_key = text_key
-        self._with_ids = with_ids
         self._encoding_errors = encoding_errors
 
     def _read(self, file_path: Any) -> Iterable[Instance]:
@@ -87,9 +79,4 @@ class TextLinesReader(DatasetReader):
         fields: dict[str, Field] = {
             "tokens": TextField([Token(START_SYMBOL), *tokens, Token(END_SYMBOL)])
         }
-        if self._with_ids and id is not None:
-            fields["ids"] = LabelField(id, skip_indexing=True)
-        return Instance(fields)
-
-    def apply_token_indexers(self, instance: Instance) -> None:
-        instance["tokens"].token_indexers = self._token_indexers  # type: ignore[attr-defined]
+        return Instance({**fields, **self.numbered(id)})

@@ -11,8 +11,6 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, DatasetReader, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
-from allennlp.data.token_indexers import PretrainedTransformerIndexer
-from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from allennlp.models.archival import load_archive
 from allennlp.predictors import Predictor
 
@@ -20,12 +18,6 @@ import declutr.plugin  # noqa: F401
 from declutr.glue import GlueReader
 from declutr.glue.reader import TASKS
 from tests.glue.published_files import ROWS, published
-
-
-@pytest.fixture(scope="module")
-def pair(checkpoint):
-    tokenizer = PretrainedTransformerTokenizer(str(checkpoint))
-    return tokenizer, {"tokens": PretrainedTransformerIndexer(str(checkpoint))}
 
 
 @pytest.fixture(scope="module")
