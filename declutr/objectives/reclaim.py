@@ -13,6 +13,7 @@ There is no public code. What the paper leaves open or contradicts itself in is 
   not a Wasserstein distance.
 """
 
+import logging
 from typing import Optional
 
 import torch
@@ -26,6 +27,8 @@ from declutr.objectives.lipschitz_critic import Critic
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import reduced
 from declutr.objectives.settings import one_of, scalar_reduction
+
+logger = logging.getLogger(__name__)
 
 NEGATIVES = ("sum", "mean")
 CANDIDATES = ("bank", "batch")
@@ -171,6 +174,16 @@ class Reclaim(Objective):
             for number, width in enumerate(widths)
         )
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self._told_of_repeated_ids = False
+        if candidates == "bank" and num_negatives >= instances:
+            logger.warning(
+                "num_negatives is %d, but in banks of %d instances there are at most %d others: "
+                "all of them are negatives. Is 'instances' the number of rows of the training "
+                "data?",
+                num_negatives,
+                instances,
+                instances - 1,
+            )
 
     def forward(  # type: ignore[override]
         self,
@@ -209,6 +222,7 @@ class Reclaim(Objective):
         logits = self.critic.against(u, v, v_negatives, u_negatives)
         loss = reclaim_loss(*logits, v_found, u_found, self.negatives, self.reduction)
         if self.training:  # validation must not leave anything behind
+            self._tell_of_repeated(ids)
             self.steps += 1
             self.u_bank.update(ids, u.detach(), texts)
             self.v_bank.update(ids, v.detach(), texts)
@@ -223,6 +237,22 @@ class Reclaim(Objective):
             for name, value in recalls.items()
             if value is not None
         }
+
+    def _tell_of_repeated(self, ids: torch.Tensor) -> None:
+        """Once, as a run in which the last rows of an epoch fill up a batch is a good one."""
+        if self._told_of_repeated_ids:
+            return
+        again = len(ids) - len(ids.unique())
+        if again:
+            self._told_of_repeated_ids = True
+            logger.warning(
+                "%d of %d instances in a batch have the id of another one, such as %d: they share "
+                "a slot of the banks, which keeps the last of them. Give each row of the training "
+                "data a number of its own.",
+                again,
+                len(ids),
+                int(ids.mode().values),
+            )
 
     @torch.no_grad()
     def _nearest(

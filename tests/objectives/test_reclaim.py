@@ -385,6 +385,31 @@ def test_registered_name_and_refusals() -> None:
         built(rows.unsqueeze(1), rows.unsqueeze(1), torch.tensor([0, 1]))
 
 
+def test_more_negatives_than_others_are_told(caplog: pytest.LogCaptureFixture) -> None:
+    Reclaim(5, 4, num_negatives=4)
+    Reclaim(5, 4, num_negatives=100, candidates="batch")
+    assert caplog.messages == []
+    Reclaim(5, 4, num_negatives=5)
+    assert caplog.messages == [
+        "num_negatives is 5, but in banks of 5 instances there are at most 4 others: all of them "
+        "are negatives. Is 'instances' the number of rows of the training data?"
+    ]
+
+
+def test_repeated_ids_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The last row of an id is kept, as in a loop over them."""
+    objective = made(momentum=0.0).train()
+    u, v = normal(4, 4), normal(4, 4, seed=1)
+    objective(u, v, torch.tensor([7, 2, 5, 3]))
+    objective.eval()(u, v, torch.tensor([7, 2, 7, 2]))
+    assert caplog.messages == []
+    for _ in range(2):
+        objective.train()(u, v, torch.tensor([7, 2, 7, 7]))
+    assert len(caplog.messages) == 1
+    assert "2 of 4 instances in a batch have the id of another one, such as 7" in caplog.text
+    assert torch.equal(objective.u_bank.vectors[[2, 7]], u[[1, 3]])
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
