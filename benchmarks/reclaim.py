@@ -241,7 +241,7 @@ def term(
     return objective.train(), [*features, ids]
 
 
-def fill(objective: Reclaim, block: int = 20_000) -> None:
+def fill(objective: Reclaim, block: int = 1000) -> None:
     """A feature for every instance: noise around a thousand centres, as texts have topics."""
     generator = torch.Generator().manual_seed(2)
     for bank in (objective.u_bank, objective.v_bank):

@@ -160,7 +160,6 @@ class FeatureBank(torch.nn.Module):
         if index is not None:
             return self._from_index(index, queries, usable, k)
         copies = self.vectors.dtype != queries.dtype or self.vectors.device != queries.device
-        block = max(len(queries), self.width) if copies else len(queries)
         every = torch.arange(self.instances, device=queries.device)
         return nearest_rows(
             queries,
@@ -168,7 +167,7 @@ class FeatureBank(torch.nn.Module):
             lambda start, stop: self.vectors[start:stop].to(queries),
             lambda start, stop: usable(every[start:stop]),
             k,
-            max(1, BLOCK // block),
+            max(1, BLOCK // (self.width if copies else len(queries))),
         )
 
     def rows(self, slots: torch.Tensor) -> torch.Tensor:

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from declutr.objectives import FeatureBank, feature_bank
+from declutr.objectives import FeatureBank, bank_search, feature_bank
 from declutr.objectives.bank_search import nearest_rows
 from declutr.objectives.distances import unit
 from tests.objectives.laws import doubles, golden, normal
@@ -58,9 +58,10 @@ def test_golden_numbers(level: str) -> None:
     texts=st.booleans(),
     some=st.booleans(),
     block=st.integers(1, 200),
+    cached=st.integers(1, 20),
 )
 def test_finds_what_a_loop_finds(
-    n: int, size: int, k: int, seed: int, texts: bool, some: bool, block: int
+    n: int, size: int, k: int, seed: int, texts: bool, some: bool, block: int, cached: int
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     rows, queries = normal(size, 3, seed=seed), normal(n, 3, seed=seed + 1)
@@ -72,6 +73,8 @@ def test_finds_what_a_loop_finds(
     bank.update(visited, rows[visited], keys[visited])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feature_bank, "BLOCK", block)
+        patch.setattr(bank_search, "BLOCK", block)
+        patch.setattr(bank_search, "CACHED", cached)
         slots, found = bank.nearest(
             queries, ids, k, own_keys if texts else None, among if some else None
         )
