@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 from typing import Any
 
+import numpy as np
 import torch
 from allennlp.common import Lazy, Params
 from allennlp.data import TextFieldTensors, Vocabulary
@@ -14,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from benchmarks.inputs import build_model
 from benchmarks.memory import in_fresh_process
 from benchmarks.results import Plot, record
-from benchmarks.timing import compare, ratio, seconds_of
+from benchmarks.timing import Timing, compare, ratio, seconds_of
 from declutr.objectives.reclaim import Reclaim
 from declutr.reclaim_model import ReclaimModel
 
@@ -43,29 +45,77 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
     parser.add_argument("--banks", nargs="+", choices=BANKS, default=list(BANKS), metavar="NAME")
 
+    parser.add_argument(
+        "--precise",
+        type=int,
+        metavar="ROUNDS",
+        help="only the step, with the first of --banks, so many times, for an interval",
+    )
+
 
 def run(args: argparse.Namespace) -> None:
     torch.set_num_threads(args.threads)
     if args.quick:
         args.shape, args.tokens, args.instances, args.rounds = "mini", 32, 20_000, 2
+    if args.precise is not None:
+        _record_precise(args)
+        return
     sizes = [size for size in SIZES if size <= args.instances or not args.quick]
     _record_steps(args)
     _record_growth(args, sizes)
 
 
-def _record_steps(args: argparse.Namespace) -> None:
-    settings = {
-        key: getattr(args, key)
-        for key in ("shape", "batch", "tokens", "instances", "negatives", "threads", "device")
+def _record_precise(args: argparse.Namespace) -> None:
+    settings = _settings(args)
+    bank = args.banks[0]
+    alone, beside, term_alone = timings(**settings, bank=bank, rounds=args.precise)[0]
+    low, high = _interval(alone.seconds, beside.seconds)
+    row = {
+        "bank": bank,
+        "steps of each": args.precise,
+        "s a step, task alone": statistics.mean(alone.seconds),
+        "s a step, with RECLAIM": statistics.mean(beside.seconds),
+        "time, task alone = 1": statistics.mean(beside.seconds) / statistics.mean(alone.seconds),
+        "95 % interval": f"{low:.2f} to {high:.2f}",
+        "the term by itself": statistics.mean(term_alone.seconds) / statistics.mean(alone.seconds),
     }
+    record(
+        "reclaim_precise",
+        "RECLAIM beside a task, many steps",
+        [row],
+        note=(
+            "As above; means instead of medians, and the interval of their quotient by drawing "
+            "rounds with replacement."
+        ),
+        settings=settings,
+    )
+
+
+def _interval(alone: list[float], beside: list[float]) -> tuple[float, float]:
+    """Of the quotient of means, 95 %, by 10,000 draws of rounds."""
+    rounds = np.random.default_rng(0).integers(len(alone), size=(10_000, len(alone)))
+    quotients = np.array(beside)[rounds].mean(axis=1) / np.array(alone)[rounds].mean(axis=1)
+    low, high = np.percentile(quotients, [2.5, 97.5])
+    return float(low), float(high)
+
+
+def _settings(args: argparse.Namespace) -> dict[str, Any]:
+    names = ("shape", "batch", "tokens", "instances", "negatives", "threads", "device")
+    return {name: getattr(args, name) for name in names}
+
+
+def _record_steps(args: argparse.Namespace) -> None:
+    settings = _settings(args)
     before = in_fresh_process("benchmarks.reclaim.one_step", {**settings, "bank": None})[1]
     rows = []
     for bank in args.banks:
         # Here, for who watches the memory of a process takes time from it.
         told = steps(**settings, bank=bank, rounds=args.rounds)
         _, memory = in_fresh_process("benchmarks.reclaim.one_step", {**settings, "bank": bank})
-        extra = memory.cuda - before.cuda or memory.private - before.private
-        rows.append({"bank": bank, **told, "extra memory, MB": extra / 1e6})
+        row = {"bank": bank, **told, "extra memory, MB": (memory.private - before.private) / 1e6}
+        if memory.cuda:
+            row["extra GPU memory, MB"] = (memory.cuda - before.cuda) / 1e6
+        rows.append(row)
     record(
         "reclaim",
         "RECLAIM beside a task",
@@ -77,8 +127,8 @@ def _record_steps(args: argparse.Namespace) -> None:
             "without, in turns; random weights, full banks. The term by itself is its forward and "
             "backward on two features that are given, and the update of the banks. Extra memory is "
             "the highest memory "
-            "that the process allocated (of the GPU, where that is used), less that of the task "
-            "alone; pages of files on disk that the system keeps are not among it."
+            "that the process allocated, less that of the task alone; pages of files on disk that "
+            "the system keeps are not among it."
         ),
         settings=settings,
     )
@@ -146,7 +196,7 @@ class PairClassifier(Model):
         return {"loss": cross_entropy(logits, label)}
 
 
-def steps(
+def timings(
     shape: str,
     batch: int,
     tokens: int,
@@ -156,8 +206,9 @@ def steps(
     device: str,
     bank: str,
     rounds: int,
-) -> dict[str, Any]:
-    """Steps with and without the term in turns."""
+) -> tuple[list[Timing], float | None]:
+    """Of steps without and with the term and of the term by itself, in turns; and the recall of its
+    search."""
     torch.set_num_threads(threads)
     task, fields = _task(shape, batch, tokens, device)
     model = _beside(task, instances, negatives, bank, device)
@@ -165,7 +216,7 @@ def steps(
     ids = torch.arange(batch, device=device) * (instances // batch)
     width = task.transformer.config.hidden_size
     u, v = (torch.randn(batch, width, device=device).requires_grad_() for _ in "uv")
-    alone, beside, term_alone = compare(
+    taken = compare(
         {
             "task alone": lambda: _step(task, optimizers[0], fields),
             "with RECLAIM": lambda: _step(model, optimizers[1], {**fields, "ids": ids}),
@@ -173,12 +224,18 @@ def steps(
         },
         rounds=rounds,
     )
+    return taken, model._objective.u_bank.recall
+
+
+def steps(**settings: Any) -> dict[str, Any]:
+    """`timings` as columns of a table."""
+    (alone, beside, term_alone), recall = timings(**settings)
     return {
         "s a step, task alone": alone.median,
         "s a step, with RECLAIM": beside.median,
         "time, task alone = 1": str(ratio(beside, alone)),
         "the term by itself": str(ratio(term_alone, alone)),
-        "recall of the nearest": model._objective.u_bank.recall,
+        "recall of the nearest": recall,
     }
 
 

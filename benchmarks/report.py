@@ -25,6 +25,7 @@ _ORDER = (
     "objectives",
     "real_text",
     "reclaim",
+    "reclaim_precise",
     "reclaim_growth",
     "reclaim_tasks",
     "reclaim_ablation",

@@ -51,22 +51,39 @@ def gather_rows(rows: torch.Tensor, gradient_factor: float = 1) -> torch.Tensor:
     """
     if not is_distributed():
         return rows
-    rows = _GradientTimes.apply(rows.contiguous(), gradient_factor)
-    counts = all_reduced(
-        torch.nn.functional.one_hot(
-            torch.tensor(process_rank(), device=rows.device), world_size()
-        ).float()
-        * rows.size(0)
-    )
-    if not bool((counts == rows.size(0)).all()):
+    counts = _row_counts(rows)
+    if min(counts) != max(counts):
         raise ValueError(
-            f"Processes hold different numbers of rows: {[int(c) for c in counts]}. Every process "
+            f"Processes hold different numbers of rows: {counts}. Every process "
             'needs the same batch size: use the data loader "declutr", or drop_last.'
         )
+    return torch.cat(_of_all(_GradientTimes.apply(rows.contiguous(), gradient_factor)))
+
+
+def gather_ragged_rows(rows: torch.Tensor, gradient_factor: float = 1) -> torch.Tensor:
+    """`gather_rows` of processes that may each have an n of their own: all their rows."""
+    if not is_distributed():
+        return rows
+    counts = _row_counts(rows)
+    missing = max(counts) - len(rows)
+    padded = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
+    parts = _of_all(_GradientTimes.apply(padded, gradient_factor))
+    return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
+
+
+def _row_counts(rows: torch.Tensor) -> list[int]:
+    """How many rows each process has."""
+    counts = torch.zeros(world_size(), device=rows.device)
+    counts[process_rank()] = len(rows)
+    return [int(count) for count in all_reduced(counts).tolist()]
+
+
+def _of_all(rows: torch.Tensor) -> list[torch.Tensor]:
+    """The tensors of all processes, which have the same shape; only the own one has a gradient."""
     gathered = [torch.empty_like(rows) for _ in range(world_size())]
     dist.all_gather(gathered, rows.detach())
-    gathered[process_rank()] = rows  # the gathered copy carries no gradient
-    return torch.cat(gathered)
+    gathered[process_rank()] = rows
+    return gathered
 
 
 def gather_numbers(numbers: torch.Tensor) -> torch.Tensor:

@@ -36,6 +36,7 @@ from declutr.model_parts import (
     predictor_of,
     require_fit,
     require_objective,
+    require_one_encoder,
     require_targets,
     require_two_encoders,
     require_width,
@@ -90,7 +91,7 @@ class DeCLUTR(Model):
     two_encoders : embed positives (and negatives) by an encoder of their own, equal at the start
         and without shared weights afterwards (Logeswaran & Lee, 2018). The embedding of a text is
         then both, concatenated.
-    views : how the two views come about: `spans` of the reader (the default), `dropout`,
+    views : how the two views come about: `spans` of the reader (the default), `dropout`, `levels`,
         `dropout_rates`, `cutoff`.
     miner : selects pairs for a metric-learning objective.
     loss : the contrastive objective; `None` trains by masked language modelling alone.
@@ -166,6 +167,7 @@ class DeCLUTR(Model):
         require_targets(loss, momentum_encoder, feedforward)
         if two_encoders:
             require_two_encoders(loss, momentum_encoder, feedforward)
+        require_one_encoder(self._make_views, momentum_encoder, two_encoders)
         self._loss = loss
         self._miner = miner
         if miner is not None:
@@ -422,8 +424,14 @@ class DeCLUTR(Model):
         """Every view by the encoder that is to embed it."""
         targets = [name for name in views if self._is_of_target(name)]
         seconds = [name for name in views if self._is_of_second(name)]
-        own = {name: texts for name, texts in views.items() if name not in targets + seconds}
+        made = ["positives"] if "positives" in views and self._make_views.embeds_positives else []
+        others = targets + seconds + made
+        own = {name: texts for name, texts in views.items() if name not in others}
         encoded = self._encode_own(own, labels)
+        for name in made:
+            encoded.embeddings[name] = self._make_views.embed_positives(
+                views[name], self._text_field_embedder
+            )
         for name in targets:
             encoded.embeddings[name] = self._embed_by_target(name, views[name])
         for name in seconds:
@@ -672,7 +680,7 @@ class DeCLUTR(Model):
 
     def _record_geometry(self, views: dict[str, torch.Tensor]) -> None:
         anchors, pairs = views["anchors"].detach(), float(views["anchors"].size(0))
-        if "positives" in views:
+        if "positives" in views and views["positives"].size(1) == anchors.size(1):
             positives = views["positives"].detach()
             self._record("retrieval_accuracy", retrieval_accuracy(anchors, positives), pairs)
             self._record("alignment", alignment(anchors, positives), pairs)

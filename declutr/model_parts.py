@@ -136,6 +136,15 @@ def require_two_encoders(
         )
 
 
+def require_one_encoder(views: Views, momentum: MomentumEncoder | None, two_encoders: bool) -> None:
+    """Raise if another encoder is to embed a view that none does."""
+    if views.embeds_positives and (momentum is not None or two_encoders):
+        raise ConfigurationError(
+            f"{type(views).__name__} makes the vectors of the second view without an encoder: "
+            "remove momentum_encoder and two_encoders, or take other views."
+        )
+
+
 def require_fit(name: str, got: int, expected: int) -> None:
     """Raise unless a module takes vectors as wide as it gets."""
     if got != expected:

@@ -1,6 +1,7 @@
 """The Model "reclaim": any AllenNLP model, trained with a contrastive term beside its own loss."""
 
 import inspect
+import logging
 import os
 import tempfile
 from os import PathLike
@@ -15,7 +16,7 @@ from allennlp.models.model import _DEFAULT_WEIGHTS
 from allennlp.nn.parallel import DdpAccelerator
 from allennlp.nn.util import read_state_dict
 
-from declutr.distributed import gather_numbers, gather_rows, world_size
+from declutr.distributed import gather_ragged_rows, world_size
 from declutr.metrics import RunningMeans
 from declutr.objectives import Objective
 from declutr.objectives.reclaim import Reclaim
@@ -26,6 +27,8 @@ from declutr.submodule_features import (
     word_embeddings_name,
 )
 from declutr.text_keys import text_keys
+
+logger = logging.getLogger(__name__)
 
 _TASK = "model"  # the attribute, so that its weights are `model.*`
 
@@ -57,6 +60,8 @@ class ReclaimModel(Model):
         embeddings (of the first Hugging Face transformer, or what the text field embedder gives).
     u_width, v_width : of submodules that do not say their own.
     mask_identical_texts : instances of the same text are no negatives of each other.
+    same : a field of whole numbers `(n,)`: instances that have the same one are no negatives of
+        each other, such as captions of the same image (`"image_ids"`).
     serialization_dir, ddp_accelerator : of AllenNLP.
 
     # Raises
@@ -78,6 +83,7 @@ class ReclaimModel(Model):
         u_width: Optional[int] = None,
         v_width: Optional[int] = None,
         mask_identical_texts: bool = False,
+        same: Optional[str] = None,
         serialization_dir: Optional[str] = None,
         ddp_accelerator: Optional[DdpAccelerator] = None,
     ) -> None:
@@ -97,7 +103,13 @@ class ReclaimModel(Model):
             )
         self._objective: Reclaim = made
         self._weight = weight
-        self._mask_identical_texts = mask_identical_texts
+        if mask_identical_texts and same is not None:
+            raise ConfigurationError(
+                f"Got mask_identical_texts and same ('{same}'): both say which instances are no "
+                "negatives of each other. Remove one."
+            )
+        self._mask_identical_texts, self._same = mask_identical_texts, same
+        self._told_of_no_gradient = False
         self._takes_ids = "ids" in inspect.signature(model.forward).parameters
         self._means = RunningMeans()
 
@@ -125,18 +137,48 @@ class ReclaimModel(Model):
             feature.of_batch(self.model, calls[feature.name], given, len(ids))
             for feature in (self._u, self._v)
         )
-        term = self._term(u, v, ids, text_keys(fields) if self._mask_identical_texts else None)
+        if not (u.requires_grad or v.requires_grad) and not self._told_of_no_gradient:
+            self._told_of_no_gradient = True
+            logger.warning(
+                "Neither u ('%s') nor v ('%s') has a gradient: RECLAIM's term trains its critic "
+                "and nothing else. Are the submodules frozen?",
+                self._u.name,
+                self._v.name,
+            )
+        term = self._term(u, v, ids, self._keys(fields))
         return {**output, "loss": output["loss"] + self._weight * term}
+
+    def _keys(self, fields: dict[str, Any]) -> Optional[torch.Tensor]:
+        """Numbers `(n,)` that are equal for instances that are no negatives of each other."""
+        if self._same is not None:
+            keys = fields.get(self._same)
+            if not isinstance(keys, torch.Tensor) or keys.dim() != 1 or keys.is_floating_point():
+                raise ConfigurationError(
+                    f"same is '{self._same}', but no field of one whole number an instance. The "
+                    f"batch has {', '.join(fields)}."
+                )
+            return keys.long()
+        if not self._mask_identical_texts:
+            return None
+        keys = text_keys(fields)
+        if keys is None:
+            raise ConfigurationError(
+                "mask_identical_texts compares texts by the ids of their tokens, but no text field "
+                f"has any. The batch has {', '.join(fields)}. Index texts by single ids as well, "
+                "or set it to false."
+            )
+        return keys
 
     def _term(
         self, u: torch.Tensor, v: torch.Tensor, ids: torch.Tensor, texts: Optional[torch.Tensor]
     ) -> torch.Tensor:
         """The objective over the instances of all processes."""
         # Each process holds the gradient of its own rows, and DistributedDataParallel averages.
-        rows = gather_rows(torch.cat([u, v], dim=1), world_size())  # one exchange for both
+        # At the end of an epoch processes may have batches of different sizes.
+        rows = gather_ragged_rows(torch.cat([u, v], dim=1), world_size())  # one exchange for both
         u, v = rows.split([self._u.width, self._v.width], dim=1)
         given = {"ids": ids} if texts is None else {"ids": ids, "texts": texts}
-        given = {name: gather_numbers(values) for name, values in given.items()}
+        given = {name: gather_ragged_rows(values) for name, values in given.items()}
         term = self._objective(u, v, **given)
         self._means.record("reclaim_loss", term, u.size(0))
         for name, value in self._objective.last_metrics.items():

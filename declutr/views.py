@@ -9,8 +9,10 @@ from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors
 from allennlp.modules import TextFieldEmbedder
+from allennlp.nn.util import get_text_field_mask
 
 from declutr.cutoff import KINDS, cut_texts
+from declutr.distributed import is_sharded
 from declutr.dropout_rates import dropout_rate
 from declutr.embedders import MLMTextFieldEmbedder
 
@@ -30,6 +32,9 @@ class Views(torch.nn.Module, Registrable):
     needs_positives: bool = False
     """Whether it is the reader that brings the second view."""
 
+    embeds_positives: bool = False
+    """Whether `embed_positives` makes the vectors of positives; they go through no encoder then."""
+
     def forward(
         self,
         anchors: TextFieldTensors,
@@ -41,6 +46,10 @@ class Views(torch.nn.Module, Registrable):
     def within(self, name: str, encoder: torch.nn.Module) -> AbstractContextManager:
         """What holds while the view of that name (`anchors`, `positives`) is encoded."""
         return contextlib.nullcontext()
+
+    def embed_positives(self, texts: TextFieldTensors, embedder: TextFieldEmbedder) -> torch.Tensor:
+        """The vectors `(N, d)` of positives `(N, L)`, where `embeds_positives`."""
+        raise NotImplementedError
 
 
 @Views.register("spans")
@@ -110,6 +119,35 @@ class DropoutRateViews(_SameText):
 
     def within(self, name: str, encoder: torch.nn.Module) -> AbstractContextManager:
         return dropout_rate(encoder, self.rates[name])
+
+
+@Views.register("levels")
+class LevelViews(_SameText):
+    """Two levels of the same text: its embedding, and the mean of its word embeddings (u and v of
+    RECLAIM, section 5.1).
+
+    The second is looked up in the transformer's table, to which the gradient goes; special tokens
+    are words like others. It is as wide as that table, narrower than embeddings in an ALBERT.
+    """
+
+    embeds_positives = True
+
+    def embed_positives(self, texts: TextFieldTensors, embedder: TextFieldEmbedder) -> torch.Tensor:
+        if not isinstance(embedder, MLMTextFieldEmbedder):
+            raise ConfigurationError(
+                'Levels are a transformer\'s: give the model a text field embedder of type "mlm".'
+            )
+        if is_sharded(embedder):
+            raise ConfigurationError(
+                "Levels look words up in the transformer's table, of which a process of several "
+                "has only a part here. Train without an accelerator that shards, or take other "
+                "views."
+            )
+        words = embedder.token_embedder.transformer_model.get_input_embeddings()
+        ((_, tensors),) = texts.items()
+        vectors = words(tensors["token_ids"]).float()  # (N, L, d)
+        mask = get_text_field_mask(texts).unsqueeze(-1)
+        return (vectors * mask).sum(dim=1) / mask.sum(dim=1).clamp_min(1)
 
 
 @Views.register("cutoff")

@@ -14,6 +14,7 @@ import declutr.model
 import declutr.plugin
 from declutr.distributed import (
     all_reduced,
+    gather_ragged_rows,
     gather_rows,
     is_distributed,
     process_rank,
@@ -136,10 +137,22 @@ def uneven(rows: Tensor) -> str:
     return ""
 
 
+def ragged(rows: Tensor) -> dict:
+    """`gather_ragged_rows` of two rows and of all others, the gradient of a loss over all of them,
+    and numbers."""
+    mine = (rows[:2] if process_rank() == 0 else rows[2:]).clone().requires_grad_()
+    gathered = gather_ragged_rows(mine.T.contiguous().T, world_size())
+    objective = NTXent(0.5)
+    objective(gathered, gathered.flip(1)).backward()
+    numbers = gather_ragged_rows(torch.arange(len(mine)))
+    return {"rows": gathered.detach(), "gradient": mine.grad, "numbers": numbers.tolist()}
+
+
 def everything(cases: list[tuple], config: dict, rows: Tensor) -> dict:
     """All of the above: starting processes takes longer than what they do."""
     return {
         "cases": several(cases),
         "validation": validate(config, cases[0][2][0]),
         "primitives": {"gathering": gathering(rows), "error": uneven(rows)},
+        "ragged": ragged(rows),
     }

@@ -12,7 +12,13 @@ from torch import Tensor
 
 from declutr.data_loader import DeCLUTRDataLoader
 from declutr.dataset_reader import DeCLUTRDatasetReader
-from declutr.distributed import all_reduced, gather_rows, is_distributed, world_size
+from declutr.distributed import (
+    all_reduced,
+    gather_ragged_rows,
+    gather_rows,
+    is_distributed,
+    world_size,
+)
 from declutr.objectives import NTXent
 from tests import distributed_steps as steps
 from tests import two_processes
@@ -303,9 +309,21 @@ def test_different_numbers_of_rows_raise_everywhere(primitives: list[dict]) -> N
         assert 'data loader "declutr"' in result["error"]
 
 
+def test_rows_of_different_numbers_are_gathered_too(results: dict[str, Any]) -> None:
+    rows = ROWS.clone().requires_grad_()
+    NTXent(0.5)(rows, rows.flip(1)).backward()
+    assert rows.grad is not None
+    first, second = (process["ragged"] for process in results["together"])
+    gradient = torch.cat([first["gradient"], second["gradient"]])
+    assert torch.allclose(gradient, 2 * rows.grad, atol=1e-12)  # DistributedDataParallel halves it
+    for result in (first, second):
+        assert torch.equal(result["rows"], ROWS)
+        assert result["numbers"] == [0, 1, *range(len(ROWS) - 2)]
+
+
 def test_one_process_needs_no_group() -> None:
     rows = ROWS.clone().requires_grad_()
-    assert gather_rows(rows) is rows
+    assert gather_rows(rows) is rows and gather_ragged_rows(rows) is rows
     assert not is_distributed() and world_size() == 1
     reduced: Tensor = all_reduced(rows)
     assert torch.equal(reduced, rows) and not reduced.requires_grad

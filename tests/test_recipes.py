@@ -67,7 +67,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("soft_nearest_neighbours", "lifted_structured", "triplet", "contrastive"),
         *("cross_batch_memory", "metric_learning", "weighted_sum"),
         *("reclaim", "reclaim_fraction", "reclaim_task_alone", "reclaim_large_bank"),
-        *("reclaim_views", "reclaim_image_text", "reclaim_text_vae"),
+        *("reclaim_views", "reclaim_levels", "reclaim_image_text", "reclaim_text_vae"),
         *("negatives_1", "negatives_10", "negatives_300", "in_batch", "random_bank"),
         *("no_lipschitz", "weight_0.01", "weight_1"),
         *("neighbours", "quick_thoughts", "is_bert", "instance_discrimination"),

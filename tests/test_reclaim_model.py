@@ -213,6 +213,48 @@ def test_identical_texts_are_no_negatives(tmp_path: Path) -> None:
     assert found[False] == 1 and found[True] != 1
 
 
+def test_what_has_the_same_number_is_no_negative(plain: tuple) -> None:
+    """Such as captions of an image: without the field, an error says which fields there are."""
+    vocab, batch = plain
+    model = build(reclaim(classifier(), same="image_ids"), vocab).train()
+    images = torch.tensor([3, 3, 3, 3, 3, 8])
+    model.model.forward = with_images(model.model.forward)
+    model(**batch, image_ids=images)
+    assert torch.equal(model._objective.u_bank.texts[batch["ids"]], images)
+    with pytest.raises(ConfigurationError, match=r"same is 'image_ids', but no field.* has tokens"):
+        model(**batch)
+    with pytest.raises(ConfigurationError, match="no field of one whole number an instance"):
+        model(**batch, image_ids=images.float())
+    with pytest.raises(ConfigurationError, match="both say which instances are no negatives"):
+        build(reclaim(classifier(), same="image_ids", mask_identical_texts=True), vocab)
+
+
+def with_images(forward: Any) -> Any:
+    return lambda image_ids=None, **fields: forward(**fields)
+
+
+def test_texts_without_ids_cannot_be_told_apart(
+    plain: tuple, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vocab, batch = plain
+    model = build(reclaim(classifier(), mask_identical_texts=True), vocab).train()
+    monkeypatch.setattr("declutr.reclaim_model.text_keys", lambda fields: None)
+    with pytest.raises(ConfigurationError, match=r"no text field has any\. The batch has tokens"):
+        model(**batch)
+
+
+def test_frozen_features_are_told_once(plain: tuple, caplog: pytest.LogCaptureFixture) -> None:
+    vocab, batch = plain
+    model = build(reclaim(classifier()), vocab).train()
+    model(**batch)
+    assert "has a gradient" not in caplog.text
+    for name, parameter in model.model.named_parameters():
+        parameter.requires_grad_("classification" in name)
+    for _ in range(2):
+        model(**batch)
+    assert caplog.text.count("Neither u ('_seq2vec_encoder') nor v (") == 1
+
+
 # ------------------------------------------------------------------------------------ training
 
 
@@ -309,7 +351,7 @@ def steps(config: dict, vocab: Vocabulary, batch: dict[str, Any]) -> dict[str, A
     """Two steps in float64 on this process's share of a batch, and what they leave behind."""
     model = build(config, vocab).double()
     trained = DistributedDataParallel(model) if is_distributed() else model
-    size = len(batch["ids"]) // world_size()
+    size = -(-len(batch["ids"]) // world_size())  # the last process may have fewer
     part = slice(process_rank() * size, (process_rank() + 1) * size)
     share = {
         name: field[part]
@@ -340,6 +382,25 @@ def test_two_processes_equal_one(plain: tuple) -> None:
                 assert torch.allclose(two[name], gradient, atol=1e-12), name
         for name, value in expected["state"].items():
             assert torch.allclose(result["state"][name], value, atol=1e-12), name
+
+
+def test_two_processes_with_batches_of_different_sizes(plain: tuple) -> None:
+    """As the last ones of an epoch are. The critic sees all rows in both."""
+    vocab, batch = plain
+    five: dict[str, Any] = {name: part for name, part in batch.items() if name != "tokens"}
+    five = {name: part[:5] for name, part in five.items()}
+    five["tokens"] = {"tokens": {key: t[:5] for key, t in batch["tokens"]["tokens"].items()}}
+    config = reclaim(classifier(), weight=1.0)
+    expected = steps(config, vocab, five)
+    for result in two_processes.run(steps, config, vocab, five):
+        assert result["reclaim_loss"] == pytest.approx(expected["reclaim_loss"], rel=1e-12)
+        for name, value in expected["state"].items():
+            assert torch.allclose(result["state"][name], value, atol=1e-12), name
+        for one, two in zip(expected["gradients"], result["gradients"], strict=True):
+            critic = [name for name in one if "critic" in name]
+            assert len(critic) == 10
+            for name in critic:
+                assert torch.allclose(two[name], one[name], atol=1e-12), name
 
 
 # ------------------------------------------------------------------------------------ mistakes

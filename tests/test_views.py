@@ -94,6 +94,23 @@ def test_without_dropout_the_views_are_equal(
     assert not torch.allclose(positives, expected, atol=1e-2)
 
 
+def test_levels_are_embeddings_and_words(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(checkpoint, views="levels")
+    given = seen_by(model, monkeypatch)
+    model(texts())["loss"].backward()
+    ((anchors, positives),) = given
+    assert anchors.shape == (6, 32)
+    tokens = texts()["tokens"]
+    table = model._text_field_embedder.token_embedder.transformer_model.get_input_embeddings()
+    for ids, mask, words in zip(tokens["token_ids"], tokens["mask"], positives, strict=True):
+        assert torch.allclose(words, table.weight[ids[mask]].mean(dim=0), atol=1e-6)
+    (of_words,) = torch.autograd.grad(
+        model._make_views.embed_positives(texts(), model._text_field_embedder).sum(), table.weight
+    )
+    reached = (of_words.abs().sum(dim=1) > 0).nonzero()[:, 0]
+    assert torch.equal(reached, tokens["token_ids"][tokens["mask"]].unique())
+
+
 def test_two_rates_in_two_passes(checkpoint: Path) -> None:
     # Packed, torch's functions are not what computes; they get what the layers have all the same.
     views = {"type": "dropout_rates", "low": 0.05, "high": 0.15}
@@ -131,16 +148,16 @@ def test_scd_is_the_papers_loss(checkpoint: Path, monkeypatch: pytest.MonkeyPatc
     assert (described["views"], described["head"]) == ("DropoutRateViews", "Projector")
 
 
-def test_chunks_are_the_whole_batch_also_with_two_rates(checkpoint: Path) -> None:
-    """With the high rate alone dropping nothing different: gradients of both ways are equal."""
+@pytest.mark.parametrize(
+    "views", [{"type": "dropout_rates", "low": 0.0, "high": 1e-9}, {"type": "levels"}]
+)
+def test_chunks_are_the_whole_batch_also_with_two_passes(checkpoint: Path, views: dict) -> None:
+    """Where nothing is dropped, the gradients of both ways are equal."""
     gradients = []
     for chunk_size in (None, 2):
-        model = model_of(
-            checkpoint,
-            views={"type": "dropout_rates", "low": 0.0, "high": 1e-9},
-            chunk_size=chunk_size,
-        )
-        model(texts())["loss"].backward()
+        model = model_of(checkpoint, views=views, chunk_size=chunk_size)
+        with dropout_rate(model, 0.0):
+            model(texts())["loss"].backward()
         gradients.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
     assert gradients[0].keys() == gradients[1].keys()
     for name, gradient in gradients[0].items():
@@ -197,6 +214,10 @@ def test_cutoff_makes_the_second_view(
         (
             {"loss": {"type": "quick_thoughts"}},
             'QuickThoughts finds what belongs together in the batch.*"views": "dropout"',
+        ),
+        (
+            {"views": "levels", "two_encoders": True, "loss": {"type": "quick_thoughts"}},
+            "LevelViews makes the vectors of the second view without an encoder",
         ),
         ({"views": {"type": "dropout_rates", "low": 0.2, "high": 0.1}}, "low must be below high"),
         ({"views": {"type": "dropout_rates", "high": 1.0}}, r"high must lie in \[0, 1\), got 1.0"),

@@ -25,6 +25,7 @@ base {
         weight: settings.weight,
         u: "_seq2vec_encoder",
         v: "image_features",
+        same: "image_ids",  // captions of an image have the same v
         objective: { type: "reclaim", instances: settings.instances, num_negatives: 100 },
         model: {
             type: "image_text",

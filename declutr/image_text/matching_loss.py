@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import torch
 
+from declutr.objectives.full_precision import full_precision
+
 NEGATIVES = ("hardest", "all")
 
 
+@full_precision
 def matching_loss(
     images: torch.Tensor,
     captions: torch.Tensor,

@@ -164,7 +164,8 @@ class FeatureBank(torch.nn.Module):
         return nearest_rows(
             queries,
             self.lengths,
-            lambda start, stop: self.vectors[start:stop].to(queries),
+            # To the device first: it widens numbers faster than they get there.
+            lambda start, stop: self.vectors[start:stop].to(queries.device).to(queries.dtype),
             lambda start, stop: usable(every[start:stop]),
             k,
             max(1, BLOCK // (self.width if copies else len(queries))),
@@ -172,7 +173,8 @@ class FeatureBank(torch.nn.Module):
 
     def rows(self, slots: torch.Tensor) -> torch.Tensor:
         """Copies `(..., d)` of slots `(...)`, on their device."""
-        return self.vectors[slots.to(self.vectors.device)].to(slots.device, self.lengths.dtype)
+        rows = self.vectors[slots.to(self.vectors.device)]
+        return rows.to(slots.device).to(self.lengths.dtype)
 
     def _eligible(self) -> torch.Tensor:
         return self.visited if self.eligible == "visited" else torch.ones_like(self.visited)

@@ -75,6 +75,13 @@ class Critic(nn.Module):
         positive, v_logits, u_logits = self._judged(first, second).split([1, of_v, of_u], dim=1)
         return positive.squeeze(1), v_logits, u_logits
 
+    @property
+    def last_bias(self) -> torch.Tensor:
+        """What is added to all logits, `(1,)`."""
+        bias = self.joint[-1].bias
+        assert isinstance(bias, torch.Tensor)
+        return bias
+
     @torch.no_grad()
     def sigmas(self) -> torch.Tensor:
         """The largest singular values `(5,)` of the weights in use: of u's map, v's, and the MLP.

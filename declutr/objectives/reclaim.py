@@ -9,11 +9,14 @@ There is no public code. What the paper leaves open or contradicts itself in is 
 - Algorithm 1 updates the banks before it selects. An instance's own fresh feature is then its
   nearest negative. Here negatives are selected, the loss is taken, then banks are updated, and an
   instance never finds itself.
+- The critic begins with a last bias of -log K, where K negatives are summed: what noise contrastive
+  estimation converges to as long as nothing tells pairs from negatives.
 - It is the logit that is 1-Lipschitz. That is noise contrastive estimation with a Lipschitz critic,
   not a Wasserstein distance.
 """
 
 import logging
+import math
 from typing import Optional
 
 import torch
@@ -156,6 +159,10 @@ class Reclaim(Objective):
         self.candidate_share = candidate_share
         self.reduction = scalar_reduction(reduction)
         self.critic = Critic(*widths, critic_width, lipschitz)
+        if negatives == "sum" and num_negatives > 1:
+            # The logit where nothing tells pairs from negatives. From 0, a learning rate for
+            # fine-tuning would not get there, and the term would push away from all negatives.
+            torch.nn.init.constant_(self.critic.last_bias, -math.log(num_negatives))
         self.seed = seed
         self.u_bank, self.v_bank = (
             FeatureBank(

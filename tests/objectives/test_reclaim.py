@@ -329,6 +329,21 @@ def test_equal_texts_are_no_negatives_of_each_other() -> None:
         assert without.sum(dim=1).tolist() == [2, 2, 2]
 
 
+@pytest.mark.parametrize("k", [2, 100])
+def test_begins_where_nothing_is_known(k: int) -> None:
+    """Pairs and negatives pull at a logit that is the same for all with equal strength."""
+    same = Reclaim(200, 4, num_negatives=k).double().critic.last_bias
+    logits = same.expand(k).unsqueeze(0)  # (1, k)
+    reclaim_loss(same, logits, logits).backward()
+    assert same.grad is not None and abs(same.grad.item()) < 1e-6
+    assert same.item() == pytest.approx(-math.log(k))
+
+
+@pytest.mark.parametrize("settings", [{"num_negatives": 1}, {"negatives": "mean"}])
+def test_begins_at_0_where_negatives_do_not_outweigh_pairs(settings: dict) -> None:
+    assert abs(Reclaim(200, 4, **settings).critic.last_bias.item()) < 0.126  # 1 / sqrt(64)
+
+
 def test_without_the_constraint() -> None:
     names = {name for name, _ in Reclaim(9, 4, lipschitz=False).named_parameters()}
     assert "critic.u_map.weight" in names

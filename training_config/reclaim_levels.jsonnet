@@ -1,0 +1,5 @@
+// RECLAIM as the objective of a sentence encoder, with the paper's two levels: u is the embedding of a
+// sentence, v the mean of its word embeddings. Negatives are the hardest of all sentences.
+(import "reclaim_views.jsonnet") {
+    model+: { views: "levels" },
+}
