@@ -12,6 +12,7 @@ from allennlp.common import Lazy, Params
 from allennlp.data import TextFieldTensors, Vocabulary
 from allennlp.models import Model
 from torch.nn.functional import cross_entropy
+from tqdm import tqdm
 
 from benchmarks.inputs import build_model
 from benchmarks.memory import in_fresh_process
@@ -46,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--banks", nargs="+", choices=BANKS, default=list(BANKS), metavar="NAME")
 
     parser.add_argument(
+        "--growth-only", action="store_true", help="the term alone, up to a million"
+    )
+    parser.add_argument(
         "--precise",
         type=int,
         metavar="ROUNDS",
@@ -60,8 +64,9 @@ def run(args: argparse.Namespace) -> None:
     if args.precise is not None:
         _record_precise(args)
         return
+    if not args.growth_only:
+        _record_steps(args)
     sizes = [size for size in SIZES if size <= args.instances or not args.quick]
-    _record_steps(args)
     _record_growth(args, sizes)
 
 
@@ -136,31 +141,32 @@ def _record_steps(args: argparse.Namespace) -> None:
 
 def _record_growth(args: argparse.Namespace, sizes: list[int]) -> None:
     rows = []
-    for size in sizes:
-        steps = {}
-        for bank in args.banks:
-            objective, features = term(size, bank, 768, args.batch, args.negatives, args.device)
-            steps[bank] = lambda objective=objective, features=features: objective(
-                *features[:2], ids=features[2]
-            ).backward()
-        first = {bank: seconds_of(step) for bank, step in steps.items()}
-        for timing in compare(steps, rounds=3 * args.rounds):
-            rows.append(
-                {
-                    "instances": size,
-                    "bank": timing.name,
-                    "ms a step": timing.median * 1000,
-                    "s, first step": first[timing.name],
-                }
-            )
-        del steps
+    places = [(bank, size) for bank in args.banks for size in sizes]
+    for bank, size in tqdm(places, "banks", unit="bank"):  # the largest fit into memory one by one
+        objective, features = term(size, bank, 768, args.batch, args.negatives, args.device)
+
+        def step(objective: Reclaim = objective, features: list[torch.Tensor] = features) -> None:
+            objective(*features[:2], ids=features[2]).backward()
+
+        first = seconds_of(step)
+        (timing,) = compare({bank: step}, rounds=3 * args.rounds, progress=False)
+        rows.append(
+            {
+                "instances": size,
+                "bank": bank,
+                "ms a step": timing.median * 1000,
+                "s, first step": first,
+                "recall of the nearest": objective.u_bank.recall,
+            }
+        )
+        del objective, step
     record(
         "reclaim_growth",
         "RECLAIM's term against the size of its banks",
         rows,
         note=(
             f"The term alone, forward, backward and update of the banks: {args.batch} instances, "
-            f"two features of width 768, K = {args.negatives}, on {args.device}. The first step of "
+            f"two features of width 768, K = {args.negatives}, on {args.device}, {args.threads} thread(s). The first step of "
             "approximate search builds its lists, as each 1,000th does."
         ),
         settings={"batch": args.batch, "negatives": args.negatives, "threads": args.threads},
