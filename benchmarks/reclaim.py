@@ -166,8 +166,9 @@ def _record_growth(args: argparse.Namespace, sizes: list[int]) -> None:
         rows,
         note=(
             f"The term alone, forward, backward and update of the banks: {args.batch} instances, "
-            f"two features of width 768, K = {args.negatives}, on {args.device}, {args.threads} thread(s). The first step of "
-            "approximate search builds its lists, as each 1,000th does."
+            f"two features of width 768, K = {args.negatives}, on {args.device}, threads: "
+            f"{args.threads}. The first step of approximate search builds its lists, as each "
+            "1,000th does."
         ),
         settings={"batch": args.batch, "negatives": args.negatives, "threads": args.threads},
         plots=[
