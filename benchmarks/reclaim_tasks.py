@@ -40,6 +40,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--weight", type=float, default=0.1, help="lambda (default 0.1)")
     parser.add_argument("--threads", type=int, default=1, help="of torch (default 1)")
     parser.add_argument("--output", type=Path, help="keeps what is done; given again, goes on")
+    parser.add_argument(
+        "--share",
+        metavar="I/N",
+        help="run each Nth only, from the Ith on (1/2 and 2/2 beside each other, with the same "
+        "--output; once more without it, to record)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -57,13 +63,15 @@ def run(args: argparse.Namespace) -> None:
         settings = _settings(args)
         done = output / "accuracies.jsonl"
         known = _known(done)
-        for setting in tqdm(settings, unit="run"):
+        first, every = map(int, args.share.split("/")) if args.share else (1, 1)
+        for setting in tqdm(settings[first - 1 :: every], unit="run"):
             key = _key(setting, args)
             if key not in known:
                 known[key] = _outcome(files[setting["task"]], setting, args)
                 with done.open("a") as file:
                     file.write(json.dumps([key, known[key]]) + "\n")
-        _record(known, settings, args)
+        if args.share is None:
+            _record(known, settings, args)
 
 
 def _key(setting: dict[str, Any], args: argparse.Namespace) -> str:
@@ -287,7 +295,7 @@ def _configuration(files: tuple[Path, Path], setting: dict[str, Any], args: Any)
             "enable_default_callbacks": False,
             # Dropout and order do not depend on what else draws numbers: the same with and without.
             "callbacks": [{"type": "exact_resume", "seed": seed + 1}],
-            "checkpointer": {"save_every_num_batches": 10**9, "keep_most_recent_by_count": 1},
+            "checkpointer": {"save_completed_epochs": False},
         },
     }
 
