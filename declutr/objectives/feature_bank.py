@@ -256,10 +256,11 @@ class FeatureBank(torch.nn.Module):
             )
         if texts is not None and texts.shape != ids.shape:
             raise ValueError(f"Expected texts {tuple(ids.shape)}, got {tuple(texts.shape)}.")
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < self.instances:
+        low, high = torch.stack(ids.aminmax()).tolist() if ids.numel() else (0, 0)  # one wait
+        if not 0 <= low <= high < self.instances:
             raise ValueError(
                 f"Expected ids from 0 to {self.instances - 1} (instances is {self.instances}), "
-                f"got {int(ids.min())} to {int(ids.max())}."
+                f"got {low} to {high}."
             )
 
     # ----------------------------------------------------------------------------- where it lies
