@@ -126,7 +126,7 @@ def _record(
                     "alone": _interval(alone),
                     "with RECLAIM": _interval(beside),
                     "gain, same seeds": _interval(gains),
-                    "mean gain": statistics.mean(gains),
+                    "mean gain": round(statistics.mean(gains), 2),
                     "term at the end": statistics.mean(
                         of("term", task=task, fraction=fraction, negatives=k, weight=args.weight)
                     ),
