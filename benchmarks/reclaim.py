@@ -45,7 +45,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--threads", type=int, default=2, help="of torch (default 2)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
     parser.add_argument("--banks", nargs="+", choices=BANKS, default=list(BANKS), metavar="NAME")
-
     parser.add_argument(
         "--growth-only", action="store_true", help="the term alone, up to a million"
     )
@@ -131,9 +130,8 @@ def _record_steps(args: argparse.Namespace) -> None:
             f"against K = {args.negatives} of {args.instances:,} instances in either bank, and "
             "without, in turns; random weights, full banks. The term by itself is its forward and "
             "backward on two features that are given, and the update of the banks. Extra memory is "
-            "the highest memory "
-            "that the process allocated, less that of the task alone; pages of files on disk that "
-            "the system keeps are not among it."
+            "the highest memory that the process allocated, less that of the task alone; pages of "
+            "files on disk that the system keeps are not among it."
         ),
         settings=settings,
     )

@@ -243,7 +243,7 @@ class SubmoduleFeature:
             for indexer, ids in indexed_ids(field, ("token_ids",))
         ]
         seen = [
-            _mean_of_texts(call.output, mask)
+            mean_of_texts(call.output, mask)
             for call in calls
             for _, ids, mask in pieces
             if call.output is not None and any(_same(ids, given) for given in call.given)
@@ -251,7 +251,7 @@ class SubmoduleFeature:
         if seen or len({indexer for indexer, *_ in pieces}) != 1:
             return seen
         embed = model.get_submodule(self.name)
-        return [_mean_of_texts(embed(ids), mask) for _, ids, mask in pieces]
+        return [mean_of_texts(embed(ids), mask) for _, ids, mask in pieces]
 
     def _of_call(self, call: Call, fields: Mapping[str, Any], instances: int) -> Tensor:
         output = call.output
@@ -270,7 +270,7 @@ class SubmoduleFeature:
             )
         if output.dim() == 2:
             return _wide(output)
-        return _mean_of_texts(output, self._mask(call, fields, output.shape[:2]))
+        return mean_of_texts(output, self._mask(call, fields, output.shape[:2]))
 
     def _mask(self, call: Call, fields: Mapping[str, Any], shape: torch.Size) -> Tensor:
         """The mask `(n, L)` of the text field that a call was about."""
@@ -303,8 +303,9 @@ class SubmoduleFeature:
         return first
 
 
-def _mean_of_texts(vectors: Tensor, mask: Tensor) -> Tensor:
-    """`(n, L, d)` -> `(n, d)`, the mean where the mask is set; 0 for an empty text."""
+def mean_of_texts(vectors: Tensor, mask: Tensor) -> Tensor:
+    """`(n, L, d)` -> `(n, d)`, the mean where the mask is set, in float32 at least; 0 for an empty
+    text."""
     kept = _wide(vectors).masked_fill(~mask.unsqueeze(-1), 0)
     return kept.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp_min(1)
 

@@ -15,6 +15,7 @@ from declutr.cutoff import KINDS, cut_texts
 from declutr.distributed import is_sharded
 from declutr.dropout_rates import dropout_rate
 from declutr.embedders import MLMTextFieldEmbedder
+from declutr.submodule_features import mean_of_texts
 
 
 class Views(torch.nn.Module, Registrable):
@@ -145,9 +146,7 @@ class LevelViews(_SameText):
             )
         words = embedder.token_embedder.transformer_model.get_input_embeddings()
         ((_, tensors),) = texts.items()
-        vectors = words(tensors["token_ids"]).float()  # (N, L, d)
-        mask = get_text_field_mask(texts).unsqueeze(-1)
-        return (vectors * mask).sum(dim=1) / mask.sum(dim=1).clamp_min(1)
+        return mean_of_texts(words(tensors["token_ids"]), get_text_field_mask(texts))
 
 
 @Views.register("cutoff")
