@@ -1,0 +1,115 @@
+"""What earlier releases wrote still opens, and their interrupted runs go on as they would have.
+
+The files under `tests/fixtures/release_*` were written by `tests/release_files.py`.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+
+import declutr.plugin  # noqa: F401
+from declutr import Encoder, corpus
+from declutr.bulk_embedding import StoredEmbeddings
+from declutr.semantic_search import SearchIndex
+from tests.release_files import QUERY, TEXTS, command
+
+RELEASES = sorted(Path(__file__).parent.glob("fixtures/release_*"))
+
+
+@pytest.fixture(params=RELEASES, ids=lambda release: release.name)
+def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of a release's files, as the working directory: their paths are relative to it."""
+    folder = tmp_path / "files"
+    shutil.copytree(request.param, folder)
+    monkeypatch.chdir(folder)
+    monkeypatch.setenv("DECLUTR_CACHE", "cache")
+    monkeypatch.setenv("TRANSFORMER_MODEL", "transformer")
+    return folder
+
+
+@pytest.mark.parametrize(
+    "name", ["declutr", "mixed_layers", "moving_average", "selected", "scd", "reclaim"]
+)
+def test_a_killed_run_goes_on_as_it_would_have(
+    name: str, files: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its weights are moved as the release that began it would have moved them.
+
+    Not to the bit, as the processor may be another; of another optimizer or objective, the moves
+    would differ by more than a tenth.
+    """
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("The corpus is tokenised anew.")
+
+    monkeypatch.setattr(corpus, "_tokenize", refuse)
+    killed, whole = files / "runs" / name / "killed", files / "runs" / name / "whole"
+    start = weights(next(killed.glob("model_state_*.th")))
+    train_model(Params.from_file(str(killed / "config.json")), str(killed), recover=True)
+
+    def moved(state: dict[str, torch.Tensor]) -> torch.Tensor:
+        return torch.cat([(state[key].double() - start[key]).flatten() for key in sorted(start)])
+
+    for file in ("model_state_e2_b0.th", "best.th"):
+        if (whole / file).exists():
+            expected, found = moved(weights(whole / file)), moved(weights(killed / file))
+            assert (found - expected).norm() <= 0.02 * expected.norm(), file
+    metrics = [json.loads((run / "metrics.json").read_text()) for run in (whole, killed)]
+    shared = [key for key in metrics[0] if key.startswith(("validation", "best_epoch"))]
+    assert shared
+    for key in shared:
+        assert metrics[1][key] == pytest.approx(metrics[0][key], rel=1e-2, abs=1e-2), key
+
+
+def weights(file: Path) -> dict[str, torch.Tensor]:
+    """Tensors of a state that have a floating-point type."""
+    state = torch.load(file, weights_only=True)
+    return {key: value for key, value in state.items() if value.is_floating_point()}
+
+
+@pytest.mark.parametrize("place", ["model", "model/model.tar.gz", "export"])
+def test_a_model_embeds_as_it_did(place: str, files: Path) -> None:
+    rows = Encoder(place, device="cpu", dtype="float32")(TEXTS)
+    assert np.allclose(rows, np.load("embeddings.npy"), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet", "jsonl"])
+def test_embeddings_are_read(kind: str, files: Path) -> None:
+    stored = StoredEmbeddings(Path("embeddings", kind))
+    assert np.allclose(stored[: len(TEXTS)], np.load("embeddings.npy"), atol=1e-5)
+
+
+def test_an_interrupted_embedding_goes_on(files: Path) -> None:
+    partial, whole = Path("embeddings/partial"), Path("embeddings/npy")
+    kept = {shard: shard.stat().st_mtime_ns for shard in partial.glob("embeddings-*.npy")}
+    options = ["--shard-rows", "4", "--dtype", "float32", "--quiet"]
+    command("embed", "model", "texts.txt", "-o", str(partial), *options)
+    assert np.allclose(StoredEmbeddings(partial)[:], StoredEmbeddings(whole)[:], atol=1e-5)
+    assert kept and all(shard.stat().st_mtime_ns == time for shard, time in kept.items())
+
+
+@pytest.mark.parametrize("name", ["numpy", "faiss", "lists"])
+def test_an_index_finds_what_it_found(name: str, files: Path) -> None:
+    if name != "numpy":
+        pytest.importorskip("faiss")
+    hits = SearchIndex(Path("index", name), model="model", device="cpu").search(QUERY, 5)
+    assert [hit.row for hit in hits] == json.loads(Path("hits.json").read_text())[name]
+
+
+def test_results_of_an_evaluation_are_kept_or_said_to_be_old(
+    files: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = json.loads(Path("evaluation/results.json").read_text())
+    command(
+        *("evaluate-embeddings", "SentEval", "model", "-o", "evaluation"),
+        *("--tasks", "STS-B", "--no-plots"),
+    )
+    after = json.loads(Path("evaluation/results.json").read_text())
+    assert before.keys() == after.keys()
+    assert "STS-B" in capsys.readouterr().out
