@@ -7,6 +7,7 @@ import importlib
 from collections.abc import Sequence
 
 BENCHMARKS = {
+    "releases": "what every run pays, against a checkout of an earlier release",
     "startup": "how long commands take to start, and what they import",
     "step": "a training step against the original recipe: time, agreement, memory",
     "end_to_end": "`allennlp train` against the bare step",
