@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from benchmarks.memory import ROOT
@@ -113,12 +114,7 @@ def run(args: argparse.Namespace) -> None:
         _process(["-c", code], checkouts["earlier"], folder)
         size = Path(folder, "run", "model.tar.gz").stat().st_size / 1e6
         rows = [
-            _row(
-                part,
-                checkouts,
-                rounds,
-                lambda name, part=part: _seconds(part, name, checkouts, folder),
-            )
+            _row(part, checkouts, rounds, partial(_seconds, part, checkouts, folder))
             for part in [*_START_UP, *_PARTS]
         ]
     record(
@@ -153,7 +149,7 @@ def _row(
     }
 
 
-def _seconds(part: str, name: str, checkouts: dict[str, Path], folder: str) -> float:
+def _seconds(part: str, checkouts: dict[str, Path], folder: str, name: str) -> float:
     if part in _START_UP:
         arguments = _START_UP[part]
         before = os.times()
