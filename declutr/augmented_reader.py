@@ -196,14 +196,19 @@ class AugmentedReader(SentenceReader):
         (anchor,), (positive,) = self._views_of_rows(path, [int(row)], epoch)
         return Instance({**self._view_fields(anchor, positive), **self._beside_fields(path, row)})
 
-    def text_to_instance(self, text: str, row: int = 0, epoch: int = 0) -> Instance:  # type: ignore[override]
-        """The instance of a text; while texts are augmented, by draws of `(seed, epoch, row)`.
+    def text_to_instance(  # type: ignore[override]
+        self, text: str, row: Optional[int] = None, epoch: Optional[int] = None
+    ) -> Instance:
+        """The instance of a text; while texts are augmented, with other draws at each call.
 
-        It is of no corpus, and has neither `ids` nor `documents`.
+        Draws depend on what those of the reader "declutr" do; with `row` and `epoch`, they are
+        those of this row of a corpus in this epoch. It is of no corpus, and has neither `ids` nor
+        `documents`.
         """
         if not self.sample_spans:
             return super().text_to_instance(text)
-        (anchor,), (positive,) = self._views([text], self._encoded([text]), [row], epoch)
+        key = self._key_of_text(text, row, epoch)
+        (anchor,), (positive,) = self._views([text], self._encoded([text]), [key])
         return Instance(self._view_fields(anchor, positive))
 
     def _view_fields(self, anchor: _Encoded, positive: _Encoded) -> dict[str, Field]:
@@ -217,12 +222,12 @@ class AugmentedReader(SentenceReader):
     ) -> tuple[list[_Encoded], list[_Encoded]]:
         corpus, texts = self.corpus(path), self.texts(path)
         whole = [(corpus[row], int(corpus.num_tokens[row])) for row in rows]
-        return self._views([texts[row] for row in rows], whole, rows, epoch)
+        return self._views([texts[row] for row in rows], whole, [(epoch, row) for row in rows])
 
     def _views(
-        self, texts: list[str], whole: list[_Encoded], rows: list[int], epoch: int
+        self, texts: list[str], whole: list[_Encoded], keys: Sequence[tuple[int, ...]]
     ) -> tuple[list[_Encoded], list[_Encoded]]:
-        """Anchors and positives of these texts, whose rows decide what is drawn."""
+        """Anchors and positives of these texts; keys are of what is drawn (`_rng`)."""
         if self._untrusted:
             raise ConfigurationError(
                 "This dataset reader is of an archive that was opened without trust, and its "
@@ -232,8 +237,8 @@ class AugmentedReader(SentenceReader):
             )
         positives: list[str] = []
         anchors: list[str] = []
-        for text, row in zip(texts, rows, strict=True):
-            rng = self._random.at(self._seed, epoch if self._resample else 0, row)
+        for text, key in zip(texts, keys, strict=True):
+            rng = self._rng(*key)
             positives.append(self._augmentation(text, rng))
             if self._both:
                 anchors.append(self._augmentation(text, rng))

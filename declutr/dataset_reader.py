@@ -25,6 +25,7 @@ from declutr.sources import (
     read_documents,
     source_files,
 )
+from declutr.text_calls import TextCalls, text_digest
 from declutr.text_codecs import WordPieceCodec, max_content_tokens, max_tokens, text_codec
 from declutr.token_budget import ExpectedTokens
 from declutr.token_store import TokenStore
@@ -41,7 +42,8 @@ class DeCLUTRDatasetReader(DatasetReader):
     The path is a file with one document a line (plain or compressed), JSON lines, parquet, a folder
     of these, a glob, or a list of paths. Documents are tokenised once and kept on disk; spans are
     intervals over their token ids. Which spans a document gives depends on `seed`, the epoch and
-    the document's row alone: not on workers, processes, or where a run was resumed.
+    the document's row alone: not on workers, processes, or where a run was resumed. A text without
+    a row (`text_to_instance`) gives other ones at each call.
 
     Without `num_anchors` (or while `sample_spans` is false) an instance is a whole row, blank rows
     included: what embedding needs. Texts longer than the transformer takes lose their tail, which
@@ -133,11 +135,13 @@ class DeCLUTRDatasetReader(DatasetReader):
         self._stores: dict[str, TokenStore] = {}
         self._documents: dict[tuple[str, bool], np.ndarray] = {}
         self._random = DocumentRandom()
+        self._text_calls = TextCalls()
         # AllenNLP's own loader starts its workers anew every epoch, with a copy of this reader, so
-        # the count of epochs lies in shared memory: one place for each worker of each number of
+        # the counts of epochs lie in shared memory: one place for each worker of each number of
         # workers, as loaders that share a reader (training, validation) may have different numbers.
         places = 1 + _MAX_WORKERS * (_MAX_WORKERS + 1) // 2
-        self._epochs_read = torch.zeros(places, dtype=torch.int64).share_memory_()
+        counts = torch.zeros(2, places, dtype=torch.int64).share_memory_()
+        self._epochs_read, self._epochs_begun = counts
 
     def _make_sampler(
         self,
@@ -228,13 +232,27 @@ class DeCLUTRDatasetReader(DatasetReader):
 
     def sample(self, path: PathLike | Sequence[PathLike], row: int, epoch: int) -> Spans:
         """The spans of one document in one epoch (always the same for `resample=False`)."""
-        return self._spans(int(self.corpus(path).num_tokens[row]), row, epoch)
+        return self._spans(int(self.corpus(path).num_tokens[row]), epoch, row)
 
-    def _spans(self, length: int, row: int, epoch: int) -> Spans:
+    def _spans(self, length: int, epoch: int, row: int, call: int = 0) -> Spans:
         if self._sampler is None:
             raise ConfigurationError("This reader has no num_anchors: it cannot sample spans.")
-        rng = self._random.at(self._seed, epoch if self._resample else 0, row)
-        return self._sampler.shrunk_to(length).sample(length, rng)
+        return self._sampler.shrunk_to(length).sample(length, self._rng(epoch, row, call))
+
+    def _rng(self, epoch: int, row: int, call: int = 0) -> np.random.Generator:
+        """What is drawn for a row, or for a call with a text (`_key_of_text`)."""
+        epoch, call = (epoch, call) if self._resample else (0, 0)
+        return self._random.at(self._seed, epoch, row, call)
+
+    def _key_of_text(
+        self, text: str, row: int | None, epoch: int | None
+    ) -> tuple[int, int] | tuple[int, int, int]:
+        """What `_rng` wants for a text: its digest stands in for a row that it does not have."""
+        if row is not None:
+            return epoch or 0, row
+        if epoch is not None or not self._resample:
+            return epoch or 0, text_digest(text)
+        return self._text_calls.key(text)
 
     def expected_tokens(self) -> ExpectedTokens:
         """How many tokens, special ones included, a document gives a batch, by its length.
@@ -266,7 +284,7 @@ class DeCLUTRDatasetReader(DatasetReader):
         anchors: list[np.ndarray] = []
         positives: list[np.ndarray] = []
         for row in rows:
-            spans = self._spans(int(corpus.num_tokens[row]), row, epoch)
+            spans = self._spans(int(corpus.num_tokens[row]), epoch, row)
             intervals = spans.anchors.tolist() + spans.positives.reshape(-1, 2).tolist()
             parts = corpus.parts(row, intervals)
             anchors += parts[:count]
@@ -307,16 +325,31 @@ class DeCLUTRDatasetReader(DatasetReader):
         beside = self._beside(path, [row])
         return {name: number_field(values[0].item()) for name, values in beside.items()}
 
-    def text_to_instance(self, text: str, row: int = 0, epoch: int = 0) -> Instance:  # type: ignore[override]
-        """The instance of a text; while spans are sampled, `(seed, epoch, row)` decides which.
+    def text_to_instance(  # type: ignore[override]
+        self, text: str, row: Optional[int] = None, epoch: Optional[int] = None
+    ) -> Instance:
+        """The instance of a text; while spans are sampled, with other ones at each call.
+
+        They depend on `seed`, the epoch, the text and the number of calls with it in that epoch,
+        the epoch being that of the last `read` to begin (0 before the first); with
+        `resample=False`, on `seed` and the text alone. Some 100 bytes are kept for each different
+        text of an epoch, until the next begins.
 
         It is of no corpus, and has no `ids`.
+
+        # Parameters
+
+        text : white space in it counts once.
+        row, epoch : if both are given, the spans are those of this row of a corpus in this epoch;
+            a row alone means epoch 0. An epoch alone has the same spans of the text at each call.
         """
-        arrays, lengths = self._codec.encode([normalize_whitespace(text)])
+        text = normalize_whitespace(text)
+        arrays, lengths = self._codec.encode([text])
         if not self.sample_spans:
             self._note_truncation(lengths[0])
             return Instance({"anchors": self._codec.text_field(arrays[0])})
-        return Instance(self._span_fields(arrays[0], self._spans(lengths[0], row, epoch)))
+        spans = self._spans(lengths[0], *self._key_of_text(text, row, epoch))
+        return Instance(self._span_fields(arrays[0], spans))
 
     def _note_truncation(self, length: int) -> None:
         if self._codec.is_truncated(length):
@@ -335,6 +368,16 @@ class DeCLUTRDatasetReader(DatasetReader):
                 if isinstance(text, TextField):
                     text.token_indexers = self._token_indexers
 
+    def read(self, file_path: Any) -> Iterator[Instance]:
+        """The instances at a path; while spans are sampled, those of the next epoch.
+
+        A class of yours with a `_read` of its own gets other spans of its texts every epoch, too,
+        from `text_to_instance`, whatever the number of workers.
+        """
+        if self.sample_spans:
+            self._text_calls.begin(self._next(self._epochs_begun))
+        yield from super().read(file_path)
+
     def _read(self, file_path: Any) -> Iterable[Instance]:
         """Every instance once: whole texts in order, spans in an order drawn from (seed, epoch).
 
@@ -352,17 +395,18 @@ class DeCLUTRDatasetReader(DatasetReader):
             raise ConfigurationError(str(error)) from error
 
     def _sampled(self, path: Any) -> Iterator[Instance]:
-        rows, epoch = self.documents(path), self._next_epoch()
+        rows, epoch = self.documents(path), self._next(self._epochs_read)
         if self._resample:
             rows = shuffled(rows, (self._seed, epoch))
         for row in self.shard_iterable(rows):
             yield self.instance(path, int(row), epoch)
 
-    def _next_epoch(self) -> int:
+    def _next(self, epochs: torch.Tensor) -> int:
+        """The epoch of this process's place in a count, which goes on to the next."""
         worker = self.get_worker_info()
         place = 0
         if worker is not None:
             place = 1 + worker.num_workers * (worker.num_workers - 1) // 2 + worker.id
-        epoch = int(self._epochs_read[place])
-        self._epochs_read[place] += 1
+        epoch = int(epochs[place])
+        epochs[place] += 1
         return epoch

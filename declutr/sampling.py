@@ -219,21 +219,22 @@ class SpanSampler:
         return begin, begin + span_len
 
 
-def document_rng(seed: int, epoch: int, document: int) -> np.random.Generator:
+def document_rng(seed: int, epoch: int, document: int, call: int = 0) -> np.random.Generator:
     """The random numbers of one reading of one document.
 
-    They depend on the three numbers alone: not on the order of reading, the number of workers or
-    the numbers drawn for other documents. The triple goes into key and counter of the
-    counter-based Philox generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3",
-    SC 2011), so different triples give streams that cannot overlap.
+    They depend on the four numbers alone: not on the order of reading, the number of workers or
+    the numbers drawn for other documents. The four go into key and counter of the counter-based
+    Philox generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), so
+    different ones give streams that cannot overlap.
 
     Args:
         seed, epoch, document: any integers, taken modulo 2**64 (negative ones wrap around).
+        call: tells readings of a document in one epoch apart; likewise an integer.
 
     Raises:
         TypeError: if one of them is not an integer.
     """
-    key, counter = _philox_words(seed, epoch, document)
+    key, counter = _philox_words(seed, epoch, document, call)
     return np.random.Generator(
         np.random.Philox(
             key=np.array(key, dtype=np.uint64), counter=np.array(counter, dtype=np.uint64)
@@ -253,19 +254,20 @@ class DocumentRandom:
         self._generator = np.random.Generator(self._bits)
         self._fresh = self._bits.state  # nothing drawn: buffers empty
 
-    def at(self, seed: int, epoch: int, document: int) -> np.random.Generator:
+    def at(self, seed: int, epoch: int, document: int, call: int = 0) -> np.random.Generator:
         """The generator that `document_rng` gives for the same arguments; raises what it does."""
-        key, counter = _philox_words(seed, epoch, document)
+        key, counter = _philox_words(seed, epoch, document, call)
         self._fresh["state"] = {"key": key, "counter": counter}  # type: ignore[typeddict-item]
         self._bits.state = self._fresh
         return self._generator
 
 
 def _philox_words(
-    seed: int, epoch: int, document: int
+    seed: int, epoch: int, document: int, call: int
 ) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
     key = (operator.index(seed) & _WORD, operator.index(document) & _WORD)
-    return key, (0, 0, 0, operator.index(epoch) & _WORD)
+    # Draws count up the first two words, and never reach the others.
+    return key, (0, 0, operator.index(call) & _WORD, operator.index(epoch) & _WORD)
 
 
 @lru_cache(maxsize=4096)

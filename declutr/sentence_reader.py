@@ -213,7 +213,9 @@ class SentenceReader(DeCLUTRDatasetReader):
             fields["anchors"] = self._codec.text_field(corpus[row])
         return Instance({**fields, **self._beside_fields(path, row)})
 
-    def text_to_instance(self, text: str, row: int = 0, epoch: int = 0) -> Instance:  # type: ignore[override]
+    def text_to_instance(  # type: ignore[override]
+        self, text: str, row: Optional[int] = None, epoch: Optional[int] = None
+    ) -> Instance:
         """The instance of a text alone, whole; a neighbour has only a row of a corpus."""
         with self.no_sample():
             return super().text_to_instance(text)

@@ -265,6 +265,14 @@ class TestInstances:
         reader = make(Numbered())
         mine = reader.text_to_instance(ROWS[5], row=5, epoch=4)
         assert read(mine) == read(reader.instance(rows_file, 5, 4))
+        made = [read(reader.text_to_instance(text))[1] for text in [*ROWS[2:4], ROWS[2]]]
+        assert len(set(map(str, made))) == 3  # of other texts, and of one text again
+        again = make(Numbered())
+        assert [read(again.text_to_instance(ROWS[n]))[1] for n in (3, 2, 2)] == [
+            made[n] for n in (1, 0, 2)
+        ]
+        fixed = make(Numbered(), resample=False)
+        assert read(fixed.text_to_instance("ka")) == read(fixed.text_to_instance("ka"))
 
     def test_a_corpus_that_changes_meanwhile(self, make, tmp_path):
         file = tmp_path / "rows.txt"

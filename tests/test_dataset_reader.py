@@ -21,11 +21,13 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.sampling import DocumentTooShort, SpanSampler, document_rng
 from declutr.sources import SourceError
+from declutr.text_calls import text_digest
 
 SPANS = {"num_anchors": 2, "num_positives": 3, "max_span_len": 24, "min_span_len": 8}
 WORDS = {"num_anchors": 2, "num_positives": 1, "max_span_len": 10, "min_span_len": 2}
 LENGTHS = [50, 0, 3, 4, 39, 40, 200]  # 40 words are needed, 4 at the very least
 SEED = 13370
+TEXTS = [" ".join(f"{name}{n}" for n in range(60)) for name in "abcde"]  # all of 60 words
 
 
 @pytest.fixture
@@ -404,6 +406,64 @@ class TestTextToInstance:
             mine = reader.text_to_instance(documents[row], row=row, epoch=epoch)
             assert spans(mine) == spans(reader.instance(corpus_file, row, epoch))
 
+    @pytest.mark.parametrize("given", [{}, {"epoch": 2}])
+    def test_each_text_gives_places_of_its_own(self, words, given):
+        """Texts of one length, so that nothing else could make them differ."""
+        reader = words()
+        assert len({self.places(reader.text_to_instance(text, **given)) for text in TEXTS}) == 5
+
+    def test_each_call_gives_others(self, words):
+        reader = words()
+        calls = [[self.places(reader.text_to_instance(text)) for text in TEXTS] for _ in range(4)]
+        for of_one in zip(*calls, strict=True):
+            assert len(set(of_one)) == 4
+        # The same calls again, in another order of texts; white space counts once.
+        again = words()
+        for first in calls:
+            instances = [again.text_to_instance(text.replace(" ", "  ")) for text in TEXTS[::-1]]
+            assert [self.places(instance) for instance in instances[::-1]] == first
+        other = words(seed=1)
+        assert self.places(other.text_to_instance(TEXTS[0])) != calls[0][0]
+
+    def test_drawn_like_a_row_by_digest_and_call(self, words):
+        reader = words()
+        for call in range(3):
+            rng = document_rng(SEED, 0, text_digest(TEXTS[1]), call)
+            drawn = SpanSampler(2, 1, 2, 10).sample(60, rng)
+            places = self.places(reader.text_to_instance(TEXTS[1]))
+            assert json.loads(places) == np.concatenate([drawn[0], drawn[1][:, 0]]).tolist()
+
+    def test_an_epoch_alone_is_the_same_again(self, words):
+        reader = words()
+        epochs = [
+            [self.places(reader.text_to_instance(TEXTS[0], epoch=epoch)) for epoch in range(4)]
+            for _ in range(2)
+        ]
+        assert epochs[0] == epochs[1] and len(set(epochs[0])) == 4
+
+    def test_fixed_without_resample(self, words):
+        reader = words(resample=False)
+        calls = [[self.places(reader.text_to_instance(text)) for text in TEXTS] for _ in range(2)]
+        assert calls[0] == calls[1] and len(set(calls[0])) == 5
+        assert self.places(reader.text_to_instance(TEXTS[0], epoch=3)) == calls[0][0]
+
+    def test_whole_texts_are_not_counted(self, words):
+        reader, fresh = words(), words()
+        with reader.no_sample():
+            first = [str(reader.text_to_instance(TEXTS[0])["anchors"]) for _ in range(2)]
+        assert first[0] == first[1]
+        assert spans(reader.text_to_instance(TEXTS[0])) == spans(fresh.text_to_instance(TEXTS[0]))
+
+    def places(self, instance) -> str:
+        """Where the words of each span lie in their text."""
+        return json.dumps(
+            [
+                [int(str(text.tokens[0])[1:]), int(str(text.tokens[-1])[1:]) + 1]
+                for key in ("anchors", "positives")
+                for text in instance[key].field_list
+            ]
+        )
+
     def test_too_short_to_sample(self, make):
         with pytest.raises(DocumentTooShort, match=r"0 tokens is too short .* already need 4"):
             make().text_to_instance("")
@@ -546,6 +606,14 @@ class TestBadSettings:
             make(lazy=lazy)
 
 
+class LineReader(DeCLUTRDatasetReader):
+    """As a user's class does it: texts from a source of its own, by `text_to_instance`."""
+
+    def _read(self, file_path):
+        for text in self.shard_iterable(Path(file_path).read_text().splitlines()):
+            yield self.text_to_instance(text)
+
+
 class TestAllenNLPLoader:
     """AllenNLP's own loader with this reader draws as freshly as the loader "declutr"."""
 
@@ -593,6 +661,19 @@ class TestAllenNLPLoader:
         loader = self.loader(reader, corpus_file, workers, method)
         for epoch in range(3 if method == "fork" else 2):
             assert sorted(self.read(loader)) == sorted(epoch_of(reader, corpus_file, epoch))
+
+    def test_a_reader_with_a_read_of_its_own(self, tmp_path):
+        """Of any number of workers, which AllenNLP starts anew every epoch."""
+        file = tmp_path / "texts.txt"
+        file.write_text("\n".join(TEXTS) + "\n")
+        epochs = []
+        for workers in (0, 2):
+            reader = LineReader(**WORDS)
+            loader = self.loader(reader, file, workers)
+            loader.index_with(Vocabulary())
+            epochs.append([sorted(map(spans, loader.iter_instances())) for _ in range(3)])
+        assert epochs[0] == epochs[1]
+        assert len({text for epoch in epochs[0] for text in epoch}) == 3 * len(TEXTS)
 
     def test_kept_in_memory_they_would_not_be_fresh(self, make, corpus_file):
         """Why `max_instances_in_memory` is set above: AllenNLP keeps instances without it."""

@@ -327,12 +327,16 @@ class TestDocumentRng:
     def test_different_triples_differ(self):
         values = [0, 1, 2, 2**32, 2**63, -1]
         triples = [(s, e, d) for s in values for e in values for d in values]
-        drawn = {tuple(document_rng(*triple).integers(2**63, size=2)) for triple in triples}
-        assert len(drawn) == len(triples)
+        keys = [*triples, *((*triple, 2**32) for triple in triples)]
+        drawn = {tuple(document_rng(*key).integers(2**63, size=2)) for key in keys}
+        assert len(drawn) == len(keys)
+        np.testing.assert_array_equal(
+            document_rng(1, 2, 3).random(4), document_rng(1, 2, 3, 0).random(4)
+        )
 
-    @pytest.mark.parametrize("which", [0, 1, 2])
+    @pytest.mark.parametrize("which", [0, 1, 2, 3])
     def test_neighbours_are_uncorrelated_and_uniform(self, which):
-        triples = [[7, 7, 7] for _ in range(4_000)]
+        triples = [[7, 7, 7, 7] for _ in range(4_000)]
         for number, triple in enumerate(triples):
             triple[which] = number
         drawn = np.array([document_rng(*triple).random(4) for triple in triples])  # (4000, 4)
@@ -342,11 +346,11 @@ class TestDocumentRng:
         correlations = np.corrcoef(drawn.T) - np.eye(4)
         assert np.abs(correlations).max() < 4 / 4_000**0.5
 
-    @pytest.mark.parametrize("which", [0, 1, 2])
+    @pytest.mark.parametrize("which", [0, 1, 2, 3])
     def test_neighbouring_streams_do_not_overlap(self, which):
         drawn: set[int] = set()
         for number in range(50):
-            triple = [7, 7, 7]
+            triple = [7, 7, 7, 7]
             triple[which] = number
             drawn.update(document_rng(*triple).integers(2**63, size=100).tolist())
         assert len(drawn) == 50 * 100
@@ -394,13 +398,13 @@ class TestSettings:
 
 
 class TestDocumentRandom:
-    @given(st.lists(st.tuples(*[st.integers(-(2**65), 2**65)] * 3), max_size=5), st.integers(0, 9))
+    @given(st.lists(st.tuples(*[st.integers(-(2**65), 2**65)] * 4), max_size=5), st.integers(0, 9))
     @settings(max_examples=100, deadline=None)
-    def test_draws_what_document_rng_does(self, triples, before):
+    def test_draws_what_document_rng_does(self, keys, before):
         """Whatever was drawn before, halves of words included."""
         one = DocumentRandom()
-        for triple in triples:
-            fresh, reused = document_rng(*triple), one.at(*triple)
+        for key in keys:
+            fresh, reused = document_rng(*key), one.at(*key)
             for rng in (fresh, reused):
                 rng.bytes(before)
             for draw in (

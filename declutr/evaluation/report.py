@@ -28,6 +28,11 @@ Spearman); `cosine`: of cosines, and `trained`: of a regressor trained on top of
 (SentEval; DeCLUTR: Pearson on `dev`, Spearman on test); `MTEB`: cosine Spearman over what MTEB
 takes as the test set. For one task, `all`, `cosine` and `MTEB` are often the same number."""
 
+_ABOUT_AVERAGES = """\
+An average is given only if every task of it has a score. `DeCLUTR all` weighs all tasks alike, as
+its public script has done since June 2020; `DeCLUTR v1 Avg.` is the mean of the downstream and the
+probing average, as the first version of its paper prints it."""
+
 _ABOUT_GEOMETRY = """\
 `alignment` (lower is better) is the mean squared distance of pairs that mean the same, `uniformity`
 (lower is better) tells how evenly embeddings cover the sphere (Wang and Isola, 2020), `mean cosine`
@@ -189,7 +194,7 @@ class Report:
                     ),
                 ]
             )
-        parts = ["## Averages", "An average is given only if every task of it has a score."]
+        parts = ["## Averages", _ABOUT_AVERAGES]
         if rows:
             parts.append(_table(["average", *map(_text, c.encoders)], rows))
         if none:
