@@ -18,8 +18,8 @@ from declutr.semantic_search.searchable_rows import SearchableRows
 
 _PER_CENTRE = 64  # vectors that centres are trained on; faiss wants 39 at least
 _POOL = 8
-"""Of k rows asked for, lists with 8 k rows at least are looked into: of the true k nearest some nine
-in ten are there, where as many as k would often hold half of them."""
+"""To find k rows, lists with 8 k at least are looked into: some nine in ten of the true k nearest are
+there. Lists with k would often hold half of them."""
 
 
 def _faiss() -> Any:
