@@ -18,7 +18,7 @@ from declutr.semantic_search.searchable_rows import SearchableRows
 
 _PER_CENTRE = 64  # vectors that centres are trained on; faiss wants 39 at least
 _POOL = 8
-"""To find k rows, lists with 8 k at least are looked into: some nine in ten of the true k nearest are
+"""To find k rows, lists with 8 k at least are looked into: nine in ten of the true k nearest are
 there. Lists with k would often hold half of them."""
 
 
