@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,7 +10,7 @@ import torch
 
 from declutr.encoder_sources.source import EncoderError, EncoderSource
 from declutr.text_models.devices import chosen_device
-from declutr.text_models.file_fingerprints import model_fingerprint
+from declutr.text_models.file_fingerprints import code_fingerprint, model_fingerprint
 
 
 class FromSentenceTransformers(EncoderSource):
@@ -54,6 +55,8 @@ class FromSentenceTransformers(EncoderSource):
             self._model.max_seq_length = longest = min(max_length, longest)
         self._max_length = longest
         self._content = model_fingerprint(place, revision)
+        # The package runs the code of modules in a folder without being asked to trust it.
+        self._code = code_fingerprint(Path(place))
         self._truncated = 0
 
     @property
@@ -79,6 +82,7 @@ class FromSentenceTransformers(EncoderSource):
             "pooling": "its own",
             "max_length": self._max_length,
             "content": self._content,
+            **({"code": self._code} if self._code else {}),
         }
 
     def counts(self) -> dict[str, int]:

@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import inspect
+import uuid
 from collections.abc import Callable
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from declutr.encoder_sources.source import EncoderError, EncoderSource
+from declutr.encoder_sources.source_files import source_files
 from declutr.modules_from_here import NoSuchModule, module_from_here
 from declutr.text_models.file_fingerprints import files_fingerprint
+
+_known: dict[str, tuple[ModuleSpec | None, str]] = {}
+"""By module, what it was loaded from and the fingerprint of its files when it was first used."""
 
 
 class PythonCallable(EncoderSource):
     """Calls `module:function` with a list of strings; an array or tensor `(n, d)` comes back.
 
-    The module may lie in the current folder. A fingerprint can know of a change in the module's
-    own file only; a callable that loads a model may have an attribute `fingerprint`, a string that
-    stands for it.
+    The module may lie in the current folder. A fingerprint knows of the function's name, of the
+    module's file and of those that it imports, installed packages left out. It cannot know of files
+    that the function reads or of settings from elsewhere: the function, or the object it is a
+    method of, may have an attribute `fingerprint`, a string that stands for them.
 
     # Parameters
 
@@ -28,14 +36,11 @@ class PythonCallable(EncoderSource):
 
     def __init__(self, place: str) -> None:
         self._place = place
-        module, _, attribute = place.partition(":")
-        if not module or not attribute:
+        module, _, self._function = place.partition(":")
+        if not module or not self._function:
             raise EncoderError(f"Expected MODULE:FUNCTION, got {place!r}.")
-        self._encode, file = _imported(module, attribute)
-        self._content = [
-            files_fingerprint([file]) if file else None,
-            str(getattr(self._encode, "fingerprint", "")),
-        ]
+        self._encode, owner, marks = _imported(module, self._function)
+        self._content = [_code(owner), *marks]
 
     @property
     def dimension(self) -> None:
@@ -48,24 +53,47 @@ class PythonCallable(EncoderSource):
         return np.asarray(vectors)
 
     def describe(self) -> dict[str, Any]:
-        return {"kind": "Python callable", "place": self._place, "content": self._content}
+        return {
+            "kind": "Python callable",
+            "place": self._place,
+            "function": self._function,
+            "content": self._content,
+        }
 
 
-def _imported(module: str, attribute: str) -> tuple[Callable[[list[str]], Any], Path | None]:
-    """The callable, and the file of its module."""
+def _imported(module: str, attribute: str) -> tuple[Callable[[list[str]], Any], Any, list[str]]:
+    """The callable, its module, and the attributes `fingerprint` on the way from there."""
     try:
-        found: Any = module_from_here(module, f"'{module}:{attribute}'")
+        owner = module_from_here(module, f"'{module}:{attribute}'")
     except NoSuchModule as error:
         raise EncoderError(str(error)) from error
-    source = getattr(found, "__file__", None)
+    found: Any = owner
+    marks = []
     for name in attribute.split("."):
         if not hasattr(found, name):
-            raise EncoderError(f"{module!r} ({source}) has no {attribute!r}.")
+            file = getattr(owner, "__file__", None)
+            raise EncoderError(f"{module!r} ({file}) has no {attribute!r}.")
         found = getattr(found, name)
+        marks.append(str(getattr(found, "fingerprint", "")))
     if inspect.isclass(found) or not callable(found):
         raise EncoderError(
             f"Expected '{module}:{attribute}' to be a function of a list of strings, got "
             f"{'the class' if inspect.isclass(found) else 'an object of type'} "
             f"{found.__name__ if inspect.isclass(found) else type(found).__name__}."
         )
-    return found, Path(source) if source else None
+    return found, owner, marks
+
+
+def _code(module: ModuleType) -> str | None:
+    """A fingerprint of the code that runs: something new each time where that is not the files'."""
+    file = getattr(module, "__file__", None)
+    if not file:
+        return None
+    now = files_fingerprint(source_files(module.__name__, Path(file)))
+    spec = module.__spec__  # another object after a reload
+    loaded, first = _known.setdefault(module.__name__, (spec, now))
+    if loaded is not spec:
+        _known[module.__name__] = spec, now
+    elif first != now:  # the files have changed since, what was imported from them has not
+        return uuid.uuid4().hex
+    return now

@@ -113,8 +113,17 @@ class InvertedLists:
         self.recall = 0.0
 
     def candidates(self, queries: torch.Tensor, count: int) -> torch.Tensor:
-        """Numbers `(n, count)` of rows that are near raw `queries` `(n, d)`; -1 where none is."""
-        found = self._index.search(unit(queries.detach()).cpu().float().numpy(), count)[1]
+        """Numbers `(n, count)` of rows that are near raw `queries` `(n, d)`; -1 where none is left:
+        more lists are looked into where those of `tune` hold too few."""
+        vectors = unit(queries.detach()).cpu().float().numpy()
+        tuned = lists = self._index.nprobe
+        found = self._index.search(vectors, count)[1]
+        try:
+            while lists < self._index.nlist and (few := (found < 0).any(axis=1)).any():
+                lists = self._index.nprobe = min(2 * lists, self._index.nlist)
+                found[few] = self._index.search(vectors[few], count)[1]
+        finally:
+            self._index.nprobe = tuned
         return torch.from_numpy(found).to(queries.device)
 
     def tune(self, k: int, candidates: int) -> float:

@@ -157,8 +157,22 @@ class FeatureBank(torch.nn.Module):
             slots = ids.new_zeros(len(ids), max(0, min(k, self.instances)))
             return slots, slots.bool()
         index = self._current_index(k)
-        if index is not None:
-            return self._from_index(index, queries, usable, k)
+        if index is None:
+            return self._exactly(queries, usable, k)
+        slots, found = self._from_index(index, queries, usable, k)
+        few = ~found.all(dim=1)
+        if few.any():  # most candidates were ruled out, or there are no more
+            rest = self._exactly(queries[few], lambda slots: usable(slots)[few], k)
+            slots[few], found[few] = rest
+        return slots, found
+
+    def _exactly(
+        self,
+        queries: torch.Tensor,
+        usable: Callable[[torch.Tensor], torch.Tensor],
+        k: int,
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """The best of all slots."""
         copies = self.vectors.dtype != queries.dtype or self.vectors.device != queries.device
         every = torch.arange(self.instances, device=queries.device)
         return nearest_rows(

@@ -126,6 +126,8 @@ class SearchIndex:
         if not np.isfinite(vector).all():
             raise SearchError("The embedding of this query is not finite: it cannot be searched.")
         found, cosines = ranked(self._searcher, self._rows, vector, k)
+        if len(found) < min(k, len(self._rows)):  # a graph in pieces, of which it saw one
+            found, cosines = ranked(exact_searcher("numpy", self._rows), self._rows, vector, k)
         return [
             Hit(row, min(1.0, max(-1.0, cosine)), self.lines[row])
             for row, cosine in zip(found.tolist(), cosines.tolist(), strict=True)

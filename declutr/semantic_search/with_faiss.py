@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import math
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,9 @@ import numpy as np
 from declutr.semantic_search.searchable_rows import SearchableRows
 
 _PER_CENTRE = 64  # vectors that centres are trained on; faiss wants 39 at least
+_POOL = 8
+"""To find k rows, lists with 8 k at least are looked into: nine in ten of the true k nearest are
+there. Lists with k would often hold half of them."""
 
 
 def _faiss() -> Any:
@@ -50,7 +54,8 @@ class InvertedLists:
     # Parameters
 
     file : that `build` wrote.
-    effort : how many lists are looked into.
+    effort : how many lists are looked into at least; more where they hold few rows for the number
+        asked for, so that as many are found as there are.
     """
 
     approximate = True
@@ -88,5 +93,32 @@ class InvertedLists:
         self._index.nprobe = min(lists, self.most_effort)
 
     def nearest(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        scores, found = self._index.search(np.ascontiguousarray(queries, np.float32), count)
+        queries = np.ascontiguousarray(queries, np.float32)
+        found = np.empty((len(queries), count), dtype=np.int64)
+        scores = np.empty((len(queries), count), dtype=np.float32)
+        lists = self._lists(queries, _POOL * count)
+        for number in np.unique(lists):
+            some = lists == number
+            parameters = _faiss().SearchParametersIVF(nprobe=int(number))
+            scores[some], found[some] = self._index.search(queries[some], count, params=parameters)
         return found, scores
+
+    def _lists(self, queries: np.ndarray, rows: int) -> np.ndarray:
+        """How many lists `(q,)` to look into to see so many rows, `effort` at least."""
+        least = self._index.nprobe
+        if rows <= self._fewest[least - 1]:
+            return np.full(len(queries), least)
+        _, order = self._index.quantizer.search(queries, self.most_effort)  # (q, lists)
+        seen = self._sizes[order].cumsum(axis=1)
+        return (1 + (seen < rows).sum(axis=1)).clip(least, self.most_effort)
+
+    @cached_property
+    def _sizes(self) -> np.ndarray:
+        """How many rows each list holds."""
+        lists = self._index.invlists
+        return np.array([lists.list_size(number) for number in range(self.most_effort)])
+
+    @cached_property
+    def _fewest(self) -> np.ndarray:
+        """How many rows 1, 2, ... lists hold at least, whichever they are."""
+        return np.sort(self._sizes).cumsum()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -45,12 +46,20 @@ def model_fingerprint(place: str, revision: str | None = None) -> str:
     return files_fingerprint(_model_files(folder), folder)
 
 
+def code_fingerprint(folder: Path) -> str | None:
+    """Of the Python code that a folder brings, if it brings any."""
+    files = sorted(folder.rglob("*.py"))
+    return files_fingerprint(files, folder) if files else None
+
+
 def _model_files(folder: Path) -> list[Path]:
     found = []
+    lists = [folder / name for name in ("modules.json", "router_config.json")]
+    named = "".join(file.read_text("utf-8", "replace") for file in lists if file.is_file())
     for path in sorted(folder.iterdir()):
         if path.is_dir():
-            # Names of modules in sentence-transformers: 0_Transformer, 1_Pooling, 2_Dense.
-            if path.name[:1].isdigit():
+            # Modules of sentence-transformers, most often called 0_Transformer, 1_Pooling, 2_Dense.
+            if path.name[:1].isdigit() or re.search(rf'["/]{re.escape(path.name)}["/]', named):
                 found += _model_files(path)
         elif path.suffix in _MODEL_FILES and path.name not in _NOT_OF_THE_MODEL:
             found.append(path)

@@ -1,5 +1,6 @@
 """Functions of the user's own."""
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 from declutr.encoder_sources import EncoderError, open_encoder
+from declutr.encoder_sources.source_files import source_files
+from declutr.official_protocols import MtebEncoder
 
 SOURCE = """
 import numpy as np
@@ -64,16 +67,81 @@ def test_the_current_folder_hides_nothing(module: str, tmp_path: Path) -> None:
     assert sys.path[-1] == str(tmp_path)
 
 
-def test_fingerprints(module: str, tmp_path: Path) -> None:
-    def fingerprint(name: str) -> str:
-        return open_encoder(f"{module}:{name}").describe()["fingerprint"]
+def fingerprint(place: str) -> str:
+    return open_encoder(f"mine={place}").describe()["fingerprint"]
 
-    before = fingerprint("lengths"), fingerprint("model")
-    assert (fingerprint("lengths"), fingerprint("model")) == before
+
+def test_fingerprints(module: str, tmp_path: Path) -> None:
+    before = {name: fingerprint(f"{module}:{name}") for name in ("lengths", "model", "lists")}
+    assert {name: fingerprint(f"{module}:{name}") for name in before} == before
+    assert len({*before.values()}) == 3  # functions of one file
+    method = fingerprint(f"{module}:model.encode")
     sys.modules[module].model.fingerprint = "weights of june"
-    assert fingerprint("model") != before[1] and fingerprint("lengths") == before[0]
-    (tmp_path / f"{module}.py").write_text(SOURCE + "# changed\n")
-    assert fingerprint("lengths") != before[0]
+    assert fingerprint(f"{module}:model") != before["model"]
+    assert fingerprint(f"{module}:model.encode") != method  # it belongs to the object
+    assert fingerprint(f"{module}:lengths") == before["lengths"]
+
+
+def test_mteb_tells_functions_apart(module: str) -> None:
+    one, other = (MtebEncoder(open_encoder(f"mine={module}:{n}")) for n in ("lengths", "lists"))
+    assert one.name == other.name and one.revision != other.revision
+
+
+def test_a_file_that_changes_after_its_import(module: str, tmp_path: Path) -> None:
+    """What runs is neither what the file says now nor, for all we know, what it said before."""
+    before = fingerprint(f"{module}:lengths")
+    (tmp_path / f"{module}.py").write_text(SOURCE.replace("len(text), 1]", "len(text), 2]"))
+    assert len({before, fingerprint(f"{module}:lengths"), fingerprint(f"{module}:lengths")}) == 3
+    importlib.reload(sys.modules[module])
+    reloaded = fingerprint(f"{module}:lengths")
+    assert reloaded != before and reloaded == fingerprint(f"{module}:lengths")
+
+
+HELPERS = {
+    "at_the_top": "from {0}_helper import shift\ndef encode(texts): return shift(texts)",
+    "in_a_function": "def encode(texts):\n    import {0}_helper as h\n    return h.shift(texts)",
+    "through_another": "from {0}_between import shift as encode",
+}
+
+
+@pytest.mark.parametrize("name", HELPERS)
+def test_what_a_module_imports_counts(module: str, tmp_path: Path, name: str) -> None:
+    """In each case for a new process, as modules here were not imported before."""
+    prints = []
+    for number, value in enumerate((1, 2, 1)):
+        folder = tmp_path / f"{name}{number}"
+        folder.mkdir()
+        (folder / f"{module}_between.py").write_text(f"from {module}_helper import *")
+        (folder / f"{module}_helper.py").write_text(f"def shift(texts): return [[{value}]]")
+        (folder / f"{module}_other.py").write_text(f"unused = {number}")
+        (folder / f"{module}_of.py").write_text(HELPERS[name].format(module))
+        files = source_files(f"{module}_of", folder / f"{module}_of.py")
+        assert files == [folder / f"{module}_of.py"]  # the folder is not on the path yet
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            prints.append(fingerprint(f"{module}_of:encode"))
+            for known in [known for known in sys.modules if known.startswith(f"{module}_")]:
+                del sys.modules[known]
+            sys.path.remove(str(folder))
+    assert prints[0] == prints[2] != prints[1]
+
+
+def test_source_files_of_a_package(tmp_path: Path) -> None:
+    """Relative imports; not numpy, and what cannot be parsed or found is passed over."""
+    package = tmp_path / "made_of_parts"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text("import numpy, os.path, sys, absent_everywhere")
+    (package / "inner" / "__init__.py").write_text("from .. import settings")
+    (package / "inner" / "deep.py").write_text("from ..words import table\nfrom .broken import x")
+    (package / "inner" / "broken.py").write_text("def (")
+    (package / "settings.py").write_text("from ....beyond import nothing")
+    (package / "words.py").write_text("from declutr import Encoder")
+    (package / "unused.py").write_text("")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        files = source_files("made_of_parts.inner.deep", package / "inner" / "deep.py")
+    expected = ["__init__", "inner/__init__", "inner/broken", "inner/deep", "settings", "words"]
+    assert [str(file.relative_to(package).with_suffix("")) for file in files] == expected
 
 
 @pytest.mark.parametrize(

@@ -235,6 +235,14 @@ def test_fingerprints_notice_another_checkpoint(bert: Path, tmp_path: Path) -> N
     assert fingerprint() != before
 
 
+def test_every_option_is_part_of_the_fingerprint(checkpoint: Path) -> None:
+    options = ["", *(f"?pooling={name}" for name in ("cls", "first-last", "max", "last"))]
+    options += ["?precision=bf16", "?dim=5", "?normalize=true", "?long_texts=chunk"]
+    encoders = [open_encoder(f"hf:{checkpoint}{each}", device="cpu") for each in options]
+    encoders.append(open_encoder(f"hf:{checkpoint}", device="cpu", max_length=9))
+    assert len({encoder.describe()["fingerprint"] for encoder in encoders}) == len(encoders)
+
+
 def test_a_name_on_the_hub(
     checkpoint: Path, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -343,6 +351,24 @@ class TestSentenceTransformers:
         config = moved / "1_Pooling" / "config.json"
         config.write_text(config.read_text() + "\n")
         assert open_encoder(str(moved), device="cpu").describe()["fingerprint"] != before
+
+    def test_fingerprints_notice_modules_by_other_names_and_code(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        """The package runs code of modules in a folder."""
+        moved = tmp_path / "moved"
+        shutil.copytree(folder, moved)
+        (moved / "1_Pooling").rename(moved / "pooling")
+        modules = moved / "modules.json"
+        modules.write_text(modules.read_text().replace("1_Pooling", "pooling"))
+        seen = [open_encoder(str(moved), device="cpu").describe()["fingerprint"]]
+        config = moved / "pooling" / "config.json"
+        config.write_text(config.read_text() + "\n")
+        seen.append(open_encoder(str(moved), device="cpu").describe()["fingerprint"])
+        for code in ("factor = 1", "factor = 2"):
+            (moved / "pooling" / "own.py").write_text(code)
+            seen.append(open_encoder(str(moved), device="cpu").describe()["fingerprint"])
+        assert len(set(seen)) == 4
 
     def test_a_folder_that_is_none(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(EncoderError, match="No sentence-transformers model could be loaded"):

@@ -193,6 +193,18 @@ def test_fingerprints_of_vector_files(vector_file: Callable[..., str]) -> None:
     assert fingerprint(vector_file(GLOVE.replace("9", "8"))) != one
 
 
+def test_every_option_is_part_of_the_fingerprint(vector_file: Callable[..., str]) -> None:
+    words = vector_file(GLOVE)
+    counts = [vector_file(text, f"counts{len(text)}") for text in ("the 5\n", "the 5\ncat 1\n")]
+    specs = [words, f"{words}?tokens=words", f"{words}?case=exact", f"{words}?case=lower"]
+    specs += [f"{words}?weights=sif", *(f"{words}?weights=sif&counts={c}" for c in counts)]
+    for kind in ("random", "random-sentence"):
+        specs += [f"{kind}:8", f"{kind}:9", f"{kind}:8?seed=1"]
+    specs += ["random:8?combine=sum", "random:8?tokens=words"]
+    fingerprints = {open_encoder(spec).describe()["fingerprint"] for spec in specs}
+    assert len(fingerprints) == len(specs)
+
+
 def test_sif_with_counts(vector_file: Callable[..., str]) -> None:
     """a / (a + p(word)), over how many words of the text are known."""
     file = vector_file(GLOVE)

@@ -300,6 +300,24 @@ def test_approximate_search_finds_no_slot_that_is_ruled_out() -> None:
         assert i not in mine.tolist()
 
 
+def test_approximate_search_finds_k_where_there_are_k() -> None:
+    """More lists where those of `tune` hold too few; all slots where candidates are ruled out."""
+    pytest.importorskip("faiss")
+    rows, ids = clustered(1500), torch.arange(4)
+    bank = filled(rows, search="approximate", approximate_from=1000)
+    bank.nearest(rows[:4], ids, 3)  # tunes
+    assert bank._index is not None
+    bank._index._index.nprobe = 1
+    near = bank._index.candidates(rows[:4], 1500)
+    assert (near >= 0).all() and bank._index._index.nprobe == 1
+    assert bank.nearest(rows[:4], ids, 900)[1].all()
+    among = torch.arange(1500) % 20 == 9  # the cluster of none of the queries
+    slots, found = bank.nearest(rows[:4], ids, 70, among=among)
+    expected, there = filled(rows).nearest(rows[:4], ids, 70, among=among)
+    assert torch.equal(slots[found], expected[there]) and torch.equal(found, there)
+    assert found.all()
+
+
 def test_without_faiss_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     bank = filled(clustered(20), search="approximate", approximate_from=10)

@@ -92,6 +92,17 @@ class TestApproximate:
             shares.append(np.mean([hit.score >= lowest for hit in index.search(query)]))
         assert np.mean(shares) > 0.9
 
+    @pytest.mark.parametrize("k", [100, 400, 2500, 5000])
+    def test_finds_as_many_as_are_asked_for(self, tmp_path, backend, lines, k) -> None:
+        index = built(tmp_path, backend, lines, exact_rows=1000)
+        exact = SearchIndex(tmp_path, FakeEncoder(), exact=True)
+        shares = []
+        for query in ("w1 w2 w3", "w7", "something else"):
+            hits, best = index.search(query, k), exact.search(query, k)
+            assert len(hits) == len({hit.row for hit in hits}) == len(best)
+            shares.append(np.mean([hit.score >= best[-1].score - 1e-6 for hit in hits]))
+        assert np.mean(shares) > (0.9 if k < 2500 else 0.9999)
+
     def test_blank_lines_are_never_hits(self, tmp_path, backend, lines) -> None:
         index = built(tmp_path, backend, lines, exact_rows=1000)
         for query in ("broken w", "w1"):
@@ -111,8 +122,27 @@ class TestApproximate:
     def test_lines_that_are_all_equal(self, tmp_path, backend) -> None:
         index = built(tmp_path, backend, ["w1"] * 1000, exact_rows=500)
         assert index.description.recall == 1
-        hits = index.search("w1", 10)
-        assert 1 <= len(hits) <= 10 and {hit.text for hit in hits} == {"w1"}
+        for k in (10, 700):
+            hits = index.search("w1", k)
+            assert len(hits) == k and {hit.text for hit in hits} == {"w1"}
+
+
+def test_a_search_that_reaches_too_few_is_made_exactly(tmp_path: Path) -> None:
+    """As in a graph in pieces."""
+
+    class Lost:
+        approximate = True
+
+        def nearest(self, queries, count):
+            found = np.full((1, count), -1)
+            found[0, 0] = 3
+            return found, np.where(found < 0, -np.inf, 0.5)
+
+    index = built(tmp_path, "numpy")
+    expected = index.search("w1", 10)
+    index.__dict__["_searcher"] = Lost()
+    assert index.search("w1", 10) == expected
+    assert [hit.row for hit in index.search("w1", 1)] == [3]
 
 
 class FewRows:
