@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from declutr.text_models.text_model import EncoderError
+from declutr.text_models.errors import EncoderError
 
 __all__ = ["EncoderError", "EncoderSource", "NamedEncoder"]
 
