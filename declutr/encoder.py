@@ -47,8 +47,8 @@ class Encoder:
         whitened for it.
     pooling : for transformers, one of `declutr.text_models.pooling.POOLINGS`.
     whiten : apply the whitening that is stored with the model; by default if there is one.
-    prompt_name : of the model's prompt that is put before every text (`encoder.prompts.named`), such
-        as `"query"`; by default the one that the model has for its default, if any.
+    prompt_name : of the model's prompt (`encoder.prompts.named`) that is put before every text,
+        such as `"query"`; by default the one that the model has for its default, if any.
     prompt : the text itself of a prompt.
     max_length : tokens of a text, special ones and the prompt included; never more than the model
         takes.
@@ -121,7 +121,7 @@ class Encoder:
             trust=trust,
         )
         self._prompt = self.prompts.chosen(prompt, prompt_name, self._place)
-        self._named_files = NamedFiles()
+        self._named_files = NamedFiles("encoder(pathlib.Path(...))")
         self._max_length = _length(self._place, self._model, max_length)
         self._long_texts = long_texts
         if self._model.cuts_texts and (max_length or long_texts == "chunk"):

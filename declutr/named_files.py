@@ -16,9 +16,15 @@ _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 class NamedFiles:
-    """What is to be embedded, with one warning in its life for a text that names a file."""
+    """What is to be embedded, with one warning in its life for a text that names a file.
 
-    def __init__(self) -> None:
+    # Parameters
+
+    instead : what to do if the file was meant, for that warning.
+    """
+
+    def __init__(self, instead: str) -> None:
+        self._instead = instead
         self._told = False
 
     def texts(self, inputs: Any) -> Any:
@@ -36,10 +42,10 @@ class NamedFiles:
         if isinstance(inputs, str) and not self._told and names_a_file(inputs):
             self._told = True
             logger.warning(
-                "%r names a file, and is embedded as the text it is. Give the lines of the file: "
-                "encoder(pathlib.Path(...)), or `declutr embed` and `declutr index` for large "
-                "ones. Other names are not told.",
+                "%r names a file, and is embedded as the text it is. If its lines were meant: %s. "
+                "Further names are not told of.",
                 inputs,
+                self._instead,
             )
         return inputs
 
@@ -53,3 +59,22 @@ def names_a_file(text: str) -> bool:
         return False
     # `isfile` takes zero bytes, lone surrogates and parts that are too long for no file.
     return os.path.isfile(text) or _URL.fullmatch(text) is not None
+
+
+def require_several(texts: Any, what: str) -> None:
+    """See that texts come one after another: a single string would be taken for its characters.
+
+    # Parameters
+
+    what : they are, in the plural, for the message.
+
+    # Raises
+
+    `TypeError` : a string, bytes or a path.
+    """
+    if isinstance(texts, (str, bytes, os.PathLike)):
+        raise TypeError(
+            f"Expected {what} one after another, got a single {type(texts).__name__}. Put it in a "
+            "list; those of a file come from declutr.sources: "
+            "read_documents(source_files(path), encoding_errors='replace')."
+        )

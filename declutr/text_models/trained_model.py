@@ -21,8 +21,8 @@ from declutr.quiet_loggers import loggers_at
 from declutr.safe_archives import UnsafeArchive, opened_archive, weights_of
 from declutr.sources import normalize_whitespace
 from declutr.text_codecs import WordPieceCodec
-from declutr.text_models.file_fingerprints import files_fingerprint
 from declutr.text_models.errors import EncoderError
+from declutr.text_models.file_fingerprints import files_fingerprint
 from declutr.text_models.text_model import TextModel
 from declutr.whitening import Whitening
 

@@ -21,12 +21,12 @@ from declutr.safe_archives import (
     weights_bytes,
 )
 from declutr.sentence_transformers_folder import ModuleList, NotFollowed, read_modules
+from declutr.text_models.errors import EncoderError
 from declutr.text_models.file_fingerprints import model_fingerprint
 from declutr.text_models.pooling import POOLINGS, pooled
 from declutr.text_models.prompted_tokens import PromptedTokens, ids_of, pooled_after_prompts
 from declutr.text_models.prompts import Prompts
 from declutr.text_models.special_tokens import special_tokens_of
-from declutr.text_models.errors import EncoderError
 from declutr.text_models.text_model import TextModel
 from declutr.unpadded import UnpaddedPass
 
