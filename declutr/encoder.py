@@ -15,8 +15,10 @@ from tqdm.auto import tqdm
 
 from declutr.encoder_processes import EncoderProcesses
 from declutr.heap import HEAP
+from declutr.named_files import NamedFiles
 from declutr.text_models import EncoderError, open_text_model
 from declutr.text_models.devices import chosen_device, chosen_dtype
+from declutr.text_models.prompts import Prompts
 from declutr.text_pieces import LONG_TEXTS, Piece, batches, mean_of_pieces, pieces_of
 
 logger = logging.getLogger(__name__)
@@ -45,7 +47,11 @@ class Encoder:
         whitened for it.
     pooling : for transformers, one of `declutr.text_models.pooling.POOLINGS`.
     whiten : apply the whitening that is stored with the model; by default if there is one.
-    max_length : tokens of a text, special ones included; never more than the model takes.
+    prompt_name : of the model's prompt (`encoder.prompts.named`) that is put before every text,
+        such as `"query"`; by default the one that the model has for its default, if any.
+    prompt : the text itself of a prompt.
+    max_length : tokens of a text, special ones and the prompt included; never more than the model
+        takes.
     long_texts : what becomes of longer texts. `"truncate"` cuts their tails, with a count;
         `"chunk"` embeds them in parts of equal length and takes the mean, weighted by tokens.
     dtype : `"float32"`, `"bfloat16"`, `"int8"` (CPU), or `"auto"`: bfloat16 where the device
@@ -64,7 +70,8 @@ class Encoder:
     # Raises
 
     `FileNotFoundError` : there is no model at that place.
-    `EncoderError` (a `ValueError`) : a setting out of range, or one that this model does not have.
+    `EncoderError` (a `ValueError`) : a setting out of range, or one that this model does not have;
+        of a prompt's name, with the names there are.
     `declutr.safe_archives.UnsafeArchive` : the archive would run code, or touch other files.
     """
 
@@ -87,6 +94,8 @@ class Encoder:
         revision: str | None = None,
         overrides: dict[str, Any] | str | None = None,
         kind: str | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> None:
         self._place = os.fspath(place)
         self._sphereize = sphereize
@@ -111,6 +120,8 @@ class Encoder:
             overrides=overrides,
             trust=trust,
         )
+        self._prompt = self.prompts.chosen(prompt, prompt_name, self._place)
+        self._named_files = NamedFiles("encoder(pathlib.Path(...))")
         self._max_length = _length(self._place, self._model, max_length)
         self._long_texts = long_texts
         if self._model.cuts_texts and (max_length or long_texts == "chunk"):
@@ -156,6 +167,16 @@ class Encoder:
         return self._max_length
 
     @property
+    def prompts(self) -> Prompts:
+        """The prompts of the model: their texts by name, and the name of its default."""
+        return self._model.prompts
+
+    @property
+    def prompt(self) -> str | None:
+        """What it was made to put before texts; `None` leaves that to the model's default."""
+        return self._prompt
+
+    @property
     def truncated_texts(self) -> int:
         """How many texts so far were longer than `max_length`, and lost their tail."""
         elsewhere = self._processes.truncated_texts if self._processes else 0
@@ -176,13 +197,17 @@ class Encoder:
             "truncate_dim": self._truncate_dim,
             "normalize": self._normalize,
             "sphereize": self._sphereize,
+            # The default is part of the content.
+            **({} if self._prompt is None else {"prompt": self._prompt}),
         }
 
     def __call__(
         self,
-        inputs: str | Sequence[str],
+        inputs: str | Sequence[str] | os.PathLike,
         batch_size: int | None = None,
         show_progress: bool = False,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> np.ndarray:
         """The embeddings `(n, d)` of `inputs`, float32, in their order.
 
@@ -191,31 +216,37 @@ class Encoder:
 
         # Parameters
 
-        inputs : texts; a single string is one text.
+        inputs : texts; a single string is one text, even if it names a file. A path
+            (`pathlib.Path`) is read as `declutr embed` reads it: a text a line, or the key `text`
+            of JSON lines and parquet.
         batch_size : texts a batch at most; `batch_tokens` alone decides by default.
         show_progress : show a progress bar.
+        prompt_name, prompt : as for the encoder, for this call; `prompt=""` leaves out the default.
 
         # Raises
 
         `TypeError` : an input that is not a string, named by its position.
-        `ValueError` : a batch size below 1.
+        `ValueError` : a batch size below 1; a prompt that the model does not have; a path that
+            cannot be read.
         """
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, or None, got {batch_size}.")
-        texts = _strings(inputs)
+        before_each = self._before_each(prompt, prompt_name)
+        texts = _strings(self._named_files.texts(inputs))
         embeddings = np.empty((len(texts), self.dimension), dtype=np.float32)
         if not texts:
             return embeddings
         before = self.truncated_texts
         with tqdm(total=len(texts), unit="text", disable=not show_progress) as bar:
             if self._processes is not None:
-                for rows, vectors in self._processes.embed(texts, batch_size):
+                for rows, vectors in self._processes.embed(texts, batch_size, before_each):
                     embeddings[rows] = vectors
                     bar.update(len(rows))
             else:
                 for start in range(0, len(texts), _TOGETHER):
                     part = texts[start : start + _TOGETHER]
-                    embeddings[start : start + len(part)] = self._embedded(part, batch_size, bar)
+                    vectors = self._embedded(part, before_each, batch_size, bar)
+                    embeddings[start : start + len(part)] = vectors
         truncated = self.truncated_texts - before
         if truncated and not self._told:
             self._told = True
@@ -238,8 +269,17 @@ class Encoder:
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def _embedded(self, texts: list[str], batch_size: int | None, bar: tqdm) -> np.ndarray:
-        pieces, truncated = pieces_of(self._model.tokenize(texts), self._limit, self._long_texts)
+    def _before_each(self, prompt: str | None, prompt_name: str | None) -> str:
+        """The prompt of a call."""
+        asked = self.prompts.chosen(prompt, prompt_name, self._place)
+        own = self._prompt if asked is None else asked
+        return self.prompts.default if own is None else own
+
+    def _embedded(
+        self, texts: list[str], prompt: str, batch_size: int | None, bar: tqdm
+    ) -> np.ndarray:
+        tokens = self._model.tokenize(texts, prompt)
+        pieces, truncated = pieces_of(tokens, self._limit, self._long_texts)
         self._truncated += truncated
         vectors = np.empty((len(pieces), self._model.dimension), dtype=np.float32)
         special = self._model.special_tokens

@@ -48,7 +48,7 @@ class EncoderProcesses:
         )
 
     def embed(
-        self, texts: list[str], batch_size: int | None
+        self, texts: list[str], batch_size: int | None, prompt: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Rows and their embeddings, in parts; together those of all texts.
 
@@ -64,7 +64,7 @@ class EncoderProcesses:
         try:
             for number in range(blocks):
                 rows = order[number::blocks]
-                task = self._pool.submit(_embed, [texts[row] for row in rows], batch_size)
+                task = self._pool.submit(_embed, [texts[row] for row in rows], batch_size, prompt)
                 waiting.append((rows, task))
                 if len(waiting) > _AHEAD * self._count:
                     yield self._result(*waiting.pop(0))
@@ -100,7 +100,7 @@ def _open(settings: dict[str, Any], queue: Any, threads: int) -> None:
     _encoder = Encoder(**settings, device=queue.get())
 
 
-def _embed(texts: list[str], batch_size: int | None) -> tuple[np.ndarray, int]:
+def _embed(texts: list[str], batch_size: int | None, prompt: str) -> tuple[np.ndarray, int]:
     before = _encoder.truncated_texts
-    vectors = _encoder(texts, batch_size)
+    vectors = _encoder(texts, batch_size, prompt=prompt)
     return vectors, _encoder.truncated_texts - before

@@ -17,36 +17,45 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from declutr.text_models.prompts import side_prompts
+
 if TYPE_CHECKING:
     import torch
 
 Encode = Callable[[list[str]], np.ndarray]
 
+_SIDES = {"query": "query", "document": "document", "passage": "document"}
+
 
 class MtebEncoder:
     """What `mteb.evaluate` of mteb 2 takes for a model (its `EncoderProtocol`).
 
-    Similarity is the cosine; a vector of zeros has similarity 0 to everything. Prompts are not
-    used. Batches are joined, so that the encoder can sort all texts by length.
+    Similarity is the cosine; a vector of zeros has similarity 0 to everything. If the model names
+    prompts for queries and documents, those stand before what MTEB says are queries and documents,
+    unless the encoder was opened with a prompt. Batches are joined, so that the encoder can sort
+    all texts by length.
 
     # Parameters
 
     encode : texts to their embeddings `(n, d)`.
     name : `organisation/model` in MTEB's results; by default `declutr/` and the encoder's own name.
     revision : tells one state of a model from another: MTEB keeps results by name and revision, and
-        takes them from there the next time. By default the encoder's fingerprint; of a callable
-        that has none, something new each time.
+        takes them from there the next time. By default the encoder's fingerprint (with `-prompts`,
+        where those of queries and documents are used); of a callable that has none, something new
+        each time.
     """
 
     def __init__(
         self, encode: Encode, name: str | None = None, revision: str | None = None
     ) -> None:
         self._encode = encode
+        chosen = getattr(encode, "prompt", None) is not None
+        self._sides = None if chosen else side_prompts(encode)
         own = name or getattr(encode, "name", None) or getattr(encode, "__name__", "encoder")
         full = str(own) if "/" in str(own) else f"declutr/{own}"
         # It becomes the name of a folder.
         self.name = re.sub(r"[^\w./-]+", "_", full).strip("_")
-        self.revision = revision or _fingerprint(encode) or uuid.uuid4().hex
+        self.revision = revision or self._own_revision() or uuid.uuid4().hex
 
     @property
     def mteb_model_meta(self) -> Any:
@@ -68,6 +77,7 @@ class MtebEncoder:
         inputs: Iterable[dict[str, Any]] | Sequence[str],
         *,
         precision: str = "float32",
+        prompt_type: Any = None,
         **kwargs: Any,
     ) -> np.ndarray:
         """The embeddings `(n, d)`, float32, of all texts of all batches, in their order.
@@ -76,6 +86,8 @@ class MtebEncoder:
 
         inputs : batches with a list of strings under `text` (mteb 2), or strings, as mteb 1 gave.
         precision : of embeddings; only `float32` is there.
+        prompt_type : `query`, `document` (of mteb 1 `passage`) or `None`, as a string or MTEB's
+            own enumeration.
         kwargs : what else MTEB says: the task, its split, `batch_size`. None of it changes an
             embedding.
 
@@ -96,7 +108,18 @@ class MtebEncoder:
                     f"Expected batches with 'text', got {sorted(batch)}: only tasks on text can be "
                     "evaluated."
                 )
-        return np.asarray(self._encode(texts), dtype=np.float32)
+        side = str(getattr(prompt_type, "value", prompt_type))
+        if self._sides is None or side not in _SIDES:
+            return np.asarray(self._encode(texts), dtype=np.float32)
+        prompted: Any = self._encode
+        prompt = getattr(self._sides, _SIDES[side])
+        return np.asarray(prompted(texts, prompt=prompt), dtype=np.float32)
+
+    def _own_revision(self) -> str | None:
+        """The encoder's fingerprint, if it has one."""
+        fingerprint = _fingerprint(self._encode)
+        # Results of releases that used no prompts have the fingerprint alone.
+        return f"{fingerprint}-prompts" if fingerprint and self._sides else fingerprint
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
         """The cosine of each of n vectors with each of m, `(n, m)`."""

@@ -58,10 +58,21 @@ class ModuleList:
     """Below the place."""
     max_length: int | None = None
     lower_case: bool = False
-    prompt: str = ""
-    """Put before every text."""
+    prompts: dict[str, str] = field(default_factory=dict)
+    """By name."""
+    default_prompt_name: str | None = None
+    """Of the prompt that is put before texts where none is asked for."""
+    pools_prompt: bool = True
+    """Whether the tokens of a prompt are pooled with those of the text."""
+    similarity: str | None = None
+    """What embeddings are compared by, as the folder calls it: `cosine`, `dot`, ..."""
     normalizes: bool = False
     dense: torch.nn.ModuleList = field(default_factory=torch.nn.ModuleList)
+
+    @property
+    def prompt(self) -> str:
+        """The text of the default prompt."""
+        return self.prompts.get(self.default_prompt_name or "", "")
 
 
 def read_modules(place: str, revision: str | None = None) -> ModuleList:
@@ -80,14 +91,16 @@ def read_modules(place: str, revision: str | None = None) -> ModuleList:
         if kind == "Transformer" and number == 0:
             _read_transformer(modules, files, folder)
         elif kind == "Pooling" and number == 1:
-            modules.pooling = _pooling(files.settings(f"{folder}/config.json"), place)
+            settings = files.settings(f"{folder}/config.json")
+            modules.pooling = _pooling(settings, place)
+            modules.pools_prompt = settings.get("include_prompt") is not False
         elif kind == "Dense" and number > 1 and not modules.normalizes:
             modules.dense.append(_dense(files, folder, place))
         elif kind == "Normalize":
             modules.normalizes = True
         else:
             raise _not_ours(place, f"module {number}, {kind}")
-    modules.prompt = _default_prompt(files.settings("config_sentence_transformers.json"))
+    _read_prompts(modules, files)
     return modules
 
 
@@ -211,15 +224,27 @@ def _read_transformer(modules: ModuleList, files: ModelFiles, folder: str) -> No
     modules.lower_case = bool(settings.get("do_lower_case"))
 
 
-def _default_prompt(settings: dict[str, Any]) -> str:
-    name, prompts = settings.get("default_prompt_name"), settings.get("prompts")
-    prompt = prompts.get(name) if isinstance(prompts, dict) and isinstance(name, str) else None
-    return prompt if isinstance(prompt, str) else ""
+def _read_prompts(modules: ModuleList, files: ModelFiles) -> None:
+    name = "config_sentence_transformers.json"
+    settings = files.settings(name)
+    prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    if not isinstance(prompts, dict) or any(
+        not isinstance(text, str) for text in prompts.values() if text is not None
+    ):
+        raise NotFollowed(f"'{files.place}': the prompts in {name} should be texts by their names.")
+    modules.prompts = {key: text or "" for key, text in prompts.items()}
+    # The package knows the names of the sides of a search without being told.
+    if default is not None and default not in (*prompts, "query", "document"):
+        raise NotFollowed(
+            f"'{files.place}': {name} has the default_prompt_name {default!r}, which is none of "
+            f"its prompts ({', '.join(map(repr, prompts)) or 'there are none'}). Correct it there."
+        )
+    modules.default_prompt_name = default
+    similarity = settings.get("similarity_fn_name")
+    modules.similarity = similarity if isinstance(similarity, str) else None
 
 
 def _pooling(config: dict[str, Any], place: str) -> str:
-    if config.get("include_prompt") is False:
-        raise _not_ours(place, "a pooling that leaves the prompt out")
     if "pooling_mode" in config:
         given = config["pooling_mode"]
         modes = given if isinstance(given, list) else [given]

@@ -53,8 +53,8 @@ def _around_transformer(folder: Path) -> dict[str, Any]:
         )
     if len(modules.dense) or modules.lower_case or modules.prompt:
         raise ConfigurationError(
-            f"'{folder}' has dense layers (such as a whitening), lower case or a prompt, for which "
-            "there is no part. Use the archive that it was exported from."
+            f"'{folder}' has dense layers (such as a whitening), lower case or a default prompt, "
+            "for which there is no part. Use the archive that it was exported from."
         )
     transformer, max_length = folder / modules.transformer_folder, modules.max_length
     named = {"type": "pretrained_transformer", "model_name": str(transformer)}

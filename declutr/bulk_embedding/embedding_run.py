@@ -19,6 +19,7 @@ from declutr.bulk_embedding.input_rows import InputRows
 from declutr.bulk_embedding.manifest import Counts, EmbeddingFolderError, Manifest, Shard
 from declutr.bulk_embedding.output_folder import output_folder
 from declutr.bulk_embedding.shard_files import DTYPES, FORMATS, require, write_shard
+from declutr.named_files import require_several
 
 logger = logging.getLogger(__name__)
 
@@ -104,7 +105,9 @@ def embed_rows(
         else, or another run is writing to it; or the encoder gave something else than `(n, d)`.
     `ImportError` : the format needs a package that is missing.
     `ValueError` : a setting out of range.
+    `TypeError` : a single string (or a path) for rows.
     """
+    require_several(rows, "rows")
     _check(dimension, shard_rows, format, dtype)
     require(format)
     folder = Path(folder)

@@ -89,6 +89,8 @@ class Embed(Subcommand):
         )
         add("--truncate-dim", type=int, metavar="D", help="keep the first D numbers")
         add("--pooling", help="for transformers that are not trained with declutr: mean, cls, …")
+        add("--prompt-name", metavar="NAME", help="of a prompt of the model (default: its default)")
+        add("--prompt", metavar="TEXT", help="the prompt itself: it stands before every text")
         add("--no-whitening", action="store_true", help="leave out a whitening that is stored")
         add("--max-length", type=int, metavar="N", help="tokens a text (default: what it takes)")
         add(
@@ -145,6 +147,7 @@ def _run(args: argparse.Namespace) -> None:
     try:
         with not_told(), _encoder(args) as encoder:
             describe = encoder.describe()
+            _tell_of_prompts(encoder)
             summary = embed_rows(
                 encoder,
                 _rows(args, files),
@@ -210,9 +213,23 @@ def _encoder(args: argparse.Namespace) -> Encoder:
             batch_tokens=args.batch_tokens,
             trust=args.trust,
             revision=args.revision,
+            prompt_name=args.prompt_name,
+            prompt=args.prompt,
         )
     except (EncoderError, UnsafeArchive, OSError, tarfile.ReadError) as error:
         raise ConfigurationError(str(error)) from error
+
+
+def _tell_of_prompts(encoder: Encoder) -> None:
+    """Say which prompts there are, if none is put before texts and none was asked for."""
+    prompts = encoder.prompts
+    named = [name for name, text in prompts.named.items() if text]
+    if named and encoder.prompt is None and not prompts.default:
+        logger.warning(
+            "The model has prompts (%s), none of them its default: texts are embedded without. "
+            "--prompt-name takes one.",
+            ", ".join(named),
+        )
 
 
 def _rows(args: argparse.Namespace, files: list[Path | None]) -> Iterator[str | None]:

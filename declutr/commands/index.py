@@ -44,6 +44,8 @@ class Index(Subcommand):
         add("--backend", choices=_BACKENDS, default="auto", help="what searches, see below (auto)")
         add("--text-key", metavar="KEY", default="text", help="of JSON lines and parquet (text)")
         add("--pooling", help="for transformers that are not trained with declutr: mean, cls, ...")
+        add("--prompt-name", metavar="NAME", help="of the model's prompt for lines (see below)")
+        add("--prompt", metavar="TEXT", help="the prompt for lines itself; '' is none")
         add("--max-length", metavar="N", type=int, help="tokens of a line; longer ones are cut")
         add(
             "--long-texts", choices=("truncate", "chunk"), help="cut longer lines, or average parts"
@@ -62,6 +64,9 @@ class Index(Subcommand):
 _EPILOG = """\
 LINES holds one text a line (plain or compressed), JSON lines or parquet. Blank lines keep their
 number and are never found; bytes that are not UTF-8 become U+FFFD.
+
+If the model names prompts for the sides of a search (document or passage, query), the first stands
+before lines and the second before queries. The index keeps what stood there.
 
 Search is exact up to 200,000 lines. Beyond, faiss (pip install 'declutr[search]') or hnswlib look
 at a part of the lines, and the share of the nearest lines that they find is told; --backend numpy
@@ -85,6 +90,8 @@ def _run(args: argparse.Namespace) -> None:
             device=args.device,
             batch_tokens=args.batch_tokens,
             trust=args.trust,
+            prompt_name=args.prompt_name,
+            prompt=args.prompt,
             **options,
         )
         with not_told():

@@ -45,6 +45,8 @@ class Search(Subcommand):
         add("--json", action="store_true", help="a JSON object a query, with whole lines")
         add("--exact", action="store_true", help="compare with all lines, however many")
         add("--width", type=int, metavar="N", help="columns of the output (the terminal's)")
+        add("--prompt-name", metavar="NAME", help="of the model's prompt for queries")
+        add("--prompt", metavar="TEXT", help="the prompt for queries itself; '' is none")
         add("--model", help="where the model of the index is, if it was moved")
         add("--device", help="cpu or cuda:0; by default a GPU if there is one")
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
@@ -55,7 +57,10 @@ class Search(Subcommand):
 _EPILOG = """\
 Without QUERY a prompt asks for one after the other; an empty line is passed over, and the end of
 the input (Ctrl-D) ends it. `declutr search INDEX < queries.txt` reads a query a line. Line numbers
-count from 1, blank lines included."""
+count from 1, blank lines included.
+
+Queries are embedded as the index says, after the model's prompt for queries if it names one;
+--prompt-name and --prompt put another before them."""
 
 
 def _run(args: argparse.Namespace) -> None:
@@ -67,7 +72,13 @@ def _run(args: argparse.Namespace) -> None:
         raise ConfigurationError(f"Expected a --width of at least 1, got {args.width}.")
     try:
         index = SearchIndex(
-            args.index, exact=args.exact, model=args.model, device=args.device, trust=args.trust
+            args.index,
+            exact=args.exact,
+            model=args.model,
+            device=args.device,
+            trust=args.trust,
+            prompt_name=args.prompt_name,
+            prompt=args.prompt,
         )
         if args.query is not None:
             _answer(index, args.query, args)

@@ -11,6 +11,7 @@ import torch
 from declutr.encoder_sources.source import EncoderError, EncoderSource
 from declutr.text_models.devices import chosen_device
 from declutr.text_models.file_fingerprints import code_fingerprint, model_fingerprint
+from declutr.text_models.prompts import Prompts
 
 
 class FromSentenceTransformers(EncoderSource):
@@ -20,6 +21,7 @@ class FromSentenceTransformers(EncoderSource):
 
     place : a name on the hub, or a folder.
     revision : branch, tag or commit, for a name on the hub.
+    prompt_name : of the model's prompt that is put before sentences; by default its default.
     batch_size, device, max_length : as for `open_encoder`.
     """
 
@@ -28,6 +30,7 @@ class FromSentenceTransformers(EncoderSource):
         place: str,
         *,
         revision: str | None = None,
+        prompt_name: str | None = None,
         batch_size: int = 64,
         device: str | None = None,
         max_length: int | None = None,
@@ -50,6 +53,10 @@ class FromSentenceTransformers(EncoderSource):
             raise EncoderError(
                 f"No sentence-transformers model could be loaded from '{place}': {error}"
             ) from error
+        # Not in releases before 2.4.
+        named: dict[str, str] = dict(getattr(self._model, "prompts", None) or {})
+        self.prompts = Prompts(named, getattr(self._model, "default_prompt_name", None))
+        self.prompt = self.prompts.chosen(None, prompt_name, place)
         longest = self._model.max_seq_length
         if max_length and longest:
             self._model.max_seq_length = longest = min(max_length, longest)
@@ -66,10 +73,14 @@ class FromSentenceTransformers(EncoderSource):
         ask = getattr(self._model, name, None) or self._model.get_sentence_embedding_dimension
         return ask()
 
-    def __call__(self, sentences: list[str]) -> np.ndarray:
-        self._truncated += self._too_long(sentences)
+    def __call__(self, sentences: list[str], prompt: str | None = None) -> np.ndarray:
+        prompt = self.prompt if prompt is None else prompt
+        before = self.prompts.default if prompt is None else prompt
+        self._truncated += self._too_long([before + text for text in sentences])
+        chosen: dict[str, Any] = {} if prompt is None else {"prompt": prompt}
         return self._model.encode(
             sentences,
+            **chosen,
             batch_size=self._batch_size,
             show_progress_bar=False,
             convert_to_numpy=True,
@@ -83,13 +94,14 @@ class FromSentenceTransformers(EncoderSource):
             "max_length": self._max_length,
             "content": self._content,
             **({"code": self._code} if self._code else {}),
+            **({} if self.prompt is None else {"prompt": self.prompt}),
         }
 
     def counts(self) -> dict[str, int]:
         return {"truncated_texts": self._truncated}
 
     def _too_long(self, sentences: list[str]) -> int:
-        """How many of them lose their tail. Prompts, if the model adds any, are not counted."""
+        """How many of them, their prompts included, lose their tail."""
         tokenizer = getattr(self._model, "tokenizer", None)
         if not self._max_length or not callable(tokenizer):  # words or characters, without a limit
             return 0

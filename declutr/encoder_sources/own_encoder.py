@@ -27,6 +27,7 @@ class OwnEncoder(EncoderSource):
     normalize, whiten : `true` or `false`.
     dim : the leading dimensions that are kept.
     long_texts : `truncate` or `chunk`.
+    prompt_name : of the model's prompt that is put before sentences; by default its default.
     batch_size, device, max_length : as for `open_encoder`.
     """
 
@@ -42,6 +43,7 @@ class OwnEncoder(EncoderSource):
         whiten: str | None = None,
         dim: str | None = None,
         long_texts: str = "truncate",
+        prompt_name: str | None = None,
         batch_size: int = 64,
         device: str | None = None,
         max_length: int | None = None,
@@ -64,18 +66,20 @@ class OwnEncoder(EncoderSource):
                 whiten=_flag("whiten", whiten),
                 truncate_dim=int(dim) if dim else None,
                 long_texts=long_texts,
+                prompt_name=prompt_name,
                 device=device,
                 max_length=max_length,
             )
         except (OSError, tarfile.TarError) as error:
             raise EncoderError(str(error)) from error
+        self.prompts, self.prompt = self._encoder.prompts, self._encoder.prompt
 
     @property
     def dimension(self) -> int:
         return self._encoder.dimension
 
-    def __call__(self, sentences: list[str]) -> np.ndarray:
-        return self._encoder(sentences, batch_size=self._batch_size)
+    def __call__(self, sentences: list[str], prompt: str | None = None) -> np.ndarray:
+        return self._encoder(sentences, batch_size=self._batch_size, prompt=prompt)
 
     def describe(self) -> dict[str, Any]:
         return self._encoder.describe()

@@ -10,13 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from declutr.text_models.text_model import EncoderError
+from declutr.named_files import require_several
+from declutr.text_models.errors import EncoderError
+from declutr.text_models.prompts import Prompts
 
 __all__ = ["EncoderError", "EncoderSource", "NamedEncoder"]
 
 
 class EncoderSource(ABC):
     """Where embeddings come from."""
+
+    prompts = Prompts()
+    """Those of the model. A source that has some takes `prompt=` where it is called."""
+
+    prompt: str | None = None
+    """What it was opened to put before sentences."""
 
     @abstractmethod
     def __call__(self, sentences: list[str]) -> np.ndarray:
@@ -59,8 +67,23 @@ class NamedEncoder:
         """The width d; `None` for a Python callable that was not called yet."""
         return self._dimension
 
-    def __call__(self, sentences: Sequence[str]) -> np.ndarray:
+    @property
+    def prompts(self) -> Prompts:
+        """What the model wants put before texts; nothing, for what is not a transformer."""
+        return self._source.prompts
+
+    @property
+    def prompt(self) -> str | None:
+        """What it was opened to put before sentences; `None` leaves that to the model's default."""
+        return self._source.prompt
+
+    def __call__(self, sentences: Sequence[str], *, prompt: str | None = None) -> np.ndarray:
         """The embeddings `(n, d)`, float32, in the order of `sentences`; blank ones have one too.
+
+        # Parameters
+
+        prompt : what is put before each, where the source takes prompts; by default what it was
+            opened with.
 
         # Raises
 
@@ -70,7 +93,8 @@ class NamedEncoder:
         texts = _strings(sentences)
         if not texts:
             return np.empty((0, self._dimension or 0), dtype=np.float32)
-        given = self._source(texts)
+        source: Any = self._source
+        given = source(texts) if prompt is None else source(texts, prompt=prompt)
         try:
             vectors = np.asarray(given, dtype=np.float32)
         except (TypeError, ValueError) as error:
@@ -112,8 +136,7 @@ class NamedEncoder:
 
 
 def _strings(sentences: Sequence[str]) -> list[str]:
-    if isinstance(sentences, (str, bytes)):
-        raise TypeError("Expected a list of strings, got a single one; put it in a list.")
+    require_several(sentences, "sentences")
     texts = list(sentences)
     for position, text in enumerate(texts):
         if not isinstance(text, str):

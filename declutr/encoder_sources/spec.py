@@ -17,7 +17,8 @@ FORMS = """\
                                   dim=N, normalize=true, whiten=false, long_texts=chunk
   hf:NAME_OR_FOLDER               a Hugging Face transformer, mean of its tokens; these options, and
                                   pooling=mean|cls|first-last|max|last|pooler, revision=
-  st:NAME_OR_FOLDER               a sentence-transformers model; option revision=
+  st:NAME_OR_FOLDER               a sentence-transformers model; options revision=,
+                                  prompt_name=query (by default its default prompt, if any)
   words:FILE                      mean of word vectors (GloVe or fastText text file, .gz or .xz);
                                   options tokens=words, case=exact, weights=sif, counts=FILE
   random:DIM                      mean of a random vector for each word; options combine=sum,
@@ -29,9 +30,9 @@ mark (hf:roberta-base?pooling=cls), LABEL= before all gives a name for tables.""
 
 _OWN = ("precision", "dim", "normalize", "whiten", "long_texts")
 OPTIONS = {
-    "archive": _OWN,
+    "archive": (*_OWN, "prompt_name"),
     "hf": ("pooling", "revision", *_OWN),
-    "st": ("revision",),
+    "st": ("revision", "prompt_name"),
     "words": ("tokens", "case", "weights", "counts"),
     "random": ("combine", "tokens", "seed"),
     "random-sentence": ("seed",),

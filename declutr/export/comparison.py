@@ -200,6 +200,7 @@ def _by_onnxruntime(folder: Path, model: Exportable, texts: list[str]) -> np.nda
 
 def _tokenized(tokenizer: Any, model: Exportable, batch: list[str], kind: str) -> Any:
     cut = {} if model.max_length is None else {"truncation": True}
+    batch = [model.prompts.default + text for text in batch]  # as the card says
     return tokenizer(batch, padding=True, return_tensors=kind, **cut)
 
 

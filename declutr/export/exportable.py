@@ -13,6 +13,7 @@ from declutr.embedders import MLMTextFieldEmbedder
 from declutr.export.errors import ExportError
 from declutr.export.white_space import tokenizer_with_white_space
 from declutr.sentence_transformers_folder import Dense, read_modules
+from declutr.text_models.prompts import Prompts
 from declutr.text_models.special_tokens import special_tokens_of
 from declutr.text_models.trained_model import TrainedModel
 from declutr.text_models.transformer_model import TransformerModel
@@ -43,6 +44,8 @@ class Exportable:
     whitened : whether a whitening is among the linear layers.
     plain_white_space : whether the tokenizer makes one blank of any run of white space, none at the
         ends.
+    prompts : what is put before texts, by `Encoder` and by sentence-transformers.
+    similarity : what embeddings are compared by, as sentence-transformers calls it.
     """
 
     transformer: Any
@@ -54,6 +57,8 @@ class Exportable:
     normalizes: bool = False
     whitened: bool = False
     plain_white_space: bool = False
+    prompts: Prompts = field(default_factory=Prompts)
+    similarity: str = "cosine"
 
     @property
     def has_head(self) -> bool:
@@ -128,11 +133,11 @@ def _of_archive(place: str, model: TrainedModel) -> Exportable:
 
 def _of_transformer(place: str, model: TransformerModel) -> Exportable:
     modules = read_modules(place)
-    if modules.prompt or modules.lower_case:
-        what = f"a prompt ({modules.prompt!r})" if modules.prompt else "do_lower_case"
+    if modules.lower_case or not modules.pools_prompt:
+        what = "do_lower_case" if modules.lower_case else "a pooling without the prompt"
         raise ExportError(
             f"'{place}' has {what} in its sentence-transformers settings, which transformers and "
-            "onnxruntime would not apply. Remove it there; give texts with it instead."
+            "onnxruntime would not apply. Use it as it is, with Encoder or sentence-transformers."
         )
     if model.pooling not in _POOLINGS:
         raise ExportError(
@@ -168,6 +173,8 @@ def _of_transformer(place: str, model: TransformerModel) -> Exportable:
         pooling=model.pooling,
         max_length=model.max_length,
         dense=list(model.dense),  # type: ignore[arg-type]
+        prompts=model.prompts,
+        similarity=modules.similarity or "cosine",
     )
 
 

@@ -21,6 +21,7 @@ from declutr.export.onnx_model import FILE, EmbeddingGraph, missing_packages, wr
 from declutr.export.sentence_transformers import write_modules
 from declutr.export.training_record import add_scores, training_record
 from declutr.file_modes import use_umask
+from declutr.named_files import require_several
 from declutr.sources import normalize_whitespace
 from declutr.text_models import open_text_model
 from declutr.text_models.trained_model import TrainedModel
@@ -88,7 +89,9 @@ def export_model(
     `ExportDiffers` : a part embeds differently.
     `declutr.text_models.EncoderError`, `FileNotFoundError`, `declutr.safe_archives.UnsafeArchive` :
         as opening the model raises.
+    `TypeError` : a single string (or a path) for texts.
     """
+    require_several(texts, "texts")
     place, folder = os.fspath(place), Path(folder).absolute()
     _check_place(place, folder, overwrite)
     if not tolerance > 0:

@@ -78,7 +78,10 @@ def _about(model: Exportable, record: TrainingRecord) -> Iterator[str]:
             if model.pooling != "cls" else "cls (the first token)"),
         ("whitening", f"yes, {model.width} to {model.dimension} dimensions"
             if model.whitened else "no"),
-        ("scaled to length 1", "yes" if model.normalizes else "no; compare embeddings by cosine"),
+        ("scaled to length 1", "yes" if model.normalizes else "no"),
+        ("similarity", model.similarity),
+        *((_inline(f"prompt `{name}`"), _inline(f"`{json.dumps(text, ensure_ascii=False)}`"))
+            for name, text in model.prompts.named.items()),
         ("longest text", f"{length}, special ones included; tails of longer texts are cut"
             if model.max_length else length),
     ]  # fmt: skip
@@ -114,11 +117,26 @@ def _use(model: Exportable, onnx: bool) -> Iterator[str]:
             'place = "path/to/this/folder"',
             'session = onnxruntime.InferenceSession(f"{place}/onnx/model.onnx")',
             "tokenizer = AutoTokenizer.from_pretrained(place)",
-            f'inputs = tokenizer(["A sentence.", "Another one."], {_options(model)}, '
-            'return_tensors="np")',
+            f'inputs = tokenizer({_texts(model)}, {_options(model)}, return_tensors="np")',
             'embeddings = session.run(["sentence_embedding"], dict(inputs))[0]',
         )
+    yield from _use_prompts(model)
     yield "Training can start from it: `TRANSFORMER_MODEL=path/to/this/folder allennlp train ...`"
+
+
+def _use_prompts(model: Exportable) -> Iterator[str]:
+    prompts = model.prompts
+    if prompts.default:
+        yield (
+            f"The default prompt, `{prompts.default_name}`, is put before every text: by `Encoder` "
+            "and sentence-transformers themselves, for transformers and onnxruntime by the code "
+            "above."
+        )
+    if prompts.named:
+        yield (
+            "A prompt is chosen by its name, in `Encoder` and in sentence-transformers' `encode`: "
+            f"`prompt_name={json.dumps(next(iter(prompts.named)), ensure_ascii=False)}`."
+        )
 
 
 def _with_transformers(model: Exportable) -> Iterator[str]:
@@ -130,10 +148,7 @@ def _with_transformers(model: Exportable) -> Iterator[str]:
     yield 'place = "path/to/this/folder"'
     yield "tokenizer = AutoTokenizer.from_pretrained(place)"
     yield "model = AutoModel.from_pretrained(place, dtype=torch.float32).eval()"
-    yield (
-        f'inputs = tokenizer(["A sentence.", "Another one."], {_options(model)}, '
-        'return_tensors="pt")'
-    )
+    yield f'inputs = tokenizer({_texts(model)}, {_options(model)}, return_tensors="pt")'
     yield "with torch.inference_mode():"
     yield "    vectors = model(**inputs).last_hidden_state"
     yield from _POOL[model.pooling]
@@ -145,6 +160,11 @@ def _with_transformers(model: Exportable) -> Iterator[str]:
         yield f"embeddings = {linear if name == 'Identity' else f'torch.nn.{name}()({linear})'}"
     if model.normalizes:
         yield "embeddings = torch.nn.functional.normalize(embeddings, dim=1)"
+
+
+def _texts(model: Exportable) -> str:
+    texts = [model.prompts.default + text for text in ("A sentence.", "Another one.")]
+    return json.dumps(texts, ensure_ascii=False)
 
 
 def _options(model: Exportable) -> str:

@@ -45,7 +45,11 @@ def write_modules(model: Exportable, folder: Path) -> None:
     )
     _write(
         folder / "config_sentence_transformers.json",
-        {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"},
+        {
+            "prompts": model.prompts.named,
+            "default_prompt_name": model.prompts.default_name,
+            "similarity_fn_name": model.similarity,
+        },
     )
 
 

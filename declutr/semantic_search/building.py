@@ -16,6 +16,7 @@ from declutr.bulk_embedding import EmbeddingFolderError, StoredEmbeddings, Summa
 from declutr.bulk_embedding.manifest import require_ours as require_our_embeddings
 from declutr.bulk_embedding.output_folder import output_folder
 from declutr.bulk_embedding.shard_files import write_whole
+from declutr.named_files import require_several
 from declutr.semantic_search import description as descriptions
 from declutr.semantic_search.backends import (
     EXACT_ROWS,
@@ -34,9 +35,11 @@ from declutr.semantic_search.index_files import (
     structure_file,
     structure_files,
 )
+from declutr.semantic_search.index_prompts import encoder_of_lines, prompts_to_build_with
 from declutr.semantic_search.recall import tune
 from declutr.semantic_search.searchable_rows import SearchableRows
 from declutr.semantic_search.stored_lines import OFFSETS, TEXT, StoredLines, write_lines
+from declutr.text_models.prompts import SidePrompts
 
 
 class Embedder(Protocol):
@@ -90,7 +93,9 @@ def build_index(
 
     # Parameters
 
-    encoder : a `declutr.Encoder`.
+    encoder : a `declutr.Encoder`. If its model names prompts for queries and documents, lines are
+        embedded after that of documents, or the one that the encoder was made with, and the index
+        embeds queries after that of queries.
     lines : any texts. Blank ones count as lines and are never found.
     options : arguments that `encoder` was made with and that a query must be embedded with too
         (`max_length`, `pooling`, ...).
@@ -106,14 +111,17 @@ def build_index(
     `SearchError` : a setting out of range; no line but blank ones; the folder holds an index of
         other lines or another model, or something else; another process is writing to it.
     `ImportError` : the backend is not installed.
+    `TypeError` : a single string (or a path) for lines.
     """
+    require_several(lines, "lines")
     began = time.monotonic()
     backend = chosen_backend(backend)  # before a million lines are embedded for nothing
     folder = Path(folder)
     require_ours(folder)
     try:
         with output_folder(folder):
-            summary = _embedded(encoder, lines, folder, shard_rows, overwrite, progress)
+            sides = prompts_to_build_with(encoder, folder, overwrite)
+            summary = _embedded(encoder, sides, lines, folder, shard_rows, overwrite, progress)
             rows = SearchableRows(StoredEmbeddings(folder / EMBEDDINGS), _left_out(folder))
             place = encoder.describe()["place"]
             wanted = IndexDescription(
@@ -121,7 +129,8 @@ def build_index(
                 left_out=len(rows.left_out),
                 model=os.path.abspath(place) if os.path.exists(place) else place,
                 options=dict(options or {}),
-                encoder=encoder.describe(),
+                encoder={k: v for k, v in encoder.describe().items() if not sides or k != "prompt"},
+                prompts=None if sides is None else sides._asdict(),
                 backend=backend,
                 approximate=backend != "numpy" and len(rows) > exact_rows,
             )
@@ -140,6 +149,7 @@ def normalized(vectors: np.ndarray) -> np.ndarray:
 
 def _embedded(
     encoder: Embedder,
+    sides: SidePrompts | None,
     lines: Iterable[str],
     folder: Path,
     shard_rows: int | None,
@@ -165,12 +175,13 @@ def _embedded(
         if overwrite:
             require_our_embeddings(folder / EMBEDDINGS)
             (folder / descriptions.FILE).unlink(missing_ok=True)
+        encode, settings = encoder_of_lines(encoder, sides)
         summary = embed_rows(
-            lambda texts: normalized(encoder(texts)),
+            lambda texts: normalized(encode(texts)),
             StoredLines(unfinished),
             folder / EMBEDDINGS,
             dimension=encoder.dimension,
-            describe=encoder.describe(),
+            describe=settings,
             about=MARK,
             shard_rows=shard_rows,
             truncated_texts=lambda: encoder.truncated_texts,
@@ -203,7 +214,7 @@ def _same(folder: Path, wanted: IndexDescription) -> IndexDescription | None:
         found = IndexDescription.load(folder)
     except SearchError:
         return None
-    names = ("rows", "left_out", "model", "options", "encoder", "backend", "approximate")
+    names = ("rows", "left_out", "model", "options", "encoder", "prompts", "backend", "approximate")
     if any(getattr(found, name) != getattr(wanted, name) for name in names):
         return None
     if found.approximate and not structure_file(folder, found.backend).is_file():

@@ -24,10 +24,12 @@ class IndexDescription:
     rows, left_out : lines, and those among them that are never found.
     model : where the model is, as `Encoder` takes it; an absolute path if it is a file or folder.
     options : arguments of `Encoder` with which it embeds queries as it did lines.
-    encoder : `Encoder.describe()` of then.
+    encoder : `Encoder.describe()` of then; a prompt is in `prompts`.
     backend : what searches, one of `BACKENDS` but `"auto"`.
     approximate : whether it looks at a part of the lines only; then `effort` says how hard it
         looks, and `recall` the share of the ten nearest lines that it finds.
+    prompts : what was put before lines (`document`), and what is put before queries (`query`);
+        `None` where the encoder decides, and does for both alike.
     """
 
     rows: int
@@ -39,9 +41,12 @@ class IndexDescription:
     approximate: bool
     effort: int | None = None
     recall: float | None = None
+    prompts: dict[str, str] | None = None
 
     def save(self, folder: Path) -> None:
         content = {"format": _FORMAT, "declutr": declutr.__version__, **asdict(self)}
+        if self.prompts is None:  # releases before 1.6 know no such key
+            del content["prompts"]
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         write_whole(folder / FILE, lambda file: file.write(text.encode("utf-8", "replace")))
 
@@ -73,7 +78,7 @@ class IndexDescription:
                     f"'{path}' was written by declutr {release}, in another format. Build it "
                     "again: `declutr index MODEL LINES -o INDEX --overwrite`."
                 )
-            return cls(**content)
+            return cls(**content)._checked()
         except OtherIndex:
             raise
         except (AttributeError, KeyError, TypeError, ValueError) as error:
@@ -81,3 +86,13 @@ class IndexDescription:
                 f"'{path}' does not describe an index ({error}). Build it again: `declutr index "
                 "MODEL LINES -o INDEX --overwrite`."
             ) from error
+
+    def _checked(self) -> IndexDescription:
+        """This, if its prompts are texts of both sides."""
+        prompts = self.prompts
+        if prompts is not None and (
+            prompts.keys() != {"document", "query"}
+            or not all(isinstance(text, str) for text in prompts.values())
+        ):
+            raise ValueError(f"prompts {prompts!r}")
+        return self

@@ -12,11 +12,13 @@ import numpy as np
 
 from declutr.bulk_embedding import EmbeddingFolderError, StoredEmbeddings
 from declutr.bulk_embedding.manifest import differences
+from declutr.named_files import NamedFiles
 from declutr.semantic_search.backends import exact_searcher, is_installed, opened_searcher
 from declutr.semantic_search.building import Embedder, normalized
 from declutr.semantic_search.description import IndexDescription
 from declutr.semantic_search.errors import SearchError
 from declutr.semantic_search.index_files import EMBEDDINGS, LEFT_OUT, structure_file
+from declutr.semantic_search.index_prompts import Encode, encoder_of_queries, without_prompt
 from declutr.semantic_search.searchable_rows import SearchableRows
 from declutr.semantic_search.searcher import Searcher, ranked
 from declutr.semantic_search.stored_lines import StoredLines
@@ -57,6 +59,8 @@ class SearchIndex:
         with fewer.
     model : where the model is now, if it was moved.
     device, trust : for `declutr.Encoder`.
+    prompt_name, prompt : of queries, as for `declutr.Encoder`; by default what the index was built
+        for.
 
     # Raises
 
@@ -72,6 +76,8 @@ class SearchIndex:
         model: str | os.PathLike | None = None,
         device: str | None = None,
         trust: bool = False,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
     ) -> None:
         self.folder = Path(folder)
         self.description = IndexDescription.load(self.folder)
@@ -91,6 +97,8 @@ class SearchIndex:
         self._model = os.fspath(model) if model is not None else self.description.model
         self._device, self._trust = device, trust
         self._given = encoder
+        self._prompt, self._prompt_name = prompt, prompt_name
+        self._named_files = NamedFiles("`declutr search INDEX < FILE`")
 
     def __len__(self) -> int:
         """How many lines it has, blank ones included."""
@@ -103,13 +111,18 @@ class SearchIndex:
 
         # Raises
 
-        `SearchError` : a blank query, k below 1, or a model that is not the one of the index.
+        `SearchError` : a blank query, k below 1, a model that is not the one of the index, or a
+            prompt that it does not have.
+        `TypeError` : a query that is not a string.
         """
+        if not isinstance(query, str):
+            raise TypeError(f"Expected a query as a string, got {type(query).__name__}.")
         if not query.strip():
             raise SearchError("Got an empty query, expected some text.")
         if k < 1:
             raise SearchError(f"Expected at least 1 line to be looked for, got k = {k}.")
-        return self.nearest(normalized(np.asarray(self._encoder([query])))[0], k)
+        texts = [self._named_files.texts(query)]
+        return self.nearest(normalized(np.asarray(self._encode_queries(texts)))[0], k)
 
     def nearest(self, vector: np.ndarray, k: int = 10) -> list[Hit]:
         """The same for a vector `(d,)` of length 1.
@@ -158,7 +171,10 @@ class SearchIndex:
         encoder = self._opened() if self._given is None else self._given
         then, now = (
             {name: value for name, value in described.items() if name not in _MAY_DIFFER}
-            for described in (self.description.encoder, encoder.describe())
+            for described in (
+                self.description.encoder,
+                without_prompt(encoder.describe(), self.description),
+            )
         )
         if different := differences(then, now):
             raise SearchError(
@@ -168,6 +184,10 @@ class SearchIndex:
                 "that it was built with."
             )
         return encoder
+
+    @cached_property
+    def _encode_queries(self) -> Encode:
+        return encoder_of_queries(self._encoder, self.description, self._prompt, self._prompt_name)
 
     def _opened(self) -> Embedder:
         from declutr.encoder import Encoder

@@ -8,7 +8,8 @@ from typing import Any
 
 import torch
 
-from declutr.text_models.text_model import EncoderError, TextModel
+from declutr.text_models.errors import EncoderError
+from declutr.text_models.text_model import TextModel
 
 __all__ = ["EncoderError", "TextModel", "open_text_model"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from declutr.text_models.text_model import EncoderError
+from declutr.text_models.errors import EncoderError
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
 

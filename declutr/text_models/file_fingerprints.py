@@ -10,7 +10,7 @@ from pathlib import Path
 
 from declutr.corpus import default_cache_dir
 from declutr.file_digests import file_digests
-from declutr.text_models.text_model import EncoderError
+from declutr.text_models.errors import EncoderError
 
 _MODEL_FILES = {".json", ".safetensors", ".bin", ".pt", ".th", ".txt", ".model", ".npy", ".npz"}
 _NOT_OF_THE_MODEL = {

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from declutr.collation import Frame
-from declutr.text_models.text_model import EncoderError
+from declutr.text_models.errors import EncoderError
 
 _PROBES = ("a", "1", "b c")
 

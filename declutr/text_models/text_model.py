@@ -8,12 +8,9 @@ from typing import Any
 
 import torch
 
+from declutr.text_models.prompts import Prompts
 from declutr.text_models.quantization import quantize_linear_layers
 from declutr.whitening import Whitening
-
-
-class EncoderError(ValueError):
-    """An encoder that cannot be opened, or does not give what it should."""
 
 
 class TextModel(ABC):
@@ -36,15 +33,23 @@ class TextModel(ABC):
     whitening: Whitening | None = None
     """What is stored with it."""
 
+    prompts = Prompts()
+    """What it wants put before texts: who tokenises asks for it."""
+
     @property
     @abstractmethod
     def dimension(self) -> int:
         """The width d of its vectors."""
 
     @abstractmethod
-    def tokenize(self, texts: list[str]) -> list[Any]:
+    def tokenize(self, texts: list[str], prompt: str = "") -> list[Any]:
         """The tokens of each text without special ones, however many: what `len` and slices tell
-        and take."""
+        and take.
+
+        # Parameters
+
+        prompt : what stands directly before each text.
+        """
 
     @abstractmethod
     def embed(self, pieces: Sequence[Any]) -> torch.Tensor:

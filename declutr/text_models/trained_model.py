@@ -21,8 +21,9 @@ from declutr.quiet_loggers import loggers_at
 from declutr.safe_archives import UnsafeArchive, opened_archive, weights_of
 from declutr.sources import normalize_whitespace
 from declutr.text_codecs import WordPieceCodec
+from declutr.text_models.errors import EncoderError
 from declutr.text_models.file_fingerprints import files_fingerprint
-from declutr.text_models.text_model import EncoderError, TextModel
+from declutr.text_models.text_model import TextModel
 from declutr.whitening import Whitening
 
 _GZIP = b"\x1f\x8b"
@@ -91,7 +92,9 @@ class TrainedModel(TextModel):
     def texts_cut(self) -> int:
         return getattr(self.reader, "truncated_texts", 0) if self.cuts_texts else 0
 
-    def tokenize(self, texts: list[str]) -> list[Any]:
+    def tokenize(self, texts: list[str], prompt: str = "") -> list[Any]:
+        if prompt:
+            texts = [prompt + text for text in texts]
         if self.codec is not None:
             arrays, _ = self.codec.encode([normalize_whitespace(text) for text in texts])
             return arrays

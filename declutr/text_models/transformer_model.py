@@ -21,10 +21,13 @@ from declutr.safe_archives import (
     weights_bytes,
 )
 from declutr.sentence_transformers_folder import ModuleList, NotFollowed, read_modules
+from declutr.text_models.errors import EncoderError
 from declutr.text_models.file_fingerprints import model_fingerprint
 from declutr.text_models.pooling import POOLINGS, pooled
+from declutr.text_models.prompted_tokens import PromptedTokens, ids_of, pooled_after_prompts
+from declutr.text_models.prompts import Prompts
 from declutr.text_models.special_tokens import special_tokens_of
-from declutr.text_models.text_model import EncoderError, TextModel
+from declutr.text_models.text_model import TextModel
 from declutr.unpadded import UnpaddedPass
 
 _UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
@@ -33,7 +36,7 @@ _UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above th
 class TransformerModel(TextModel):
     """A pretrained transformer as it is, or a folder of the sentence-transformers package.
 
-    Of the latter the pooling, dense layers, normalisation, length and prompt are followed. Of an
+    Of the latter the pooling, dense layers, normalisation, length and prompts are followed. Of an
     encoder with a decoder, the encoder is used.
 
     # Parameters
@@ -71,7 +74,8 @@ class TransformerModel(TextModel):
         except NotFollowed as error:
             raise EncoderError(str(error)) from error
         self.pooling = pooling or modules.pooling
-        self.prompt, self._lower_case = modules.prompt, modules.lower_case
+        self.prompts = Prompts(modules.prompts, modules.default_prompt_name)
+        self._pools_prompt, self._lower_case = modules.pools_prompt, modules.lower_case
         self.normalizes = modules.normalizes
         self.tokenizer, self.transformer = _load(
             place, revision, modules.transformer_folder, self.pooling, trust
@@ -103,15 +107,25 @@ class TransformerModel(TextModel):
         """That of token vectors."""
         return self.transformer.config.hidden_size
 
-    def tokenize(self, texts: list[str]) -> list[np.ndarray]:
+    def tokenize(self, texts: list[str], prompt: str = "") -> list[Any]:
+        if prompt:
+            texts = [prompt + text for text in texts]
+        tokens = self._tokens(texts)
+        if not prompt or self._pools_prompt:
+            return tokens
+        # As many as it has alone, as sentence-transformers counts: with a text after it, a blank
+        # at its end may be part of the first word.
+        length = len(self._tokens([prompt])[0])
+        return [PromptedTokens(ids, length) for ids in tokens]
+
+    def _tokens(self, texts: list[str]) -> list[np.ndarray]:
         if self._lower_case:
             texts = [text.lower() for text in texts]
-        if self.prompt:
-            texts = [self.prompt + text for text in texts]
         return [np.asarray(ids, dtype=np.int64) for ids in self._content_ids(texts)]
 
     @torch.inference_mode()
-    def embed(self, pieces: Sequence[np.ndarray]) -> torch.Tensor:
+    def embed(self, pieces: Sequence[Any]) -> torch.Tensor:
+        pieces, left_out = ids_of(pieces, len(self._frame.start))
         ((_, tensors),) = PackedSpans.of(pieces, (len(pieces),), self._frame).tensors().items()
         token_ids, mask = tensors["token_ids"].to(self.device), tensors["mask"].to(self.device)
         types = tensors["type_ids"].to(self.device) if self._has_types else None
@@ -121,7 +135,8 @@ class TransformerModel(TextModel):
         if rows.any():
             kept = rows.to(self.device)
             part = None if types is None else types[kept]
-            vectors[kept] = self._pooled(token_ids[kept], mask[kept], part)
+            skipped = None if left_out is None else left_out[rows]
+            vectors[kept] = self._pooled(token_ids[kept], mask[kept], part, skipped)
         for layer in self.dense:
             vectors = layer(vectors).float()
         return vectors
@@ -139,7 +154,11 @@ class TransformerModel(TextModel):
         return self.transformer
 
     def _pooled(
-        self, token_ids: torch.Tensor, mask: torch.Tensor, types: torch.Tensor | None
+        self,
+        token_ids: torch.Tensor,
+        mask: torch.Tensor,
+        types: torch.Tensor | None,
+        left_out: torch.Tensor | None,
     ) -> torch.Tensor:
         if self.pooling == "pooler":
             inputs = {} if types is None else {"token_type_ids": types}
@@ -148,7 +167,9 @@ class TransformerModel(TextModel):
             )
             return output.pooler_output.float()
         vectors = self._unpadded(self.transformer, self._run, token_ids, mask, types)
-        return pooled(vectors, mask, self.pooling)
+        if left_out is None:
+            return pooled(vectors, mask, self.pooling)
+        return pooled_after_prompts(vectors, mask, self.pooling, left_out)
 
     def _run(self, **inputs: torch.Tensor) -> torch.Tensor:
         both = self.pooling == "first-last"
