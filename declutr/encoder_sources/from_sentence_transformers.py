@@ -85,7 +85,7 @@ class FromSentenceTransformers(EncoderSource):
         return {"truncated_texts": self._truncated}
 
     def _too_long(self, sentences: list[str]) -> int:
-        """How many of them lose their tail. Prompts, if the model adds any, are not counted."""
+        """How many of them are cut. Prompts, if the model adds any, are not counted."""
         tokenizer = getattr(self._model, "tokenizer", None)
         if not self._max_length or not callable(tokenizer):  # words or characters, without a limit
             return 0
