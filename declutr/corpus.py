@@ -12,18 +12,18 @@ import json
 import logging
 import os
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
+from declutr.earlier_reading import read_as_by_1_5
 from declutr.file_digests import Appearance, check_unchanged, file_digests
 from declutr.sources import (
-    COMPRESSIONS,
     PathLike,
     SourceError,
     file_format,
@@ -32,6 +32,7 @@ from declutr.sources import (
     source_files,
 )
 from declutr.text_blocks import text_blocks
+from declutr.text_files import COMPRESSIONS
 from declutr.token_store import TokenStore, TokenStoreWriter
 from declutr.worker_processes import default_workers, ordered_map
 
@@ -39,6 +40,8 @@ logger = logging.getLogger(__name__)
 
 CACHE_VARIABLE = "DECLUTR_CACHE"
 _LAYOUT = 1  # raise it when what a store holds changes
+_READING = 2  # raise it when files are read otherwise; 1 was that of release 1.5.0
+_AS_BY_1_5 = "read-as-by-1.5"  # a mark in a store of then: its files have the same rows today
 # What is tokenised in one call, whichever is reached first: much against the cost of handing it to
 # another process, and little against memory.
 _BATCH_DOCUMENTS = 1024
@@ -93,7 +96,7 @@ def open_corpus(
     cache = Path(cache_dir or default_cache_dir()).expanduser()
     cache.mkdir(parents=True, exist_ok=True)
     digests = file_digests(files, cache, progress)
-    folder = cache / _cache_key(files, digests, codec, text_key, encoding_errors)
+    folder = _folder(cache, files, digests, codec, text_key, encoding_errors)
     if not TokenStore.exists(folder):
         with FileLock(f"{folder}.lock"):
             if not TokenStore.exists(folder):
@@ -211,15 +214,33 @@ def _num_bytes(text: str) -> int:
     return (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 1
 
 
-def _cache_key(
+def _folder(
+    cache: Path,
     files: list[Path],
     digests: dict[Path, tuple[str, Appearance]],
     codec: DocumentCodec,
     text_key: str,
     encoding_errors: str,
-) -> str:
-    parts = [_LAYOUT, codec.fingerprint, encoding_errors]
+) -> Path:
+    """Where the store lies: that of release 1.5.0, begun or whole, if it has the same rows."""
+    parts: list[Any] = [_LAYOUT, codec.fingerprint, encoding_errors]
     for file in files:
         kind = file_format(file)
         parts += [kind, None if kind == "text" else text_key, digests[file][0]]
+    earlier, now = cache / _hashed(parts), cache / _hashed([*parts, {"reading": _READING}])
+    if TokenStore.exists(now):
+        return now
+    partial = Path(f"{earlier}.partial")
+    begun = partial if partial.is_dir() else earlier
+    if not begun.is_dir():
+        return now
+    if not (begun / _AS_BY_1_5).exists():
+        if not read_as_by_1_5(files):
+            return now
+        with suppress(OSError):  # a cache that may only be read: look again the next time
+            (begun / _AS_BY_1_5).touch()
+    return earlier
+
+
+def _hashed(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -46,8 +46,9 @@ class DeCLUTRDatasetReader(DatasetReader):
     a row (`text_to_instance`) gives other ones at each call.
 
     Without `num_anchors` (or while `sample_spans` is false) an instance is a whole row, blank rows
-    included: what embedding needs. Texts longer than the transformer takes lose their tail, which
-    the log says once and `truncated_texts` counts.
+    included: what embedding needs. Texts longer than the transformer takes lose their tail (or
+    their beginning, as the tokenizer's `truncation_side` says), which the log says once and
+    `truncated_texts` counts.
 
     Fields: `anchors`, the A anchors `(A, L)`, and `positives`, the A * P positives `(A * P, L)`,
     those of the first anchor first; without sampling only `anchors`, the text `(L,)`. With
@@ -131,7 +132,7 @@ class DeCLUTRDatasetReader(DatasetReader):
             num_anchors, num_positives, max_span_len, min_span_len, sampling_strategy, placement
         )
         self.sample_spans = self._sampler is not None
-        self.truncated_texts = 0  # whole texts that lost their tail
+        self.truncated_texts = 0  # whole texts that were cut
         self._stores: dict[str, TokenStore] = {}
         self._documents: dict[tuple[str, bool], np.ndarray] = {}
         self._random = DocumentRandom()
@@ -357,9 +358,10 @@ class DeCLUTRDatasetReader(DatasetReader):
             if self.truncated_texts == 1:
                 logger.warning(
                     "A text of %d tokens is longer than what fits (%d beside the special tokens) "
-                    "and loses its tail. Further ones are counted, not reported one by one.",
+                    "and loses its %s. Further ones are counted, not reported one by one.",
                     length,
                     max_content_tokens(self._tokenizer),
+                    "beginning" if self._codec.keeps_end else "tail",
                 )
 
     def apply_token_indexers(self, instance: Instance) -> None:

@@ -52,8 +52,9 @@ class Encoder:
     prompt : the text itself of a prompt.
     max_length : tokens of a text, special ones and the prompt included; never more than the model
         takes.
-    long_texts : what becomes of longer texts. `"truncate"` cuts their tails, with a count;
-        `"chunk"` embeds them in parts of equal length and takes the mean, weighted by tokens.
+    long_texts : what becomes of longer texts. `"truncate"` cuts their tails (their beginnings, if
+        the `truncation_side` of the model's tokenizer is left), with a count; `"chunk"` embeds
+        them in parts of equal length and takes the mean, weighted by tokens.
     dtype : `"float32"`, `"bfloat16"`, `"int8"` (CPU), or `"auto"`: bfloat16 where the device
         computes in it, else float32. Embeddings are always handed out in float32.
     device : `"cpu"`, `"cuda"`, `"cuda:1"`; by default the first GPU if there is any. A list of them
@@ -141,7 +142,7 @@ class Encoder:
         self._normalize = self._model.normalizes if normalize is None else normalize
         self._batch_tokens = batch_tokens or _BATCH_TOKENS.get(where.type, 8192)
         self._truncated = 0
-        self._told = False  # that texts lose their tails
+        self._told = False  # that texts are cut
         self._processes: EncoderProcesses | None = None
         if len(devices) > 1:
             settings = {
@@ -178,13 +179,15 @@ class Encoder:
 
     @property
     def truncated_texts(self) -> int:
-        """How many texts so far were longer than `max_length`, and lost their tail."""
+        """How many texts so far were longer than `max_length`, and were cut."""
         elsewhere = self._processes.truncated_texts if self._processes else 0
         return self._truncated + self._model.texts_cut + elsewhere
 
     def describe(self) -> dict[str, Any]:
         """What embeddings depend on, as JSON values: `place`, `kind`, `content`, the settings."""
         whitening = self._whitening
+        # Release 1.5.0 kept beginnings always, and said nothing of it.
+        cut = {"truncation_side": "left"} if self._model.keeps_end else {}
         return {
             "place": self._place,
             **self._model.describe(),
@@ -192,6 +195,7 @@ class Encoder:
             "dimension": self.dimension,
             "max_length": self._max_length,
             "long_texts": self._long_texts,
+            **(cut if self._long_texts == "truncate" else {}),
             "dtype": self._dtype,
             "whitening": None if whitening is None else list(whitening.matrix.shape),
             "truncate_dim": self._truncate_dim,
@@ -251,10 +255,11 @@ class Encoder:
         if truncated and not self._told:
             self._told = True
             logger.warning(
-                "%d of %d texts were too long and lost their tail; truncated_texts counts on, "
+                "%d of %d texts were too long and lost their %s; truncated_texts counts on, "
                 'long_texts="chunk" embeds all of them.',
                 truncated,
                 len(texts),
+                "beginning" if self._model.keeps_end else "tail",
             )
         return self._sphereized(embeddings) if self._sphereize else embeddings
 
@@ -279,7 +284,7 @@ class Encoder:
         self, texts: list[str], prompt: str, batch_size: int | None, bar: tqdm
     ) -> np.ndarray:
         tokens = self._model.tokenize(texts, prompt)
-        pieces, truncated = pieces_of(tokens, self._limit, self._long_texts)
+        pieces, truncated = pieces_of(tokens, self._limit, self._long_texts, self._model.keeps_end)
         self._truncated += truncated
         vectors = np.empty((len(pieces), self._model.dimension), dtype=np.float32)
         special = self._model.special_tokens

@@ -111,7 +111,7 @@ class TextPairReader(DeCLUTRDatasetReader):
     """Pairs and triplets of texts from TSV, CSV, JSON lines or parquet, with labels if wanted.
 
     They are small data, and are held in memory. Texts are kept whole; the tokenizer's `max_length`
-    cuts their tails. Data of natural language inference makes triplets (`format: "nli"`, for
+    cuts longer ones. Data of natural language inference makes triplets (`format: "nli"`, for
     supervised SimCSE) or pairs with classes (`labels: "nli"`, for Sentence-BERT).
 
     While `sample_spans` is false, as predictor and Encoder set it, this is the reader "declutr"
@@ -207,7 +207,7 @@ class TextPairReader(DeCLUTRDatasetReader):
         if key not in self._tokenized:
             pairs = TokenizedPairs(self.read_pairs(path), self._codec)
             logger.info(
-                "%s: %d pairs of %d different texts, of which %d lose their tail.",
+                "%s: %d pairs of %d different texts, of which %d are cut.",
                 key,
                 len(pairs),
                 pairs.num_texts,

@@ -139,7 +139,7 @@ class SentenceReader(DeCLUTRDatasetReader):
             found.append((np.flatnonzero(used[own]) + begin).astype(dtype))
         rows = np.concatenate(found)
         logger.info(
-            "%s: %d rows; %d sentences used%s; %d skipped (%d blank). %d lose their tail.",
+            "%s: %d rows; %d sentences used%s; %d skipped (%d blank). %d are too long and are cut.",
             source,
             len(lengths),
             sentences,

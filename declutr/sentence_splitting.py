@@ -14,13 +14,13 @@ from tqdm.auto import tqdm
 
 from declutr.bulk_embedding.shard_files import UNFINISHED, write_whole
 from declutr.sources import (
-    COMPRESSIONS,
     SourceError,
     file_format,
     normalize_whitespace,
     read_documents,
 )
 from declutr.text_blocks import text_blocks
+from declutr.text_files import COMPRESSIONS
 from declutr.worker_processes import default_workers, ordered_map
 
 if TYPE_CHECKING:

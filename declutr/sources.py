@@ -1,39 +1,37 @@
 """Documents from files of any format, one row each, in file order.
 
-Text files hold one document a line; JSON lines, JSON arrays and parquet hold it under a key. Files
-are opened and decompressed by `fsspec`; parquet is read by Hugging Face `datasets`. Everything but
-a JSON array is streamed: memory stays flat and no second copy of the corpus is written.
+Text files hold one document a line; JSON lines, JSON arrays and parquet hold it under a key, CSV
+and TSV in a column that their header names. Files are opened and decompressed by `fsspec`; parquet
+is read by Hugging Face `datasets`. Everything but a JSON array is streamed: memory stays flat and
+no second copy of the corpus is written.
 """
 
 from __future__ import annotations
 
 import glob
-import io
 import json
-import logging
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-logger = logging.getLogger(__name__)
+from declutr.delimited_rows import delimited_rows
+from declutr.text_files import (
+    NAMES,
+    TABLES,
+    SourceError,
+    decoded,
+    file_format,
+    noted_lines,
+    open_text,
+    undecodable,
+)
 
 PathLike = str | os.PathLike
 ENCODING_ERRORS = ("strict", "replace")
 
-_FORMATS = {".json": "json", ".jsonl": "lines", ".ndjson": "lines", ".parquet": "parquet"}
-COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst", ".lz4"}
-_REPLACEMENT = "\ufffd"
 _RECORDS_AT_ONCE = 1024  # of a parquet file, whatever the size of its row groups
-
-# The names that downloaded files have at their URLs: they tell the format, the cache's do not.
-_NAMES: dict[Path, str] = {}
-
-
-class SourceError(ValueError):
-    """A corpus that cannot be read: the message names the file, the row and the way out."""
-
 
 OnBadRow = Callable[[SourceError], None]
 
@@ -57,7 +55,7 @@ def source_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
         from cached_path import cached_path
 
         file = Path(cached_path(text))
-        _NAMES[file] = PurePosixPath(urlsplit(text).path).name
+        NAMES[file] = PurePosixPath(urlsplit(text).path).name
         return [file]
     expanded = Path(text).expanduser()
     if expanded.is_dir():
@@ -75,20 +73,10 @@ def source_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
     if not files:
         raise SourceError(
             f"Found no documents at '{text}'. Expected a file with one document a line (plain or "
-            "compressed), JSON lines, parquet, a folder of such files, or a glob that matches some."
+            "compressed), JSON lines, CSV or TSV with a header, parquet, a folder of such files, "
+            "or a glob that matches some."
         )
     return files
-
-
-def file_format(file: Path) -> str:
-    """`"lines"` (of JSON), `"json"`, `"parquet"` or `"text"`, told from the name.
-
-    A compression suffix does not count. `.json` files hold lines or an array.
-    """
-    suffixes = [suffix.lower() for suffix in Path(_NAMES.get(file, file)).suffixes]
-    if suffixes and suffixes[-1] in COMPRESSIONS:
-        suffixes.pop()
-    return _FORMATS.get(suffixes[-1], "text") if suffixes else "text"
 
 
 def read_documents(
@@ -99,18 +87,27 @@ def read_documents(
 ) -> Iterator[str]:
     """Every row of every file, in order; blank rows are kept, as `""`.
 
-    A blank line of a JSON-lines file, and a null document, is a blank row.
+    A blank line of a JSON-lines file, and a null document, is a blank row. A line ends with a line
+    feed alone (`declutr.text_files`). What a byte order mark says is UTF-16 or UTF-32 is read so.
+
+    CSV and TSV files are read as Python's `csv` and other tools read them: the first row names the
+    columns, a text in quotes may hold line ends, blank lines are no rows. To have the lines of such
+    a file as they are, call it `.txt`.
 
     # Parameters
 
     files : from `source_files`.
-    text_key : the key (or column) that holds the document in JSON lines and parquet.
-    encoding_errors : what to do with bytes that are not UTF-8 in text files and JSON lines.
+    text_key : the key (or column) that holds the document in JSON lines, CSV, TSV and parquet.
+    encoding_errors : what to do with bytes that are not UTF-8 in text, tables and JSON lines.
         `"strict"` raises `SourceError` with the line number, `"replace"` puts U+FFFD there and
         logs how many rows of a text file.
     on_bad_row : is called with the error of a record that has no document (it is not JSON, not an
-        object, has no such key or no string there), and the row is blank; by default the error is
-        raised.
+        object, has no such key or no string there, or other fields than the header), and the row is
+        blank; by default the error is raised.
+
+    # Raises
+
+    `SourceError` : a file or row that cannot be read; a table without a column `text_key`.
     """
     if encoding_errors not in ENCODING_ERRORS:
         raise SourceError(
@@ -120,11 +117,24 @@ def read_documents(
         kind = file_format(file)
         if kind == "json" and not _is_array(file, encoding_errors):
             kind = "lines"
-        rows = _rows(file, kind, encoding_errors)
-        if kind == "text":
-            yield from _texts(rows, file, encoding_errors)
+        if kind in TABLES:
+            lines = read_lines(file, encoding_errors, ends=True)
+            yield from _column(lines, TABLES[kind], file, text_key, on_bad_row)
+        elif kind == "text":
+            yield from read_lines(file, encoding_errors)
         else:
+            rows = _rows(file, kind, encoding_errors)
             yield from _documents(rows, kind, file, text_key, on_bad_row)
+
+
+def read_lines(file: Path, encoding_errors: str = "strict", ends: bool = False) -> Iterator[str]:
+    """Every line of a file, whatever its name stands for; without line ends, unless told `ends`.
+
+    # Raises
+
+    `SourceError` : a file that cannot be read; see `declutr.text_files`.
+    """
+    return noted_lines(_rows(file, "text", encoding_errors), file, encoding_errors, ends)
 
 
 def read_stream(
@@ -147,29 +157,48 @@ def read_stream(
     """
     if kind not in ("text", "lines"):
         raise SourceError(f"A stream holds 'text' or 'lines' (of JSON), got '{kind}'.")
-    lines = io.TextIOWrapper(stream, encoding="utf-8-sig", errors="replace")
+    lines = decoded(stream, "replace", name)
     try:
         if kind == "text":
-            yield from _texts(lines, name, "replace")
+            yield from noted_lines(lines, name, "replace")
         else:
             yield from _documents(lines, kind, name, text_key, on_bad_row)
     finally:
-        lines.detach()  # the stream is not ours to close
+        below = lines.detach()  # the stream is not ours to close
+        if below is not stream:
+            below.detach()
 
 
-def _texts(lines: Iterable[str], file: Path | str, encoding_errors: str) -> Iterator[str]:
-    replaced, first = 0, 0
-    for number, line in enumerate(lines, start=1):
-        if encoding_errors == "replace" and _REPLACEMENT in line:
-            replaced, first = replaced + 1, first or number
-        yield line.removesuffix("\n")
-    if replaced:
-        logger.warning(
-            "'%s': %d line(s) hold U+FFFD where bytes were not valid UTF-8; the first is line %d.",
-            file,
-            replaced,
-            first,
+def _column(
+    lines: Iterable[str],
+    delimiter: str,
+    file: Path,
+    text_key: str,
+    on_bad_row: OnBadRow | None,
+) -> Iterator[str]:
+    """What a table holds in one column, row by row."""
+    rows = delimited_rows(lines, delimiter, file)
+    _, names = next(rows, (0, []))
+    if names and names.count(text_key) != 1:
+        found = "no column" if text_key not in names else "more than one column"
+        raise SourceError(
+            f"'{file}' has {found} '{text_key}'. Found {names}; set text_key on the dataset reader "
+            "(--text-key of a command) to the one that holds the document. To have its lines as "
+            "they are, give the file a name that ends in .txt."
         )
+    column = names.index(text_key) if names else 0
+    for number, fields in rows:
+        if len(fields) == len(names):
+            yield fields[column]
+            continue
+        error = SourceError(
+            f"'{file}', line {number} has {len(fields)} field(s), expected {len(names)} as in the "
+            f"header {names}. Put texts that hold {delimiter!r} in quotes, or write JSON lines."
+        )
+        if on_bad_row is None:
+            raise error
+        on_bad_row(error)
+        yield ""
 
 
 def _documents(
@@ -232,15 +261,12 @@ def _rows(file: Path, kind: str, encoding_errors: str) -> Iterator[Any]:
         if kind == "parquet":
             yield from _parquet_rows(file)
             return
-        # "-sig" leaves out the byte order mark that some editors put first.
-        with _open_text(file, "utf-8-sig", encoding_errors) as lines:
+        with open_text(file, encoding_errors) as lines:
             yield from json.load(lines) if kind == "json" else lines
+    except SourceError:
+        raise
     except UnicodeDecodeError as error:
-        line, column = _first_undecodable(file)
-        raise SourceError(
-            f"'{file}', line {line}: byte {column} is not valid UTF-8 ({error.reason}). "
-            "Convert the file to UTF-8, or set encoding_errors to 'replace' on the reader."
-        ) from error
+        raise undecodable(file, error) from error
     except Exception as error:  # whatever a parser or decompressor raises
         raise SourceError(f"'{file}' could not be read as {kind}: {error}") from error
 
@@ -255,31 +281,6 @@ def _parquet_rows(file: Path) -> Iterable[dict[str, Any]]:
         streaming=True,
         batch_size=_RECORDS_AT_ONCE,
     )
-
-
-def _open_text(file: Path, encoding: str, errors: str) -> TextIO:
-    # Not by `datasets`: its streams forget encoding and errors where a file is compressed.
-    import fsspec
-    from fsspec.utils import infer_compression
-
-    return fsspec.filesystem("file").open(
-        str(file),
-        "rt",
-        encoding=encoding,
-        errors=errors,
-        compression=infer_compression(_NAMES.get(file, str(file))),
-    )
-
-
-def _first_undecodable(file: Path) -> tuple[int, int]:
-    """Line and byte (both from 1) of the first byte sequence that is not UTF-8."""
-    # Bytes that are not UTF-8 become lone surrogates.
-    with _open_text(file, "utf-8", "surrogateescape") as lines:
-        for number, line in enumerate(lines, start=1):
-            for column, character in enumerate(line):
-                if "\udc80" <= character <= "\udcff":
-                    return number, len(line[:column].encode("utf-8")) + 1
-    raise AssertionError(f"{file} decodes as UTF-8")
 
 
 def normalize_whitespace(text: str) -> str:

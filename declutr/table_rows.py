@@ -5,21 +5,14 @@ Each row knows its place, so that whatever is wrong with it can be told with fil
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
-from declutr.sources import (
-    COMPRESSIONS,
-    SourceError,
-    _is_array,
-    _parsed,
-    _rows,
-    file_format,
-    read_documents,
-)
+from declutr.delimited_rows import delimited_rows
+from declutr.sources import SourceError, _is_array, _parsed, _rows, file_format, read_lines
+from declutr.text_files import TABLES
 
 Column = str | int
 
@@ -91,7 +84,7 @@ def read_rows(
     """
     for file in files:
         kind = file_format(file)
-        if kind == "text":
+        if kind == "text" or kind in TABLES:
             yield from _fields(file, header, encoding_errors)
         else:
             yield from _records(file, kind, encoding_errors)
@@ -99,7 +92,7 @@ def read_rows(
 
 def _fields(file: Path, header: bool, encoding_errors: str) -> Iterator[Row]:
     names: list[str] = []
-    for number, fields in _split(file, read_documents([file], encoding_errors=encoding_errors)):
+    for number, fields in _split(file, encoding_errors):
         place = f"'{file}', line {number}"
         if header and not names:
             names = fields
@@ -114,26 +107,16 @@ def _fields(file: Path, header: bool, encoding_errors: str) -> Iterator[Row]:
         yield Row(place, dict(enumerate(fields)) | dict(zip(names, fields, strict=False)))
 
 
-def _split(file: Path, lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
+def _split(file: Path, encoding_errors: str) -> Iterator[tuple[int, list[str]]]:
     """The fields of each line that is not blank, with its number."""
-    name = PurePath(file.name)
-    if name.suffix.lower() in COMPRESSIONS:
-        name = name.with_suffix("")
-    if name.suffix.lower() != ".csv":
-        for number, line in enumerate(lines, start=1):
+    if file_format(file) != "csv":
+        for number, line in enumerate(read_lines(file, encoding_errors), start=1):
             if line.strip():
                 yield number, line.split("\t")
         return
-    reader = csv.reader((f"{line}\n" for line in lines), strict=True)
-    try:
-        for fields in reader:
-            if any(field.strip() for field in fields):
-                yield reader.line_num, fields
-    except csv.Error as error:
-        raise SourceError(
-            f"'{file}', line {reader.line_num} is not CSV ({error}). Expected fields between "
-            'commas, in quotes ("") where they hold commas, quotes or line ends.'
-        ) from error
+    for number, fields in delimited_rows(read_lines(file, encoding_errors, ends=True), ",", file):
+        if any(field.strip() for field in fields):
+            yield number, fields
 
 
 def _records(file: Path, kind: str, encoding_errors: str) -> Iterator[Row]:

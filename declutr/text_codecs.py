@@ -13,6 +13,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
+from typing import TypeVar
 
 import numpy as np
 from allennlp.data import Field, TokenIndexer, Tokenizer
@@ -35,6 +36,8 @@ _COUNT_FROM_PADDING = (
     "mpnet",
     "longformer",
 )
+Cuttable = TypeVar("Cuttable", np.ndarray, list[Token])
+
 _UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
 
 
@@ -100,7 +103,8 @@ class WordPieceCodec:
 
     # Parameters
 
-    tokenizer : the tokenizer; its `max_length` (or the transformer's) bounds what a field holds.
+    tokenizer : the tokenizer; its `max_length` (or the transformer's) bounds what a field holds,
+        and its `truncation_side` says which part of a longer text that is.
     name : the key of the token indexer whose tensors the fields stand for.
     """
 
@@ -116,6 +120,7 @@ class WordPieceCodec:
             name=name,
         )
         self.limit = max_content_tokens(tokenizer)
+        self.keeps_end = keeps_end(tokenizer)
         self.num_special_tokens = len(self._frame.start) + len(self._frame.end)
         self._content_ids = ContentIds(self._tokenizer)
         self.dtype = np.dtype(np.uint16 if len(self._tokenizer) <= 1 << 16 else np.uint32)
@@ -135,7 +140,7 @@ class WordPieceCodec:
         return str(self._tokenizer.decode(document[start:end].tolist()))
 
     def spans_field(self, document: np.ndarray, intervals: Iterable[Sequence[int]]) -> SpansField:
-        """The spans `[start, end)` of a document with special tokens, tails cut to the limit."""
+        """The spans `[start, end)` of a document with special tokens, cut to the limit."""
         pairs = [self._with_specials(document[start:end]) for start, end in intervals]
         return SpansField(
             [ids for ids, _ in pairs],
@@ -145,24 +150,25 @@ class WordPieceCodec:
         )
 
     def text_field(self, document: np.ndarray) -> TokenIdsField:
-        """A whole text with special tokens, its tail cut to the limit."""
+        """A whole text with special tokens, cut to the limit."""
         ids, types = self._with_specials(document)
         return TokenIdsField(ids, types, self._frame.padding_id, self._frame.name)
 
     def pack(self, spans: Sequence[np.ndarray], shape: tuple[int, ...]) -> PackedSpans:
-        """Spans of documents for a batch, tails cut to the limit.
+        """Spans of documents for a batch, cut to the limit.
 
         What it unfolds to are the tensors of a batch of `spans_field` (for a shape `(B, S)`) or of
         `text_field` (for `(B,)`).
         """
-        return PackedSpans.of([ids[: self.limit] for ids in spans], shape, self._frame)
+        kept = [cut(ids, self.limit, self.keeps_end) for ids in spans]
+        return PackedSpans.of(kept, shape, self._frame)
 
     def is_truncated(self, num_tokens: int) -> bool:
-        """Whether a text of so many tokens loses its tail."""
+        """Whether a text of so many tokens is cut."""
         return self.limit is not None and num_tokens > self.limit
 
     def _with_specials(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        ids, frame = ids[: self.limit], self._frame
+        ids, frame = cut(ids, self.limit, self.keeps_end), self._frame
         token_ids = np.concatenate([frame.start, ids, frame.end], dtype=np.int64)
         types = np.full(len(ids), frame.type_id)
         return token_ids, np.concatenate([frame.start_types, types, frame.end_types])
@@ -181,6 +187,7 @@ class TokenCodec:
         self._whole = tokenizer  # sees a document without special tokens and without its limit
         self._adds_special_tokens = False
         self.limit = max_content_tokens(tokenizer)
+        self.keeps_end = keeps_end(tokenizer)
         self.num_special_tokens = 0
         if isinstance(tokenizer, PretrainedTransformerTokenizer):
             self._whole = copy.copy(tokenizer)
@@ -207,28 +214,42 @@ class TokenCodec:
         return " ".join(str(token) for token in self._tokens(document)[start:end])
 
     def spans_field(self, document: np.ndarray, intervals: Iterable[Sequence[int]]) -> ListField:
-        """The spans `[start, end)` of a document, tails cut to the tokenizer's limit."""
+        """The spans `[start, end)` of a document, cut to the tokenizer's limit."""
         tokens = self._tokens(document)
         spans: list[Field] = [self._field(tokens[start:end]) for start, end in intervals]
         return ListField(spans)
 
     def text_field(self, document: np.ndarray) -> TextField:
-        """A whole text, its tail cut to the tokenizer's limit."""
+        """A whole text, cut to the tokenizer's limit."""
         return self._field(self._tokens(document))
 
     def is_truncated(self, num_tokens: int) -> bool:
-        """Whether a text of so many tokens loses its tail."""
+        """Whether a text of so many tokens is cut."""
         return self.limit is not None and num_tokens > self.limit
 
     def _tokens(self, document: np.ndarray) -> list[Token]:
         return self._whole.tokenize(document.tobytes().decode("utf-8"))
 
     def _field(self, tokens: list[Token]) -> TextField:
-        tokens = tokens[: self.limit]
+        tokens = cut(tokens, self.limit, self.keeps_end)
         if self._adds_special_tokens:
             tokens = self._tokenizer.add_special_tokens(tokens)
         # A text without any token would give tensors of length 0, which embedders refuse.
         return TextField(tokens or [Token("")])
+
+
+def keeps_end(tokenizer: Tokenizer) -> bool:
+    """Whether longer texts keep their end, as transformers' own truncation does for this side."""
+    if not isinstance(tokenizer, PretrainedTransformerTokenizer):
+        return False
+    return tokenizer.tokenizer.truncation_side == "left"
+
+
+def cut(tokens: Cuttable, limit: int | None, end: bool) -> Cuttable:
+    """At most `limit` tokens of a text: the first ones, or with `end` the last."""
+    if limit is None or len(tokens) <= limit:
+        return tokens
+    return tokens[len(tokens) - limit :] if end else tokens[:limit]
 
 
 def _ids(tokens: list[Token]) -> np.ndarray:

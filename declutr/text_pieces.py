@@ -23,9 +23,12 @@ class Piece(NamedTuple):
 
 
 def pieces_of(
-    texts: Sequence[Any], limit: int | None, long_texts: str = "truncate"
+    texts: Sequence[Any],
+    limit: int | None,
+    long_texts: str = "truncate",
+    keeps_end: bool = False,
 ) -> tuple[list[Piece], int]:
-    """The pieces of texts, those of a text one after another, and how many texts lost their tail.
+    """The pieces of texts, those of a text one after another, and how many texts were cut.
 
     # Parameters
 
@@ -33,6 +36,7 @@ def pieces_of(
     limit : tokens of a piece; `None` if there is no limit.
     long_texts : `"truncate"` or `"chunk"`; parts of a text differ by one token at most, so that
         none is a stub.
+    keeps_end : whether truncation leaves the end of a text, and not its beginning.
     """
     pieces: list[Piece] = []
     truncated = 0
@@ -41,7 +45,8 @@ def pieces_of(
         if limit is None or length <= limit:
             pieces.append(Piece(row, tokens, True))
         elif long_texts == "truncate":
-            pieces.append(Piece(row, tokens[:limit], True))
+            kept = tokens[length - limit :] if keeps_end else tokens[:limit]
+            pieces.append(Piece(row, kept, True))
             truncated += 1
         else:
             count = -(-length // limit)

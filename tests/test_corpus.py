@@ -1,6 +1,7 @@
 """Oracle: a codec that counts its calls. What is tokenised, when, and what is left on disk."""
 
 import gzip
+import hashlib
 import json
 import logging
 import multiprocessing
@@ -200,6 +201,65 @@ class TestTokenisedAgain:
             (tmp_path / name).write_text('{"text": "a"}\n')
         assert texts(opened(tmp_path / "a.jsonl", cache)) == ["a"]
         assert texts(opened(tmp_path / "a.txt", cache)) == ['{"text": "a"}']
+
+
+class TestStoresOf15:
+    """Release 1.5.0 named a store by these parts alone; what it read otherwise is not used."""
+
+    PLAIN = b"one\r\n\r\ntwo\r\n"
+
+    @staticmethod
+    def folder(file: Path, cache: Path) -> Path:
+        parts = [1, "bytes", "strict", "text", None, hashlib.sha256(file.read_bytes()).hexdigest()]
+        return cache / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+    @pytest.mark.parametrize(
+        ("name", "content", "kept"),
+        [
+            ("a.txt", PLAIN, True),
+            ("a.txt.gz", gzip.compress(PLAIN), True),
+            ("a.txt", b"\xef\xbb\xbfone\n\xc3\xa9\n", True),
+            ("a.txt", b"one\rmore\ntwo\n", False),
+            ("a.txt.gz", gzip.compress(b"one\rmore\ntwo\n"), False),
+            ("a.txt", b"x" * ((1 << 22) - 1) + b"\r\n", True),
+            ("a.txt", b"x" * ((1 << 22) - 1) + b"\ry\n", False),
+            ("a.csv", b"text\none\ntwo\n", False),
+            ("a.txt", "one\ntwo\n".encode("utf-16"), False),
+        ],
+    )
+    def test_whose_files_have_the_same_rows(
+        self, tmp_path, cache, monkeypatch, name, content, kept
+    ):
+        file, codec = tmp_path / name, BytesCodec()
+        file.write_bytes(content)
+        store = opened(file, cache)
+        rows, before = texts(store), self.folder(file, cache)
+        store.folder.rename(before)
+        again = opened(file, cache, codec)
+        assert (again.folder == before) is kept and not (kept and codec.texts)
+        assert texts(again) == rows
+        # It was looked at once.
+        monkeypatch.setattr(corpus, "read_as_by_1_5", lambda files: pytest.fail("read again"))
+        assert opened(file, cache, codec).folder == again.folder
+
+    def test_that_would_be_refused_today(self, tmp_path, cache):
+        file = tmp_path / "a.txt"
+        file.write_text("one\n")
+        store = opened(file, cache)
+        file.write_bytes(b"one\rtwo\r")
+        store.folder.rename(self.folder(file, cache))
+        with pytest.raises(SourceError, match="no line feed"):
+            opened(file, cache)
+
+    def test_that_were_not_finished(self, tmp_path, cache, small_batches):
+        file, codec = tmp_path / "a.txt", BytesCodec()
+        file.write_text("a\n" * 15 + "stop\n")
+        with pytest.raises(RuntimeError):
+            opened(file, cache, FailingCodec(RuntimeError()))
+        (begun,) = cache.glob("*.partial")
+        begun.rename(f"{self.folder(file, cache)}.partial")
+        assert opened(file, cache, codec).folder == self.folder(file, cache)
+        assert codec.texts == 6
 
 
 class TestFailures:

@@ -13,6 +13,7 @@ from allennlp.commands import main
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.predictors import Predictor
+from transformers import AutoModel, AutoTokenizer
 
 import declutr
 from declutr.encoder import Encoder
@@ -407,6 +408,73 @@ def test_settings_of_archives_and_of_other_readers(checkpoint: Path) -> None:
         Encoder(checkpoint, overrides={"model": {}})
     with pytest.raises(EncoderError, match=r"Expected pooling to be one of mean, cls.*got 'sum'"):
         Encoder(checkpoint, pooling="sum")
+
+
+# ---------------------------------------------------------------------- the sides of a tokenizer
+
+
+def with_sides(folder: Path, to: Path, **sides: str) -> Path:
+    """A copy of a model whose tokenizer has other settings."""
+    shutil.copytree(folder, to)
+    (file,) = to.rglob("tokenizer_config.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), **sides}))
+    return to
+
+
+@pytest.mark.parametrize("max_length", [None, 20])
+def test_the_end_of_a_text_is_kept_where_the_tokenizer_says_so(
+    checkpoint: Path, documents: list[str], tmp_path: Path, max_length: int | None, caplog
+) -> None:
+    place = with_sides(checkpoint, tmp_path / "left", truncation_side="left")
+    texts = [documents[20], "one", "ka " * 500 + "lo"]
+    tokenizer, model = AutoTokenizer.from_pretrained(place), AutoModel.from_pretrained(place)
+    assert tokenizer.truncation_side == "left"
+    expected = []
+    for text in texts:
+        inputs = tokenizer(text, truncation=True, max_length=max_length, return_tensors="pt")
+        with torch.no_grad():
+            expected.append(model.eval()(**inputs).last_hidden_state.mean(dim=1).numpy())
+    encoder = exact(place, max_length=max_length)
+    assert np.allclose(encoder(texts), np.concatenate(expected), atol=1e-5)
+    assert "2 of 3 texts were too long and lost their beginning" in caplog.text
+    assert encoder.describe()["truncation_side"] == "left"
+    # All of a text is embedded, whatever the side; and where it is right nothing is said of it.
+    in_parts = exact(place, long_texts="chunk")
+    assert np.allclose(in_parts(texts), exact(checkpoint, long_texts="chunk")(texts), atol=1e-6)
+    assert "truncation_side" not in {**in_parts.describe(), **exact(checkpoint).describe()}
+
+
+def test_ends_are_kept_as_sentence_transformers_does(checkpoint: Path, tmp_path: Path) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    place = with_sides(checkpoint, tmp_path / "left", truncation_side="left")
+    texts = ["ka lo " * 200 + "mi", "mi"]
+    theirs = package.SentenceTransformer(str(place), device="cpu").encode(texts)
+    assert np.abs(exact(place)(texts) - theirs).max() < 1e-5
+
+
+def test_ends_of_texts_in_archives(trained: Path, documents: list[str], tmp_path: Path) -> None:
+    place = with_sides(trained, tmp_path / "left", truncation_side="left")
+    (place / "model.tar.gz").unlink()
+    text = documents[20] + " ka lo"
+    encoder = exact(place)
+    (file,) = place.rglob("tokenizer_config.json")
+    tokenizer = AutoTokenizer.from_pretrained(file.parent)
+    (kept,) = tokenizer([text], truncation=True, max_length=encoder.max_length)["input_ids"]
+    instance = encoder._model.reader.text_to_instance(text)
+    assert instance["anchors"].spans[0].tolist() == kept
+    vectors = Predictor.from_path(str(place), "declutr").predict(text)["embeddings"]
+    assert np.allclose(encoder(text)[0], vectors, atol=1e-5)
+    assert not np.allclose(encoder(text), exact(trained)(text), atol=1e-3)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "last", "mean"])
+def test_the_side_of_padding_does_not_matter(
+    checkpoint: Path, documents: list[str], tmp_path: Path, pooling: str
+) -> None:
+    place = with_sides(checkpoint, tmp_path / "left", padding_side="left")
+    texts = ["one", documents[20][:90], ""]
+    one_by_one = np.concatenate([exact(checkpoint, pooling=pooling)(text) for text in texts])
+    assert np.allclose(exact(place, pooling=pooling)(texts), one_by_one, atol=1e-6)
 
 
 # ------------------------------------------------------------------- a checkpoint of real weights

@@ -104,7 +104,10 @@ class TestSentences:
         reader = make()
         with caplog.at_level(logging.INFO, logger="declutr.sentence_reader"):
             assert reader.documents(rows_file).tolist() == SENTENCES
-        assert "11 rows; 7 sentences used; 4 skipped (4 blank). 0 lose their tail." in caplog.text
+        assert (
+            "11 rows; 7 sentences used; 4 skipped (4 blank). 0 are too long and are cut."
+            in caplog.text
+        )
         for row in SENTENCES:
             instance = reader.instance(rows_file, row)
             assert list(instance.fields) == ["anchors"]
@@ -125,7 +128,7 @@ class TestSentences:
         with caplog.at_level(logging.INFO, logger="declutr.sentence_reader"):
             rows = reader.documents(many_file)
         long = int((reader.corpus(many_file).num_tokens > 18).sum())
-        assert long > 10 and f"{long} lose their tail" in caplog.text
+        assert long > 10 and f"{long} are too long and are cut" in caplog.text
         lengths = [len(reader.instance(many_file, row)["anchors"]) for row in rows.tolist()]
         assert max(lengths) == 20
 

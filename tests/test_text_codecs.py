@@ -26,6 +26,7 @@ from hypothesis import strategies as st
 from declutr.checkpoints import make_checkpoint, train_tokenizer
 from declutr.content_ids import ContentIds
 from declutr.dataset_reader import DeCLUTRDatasetReader
+from declutr.sources import normalize_whitespace as normalized
 from declutr.text_codecs import (
     TokenCodec,
     WordPieceCodec,
@@ -261,9 +262,12 @@ class TestWordPieces:
 
 
 class TestFastEqualsSlow:
+    @pytest.mark.parametrize("side", ["right", "left"])
     @pytest.mark.parametrize("max_length", [None, 20])
-    def test_spans(self, name, indexers, documents, max_length):
-        tokenizer = PretrainedTransformerTokenizer(name, max_length=max_length)
+    def test_spans(self, name, indexers, documents, max_length, side):
+        tokenizer = PretrainedTransformerTokenizer(
+            name, max_length=max_length, tokenizer_kwargs={"truncation_side": side}
+        )
         fast, slow = text_codec(tokenizer, indexers), TokenCodec(tokenizer)
         (ids,), (count,) = fast.encode(documents[:1])
         (raw,), (slow_count,) = slow.encode(documents[:1])
@@ -272,6 +276,11 @@ class TestFastEqualsSlow:
             tensors(fast.spans_field(ids, INTERVALS), indexers),
             tensors(slow.spans_field(raw, INTERVALS), indexers),
         )
+        packed = fast.pack([ids[start:end] for start, end in INTERVALS], (1, len(INTERVALS)))
+        assert_same(packed.tensors(), tensors(fast.spans_field(ids, INTERVALS), indexers))
+        text = fast.text_field(ids).spans[0].tolist()
+        cut = {"truncation": True, "max_length": max_length or 128}
+        assert text == tokenizer.tokenizer([normalized(documents[0])], **cut)["input_ids"][0]
 
     @given(st.text(max_size=80))
     @settings(max_examples=40, deadline=None)

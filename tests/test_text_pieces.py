@@ -20,6 +20,13 @@ def test_cutting(texts: list[list[int]], limit: int) -> None:
 
 
 @given(TEXTS, st.integers(1, 50))
+def test_cutting_at_the_other_end(texts: list[list[int]], limit: int) -> None:
+    pieces, truncated = pieces_of(texts, limit, keeps_end=True)
+    assert [piece.tokens for piece in pieces] == [text[-limit:] for text in texts]
+    assert truncated == sum(len(text) > limit for text in texts)
+
+
+@given(TEXTS, st.integers(1, 50))
 def test_chunking(texts: list[list[int]], limit: int) -> None:
     pieces, truncated = pieces_of(texts, limit, "chunk")
     assert truncated == 0

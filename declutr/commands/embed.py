@@ -97,7 +97,8 @@ class Embed(Subcommand):
             "--long-texts",
             choices=("truncate", "chunk"),
             default="truncate",
-            help="longer texts lose their tail (default), or are embedded in parts and averaged",
+            help="longer texts are cut, at the tail unless the tokenizer says left (default), "
+            "or are embedded in parts and averaged",
         )
         add(
             "--dtype",

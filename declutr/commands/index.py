@@ -162,7 +162,8 @@ def _told(summary: IndexSummary, args: argparse.Namespace) -> Iterator[str]:
     if about.left_out:
         yield f"{about.left_out:,} are blank, or without an embedding, and are never found."
     if cut := summary.embedding.counts.truncated_rows:
-        yield f"{cut:,} are longer than the model takes, and are found by their beginning."
+        kept = "end" if about.encoder.get("truncation_side") == "left" else "beginning"
+        yield f"{cut:,} are longer than the model takes, and are found by their {kept}."
     if about.approximate:
         yield (
             f"Search with {about.backend} is approximate: recall@10 is {about.recall:.3f} (of the "

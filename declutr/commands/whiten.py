@@ -86,7 +86,7 @@ def _run(args: argparse.Namespace) -> None:
         places = [store(whitening) for store in stores]
     except (ValueError, FileNotFoundError) as error:  # of text, model and whitening
         raise ConfigurationError(str(error)) from error
-    print("\n".join(_told(whitening, places, encoder.truncated_texts)))
+    print("\n".join(_told(whitening, places, encoder)))
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
@@ -214,11 +214,12 @@ def _fitted(
     return replace(whitening, digest=f"sha256:{digest.hexdigest()}")
 
 
-def _told(whitening: Whitening, places: list[Path], cut: int) -> Iterator[str]:
+def _told(whitening: Whitening, places: list[Path], encoder: Encoder) -> Iterator[str]:
     d, k = whitening.input_dimension, whitening.dimension
     yield f"Fitted on {whitening.texts:,} texts."
-    if cut:
-        yield f"{cut:,} are longer than the model takes, and count with their beginning."
+    if cut := encoder.truncated_texts:
+        kept = "end" if encoder.describe().get("truncation_side") == "left" else "beginning"
+        yield f"{cut:,} are longer than the model takes, and count with their {kept}."
     share = whitening.kept_variance or 0.0
     yield f"{d} dimensions to {k}, which hold {100 * share:.1f} % of the variance."
     if whitening.texts < _FEW * k:

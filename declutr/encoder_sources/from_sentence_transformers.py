@@ -101,7 +101,7 @@ class FromSentenceTransformers(EncoderSource):
         return {"truncated_texts": self._truncated}
 
     def _too_long(self, sentences: list[str]) -> int:
-        """How many of them, their prompts included, lose their tail."""
+        """How many of them, their prompts included, are cut."""
         tokenizer = getattr(self._model, "tokenizer", None)
         if not self._max_length or not callable(tokenizer):  # words or characters, without a limit
             return 0

@@ -164,6 +164,7 @@ def _of_transformer(place: str, model: TransformerModel) -> Exportable:
     transformer = auto_class.from_pretrained(place, dtype=torch.float32, **at)
     tokenizer = AutoTokenizer.from_pretrained(place, **at)
     special_tokens_of(tokenizer, place)
+    tokenizer.padding_side = "right"  # the pooling of the exported graph expects it
     if model.max_length is not None:
         tokenizer.model_max_length = model.max_length
     return Exportable(

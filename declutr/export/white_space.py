@@ -88,7 +88,7 @@ def _wrapped(
         tokenizer_object=Tokenizer.from_str(json.dumps(state)),
         model_input_names=inputs,
         padding_side="right",
-        truncation_side="right",
+        truncation_side=tokenizer.truncation_side,
         clean_up_tokenization_spaces=False,
         **length,
         **special,

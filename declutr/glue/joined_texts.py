@@ -8,7 +8,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Tokenizer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
 
-from declutr.text_codecs import max_tokens
+from declutr.text_codecs import cut, keeps_end, max_tokens
 
 
 class JoinedTexts:
@@ -16,7 +16,8 @@ class JoinedTexts:
 
     Special tokens are added whatever the tokenizer's `add_special_tokens`: it may be false, as
     AllenNLP's readers of pairs want it. What is longer than the transformer takes, or than the
-    tokenizer's `max_length`, loses its tail; of a pair the longer text does first.
+    tokenizer's `max_length`, loses its tail, or its beginning if the tokenizer's `truncation_side`
+    is left; of a pair the longer text does first.
 
     # Parameters
 
@@ -63,7 +64,8 @@ class JoinedTexts:
         if self._limit is not None:
             room = self._limit - self._tokenizer.num_special_tokens_for_pair()
             kept = longest_first(len(one), len(other), room)
-            one, other = one[: kept[0]], other[: kept[1]]
+            end = keeps_end(self._tokenizer)
+            one, other = cut(one, kept[0], end), cut(other, kept[1], end)
         return self._tokenizer.add_special_tokens(one, other)
 
 

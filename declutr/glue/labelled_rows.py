@@ -10,6 +10,7 @@ from typing import NamedTuple
 from declutr.glue.layouts import Layout
 from declutr.sources import SourceError, file_format
 from declutr.table_rows import Column, Row, read_rows
+from declutr.text_files import TABLES
 
 logger = logging.getLogger(__name__)
 
@@ -88,7 +89,7 @@ def _rows(file: Path, layout: Layout, encoding_errors: str) -> Iterator[tuple[Ro
     # Without a header: one that is not there in every file of a task, and rows that do not fit it,
     # are seen to here.
     rows = read_rows([file], header=False, encoding_errors=encoding_errors)
-    if file_format(file) != "text":
+    if file_format(file) not in ("text", *TABLES):
         yield from ((row, "") for row in rows)
         return
     names: list[str] | None = None

@@ -12,7 +12,7 @@ from declutr.text_codecs import max_tokens
 
 @Tokenizer.register("declutr", constructor="from_archive")
 class TrainedTokenizer(PretrainedTransformerTokenizer):
-    """Word pieces as a trained archive reads its texts: white space evened out, tails cut off.
+    """Word pieces as a trained archive reads its texts: white space evened out, long ones cut.
 
     `declutr.encoder.Encoder` does the same, so that a text has the same tokens here and there.
     """

@@ -27,6 +27,10 @@ class TextModel(ABC):
     special_tokens: int = 0
     """How many it adds to each text."""
 
+    keeps_end = False
+    """Whether it was made for the ends of longer texts (a tokenizer whose `truncation_side` is
+    left), and not for their beginnings."""
+
     normalizes = False
     """Whether vectors of length 1 are part of what it is."""
 

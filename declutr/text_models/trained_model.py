@@ -76,6 +76,7 @@ class TrainedModel(TextModel):
         self.codec = codec if isinstance(codec, WordPieceCodec) else None
         if self.codec is not None:
             self.special_tokens = self.codec.num_special_tokens
+            self.keeps_end = self.codec.keeps_end
             if self.codec.limit is not None:
                 self.max_length = self.codec.limit + self.special_tokens
         self._content = _content(place)

@@ -82,6 +82,7 @@ class TransformerModel(TextModel):
         )
         self.transformer.to(device).eval()
         self.dense = modules.dense.to(device).eval()
+        self.keeps_end = self.tokenizer.truncation_side == "left"
         self._content_ids = ContentIds(self.tokenizer)
         self._frame = special_tokens_of(self.tokenizer, place)
         self.special_tokens = len(self._frame.start) + len(self._frame.end)

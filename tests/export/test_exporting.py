@@ -36,6 +36,26 @@ def test_all_ways_in_give_the_same(exported: Exported, trained: Path) -> None:
     assert largest_difference(Encoder(exported.folder, dtype="float32")(TEXTS), expected) < 1e-5
 
 
+@pytest.mark.parametrize("kind", ["archive", "transformer"])
+def test_the_sides_of_the_tokenizer(
+    trained: Path, exported: Exported, tmp_path: Path, kind: str
+) -> None:
+    """Ends of long texts are kept by all ways in; padding comes last, as pooling expects."""
+    place = shutil.copytree(trained if kind == "archive" else exported.folder, tmp_path / "left")
+    (place / "model.tar.gz").unlink(missing_ok=True)
+    (file,) = place.rglob("tokenizer_config.json")
+    sides = {"truncation_side": "left", "padding_side": "left"}
+    file.write_text(json.dumps({**json.loads(file.read_text()), **sides}))
+    if kind == "transformer":
+        file = place / "1_Pooling" / "config.json"
+        cls = {"pooling_mode_mean_tokens": False, "pooling_mode_cls_token": True}
+        file.write_text(json.dumps({**json.loads(file.read_text()), **cls}))
+    found = export_model(place, tmp_path / "out").comparison
+    assert {"declutr.Encoder", "transformers"} <= found.differences.keys() and not found.failed
+    expected = Encoder(place, dtype="float32")(TEXTS)
+    assert np.abs(expected[2] - Encoder(exported.folder, dtype="float32")(TEXTS)[2]).max() > 1e-3
+
+
 def test_what_transformers_loads(exported: Exported) -> None:
     from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 

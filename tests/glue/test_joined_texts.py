@@ -49,6 +49,17 @@ class TestTransformers:
                 )
                 assert ids(joined.pair(first, second)) == expected["input_ids"]
 
+    def test_ends_are_kept_where_the_tokenizer_says_so(self, checkpoint):
+        left = {"truncation_side": "left"}
+        tokenizer = PretrainedTransformerTokenizer(
+            str(checkpoint), max_length=12, tokenizer_kwargs=left
+        )
+        joined, reference = JoinedTexts(tokenizer), tokenizer.tokenizer
+        cut = {"max_length": 12, "truncation": "longest_first"}
+        assert ids(joined.single(TEXTS[1])) == reference(TEXTS[1], **cut)["input_ids"]
+        for pair in ((TEXTS[0], TEXTS[1]), (TEXTS[1], TEXTS[3])):
+            assert ids(joined.pair(*pair)) == reference(*pair, **cut)["input_ids"]
+
     def test_both_are_too_long(self, make):
         assert len(make(13).pair(TEXTS[1], TEXTS[1])) == 13
 
