@@ -77,6 +77,7 @@ setup(
         "filelock>=3.12",
         "fsspec>=2023.5",
         "jsonnet>=0.20",
+        "xxhash>=3",
         # What AllenNLP imports besides (pytest: it imports its own `common.testing` with the rest).
         "base58>=2.1",
         "cached-path>=1.8",

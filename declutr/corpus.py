@@ -33,7 +33,7 @@ from declutr.sources import (
 )
 from declutr.text_blocks import text_blocks
 from declutr.text_files import COMPRESSIONS
-from declutr.token_store import TokenStore, TokenStoreWriter
+from declutr.token_store import DamagedStore, TokenStore, TokenStoreWriter
 from declutr.worker_processes import default_workers, ordered_map
 
 logger = logging.getLogger(__name__)
@@ -85,7 +85,7 @@ def open_corpus(
     call this at once: one tokenises, the others wait. It does so with all cores (`DECLUTR_WORKERS`
     sets another number of processes), in memory that does not grow with the corpus. If it is
     interrupted or killed, the next call goes on where it was, and the store is the same to the
-    byte.
+    byte. A store that is found damaged is said and made again.
 
     # Raises
 
@@ -97,14 +97,31 @@ def open_corpus(
     cache.mkdir(parents=True, exist_ok=True)
     digests = file_digests(files, cache, progress)
     folder = _folder(cache, files, digests, codec, text_key, encoding_errors)
-    if not TokenStore.exists(folder):
+    store = _opened(folder)
+    if store is None:
         with FileLock(f"{folder}.lock"):
-            if not TokenStore.exists(folder):
+            store = _opened(folder)
+            if store is None:
                 documents = read_documents(files, text_key, encoding_errors)
                 _tokenize(documents, codec, folder, files, digests, progress)
-    store = TokenStore(folder)
+                store = TokenStore(folder)
     logger.info("%d documents, %d tokens in %s", len(store), store.meta["num_tokens"], folder)
     return store
+
+
+def _opened(folder: Path) -> TokenStore | None:
+    """The store that lies there, if one does and it is sound."""
+    if not TokenStore.exists(folder):
+        return None
+    try:
+        return TokenStore(folder)
+    except FileNotFoundError:  # another process has just found it damaged
+        return None
+    except DamagedStore as error:
+        if TokenStore.exists(folder):  # in a cache that cannot be written to
+            raise
+        logger.warning("%s Tokenising the corpus again.", error)
+        return None
 
 
 class _Encoded(NamedTuple):

@@ -2,9 +2,9 @@
 
 A store is a folder that numpy alone can read: `values.npy` (all arrays, end to end), `offsets.npy`
 (where each begins, plus the end), `num_tokens.npy` (length of each document in tokens) and
-`meta.json`. It is written beside its place and renamed when whole, so a store that exists is
-complete. Beside it lies also a journal of what is safely on disk: a writer that was interrupted,
-or killed, is continued by the next one.
+`meta.json`; `checksums.json` has checksums of them. It is written beside its place and renamed when
+whole, so a store that exists is complete. Beside it lies also a journal of what is safely on disk:
+a writer that was interrupted, or killed, is continued by the next one.
 """
 
 from __future__ import annotations
@@ -21,12 +21,21 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from declutr.checksums import BLOCK, BlockHasher, CheckedFile, DamagedFile, json_checksum
+
 logger = logging.getLogger(__name__)
 
 _META = "meta.json"
+_CHECKSUMS = "checksums.json"
+_VALUES, _OFFSETS, _NUM_TOKENS = "values.npy", "offsets.npy", "num_tokens.npy"
 _JOURNAL = "journal.json"
 _JOURNAL_EVERY = 10.0  # seconds; writing one waits for the disk
 _WHOLE = 1 << 17  # bytes: of longer documents, parts are read one by one
+_CHECKED_AT_ONCE = 1 << 28  # bytes: values of larger stores are checked as they are read
+
+
+class DamagedStore(OSError):
+    """A store whose files are not as they were written."""
 
 
 class TokenStore:
@@ -35,17 +44,84 @@ class TokenStore:
     Documents are read, not mapped: pages of a mapped file count as memory of the process, so an
     epoch over a large corpus would seem to fill it. What is kept is the page cache's business.
     Reading is safe in threads and after a fork. `num_tokens` (tokens of each document) is mapped.
+
+    Checksums are compared when a store is opened, those of the values of a store above 256 MiB
+    when they are first read. A store of version 1.5 has none: of that, only the arrays' sizes and
+    whether they agree with each other can be checked.
+
+    # Raises
+
+    `DamagedStore` : files are not as they were written; when opening, or where they are read. Then
+        the store is no longer one for `exists`, so that it is written again.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:
         self.folder = Path(folder)
-        self.meta: dict[str, Any] = json.loads((self.folder / _META).read_text())
-        # Plain arrays over the maps: indexing `numpy.memmap` itself costs three times as much.
-        self._offsets = np.asarray(np.load(self.folder / "offsets.npy", mmap_mode="r"))
-        self.num_tokens = np.asarray(np.load(self.folder / "num_tokens.npy", mmap_mode="r"))
-        with open(self.folder / "values.npy", "rb") as file:
-            self._dtype, self._begin = _read_header(file)
+        meta = (self.folder / _META).read_bytes()
         self._file: int | None = None
+        self._checked_values: CheckedFile | None = None
+        try:
+            self.meta: dict[str, Any] = json.loads(meta)
+            self._compare_checksums()
+            # Plain arrays over the maps: indexing `numpy.memmap` itself costs three times as much.
+            self._offsets = np.asarray(np.load(self.folder / _OFFSETS, mmap_mode="r"))
+            self.num_tokens = np.asarray(np.load(self.folder / _NUM_TOKENS, mmap_mode="r"))
+            with open(self.folder / _VALUES, "rb") as file:
+                self._dtype, self._begin = _read_header(file)
+            if self._checked_values is None:
+                self._compare_arrays()
+        except Exception as error:  # numpy raises nearly anything for a broken header
+            if isinstance(error, OSError) and not isinstance(
+                error, (DamagedFile, FileNotFoundError)
+            ):
+                raise
+            raise self._damaged(error) from error
+
+    def _compare_checksums(self) -> None:
+        try:
+            recorded = json.loads((self.folder / _CHECKSUMS).read_text())
+        except FileNotFoundError:  # of version 1.5
+            return
+        if recorded[_META] != json_checksum(self.meta):
+            raise DamagedFile(f"'{self.folder / _META}' is damaged.")
+        for name in (_OFFSETS, _NUM_TOKENS, _VALUES):
+            begin, header, checksums = recorded[name]
+            with open(self.folder / name, "rb") as file:
+                if _checksums(file.read(begin)) != header:
+                    raise DamagedFile(f"'{self.folder / name}' is damaged: its header.")
+            checked = CheckedFile(self.folder / name, checksums, begin)
+            if name != _VALUES or checked.path.stat().st_size <= _CHECKED_AT_ONCE:
+                checked.require_all()
+        self._checked_values = checked
+
+    def _compare_arrays(self) -> None:
+        """See that the arrays of a store without checksums fit each other."""
+        lengths = np.diff(self._offsets)
+        end = self._begin + int(self._offsets[-1]) * self._dtype.itemsize
+        agree = (
+            self.num_tokens.shape == lengths.shape
+            and self._offsets[0] == 0
+            and (lengths >= 0).all()
+            and (self.num_tokens >= 0).all()
+            and (self.folder / _VALUES).stat().st_size == end
+            and self.meta.get("num_tokens", self.num_tokens.sum()) == self.num_tokens.sum()
+            # Bytes of text are as many as they are; of ids, there is one for each token.
+            and (self._dtype.itemsize == 1 or np.array_equal(lengths, self.num_tokens))
+        )
+        if not agree:
+            raise DamagedFile(f"The arrays in '{self.folder}' do not fit each other.")
+
+    def _damaged(self, error: Exception) -> DamagedStore:
+        """Have the store written again by the next who wants it."""
+        said = "It is made again at the next start (of a run that was begun, with --recover)."
+        try:
+            os.replace(self.folder / _META, self.folder / f"{_META}.damaged")
+        except OSError as not_moved:
+            said = f"Remove the folder ({not_moved}); the corpus is tokenised again."
+        return DamagedStore(
+            f"The tokenised corpus '{self.folder}' is damaged ({error}). {said} If it happens "
+            "again, check the disk."
+        )
 
     def __len__(self) -> int:
         return len(self.num_tokens)
@@ -74,15 +150,20 @@ class TokenStore:
 
     def _read(self, start: int, count: int) -> np.ndarray:
         if self._file is None:
-            self._file = os.open(self.folder / "values.npy", os.O_RDONLY | os.O_CLOEXEC)
+            self._file = os.open(self.folder / _VALUES, os.O_RDONLY | os.O_CLOEXEC)
             weakref.finalize(self, os.close, self._file)
         size, position = count * self._dtype.itemsize, self._begin + start * self._dtype.itemsize
+        if self._checked_values is not None and size:
+            try:
+                self._checked_values.require(position - self._begin, position - self._begin + size)
+            except DamagedFile as error:
+                raise self._damaged(error) from error
         data = os.pread(self._file, size, position)
         while len(data) < size:  # one call reads 2 GiB at most
             more = os.pread(self._file, size - len(data), position + len(data))
             if not more:
                 raise OSError(
-                    f"'{self.folder / 'values.npy'}' ends at byte {position + len(data)}, expected "
+                    f"'{self.folder / _VALUES}' ends at byte {position + len(data)}, expected "
                     f"{size - len(data)} more. Remove the folder; the corpus is tokenised again."
                 )
             data += more
@@ -205,6 +286,9 @@ class TokenStoreWriter:
     def _complete(self) -> None:
         self._write_journal()
         self._close()
+        recorded: dict[str, Any] = {file.name: file.recorded() for file in self._files()}
+        recorded[_META] = json_checksum(self.meta)
+        _write_whole(self._partial / _CHECKSUMS, json.dumps(recorded) + "\n")
         _write_whole(self._partial / _META, json.dumps(self.meta, indent=2) + "\n")
         shutil.rmtree(self._final, ignore_errors=True)  # a folder without meta: not a store
         os.replace(self._partial, self._final)
@@ -228,7 +312,12 @@ class TokenStoreWriter:
         self._before_journal()
         for file in self._files():
             file.sync()
-        journal = {"dtype": self._dtype.str, "state": self._state, "notes": self.notes}
+        journal = {
+            "dtype": self._dtype.str,
+            "state": self._state,
+            "notes": self.notes,
+            "checksums": self._checksums(),
+        }
         _write_whole(self._partial / _JOURNAL, json.dumps(journal) + "\n")
         self._journal_due = time.monotonic() + self._every
 
@@ -243,15 +332,24 @@ class TokenStoreWriter:
             self._values.cut_to(state.num_values)
             self._offsets.cut_to(state.length + 1)
             self._num_tokens.cut_to(state.length)
+            # Version 1.5 noted none.
+            if journal.get("checksums", self._checksums()) != self._checksums():
+                logger.warning(
+                    "%s is damaged: the corpus is tokenised from its begin.", self._partial
+                )
+                return False
             self._state, self.notes = state, dict(journal["notes"])
         except (OSError, ValueError, TypeError, KeyError):  # no journal, or not one of ours
             return False
         return True
 
     def _open(self, mode: str) -> None:
-        self._values = _ArrayFile(self._partial / "values.npy", self._dtype, mode)
-        self._offsets = _ArrayFile(self._partial / "offsets.npy", np.dtype(np.int64), mode)
-        self._num_tokens = _ArrayFile(self._partial / "num_tokens.npy", np.dtype(np.int64), mode)
+        self._values = _ArrayFile(self._partial / _VALUES, self._dtype, mode)
+        self._offsets = _ArrayFile(self._partial / _OFFSETS, np.dtype(np.int64), mode)
+        self._num_tokens = _ArrayFile(self._partial / _NUM_TOKENS, np.dtype(np.int64), mode)
+
+    def _checksums(self) -> dict[str, str]:
+        return {file.name: file.checksums for file in self._files()}
 
     def _files(self) -> tuple[_ArrayFile, ...]:
         return self._offsets, self._num_tokens, self._values
@@ -273,7 +371,9 @@ class _ArrayFile:
 
     def __init__(self, path: Path, dtype: np.dtype, mode: str) -> None:
         self._file: BinaryIO = open(path, mode)  # type: ignore[assignment] # noqa: SIM115
+        self.name = path.name
         self._dtype, self._length = dtype, 0
+        self._hasher = BlockHasher()
         self._write_header()
         self._begin = self._file.tell()
 
@@ -290,7 +390,9 @@ class _ArrayFile:
 
     def append(self, array: np.ndarray) -> None:
         self._length += len(array)
-        self._file.write(np.ascontiguousarray(array, dtype=self._dtype).data)
+        data = np.ascontiguousarray(array, dtype=self._dtype).view(np.uint8).data
+        self._file.write(data)
+        self._hasher.update(data)
 
     def cut_to(self, length: int) -> None:
         """Leave the first `length` values; raises `ValueError` if there are fewer."""
@@ -299,8 +401,20 @@ class _ArrayFile:
         if not 0 <= length <= length + os.fstat(self._file.fileno()).st_size - size:
             raise ValueError(f"{self._file.name} holds fewer than {length} values")
         self._file.truncate(size)
-        self._file.seek(size)
+        self._file.seek(self._begin)
+        while block := self._file.read(BLOCK):
+            self._hasher.update(block)
         self._length = length
+
+    @property
+    def checksums(self) -> str:
+        """Of all values so far."""
+        return self._hasher.checksums
+
+    def recorded(self) -> tuple[int, str, str]:
+        """Of a closed file: the length of its header, its checksum, and those of the values."""
+        with open(self._file.name, "rb") as file:
+            return self._begin, _checksums(file.read(self._begin)), self.checksums
 
     @property
     def closed(self) -> bool:
@@ -317,6 +431,12 @@ class _ArrayFile:
                 self.sync()
             finally:
                 self._file.close()
+
+
+def _checksums(data: bytes) -> str:
+    hasher = BlockHasher()
+    hasher.update(data)
+    return hasher.checksums
 
 
 def _read_header(file: BinaryIO) -> tuple[np.dtype, int]:

@@ -13,7 +13,7 @@ PACKAGE = Path(declutr.__file__).parent
 LAYERS = [
     {"bridge"},
     {"sampling", "masking", "distributed", "sources", "token_store", "docstrings", "checkpoints"}
-    | {"file_digests", "worker_processes", "token_budget", "packing", "heap"}
+    | {"file_digests", "worker_processes", "token_budget", "packing", "heap", "checksums"}
     | {"repeatable_dropout", "whitening", "text_pieces", "bulk_embedding"}
     | {"archive_members", "sentence_transformers_folder", "dropout_rates"}
     | {"sentence_splitting", "table_rows", "text_pairs"}

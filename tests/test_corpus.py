@@ -21,7 +21,7 @@ import pytest
 from declutr import corpus
 from declutr.corpus import default_cache_dir, open_corpus
 from declutr.sources import SourceError
-from declutr.token_store import TokenStore
+from declutr.token_store import DamagedStore, TokenStore
 
 
 class BytesCodec:
@@ -676,6 +676,52 @@ def test_memory_stays_flat(tmp_path, cache, name, rows, bound):
         tracemalloc.stop()
     assert len(store) == rows and store.meta["num_tokens"] == rows * 5
     assert peak < bound < rows * len(line)
+
+
+class TestDamaged:
+    @pytest.fixture
+    def file(self, tmp_path) -> Path:
+        file = tmp_path / "docs.txt"
+        file.write_text("".join(f"a document of {number} words\n" for number in range(50)))
+        return file
+
+    @pytest.mark.parametrize("name", ["values.npy", "offsets.npy", "num_tokens.npy", "meta.json"])
+    def test_a_damaged_store_is_made_again(self, file, cache, caplog, name):
+        store = open_corpus(file, BytesCodec(), cache_dir=cache)
+        sound = contents(store.folder)
+        damaged = bytearray(sound[name])
+        damaged[-20] ^= 1
+        (store.folder / name).write_bytes(damaged)
+        codec = BytesCodec()
+        again = open_corpus(file, codec, cache_dir=cache)
+        assert codec.texts == 50 and contents(again.folder) == sound
+        assert "is damaged" in caplog.text and "Tokenising the corpus again" in caplog.text
+
+    def test_found_by_another_process_just_now(self, file, cache, monkeypatch):
+        folder = open_corpus(file, BytesCodec(), cache_dir=cache).folder
+        exists = TokenStore.exists
+
+        def and_then_it_is_gone(folder) -> bool:
+            there = exists(folder)
+            if there:
+                (folder / "meta.json").unlink()
+            return there
+
+        with monkeypatch.context() as patch:
+            patch.setattr(TokenStore, "exists", staticmethod(and_then_it_is_gone))
+            assert len(open_corpus(file, BytesCodec(), cache_dir=cache)) == 50
+        assert exists(folder)
+
+    def test_in_a_cache_that_may_only_be_read(self, file, cache, monkeypatch):
+        folder = open_corpus(file, BytesCodec(), cache_dir=cache).folder
+        (folder / "meta.json").write_text("{")
+
+        def refuse(*_):
+            raise PermissionError("read-only")
+
+        monkeypatch.setattr("declutr.token_store.os.replace", refuse)
+        with pytest.raises(DamagedStore, match="Remove the folder"):
+            open_corpus(file, BytesCodec(), cache_dir=cache)
 
 
 def stores(cache: Path) -> list[str]:

@@ -2,6 +2,7 @@
 
 import gc
 import itertools
+import json
 import os
 import pickle
 import signal
@@ -12,7 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from declutr.token_store import TokenStore, TokenStoreWriter
+from declutr import token_store
+from declutr.token_store import DamagedStore, TokenStore, TokenStoreWriter
 
 DOCUMENTS = [[1, 2, 3], [], [65535], [4, 5], []]
 LENGTHS = [3, 0, 9, 2, 1]  # in tokens: not always the length of the array
@@ -141,6 +143,7 @@ def test_numpy_alone_reads_it(tmp_path):
     assert [values[a:b].tolist() for a, b in pairs] == DOCUMENTS
     assert num_tokens.tolist() == LENGTHS
     assert sorted(p.name for p in (tmp_path / "s").iterdir()) == [
+        "checksums.json",
         "meta.json",
         "num_tokens.npy",
         "offsets.npy",
@@ -200,6 +203,112 @@ class TestWholeOrNothing:
         assert store[0].tolist() == [1, 2, 3]
         with pytest.raises(OSError, match=r"values.npy' ends at byte .*Remove the folder"):
             store[3]
+
+
+def flip(path, position: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[position // 8] ^= 1 << position % 8
+    path.write_bytes(data)
+
+
+class TestDamaged:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        write(tmp_path / "s", lengths=LENGTHS)
+        return tmp_path / "s"
+
+    @pytest.mark.parametrize(
+        "name", ["values.npy", "offsets.npy", "num_tokens.npy", "meta.json", "checksums.json"]
+    )
+    def test_no_flipped_bit_passes(self, folder, name):
+        """It is refused, or makes no difference (white space in JSON)."""
+        sound, refused = contents(folder), 0
+        for position in range(0, 8 * len(sound[name]), 7):
+            flip(folder / name, position)
+            try:
+                store = TokenStore(folder)
+                assert [document.tolist() for document in store] == DOCUMENTS
+                assert store.num_tokens.tolist() == LENGTHS and store.meta == {"num_tokens": 15}
+            except DamagedStore as error:
+                refused += 1
+                assert "is damaged" in str(error) and "made again at the next start" in str(error)
+                assert not TokenStore.exists(folder)
+                (folder / "meta.json.damaged").rename(folder / "meta.json")
+            (folder / name).write_bytes(sound[name])
+        assert refused > (8 * len(sound[name]) // 7) * 0.8
+
+    def test_of_large_values_where_they_are_read(self, folder, monkeypatch):
+        monkeypatch.setattr(token_store, "_CHECKED_AT_ONCE", 0)
+        flip(folder / "values.npy", 8 * 128)
+        store = TokenStore(folder)
+        assert store[1].tolist() == []
+        with pytest.raises(DamagedStore, match=r"with --recover"):
+            store.parts(0, [(0, 2)])
+        assert not TokenStore.exists(folder)
+
+    def test_what_cannot_be_set_aside_says_so(self, folder, monkeypatch):
+        def refuse(*_):
+            raise PermissionError("read-only")
+
+        monkeypatch.setattr(token_store.os, "replace", refuse)
+        flip(folder / "offsets.npy", 8 * 140)
+        with pytest.raises(DamagedStore, match=r"Remove the folder \(read-only\)"):
+            TokenStore(folder)
+
+    def test_what_an_interrupted_writer_left(self, tmp_path, caplog):
+        with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint16) as writer:
+            writer.append([np.array(d, np.uint16) for d in DOCUMENTS], LENGTHS)
+            raise Stop
+        flip(tmp_path / "s.partial" / "values.npy", 8 * 130)
+        with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint16) as writer:
+            assert writer.length == 0
+            raise Stop
+        assert "is damaged" in caplog.text
+
+    def test_what_a_writer_of_version_1_5_left_is_gone_on_with(self, tmp_path):
+        with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint16) as writer:
+            writer.append([np.array(d, np.uint16) for d in DOCUMENTS], LENGTHS)
+            raise Stop
+        journal = tmp_path / "s.partial" / "journal.json"
+        content = json.loads(journal.read_text())
+        del content["checksums"]
+        journal.write_text(json.dumps(content))
+        with TokenStoreWriter(tmp_path / "s", np.uint16) as writer:
+            assert writer.length == 5
+        assert [document.tolist() for document in TokenStore(tmp_path / "s")] == DOCUMENTS
+
+
+class TestDamagedOfVersion15:
+    """No checksums: what can be told is whether the arrays go together."""
+
+    @pytest.fixture
+    def folder(self, tmp_path):
+        write(tmp_path / "s")
+        (tmp_path / "s" / "checksums.json").unlink()
+        return tmp_path / "s"
+
+    def test_a_sound_one_opens(self, folder):
+        assert [document.tolist() for document in TokenStore(folder)] == DOCUMENTS
+
+    def test_a_sound_one_of_texts_opens(self, tmp_path):
+        write(tmp_path / "t", [[65, 66], [], [67]], [1, 0, 7], np.uint8)
+        (tmp_path / "t" / "checksums.json").unlink()
+        assert TokenStore(tmp_path / "t").num_tokens.tolist() == [1, 0, 7]
+
+    @pytest.mark.parametrize("name", ["offsets.npy", "num_tokens.npy"])
+    def test_no_flipped_bit_in_its_numbers_passes(self, folder, name):
+        sound = contents(folder)[name]
+        for position in range(8 * 128, 8 * len(sound), 5):
+            flip(folder / name, position)
+            with pytest.raises(DamagedStore, match="do not fit each other"):
+                TokenStore(folder)
+            (folder / "meta.json.damaged").rename(folder / "meta.json")
+            (folder / name).write_bytes(sound)
+
+    def test_values_that_were_cut_off(self, folder):
+        os.truncate(folder / "values.npy", 130)
+        with pytest.raises(DamagedStore, match="do not fit each other"):
+            TokenStore(folder)
 
 
 class TestContinued:
