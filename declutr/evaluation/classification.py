@@ -7,6 +7,7 @@ SentEval; it is cross-validated like the others, on the 7,600 items of its test 
 from __future__ import annotations
 
 import csv
+import io
 from functools import partial
 from pathlib import Path
 
@@ -17,11 +18,11 @@ from declutr.evaluation.labelled_text import (
     fields_of,
     label_of,
     other_size,
-    read_lines,
     require_all_labels,
-    words,
+    spaced,
 )
-from declutr.evaluation.task import BrokenData, Protocol, Task, require_file
+from declutr.evaluation.task import BrokenData, Protocol, Task
+from declutr.evaluation.text_files import read_lines, read_text
 
 BINARY = {
     # name: file of class 1, of class 0, and how many items there are published
@@ -30,6 +31,17 @@ BINARY = {
     "MPQA": ("mpqa.pos", "mpqa.neg", 10_606),
     "SUBJ": ("subj.objective", "subj.subjective", 10_000),
 }
+FILE_ROWS = {
+    "rt-polarity.pos": 5_331,
+    "rt-polarity.neg": 5_331,
+    "custrev.pos": 2_407,
+    "custrev.neg": 1_368,
+    "mpqa.pos": 3_312,
+    "mpqa.neg": 7_294,
+    "subj.objective": 5_000,
+    "subj.subjective": 5_000,
+}
+"""Lines that each of these files was published with, blank ones among them."""
 SST2_ROWS = {"train": 67_349, "dev": 872, "test": 1_821}
 SST5_ROWS = {"train": 8_544, "dev": 1_101, "test": 2_210}
 TREC_ROWS = {"train_5500.label": 5_452, "TREC_10.label": 500}
@@ -57,8 +69,8 @@ def _binary(folder: Path, name: str) -> LabelledText:
     texts: list[str] = []
     labels: list[int] = []
     for file, label in ((positive, 1), (negative, 0)):
-        lines = read_lines(folder / file, published)
-        texts += map(words, lines)
+        lines = read_lines(folder / file, FILE_ROWS[file], latin_1=True)
+        texts += map(spaced, lines)
         labels += [label] * len(lines)
     return LabelledText(
         2, Part((texts,), labels), notes=other_size("sentences", len(texts), published)
@@ -73,7 +85,7 @@ def _sst2(folder: Path) -> LabelledText:
         part = Part(([],), [])
         for number, line in enumerate(read_lines(path, SST2_ROWS[split]), 1):
             text, label = fields_of(line.strip(), "\t", 2, path, number)[:2]
-            part.columns[0].append(words(text))
+            part.columns[0].append(spaced(text))
             part.labels.append(label_of(label, {"0": 0, "1": 1}, path, number))
         require_all_labels(path, part.labels, {"0": 0, "1": 1})
         return part
@@ -90,7 +102,7 @@ def _sst5(folder: Path) -> LabelledText:
         part = Part(([],), [])
         for number, line in enumerate(read_lines(path, SST5_ROWS[split]), 1):
             label, _, text = line.strip().partition(" ")
-            part.columns[0].append(words(text))
+            part.columns[0].append(spaced(text))
             part.labels.append(label_of(label, known, path, number))
         require_all_labels(path, part.labels, known)
         return part
@@ -113,9 +125,9 @@ def _trec(folder: Path) -> LabelledText:
     def read(file: str) -> Part:
         path = folder / file
         part = Part(([],), [])
-        for number, line in enumerate(read_lines(path, TREC_ROWS[file]), 1):
+        for number, line in enumerate(read_lines(path, TREC_ROWS[file], latin_1=True), 1):
             label, rest = fields_of(line.strip(), ":", 2, path, number)[0], line.partition(":")[2]
-            part.columns[0].append(words(rest.strip().partition(" ")[2]))
+            part.columns[0].append(spaced(rest.strip().partition(" ")[2]))
             part.labels.append(label_of(label, TREC_CLASSES, path, number))
         return part
 
@@ -132,21 +144,20 @@ def _trec(folder: Path) -> LabelledText:
 def _ag_news(path: Path) -> LabelledText:
     """`"class","title","description"` a line, classes 1 to 4; a backslash was a line break."""
     part = Part(([],), [])
-    with require_file(path).open(encoding="utf-8", newline="") as file:
-        # Strict: a file that ends within quotes is an error, not a field.
-        reader = csv.reader(file, strict=True)
-        try:
-            for row in reader:
-                if len(row) != 3:
-                    raise BrokenData(
-                        f"{path}, line {reader.line_num}: expected 3 fields (class, title, "
-                        f"description), got {len(row)}."
-                    )
-                label, title, description = row
-                part.columns[0].append(words(f"{title} {description}".replace("\\", " ")))
-                part.labels.append(label_of(label, AG_NEWS_CLASSES, path, reader.line_num))
-        except (csv.Error, UnicodeDecodeError) as error:
-            raise BrokenData(f"{path}, line {reader.line_num}: {error}.") from error
+    # Strict: a file that ends within quotes is an error, not a field.
+    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    try:
+        for row in reader:
+            if len(row) != 3:
+                raise BrokenData(
+                    f"{path}, line {reader.line_num}: expected 3 fields (class, title, "
+                    f"description), got {len(row)}."
+                )
+            label, title, description = row
+            part.columns[0].append(spaced(f"{title} {description}".replace("\\", " ")))
+            part.labels.append(label_of(label, AG_NEWS_CLASSES, path, reader.line_num))
+    except csv.Error as error:
+        raise BrokenData(f"{path}, line {reader.line_num}: {error}.") from error
     require_all_labels(path, part.labels, AG_NEWS_CLASSES)
     notes = other_size("news items", len(part.labels), AG_NEWS_ROWS)
     return LabelledText(len(AG_NEWS_CLASSES), part, notes=notes)

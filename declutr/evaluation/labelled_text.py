@@ -12,7 +12,7 @@ from declutr.evaluation.classifiers import learner
 from declutr.evaluation.cross_validation import Outcome, kfold, nested_kfold, split
 from declutr.evaluation.features import Combine, Features, pair_features, sentence_features
 from declutr.evaluation.scores import Score
-from declutr.evaluation.task import BrokenData, Protocol, Task, Vectors, require_file
+from declutr.evaluation.task import BrokenData, Protocol, Task, Vectors
 
 
 @dataclass
@@ -20,18 +20,24 @@ class Part:
     """A split of a data set, or all of it."""
 
     columns: tuple[list[str], ...]
-    """One list of sentences, or two of which `[0][i]` and `[1][i]` are a pair."""
+    """One list of sentences, or two of which `[0][i]` and `[1][i]` are a pair. Blank ones, which
+    have no word, become a full stop when they are `sorted`."""
     labels: list[int]
 
-    def sorted(self, by: Sequence[int]) -> Part:
-        """By the number of words in some columns, then by label: SentEval's order, which decides
-        what the draws of cross-validation and of batches mean."""
+    def label_key(self, label: int) -> int | str:
+        """What is compared where lengths are equal: the number of a label."""
+        return label
 
-        def key(row: int) -> tuple[int, ...]:
-            return (*(len(self.columns[c][row].split()) for c in by), self.labels[row])
+    def sorted(self, by: Sequence[int]) -> Part:
+        """By the number of words in some columns, then by label, otherwise as they came: SentEval's
+        order, which decides what the draws of cross-validation and of batches mean."""
+
+        def key(row: int) -> tuple[int | str, ...]:
+            lengths = (len(self.columns[column][row].split()) for column in by)
+            return (*lengths, self.label_key(self.labels[row]))
 
         order = sorted(range(len(self.labels)), key=key)
-        columns = tuple([column[row] for row in order] for column in self.columns)
+        columns = tuple([words(column[row]) for row in order] for column in self.columns)
         return Part(columns, [self.labels[row] for row in order])
 
 
@@ -125,40 +131,14 @@ class ClassificationTask(Task):
         return pair_features(columns[0], columns[1], self._combine, vectors)
 
 
-def read_lines(path: Path, published: int | None = None) -> list[str]:
-    """The lines of a text file, UTF-8 or, if it is not that, Latin-1 as SentEval's older files.
-
-    Only line feeds end a line: some sentences contain other characters that Python calls so.
-
-    # Parameters
-
-    published : how many lines the file should have. A file with fewer whose last line has no end
-        was cut off.
-
-    # Raises
-
-    `MissingData` : there is no such file.
-    `BrokenData` : it is empty, or was cut off.
-    """
-    raw = require_file(path).read_bytes()
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        text = raw.decode("latin-1")
-    lines = text.removesuffix("\n").split("\n") if text else []
-    if not any(line.strip() for line in lines):
-        raise BrokenData(f"{path} is empty.")
-    if published and len(lines) < published and not text.endswith("\n"):
-        raise BrokenData(
-            f"{path} ends in the middle of line {len(lines)}, expected {published} lines: it was "
-            "cut off. Get it anew."
-        )
-    return [line.removesuffix("\r") for line in lines]
+def spaced(text: str) -> str:
+    """A sentence with single spaces, `""` for a blank one."""
+    return " ".join(text.split())
 
 
 def words(text: str) -> str:
     """A sentence with single spaces; a full stop for an empty one, which no encoder likes."""
-    return " ".join(text.split()) or "."
+    return spaced(text) or "."
 
 
 def label_of(label: str, known: Mapping[str, int], path: Path, line: int) -> int:

@@ -14,11 +14,11 @@ from declutr.evaluation.labelled_text import (
     fields_of,
     label_of,
     other_size,
-    read_lines,
     require_all_labels,
-    words,
+    spaced,
 )
 from declutr.evaluation.task import MissingData, Protocol, Task, require_rows
+from declutr.evaluation.text_files import read_lines
 
 MRPC_ROWS = {"msr_paraphrase_train.txt": 4_076, "msr_paraphrase_test.txt": 1_725}
 SICK_ROWS = {"SICK_train.txt": 4_500, "SICK_trial.txt": 500, "SICK_test_annotated.txt": 4_927}
@@ -89,10 +89,17 @@ def _table(
             continue
         fields = fields_of(line.strip(), "\t", 5, path, number)
         for texts, column in zip(part.columns, columns, strict=True):
-            texts.append(words(fields[column]))
+            texts.append(spaced(fields[column]))
         part.labels.append(label_of(fields[label], known, path, number))
     require_all_labels(path, part.labels, known)
     return part
+
+
+class _SnliPart(Part):
+    """Pairs that SentEval sorts by the names of labels, before these become numbers."""
+
+    def label_key(self, label: int) -> str:
+        return next(name for name, number in SNLI_CLASSES.items() if number == label)
 
 
 def _snli(folder: Path) -> LabelledText:
@@ -106,7 +113,7 @@ def _snli(folder: Path) -> LabelledText:
     def read(split: str) -> Part:
         rows = SNLI_ROWS[split]
         paths = [folder / f"{column}.{split}" for column in ("s1", "s2", "labels")]
-        first, second, labels = (read_lines(path, rows) for path in paths)
+        first, second, labels = (read_lines(path, rows, latin_1=True) for path in paths)
         require_rows(paths[1], len(second), len(first))
         require_rows(paths[2], len(labels), len(first))
         numbers = [
@@ -114,7 +121,7 @@ def _snli(folder: Path) -> LabelledText:
             for number, label in enumerate(labels, 1)
         ]
         require_all_labels(paths[2], numbers, SNLI_CLASSES)
-        return Part(([words(text) for text in first], [words(text) for text in second]), numbers)
+        return _SnliPart(([*map(spaced, first)], [*map(spaced, second)]), numbers)
 
     train, dev, test = (read(split) for split in SNLI_ROWS)
     return LabelledText(3, train, dev, test, _sizes(SNLI_ROWS, train, dev, test))

@@ -17,11 +17,11 @@ from declutr.evaluation.labelled_text import (
     fields_of,
     label_of,
     other_size,
-    read_lines,
     require_all_labels,
-    words,
+    spaced,
 )
 from declutr.evaluation.task import BrokenData, Protocol, Task
+from declutr.evaluation.text_files import read_lines
 
 FILES = {
     "Length": "sentence_length",
@@ -70,7 +70,7 @@ def _read(path: Path, published: bool) -> LabelledText:
                 f"{path}, line {number}: got the split {line[0][:40]!r}, expected one of "
                 f"{sorted(parts)}."
             )
-        parts[line[0]].columns[0].append(words(line[-1]))
+        parts[line[0]].columns[0].append(spaced(line[-1]))
         parts[line[0]].labels.append(label_of(line[1], known, path, number))
     for split, part in parts.items():
         if not part.labels:

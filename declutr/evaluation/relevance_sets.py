@@ -9,8 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from declutr.evaluation.labelled_text import read_lines, words
+from declutr.evaluation.labelled_text import words
 from declutr.evaluation.task import BrokenData
+from declutr.evaluation.text_files import read_lines
 
 TREC_FILES = ("cran.all.1400.xml", "cran.qry.xml", "cranqrel.trec.txt")
 BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")

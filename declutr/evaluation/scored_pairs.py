@@ -8,8 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from declutr.evaluation.labelled_text import fields_of, read_lines, words
+from declutr.evaluation.labelled_text import fields_of, words
 from declutr.evaluation.task import BrokenData, require_rows
+from declutr.evaluation.text_files import read_lines
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ SENTEVAL_TASKS = (TREC, *OF_CLASSES)
 def read_senteval_rows(task: str, path: PathLike | Sequence[PathLike]) -> list[LabelledRow]:
     """The rows of one of `SENTEVAL_TASKS`, in order, those of class 1 first.
 
-    Text is UTF-8 or, in older files, Latin-1.
+    Text is UTF-8 or, in older files, Latin-1; files with a byte order mark are in what it says.
 
     # Parameters
 
@@ -26,7 +26,7 @@ def read_senteval_rows(task: str, path: PathLike | Sequence[PathLike]) -> list[L
 
     # Raises
 
-    `SourceError` : a file that is missing or empty, or a line without a class.
+    `SourceError` : a file that is missing, empty or in another encoding, or a line without a class.
     """
     from declutr.evaluation.task import TaskError
 
@@ -41,11 +41,12 @@ def read_senteval_rows(task: str, path: PathLike | Sequence[PathLike]) -> list[L
 def _questions(files: Sequence[Path]) -> list[LabelledRow]:
     """`COARSE:fine question` a line; the coarse class is the label."""
     from declutr.evaluation.classification import TREC_CLASSES
-    from declutr.evaluation.labelled_text import fields_of, label_of, read_lines, words
+    from declutr.evaluation.labelled_text import fields_of, label_of, words
+    from declutr.evaluation.text_files import read_lines
 
     rows: list[LabelledRow] = []
     for file in files:
-        for number, line in enumerate(read_lines(file), start=1):
+        for number, line in enumerate(read_lines(file, latin_1=True), start=1):
             label, rest = fields_of(line.strip(), ":", 2, file, number)[0], line.partition(":")[2]
             label_of(label, TREC_CLASSES, file, number)
             rows.append(LabelledRow(len(rows), (words(rest.strip().partition(" ")[2]),), label))
@@ -55,7 +56,8 @@ def _questions(files: Sequence[Path]) -> list[LabelledRow]:
 def _classes(task: str, path: PathLike | Sequence[PathLike]) -> list[LabelledRow]:
     """A file for each class, one sentence a line: that of class 1 first."""
     from declutr.evaluation.classification import BINARY
-    from declutr.evaluation.labelled_text import read_lines, words
+    from declutr.evaluation.labelled_text import words
+    from declutr.evaluation.text_files import read_lines
 
     files = {name.lower(): files[:2] for name, files in BINARY.items()}[task]
     if not isinstance(path, PathLike) or not Path(path).is_dir():
@@ -65,6 +67,6 @@ def _classes(task: str, path: PathLike | Sequence[PathLike]) -> list[LabelledRow
         )
     rows: list[LabelledRow] = []
     for file, label in zip(files, ("1", "0"), strict=True):
-        for line in read_lines(Path(path) / file):
+        for line in read_lines(Path(path) / file, latin_1=True):
             rows.append(LabelledRow(len(rows), (words(line),), label))
     return rows

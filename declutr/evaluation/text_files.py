@@ -1,0 +1,91 @@
+"""Text files of data sets to lines: in which encoding they are, and whether they are whole."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from pathlib import Path
+
+from declutr.evaluation.task import BrokenData, require_file
+
+# That of UTF-32, little-endian, begins with that of UTF-16: it comes first.
+_MARKS = {
+    codecs.BOM_UTF32_LE: "utf-32",
+    codecs.BOM_UTF32_BE: "utf-32",
+    codecs.BOM_UTF16_LE: "utf-16",
+    codecs.BOM_UTF16_BE: "utf-16",
+}
+_BAD = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of bytes that are not UTF-8
+_GOOD = re.compile("[^\x00-\x7f\udc80-\udcff]")
+
+
+def read_lines(path: Path, published: int | None = None, latin_1: bool = False) -> list[str]:
+    """The lines of a text file.
+
+    Only line feeds end a line: some sentences contain other characters that Python calls so.
+
+    # Parameters
+
+    published : how many lines the file should have. The last line of a file that has them needs no
+        end; a file with fewer, whose last line has no end, may have been cut off.
+    latin_1 : see `read_text`.
+
+    # Raises
+
+    `MissingData` : there is no such file.
+    `BrokenData` : it is empty, is in another encoding, or may have been cut off.
+    """
+    text = read_text(path, latin_1)
+    lines = text.removesuffix("\n").split("\n") if text else []
+    if not any(line.strip() for line in lines):
+        raise BrokenData(f"{path} is empty.")
+    if published and len(lines) < published and not text.endswith("\n"):
+        raise BrokenData(
+            f"{path} ends in line {len(lines)}, without a line end, expected {published} lines. "
+            "If it is a download, it is incomplete: get it anew. If it is meant to be a part of "
+            "the data, end its last line."
+        )
+    return [line.removesuffix("\r") for line in lines]
+
+
+def read_text(path: Path, latin_1: bool = False) -> str:
+    """The text of a file: UTF-8, or what its byte order mark says.
+
+    # Parameters
+
+    latin_1 : the file is one that SentEval reads as Latin-1, and may be that: it is, if none of
+        its bytes beyond ASCII are UTF-8. So a bad byte in UTF-8 does not change other characters.
+
+    # Raises
+
+    `MissingData` : there is no such file.
+    `BrokenData` : it is in another encoding; the error names the line and the byte.
+    """
+    raw = require_file(path).read_bytes()
+    for mark, encoding in _MARKS.items():
+        if raw.startswith(mark):
+            try:
+                return raw.decode(encoding)
+            except UnicodeDecodeError as error:
+                raise BrokenData(
+                    f"{path} begins as {encoding.upper()}, but byte {error.start + 1} is not "
+                    f"({error.reason}). Get it anew, or convert it to UTF-8."
+                ) from error
+    if b"\0" in raw:
+        raise BrokenData(
+            f"{path}, line {raw[: raw.index(0)].count(10) + 1}: a byte 0, which text does not "
+            "have. If it is UTF-16 without a byte order mark, convert it to UTF-8."
+        )
+    text = raw.decode("utf-8", "surrogateescape").removeprefix("\ufeff")
+    bad = _BAD.search(text)
+    if bad is None:
+        return text
+    if latin_1 and not _GOOD.search(text):
+        return raw.decode("latin-1")
+    before = text[: bad.start()]
+    column = len(before.rpartition("\n")[2].encode("utf-8")) + 1
+    raise BrokenData(
+        f"{path}, line {before.count(chr(10)) + 1}: byte {column} (0x{ord(bad[0]) - 0xDC00:02X}) "
+        f"is not UTF-8{', though other characters of the file are' if latin_1 else ''}. Mend the "
+        "line, or convert the file to UTF-8."
+    )
