@@ -186,9 +186,11 @@ class RunRecord(TrainerCallback):
             record["validation_documents"] = len(validation.documents)
         if isinstance(trainer.model, DeCLUTR):
             record["loss"] = trainer.model.describe_objective()
-        with open(os.path.join(self.serialization_dir, "run.json"), "w") as file:
-            json.dump(record, file, indent=2)
-            file.write("\n")
+        # Whole or not at all: a resumed run, and its other processes, read the one before.
+        file = os.path.join(self.serialization_dir, "run.json")
+        with open(f"{file}.part", "w") as part:
+            part.write(json.dumps(record, indent=2) + "\n")
+        os.replace(f"{file}.part", file)
 
 
 def _version(package: str) -> str | None:

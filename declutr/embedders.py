@@ -18,7 +18,7 @@ from declutr.embedding_layers import features_zeroed
 from declutr.masked_lm_head import masked_lm_logits
 from declutr.masking import IGNORE
 from declutr.packed_attention import recomputation_contexts
-from declutr.unpadded import UnpaddedPass
+from declutr.unpadded import Run, UnpaddedPass
 
 logger = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class MaskedLMOutput(NamedTuple):
     """What a pass over masked text gives."""
 
     embeddings: torch.Tensor
-    """Token vectors of the last layer, `(N, L, d)`."""
+    """Token vectors as `forward` gives them, of the last layer or a mix of all: `(N, L, d)`."""
 
     loss_sum: torch.Tensor
     """Cross entropy, summed over the masked tokens; 0 (with a graph) if there are none."""
@@ -54,7 +54,8 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
     sub_module : embed with this part of the transformer only; not with masked language modelling.
     train_parameters : False freezes the transformer.
     eval_mode : keep the transformer in evaluation mode (no dropout) during training.
-    last_layer_only : False embeds with a trained mix of all layers.
+    last_layer_only : False embeds with a trained mix of all layers. The head of masked language
+        modelling reads the last layer either way.
     gradient_checkpointing : trade time for memory.
     unpadding : how padding is kept from being computed on: `"auto"`, `"packed"`, `"grouped"` or
         `"none"`; see `declutr.unpadded`. Embeddings are the same up to rounding.
@@ -123,6 +124,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         self._max_length = max_length
         self.output_dim = self.config.hidden_size
         self._scalar_mix = None if last_layer_only else ScalarMix(self.config.num_hidden_layers)
+        self.head_reads_mix = False  # until 1.5 it did: see `DeCLUTR`
         self._num_added_start_tokens = len(tokenizer.single_sequence_start_tokens)
         self._num_added_end_tokens = len(tokenizer.single_sequence_end_tokens)
         self._num_added_tokens = self._num_added_start_tokens + self._num_added_end_tokens
@@ -172,6 +174,11 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
     def unpads(self) -> bool:
         """Whether padding costs nothing, so that texts of any length may share a batch."""
         return self._unpadded.unpadding != "none"
+
+    @property
+    def mixes_layers(self) -> bool:
+        """Whether token vectors are a mix of all layers (`last_layer_only` false)."""
+        return self._scalar_mix is not None
 
     def max_positions(self) -> int | None:
         """Tokens the transformer takes at once, special ones included; `None` if unknown."""
@@ -233,12 +240,16 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
                 f"Got {token_ids.size(1)} tokens with max_length {self._max_length}: folded inputs "
                 "cannot be masked. Lower max_span_len, or remove max_length from the embedder."
             )
-        embeddings = self._encode(token_ids, mask, type_ids)  # (N, L, d)
+        if self._scalar_mix is None or self.head_reads_mix:
+            embeddings = last = self._encode(token_ids, mask, type_ids)  # (N, L, d)
+        else:
+            both = self._encode(token_ids, mask, type_ids, run=self._mixed_and_last)
+            embeddings, last = both.chunk(2, dim=-1)  # (N, L, d) each
         chosen = labels != IGNORE
-        targets, hidden = labels[chosen], embeddings[chosen]  # (M,), (M, d)
+        targets, hidden = labels[chosen], last[chosen]  # (M,), (M, d)
         if not len(targets):
             # The head must still take part, or DistributedDataParallel would wait for its gradient.
-            nothing = masked_lm_logits(self.transformer_model, embeddings[:1, 0]).sum() * 0
+            nothing = masked_lm_logits(self.transformer_model, last[:1, 0]).sum() * 0
             zero = torch.zeros((), device=nothing.device)
             return MaskedLMOutput(embeddings, nothing.float(), zero, zero)
         logits = masked_lm_logits(self.transformer_model, hidden)  # (M, V)
@@ -255,7 +266,9 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         mask: torch.Tensor,
         type_ids: torch.Tensor | None,
         cut_features: torch.Tensor | None = None,
+        run: Run | None = None,
     ) -> torch.Tensor:
+        """What `run` makes of texts without their padding: token vectors, if it is not given."""
         limit = self.max_positions()
         if limit is not None and token_ids.size(1) > limit:
             raise ConfigurationError(
@@ -266,7 +279,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         if self._number_of_token_type_embeddings() <= 1:
             type_ids = None
         return self._unpadded(
-            self.encoder, self._token_vectors, token_ids, mask, type_ids, cut_features
+            self.encoder, run or self._token_vectors, token_ids, mask, type_ids, cut_features
         )
 
     def _token_vectors(
@@ -277,8 +290,19 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
                 return self._token_vectors(**inputs)
         if self._scalar_mix is None:
             return self.encoder(**inputs, return_dict=True).last_hidden_state
-        layers = self.encoder(**inputs, return_dict=True, output_hidden_states=True).hidden_states
-        return self._scalar_mix(list(layers[1:]))  # the first is the embedding layer
+        return self._mixed(self._all_layers(**inputs))
+
+    def _mixed_and_last(self, **inputs: torch.Tensor) -> torch.Tensor:
+        """The mix of all layers, and beside it the last one: `(..., 2 d)`."""
+        output = self._all_layers(**inputs)
+        return torch.cat([self._mixed(output), output.last_hidden_state], dim=-1)
+
+    def _all_layers(self, **inputs: torch.Tensor) -> Any:
+        return self.encoder(**inputs, return_dict=True, output_hidden_states=True)
+
+    def _mixed(self, output: Any) -> torch.Tensor:
+        assert self._scalar_mix is not None
+        return self._scalar_mix(list(output.hidden_states[1:]))  # the first is the embedding layer
 
 
 def _load(

@@ -28,6 +28,7 @@ from declutr.embedders import MLMTextFieldEmbedder
 from declutr.gradient_caching import Encoded, encode_in_chunks
 from declutr.heads import Head
 from declutr.heap import HEAP
+from declutr.masked_lm_runs import LAST_LAYER, MIX, begun_with_mix
 from declutr.masking import IGNORE, mask_tokens
 from declutr.metrics import RunningMeans, retrieval_accuracy
 from declutr.model_parts import (
@@ -218,8 +219,8 @@ class DeCLUTR(Model):
             )
 
     def attach(self, trainer: Any) -> None:
-        """Let the momentum encoder follow the optimizer of a trainer, and look whether its data can
-        serve; the bridge calls this.
+        """Let the momentum encoder follow the optimizer of a trainer, look whether its data can
+        serve, and go on with an older run as it was begun; the bridge calls this.
 
         # Raises
 
@@ -228,6 +229,8 @@ class DeCLUTR(Model):
         """
         self._require_room(trainer)
         self._require_validation(trainer)
+        if self.masked_language_modeling and self._mlm_embedder.mixes_layers:
+            self._mlm_embedder.head_reads_mix = begun_with_mix(trainer._serialization_dir)
         if self._momentum_encoder is None:
             return
         if is_sharded(self) or getattr(trainer._ddp_wrapped_model, "attach", None) is not None:
@@ -714,10 +717,22 @@ class DeCLUTR(Model):
             "temperature": getattr(self._loss, "temperature", None),
             "contrastive_weight": self._contrastive_weight if self.contrastive else 0.0,
             "mlm_weight": self._mlm_weight if self.masked_language_modeling else 0.0,
+            "mlm_head_reads": self._mlm_head_reads,
             "mask_contrastive_anchor": self._mask_contrastive_anchor,
             "scale_fix": self._scale_fix,
             "precision": self._precision,
         }
+
+    @property
+    def _mlm_embedder(self) -> Any:
+        """The embedder whose head models language, if there is one."""
+        return self._text_field_embedder.token_embedder
+
+    @property
+    def _mlm_head_reads(self) -> str | None:
+        if not self.masked_language_modeling:
+            return None
+        return MIX if self._mlm_embedder.head_reads_mix else LAST_LAYER
 
 
 def _pooled(

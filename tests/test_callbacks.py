@@ -350,6 +350,7 @@ def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_pat
             "temperature": 0.05,
             "contrastive_weight": 1.0,
             "mlm_weight": 1.0,
+            "mlm_head_reads": "last layer",
             "mask_contrastive_anchor": True,
             "scale_fix": True,
             "precision": "auto",

@@ -282,6 +282,41 @@ def test_eval_mode_keeps_dropout_off(bert: str, eval_mode: bool) -> None:
     assert torch.equal(embedder(ids, mask), embedder(ids, mask)) is eval_mode
 
 
+@pytest.mark.parametrize("unpadding", ["auto", "grouped", "none"])
+def test_the_head_reads_the_last_layer_beside_a_mix(folder: str, unpadding: str) -> None:
+    """As in the original package: embeddings are the mix, and the loss is the whole model's."""
+    ids, mask, labels = masked_batch(folder)
+    embedder = PretrainedTransformerEmbedderMLM(
+        folder, last_layer_only=False, unpadding=unpadding
+    ).eval()
+    for scalar, value in zip(embedder._scalar_mix.scalar_parameters, (0.3, -0.5), strict=True):
+        scalar.data.fill_(value)
+    whole = reference(folder)
+    expected = whole(input_ids=ids, attention_mask=mask.long(), labels=labels).loss
+    output = embedder.masked_lm(labels, ids, mask)
+    assert (output.loss_sum / output.num_masked).item() == pytest.approx(expected.item(), rel=1e-6)
+    assert torch.allclose(output.embeddings[mask], embedder(ids, mask)[mask], atol=1e-6)
+    output.loss_sum.backward()
+    mixing = [p.grad for n, p in embedder.named_parameters() if n.startswith("_scalar_mix")]
+    assert len(mixing) == 3 and not any(grad is not None and grad.any() for grad in mixing)
+    table = embedder.transformer_model.get_input_embeddings().weight
+    assert table.grad is not None and table.grad.any()
+
+
+def test_a_head_that_is_told_to_reads_the_mix(bert: str) -> None:
+    """What a run of release 1.5 goes on with."""
+    ids, mask, labels = masked_batch(bert)
+    embedder = PretrainedTransformerEmbedderMLM(bert, last_layer_only=False).eval()
+    embedder.head_reads_mix = True
+    output = embedder.masked_lm(labels, ids, mask)
+    chosen = labels != IGNORE
+    logits = masked_lm_logits(embedder.transformer_model, embedder(ids, mask)[chosen])
+    expected = torch.nn.functional.cross_entropy(logits, labels[chosen], reduction="sum")
+    assert output.loss_sum.item() == pytest.approx(expected.item(), rel=1e-6)
+    output.loss_sum.backward()
+    assert all(p.grad.any() for p in embedder._scalar_mix.scalar_parameters)
+
+
 @pytest.mark.parametrize("with_head", [True, False])
 def test_scalar_mix_of_all_layers(folder: str, with_head: bool) -> None:
     embedder = PretrainedTransformerEmbedderMLM(

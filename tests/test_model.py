@@ -258,6 +258,8 @@ OBJECTIVES = {
     "clean anchors": {"mask_contrastive_anchor": False},
     "no mlm": {"mlm": False},
     "mlm only": {"loss": None},
+    "mix of layers": {"embedder": {"last_layer_only": False}},
+    "mix of layers, mlm only": {"embedder": {"last_layer_only": False}, "loss": None},
 }
 
 
