@@ -37,7 +37,7 @@ _MAX_WORKERS = 256
 
 @DatasetReader.register("declutr")
 class DeCLUTRDatasetReader(DatasetReader):
-    """Draws anchor and positive spans from unlabelled documents (Giorgi et al., 2021, section 3).
+    """Draws anchor and positive spans from unlabelled documents (Giorgi et al., 2021, section 3.2).
 
     The path is a file with one document a line (plain or compressed), JSON lines, parquet, a folder
     of these, a glob, or a list of paths. Documents are tokenised once and kept on disk; spans are
@@ -62,7 +62,10 @@ class DeCLUTRDatasetReader(DatasetReader):
     num_positives : positives an anchor (P).
     max_span_len, min_span_len : bounds of span lengths, in tokens without special ones.
     sampling_strategy : `None` (or `"all"`), `"subsuming"` or `"adjacent"`: where positives lie.
-    placement : `"uniform"`, or `"grid"` as the original code had it.
+    placement : `"uniform"`: starts of a document's anchors are at least 2 * max_span_len apart
+        (DeCLUTR, ACL 2021, section 3.2); of documents that are hardly long enough, this nearly
+        skips the middle. `"uniform_v1"`: at least max_span_len, as in the first version of the
+        paper. `"grid"`: the blocks of the original code. docs/SAMPLING.md compares them.
     short_documents : what to do with a document of fewer than 2 * A * max_span_len tokens, from
         which spans cannot be drawn: `"shrink"` lowers the span lengths for it, `"skip"` leaves it
         out, `"error"` raises. Counts are logged. Documents of fewer than 2 * A tokens are left out

@@ -1,4 +1,4 @@
-"""Where the anchors and positives of a document lie (DeCLUTR, ACL 2021, section 3.1).
+"""Where the anchors and positives of a document lie (DeCLUTR, ACL 2021, section 3.2).
 
 Pure numpy, and no text: a document is its length in tokens, a span is a half-open interval
 ``[start, end)`` of token positions. All lengths, starts and ends are counted in subword tokens,
@@ -23,7 +23,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 
 STRATEGIES = ("all", "subsuming", "adjacent")
-PLACEMENTS = ("uniform", "grid")
+PLACEMENTS = ("uniform", "uniform_v1", "grid")
 
 Interval: TypeAlias = tuple[int, int]
 
@@ -52,14 +52,20 @@ class SpanSampler:
         num_anchors: anchors of a document, A.
         num_positives: positives of an anchor, P.
         min_span_len: shortest span.
-        max_span_len: longest span; also the least gap between two anchors of a document.
+        max_span_len: longest span; also the least gap between two anchors of a document, but for
+            the placement "uniform_v1".
         strategy: which positives are allowed: "all" (any that touches or overlaps its anchor),
             "subsuming" (inside the anchor) or "adjacent" (touching it, sharing no token). `None`
             means "all".
         placement: "uniform" places anchors uniformly among all placements whose starts are at
-            least ``2 * max_span_len`` apart; for one anchor this is the paper's uniform start.
-            "grid" repeats the published code, which draws each anchor inside one block of
-            ``max_span_len`` tokens.
+            least ``2 * max_span_len`` apart (section 3.2 of the ACL paper, which does not say from
+            where to where). The shortest documents have so little choice left that it nearly skips
+            their middle. "uniform_v1" asks for ``max_span_len``, the number in the same sentence of
+            the paper's first version (arXiv, June 2020, section 3.1.1): anchors share no token but
+            may touch, and a positive may overlap the other anchor. "grid" repeats the published
+            code, which draws each anchor inside one block of ``max_span_len`` tokens. For one
+            anchor both "uniform" ones are the papers' uniform start. docs/SAMPLING.md compares
+            them.
         anchor_beta: the two parameters of the beta law of anchor lengths.
         positive_beta: the two parameters of the beta law of positive lengths.
 
@@ -148,18 +154,19 @@ class SpanSampler:
         return Spans(np.array(anchors, dtype=np.int64), np.array(positives, dtype=np.int64))
 
     def _span_len(self, beta: tuple[float, float], longest: int, rng: np.random.Generator) -> int:
-        """A span length in ``[min_span_len, longest]`` from the beta law (section 3.1)."""
+        """A span length in ``[min_span_len, longest]`` from the beta law (section 3.2)."""
         shortest = self.min_span_len
         return min(longest, shortest + int(rng.beta(*beta) * (longest - shortest)))
 
     def _place_uniformly(self, length: int, rng: np.random.Generator) -> list[Interval]:
-        """Every placement with starts at least ``2 * max_span_len`` apart is equally likely.
+        """Every placement with starts at least so far apart is equally likely.
 
         Taking the k-th required distance out of the k-th start maps such placements one to one to
         non-decreasing sequences in ``{0 .. slack}``, and adding k to those of A distinct integers
         in ``{0 .. slack + A - 1}``.
         """
-        count, apart = self.num_anchors, 2 * self.max_span_len
+        count = self.num_anchors
+        apart = self.max_span_len * (1 if self.placement == "uniform_v1" else 2)
         lengths = [self._span_len(self.anchor_beta, self.max_span_len, rng) for _ in range(count)]
         slack = length - lengths[-1] - (count - 1) * apart
         chosen = sorted(_distinct_integers(count, slack + count, rng))

@@ -20,7 +20,7 @@ LAYERS = [
     | {"text_encodings", "text_files", "delimited_rows", "earlier_reading"}
     | {"embedding_layers", "synonyms", "truncation_warnings", "file_modes", "bounded_json"}
     | {"text_calls", "text_blocks", "quiet_loggers", "content_ids", "modules_from_here"}
-    | {"untrusted_parts", "masked_lm_runs"},
+    | {"untrusted_parts", "masked_lm_runs", "span_coverage"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"objectives", "span_fields", "collation", "text_codecs", "embedders", "text_field_masks"}

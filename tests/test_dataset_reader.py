@@ -19,7 +19,7 @@ from allennlp.data.dataset_readers.dataset_reader import WorkerInfo
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
 from declutr.dataset_reader import DeCLUTRDatasetReader
-from declutr.sampling import DocumentTooShort, SpanSampler, document_rng
+from declutr.sampling import PLACEMENTS, DocumentTooShort, SpanSampler, document_rng
 from declutr.sources import SourceError
 from declutr.text_calls import text_digest
 
@@ -294,7 +294,7 @@ class TestShortDocuments:
             list(words().read(tmp_path / "a.txt"))
 
     @pytest.mark.parametrize("strategy", [None, "subsuming", "adjacent"])
-    @pytest.mark.parametrize("placement", ["uniform", "grid"])
+    @pytest.mark.parametrize("placement", PLACEMENTS)
     @pytest.mark.parametrize("anchors", [1, 3])
     def test_every_shrunken_document_gives_spans(
         self, words, tmp_path, strategy, placement, anchors
@@ -545,7 +545,10 @@ class TestBadSettings:
                 "max_span_len is 129, but the transformer takes 128 tokens. Low",
             ),
             ({"sampling_strategy": "adjacnet"}, "unknown strategy 'adjacnet'.*mean 'adjacent'"),
-            ({"placement": "gird"}, "unknown placement 'gird'; known: uniform, grid. Did you"),
+            (
+                {"placement": "gird"},
+                "unknown placement 'gird'; known: uniform, uniform_v1, grid. Did you",
+            ),
             ({"short_documents": "merge"}, "Unknown short_documents 'merge'.*shrink, skip, error"),
             ({"num_anchors": 0}, "num_anchors must be an integer of at least 1, not 0"),
             ({"num_positives": 0}, "num_positives must be an integer of at least 1, not 0"),

@@ -3,7 +3,8 @@ invariants of the sampler as properties, and chi-square tests against uniformity
 
 import json
 import pickle
-from itertools import combinations
+from collections import Counter
+from itertools import combinations, product
 from pathlib import Path
 
 import numpy as np
@@ -76,9 +77,13 @@ class TestInvariants:
         anchors, positives = sampler.sample(length, rng_of(seed))
         for first, second in combinations(anchors.tolist(), 2):
             left, right = sorted((first, second))
-            assert right[0] - left[1] >= sampler.max_span_len
-            if sampler.placement == "uniform":
-                assert right[0] - left[0] >= 2 * sampler.max_span_len
+            if sampler.placement != "grid":
+                apart = {"uniform": 2, "uniform_v1": 1}[sampler.placement]
+                assert right[0] - left[0] >= apart * sampler.max_span_len
+            room = 0 if sampler.placement == "uniform_v1" else sampler.max_span_len
+            assert right[0] - left[1] >= room
+        if sampler.placement == "uniform_v1":
+            return  # whose positives may overlap other anchors
         for own, mine in enumerate(positives.tolist()):
             others = np.delete(anchors, own, axis=0).tolist()
             for (begin, stop), (start, end) in ((p, a) for p in mine for a in others):
@@ -209,19 +214,29 @@ class TestUniformity:
         assert len(counts) == length - 7 + 1
         assert stats.chisquare(counts).pvalue > 1e-3
 
-    def test_every_placement_of_two_anchors_is_equally_likely(self):
-        """All ordered pairs of starts at least ``2 * max`` apart, listed by brute force."""
-        sampler, length, rng = SpanSampler(2, 1, 3, 3), 17, rng_of(32)
-        places = range(length - 3 + 1)
-        legal = [(a, b) for a in places for b in places if abs(a - b) >= 6]
-        drawn = [tuple(sampler.sample(length, rng).anchors[:, 0].tolist()) for _ in range(20_000)]
+    @pytest.mark.parametrize(
+        ("placement", "anchors", "length", "apart"),
+        [("uniform", 2, 17, 6), ("uniform_v1", 2, 14, 3), ("uniform_v1", 3, 18, 3)],
+    )
+    def test_every_placement_is_equally_likely(self, placement, anchors, length, apart):
+        """All starts of spans of 3 tokens that are so far apart, listed by brute force."""
+        sampler, rng = SpanSampler(anchors, 1, 3, 3, placement=placement), rng_of(32)
+        legal = [
+            starts
+            for starts in product(range(length - 3 + 1), repeat=anchors)
+            if all(abs(a - b) >= apart for a, b in combinations(starts, 2))
+        ]
+        draws = max(20_000, 12 * len(legal))
+        drawn = Counter(
+            tuple(sampler.sample(length, rng).anchors[:, 0].tolist()) for _ in range(draws)
+        )
         assert set(drawn) == set(legal)
-        counts = [drawn.count(pair) for pair in legal]
-        assert stats.chisquare(counts).pvalue > 1e-3
+        assert stats.chisquare([drawn[starts] for starts in legal]).pvalue > 1e-3
 
-    def test_placement_given_the_lengths_is_uniform(self):
+    @pytest.mark.parametrize(("placement", "apart"), [("uniform", 6), ("uniform_v1", 3)])
+    def test_placement_given_the_lengths_is_uniform(self, placement, apart):
         """Of the starts that are legal for two lengths; the shortest document has the most edge."""
-        sampler, length, rng = SpanSampler(2, 1, 1, 3), 12, rng_of(37)
+        sampler, length, rng = SpanSampler(2, 1, 1, 3, placement=placement), 12, rng_of(37)
         starts: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for _ in range(30_000):
             (a, a_end), (b, b_end) = sampler.sample(length, rng).anchors.tolist()
@@ -232,10 +247,17 @@ class TestUniformity:
             # All pairs of one order are equally likely, not those of both: the last length alone
             # decides how many there are.
             for sign in (1, -1):
-                legal = [(a, b) for a, b in places if sign * (b - a) >= 6]
+                legal = [(a, b) for a, b in places if sign * (b - a) >= apart]
                 counts = [drawn.count(pair) for pair in legal]
                 assert stats.chisquare(counts).pvalue > 1e-3
-            assert all(pair in places and abs(pair[0] - pair[1]) >= 6 for pair in drawn)
+            assert all(pair in places and abs(pair[0] - pair[1]) >= apart for pair in drawn)
+
+    def test_one_anchor_has_nothing_to_keep_away_from(self):
+        samplers = [SpanSampler(1, 2, 3, 9, placement=p) for p in ("uniform", "uniform_v1")]
+        for seed in range(50):
+            first, second = (sampler.sample(40, rng_of(seed)) for sampler in samplers)
+            np.testing.assert_array_equal(first.anchors, second.anchors)
+            np.testing.assert_array_equal(first.positives, second.positives)
 
     def test_positives_over_the_clipped_range(self):
         sampler, length, rng = SpanSampler(1, 1, 6, 6), 14, rng_of(33)
@@ -384,8 +406,11 @@ class TestSettings:
                 {"strategy": "subsumming"},
                 "'subsumming'; known: all, subsuming, adjacent. Did you mean 'subsuming'",
             ),
-            ({"placement": "Grid"}, "placement 'Grid'; known: uniform, grid. Did you mean 'grid'"),
-            ({"placement": "zzz"}, r"unknown placement 'zzz'; known: uniform, grid\.$"),
+            (
+                {"placement": "Grid"},
+                "placement 'Grid'; known: uniform, uniform_v1, grid. Did you mean 'grid'",
+            ),
+            ({"placement": "zzz"}, r"unknown placement 'zzz'; known: uniform, uniform_v1, grid\.$"),
             ({"anchor_beta": (4, 0)}, r"anchor_beta must be two positive numbers, not \(4, 0\)"),
             ({"positive_beta": (1, 2, 3)}, "positive_beta must be two positive numbers"),
             ({"positive_beta": 2.0}, "positive_beta must be two positive numbers, not 2.0"),

@@ -15,6 +15,9 @@ from allennlp.data import DatasetReader
 from declutr.commands.user_errors import set_command
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.sampling import view_kind
+from declutr.span_coverage import EIGHTHS, coverage
+
+_DRAWS = 1000  # for the coverage: a tenth of a second
 
 
 @Subcommand.register("sample-spans")
@@ -24,7 +27,8 @@ class SampleSpans(Subcommand):
     def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
         description = (
             "Print sampled anchors with their positives, the hard negatives (spans of the same "
-            "document that belong to another anchor) and an easy negative (of another document)."
+            "document that belong to another anchor) and an easy negative (of another document). "
+            "Then, how often spans cover each eighth of a document (see docs/SAMPLING.md)."
         )
         subparser = parser.add_parser(self.name, description=description, help="look at spans")
         subparser.add_argument("param_path", help="a training recipe with a declutr dataset reader")
@@ -57,6 +61,8 @@ def _print_spans(args: argparse.Namespace) -> None:
         )
     for line in describe_spans(reader, path, args.documents, args.epoch, args.width):
         print(line)
+    for line in describe_coverage(reader, path, args.epoch):
+        print(textwrap.fill(line, width=args.width, subsequent_indent="  "))
 
 
 def describe_spans(
@@ -96,3 +102,23 @@ def describe_spans(
                 label = f"easy negative (document {elsewhere + 1})"
                 yield quote(elsewhere, drawn[elsewhere].anchors[0], label)
             yield ""
+
+
+def describe_coverage(reader: DeCLUTRDatasetReader, path: str, epoch: int) -> Iterator[str]:
+    """How many anchors, and positives, a token of each eighth of a document is in, on average.
+
+    The mean of 1,000 draws, from `epoch` on: of as many documents, or of all of them again and
+    again if there are fewer.
+    """
+    rows = reader.documents(path)
+    rows = np.random.default_rng((epoch, len(rows))).permutation(rows)[:_DRAWS].tolist()
+    lengths = reader.corpus(path).num_tokens
+    anchors, positives = np.zeros(EIGHTHS), np.zeros(EIGHTHS)
+    for number in range(_DRAWS):
+        row = rows[number % len(rows)]
+        drawn = reader.sample(path, row, epoch + number // len(rows))
+        anchors += coverage(drawn.anchors, int(lengths[row]))
+        positives += coverage(drawn.positives, int(lengths[row]))
+    yield f"By eighths of a document, how many spans a token is in (mean of {_DRAWS:,} draws):"
+    for name, sums in (("anchors", anchors), ("positives", positives)):
+        yield f"  {name + ':':<11}{'  '.join(f'{value:.2f}' for value in sums / _DRAWS)}"

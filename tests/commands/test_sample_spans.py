@@ -1,17 +1,19 @@
 """Oracle: the reader's own spans and text; the words that name each kind of span."""
 
 import argparse
+import itertools
 import json
 import re
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 import declutr.plugin  # noqa: F401
-from declutr.commands.sample_spans import describe_spans
+from declutr.commands.sample_spans import describe_coverage, describe_spans
 from declutr.dataset_reader import DeCLUTRDatasetReader
 
 RECIPE = Path(__file__).parents[2] / "training_config" / "declutr.jsonnet"
@@ -89,6 +91,18 @@ class TestCommand:
         kinds = re.findall(rf"positive \(({KINDS})\)", run(sampling_strategy="adjacent"))
         assert set(kinds) == {"adjacent"}
 
+    def test_coverage_by_eighths(self, run, documents, tmp_path):
+        """Of documents that are short for their spans, which leaves anchors little choice."""
+        file = tmp_path / "short.txt"
+        file.write_text("\n".join(" ".join(text.split()[:40]) for text in documents) + "\n")
+        middle = []
+        for placement in ("uniform", "uniform_v1"):
+            output = run("--data", str(file), max_span_len=120, placement=placement)
+            found = re.findall(r"  (anchors|positives): +((?:\d\.\d\d *){8})\n", output)
+            assert [name for name, _ in found] == ["anchors", "positives"]
+            middle.append([float(numbers.split()[3]) for _, numbers in found])
+        assert middle[0][0] < 0.15 < 0.3 < middle[1][0]
+
     def test_one_anchor_has_no_hard_negatives(self, run):
         output = run(num_anchors=1)
         assert "hard negative" not in output and "easy negative" in output
@@ -115,6 +129,19 @@ class TestLines:
         for document, found in seen.items():
             anchors, positives = words.sample(numbered, document - 1, 0)
             assert found == set(map(tuple, [*anchors.tolist(), *positives.reshape(-1, 2).tolist()]))
+
+    def test_coverage_is_that_of_the_spans_of_the_reader(self, words, numbered):
+        """Of 60 tokens, of which the five documents have 1,000 draws, 200 epochs each."""
+        _, anchors, positives = describe_coverage(words, numbered, 3)
+        rows = words.documents(numbered).tolist()
+        for line, which in ((anchors, 0), (positives, 1)):
+            counts = np.zeros(60)
+            for row, epoch in itertools.product(rows, range(3, 203)):
+                for start, end in words.sample(numbered, row, epoch)[which].reshape(-1, 2):
+                    counts[start:end] += 1 / 1000
+            per_token = np.repeat(counts, 8).reshape(8, 60).mean(axis=1)
+            shown = [float(number) for number in line.split()[1:]]
+            np.testing.assert_allclose(shown, per_token, atol=0.0051)
 
     def test_hard_negatives_belong_to_the_other_anchor(self, words, numbered):
         text = "\n".join(describe_spans(words, numbered, 1, 0, 10_000))
