@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import declutr
 from declutr.bulk_embedding.shard_files import write_whole
+from declutr.checksums import json_checksum
 from declutr.semantic_search.errors import OtherIndex, SearchError
 
 FILE = "index.json"
@@ -28,6 +29,7 @@ class IndexDescription:
     backend : what searches, one of `BACKENDS` but `"auto"`.
     approximate : whether it looks at a part of the lines only; then `effort` says how hard it
         looks, and `recall` the share of the ten nearest lines that it finds.
+    checksums : of the files beside it, by name (see `declutr.checksums`); version 1.5 wrote none.
     """
 
     rows: int
@@ -39,9 +41,11 @@ class IndexDescription:
     approximate: bool
     effort: int | None = None
     recall: float | None = None
+    checksums: dict[str, str] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
         content = {"format": _FORMAT, "declutr": declutr.__version__, **asdict(self)}
+        content["checksum"] = json_checksum(content)
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         write_whole(folder / FILE, lambda file: file.write(text.encode("utf-8", "replace")))
 
@@ -67,12 +71,15 @@ class IndexDescription:
             )
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+            damaged = content.pop("checksum", None) not in (None, json_checksum(content))
             version, release = content.pop("format"), content.pop("declutr")
             if version != _FORMAT:
                 raise OtherIndex(
                     f"'{path}' was written by declutr {release}, in another format. Build it "
                     "again: `declutr index MODEL LINES -o INDEX --overwrite`."
                 )
+            if damaged:
+                raise ValueError("it is damaged: its content is not what its checksum says")
             return cls(**content)
         except OtherIndex:
             raise
