@@ -8,8 +8,20 @@ import os
 import shutil
 import tarfile
 import time
+import zlib
 from pathlib import Path
 from posixpath import normpath
+
+GET_ANEW = (
+    "Copy it anew from where it came from; or, where the folder of its training is, make it again: "
+    "python -c \"from allennlp.models import archive_model; archive_model('FOLDER')\"."
+)
+"""What to do about an archive that is damaged."""
+
+
+def named_as_archive(file: Path) -> bool:
+    """Whether a file is a tar, or should be one by its name: a damaged one may not look like one."""
+    return file.name.endswith((".tar.gz", ".tgz")) or tarfile.is_tarfile(file)
 
 
 def put_member(archive: str | os.PathLike, name: str, content: bytes) -> None:
@@ -21,7 +33,7 @@ def put_member(archive: str | os.PathLike, name: str, content: bytes) -> None:
     # Raises
 
     `FileNotFoundError` : there is no such file.
-    `tarfile.TarError`, `OSError`, `EOFError`, `zlib.error` : it is no tar.gz, or is cut off.
+    `tarfile.ReadError` : it is no tar.gz, is damaged, or is cut off.
     """
     archive = Path(archive).resolve()  # behind a link, the file is replaced and not the link
     beside = archive.with_name(f".{archive.name}.{os.getpid()}.new")
@@ -46,6 +58,10 @@ def put_member(archive: str | os.PathLike, name: str, content: bytes) -> None:
             os.fsync(file.fileno())
         shutil.copymode(archive, beside)
         os.replace(beside, archive)
+    except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise tarfile.ReadError(
+            f"'{archive}' is damaged or cut off ({error}), and stays as it was. {GET_ANEW}"
+        ) from error
     finally:
         beside.unlink(missing_ok=True)
 

@@ -60,7 +60,8 @@ def file_checksums(path: str | os.PathLike) -> str:
 
 
 def json_checksum(content: Any) -> str:
-    """A checksum of plain JSON values, whatever the order of keys."""
+    """A checksum of plain JSON values as they are read back, whatever the order of keys."""
+    content = json.loads(json.dumps(content))  # keys are strings, then
     return xxh3_64(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 

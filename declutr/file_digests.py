@@ -1,7 +1,8 @@
 """Digests of files, kept, so that each file is read for one once and not at every start.
 
 The index is a file `digests.json` in the cache folder: what a file looked like (size, times,
-inode) when it was read, and its SHA-256 then. A file that looks otherwise is read again.
+inode) when it was read, and its SHA-256 then, with a checksum of all this. A file that looks
+otherwise is read again, and so is one of which the record is damaged.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from pathlib import Path
 from filelock import FileLock
 from tqdm.auto import tqdm
 
+from declutr.checksums import json_checksum
 from declutr.sources import SourceError
 
 logger = logging.getLogger(__name__)
@@ -99,8 +101,10 @@ def _known(files: Sequence[Path], cache_dir: Path) -> dict[Path, tuple[str, Appe
     for file in files:
         now = appearance(file)
         entry = index.get(str(file.resolve()))
-        if isinstance(entry, list) and len(entry) == 2 and entry[1] == list(now):
-            found[file] = str(entry[0]), now
+        # Version 1.5 wrote no checksum.
+        if isinstance(entry, list) and entry[1:2] == [list(now)] and len(entry) in (2, 3):
+            if entry[2:] in ([], [json_checksum(entry[:2])]):
+                found[file] = str(entry[0]), now
     return found
 
 
@@ -117,7 +121,7 @@ def _remember(digests: dict[Path, tuple[str, Appearance]], cache_dir: Path) -> N
         index = _index(cache_dir)
         for file, entry in digests.items():
             index.pop(str(file.resolve()), None)  # the newest stand at the end
-            index[str(file.resolve())] = list(entry)
+            index[str(file.resolve())] = [*entry, json_checksum(entry)]
         kept = dict(list(index.items())[-_MOST:])
         beside = cache_dir / f"{INDEX_NAME}.{os.getpid()}.new"
         try:

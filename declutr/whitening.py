@@ -18,10 +18,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from declutr import __version__
+from declutr.checksums import BlockHasher, json_checksum
 
 FILE = "whitening.safetensors"
 """What it is called in the folder of a model, and at the root of an archive."""
@@ -217,6 +219,7 @@ class Whitening:
             "dimension": self.dimension,
             "digest": self.digest,
         }
+        about["checksum"] = _checksum(about, tensors)
         # One entry: safetensors writes several in any order.
         return save(tensors, {"whitening": json.dumps(about)})
 
@@ -245,6 +248,9 @@ class Whitening:
                     f"its format is {about['format']!r}, expected {_FORMAT!r}: it is of another "
                     "version of declutr"
                 )
+            checksum = about.pop("checksum", None)  # version 1.5 wrote none
+            if checksum not in (None, _checksum(about, arrays)):
+                raise WhiteningError("it is damaged: its numbers are not what its checksum says")
             return cls(
                 arrays["mean"],
                 arrays["matrix"],
@@ -257,6 +263,15 @@ class Whitening:
                 f"'{file}' does not hold a whitening ({error}). Fit it again: `declutr whiten "
                 "MODEL TEXTS`."
             ) from error
+
+
+def _checksum(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    sums = {}
+    for name, array in arrays.items():
+        hasher = BlockHasher()
+        hasher.update(array.tobytes())
+        sums[name] = [array.shape, hasher.checksums]
+    return json_checksum([about, sums])
 
 
 class _Moments:

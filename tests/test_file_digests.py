@@ -48,6 +48,23 @@ class TestIndex:
             assert file_digests([file], cache) == {file: (expected, appearance(file))}
         assert read == ["a.txt"]
 
+    def test_a_damaged_record_is_not_believed(self, file, cache, read):
+        expected = digest(file, cache)
+        index = cache / module.INDEX_NAME
+        sound = index.read_bytes()
+        for number in range(0, 8 * len(sound), 11):
+            damaged = bytearray(sound)
+            damaged[number // 8] ^= 1 << number % 8
+            index.write_bytes(damaged)
+            assert digest(file, cache) == expected
+        assert len(read) > 50
+
+    def test_a_record_of_version_1_5_is_believed(self, file, cache, read):
+        expected = digest(file, cache)
+        index = cache / module.INDEX_NAME
+        index.write_text(json.dumps({n: e[:2] for n, e in json.loads(index.read_text()).items()}))
+        assert digest(file, cache) == expected and read == ["a.txt"]
+
     def test_many_files_some_of_them_known(self, tmp_path, cache, read):
         files = [tmp_path / f"{n}.txt" for n in range(4)]
         for number, file in enumerate(files):

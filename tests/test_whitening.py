@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -280,6 +281,32 @@ class TestFile:
         save_file(tensors, tmp_path / FILE, metadata)
         with pytest.raises(WhiteningError, match=f"does not hold a whitening .*{message}.*Fit it"):
             Whitening.load(tmp_path)
+
+    def test_no_flipped_bit_passes(self, tmp_path: Path) -> None:
+        """It is refused, or what is read is the same."""
+        rows = np.random.default_rng(0).normal(size=(30, 3))
+        whitening = replace(Whitening.fit([rows]), digest="sha256:ab")
+        path = whitening.save(tmp_path)
+        sound, refused = path.read_bytes(), 0
+        for number in range(0, 8 * len(sound), 19):
+            damaged = bytearray(sound)
+            damaged[number // 8] ^= 1 << number % 8
+            path.write_bytes(damaged)
+            try:
+                read = Whitening.load(tmp_path)
+                assert np.array_equal(read.matrix, whitening.matrix)
+                assert np.array_equal(read.mean, whitening.mean)
+                assert (read.texts, read.digest) == (30, "sha256:ab")
+            except WhiteningError:
+                refused += 1
+        assert refused > 0.9 * 8 * len(sound) / 19
+
+    def test_of_version_1_5_without_a_checksum(self, tmp_path: Path) -> None:
+        whitening = Whitening(np.zeros(2), np.eye(2))
+        about = {"format": "1", "version": "1.5.0", "texts": 0, "dimension": 2, "digest": None}
+        tensors = {"mean": whitening.mean, "matrix": whitening.matrix}
+        save_file(tensors, tmp_path / FILE, {"whitening": json.dumps(about)})
+        assert np.array_equal(Whitening.load(tmp_path).matrix, np.eye(2))
 
     def test_cut_off(self, tmp_path: Path) -> None:
         (tmp_path / FILE).write_bytes(Whitening.fit([X]).to_bytes()[:-3])

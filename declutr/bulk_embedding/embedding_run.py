@@ -18,7 +18,14 @@ from declutr.bulk_embedding import manifest as manifests
 from declutr.bulk_embedding.input_rows import InputRows
 from declutr.bulk_embedding.manifest import Counts, EmbeddingFolderError, Manifest, Shard
 from declutr.bulk_embedding.output_folder import output_folder
-from declutr.bulk_embedding.shard_files import DTYPES, FORMATS, require, write_shard
+from declutr.bulk_embedding.shard_files import (
+    DTYPES,
+    FORMATS,
+    checked_shard,
+    require,
+    write_shard,
+)
+from declutr.checksums import DamagedFile, file_checksums
 from declutr.named_files import require_several
 
 logger = logging.getLogger(__name__)
@@ -77,7 +84,8 @@ def embed_rows(
 ) -> Summary:
     """Embed rows into a folder, shard by shard, or go on where a run into it stopped.
 
-    Shards that are there are not made again: their rows are read and compared by a digest. Every
+    Shards that are there are not made again: their rows are read and compared by a digest, and so
+    are their files (by checksums; a shard that is damaged is made again). Every
     shard is embedded on its own, so what comes out does not depend on interruptions. Memory holds
     the vectors of one shard and some of its texts.
 
@@ -219,10 +227,18 @@ class _Run:
         if shard is None:
             return None
         path = self._folder / shard.file
-        if path.is_file() and path.stat().st_size == shard.bytes:
-            return shard
-        logger.warning("'%s' is gone or was changed, and is made again.", path)
-        return None
+        if not path.is_file() or path.stat().st_size != shard.bytes:
+            logger.warning("'%s' is gone or was changed, and is made again.", path)
+            return None
+        expected = self._format, self._dtype.name, self._dimension, shard.rows, shard.checksums
+        try:
+            checked = checked_shard(path, *expected)
+            if checked is not None:
+                checked.require_all()
+        except DamagedFile as error:
+            logger.warning("%s It is made again.", error)
+            return None
+        return shard
 
     def _compare(self, shard: Shard) -> None:
         """Read the rows of a finished shard and see that they are what it was made from."""
@@ -281,7 +297,8 @@ class _Run:
         )
         path = self._folder / manifests.shard_name(number, self._format)
         write_shard(path, self._format, start, vectors)
-        return Shard(path.name, done, path.stat().st_size, rows.digest, counts)
+        checksums = file_checksums(path)
+        return Shard(path.name, done, path.stat().st_size, rows.digest, counts, checksums)
 
     def _embeddings(self, texts: list[str]) -> np.ndarray:
         found = np.asarray(self._encode(texts))

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from declutr.bulk_embedding.shard_files import UNFINISHED, write_whole
+from declutr.checksums import json_checksum
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -30,6 +31,10 @@ class EmbeddingFolderError(ValueError):
 
 class OtherRelease(EmbeddingFolderError):
     """Embeddings that another release of this package wrote."""
+
+
+class DamagedManifest(EmbeddingFolderError):
+    """A manifest of ours that is not as it was written."""
 
 
 @dataclass
@@ -71,6 +76,8 @@ class Shard:
     """A digest of the rows it was made from."""
 
     counts: Counts
+    checksums: str | None = None
+    """Of the file, see `declutr.checksums`; `None` if version 1.5 wrote it."""
 
 
 @dataclass
@@ -114,8 +121,11 @@ class Manifest:
             "counts": asdict(self.counts),
             "settings": self.settings,
             "about": self.about,
-            "shards": [asdict(shard) for shard in self.in_order()],
+            "shards": [_entry(shard) for shard in self.in_order()],
+            # Apart, for release 1.5 takes no other keys in a shard.
+            "checksums": {s.file: s.checksums for s in self.in_order() if s.checksums is not None},
         }
+        content["checksum"] = json_checksum(content)
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
         # File names may hold bytes that are not UTF-8.
         data = (text + "\n").encode("utf-8", "backslashreplace")
@@ -128,6 +138,7 @@ class Manifest:
         # Raises
 
         `OtherRelease` : it is of another version.
+        `DamagedManifest` : it is not as it was written.
         `EmbeddingFolderError` : it is not one of ours.
         """
         path = folder / MANIFEST
@@ -143,9 +154,17 @@ class Manifest:
                     "written by another release of declutr. Choose another folder, or begin anew "
                     "with --overwrite (overwrite=True)."
                 )
-            shards = {}
+            if content.pop("checksum", None) not in (None, json_checksum(content)):
+                raise DamagedManifest(
+                    f"'{path}' is damaged: its content is not what its checksum says. Begin anew "
+                    "with --overwrite (overwrite=True), or choose another folder."
+                )
+            shards, checksums = {}, content.get("checksums", {})
             for entry in content["shards"]:
-                shard = Shard(**{**entry, "counts": Counts(**entry["counts"])})
+                counts = Counts(**entry["counts"])
+                shard = Shard(
+                    **entry | {"counts": counts, "checksums": checksums.get(entry["file"])}
+                )
                 shards[shard_number(shard.file)] = shard
             return cls(content["settings"], content["about"], shards, content["finished"])
         except (
@@ -159,6 +178,10 @@ class Manifest:
                 f"'{path}' is not the manifest of a folder of embeddings ({error!r}), and is left "
                 "as it is. Choose another folder, or remove it yourself."
             ) from error
+
+
+def _entry(shard: Shard) -> dict[str, Any]:
+    return {name: value for name, value in asdict(shard).items() if name != "checksums"}
 
 
 def shard_name(number: int, format: str) -> str:
@@ -213,7 +236,7 @@ def require_ours(folder: Path) -> None:
     """
     try:
         manifest = Manifest.load(folder)
-    except OtherRelease:
+    except (OtherRelease, DamagedManifest):
         return
     if manifest is None and folder.is_dir() and (strange := shard_files(folder)):
         raise EmbeddingFolderError(

@@ -13,6 +13,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from declutr.checksums import CheckedFile, DamagedFile
+
 FORMATS = ("npy", "parquet", "jsonl")
 DTYPES = ("float32", "float16")
 
@@ -53,6 +55,32 @@ def write_shard(path: Path, format: str, start: int, vectors: np.ndarray) -> Non
 def read_shard(path: Path, format: str, dtype: str, dimension: int) -> np.ndarray:
     """The vectors `(n, d)` of a shard; an npy file is mapped, and read as they are used."""
     return _READERS[format](path, np.dtype(dtype), dimension)
+
+
+def checked_shard(
+    path: Path, format: str, dtype: str, dimension: int, rows: int, checksums: str | None
+) -> CheckedFile | None:
+    """What compares a shard with its checksums; `None` if version 1.5 wrote it without them.
+
+    Of such a shard, the header of an npy file is compared with what it should be.
+
+    # Raises
+
+    `DamagedFile` : it has another size, or another header.
+    """
+    if checksums is not None:
+        return CheckedFile(path, checksums)
+    if format == "npy":
+        try:
+            found = _read_npy(path, np.dtype(dtype), dimension)
+        except ValueError as error:
+            raise DamagedFile(f"'{path}' is damaged: {error}") from error
+        if found.shape != (rows, dimension) or found.dtype != np.dtype(dtype):
+            raise DamagedFile(
+                f"'{path}' holds an array {found.shape} of {found.dtype}, expected "
+                f"{(rows, dimension)} of {dtype}."
+            )
+    return None
 
 
 def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from declutr.bulk_embedding.manifest import MANIFEST, EmbeddingFolderError, Manifest
-from declutr.bulk_embedding.shard_files import read_shard
+from declutr.bulk_embedding.shard_files import checked_shard, read_shard
+from declutr.checksums import CheckedFile, DamagedFile
 
 # Shards held open: npy files are only mapped, others are read whole.
 _OPEN = {"npy": 64, "parquet": 2, "jsonl": 2}
@@ -29,7 +31,8 @@ class StoredEmbeddings:
             ...                # rows start to start + len(block)
 
     Memory is flat: npy shards are mapped, of parquet and JSON lines two shards are kept. Rows whose
-    embedding was not finite are NaN.
+    embedding was not finite are NaN. What is read is compared with the checksums in the manifest,
+    of npy shards each MiB when something of it is first read; version 1.5 wrote none.
 
     # Parameters
 
@@ -37,7 +40,8 @@ class StoredEmbeddings:
 
     # Raises
 
-    `EmbeddingFolderError` : there are none, not all of them yet, or a shard is missing.
+    `EmbeddingFolderError` : there are none, not all of them yet, a shard is missing, or, where it
+        is read, damaged.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -63,6 +67,7 @@ class StoredEmbeddings:
                 )
         self._starts = np.cumsum([0, *(shard.rows for shard in self._shards)])  # (shards + 1,)
         self._shard = lru_cache(_OPEN[manifest.settings["format"]])(self._read)
+        self._checks: dict[int, CheckedFile | None] = {}
 
     @property
     def dimension(self) -> int:
@@ -104,6 +109,7 @@ class StoredEmbeddings:
             vectors = self._shard(number)
             for first in range(0, len(vectors), rows):
                 block = vectors[first : first + rows]
+                self._require(number, np.array([first]), len(block))
                 yield start + first, block.astype(np.float32, copy=False)
 
     def _checked(self, numbers: np.ndarray) -> np.ndarray:
@@ -129,16 +135,51 @@ class StoredEmbeddings:
         shards = np.searchsorted(self._starts, numbers, side="right") - 1  # (k,)
         for shard in np.unique(shards).tolist():
             places = np.flatnonzero(shards == shard)
-            found[places] = self._shard(shard)[numbers[places] - self._starts[shard]]
+            vectors, rows = self._shard(shard), numbers[places] - self._starts[shard]
+            self._require(shard, rows)
+            found[places] = vectors[rows]
         return found
+
+    def _require(self, number: int, rows: np.ndarray, count: int = 1) -> None:
+        """See that `count` rows from each of `rows` on are sound, where they are read now."""
+        checked = self._checks[number]
+        if checked is None or self.manifest.settings["format"] != "npy":
+            return
+        shard = self._shards[number]
+        size = self.dimension * np.dtype(self.manifest.settings["dtype"]).itemsize
+        begin = shard.bytes - shard.rows * size
+        with _told():
+            checked.require_each(begin + rows * size, count * size)
 
     def _read(self, number: int) -> np.ndarray:
         settings: dict[str, Any] = self.manifest.settings
         shard = self._shards[number]
         path = self.folder / shard.file
-        vectors = read_shard(path, settings["format"], settings["dtype"], self.dimension)
+        format, dtype = settings["format"], settings["dtype"]
+        with _told():
+            if number not in self._checks:
+                self._checks[number] = checked_shard(
+                    path, format, dtype, self.dimension, shard.rows, shard.checksums
+                )
+            checked = self._checks[number]
+            if checked is not None and format == "npy":
+                checked.require(0, 1)  # its header
+            elif checked is not None:
+                checked.require_all()
+        vectors = read_shard(path, format, dtype, self.dimension)
         if vectors.shape != (shard.rows, self.dimension):
             raise EmbeddingFolderError(
                 f"'{path}' holds an array {vectors.shape}, expected {(shard.rows, self.dimension)}."
             )
         return vectors
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Damage, and what to do about it."""
+    try:
+        yield
+    except DamagedFile as error:
+        raise EmbeddingFolderError(
+            f"{error} Repeat the command that wrote it, which makes this shard again."
+        ) from error

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import hashlib
 import random
-import tarfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
+from declutr.archive_members import named_as_archive
 from declutr.commands.user_errors import set_command
 from declutr.truncation_warnings import not_told
 
@@ -128,7 +128,7 @@ def _stores(args: argparse.Namespace) -> list[Store]:
         return [lambda whitening: whitening.save(args.output)]
     model = Path(args.model)
     if model.is_file():
-        if not tarfile.is_tarfile(model):
+        if not named_as_archive(model):
             raise ConfigurationError(
                 f"'{model}' is not an archive. Expected a serialization folder or a model.tar.gz."
             )

@@ -6,10 +6,10 @@ import difflib
 import importlib.util
 import json
 import re
-import tarfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from declutr.archive_members import named_as_archive
 from declutr.encoder_sources.source import EncoderError
 
 FORMS = """\
@@ -114,7 +114,7 @@ def _with_options(text: str) -> tuple[str, dict[str, str]]:
 def _kind_of(place: Path) -> str:
     """What a file or folder is."""
     if place.is_file():
-        if tarfile.is_tarfile(place):
+        if named_as_archive(place):
             return "archive"
         if place.suffix in _VECTOR_FILES:
             return "words"

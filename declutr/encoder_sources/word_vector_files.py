@@ -11,6 +11,7 @@ from __future__ import annotations
 import bz2
 import gzip
 import json
+import logging
 import lzma
 import os
 import shutil
@@ -26,10 +27,14 @@ import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
+from declutr.checksums import CheckedFile, DamagedFile, file_checksums
 from declutr.corpus import default_cache_dir
 from declutr.encoder_sources.source import EncoderError
 
+logger = logging.getLogger(__name__)
+
 _LAYOUT = 1  # raise it when what is kept changes
+_CHECKSUMS = "checksums.json"
 _LINES = 4096  # parsed at once
 _LARGEST = float(np.finfo(np.float32).max)
 _PACKED = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open, b"BZ": bz2.open}
@@ -41,6 +46,26 @@ class WordVectorTable(NamedTuple):
     row: dict[str, int]
     vectors: np.ndarray
     """`(words, d)`, float32, on disk. Of a word that comes twice, the first counts."""
+    checked: CheckedFile | None
+    """What compares the vectors with their checksums; `None` for what version 1.5 kept."""
+
+    def vectors_of(self, rows: np.ndarray) -> np.ndarray:
+        """The vectors `(k, d)` of rows `(k,)`.
+
+        # Raises
+
+        `EncoderError` : they are not as they were kept. The next start reads the file again.
+        """
+        if self.checked is not None and len(rows):
+            size = self.vectors.shape[1] * self.vectors.itemsize
+            try:
+                self.checked.require_each(rows * size, size)
+            except DamagedFile as error:
+                shutil.rmtree(self.checked.path.parent, ignore_errors=True)
+                raise EncoderError(
+                    f"{error} Start again: the word vectors are read anew."
+                ) from error
+        return self.vectors[rows]
 
 
 def open_word_vectors(file: Path, digest: str, progress: bool = True) -> WordVectorTable:
@@ -54,6 +79,7 @@ def open_word_vectors(file: Path, digest: str, progress: bool = True) -> WordVec
     cache.mkdir(parents=True, exist_ok=True)
     kept = cache / f"{digest[:32]}-{_LAYOUT}"
     with FileLock(f"{kept}.lock"):  # of several processes, one reads
+        checked = _checked(kept)
         if not kept.exists():
             beside = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache))
             try:
@@ -61,13 +87,29 @@ def open_word_vectors(file: Path, digest: str, progress: bool = True) -> WordVec
                 os.replace(beside, kept)
             finally:
                 shutil.rmtree(beside, ignore_errors=True)
+            checked = _checked(kept)
     count, width = json.loads((kept / "shape.json").read_text())
     vectors = np.memmap(kept / "vectors.f32", dtype="<f4", mode="r", shape=(count, width))
     words = (kept / "words.txt").read_bytes().decode().split("\n")[:count]
     row: dict[str, int] = {}
     for number, word in enumerate(words):
         row.setdefault(word, number)
-    return WordVectorTable(row, vectors)
+    return WordVectorTable(row, vectors, checked)
+
+
+def _checked(kept: Path) -> CheckedFile | None:
+    """What compares vectors that are kept with their checksums; what is damaged is removed."""
+    try:
+        sums = json.loads((kept / _CHECKSUMS).read_text())
+        for name in ("words.txt", "shape.json"):
+            CheckedFile(kept / name, sums[name]).require_all()
+        return CheckedFile(kept / "vectors.f32", sums["vectors.f32"])
+    except FileNotFoundError:  # there is nothing yet, or version 1.5 kept it
+        return None
+    except (DamagedFile, ValueError, KeyError, TypeError) as error:
+        logger.warning("'%s' is damaged (%s), and is read anew.", kept, error)
+        shutil.rmtree(kept)
+        return None
 
 
 def _convert(file: Path, folder: Path, progress: bool) -> None:
@@ -84,6 +126,8 @@ def _convert(file: Path, folder: Path, progress: bool) -> None:
             vectors.write(numbers.astype("<f4").tobytes())
         parser.finish()
     (folder / "shape.json").write_text(json.dumps([parser.words, parser.width]))
+    sums = {file.name: file_checksums(file) for file in sorted(folder.iterdir())}
+    (folder / _CHECKSUMS).write_text(json.dumps(sums))
 
 
 @contextmanager

@@ -64,7 +64,8 @@ class WordVectors(WordAverages):
         self._content = files_fingerprint(files)
         cache = default_cache_dir()
         digest, _ = file_digests(files[:1], cache)[files[0]]
-        self._row, self._vectors = open_word_vectors(files[0], digest)
+        self._table = open_word_vectors(files[0], digest)
+        self._row, self._vectors = self._table.row, self._table.vectors
         self._probabilities = _probabilities(Path(counts)) if counts else None
         ranks = len(self._vectors)
         self._harmonic = float(np.sum(1 / np.arange(1, ranks + 1))) if weights == "sif" else 1.0
@@ -94,7 +95,7 @@ class WordVectors(WordAverages):
         rows = self._rows(words)
         known = rows >= 0
         vectors = np.zeros((len(words), self.dimension), dtype=np.float32)
-        vectors[known] = self._vectors[rows[known]]
+        vectors[known] = self._table.vectors_of(rows[known])
         return vectors, known
 
     def weights_of(self, words: list[str]) -> np.ndarray:

@@ -25,6 +25,7 @@ from zipfile import BadZipFile
 
 import numpy as np
 
+from declutr.checksums import json_checksum
 from declutr.evaluation.scores import Interval, Score, interval
 from declutr.evaluation.suite import TaskResult
 from declutr.evaluation.task import Protocol, Task
@@ -184,11 +185,12 @@ class ResultFolder:
         path.unlink(missing_ok=True)  # it would speak of other items
         path.with_suffix(".npz").unlink(missing_ok=True)
         if arrays:
-            content = io.BytesIO()
-            np.savez_compressed(content, **arrays)  # type: ignore[arg-type]
-            write_whole(path.with_suffix(".npz"), content.getvalue())
+            packed = io.BytesIO()
+            np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
+            write_whole(path.with_suffix(".npz"), packed.getvalue())
         fields = dataclasses.asdict(dataclasses.replace(record.result, scores=[]))
-        _write_json(path, {"format": FORMAT, **fields, "key": record.key, "scores": scores})
+        content = {"format": FORMAT, **fields, "key": record.key, "scores": scores}
+        _write_json(path, content | {"checksum": json_checksum(content)})
 
     def load(self, encoder: str, task: str) -> Record | None:
         """The result of a task; none if there is none, or its files are damaged (a warning)."""
@@ -266,6 +268,9 @@ def _stored_items(record: Record) -> tuple[dict[str, np.ndarray], list[dict[str,
 
 def _loaded(path: Path) -> Record:
     stored = json.loads(path.read_text(encoding="utf-8"))
+    checksum = stored.pop("checksum", None)  # version 1.5 wrote none
+    if checksum not in (None, json_checksum(stored)):
+        raise ValueError("its content is not what its checksum says")
     if stored["format"] != FORMAT:
         raise ValueError(f"format {stored['format']}, expected {FORMAT}")
     items: dict[str, np.ndarray] = {}

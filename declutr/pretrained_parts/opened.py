@@ -20,10 +20,12 @@ from allennlp.models import Model
 from allennlp.modules.token_embedders import Embedding
 
 import declutr.model  # noqa: F401 - archives name it
+from declutr.archive_members import named_as_archive
 from declutr.archives import local_place, use_archived_transformer
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.embedders import PretrainedTransformerEmbedderMLM
 from declutr.safe_archives import (
+    BrokenArchive,
     UnsafeArchive,
     check_content,
     extracted,
@@ -208,13 +210,15 @@ def _checked_folder(place: Path, temporary: ExitStack) -> Path:
     try:
         folder = place if place.is_dir() else temporary.enter_context(extracted(place))
     except tarfile.ReadError as error:
+        if named_as_archive(place):  # and is damaged
+            raise ConfigurationError(str(error)) from error
         raise ConfigurationError(f"'{place}' is not an archive. {_EXPECTED}") from error
     if not (folder / "config.json").is_file():
         raise ConfigurationError(f"'{place}' holds no config.json. {_EXPECTED}")
     try:
         check_content(folder, everything=folder != place)
-    except UnsafeArchive as error:
-        raise UnsafeArchive(f"{place}: {error}") from None
+    except (BrokenArchive, UnsafeArchive) as error:
+        raise type(error)(f"{place}: {error}") from None
     return folder
 
 

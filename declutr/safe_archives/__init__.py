@@ -62,7 +62,7 @@ def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Pa
 
     `UnsafeArchive` : it is refused; the message says why. Inside, AllenNLP raises it for a name
         that it would have to import.
-    `BrokenArchive` : a file that is no gzipped tar, or cut off.
+    `BrokenArchive` : a file that is no gzipped tar, damaged, or cut off.
     `FileNotFoundError` : there is nothing, or no configuration.
     """
     name = os.fspath(place)
@@ -78,8 +78,8 @@ def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Pa
             raise type(error)(str(error).replace(str(path), name)) from error.__cause__
         try:
             check_content(folder, trust, everything=folder != path)
-        except UnsafeArchive as error:
-            raise UnsafeArchive(f"{name}: {error}") from None
+        except (BrokenArchive, UnsafeArchive) as error:
+            raise type(error)(f"{name}: {error}") from None
         except FileNotFoundError:
             raise FileNotFoundError(
                 f"'{name}' holds no config.json. Expected the folder of a trained model or its "

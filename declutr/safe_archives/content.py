@@ -36,6 +36,7 @@ def check_content(folder: Path, trust: bool = False, everything: bool = True) ->
     # Raises
 
     `UnsafeArchive` : it is refused; the message says which file and why.
+    `BrokenArchive` : a file of tensors is damaged.
     `FileNotFoundError` : there is no `config.json`.
     """
     if not (folder / _CONFIG).is_file() and not (folder / _MODULES).is_file():

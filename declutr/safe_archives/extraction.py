@@ -3,11 +3,14 @@
 Python's own filters (PEP 706) came with 3.12 and tarfile's default changed with 3.14; they follow
 links inside the folder and have no limits. An archive of a model needs regular files and folders
 only, so everything else is refused, and all headers are looked at before the first byte is written.
+By then the compressed stream has been read to its end, where gzip compares its checksum: nothing of
+a damaged archive is believed, not even what it would be refused for.
 """
 
 from __future__ import annotations
 
 import gzip
+import io
 import re
 import shutil
 import tarfile
@@ -17,6 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
+from declutr.archive_members import GET_ANEW
 from declutr.safe_archives.refusal import BrokenArchive, UnsafeArchive
 
 MAX_MEMBERS = 10_000  # archives have about twenty
@@ -29,6 +33,7 @@ MAX_UNQUESTIONED_BYTES = 2**30
 MAX_RATIO = 20
 
 _CHUNK = 2**20
+_GZIP = b"\x1f\x8b"
 _DRIVE = re.compile(r"[A-Za-z]:")
 _KINDS = {
     tarfile.CHRTYPE: "a device",
@@ -60,25 +65,56 @@ def extract(archive: Path, folder: Path) -> None:
 
     `UnsafeArchive` : a member that is no regular file or folder or would lie outside, two for the
         same place, or sizes that no model has. Nothing has been written then.
-    `BrokenArchive` : it is no gzipped tar, or cut off.
+    `BrokenArchive` : it is no gzipped tar, damaged, or cut off.
     """
+    room = _Room(archive, folder)
     with _HeaderReader(archive) as stream:
         try:
             with tarfile.open(fileobj=stream, mode="r:") as tar:
-                members = _checked_members(tar, _Room(archive, folder))
+                members = _checked_members(tar, room)
+                stream.read_to_the_end(room.most)
                 stream.headers_only = False
                 _write(tar, members, folder)
-        except RecursionError:  # tarfile calls itself for a header that extends a header
-            raise UnsafeArchive(
-                f"{archive}: Its headers are nested too deeply. Nothing was extracted."
-            ) from None
-        except UnsafeArchive as error:
-            raise UnsafeArchive(f"{archive}: {error} Nothing was extracted.") from None
-        except (tarfile.TarError, EOFError, zlib.error, gzip.BadGzipFile) as error:
-            raise BrokenArchive(
-                f"'{archive}' cannot be read as a model.tar.gz: {error}. Expected a tar compressed "
-                "with gzip; it may be cut off: get it anew."
-            ) from error
+                stream.read_to_the_end(room.most)  # it has been read once more
+        except OSError as error:
+            if isinstance(error, gzip.BadGzipFile):
+                raise _refusal(archive, room.most, error) from error
+            raise
+        except Exception as error:  # of damaged headers, tarfile raises more than it says
+            raise _refusal(archive, room.most, error) from error
+
+
+def _refusal(archive: Path, most: int, error: Exception) -> Exception:
+    """What is wrong with an archive that could not be extracted: damage first."""
+    damage = _damage(archive, most)
+    if damage is not None:
+        return BrokenArchive(
+            f"'{archive}' cannot be read as a model.tar.gz: it is damaged or cut off ({damage}). "
+            f"{GET_ANEW}"
+        )
+    if isinstance(error, RecursionError):  # tarfile calls itself for a header that extends a header
+        error = UnsafeArchive("Its headers are nested too deeply.")
+    if isinstance(error, UnsafeArchive):
+        return UnsafeArchive(f"{archive}: {error} Nothing was extracted.")
+    return BrokenArchive(
+        f"'{archive}' cannot be read as a model.tar.gz: {error}. Expected a tar compressed with "
+        "gzip; it may be cut off: get it anew."
+    )
+
+
+def _damage(archive: Path, most: int) -> Exception | None:
+    """What gzip says of its stream up to so many bytes; nothing of what is no gzip at all."""
+    with archive.open("rb") as file:
+        if file.read(2) != _GZIP:
+            return None
+    try:
+        with _HeaderReader(archive) as stream:
+            stream.read_to_the_end(most)
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        return error
+    except UnsafeArchive:  # a bomb is not unpacked to see whether it is whole
+        pass
+    return None
 
 
 def inside_path(name: str) -> PurePosixPath:
@@ -118,6 +154,24 @@ class _HeaderReader(gzip.GzipFile):
             self._handed_out += size
         return super().read(size)
 
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """As any file; forwards in larger steps than gzip would take."""
+        while whence == io.SEEK_SET and offset - self.tell() > _CHUNK and super().read(_CHUNK):
+            pass
+        return super().seek(offset, whence)
+
+    def read_to_the_end(self, most: int) -> None:
+        """Read what is left, as gzip compares its checksum and length at the end.
+
+        # Raises
+
+        `gzip.BadGzipFile`, `EOFError`, `zlib.error` : the file is damaged, or cut off.
+        `UnsafeArchive` : more than `most` bytes in all.
+        """
+        while super().read(_CHUNK):
+            if self.tell() > most:
+                raise UnsafeArchive(f"It unpacks to more than {most:,} bytes.")
+
 
 class _Room:
     """How many bytes an archive may declare. Counted header by header: skipping takes time too."""
@@ -127,6 +181,8 @@ class _Room:
         self._allowed = max(MAX_UNQUESTIONED_BYTES, MAX_RATIO * self._compressed)
         self._folder, self._free = folder, shutil.disk_usage(folder).free
         self._declared = 0
+        self.most = self._allowed + 2 * MAX_HEADER_BYTES
+        """Bytes that an honest archive unpacks to at most, headers and padding included."""
 
     def take(self, size: int) -> None:
         self._declared += size

@@ -15,4 +15,4 @@ class UnsafeArchive(ValueError):
 
 
 class BrokenArchive(ValueError, tarfile.ReadError):
-    """A file that is no `model.tar.gz`, or only the beginning of one."""
+    """A file that is no `model.tar.gz`, is damaged, or is only the beginning of one."""

@@ -7,7 +7,8 @@ import re
 import zipfile
 from pathlib import Path
 
-from declutr.safe_archives.refusal import UnsafeArchive
+from declutr.safe_archives.refusal import BrokenArchive, UnsafeArchive
+from declutr.torch_file_checks import damage_in_torch_file
 
 _TENSORS = (".th", ".pt", ".pth", ".bin", ".ckpt")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".dill")
@@ -27,6 +28,7 @@ def check_no_pickle(file: Path, name: str) -> None:
     # Raises
 
     `UnsafeArchive` : it holds, or could hold, more than tensors. Nothing of it has been run.
+    `BrokenArchive` : tensors are not those that were written.
     """
     if file.suffix == ".safetensors":  # its first bytes are a length, which can be anything
         return
@@ -43,15 +45,16 @@ def check_no_pickle(file: Path, name: str) -> None:
 def _require_tensors(file: Path, name: str, packed: bool) -> None:
     """Read a file as torch does with `weights_only=True`, whichever torch reads it afterwards.
 
-    Tensors are mapped, not read, except in the format before torch 1.6.
+    Tensors are mapped, and read once to compare checksums, except in the format before torch 1.6.
     """
     import torch
 
     try:
         if packed:
             _require_stored(file, name)
+            _require_sound(file, name)
         torch.load(file, map_location="cpu", weights_only=True, mmap=packed)
-    except UnsafeArchive:
+    except (UnsafeArchive, BrokenArchive):
         raise
     except pickle.UnpicklingError as error:
         found = _GLOBAL.search(str(error))
@@ -71,6 +74,12 @@ def _require_stored(file: Path, name: str) -> None:
             raise UnsafeArchive(
                 f"{name} holds compressed records, as torch writes none: they could be of any size."
             )
+
+
+def _require_sound(file: Path, name: str) -> None:
+    damage = damage_in_torch_file(file)
+    if damage is not None:
+        raise BrokenArchive(f"{name} is damaged: {damage}. Get it anew.")
 
 
 def _require_plain_array(file: Path, name: str) -> None:

@@ -16,6 +16,7 @@ from declutr.bulk_embedding import EmbeddingFolderError, StoredEmbeddings, Summa
 from declutr.bulk_embedding.manifest import require_ours as require_our_embeddings
 from declutr.bulk_embedding.output_folder import output_folder
 from declutr.bulk_embedding.shard_files import write_whole
+from declutr.checksums import file_checksums
 from declutr.named_files import require_several
 from declutr.semantic_search import description as descriptions
 from declutr.semantic_search.backends import (
@@ -217,9 +218,14 @@ def _same(folder: Path, wanted: IndexDescription) -> IndexDescription | None:
     names = ("rows", "left_out", "model", "options", "encoder", "prompts", "backend", "approximate")
     if any(getattr(found, name) != getattr(wanted, name) for name in names):
         return None
-    if found.approximate and not structure_file(folder, found.backend).is_file():
+    if found.approximate and not _is_sound(structure_file(folder, found.backend), found.checksums):
         return None
     return found
+
+
+def _is_sound(file: Path, recorded: Mapping[str, str]) -> bool:
+    """Whether a file is there, and as it was written where that is known."""
+    return file.is_file() and recorded.get(file.name) in (None, file_checksums(file))
 
 
 def _searchable(
@@ -236,5 +242,8 @@ def _searchable(
         say("Comparing it with exact search …")
         recall = tune(searcher, exact_searcher("numpy", rows), rows)
         wanted = replace(wanted, effort=searcher.effort, recall=round(recall, 4))
+    files = [folder / TEXT, folder / OFFSETS, folder / LEFT_OUT, *structure_files(folder)]
+    sums = {file.name: file_checksums(file) for file in files if file.is_file()}
+    wanted = replace(wanted, checksums=sums)
     wanted.save(folder)
     return wanted

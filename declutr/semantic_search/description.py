@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import declutr
 from declutr.bulk_embedding.shard_files import write_whole
+from declutr.checksums import json_checksum
 from declutr.semantic_search.errors import OtherIndex, SearchError
 
 FILE = "index.json"
@@ -30,6 +31,7 @@ class IndexDescription:
         looks, and `recall` the share of the ten nearest lines that it finds.
     prompts : what was put before lines (`document`), and what is put before queries (`query`);
         `None` where the encoder decides, and does for both alike.
+    checksums : of the files beside it, by name (see `declutr.checksums`); version 1.5 wrote none.
     """
 
     rows: int
@@ -42,11 +44,11 @@ class IndexDescription:
     effort: int | None = None
     recall: float | None = None
     prompts: dict[str, str] | None = None
+    checksums: dict[str, str] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
         content = {"format": _FORMAT, "declutr": declutr.__version__, **asdict(self)}
-        if self.prompts is None:  # releases before 1.6 know no such key
-            del content["prompts"]
+        content["checksum"] = json_checksum(content)
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
         write_whole(folder / FILE, lambda file: file.write(text.encode("utf-8", "replace")))
 
@@ -72,12 +74,15 @@ class IndexDescription:
             )
         try:
             content = json.loads(path.read_text(encoding="utf-8"))
+            damaged = content.pop("checksum", None) not in (None, json_checksum(content))
             version, release = content.pop("format"), content.pop("declutr")
             if version != _FORMAT:
                 raise OtherIndex(
                     f"'{path}' was written by declutr {release}, in another format. Build it "
                     "again: `declutr index MODEL LINES -o INDEX --overwrite`."
                 )
+            if damaged:
+                raise ValueError("it is damaged: its content is not what its checksum says")
             return cls(**content)._checked()
         except OtherIndex:
             raise

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,6 +13,7 @@ import numpy as np
 
 from declutr.bulk_embedding import EmbeddingFolderError, StoredEmbeddings
 from declutr.bulk_embedding.manifest import differences
+from declutr.checksums import CheckedFile, DamagedFile
 from declutr.named_files import NamedFiles
 from declutr.semantic_search.backends import exact_searcher, is_installed, opened_searcher
 from declutr.semantic_search.building import Embedder, normalized
@@ -24,6 +26,11 @@ from declutr.semantic_search.searcher import Searcher, ranked
 from declutr.semantic_search.stored_lines import StoredLines
 
 logger = logging.getLogger(__name__)
+
+# Bytes of a search structure that faiss maps: of larger ones a query reads so little that reading
+# all of it first would take longer. What damage there costs is a candidate; cosines come from the
+# vectors, which are checked.
+_CHECKED_OF_FAISS = 1 << 30
 
 # A model may move; and a query embedded in float32 finds what was embedded in bfloat16 or int8.
 # Lines that release 1.5.0 cut at the other end are still found by what was kept of them.
@@ -65,7 +72,8 @@ class SearchIndex:
 
     # Raises
 
-    `SearchError` : there is no finished index, or parts of it are missing.
+    `SearchError` : there is no finished index, or parts of it are missing or damaged; of lines and
+        vectors, where they are read.
     """
 
     def __init__(
@@ -82,10 +90,14 @@ class SearchIndex:
     ) -> None:
         self.folder = Path(folder)
         self.description = IndexDescription.load(self.folder)
-        self.lines = StoredLines(self.folder)
+        sums = self.description.checksums
+        self.lines = StoredLines(self.folder, sums)
         try:
+            _require_sound(self.folder / LEFT_OUT, sums)
             embeddings = StoredEmbeddings(self.folder / EMBEDDINGS)
             left_out = np.load(self.folder / LEFT_OUT, allow_pickle=False)
+        except SearchError:
+            raise
         except (EmbeddingFolderError, OSError, ValueError) as error:
             raise SearchError(f"Parts of the index '{folder}' are missing. {error}") from error
         if not len(self.lines) == len(embeddings) == self.description.rows:
@@ -165,6 +177,8 @@ class SearchIndex:
         file = structure_file(self.folder, backend)
         if not file.is_file() or about.effort is None:
             raise SearchError(f"'{file}' is missing. Repeat the command that built the index.")
+        if backend != "faiss" or file.stat().st_size <= _CHECKED_OF_FAISS:
+            _require_sound(file, about.checksums)
         return opened_searcher(backend, self._rows.dimension, file, about.effort)
 
     @cached_property
@@ -202,3 +216,13 @@ class SearchIndex:
                 f"The model of the index '{self.folder}' is not where it was. {error} Say where it "
                 "is now with --model (model=...)."
             ) from error
+
+
+def _require_sound(file: Path, recorded: Mapping[str, str]) -> None:
+    """Compare a file with its checksums, if it was written with some."""
+    if file.name not in recorded:
+        return
+    try:
+        CheckedFile(file, recorded[file.name]).require_all()
+    except DamagedFile as error:
+        raise SearchError(f"{error} Repeat the command that built the index.") from error

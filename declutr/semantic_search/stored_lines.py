@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 from array import array
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from declutr.checksums import CheckedFile, DamagedFile
 from declutr.semantic_search.errors import SearchError
 
 TEXT, OFFSETS = "lines.utf8", "lines.offsets"
@@ -51,14 +52,24 @@ class StoredLines:
         lines = StoredLines(folder)
         lines[7]  # from 0
 
+    # Parameters
+
+    folder : where the files are.
+    checksums : of the two files, by their names, to compare what is read with; those of the text
+        where it is read.
+
     # Raises
 
-    `SearchError` : files are missing, or do not go together.
+    `SearchError` : files are missing, do not go together, or are damaged.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, checksums: Mapping[str, str] | None = None) -> None:
         self._path = folder / TEXT
+        self._checked: CheckedFile | None = None
         try:
+            if checksums:
+                CheckedFile(folder / OFFSETS, checksums[OFFSETS]).require_all()
+                self._checked = CheckedFile(self._path, checksums[TEXT])
             self._offsets = np.memmap(folder / OFFSETS, dtype=_OFFSET, mode="r")  # (n + 1,)
             fits = int(self._offsets[-1]) == self._path.stat().st_size
         except (OSError, ValueError) as error:
@@ -79,6 +90,7 @@ class StoredLines:
         if not 0 <= row < len(self):
             raise IndexError(f"There is no line {row} among {len(self):,} (from 0).")
         start, end = self._offsets[row : row + 2].tolist()
+        self._require(start, end)
         with open(self._path, "rb") as text:
             text.seek(start)
             return _decoded(text.read(end - start))
@@ -92,10 +104,19 @@ class StoredLines:
                 last = int(np.searchsorted(self._offsets, start + _BLOCK, side="right")) - 1
                 last = min(max(last, row + 1), len(self))
                 cuts = (self._offsets[row : last + 1] - start).tolist()
+                self._require(start, start + cuts[-1])
                 content = text.read(cuts[-1])
                 for begin, end in pairwise(cuts):
                     yield _decoded(content[begin:end])
                 row = last
+
+    def _require(self, start: int, end: int) -> None:
+        """See that this part of the text is as it was written."""
+        if self._checked is not None:
+            try:
+                self._checked.require(start, end)
+            except DamagedFile as error:
+                raise SearchError(f"{error} Repeat the command that built the index.") from error
 
     def blank(self) -> np.ndarray:
         """The numbers of lines that hold white space at most, rising."""

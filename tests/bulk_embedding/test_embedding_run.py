@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from declutr.bulk_embedding import EmbeddingFolderError, StoredEmbeddings, embed_rows
+from declutr.bulk_embedding import FORMATS, EmbeddingFolderError, StoredEmbeddings, embed_rows
 from declutr.bulk_embedding import embedding_run as module
 from declutr.bulk_embedding.embedding_run import default_shard_rows
 from tests.bulk_embedding.fakes import DIMENSION, Encoder, embedding
@@ -185,6 +186,33 @@ class TestGoingOn:
         run(out, encoder=encoder)
         assert encoder.texts == CLEAN[8:12] and contents(out) == whole
         assert "embeddings-00002.npy' is gone or was changed" in caplog.text
+
+    @pytest.mark.parametrize("format", FORMATS)
+    def test_a_damaged_shard_is_made_again(self, out, caplog, format):
+        run(out, format=format)
+        sound = contents(out)
+        (path,) = out.glob("embeddings-00002.*")
+        damaged = bytearray(path.read_bytes())
+        damaged[-3] ^= 1
+        path.write_bytes(damaged)
+        encoder = Encoder()
+        run(out, encoder=encoder, format=format)
+        assert encoder.texts == CLEAN[8:12] and contents(out) == sound
+        assert re.search(r"embeddings-00002\.\w+' is damaged: .* It is made again", caplog.text)
+
+    def test_shards_of_version_1_5_are_gone_on_with(self, out, whole, caplog):
+        """Without checksums; of npy, the header is looked at."""
+        with pytest.raises(KeyboardInterrupt):
+            run(out, encoder=Encoder(fail_at=12))
+        path = out / "manifest.json"
+        content = json.loads(path.read_text())
+        del content["checksum"], content["checksums"]
+        path.write_text(json.dumps(content))
+        np.save(out / "embeddings-00001.npy", np.zeros((8, 2), np.float32))
+        encoder = Encoder()
+        run(out, encoder=encoder)
+        assert encoder.texts == CLEAN[4:8] + CLEAN[12:]
+        assert "embeddings-00001.npy' holds an array (8, 2)" in caplog.text
 
     def test_a_finished_run_does_nothing(self, out, whole):
         run(out)

@@ -6,6 +6,7 @@ import pytest
 
 from declutr.bulk_embedding.manifest import (
     Counts,
+    DamagedManifest,
     EmbeddingFolderError,
     Manifest,
     OtherRelease,
@@ -22,7 +23,8 @@ SETTINGS = {"format": "npy", "dtype": "float32", "dimension": 4, "shard_rows": 1
 
 
 def shard(number: int, rows: int = 10, **counts: int) -> Shard:
-    return Shard(shard_name(number, "npy"), rows, 288, f"digest {number}", Counts(**counts))
+    name = shard_name(number, "npy")
+    return Shard(name, rows, 288, f"digest {number}", Counts(**counts), f"{number:016x}")
 
 
 @pytest.fixture
@@ -83,9 +85,35 @@ def test_shards_lie_in_the_folder(manifest, name, tmp_path):
     manifest.save(tmp_path)
     content = json.loads((tmp_path / "manifest.json").read_text())
     content["shards"][0]["file"] = name
+    del content["checksum"]
     (tmp_path / "manifest.json").write_text(json.dumps(content))
     with pytest.raises(EmbeddingFolderError, match="is not the manifest"):
         Manifest.load(tmp_path)
+
+
+def test_no_flipped_bit_passes(manifest, tmp_path):
+    """It is refused, or what is read is the same."""
+    manifest.save(tmp_path)
+    path = tmp_path / "manifest.json"
+    sound, refused = path.read_bytes(), 0
+    for number in range(0, 8 * len(sound), 29):
+        damaged = bytearray(sound)
+        damaged[number // 8] ^= 1 << number % 8
+        path.write_bytes(damaged)
+        try:
+            assert Manifest.load(tmp_path) == manifest
+        except EmbeddingFolderError:
+            refused += 1
+    assert refused > 0.6 * 8 * len(sound) / 29  # the rest is mostly indentation
+
+
+def test_damage_is_ours_to_overwrite(manifest, tmp_path):
+    manifest.save(tmp_path)
+    path = tmp_path / "manifest.json"
+    path.write_text(path.read_text().replace('"rows": 10', '"rows": 11'))
+    with pytest.raises(DamagedManifest, match=r"is damaged: .*Begin anew with --overwrite"):
+        Manifest.load(tmp_path)
+    require_ours(tmp_path)
 
 
 @pytest.mark.parametrize("number", [0, 7, 99_999, 100_000, 1_234_567])

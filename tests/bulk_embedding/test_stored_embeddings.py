@@ -1,6 +1,7 @@
 """Oracle: all rows in one array in memory, indexed by numpy."""
 
 import gc
+import json
 import os
 
 import numpy as np
@@ -8,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from declutr import checksums
 from declutr.bulk_embedding import FORMATS, EmbeddingFolderError, StoredEmbeddings, embed_rows
 from tests.bulk_embedding.fakes import DIMENSION, Encoder, embedding
 
@@ -156,14 +158,64 @@ class TestRefused:
 
     def test_a_shard_of_another_shape(self, folder):
         """Of as many bytes."""
+        without_checksums(folder)
         np.save(folder / "embeddings-00001.npy", np.zeros((4, 5), np.float32))
-        with pytest.raises(EmbeddingFolderError, match=r"holds an array \(4, 5\), expected \(5, 4"):
+        with pytest.raises(EmbeddingFolderError, match=r"holds an array \(4, 5\) .*expected \(5, 4"):
             StoredEmbeddings(folder)[7]
 
     def test_pickles_are_not_loaded(self, folder):
+        without_checksums(folder)
         path = folder / "embeddings-00001.npy"
         np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
         size = (folder / "embeddings-00000.npy").stat().st_size
         path.write_bytes(path.read_bytes().ljust(size, b"\0")[:size])
         with pytest.raises(ValueError, match=r"Python objects|allow_pickle"):
             StoredEmbeddings(folder)[7]
+
+
+def without_checksums(folder) -> None:
+    """As version 1.5 wrote it."""
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    del content["checksum"], content["checksums"]
+    path.write_text(json.dumps(content))
+
+
+class TestDamaged:
+    @pytest.fixture(params=FORMATS)
+    def folder(self, request, tmp_path):
+        options = {"shard_rows": 5, "dimension": DIMENSION, "describe": {}}
+        embed_rows(Encoder(), TEXTS, tmp_path, format=request.param, **options)
+        return tmp_path
+
+    def test_no_flipped_bit_passes(self, folder):
+        """Of one shard."""
+        (path,) = folder.glob("embeddings-00001.*")
+        sound = path.read_bytes()
+        for number in range(0, 8 * len(sound), 67):
+            damaged = bytearray(sound)
+            damaged[number // 8] ^= 1 << number % 8
+            path.write_bytes(damaged)
+            stored = StoredEmbeddings(folder)
+            assert np.array_equal(stored[:5], ALL[:5])
+            for read in (lambda s: s[[2, 7]], lambda s: s[9], lambda s: list(s.blocks())):
+                with pytest.raises(EmbeddingFolderError, match=r"00001\..* is damaged: .*Repeat the"):
+                    read(stored)
+
+    @pytest.mark.parametrize("rows", [[0], [1, 2], [600, 3, 3]])
+    def test_of_npy_what_is_not_read_is_not_checked(self, tmp_path, monkeypatch, rows):
+        monkeypatch.setattr(checksums, "BLOCK", 256)  # 16 rows
+        texts = [f"text {n}" for n in range(1000)]
+        embed_rows(Encoder(), texts, tmp_path, dimension=DIMENSION, describe={})
+        path = tmp_path / "embeddings-00000.npy"
+        damaged = bytearray(path.read_bytes())
+        damaged[128 + 16 * 500] ^= 1
+        path.write_bytes(damaged)
+        stored = StoredEmbeddings(tmp_path)
+        assert np.array_equal(stored[rows], [embedding(texts[row]) for row in rows])
+        with pytest.raises(EmbeddingFolderError, match="is damaged"):
+            stored[[*rows, 499]]
+
+    def test_of_version_1_5(self, folder):
+        without_checksums(folder)
+        assert np.array_equal(StoredEmbeddings(folder)[:], ALL)

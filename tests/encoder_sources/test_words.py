@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from declutr.corpus import default_cache_dir
 from declutr.encoder_sources import EncoderError, open_encoder
 from declutr.encoder_sources.random_vectors import hashed_vector
 
@@ -181,6 +182,33 @@ def test_the_file_is_read_once(
     assert isinstance(second._source._vectors, np.memmap)  # type: ignore[attr-defined]
     with pytest.raises(TypeError):  # another content is read, or would be
         open_encoder(vector_file("once 1 2\nmore 3 5\n"))
+
+
+@pytest.mark.parametrize("name", ["words.txt", "shape.json", "checksums.json", "vectors.f32"])
+def test_what_is_kept_and_damaged_is_read_anew(
+    vector_file: Callable[..., str], name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = vector_file(f"damaged 1 2\n{name} 3 4\n")
+    expected = open_encoder(file)(["damaged"])
+    kept = default_cache_dir() / "word-vectors"
+    (path,) = (p for p in kept.glob(f"*/{name}") if name in (p.parent / "words.txt").read_text())
+    damaged = bytearray(path.read_bytes())
+    damaged[1] ^= 1
+    path.write_bytes(damaged)
+    if name == "vectors.f32":  # seen where they are read
+        with pytest.raises(EncoderError, match=r"vectors\.f32' is damaged: .* Start again"):
+            open_encoder(file)(["damaged"])
+    assert np.array_equal(open_encoder(file)(["damaged"]), expected)
+    assert name == "vectors.f32" or "is damaged" in caplog.text
+
+
+def test_what_version_1_5_kept_is_used(vector_file: Callable[..., str], monkeypatch) -> None:
+    file = vector_file("kept 1 2\nlong 3 4\nago 7 7\n")
+    expected = open_encoder(file)(["kept"])
+    for path in (default_cache_dir() / "word-vectors").glob("*/checksums.json"):
+        path.unlink()
+    monkeypatch.setattr("declutr.encoder_sources.word_vector_files._convert", None)
+    assert np.array_equal(open_encoder(file)(["kept"]), expected)
 
 
 def test_fingerprints_of_vector_files(vector_file: Callable[..., str]) -> None:

@@ -129,7 +129,7 @@ class TestFolder:
         folder.describe("mine", runs=[1])
         assert folder.description("mine") == {"name": "mine", "spec": "a", "runs": [1]}
 
-    @pytest.mark.parametrize("damage", ["cut json", "cut npz", "no npz", "other format", "empty"])
+    @pytest.mark.parametrize("damage", ["cut json", "cut npz", "no npz", "other format", "empty", "a bit"])
     def test_damage_is_told_and_not_used(self, folder, scored, damage, caplog) -> None:
         folder.save("mine", scored)
         (stated,), (items,) = folder.folder.rglob("*.json"), folder.folder.rglob("*.npz")
@@ -139,6 +139,10 @@ class TestFolder:
             items.write_bytes(items.read_bytes()[:100])
         elif damage == "no npz":
             items.unlink()
+        elif damage == "a bit":
+            content = bytearray(stated.read_bytes())
+            content[content.index(b'"value": ') + 11] ^= 1  # another digit
+            stated.write_bytes(content)
         elif damage == "other format":
             stated.write_text(json.dumps(json.loads(stated.read_text()) | {"format": 99}))
         else:
@@ -146,6 +150,14 @@ class TestFolder:
         assert folder.load("mine", "STS12") is None
         assert "is damaged and not used" in caplog.text
         assert folder.records("mine") == {}
+
+    def test_of_version_1_5_without_a_checksum(self, folder, scored) -> None:
+        folder.save("mine", scored)
+        (stated,) = folder.folder.rglob("*.json")
+        content = json.loads(stated.read_text())
+        del content["checksum"]
+        stated.write_text(json.dumps(content))
+        assert folder.load("mine", "STS12").result.task == "STS12"
 
     def test_nothing_there(self, folder, caplog) -> None:
         assert folder.load("mine", "STS12") is None and folder.records("mine") == {}

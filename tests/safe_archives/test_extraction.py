@@ -1,5 +1,6 @@
 """Members that reach outside are refused before the first byte is written."""
 
+import gzip
 import io
 import os
 import shutil
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from declutr.safe_archives import UnsafeArchive, extract, extracted
+from declutr.safe_archives import BrokenArchive, UnsafeArchive, extract, extracted
 from declutr.safe_archives import extraction as module
 from declutr.safe_archives.extraction import inside_path
 from tests import hostile_archives as hostile
@@ -224,7 +225,7 @@ def test_a_member_shorter_than_it_declares(tmp_path: Path, temporary: Path) -> N
     assert tree(temporary) == {}
 
 
-@pytest.mark.parametrize("content", [b"", b"just text", b"\x1f\x8b\x08\x00"])
+@pytest.mark.parametrize("content", [b"", b"just text", gzip.compress(b"no tar")])
 def test_what_is_no_archive(content: bytes, tmp_path: Path, temporary: Path) -> None:
     file = tmp_path / "model.tar.gz"
     file.write_bytes(content)
@@ -240,9 +241,51 @@ def test_an_archive_cut_off_anywhere(tmp_path: Path, temporary: Path) -> None:
     file = tmp_path / "model.tar.gz"
     for end in range(0, len(data) - 200, 997):
         file.write_bytes(data[:end])
-        with pytest.raises(tarfile.ReadError, match="it may be cut off"), extracted(file):
+        with pytest.raises(tarfile.ReadError, match=r"it (is damaged or|may be) cut off"), extracted(file):
             pytest.fail("it was extracted")
     assert tree(temporary) == {}
+
+
+def test_no_flipped_bit_passes(tmp_path: Path, temporary: Path) -> None:
+    """All that they can change in peace are time and name in the header of gzip."""
+    content = [regular("config.json", b"{}"), regular("weights.th", os.urandom(3_000))]
+    sound = tar_of(tmp_path / "model.tar.gz", content).read_bytes()
+    file = tmp_path / "model.tar.gz"
+    header = 10 + len("model.tar") + 1
+    for number in range(24, 8 * len(sound), 97):
+        damaged = bytearray(sound)
+        damaged[number // 8] ^= 1 << number % 8
+        file.write_bytes(damaged)
+        try:
+            with extracted(file) as folder:
+                assert tree(folder) == {member.name: data for member, data in content}
+            assert number // 8 < header
+        except BrokenArchive as error:
+            assert "it is damaged or cut off (" in str(error)
+            assert "archive_model('FOLDER')" in str(error)
+    assert tree(temporary) == {}
+
+
+@pytest.mark.parametrize("name", ["../escaped", "config.json"])
+def test_damage_is_said_before_what_would_be_refused(name: str, tmp_path: Path) -> None:
+    archive = tar_of(tmp_path / "model.tar.gz", [regular("config.json"), regular(name)])
+    with pytest.raises(UnsafeArchive):
+        extract(archive, tmp_path)
+    damaged = bytearray(archive.read_bytes())
+    damaged[-5] ^= 1  # in the checksum
+    archive.write_bytes(damaged)
+    with pytest.raises(BrokenArchive, match=r"damaged or cut off \(CRC check failed"):
+        extract(archive, tmp_path)
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["model.tar.gz"]
+
+
+def test_a_bomb_behind_the_last_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "MAX_UNQUESTIONED_BYTES", 1)
+    monkeypatch.setattr(module, "MAX_HEADER_BYTES", 20_000)
+    archive = tar_of(tmp_path / "model.tar.gz", [regular("weights.th", os.urandom(100))])
+    with archive.open("ab") as file:
+        file.write(gzip.compress(bytes(5_000_000)))
+    refused(archive, r"It unpacks to more than [\d,]+ bytes")
 
 
 @given(st.text(st.sampled_from("./\\:aC~\0\n é")) | st.text())

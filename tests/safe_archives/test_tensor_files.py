@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from declutr.safe_archives import UnsafeArchive
+from declutr.safe_archives import BrokenArchive, UnsafeArchive
 from declutr.safe_archives.tensor_files import check_no_pickle
 from tests.hostile_archives import Payload, with_pickle, with_torch_pickle
 
@@ -79,6 +79,17 @@ def test_a_broken_file(tmp_path: Path) -> None:
     whole = (tmp_path / "weights.th").read_bytes()
     (tmp_path / "weights.th").write_bytes(whole[:-700])
     refused(tmp_path / "weights.th", r"cannot be read as tensors: .*Get it anew", tmp_path / "none")
+
+
+def test_a_flipped_bit_in_a_tensor(tmp_path: Path) -> None:
+    """torch itself would load another number."""
+    torch.save({"a": torch.ones(1000)}, tmp_path / "weights.th")
+    content = bytearray((tmp_path / "weights.th").read_bytes())
+    content[content.index(torch.ones(9).numpy().tobytes())] ^= 1
+    (tmp_path / "weights.th").write_bytes(content)
+    assert not torch.load(tmp_path / "weights.th")["a"].equal(torch.ones(1000))
+    with pytest.raises(BrokenArchive, match=r"inside/weights\.th is damaged: .* Get it anew"):
+        check_no_pickle(tmp_path / "weights.th", "inside/weights.th")
 
 
 def test_arrays_of_objects_are_pickles(tmp_path: Path) -> None:

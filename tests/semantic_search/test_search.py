@@ -1,11 +1,13 @@
 """Whatever library searches: what a plain loop finds, in the same order."""
 
 import itertools
+import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from declutr.bulk_embedding import EmbeddingFolderError
 from declutr.semantic_search import Hit, SearchError, SearchIndex, build_index, recall, searcher
 from declutr.semantic_search.backends import exact_searcher
 from declutr.semantic_search.recall import tune
@@ -274,3 +276,58 @@ class TestQueries:
         assert index.nearest(vector / np.linalg.norm(vector), 5) == index.search("w1 w2", 5)
         with pytest.raises(SearchError, match=r"of shape \(16,\), got \(3,\)"):
             index.nearest(np.zeros(3))
+
+
+def flipped(path: Path, position: int) -> bytes:
+    """Flip a bit of a file, and give back what it held."""
+    sound = path.read_bytes()
+    damaged = bytearray(sound)
+    damaged[position // 8] ^= 1 << position % 8
+    path.write_bytes(damaged)
+    return sound
+
+
+class TestDamaged:
+    FILES = ("lines.utf8", "lines.offsets", "left_out.npy", "embeddings/embeddings-00000.npy")
+
+    @pytest.mark.parametrize("name", [*FILES, "index.json", "embeddings/manifest.json"])
+    def test_no_flipped_bit_passes(self, tmp_path: Path, name: str) -> None:
+        index = built(tmp_path, "numpy", LINES[:40])
+        expected = index.search("w1 w2", 40)
+        path = tmp_path / name
+        size, refused, tried = 8 * path.stat().st_size, 0, 0
+        for position in range(3, size, size // 40):
+            sound = flipped(path, position)
+            tried += 1
+            try:
+                assert SearchIndex(tmp_path, FakeEncoder()).search("w1 w2", 40) == expected
+            except (SearchError, EmbeddingFolderError) as error:
+                refused += 1
+                assert name.endswith("json") or "is damaged" in str(error)
+            path.write_bytes(sound)
+        assert refused >= 0.6 * tried if name.endswith("json") else refused == tried
+
+    @pytest.mark.parametrize("backend", APPROXIMATE)
+    def test_of_what_searches(self, tmp_path: Path, backend: str) -> None:
+        built(tmp_path, backend, MANY, exact_rows=1000)
+        flipped(tmp_path / f"search.{backend}", 8 * 5000)
+        with pytest.raises(SearchError, match=rf"search.{backend}' is damaged: .* Repeat the command"):
+            SearchIndex(tmp_path, FakeEncoder()).search("w1")
+        assert not build_index(
+            FakeEncoder(), MANY, tmp_path, backend=backend, exact_rows=1000
+        ).kept
+        assert SearchIndex(tmp_path, FakeEncoder()).search("w1")
+
+    @pytest.mark.parametrize("name", FILES)
+    def test_building_again_repairs_it(self, tmp_path: Path, name: str) -> None:
+        expected = built(tmp_path, "numpy").search("w1 w2")
+        flipped(tmp_path / name, 8 * 150 + 3)
+        assert built(tmp_path, "numpy").search("w1 w2") == expected
+
+    def test_of_version_1_5_without_checksums(self, tmp_path: Path) -> None:
+        expected = built(tmp_path, "numpy").search("w1 w2")
+        path = tmp_path / "index.json"
+        content = json.loads(path.read_text())
+        del content["checksum"], content["checksums"]
+        path.write_text(json.dumps(content))
+        assert SearchIndex(tmp_path, FakeEncoder()).search("w1 w2") == expected
