@@ -10,6 +10,7 @@ import declutr.embedders
 import declutr.evaluation_callback
 import declutr.glue
 import declutr.image_text
+import declutr.linear_decay
 import declutr.model
 import declutr.ngram_pooler
 import declutr.objectives

@@ -24,6 +24,7 @@ LAYERS = [
     | {"untrusted_parts", "masked_lm_runs", "span_coverage"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
+    {"weight_decay", "linear_decay"},
     {"objectives", "span_fields", "collation", "text_codecs", "embedders", "text_field_masks"}
     | {"augmentations", "word_edits"},
     {"cutoff"},

@@ -1,22 +1,28 @@
 """Every recipe under training_config, however deep, trains, is resumed, and embeds."""
 
 import copy
+import dataclasses
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+import transformers
 from allennlp.commands.train import TrainModel, train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Batch, DatasetReader
 from allennlp.training import NoOpTrainer
+from allennlp.training.learning_rate_schedulers import LearningRateScheduler
+from allennlp.training.optimizers import Optimizer
 
 import declutr.plugin  # noqa: F401
 from declutr.checkpointer import AtomicCheckpointer
@@ -29,6 +35,8 @@ from tests.test_callbacks import differences, metrics_of
 
 RECIPE_FILES = sorted(RECIPES.rglob("*.jsonnet"))
 TRAINED = [recipe for recipe in RECIPE_FILES if not recipe.stem.startswith("transformer_")]
+
+NORMALISATIONS = (torch.nn.LayerNorm, torch.nn.RMSNorm, torch.nn.modules.batchnorm._NormBase)
 
 STEP = 7  # where a run is killed: in the middle of its first epoch
 EPOCHS = 2  # of ten steps and more
@@ -49,7 +57,11 @@ def transformer(monkeypatch: pytest.MonkeyPatch, checkpoint: Path) -> None:
 
 
 def build(recipe: Path, data: RecipeData, folder: Path) -> TrainModel:
-    params = Params(data.small(recipe))
+    return built(data.small(recipe), folder)
+
+
+def built(config: dict[str, Any], folder: Path) -> TrainModel:
+    params = Params(copy.deepcopy(config))
     for seed in ("random_seed", "numpy_seed", "pytorch_seed"):
         params.pop(seed)
     return TrainModel.from_params(params, serialization_dir=str(folder), local_rank=0)
@@ -76,12 +88,16 @@ def test_the_recipes_of_the_readme_are_there() -> None:
 
 @pytest.mark.parametrize("recipe", RECIPE_FILES, ids=recipe_name)
 def test_recipe_trains_one_step(recipe: Path, data: RecipeData, tmp_path: Path) -> None:
-    run = build(recipe, data, tmp_path)
+    config = data.small(recipe)
+    run = built(config, tmp_path)
     trainer = run.trainer
     if isinstance(trainer, NoOpTrainer):
         trainer.train()
         assert (tmp_path / "best.th").exists()
         return
+    assert_decay_spares_norms_and_biases(run.model, trainer.optimizer)
+    if config["dataset_reader"]["type"] in READERS:
+        assert_optimised_as_documented(recipe, config)
     trainer.data_loader.index_with(run.model.vocab)
     batch = next(iter(trainer.data_loader))
     before = [p.detach().clone() for p in run.model.parameters()]
@@ -90,9 +106,27 @@ def test_recipe_trains_one_step(recipe: Path, data: RecipeData, tmp_path: Path) 
     loss.backward()
     without = [n for n, p in run.model.named_parameters() if p.requires_grad and p.grad is None]
     assert without == [], "parameters without a gradient stop distributed training"
+    if trainer._learning_rate_scheduler is not None:
+        trainer._learning_rate_scheduler.step_batch(2)  # the first update of a warm-up is at rate 0
     trainer.optimizer.step()
     moved = [not torch.equal(b, p) for b, p in zip(before, run.model.parameters(), strict=True)]
     assert any(moved)
+
+
+def assert_decay_spares_norms_and_biases(
+    model: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> None:
+    groups = [group for group in optimizer.param_groups if group.get("weight_decay")]
+    decayed = {id(parameter) for group in groups for parameter in group["params"]}
+    names = {name for name, p in model.named_parameters() if id(p) in decayed}
+    assert not {name for name in names if "bias" in name}
+    held = {
+        id(parameter)
+        for module in model.modules()
+        if isinstance(module, NORMALISATIONS)
+        for parameter in module.parameters()
+    }
+    assert not decayed & held
 
 
 @pytest.mark.parametrize("recipe", TRAINED, ids=recipe_name)
@@ -231,6 +265,90 @@ def test_the_papers_settings(name: str) -> None:
     assert trainer["optimizer"]["weight_decay"] == 0.1
     assert trainer["learning_rate_scheduler"]["type"] == "slanted_triangular"
     assert trainer["num_epochs"] == (3 if name == "declutr_base" else 1)
+
+
+READERS = ("declutr", "sentences", "text_pairs", "augmented")
+SCHEDULES = {
+    '{"type": "linear_decay"}': "linear to 0, no warm-up",
+    '{"type": "linear_decay", "warmup_share": 0.1}': "linear to 0, warm-up over 0.1 of the steps",
+    '{"cut_frac": 0.1, "ratio": 32, "type": "slanted_triangular"}': "slanted triangle, cut at 0.1",
+    '{"t_initial": 50, "type": "cosine"}': "cosine by epochs",
+    "null": "constant",
+}
+
+
+@cache
+def documented() -> dict[str, list[str]]:
+    """What docs/OBJECTIVES.md says of the optimizer and schedule of each recipe, once."""
+    page = (RECIPES.parent / "docs" / "OBJECTIVES.md").read_text()
+    rows = page.partition("| recipes | optimizer |")[2].partition("\n\n")[0].splitlines()[2:]
+    found: dict[str, list[str]] = {}
+    for row in rows:
+        recipes, *settings = [cell.strip() for cell in row.strip("|").split("|")]
+        for name in re.findall(r"`(\w+)`", recipes):
+            assert name not in found
+            found[name] = settings[:-1]
+    return found
+
+
+def assert_optimised_as_documented(recipe: Path, config: dict[str, Any]) -> None:
+    assert described(config["trainer"]) == documented()[recipe.stem]
+    comments = [line for line in recipe.read_text().splitlines() if line.startswith("// Optimizer")]
+    assert len(comments) == (0 if config["dataset_reader"]["type"] == "declutr" else 1)
+
+
+def test_no_optimizer_is_documented_of_a_recipe_that_is_not_there() -> None:
+    assert documented().keys() <= {recipe.stem for recipe in RECIPE_FILES}
+
+
+def described(trainer: dict[str, Any]) -> list[str]:
+    """A row of the table for the trainer of a recipe."""
+    optimizer = trainer["optimizer"]
+    schedule = SCHEDULES[json.dumps(trainer["learning_rate_scheduler"], sort_keys=True)]
+    decay = f"{optimizer['weight_decay']:g}"
+    if optimizer["type"] == "sgd":
+        return [f"SGD, momentum {optimizer['momentum']}", "", "", "", decay, schedule]
+    assert optimizer["type"] == "huggingface_adamw"
+    betas = ", ".join(map(str, optimizer.get("betas", (0.9, 0.999))))
+    correct = "yes" if optimizer["correct_bias"] else "no"
+    return ["AdamW", betas, f"{optimizer['eps']:g}", correct, decay, schedule]
+
+
+@pytest.mark.parametrize("name", ["simcse", "scd", "simcse_supervised"])
+def test_steps_of_the_public_codes_are_those_of_transformers_trainer(name: str) -> None:
+    """A hundred updates of a toy, by torch's AdamW and the schedule of `TrainingArguments`."""
+    default = {f.name: f.default for f in dataclasses.fields(transformers.TrainingArguments)}
+    trainer = Params.from_file(str(RECIPES / f"{name}.jsonnet")).as_dict(quiet=True)["trainer"]
+    assert trainer["grad_norm"] == default["max_grad_norm"]
+    rate = trainer["optimizer"]["lr"]
+    ours, theirs = (torch.nn.Parameter(torch.linspace(-1, 1, 5)) for _ in range(2))
+    optimizer = Optimizer.from_params(
+        Params(trainer["optimizer"]), model_parameters=[["x.weight", ours]]
+    )
+    schedule = LearningRateScheduler.from_params(
+        Params(trainer["learning_rate_scheduler"]),
+        optimizer=optimizer,
+        num_epochs=2,
+        num_steps_per_epoch=60,
+    )
+    betas = default["adam_beta1"], default["adam_beta2"]
+    oracle = torch.optim.AdamW(
+        [theirs], rate, betas, default["adam_epsilon"], default["weight_decay"]
+    )
+    kind, warmup = default["lr_scheduler_type"], default["warmup_steps"]
+    oracle_schedule = transformers.get_scheduler(kind, oracle, warmup, 120)
+    torch.manual_seed(0)
+    moved = 0.0
+    for update in range(1, 101):
+        ours.grad = torch.randn(5) + 0.5
+        theirs.grad = ours.grad.clone()
+        before = ours.detach().clone()
+        schedule.step_batch(update)
+        for one in (optimizer, oracle, oracle_schedule):
+            one.step()
+        assert torch.allclose(ours, theirs, rtol=0, atol=1e-3 * rate)
+        moved = max(moved, (ours - before).abs().max().item())
+    assert 0.9 * rate < moved < 1.05 * rate  # without bias correction: up to 6.6 times the rate
 
 
 def test_no_decay_on_biases_and_normalisation(data: RecipeData, tmp_path: Path) -> None:

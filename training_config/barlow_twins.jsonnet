@@ -1,4 +1,5 @@
 // Barlow Twins (Zbontar et al., 2021) over two dropout passes of sentences.
+// Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 (import "sentences.libsonnet") {
     batch_size:: 192,
     model+: {

@@ -15,6 +15,7 @@ local transformer_model = std.extVar("TRANSFORMER_MODEL");
     batch_size:: 16,
     num_epochs:: 1,
     learning_rate:: 5e-5,
+    optimizer:: (import "optimizers.libsonnet").declutr,
     temperature:: 0.05,
     seed:: 13370,  // of everything that is drawn
     masked_language_modeling:: true,
@@ -77,23 +78,9 @@ local transformer_model = std.extVar("TRANSFORMER_MODEL");
 
     trainer: {
         num_epochs: settings.num_epochs,
-        optimizer: {
-            type: "huggingface_adamw",
-            lr: settings.learning_rate,
-            eps: 1e-6,
-            correct_bias: false,
-            weight_decay: 0.1,
-            parameter_groups: [
-                // No decay on biases and normalisation layers, whatever a family calls them.
-                [["bias", "[Nn]orm\\d*\\.weight", "_norm\\.weight"], { weight_decay: 0.0 }],
-            ],
-        },
+        optimizer: settings.optimizer.optimizer { lr: settings.learning_rate },
         grad_norm: 1.0,
-        learning_rate_scheduler: {
-            type: "slanted_triangular",  // the loader knows the number of steps
-            cut_frac: 0.1,
-            ratio: 32,
-        },
+        learning_rate_scheduler: settings.optimizer.learning_rate_scheduler,
         checkpointer: {
             type: "atomic",
             save_every_num_batches: 1000,

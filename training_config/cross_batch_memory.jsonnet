@@ -1,6 +1,7 @@
 // Cross-batch memory (Wang et al., 2020): NT-Xent over two dropout passes, with the projections of
 // earlier batches as negatives. They were made by an encoder of a few steps ago, without another
 // one that follows slowly, as MoCo's is.
+// Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 local width = 256;  // of projections, and so of the memory
 
 (import "sentences.libsonnet") {

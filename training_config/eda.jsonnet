@@ -1,6 +1,7 @@
 // EDA (Wei & Zou, 2019) as the second view: a text beside its own word edits, drawn anew every epoch.
 // Synonyms are WordNet's, by nltk, or those of a file:
 //   -o '{"dataset_reader.augmentation.synonyms": "synonyms.tsv"}'
+// Optimizer: EDA's public code trains classifiers; here, the defaults of the Trainer.
 (import "sentences.libsonnet") {
     views:: "spans",  // of the reader: anchors and positives
     dataset_reader+: {

@@ -1,5 +1,6 @@
 // Instance discrimination (Wu et al., 2018): every sentence a class of its own, told from all
 // others by a memory of their projections; exactly, or with `noise` of them drawn a step.
+// Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 local instances = 1000000;  // at least the rows of train_data_path; each takes 512 bytes
 local width = 128;  // of projections, and so of the memory
 

@@ -1,5 +1,6 @@
 // A loss of pytorch-metric-learning by name, with its distance, reducer and miner: multi-similarity
 // (Wang et al., 2019) over two dropout passes. Others are a change of names away.
+// Optimizer: no public code trains it on sentences: the defaults of the Trainer.
 local cosine = { class: "CosineSimilarity" };
 
 (import "sentences.libsonnet") {

@@ -1,6 +1,7 @@
 // MoCHi (Kalantidis et al., 2020): MoCo with negatives made up of the hardest ones of its queue,
 // once the queue has been filled with keys and the encoder has settled (the paper waits for some
 // epochs).
+// Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 (import "moco.jsonnet") {
     model+: {
         loss+: {

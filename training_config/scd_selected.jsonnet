@@ -1,6 +1,7 @@
 // SCD, and of all steps that are evaluated, every 250, the one with the best development set of
 // SICK-R, as the public code chooses.
 // Where SentEval's data lie:   -o '{"trainer.callbacks.2.data": "…"}'
+// Optimizer: SCD's public code, the command of its README: the defaults of the Trainer.
 (import "scd.jsonnet") {
     trainer+: {
         callbacks+: [

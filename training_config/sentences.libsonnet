@@ -5,6 +5,8 @@ local base = import "base.libsonnet";
 base {
     batch_size:: 64,
     learning_rate:: 3e-5,
+    // Unless a recipe says otherwise: of SimCSE's public code, and where there is none for texts.
+    optimizer:: (import "optimizers.libsonnet").trainer,
     max_length:: 32,  // tokens, special ones included; the rest of a sentence is cut
     masked_language_modeling:: false,
     views:: "dropout",

@@ -1,5 +1,6 @@
 // SwAV (Caron et al., 2020) over two dropout passes: each view predicts the prototypes that the
 // other one is assigned to. The queue is the paper's for small batches; it serves once it is full.
+// Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 local width = 128;  // of projections, and so of prototypes
 
 (import "sentences.libsonnet") {

@@ -21,6 +21,7 @@ from typing import Any
 PLUGIN = "declutr.plugin"
 ARCHIVES = "declutr.archives"
 SAFE_ARCHIVES = "declutr.safe_archives"
+WEIGHT_DECAY = "declutr.weight_decay"
 
 
 def own_plugin(module: ModuleType) -> bool:
@@ -174,6 +175,46 @@ def attached_models(module: ModuleType) -> bool:
                 attach(self)
 
     cls.__init__ = __init__
+    return True
+
+
+def groups_by_module(module: ModuleType) -> bool:
+    """Let `parameter_groups` of any optimizer name what weight decay spares by the type of its
+    module (`declutr.weight_decay`).
+
+    Can go when AllenNLP gives optimizers the model.
+    """
+    if not _can_be_found(WEIGHT_DECAY):
+        return False
+    original = module.make_parameter_groups
+
+    @functools.wraps(original)
+    def make_parameter_groups(model_parameters: Any, groups: Any = None) -> Any:
+        if groups:
+            with_undecayed = importlib.import_module(WEIGHT_DECAY).with_undecayed
+            groups = with_undecayed(groups, model_parameters)
+        return original(model_parameters, groups)
+
+    module.make_parameter_groups = make_parameter_groups  # type: ignore[attr-defined]
+    return True
+
+
+def optimized_models(module: ModuleType) -> bool:
+    """Say which model a trainer, and so its optimizer, is being built for (`groups_by_module`).
+
+    Can go with that.
+    """
+    if not _can_be_found(WEIGHT_DECAY):
+        return False
+    cls = module.GradientDescentTrainer
+    original = cls.from_partial_objects.__func__
+
+    @functools.wraps(original)  # AllenNLP builds objects by the signature
+    def from_partial_objects(cls: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
+        with importlib.import_module(WEIGHT_DECAY).optimizing(model):
+            return original(cls, model, *args, **kwargs)
+
+    cls.from_partial_objects = classmethod(from_partial_objects)
     return True
 
 

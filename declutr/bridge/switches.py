@@ -51,6 +51,8 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.training.gradient_descent_trainer": (
         repairs.amp_names,
         additions.attached_models,
+        additions.optimized_models,
     ),
+    "allennlp.training.optimizers": (additions.groups_by_module,),
     "allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers": (repairs.plateau_verbose,),
 }
