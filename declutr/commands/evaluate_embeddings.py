@@ -89,14 +89,18 @@ def _run(args: argparse.Namespace) -> None:
             f"Found no folder '{args.data}', expected one laid out as SentEval's (downstream/, "
             "probing/)."
         )
+    if args.corpus and not Path(args.corpus).exists():
+        raise ConfigurationError(
+            f"Found no '{args.corpus}', expected a file of documents, one a line, as --corpus."
+        )
     protocol = _protocol(args)
-    tasks = all_tasks(args.data, protocol, args.corpus)
-    order = [task.name for task in tasks]
-    if args.tasks:
-        try:
+    try:
+        tasks = all_tasks(args.data, protocol, args.corpus)
+        order = [task.name for task in tasks]
+        if args.tasks:
             tasks = chosen(tasks, args.tasks)
-        except ValueError as error:
-            raise ConfigurationError(str(error)) from error
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
     if args.list:
         _list(tasks)
         return
@@ -298,7 +302,7 @@ def _report(run: Run, args: argparse.Namespace, names: Sequence[str], order: Seq
     from declutr.evaluation.dimensions import by_family
     from declutr.evaluation.report import About, Report
     from declutr.evaluation.results import write_whole
-    from declutr.evaluation.run import failed
+    from declutr.evaluation.run import failed, nothing_scored
 
     comparison, left_out = run.comparison(names, order)
     comparison, alone = by_family(comparison)
@@ -335,8 +339,15 @@ def _report(run: Run, args: argparse.Namespace, names: Sequence[str], order: Seq
     write_whole(folder / "results.json", json.dumps(report.as_json(), indent=1, allow_nan=False))
     write_whole(folder / "report.md", report.markdown())
     print("\n".join(["", *report.summary(), "", f"Report: {folder / 'report.md'}"]))
-    truncated = _truncated(names, _dimensions(args.dimensions))
-    return failed(comparison, [*names, *truncated], run.not_opened)
+    every = [*names, *_truncated(names, _dimensions(args.dimensions))]
+    if nothing_scored(comparison, every, [task.name for task in run.tasks]):
+        print(
+            f"No task could be scored. `declutr evaluate-embeddings {shlex.quote(str(args.data))} "
+            "--list` says what data there are.",
+            file=sys.stderr,
+        )
+        return True
+    return failed(comparison, every, run.not_opened)
 
 
 def _versions() -> dict[str, str]:

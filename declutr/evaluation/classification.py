@@ -69,7 +69,7 @@ def _binary(folder: Path, name: str) -> LabelledText:
     texts: list[str] = []
     labels: list[int] = []
     for file, label in ((positive, 1), (negative, 0)):
-        lines = read_lines(folder / file, FILE_ROWS[file], latin_1=True)
+        lines = read_lines(folder / file, FILE_ROWS[file])
         texts += map(spaced, lines)
         labels += [label] * len(lines)
     return LabelledText(
@@ -83,7 +83,7 @@ def _sst2(folder: Path) -> LabelledText:
     def read(split: str) -> Part:
         path = folder / f"sentiment-{split}"
         part = Part(([],), [])
-        for number, line in enumerate(read_lines(path, SST2_ROWS[split]), 1):
+        for number, line in enumerate(read_lines(path, SST2_ROWS[split], latin_1=False), 1):
             text, label = fields_of(line.strip(), "\t", 2, path, number)[:2]
             part.columns[0].append(spaced(text))
             part.labels.append(label_of(label, {"0": 0, "1": 1}, path, number))
@@ -100,7 +100,7 @@ def _sst5(folder: Path) -> LabelledText:
     def read(split: str) -> Part:
         path = folder / f"sentiment-{split}"
         part = Part(([],), [])
-        for number, line in enumerate(read_lines(path, SST5_ROWS[split]), 1):
+        for number, line in enumerate(read_lines(path, SST5_ROWS[split], latin_1=False), 1):
             label, _, text = line.strip().partition(" ")
             part.columns[0].append(spaced(text))
             part.labels.append(label_of(label, known, path, number))
@@ -125,7 +125,7 @@ def _trec(folder: Path) -> LabelledText:
     def read(file: str) -> Part:
         path = folder / file
         part = Part(([],), [])
-        for number, line in enumerate(read_lines(path, TREC_ROWS[file], latin_1=True), 1):
+        for number, line in enumerate(read_lines(path, TREC_ROWS[file]), 1):
             label, rest = fields_of(line.strip(), ":", 2, path, number)[0], line.partition(":")[2]
             part.columns[0].append(spaced(rest.strip().partition(" ")[2]))
             part.labels.append(label_of(label, TREC_CLASSES, path, number))
@@ -145,7 +145,7 @@ def _ag_news(path: Path) -> LabelledText:
     """`"class","title","description"` a line, classes 1 to 4; a backslash was a line break."""
     part = Part(([],), [])
     # Strict: a file that ends within quotes is an error, not a field.
-    reader = csv.reader(io.StringIO(read_text(path), newline=""), strict=True)
+    reader = csv.reader(io.StringIO(read_text(path, latin_1=False), newline=""), strict=True)
     try:
         for row in reader:
             if len(row) != 3:

@@ -2,7 +2,8 @@
 
 One set: nested k-fold cross-validation, so that each item is tested once. Train and test: k-fold
 cross-validation for the penalty. Train, development and test: the penalty that is best on the
-development set. The folds are stratified, shuffled and seeded as SentEval's.
+development set. The folds are stratified, shuffled and seeded as SentEval's: those of nested
+cross-validation are the same whatever the seed.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from sklearn.model_selection import StratifiedKFold
 
 from declutr.evaluation.classifiers import Found, Learner
 from declutr.evaluation.task import BrokenData
+
+NESTED_SEED = 1111
+"""Of the folds of nested cross-validation (SentEval); the seed of the protocol is not theirs."""
 
 
 @dataclass(frozen=True)
@@ -29,12 +33,12 @@ class Outcome:
 
 def nested_kfold(learner: Learner, rows: np.ndarray) -> Outcome:
     """Test each of k folds with a penalty chosen by k-fold cross-validation on the others."""
-    folds = _folds(learner, rows)
+    folds = _folds(learner, rows, NESTED_SEED)
     predicted = np.zeros(len(learner.labels), np.int64)
     right, seen = np.zeros((2, len(learner.labels)))
     chosen = []
     for train, _ in folds:
-        inner = _folds(learner, train)
+        inner = _folds(learner, train, NESTED_SEED)
         found = _searched(learner, inner, learner.grid)
         chosen.append(_best(found))
         for (_, dev), correct in zip(inner, found.correct, strict=True):
@@ -49,7 +53,7 @@ def nested_kfold(learner: Learner, rows: np.ndarray) -> Outcome:
 
 def kfold(learner: Learner, train: np.ndarray, test: np.ndarray) -> Outcome:
     """Choose a penalty by k-fold cross-validation on `train`, train on it, test on `test`."""
-    folds = _folds(learner, train)
+    folds = _folds(learner, train, learner.protocol.seed)
     found = _searched(learner, folds, learner.kfold_grid)
     best = _best(found)
     right = np.zeros(len(learner.labels))
@@ -87,7 +91,7 @@ def _best(found: Found) -> int:
     return int(np.argmax(np.round(100 * found.accuracy.mean(axis=0), 2)))
 
 
-def _folds(learner: Learner, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndarray]]:
+def _folds(learner: Learner, rows: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
     """Rows to train on and rows left out, k times."""
     k, labels = learner.protocol.kfold, learner.labels[rows]
     if np.bincount(labels).max() < k:
@@ -95,7 +99,7 @@ def _folds(learner: Learner, rows: np.ndarray) -> list[tuple[np.ndarray, np.ndar
             f"{k}-fold cross-validation needs a class of at least {k} items; the largest class of "
             f"these {len(rows)} items has {np.bincount(labels).max()}."
         )
-    splits = StratifiedKFold(k, shuffle=True, random_state=learner.protocol.seed)
+    splits = StratifiedKFold(k, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
         # A class with fewer items than folds is missing from some: SentEval goes on, and so do we.
         warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)

@@ -20,8 +20,9 @@ from declutr.evaluation.relatedness import (
     STS_BENCHMARK,
     benchmark_folders,
     benchmark_name,
+    reader_of,
 )
-from declutr.evaluation.scored_pairs import ScoredPairs, read_benchmark
+from declutr.evaluation.scored_pairs import ScoredPairs
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import BrokenData, Protocol, Task, Vectors
 
@@ -185,9 +186,9 @@ class Geometry(Task):
 
     @cached_property
     def _pairs(self) -> list[ScoredPairs]:
+        read = reader_of(self._folder)
         return [
-            read_benchmark(self._folder / file, STS_B_PAIRS[split])
-            for split, file in STS_BENCHMARK.items()
+            read(self._folder / file, STS_B_PAIRS[split]) for split, file in STS_BENCHMARK.items()
         ]
 
     def sentences(self) -> list[str]:

@@ -13,6 +13,7 @@ from declutr.evaluation.cross_validation import Outcome, kfold, nested_kfold, sp
 from declutr.evaluation.features import Combine, Features, pair_features, sentence_features
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import BrokenData, Protocol, Task, Vectors
+from declutr.evaluation.text_files import read_lines as read_lines  # its place in 1.5.0
 
 
 @dataclass

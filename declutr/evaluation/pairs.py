@@ -84,7 +84,7 @@ def _table(
 ) -> Part:
     """A tab-separated file with a heading."""
     part = Part(([], []), [])
-    for number, line in enumerate(read_lines(path, published + 1), 1):
+    for number, line in enumerate(read_lines(path, published + 1, latin_1=False), 1):
         if number == 1:
             continue
         fields = fields_of(line.strip(), "\t", 5, path, number)
@@ -113,7 +113,7 @@ def _snli(folder: Path) -> LabelledText:
     def read(split: str) -> Part:
         rows = SNLI_ROWS[split]
         paths = [folder / f"{column}.{split}" for column in ("s1", "s2", "labels")]
-        first, second, labels = (read_lines(path, rows, latin_1=True) for path in paths)
+        first, second, labels = (read_lines(path, rows) for path in paths)
         require_rows(paths[1], len(second), len(first))
         require_rows(paths[2], len(labels), len(first))
         numbers = [

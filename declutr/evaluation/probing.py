@@ -57,7 +57,7 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
 
 
 def _read(path: Path, published: bool) -> LabelledText:
-    rows = read_lines(path, sum(ROWS.values()) if published else None)
+    rows = read_lines(path, sum(ROWS.values()) if published else None, latin_1=False)
     lines = [fields_of(line.rstrip(), "\t", 3, path, number) for number, line in enumerate(rows, 1)]
     known = {
         label: number

@@ -29,6 +29,7 @@ from declutr.evaluation.scored_pairs import (
     Read,
     ScoredPairs,
     read_benchmark,
+    read_other_benchmark,
     read_sick,
     read_sts_subset,
 )
@@ -36,6 +37,9 @@ from declutr.evaluation.scores import Items, Score
 from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, Vectors
 
 MEASURES = ("Pearson", "Spearman")
+
+DIGITS = 7
+"""Decimals of a cosine: those of float32, in which embeddings come and other code takes cosines."""
 
 STS_SUBSETS = {
     "STS12": {
@@ -90,7 +94,7 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
             Relatedness(
                 benchmark_name(path),
                 {split: path / file for split, file in STS_BENCHMARK.items()},
-                read_benchmark,
+                reader_of(path),
                 protocol,
                 published=STS_B_PAIRS,
             )
@@ -120,11 +124,21 @@ def benchmark_name(folder: Path) -> str:
     return "STS-B" if folder.name == "STSBenchmark" else folder.name
 
 
+def reader_of(folder: Path) -> Read:
+    """What reads the splits of such a folder."""
+    return read_benchmark if folder.name == "STSBenchmark" else read_other_benchmark
+
+
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Of rows of `(n, d)` and `(n, d)`: `(n,)` float64. 0 for a zero vector, as in SentEval."""
+    """Of rows of `(n, d)` and `(n, d)`: `(n,)` float64. 0 for a zero vector, as in SentEval.
+
+    They are rounded to `DIGITS` decimals, so that pairs tie if only rounding tells their cosines
+    apart, and a pair of equal vectors has exactly 1: ranks would follow rounding otherwise.
+    """
     first, second = first.astype(np.float64), second.astype(np.float64)
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    return np.einsum("nd,nd->n", first, second) / np.where(lengths > 0, lengths, 1)
+    raw = np.einsum("nd,nd->n", first, second) / np.where(lengths > 0, lengths, 1)
+    return raw.round(DIGITS) + 0.0  # -0.0 is 0.0
 
 
 class SubsetSimilarity(Task):
@@ -243,7 +257,7 @@ class Relatedness(Task):
     def _trained_items(self, vectors: Vectors) -> dict[str, Items]:
         rated = {
             split: Rated(_features(vectors, pairs), pairs.gold)
-            for split, pairs in self._splits.items()
+            for split, pairs in (self._splits | {"train": self._splits["train"].sorted()}).items()
         }
         predicted = trained_relatedness(
             rated["train"],

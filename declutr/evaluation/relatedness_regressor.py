@@ -61,18 +61,19 @@ def trained_relatedness(
 
     # Parameters
 
+    train : pairs in SentEval's order, of which batches are drawn.
     test : features `(n, 2d)`.
-    seed : of the first weights and of the order of pairs.
+    seed : of the first weights and of the order of pairs: the very numbers SentEval draws.
     """
-    rng = torch.Generator().manual_seed(seed)
-    model = _Softmax(train.features.shape[1], rng, device)
+    model = _Softmax(train.features.shape[1], torch.Generator().manual_seed(seed), device)
+    draw = np.random.RandomState(seed)
     features, dev_features = train.features.to(device), dev.features.to(device)
     targets = torch.from_numpy(class_targets(train.gold)).to(device)
-    best, best_weights, patience = -np.inf, model.weights(), TENACITY
+    best, best_weights, patience = -1.0, model.weights(), TENACITY
     for _ in range(0, max_epoch + 1, EPOCHS_A_LOOK):
         for _ in range(EPOCHS_A_LOOK):
-            model.fit_epoch(features, targets, torch.randperm(len(features), generator=rng))
-        correlation = pearson(model.expected(dev_features), dev.gold)
+            model.fit_epoch(features, targets, torch.from_numpy(draw.permutation(len(features))))
+        correlation = np.nan_to_num(pearson(model.expected(dev_features), dev.gold))
         if correlation > best:
             best, best_weights = correlation, model.weights()
         elif patience == 0:

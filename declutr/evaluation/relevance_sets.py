@@ -126,7 +126,7 @@ def _judged(
 
 def _elements(path: Path, tag: str) -> list[str]:
     """What is inside of each `<tag>`; the file need not be well-formed XML, Cranfield's is not."""
-    text = "\n".join(read_lines(path))
+    text = "\n".join(read_lines(path, latin_1=False))
     found = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
     if not found or text.count(f"<{tag}>") != len(found):
         raise BrokenData(
@@ -150,7 +150,7 @@ def _with_title(title: str, text: str) -> str:
 
 def _trec_judgements(path: Path) -> Iterator[Judgement]:
     """Rows of query, iteration, document, grade."""
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(read_lines(path, latin_1=False), start=1):
         parts = line.split()
         if parts:
             if len(parts) != 4:
@@ -160,7 +160,7 @@ def _trec_judgements(path: Path) -> Iterator[Judgement]:
 
 def _beir_judgements(path: Path) -> Iterator[Judgement]:
     """Rows of query, document, grade, after a header."""
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(read_lines(path, latin_1=False), start=1):
         parts = line.split("\t")
         if number > 1 and line.strip():
             if len(parts) != 3:
@@ -176,7 +176,7 @@ def _grade(path: Path, number: int, text: str) -> float:
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict]]:
-    for number, line in enumerate(read_lines(path), start=1):
+    for number, line in enumerate(read_lines(path, latin_1=False), start=1):
         if not line.strip():
             continue
         try:

@@ -37,7 +37,8 @@ def nearest(
 ) -> np.ndarray:
     """The places of the most similar documents by cosine, the best first; exact.
 
-    Equally similar documents come in their own order.
+    Equally similar documents come in their own order. Those with equal vectors are equally similar,
+    which products of matrices alone, whose rounding differs by column, would not make them.
 
     # Parameters
 
@@ -52,14 +53,24 @@ def nearest(
     queries, documents = unit(queries), unit(documents)
     depth = min(depth, len(documents))
     block = max(1, numbers // len(documents))
+    same = _first_equal(documents)
     best = np.empty((len(queries), depth), dtype=np.int64)
     for start in range(0, len(queries), block):
         cosines = queries[start : start + block] @ documents.T  # (b, n)
+        if same is not None:
+            cosines = cosines[:, same]
         for query, document in (itself or {}).items():
             if start <= query < start + len(cosines):
                 cosines[query - start, document] = -np.inf
         best[start : start + block] = _highest(cosines, depth)
     return best
+
+
+def _first_equal(rows: np.ndarray) -> np.ndarray | None:
+    """Of each row the place of the first that is equal to it, `(n,)`; none if all are different."""
+    places: dict[bytes, int] = {}
+    first = [places.setdefault(row.tobytes(), place) for place, row in enumerate(rows + 0.0)]
+    return np.array(first) if len(places) < len(rows) else None
 
 
 def _highest(values: np.ndarray, depth: int) -> np.ndarray:

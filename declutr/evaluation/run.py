@@ -226,3 +226,14 @@ def failed(comparison: Comparison, names: Iterable[str], not_opened: Mapping[str
     """Whether one of these encoders, or a task of theirs that has data, went wrong."""
     names = set(names)
     return bool(not_opened) or any(encoder in names for encoder, _, _ in comparison.failures())
+
+
+def nothing_scored(comparison: Comparison, names: Iterable[str], tasks: Iterable[str]) -> bool:
+    """Whether none of these encoders has a score of any of these tasks that is shown in tables."""
+    tasks = set(tasks)
+    shown = tasks & {task for group in comparison.groups().values() for task in group}
+    return not any(
+        (record := comparison.record(encoder, task)) and record.result.scores
+        for encoder in names
+        for task in shown
+    )

@@ -25,13 +25,24 @@ class ScoredPairs:
     def __len__(self) -> int:
         return len(self.first)
 
+    def sorted(self) -> ScoredPairs:
+        """By the number of words of either sentence, then by score: SentEval's order, which decides
+        what the draws of batches mean."""
+        key = [
+            (len(first.split()), len(second.split()), gold)
+            for first, second, gold in zip(self.first, self.second, self.gold, strict=True)
+        ]
+        order = sorted(range(len(self)), key=key.__getitem__)
+        first, second = ([texts[row] for row in order] for texts in (self.first, self.second))
+        return ScoredPairs(first, second, self.gold[order])
+
     @property
     def sentences(self) -> list[str]:
         return [*self.first, *self.second]
 
 
-Read = Callable[[Path, int], ScoredPairs]
-"""Reads a file, which was published with so many pairs."""
+Read = Callable[[Path, int | None], ScoredPairs]
+"""Reads a file, which was published with so many pairs; with none, it is no published one."""
 
 
 def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
@@ -45,7 +56,7 @@ def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
     `MissingData`, `BrokenData`.
     """
     sentences, scores = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
-    rows, golds = read_lines(sentences), read_lines(scores)
+    rows, golds = (read_lines(path, latin_1=False) for path in (sentences, scores))
     require_rows(scores, len(golds), len(rows))
     lines = zip(rows, golds, strict=True)
     scored = [(number, row, gold) for number, (row, gold) in enumerate(lines, 1) if gold.strip()]
@@ -58,7 +69,7 @@ def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
     )
 
 
-def read_benchmark(path: Path, published: int) -> ScoredPairs:
+def read_benchmark(path: Path, published: int | None = None) -> ScoredPairs:
     """A split of STS-B: of at least 7 columns, 5 is the score and 6 and 7 are the sentences.
 
     # Raises
@@ -67,19 +78,24 @@ def read_benchmark(path: Path, published: int) -> ScoredPairs:
     """
     return _pairs(
         (fields[5], fields[6], _score(fields[4], path, number))
-        for number, row in enumerate(read_lines(path, published), 1)
+        for number, row in enumerate(read_lines(path, published, latin_1=False), 1)
         for fields in [fields_of(row, "\t", 7, path, number)]
     )
 
 
-def read_sick(path: Path, published: int) -> ScoredPairs:
+def read_other_benchmark(path: Path, _published: int | None = None) -> ScoredPairs:
+    """The same of a file that is not the published one, so that its length tells nothing."""
+    return read_benchmark(path)
+
+
+def read_sick(path: Path, published: int | None = None) -> ScoredPairs:
     """A split of SICK, after a heading: columns 2 and 3 are sentences, 4 is their relatedness.
 
     # Raises
 
     `MissingData`, `BrokenData`.
     """
-    rows = list(enumerate(read_lines(path, published + 1), 1))[1:]
+    rows = list(enumerate(read_lines(path, published and published + 1, latin_1=False), 1))[1:]
     if not rows:
         raise BrokenData(f"{path} has a heading and no pair.")
     return _pairs(

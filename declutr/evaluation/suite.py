@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
+from declutr.evaluation.data_folders import require_data_folder
 from declutr.evaluation.scores import Score
 from declutr.evaluation.sentence_vectors import Encode, SentenceVectors
 from declutr.evaluation.task import PUBLISHED, MissingData, Protocol, Task, TaskError
@@ -49,6 +50,10 @@ def all_tasks(
 
     data : a folder laid out as SentEval's (`downstream/`, `probing/`).
     corpus : documents, one a line, for label-free span retrieval; left out without.
+
+    # Raises
+
+    `ValueError` : `data` is a folder above or below such a one.
     """
     from declutr.evaluation import (  # here: who brings tasks of their own needs none of these
         caption_retrieval,
@@ -69,6 +74,7 @@ def all_tasks(
         retrieval,
         geometry,
     )
+    require_data_folder(Path(data))
     tasks = [task for module in modules for task in module.tasks(Path(data), protocol)]
     if corpus is not None:
         tasks.append(retrieval.SpanRetrieval(Path(corpus)))

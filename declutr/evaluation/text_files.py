@@ -19,7 +19,7 @@ _BAD = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of bytes th
 _GOOD = re.compile("[^\x00-\x7f\udc80-\udcff]")
 
 
-def read_lines(path: Path, published: int | None = None, latin_1: bool = False) -> list[str]:
+def read_lines(path: Path, published: int | None = None, latin_1: bool = True) -> list[str]:
     """The lines of a text file.
 
     Only line feeds end a line: some sentences contain other characters that Python calls so.
@@ -41,20 +41,20 @@ def read_lines(path: Path, published: int | None = None, latin_1: bool = False) 
         raise BrokenData(f"{path} is empty.")
     if published and len(lines) < published and not text.endswith("\n"):
         raise BrokenData(
-            f"{path} ends in line {len(lines)}, without a line end, expected {published} lines. "
-            "If it is a download, it is incomplete: get it anew. If it is meant to be a part of "
-            "the data, end its last line."
+            f"{path} ends in the middle of line {len(lines)}, expected {published} lines. If it is "
+            "a download, it is incomplete: get it anew. If it is a part of the data that is meant "
+            "to be one, put a line end after its last line."
         )
     return [line.removesuffix("\r") for line in lines]
 
 
-def read_text(path: Path, latin_1: bool = False) -> str:
+def read_text(path: Path, latin_1: bool = True) -> str:
     """The text of a file: UTF-8, or what its byte order mark says.
 
     # Parameters
 
-    latin_1 : the file is one that SentEval reads as Latin-1, and may be that: it is, if none of
-        its bytes beyond ASCII are UTF-8. So a bad byte in UTF-8 does not change other characters.
+    latin_1 : the file may be Latin-1, as those of SentEval's older tasks: it is, if none of its
+        bytes beyond ASCII are UTF-8. So a bad byte in UTF-8 does not change other characters.
 
     # Raises
 

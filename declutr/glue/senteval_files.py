@@ -46,7 +46,7 @@ def _questions(files: Sequence[Path]) -> list[LabelledRow]:
 
     rows: list[LabelledRow] = []
     for file in files:
-        for number, line in enumerate(read_lines(file, latin_1=True), start=1):
+        for number, line in enumerate(read_lines(file), start=1):
             label, rest = fields_of(line.strip(), ":", 2, file, number)[0], line.partition(":")[2]
             label_of(label, TREC_CLASSES, file, number)
             rows.append(LabelledRow(len(rows), (words(rest.strip().partition(" ")[2]),), label))
@@ -67,6 +67,6 @@ def _classes(task: str, path: PathLike | Sequence[PathLike]) -> list[LabelledRow
         )
     rows: list[LabelledRow] = []
     for file, label in zip(files, ("1", "0"), strict=True):
-        for line in read_lines(Path(path) / file, latin_1=True):
+        for line in read_lines(Path(path) / file):
             rows.append(LabelledRow(len(rows), (words(line),), label))
     return rows
