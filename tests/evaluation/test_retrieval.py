@@ -86,6 +86,19 @@ def test_equals_come_in_their_own_order() -> None:
     assert nearest(np.ones((1, 1)), documents, depth=50).tolist() == [list(range(50))]
 
 
+@pytest.mark.parametrize("width", [3, 37, 768])
+def test_equal_vectors_are_equally_similar(width: int) -> None:
+    """Products of matrices round otherwise at the borders of their blocks."""
+    rng = np.random.default_rng(width)
+    queries, kinds = rng.normal(size=(9, width)), rng.normal(size=(7, width))
+    which = rng.integers(0, 7, 203)
+    queries, documents = queries.astype(np.float32), kinds[which].astype(np.float32)
+    for query, row in zip(queries, nearest(queries, documents, depth=203), strict=True):
+        similar = kinds @ query / np.linalg.norm(kinds, axis=1)
+        expected = np.lexsort((np.arange(203), -similar[which]))
+        assert row.tolist() == expected.tolist()
+
+
 def test_a_query_that_is_a_document_comes_last() -> None:
     x = np.eye(3)
     assert nearest(x, x, depth=1)[:, 0].tolist() == [0, 1, 2]
