@@ -16,7 +16,7 @@ from declutr.evaluation.labelled_text import (
     require_all_labels,
     words,
 )
-from declutr.evaluation.task import PROTOTYPING, BrokenData, MissingData
+from declutr.evaluation.task import PROTOTYPING, BrokenData
 from tests.evaluation.known_encoders import random, revealing, sentence
 
 QUICK = replace(PROTOTYPING, kfold=3, batch_size=8, tenacity=1)

@@ -117,7 +117,10 @@ def test_the_order_is_that_of_sentevals_snli_py(data: Path) -> None:
     )
     for column, lines in (("s1", first), ("s2", second), ("labels", labels)):
         write(data / "downstream" / "SNLI" / f"{column}.dev", lines)
-    rows = [(two.split(), one.split(), label) for one, two, label in zip(first, second, labels)]
+    rows = [
+        (two.split(), one.split(), label)
+        for one, two, label in zip(first, second, labels, strict=True)
+    ]
     rows.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
     dev = named(data, "SNLI").data.dev
     assert dev.columns[0] == [" ".join(one) or "." for _, one, _ in rows]

@@ -18,9 +18,9 @@ def test_lines(file: Path) -> None:
     assert read_lines(file) == ["caf\u00e9 \u2028 one line", "b", "", "c"]
     for empty in (b"", b" \n\n"):
         file.write_bytes(empty)
-        with pytest.raises(BrokenData, match="lines is empty"):
+        with pytest.raises(BrokenData, match=r"lines is empty"):
             read_lines(file)
-    with pytest.raises(MissingData, match="nothing is not there"):
+    with pytest.raises(MissingData, match=r"nothing is not there"):
         read_lines(file.with_name("nothing"))
 
 
@@ -28,7 +28,7 @@ def test_a_last_line_needs_an_end_only_if_others_are_missing(file: Path) -> None
     file.write_bytes(b"a\nb\nc")
     for published in (None, 2, 3):
         assert read_lines(file, published) == ["a", "b", "c"]
-    with pytest.raises(BrokenData, match="middle of line 3, expected 4 lines.*end after its last"):
+    with pytest.raises(BrokenData, match=r"middle of line 3, expected 4 lines.*end after its last"):
         read_lines(file, 4)
     file.write_bytes(b"a\nb\n")
     assert read_lines(file, 3) == ["a", "b"]  # a part of the data, whole lines
@@ -47,22 +47,22 @@ def test_a_byte_order_mark_tells_the_encoding(file: Path, encoding: str) -> None
 
 def test_utf_16_that_is_cut_off_or_has_no_mark_is_refused(file: Path) -> None:
     file.write_bytes("ab\n".encode("utf-16")[:-1])
-    with pytest.raises(BrokenData, match="begins as UTF-16, but byte 7 is not .truncated data"):
+    with pytest.raises(BrokenData, match=r"begins as UTF-16, but byte 7 is not .truncated data"):
         read_lines(file)
     file.write_bytes("ab\n".encode("utf-16-le"))
-    with pytest.raises(BrokenData, match="lines, line 1: a byte 0.*without a byte order mark"):
+    with pytest.raises(BrokenData, match=r"lines, line 1: a byte 0.*without a byte order mark"):
         read_lines(file)
 
 
 def test_latin_1_is_read_where_it_may_be(file: Path) -> None:
     file.write_bytes("a\ncaf\u00e9\n".encode("latin-1"))
     assert read_lines(file) == ["a", "caf\u00e9"]
-    with pytest.raises(BrokenData, match="lines, line 2: byte 4 .0xE9. is not UTF-8. Mend the"):
+    with pytest.raises(BrokenData, match=r"lines, line 2: byte 4 .0xE9. is not UTF-8. Mend the"):
         read_lines(file, latin_1=False)
 
 
 @pytest.mark.parametrize("latin_1", [True, False])
 def test_a_bad_byte_does_not_make_utf_8_another_encoding(file: Path, latin_1: bool) -> None:
     file.write_bytes("caf\u00e9\n\u00e9t\u00e9 ".encode() + b"\xff bad\n")
-    with pytest.raises(BrokenData, match="lines, line 2: byte 7 .0xFF. is not UTF-8"):
+    with pytest.raises(BrokenData, match=r"lines, line 2: byte 7 .0xFF. is not UTF-8"):
         read_lines(file, latin_1=latin_1)
