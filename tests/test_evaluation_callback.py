@@ -566,6 +566,13 @@ def test_a_mistake_shows_before_the_first_step(
     assert not list((tmp_path / "run").glob("*_state_*.th"))
 
 
+def test_a_folder_too_deep_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "data/downstream/MR").mkdir(parents=True)
+    callback = EvaluateEmbeddings(str(tmp_path), str(tmp_path / "data/downstream"), ["MR"])
+    with pytest.raises(ConfigurationError, match=rf"is downstream/ itself, .*'{tmp_path}/data'"):
+        callback._read_tasks()
+
+
 @pytest.mark.parametrize(
     "settings, validate, metric, message",
     [

@@ -340,14 +340,15 @@ def _report(run: Run, args: argparse.Namespace, names: Sequence[str], order: Seq
     write_whole(folder / "report.md", report.markdown())
     print("\n".join(["", *report.summary(), "", f"Report: {folder / 'report.md'}"]))
     every = [*names, *_truncated(names, _dimensions(args.dimensions))]
-    if nothing_scored(comparison, every, [task.name for task in run.tasks]):
+    wrong = failed(comparison, every, run.not_opened)
+    if not wrong and nothing_scored(comparison, every, [task.name for task in run.tasks]):
         print(
-            f"No task could be scored. `declutr evaluate-embeddings {shlex.quote(str(args.data))} "
-            "--list` says what data there are.",
+            "No task could be scored: there are no data for any of them. `declutr "
+            f"evaluate-embeddings {shlex.quote(str(args.data))} --list` says what is missing.",
             file=sys.stderr,
         )
         return True
-    return failed(comparison, every, run.not_opened)
+    return wrong
 
 
 def _versions() -> dict[str, str]:

@@ -63,7 +63,8 @@ class GlueReader(NumberedTextsReader):
         log counts.
     label_namespace : of classes in the vocabulary.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8. TREC and tasks from a
-        folder are read as UTF-8 or Latin-1.
+        folder are read as UTF-8 or, if no character of a file is UTF-8, as Latin-1; a bad byte
+        among others that are UTF-8 is an error.
     max_instances : use no more rows than this, for a quick try.
 
     # Raises

@@ -253,6 +253,34 @@ def test_no_data_folder(run, data) -> None:
         run("random:8")
 
 
+@pytest.mark.parametrize("inside", ["downstream", "downstream/STS"])
+def test_a_folder_too_deep_or_too_high_is_refused(run, monkeypatch, capsys, data, inside) -> None:
+    command = ["allennlp", "evaluate-embeddings", str(data / inside), LETTERS, "-o", "out"]
+    monkeypatch.setattr(sys, "argv", command)
+    with pytest.raises(ConfigurationError, match=rf"is {inside}/ itself, .*'{data}'. Give that"):
+        main()
+    command[2] = str(data.parent)
+    with pytest.raises(ConfigurationError, match=rf"'{data}' has. Give that folder"):
+        main()
+
+
+def test_a_run_without_any_score_is_no_success(run, capsys) -> None:
+    for _ in range(2):
+        with pytest.raises(SystemExit) as end:
+            run(LETTERS, "--tasks", "MR", "STS12")
+        assert end.value.code == 1
+        assert "No task could be scored: there are no data for any" in capsys.readouterr().err
+    run(LETTERS, "--tasks", "TREC", "MR")
+    run(LETTERS, "--tasks", "TREC", "MR")  # kept from before
+    with pytest.raises(SystemExit):
+        run(LETTERS, "--tasks", "MR", plain=())  # what is there of another task is no score of it
+
+
+def test_a_corpus_that_is_not_there(run, tmp_path) -> None:
+    with pytest.raises(ConfigurationError, match=r"Found no '.*docs.txt', expected a file of doc"):
+        run(LETTERS, "--corpus", str(tmp_path / "docs.txt"))
+
+
 def test_two_at_a_time_in_one_folder(run, tmp_path) -> None:
     from filelock import FileLock
 

@@ -95,7 +95,12 @@ def unknown_label(old: str, new: str) -> Callable[[Path], None]:
     ("name", "file", "damage", "message"),
     [
         ("MR", "MR/rt-polarity.neg", Path.unlink, "MissingData"),
-        ("MR", "MR/rt-polarity.pos", cut, "ends in the middle of line 60, expected 10662"),
+        (
+            "MR",
+            "MR/rt-polarity.pos",
+            cut,
+            "rt-polarity.pos ends in the middle of line 60, expected 5331",
+        ),
         ("CR", "CR/custrev.neg", lambda path: path.write_text(""), "custrev.neg is empty"),
         ("SST2", "SST/binary/sentiment-dev", cut, "ends in the middle of line"),
         ("SST2", "SST/binary/sentiment-dev", Path.unlink, "MissingData"),
@@ -184,6 +189,51 @@ def test_latin_1_is_read(data: Path) -> None:
     path = data / "downstream" / "TREC" / "train_5500.label"
     path.write_bytes(path.read_text().replace("number 0", "num\u00e9ro 0").encode("latin-1"))
     assert any("num\u00e9ro 0" in text for text in named(data, "TREC").sentences())
+
+
+def test_sizes_of_files_add_up_to_those_of_tasks() -> None:
+    for positive, negative, published in classification.BINARY.values():
+        rows = [classification.FILE_ROWS[file] for file in (positive, negative)]
+        assert sum(rows) == published
+
+
+@pytest.mark.parametrize("name", classification.BINARY)
+def test_a_whole_file_needs_no_last_line_end(name: str, tmp_path: Path) -> None:
+    positive, negative, published = classification.BINARY[name]
+    for file in (positive, negative):
+        rows = classification.FILE_ROWS[file]
+        path = tmp_path / "downstream" / name / file
+        write(path, [sentence(row, 0) for row in range(rows)])
+        path.write_bytes(path.read_bytes()[:-1])
+    task = named(tmp_path, name)
+    assert len(task.sentences()) == published
+    assert task.notes() == []
+
+
+@pytest.mark.parametrize("name", ["CR", "MPQA"])
+def test_the_order_is_that_of_sentevals_binary_py(name: str, data: Path) -> None:
+    """Written as there: lists of words, blank lines without any; stable, positive ones first."""
+    positive, negative, _ = classification.BINARY[name]
+    given = {
+        positive: ["b c", "", "a", "x y z", " ", "d"],
+        negative: ["e", "", "f g", "\t", "h i j"],
+    }
+    rows = []
+    for (file, lines), label in zip(given.items(), (1, 0), strict=True):
+        write(data / "downstream" / name / file, lines)
+        rows += [(line.split(), label) for line in lines]
+    expected = sorted(rows, key=lambda row: (len(row[0]), row[1]))
+    task = named(data, name)
+    assert task.sentences() == [" ".join(text) or "." for text, _ in expected]
+    assert task.data.train.labels == [label for _, label in expected]
+
+
+def test_a_bad_byte_is_named(data: Path) -> None:
+    for name, file in (("CR", "CR/custrev.pos"), ("SST2", "SST/binary/sentiment-dev")):
+        path = data / "downstream" / file
+        path.write_bytes("caf\u00e9 kind1\t1\n".encode() + b"bad \xff kind0\t0\n")
+        with pytest.raises(BrokenData, match=rf"{path.name}, line 2: byte 5 .0xFF. is not UTF-8"):
+            named(data, name).sentences()
 
 
 def test_tasks_are_classifications_with_the_given_protocol(tmp_path: Path) -> None:

@@ -13,11 +13,10 @@ from declutr.evaluation.labelled_text import (
     fields_of,
     label_of,
     other_size,
-    read_lines,
     require_all_labels,
     words,
 )
-from declutr.evaluation.task import PROTOTYPING, BrokenData, MissingData
+from declutr.evaluation.task import PROTOTYPING, BrokenData
 from tests.evaluation.known_encoders import random, revealing, sentence
 
 QUICK = replace(PROTOTYPING, kfold=3, batch_size=8, tenacity=1)
@@ -91,6 +90,17 @@ def test_items_are_sorted_by_words_then_label_and_otherwise_as_they_came() -> No
     assert by_second.columns[0] == ["g", "e f", "a b c", "d", "h i"]
 
 
+def test_a_blank_item_has_no_word_and_becomes_a_full_stop() -> None:
+    given = Part(
+        (["two words", "word", ".", "", " "], ["a", "b", "c", "d", "e e"]), [1, 0, 1, 1, 0]
+    )
+    assert given.sorted((0,)).columns == (
+        [".", ".", "word", ".", "two words"],
+        ["e e", "d", "b", "c", "a"],
+    )
+    assert given.sorted((1, 0)).columns[1] == ["d", "b", "c", "a", "e e"]
+
+
 def test_the_score_fits_the_sorted_items() -> None:
     texts = ["three words kind0", "kind1", "two kind0", "kind0", "kind1 again"] * 6
     labels = [int("kind1" in text) for text in texts]
@@ -110,24 +120,6 @@ def test_data_is_read_once_and_when_it_is_needed() -> None:
     assert made.notes() == ["small"]
     made.scores(revealing)
     assert len(reads) == 1
-
-
-def test_lines(tmp_path: Path) -> None:
-    file = tmp_path / "lines"
-    file.write_bytes("caf\u00e9 \u2028 one line\nb\r\n\nc\n".encode())
-    assert read_lines(file) == ["caf\u00e9 \u2028 one line", "b", "", "c"]
-    file.write_bytes("caf\u00e9\nb".encode("latin-1"))
-    assert read_lines(file) == read_lines(file, 2) == ["caf\u00e9", "b"]
-    with pytest.raises(BrokenData, match=r"lines ends in the middle of line 2, expected 3 lines"):
-        read_lines(file, 3)
-    file.write_bytes(b"a\nb\n")
-    assert read_lines(file, 3) == ["a", "b"]  # a part of the data, whole lines
-    for empty in (b"", b" \n\n"):
-        file.write_bytes(empty)
-        with pytest.raises(BrokenData, match="lines is empty"):
-            read_lines(file)
-    with pytest.raises(MissingData, match="nothing is not there"):
-        read_lines(tmp_path / "nothing")
 
 
 def test_small_things() -> None:

@@ -107,6 +107,27 @@ def test_features_made_batch_by_batch_give_the_same_scores(
             np.testing.assert_array_equal(one.items[name], other.items[name])
 
 
+def test_the_order_is_that_of_sentevals_snli_py(data: Path) -> None:
+    """Written as there: second sentences first, and labels that are strings still."""
+    rng = np.random.default_rng(0)
+    labels = [SNLI_LABELS[kind] for kind in rng.integers(0, 3, 40)]
+    first, second = (
+        [" ".join(["w"] * count + [str(row)][:count]) for row, count in enumerate(counts)]
+        for counts in rng.integers(0, 3, (2, 40))
+    )
+    for column, lines in (("s1", first), ("s2", second), ("labels", labels)):
+        write(data / "downstream" / "SNLI" / f"{column}.dev", lines)
+    rows = [
+        (two.split(), one.split(), label)
+        for one, two, label in zip(first, second, labels, strict=True)
+    ]
+    rows.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
+    dev = named(data, "SNLI").data.dev
+    assert dev.columns[0] == [" ".join(one) or "." for _, one, _ in rows]
+    assert dev.columns[1] == [" ".join(two) or "." for two, _, _ in rows]
+    assert [SNLI_LABELS[label] for label in dev.labels] == [label for *_, label in rows]
+
+
 def test_snli_without_its_train_split(data: Path) -> None:
     (data / "downstream" / "SNLI" / "s1.train").unlink()
     with pytest.raises(MissingData, match=r"s1.train is not there.*trained on it.*no score"):

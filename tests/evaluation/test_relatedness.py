@@ -98,6 +98,51 @@ def test_cosines_by_hand() -> None:
     np.testing.assert_allclose(cosines(first, second), [0, 1, 0, -1], atol=1e-12)
 
 
+def bag_of_words(texts: Sequence[str], width: int = 40) -> np.ndarray:
+    """Means of random word vectors, float32: the sum rounds otherwise in another order of words."""
+    words = {word: np.random.default_rng(list(word.encode())) for t in texts for word in t.split()}
+    of = {word: rng.standard_normal(width).astype(np.float32) for word, rng in words.items()}
+    return np.stack([np.mean([of[word] for word in text.split()], axis=0) for text in texts])
+
+
+def test_equal_vectors_have_cosine_1_whatever_their_rounding() -> None:
+    rng = np.random.default_rng(0)
+    x = (rng.standard_normal((500, 37)) * 10.0 ** rng.integers(-9, 9, (500, 1))).astype(np.float32)
+    assert set(cosines(x, x).tolist()) == {1.0}
+    assert set(cosines(x, -3 * x).tolist()) == {-1.0}
+    nearly = x * (1 + 1e-6 * rng.standard_normal(x.shape)).astype(np.float32)
+    assert set(cosines(x, nearly).tolist()) == {1.0}
+    assert len(set(cosines(x, x[::-1]).tolist())) == 250  # symmetric, and nothing else ties
+
+
+def test_ranks_do_not_follow_rounding(tmp_path: Path) -> None:
+    """Whether words are summed from the front or from the back, the ranks are the same."""
+    rng = np.random.default_rng(1)
+    pairs: Pairs = []
+    for number in range(120):
+        words = [f"w{n}" for n in rng.integers(0, 60, rng.integers(4, 12))]
+        other = rng.permutation(words).tolist() if number % 3 else [*words[1:], "x", "y"]
+        pairs.append((" ".join(words), " ".join(other), round(float(rng.uniform(0, 5)), 2)))
+    write_benchmark(
+        tmp_path / "downstream/STS/STSBenchmark", dict.fromkeys(("train", "dev"), pairs)
+    )
+    write_benchmark(tmp_path / "x", {"test": pairs})
+    (tmp_path / "x/sts-test.csv").rename(tmp_path / "downstream/STS/STSBenchmark/sts-test.csv")
+    task = {t.name: t for t in tasks(tmp_path, replace(PUBLISHED, regressor=False))}["STS-B"]
+
+    def backwards(texts: Sequence[str]) -> np.ndarray:
+        return bag_of_words([" ".join(text.split()[::-1]) for text in texts])
+
+    forwards, back = (values(task, encode) for encode in (bag_of_words, backwards))
+    assert forwards["cosine Spearman"] == back["cosine Spearman"]
+    same = [sorted(first.split()) == sorted(second.split()) for first, second, _ in pairs]
+    vectors = [bag_of_words([pair[side] for pair in pairs]).astype(np.float64) for side in (0, 1)]
+    lengths = np.prod([np.linalg.norm(each, axis=1) for each in vectors], axis=0)
+    exact = np.where(same, 1.0, (vectors[0] * vectors[1]).sum(axis=1) / lengths)
+    expected = stats.spearmanr(exact, [gold for *_, gold in pairs])[0]
+    assert forwards["cosine Spearman"] == pytest.approx(100 * expected)
+
+
 def test_every_task_is_there_without_any_data(tmp_path: Path) -> None:
     every = found(tmp_path)
     assert list(every) == ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
@@ -233,6 +278,20 @@ def test_another_folder_of_the_layout_is_a_task_of_its_own_name(tmp_path: Path) 
     assert mine.notes()[0] == (
         "40 pairs in train where the published data has 5,749: compare with care"
     )
+
+
+def test_only_the_published_benchmark_has_a_known_length(tmp_path: Path) -> None:
+    for name in ("STSBenchmark", "STSBenchmark-mine"):
+        folder = tmp_path / "downstream/STS" / name
+        write_benchmark(folder, three_splits(0))
+        file = folder / "sts-dev.csv"
+        file.write_bytes(file.read_bytes()[:-1])
+    every = found(tmp_path)
+    assert len(every["STSBenchmark-mine"].sentences()) == 150
+    with pytest.raises(
+        BrokenData, match=r"sts-dev.csv ends in the middle of line 15, expected 1500"
+    ):
+        every["STS-B"].sentences()
 
 
 def test_scoring_leaves_random_states_alone(tmp_path: Path) -> None:

@@ -44,13 +44,11 @@ def test_targets_have_the_score_as_their_mean(gold: np.ndarray) -> None:
 
 
 def plainly(train: Rated, dev: Rated, test: torch.Tensor, seed: int, looks: int) -> np.ndarray:
-    """SentEval's `RelatednessPytorch`, with modules and autograd."""
-    rng = torch.Generator().manual_seed(seed)
-    layer = torch.nn.Linear(train.features.shape[1], 5)
-    bound = train.features.shape[1] ** -0.5
-    with torch.no_grad():
-        layer.weight.uniform_(-bound, bound, generator=rng)
-        layer.bias.uniform_(-bound, bound, generator=rng)
+    """SentEval's `RelatednessPytorch`, with modules and autograd, and its draws."""
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        layer = torch.nn.Linear(train.features.shape[1], 5)
+    draw = np.random.RandomState(seed)
     optimizer = torch.optim.Adam(layer.parameters())
     targets = torch.from_numpy(class_targets(train.gold))
 
@@ -61,7 +59,7 @@ def plainly(train: Rated, dev: Rated, test: torch.Tensor, seed: int, looks: int)
     best, best_model, worse = -1.0, layer, 0
     for _ in range(looks):
         for _ in range(50):
-            order = torch.randperm(len(targets), generator=rng)
+            order = torch.from_numpy(draw.permutation(len(targets)))
             for start in range(0, len(order), 64):
                 rows = order[start : start + 64]
                 shares = layer(train.features[rows]).softmax(-1)

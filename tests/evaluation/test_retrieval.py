@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.metrics import average_precision_score, ndcg_score
 
+from declutr.evaluation.geometry import unit
 from declutr.evaluation.retrieval import (
     SpanRetrieval,
     average_precision,
@@ -84,6 +85,20 @@ def test_equals_come_in_their_own_order() -> None:
     documents = np.ones((50, 1))
     assert nearest(np.ones((2, 1)), documents, depth=3).tolist() == [[0, 1, 2]] * 2
     assert nearest(np.ones((1, 1)), documents, depth=50).tolist() == [list(range(50))]
+
+
+@pytest.mark.parametrize("n", [5, 7, 50, 203])
+def test_equal_vectors_are_equally_similar(n: int) -> None:
+    """Products of matrices round otherwise at the borders of their blocks."""
+    rng = np.random.default_rng(n)
+    for width in (3, 16, 37, 64, 384):
+        for count in (1, 2, 9):
+            queries = rng.normal(size=(count, width)).astype(np.float32)
+            documents = np.repeat(rng.normal(size=(2, width)).astype(np.float32), n, axis=0)
+            first = queries @ (unit(documents[:1]) - unit(documents[-1:]))[0] > 0
+            for row, of_first in zip(nearest(queries, documents, 2 * n), first, strict=True):
+                own = np.arange(2 * n)
+                assert row.tolist() == (own if of_first else np.roll(own, n)).tolist()
 
 
 def test_a_query_that_is_a_document_comes_last() -> None:

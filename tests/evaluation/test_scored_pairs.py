@@ -64,6 +64,21 @@ def test_a_split_of_the_benchmark(tmp_path: Path) -> None:
     assert pairs.sentences == ['"a "b', "d", "c", "e"]
 
 
+def test_sorted_pairs_are_those_of_sentevals_sick_py(tmp_path: Path) -> None:
+    file = tmp_path / "sts-train.csv"
+    rows = [
+        ("a b", "c", 2.0),
+        ("d", "e f", 1.0),
+        ("g", "h", 4.0),
+        ("i", "j k", 0.5),
+        ("l", "m", 4.0),
+    ]
+    file.write_text("".join(f"n\tf\ty\t7\t{gold}\t{one}\t{two}\n" for one, two, gold in rows))
+    pairs = read_benchmark(file).sorted()
+    rows.sort(key=lambda row: (len(row[0].split()), len(row[1].split()), row[2]))
+    assert [*zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)] == rows
+
+
 def test_a_benchmark_that_was_cut_off(tmp_path: Path) -> None:
     file = tmp_path / "sts-dev.csv"
     row = "news\tf\t2012\t7\t3.25\ta b\tc d\n"

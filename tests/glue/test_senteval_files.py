@@ -27,6 +27,17 @@ class TestQuestions:
         ):
             read_senteval_rows("trec", file)
 
+    def test_a_bad_byte_does_not_make_utf_8_latin_1(self, tmp_path):
+        file = tmp_path / "train.label"
+        file.write_bytes("LOC:city Wh\xe9re ?\n".encode() + b"LOC:city \xff ?\n")
+        with pytest.raises(SourceError, match=r"train\.label, line 2: byte 10 .0xFF. is not UTF-8"):
+            read_senteval_rows("trec", file)
+
+    def test_utf_16(self, tmp_path):
+        file = tmp_path / "train.label"
+        file.write_text("LOC:city Wh\xe9re ?\n", encoding="utf-16")
+        assert read_senteval_rows("trec", file) == [LabelledRow(0, ("Wh\xe9re ?",), "LOC")]
+
     def test_no_class(self, tmp_path):
         file = tmp_path / "train.label"
         file.write_text("How did it begin ?\n")
