@@ -60,9 +60,9 @@ class Critic(nn.Module):
 
         # Parameters
 
-        u, v : `(n, d_u)` and `(n, d_v)`. v_negatives : `(n, K_v, d_v)`, for u, or `(1, K_v, d_v)`, the
-            same for all.
-        u_negatives : `(n, K_u, d_u)` or `(1, K_u, d_u)`, for v.
+        u, v : `(n, d_u)` and `(n, d_v)`.
+        v_negatives : for u, `(n, K_v, d_v)`, or `(1, K_v, d_v)`, the same for all.
+        u_negatives : for v, `(n, K_u, d_u)` or `(1, K_u, d_u)`.
 
         # Returns
 
