@@ -1,9 +1,9 @@
 """Which parameters weight decay leaves alone: biases, and whatever a normalisation holds.
 
-Names do not tell: the gains of a batch normalisation inside a projector are `layers.1.weight`, those
-of Flaubert's layers `layer_norm1.0.weight`. The type of the module does. AllenNLP gives optimizers
-names and parameters only, so the bridge says which model a trainer is being built for, and lets
-`UNDECAYED` stand for a regular expression in the `parameter_groups` of any optimizer.
+Names do not tell: the gains of a batch normalisation inside a projector are `layers.1.weight`,
+those of Flaubert's layers `layer_norm1.0.weight`. The type of the module does. AllenNLP gives
+optimizers names and parameters only, so the bridge says which model a trainer is being built for,
+and lets `UNDECAYED` stand for a regular expression in the `parameter_groups` of any optimizer.
 """
 
 from __future__ import annotations

@@ -81,7 +81,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
         *("reclaim", "reclaim_fraction", "reclaim_task_alone", "reclaim_large_bank"),
         *("reclaim_views", "reclaim_levels", "reclaim_image_text", "reclaim_text_vae"),
         *("negatives_1", "negatives_10", "negatives_300", "in_batch", "random_bank"),
-        *("no_lipschitz", "weight_0.01", "weight_1"),
+        *("no_lipschitz", "random_bank_lipschitz", "weight_0.01", "weight_0.5", "weight_1"),
         *("neighbours", "quick_thoughts", "is_bert", "instance_discrimination"),
     }
 
@@ -228,9 +228,15 @@ def test_reclaims_settings() -> None:
         "negatives_10": {"num_negatives": 10},
         "negatives_300": {"num_negatives": 300},
         "in_batch": {"candidates": "batch"},
-        "random_bank": {"candidate_share": 0.8},
+        "random_bank": {"num_negatives": None, "candidate_share": 0.8, "lipschitz": False},
+        "random_bank_lipschitz": {
+            "num_negatives": None,
+            "candidate_share": 0.8,
+            "lipschitz": True,
+        },
         "no_lipschitz": {"lipschitz": False},
         "weight_0.01": {"weight": 0.01},
+        "weight_0.5": {"weight": 0.5},
         "weight_1": {"weight": 1.0},
     }
 

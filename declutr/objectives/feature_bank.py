@@ -150,8 +150,7 @@ class FeatureBank(torch.nn.Module):
         eligible = self._eligible() if among is None else self._eligible() & among
 
         def usable(slots: Any) -> torch.Tensor:
-            others = (slots != ids.unsqueeze(1)) & eligible[slots]  # (n, b)
-            return others if texts is None else others & (self.texts[slots] != texts.unsqueeze(1))
+            return self.others(slots, ids, texts) & eligible[slots]  # (n, b)
 
         if k < 1 or len(ids) == 0:
             slots = ids.new_zeros(len(ids), max(0, min(k, self.instances)))
@@ -184,6 +183,19 @@ class FeatureBank(torch.nn.Module):
             k,
             max(1, BLOCK // (self.width if copies else len(queries))),
         )
+
+    def others(
+        self, slots: torch.Tensor, ids: torch.Tensor, texts: Optional[torch.Tensor] = None
+    ) -> torch.Tensor:
+        """Which of slots `(b,)` or `(n, b)` are of other instances than `ids` `(n,)`, and, where
+        `texts` `(n,)` are given, of other texts: `(n, b)`."""
+        others = slots != ids.unsqueeze(1)
+        return others if texts is None else others & (self.texts[slots] != texts.unsqueeze(1))
+
+    def candidates(self, among: Optional[torch.Tensor] = None) -> torch.Tensor:
+        """The slots `(c,)` that can be found, of those of `among` `(M,)`."""
+        eligible = self._eligible() if among is None else self._eligible() & among
+        return eligible.nonzero().squeeze(1)
 
     def rows(self, slots: torch.Tensor) -> torch.Tensor:
         """Copies `(..., d)` of slots `(...)`, on their device."""

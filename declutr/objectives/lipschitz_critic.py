@@ -36,7 +36,7 @@ class Critic(nn.Module):
         for name, size in sizes.items():
             if size < 1:
                 raise ConfigurationError(f"{name} must be at least 1, got {size}.")
-        self.u_width, self.v_width = u_width, v_width
+        self.u_width, self.v_width, self.width = u_width, v_width, width
         self.u_map = nn.Linear(u_width, width)
         self.v_map = nn.Linear(v_width, width)
         self.joint = nn.ModuleList(
@@ -60,16 +60,17 @@ class Critic(nn.Module):
 
         # Parameters
 
-        u, v : `(n, d_u)` and `(n, d_v)`. v_negatives : `(n, K_v, d_v)`, for u.
-        u_negatives : `(n, K_u, d_u)`, for v.
+        u, v : `(n, d_u)` and `(n, d_v)`.
+        v_negatives : for u, `(n, K_v, d_v)`, or `(1, K_v, d_v)`, the same for all.
+        u_negatives : for v, `(n, K_u, d_u)` or `(1, K_u, d_u)`.
 
         # Returns
 
         T(u, v) `(n,)`, T(u, v') `(n, K_v)` and T(u', v) `(n, K_u)`.
         """
         of_v, of_u = v_negatives.size(1), u_negatives.size(1)
-        us = relu(self.u_map(torch.cat([u.unsqueeze(1), u_negatives], dim=1)))  # (n, 1 + K_u, w)
-        vs = relu(self.v_map(torch.cat([v.unsqueeze(1), v_negatives], dim=1)))  # (n, 1 + K_v, w)
+        us = _mapped(self.u_map, u, u_negatives)  # (n, 1 + K_u, w)
+        vs = _mapped(self.v_map, v, v_negatives)  # (n, 1 + K_v, w)
         first = torch.cat([us[:, :1].expand(-1, 1 + of_v, -1), us[:, 1:]], dim=1)
         second = torch.cat([vs, vs[:, :1].expand(-1, of_u, -1)], dim=1)
         positive, v_logits, u_logits = self._judged(first, second).split([1, of_v, of_u], dim=1)
@@ -81,6 +82,11 @@ class Critic(nn.Module):
         bias = self.joint[-1].bias
         assert isinstance(bias, torch.Tensor)
         return bias
+
+    def in_use(self) -> list[torch.Tensor]:
+        """The weights that layers multiply by, and their biases."""
+        layers = self._layers()
+        return [layer.weight for layer in layers] + [layer.bias for layer in layers]
 
     @torch.no_grad()
     def sigmas(self) -> torch.Tensor:
@@ -104,3 +110,13 @@ class Critic(nn.Module):
         first, second, last = self.joint
         joined = torch.cat([u, v], dim=-1)  # (..., 2 width)
         return last(relu(second(relu(first(joined))))).squeeze(-1)
+
+
+def _mapped(layer: nn.Linear, own: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+    """One call of a layer for features `(n, d)` and others `(n, K, d)` beside each, or
+    `(1, K, d)` beside all: `(n, 1 + K, w)`."""
+    if len(others) == len(own):
+        return relu(layer(torch.cat([own.unsqueeze(1), others], dim=1)))
+    mapped = relu(layer(torch.cat([own, others[0]])))
+    mine, shared = mapped.split([len(own), others.size(1)])
+    return torch.cat([mine.unsqueeze(1), shared.expand(len(own), -1, -1)], dim=1)

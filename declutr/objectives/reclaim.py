@@ -30,6 +30,7 @@ from declutr.objectives.lipschitz_critic import Critic
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import reduced
 from declutr.objectives.settings import one_of, scalar_reduction
+from declutr.objectives.whole_bank import loss_against_all
 
 logger = logging.getLogger(__name__)
 
@@ -98,7 +99,8 @@ class Reclaim(Objective):
     instances : M, how many the training data has.
     embedding_size : d_u, the width of anchors.
     v_embedding_size : d_v, the width of positives; d_u by default.
-    num_negatives : K, of each kind. The paper: 100, 10 for small data, 300 as good.
+    num_negatives : K, of each kind, the nearest. The paper: 100, 10 for small data, 300 as good.
+        `None`: all candidates, near or not (an ablation), a block of them at a time.
     momentum : rho of the banks.
     negatives : `"sum"` or `"mean"` over them.
     candidates : where negatives come from, the `"bank"` or the `"batch"` alone (an ablation).
@@ -125,7 +127,7 @@ class Reclaim(Objective):
         instances: int,
         embedding_size: int,
         v_embedding_size: Optional[int] = None,
-        num_negatives: int = 100,
+        num_negatives: Optional[int] = 100,
         momentum: float = 0.5,
         negatives: str = "sum",
         candidates: str = "bank",
@@ -144,8 +146,13 @@ class Reclaim(Objective):
     ) -> None:
         super().__init__()
         widths = embedding_size, embedding_size if v_embedding_size is None else v_embedding_size
-        if num_negatives < 0:
+        if num_negatives is not None and num_negatives < 0:
             raise ConfigurationError(f"num_negatives must be 0 or more, got {num_negatives}.")
+        if num_negatives is None and search == "approximate":
+            raise ConfigurationError(
+                "Without num_negatives all candidates are negatives, and nothing is searched: set "
+                'search to "exact", or give num_negatives.'
+            )
         if not 0 < candidate_share <= 1:
             raise ConfigurationError(f"candidate_share must be in (0, 1], got {candidate_share}.")
         self.instances, self.embedding_size = instances, embedding_size
@@ -159,10 +166,13 @@ class Reclaim(Objective):
         self.candidate_share = candidate_share
         self.reduction = scalar_reduction(reduction)
         self.critic = Critic(*widths, critic_width, lipschitz)
-        if negatives == "sum" and num_negatives > 1:
+        expected = num_negatives
+        if expected is None:  # of a batch, it is not known how many
+            expected = round(candidate_share * (instances - 1)) if candidates == "bank" else 0
+        if negatives == "sum" and expected > 1:
             # The logit where nothing tells pairs from negatives. From 0, a learning rate for
             # fine-tuning would not get there, and the term would push away from all negatives.
-            torch.nn.init.constant_(self.critic.last_bias, -math.log(num_negatives))
+            torch.nn.init.constant_(self.critic.last_bias, -math.log(expected))
         self.seed = seed
         self.u_bank, self.v_bank = (
             FeatureBank(
@@ -182,7 +192,7 @@ class Reclaim(Objective):
         )
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._told_of_repeated_ids = False
-        if candidates == "bank" and num_negatives >= instances:
+        if candidates == "bank" and num_negatives is not None and num_negatives >= instances:
             logger.warning(
                 "num_negatives is %d, but in banks of %d instances there are at most %d others: "
                 "all of them are negatives. Is 'instances' the number of rows of the training "
@@ -223,17 +233,39 @@ class Reclaim(Objective):
                 "Row i of both features must be of the same instance; got "
                 f"{tuple(u.shape)} and {tuple(v.shape)}."
             )
-        among = self._among()
-        u_negatives, u_found = self._nearest(self.u_bank, u, ids, texts, among)
-        v_negatives, v_found = self._nearest(self.v_bank, v, ids, texts, among)
-        logits = self.critic.against(u, v, v_negatives, u_negatives)
-        loss = reclaim_loss(*logits, v_found, u_found, self.negatives, self.reduction)
+        if self.num_negatives is None and self.candidates == "bank":
+            loss = self._against_all(u, v, ids, texts)
+        else:
+            among = self._among()
+            u_negatives, u_found = self._nearest(self.u_bank, u, ids, texts, among)
+            v_negatives, v_found = self._nearest(self.v_bank, v, ids, texts, among)
+            logits = self.critic.against(u, v, v_negatives, u_negatives)
+            loss = reclaim_loss(*logits, v_found, u_found, self.negatives, self.reduction)
         if self.training:  # validation must not leave anything behind
             self._tell_of_repeated(ids)
             self.steps += 1
             self.u_bank.update(ids, u.detach(), texts)
             self.v_bank.update(ids, v.detach(), texts)
         return loss
+
+    def _against_all(
+        self,
+        u: torch.Tensor,
+        v: torch.Tensor,
+        ids: torch.Tensor,
+        texts: Optional[torch.Tensor],
+    ) -> torch.Tensor:
+        """The loss against all candidates, which are the same slots of both banks."""
+        total = loss_against_all(
+            self.critic,
+            u,
+            v,
+            (self.u_bank, self.v_bank),
+            self.u_bank.candidates(self._among()),
+            lambda slots: self.u_bank.others(slots, ids, texts),
+            self.negatives == "mean",
+        )
+        return total / len(ids) if self.reduction == "mean" else total
 
     @property
     def last_metrics(self) -> dict[str, torch.Tensor]:
@@ -273,7 +305,9 @@ class Reclaim(Objective):
         """Negatives `(n, k, d)`, and which of them there are `(n, k)`."""
         queries = queries.detach()
         if self.candidates == "batch":
-            return _nearest_of_batch(queries, ids, texts, self.num_negatives)
+            k = len(ids) if self.num_negatives is None else self.num_negatives
+            return _nearest_of_batch(queries, ids, texts, k)
+        assert self.num_negatives is not None
         slots, found = bank.nearest(queries, ids, self.num_negatives, texts, among)
         used = int(found.sum(dim=1).max()) if found.numel() else 0  # at first, few are
         slots, found = slots[:, :used], found[:, :used]

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from declutr.objectives import Objective, Reclaim, nce_loss, reclaim_loss
+from declutr.objectives import Objective, Reclaim, nce_loss, reclaim_loss, whole_bank
 from tests.objectives.laws import (
     assert_finite_where_it_is_hard,
     assert_full_precision,
@@ -316,6 +316,85 @@ def test_a_share_of_the_bank_is_drawn_anew_each_step() -> None:
     assert Reclaim(2000, 4)._among() is None
 
 
+def loop_over_candidates(
+    objective: Reclaim, u: Tensor, v: Tensor, among: list[int], mean: bool = False
+) -> Tensor:
+    """Each pair with each candidate but itself, one after the other."""
+    critic, total = objective.critic, torch.zeros((), dtype=u.dtype)
+    for i, own in enumerate(IDS.tolist()):
+        others = [j for j in among if j != own]
+        total = total + torch.nn.functional.softplus(-critic(u[i], v[i])) * 2
+        share = 1 / len(others) if mean else 1
+        for j in others:
+            logits = (
+                critic(u[i], objective.v_bank.vectors[j]),
+                critic(objective.u_bank.vectors[j], v[i]),
+            )
+            total = total + share * sum(map(torch.nn.functional.softplus, logits))
+    return total / 2 / len(IDS)
+
+
+@pytest.mark.parametrize("blocks_of", [1, 4, 100])
+@pytest.mark.parametrize(
+    "settings", [{}, {"candidate_share": 0.6}, {"negatives": "mean"}, {"lipschitz": False}]
+)
+def test_all_candidates_are_negatives(
+    settings: dict, blocks_of: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Loss and gradients are those of a loop, however many candidates are judged at once."""
+    monkeypatch.setattr(whole_bank, "BLOCK", blocks_of * 4 * 64 * 3)
+    objective = made(v_embedding_size=6, num_negatives=None, **settings).eval()
+    among = objective._among()
+    slots = list(range(9)) if among is None else among.nonzero()[:, 0].tolist()
+    assert 2 < len(slots) < 9 or "candidate_share" not in settings
+    u, v = normal(3, 4).requires_grad_(), normal(3, 6, seed=1).requires_grad_()
+    leaves = [u, v, *objective.critic.parameters()]
+    loss = objective(u, v, IDS)
+    expected = loop_over_candidates(objective, u, v, slots, settings.get("negatives") == "mean")
+    assert loss.item() == pytest.approx(expected.item())
+    pairs = zip(*(torch.autograd.grad(one, leaves) for one in (loss, expected)), strict=True)
+    assert all(torch.allclose(ours, theirs) for ours, theirs in pairs)
+
+
+def test_all_candidates_are_judged_by_the_weights_of_one_step(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Blocks share an estimate of the singular values, which moves on once; then banks do."""
+    losses = []
+    for blocks_of in (1, 100):
+        monkeypatch.setattr(whole_bank, "BLOCK", blocks_of * 4 * 64 * 3)
+        objective = made(num_negatives=None, momentum=0.25).train()
+        u = normal(3, 4).requires_grad_()
+        loss = objective(u, normal(3, 4, seed=1), IDS)
+        loss.backward()
+        estimates = [b for name, b in objective.critic.named_buffers() if name.endswith("._u")]
+        losses.append([loss.detach(), u.grad, *estimates, objective.u_bank.vectors])
+    assert all(torch.allclose(one, other) for one, other in zip(*losses, strict=True))
+
+
+def test_all_candidates_without_a_gradient_and_without_candidates() -> None:
+    objective = Reclaim(9, 4, num_negatives=None).double()
+    u, v = normal(3, 4), normal(3, 4, seed=1)
+    first = objective(u, v, IDS)  # nothing was visited
+    pairs = torch.nn.functional.softplus(-objective.eval().critic(u, v)).mean()
+    assert first.item() == pytest.approx(pairs.item())
+    with torch.no_grad():
+        later = objective(u, v, IDS)
+    assert later.item() == pytest.approx(
+        loop_over_candidates(objective, u, v, sorted(IDS.tolist())).item()
+    )
+    keys = torch.tensor([7, 7, 5])
+    objective.train()(u, v, IDS, keys)
+    apart = objective.eval()(u, v, IDS, keys)
+    assert apart < objective(u, v, IDS)  # those of the same text do not count
+
+
+def test_all_of_the_batch() -> None:
+    objective = made(candidates="batch", num_negatives=None).eval()
+    found, there = objective._nearest(objective.u_bank, normal(3, 4), IDS, None, None)
+    assert found.shape == (3, 3, 4) and there.sum(dim=1).tolist() == [2, 2, 2]
+
+
 def test_equal_texts_are_no_negatives_of_each_other() -> None:
     """In the bank and in the batch."""
     u, v = normal(3, 4), normal(3, 4, seed=1)
@@ -337,6 +416,11 @@ def test_begins_where_nothing_is_known(k: int) -> None:
     reclaim_loss(same, logits, logits).backward()
     assert same.grad is not None and abs(same.grad.item()) < 1e-6
     assert same.item() == pytest.approx(-math.log(k))
+
+
+def test_begins_where_nothing_is_known_of_all_candidates() -> None:
+    objective = Reclaim(201, 4, num_negatives=None, candidate_share=0.8)
+    assert objective.critic.last_bias.item() == pytest.approx(-math.log(160))
 
 
 @pytest.mark.parametrize("settings", [{"num_negatives": 1}, {"negatives": "mean"}])
@@ -433,6 +517,10 @@ def test_repeated_ids_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
         ({"candidates": "corpus"}, "Unknown candidates 'corpus': expected one of bank, batch"),
         ({"candidate_share": 0.0}, r"candidate_share must be in \(0, 1\], got 0.0"),
         ({"candidates": "batch", "candidate_share": 0.8}, "candidate_share is a share of the bank"),
+        (
+            {"num_negatives": None, "search": "approximate"},
+            "all candidates are negatives, and nothing",
+        ),
         ({"momentum": 1.0}, "1 would never update"),
         ({"reduction": "none"}, "Unknown reduction 'none'"),
     ],

@@ -1,0 +1,2 @@
+// lambda = 0.5.
+(import "../reclaim.libsonnet") { weight:: 0.5 }
