@@ -56,7 +56,9 @@ class Encoder:
         the `truncation_side` of the model's tokenizer is left), with a count; `"chunk"` embeds
         them in parts of equal length and takes the mean, weighted by tokens.
     dtype : `"float32"`, `"bfloat16"`, `"int8"` (CPU), or `"auto"`: bfloat16 where the device
-        computes in it, else float32. Embeddings are always handed out in float32.
+        computes in it, else float32. A CPU that is clearly slower in what was asked for than in
+        float32 computes in that, with a warning; `describe` says in what. Embeddings are always
+        handed out in float32.
     device : `"cpu"`, `"cuda"`, `"cuda:1"`; by default the first GPU if there is any. A list of them
         starts a process for each, and they share the work: `["cuda:0", "cuda:1"]`, `["cpu"] * 4`.
     batch_tokens : tokens a batch; by default what suits the device.

@@ -96,6 +96,9 @@ def _open(settings: dict[str, Any], queue: Any, threads: int) -> None:
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     torch.set_num_threads(threads)
     from declutr.encoder import Encoder
+    from declutr.text_models.dtype_speed import KEEP
+
+    os.environ[KEEP] = "1"  # the dtype is decided: the same in all processes
 
     _encoder = Encoder(**settings, device=queue.get())
 

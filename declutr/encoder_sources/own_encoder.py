@@ -54,7 +54,7 @@ class OwnEncoder(EncoderSource):
             )
         if dim is not None and not dim.isdecimal():
             raise EncoderError(f"Expected dim to be a whole number, got {dim!r}.")
-        self._batch_size = batch_size
+        self._batch_size, self._precision = batch_size, precision
         try:
             self._encoder = Encoder(
                 place,
@@ -82,7 +82,10 @@ class OwnEncoder(EncoderSource):
         return self._encoder(sentences, batch_size=self._batch_size, prompt=prompt)
 
     def describe(self) -> dict[str, Any]:
-        return self._encoder.describe()
+        described = self._encoder.describe()
+        if described["dtype"] != PRECISIONS[self._precision]:  # it would be slower
+            described["precision_asked_for"] = self._precision
+        return described
 
     def counts(self) -> dict[str, int]:
         return {"truncated_texts": self._encoder.truncated_texts}

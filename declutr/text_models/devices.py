@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from declutr.text_models.dtype_speed import worthwhile_dtype
 from declutr.text_models.errors import EncoderError
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
@@ -30,6 +31,9 @@ def chosen_device(name: str | None) -> torch.device:
 def chosen_dtype(name: str, device: torch.device) -> str:
     """`name`, or what `"auto"` stands for: bfloat16 where the device computes in it, else float32.
 
+    On a CPU that is clearly slower in the bfloat16 or int8 asked for than in float32, it is
+    float32, with a warning (`declutr.text_models.dtype_speed`).
+
     # Raises
 
     `EncoderError` : an unknown name, or int8 on something else than a CPU.
@@ -40,6 +44,8 @@ def chosen_dtype(name: str, device: torch.device) -> str:
         raise EncoderError(f'int8 is for CPUs, got device {device}; choose dtype "bfloat16".')
     if name == "auto":
         return "bfloat16" if _computes_in_bfloat16(device) else "float32"
+    if device.type == "cpu" and name != "float32":
+        return worthwhile_dtype(name)
     return name
 
 

@@ -1,0 +1,114 @@
+"""A dtype that is slower than float32 is not computed in, and that is said everywhere."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+import torch
+
+from declutr import Encoder, encoder_processes
+from declutr.bulk_embedding import EmbeddingFolderError, embed_rows
+from declutr.encoder_sources import open_encoder
+from declutr.text_models import dtype_speed
+
+TEXTS = ["ka lo", "mi tu re"]
+
+
+@pytest.fixture
+def speed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set how many times as long as in float32 another dtype takes."""
+    monkeypatch.delenv(dtype_speed.KEEP)
+
+    def set_speed(times: float) -> None:
+        monkeypatch.setattr(dtype_speed, "measured", lambda *_: (0.002 * times, 0.002))
+
+    return set_speed
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name == dtype_speed.__name__]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_a_slow_dtype_is_not_computed_in(checkpoint: Path, speed, caplog, dtype: str) -> None:
+    speed(21.4)
+    encoder = Encoder(checkpoint, dtype=dtype, device="cpu")
+    exact = Encoder(checkpoint, dtype="float32", device="cpu")
+    assert encoder.describe() == exact.describe()
+    assert np.array_equal(encoder(TEXTS), exact(TEXTS))
+    (told,) = warnings(caplog)
+    assert f"42.80 ms in {dtype} and 2.00 ms in float32, 21.4 times as long" in told
+    assert "Embeddings are computed in float32 instead" in told and "DECLUTR_KEEP_DTYPE=1" in told
+
+
+@pytest.mark.parametrize("times", [0.3, 1.4])
+def test_one_that_is_not_slow_is(checkpoint: Path, speed, caplog, times: float) -> None:
+    speed(times)
+    assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "int8"
+    assert warnings(caplog) == []
+
+
+def test_it_can_be_kept(checkpoint: Path, speed, caplog, monkeypatch) -> None:
+    speed(30)
+    monkeypatch.setenv("DECLUTR_KEEP_DTYPE", "1")
+    assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "int8"
+    assert warnings(caplog) == []
+
+
+def test_several_processes_compute_in_what_was_decided(
+    checkpoint: Path, speed, caplog, monkeypatch
+) -> None:
+    """They may find something else, with fewer threads each."""
+    speed(30)
+    monkeypatch.setenv(dtype_speed.KEEP, "0")  # and as it was afterwards
+    monkeypatch.setattr(encoder_processes, "_encoder", None)
+    devices = SimpleQueue()
+    devices.put("cpu")
+    settings = {"place": str(checkpoint), "dtype": "int8"}
+    encoder_processes._open(settings, devices, torch.get_num_threads())
+    assert encoder_processes._encoder.describe()["dtype"] == "int8" and warnings(caplog) == []
+
+
+def test_a_run_does_not_go_on_in_another_dtype(checkpoint: Path, speed, tmp_path: Path) -> None:
+    def embed() -> None:
+        encoder = Encoder(checkpoint, dtype="int8", device="cpu")
+        described = encoder.describe()
+        embed_rows(encoder, TEXTS, tmp_path, dimension=encoder.dimension, describe=described)
+
+    speed(0.5)
+    embed()
+    speed(30)
+    with pytest.raises(EmbeddingFolderError, match='dtype: "int8" there, "float32" now'):
+        embed()
+
+
+def test_a_report_says_what_scores_are_of(checkpoint: Path, speed) -> None:
+    speed(30)
+    described = open_encoder(f"hf:{checkpoint}?precision=int8", device="cpu").describe()
+    assert described["dtype"] == "float32" and described["precision_asked_for"] == "int8"
+    speed(0.5)
+    described = open_encoder(f"hf:{checkpoint}?precision=int8", device="cpu").describe()
+    assert described["dtype"] == "int8" and "precision_asked_for" not in described
+
+
+@pytest.mark.parametrize("name", ["int8", "bfloat16"])
+def test_measuring(name: str) -> None:
+    """It takes some milliseconds, draws no random numbers, and is done once in the same state."""
+    before = torch.get_rng_state()
+    seconds = dtype_speed.measured(name, "a test")
+    assert all(0 < value < 1 for value in seconds)
+    assert dtype_speed.measured(name, "a test") is seconds
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_torch_without_its_kernels_is_another_state(checkpoint: Path, monkeypatch, caplog) -> None:
+    """Staged: as on a processor without instructions for int8."""
+    monkeypatch.delenv(dtype_speed.KEEP)
+    for question in ("_is_vnni_supported", "_is_avx512_vnni_supported"):
+        monkeypatch.setattr(torch.cpu, question, lambda: False, raising=False)
+    with torch.backends.mkldnn.flags(enabled=False), caplog.at_level(logging.WARNING):
+        assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "float32"
+    assert "int8 is slow on this processor" in warnings(caplog)[0]
