@@ -19,7 +19,7 @@ LAYERS = [
     | {"sentence_splitting", "table_rows", "text_pairs"}
     | {"embedding_layers", "synonyms", "truncation_warnings", "file_modes", "bounded_json"}
     | {"text_blocks", "quiet_loggers", "content_ids", "modules_from_here"}
-    | {"untrusted_parts"},
+    | {"untrusted_parts", "named_files"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"objectives", "span_fields", "collation", "text_codecs", "embedders", "text_field_masks"}

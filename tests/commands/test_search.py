@@ -112,6 +112,8 @@ class TestIndex:
                 "device": ["cpu", "cpu"],
                 "batch_tokens": 99,
                 "trust": True,
+                "prompt_name": None,
+                "prompt": None,
                 **for_queries,
             }
         ]
