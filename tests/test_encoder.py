@@ -338,6 +338,7 @@ def test_several_processes_give_what_one_gives(
     with exact(trained) as one, Encoder(trained, device=["cpu", "cpu"], dtype="float32") as two:
         assert np.abs(two(many) - one(many)).max() < 1e-5
         assert np.abs(two(texts[:1]) - encoder(texts[:1])).max() < 1e-6
+        assert np.abs(two(texts, prompt="ka ") - one(texts, prompt="ka ")).max() < 1e-5
         assert two([]).shape == (0, 32)
         before = one.truncated_texts
         one(["ka " * 500] * 3), two(["ka " * 500] * 3)
@@ -455,15 +456,6 @@ def test_a_prompt_counts_as_tokens_of_a_text(prompted: Path) -> None:
     assert short(["ka"]).shape == (1, 32) and short.truncated_texts == 0
     short(["ka"], prompt="lo mi tu re sa no ve pi du: ")
     assert short.truncated_texts == 1
-
-
-def test_processes_put_prompts_before_texts(prompted: Path) -> None:
-    texts = ["mi", "tu re", ""]
-    with exact(prompted, device=["cpu"] * 2, prompt_name="query") as both:
-        expected = exact(prompted)
-        assert np.allclose(both(texts), expected(texts, prompt_name="query"), atol=1e-6)
-        passages = expected(texts, prompt="mi: ")
-        assert np.allclose(both(texts, prompt_name="passage"), passages, atol=1e-6)
 
 
 def test_files_by_path_and_by_name(encoder: Encoder, tmp_path: Path, monkeypatch, caplog) -> None:

@@ -133,7 +133,7 @@ def test_prompts_are_those_of_the_package(folder: Path, mode: str, include_promp
     theirs, ours = package.SentenceTransformer(str(folder), device="cpu"), encoder(folder)
     for asked in ASKED:
         assert np.abs(ours(TEXTS, **asked) - theirs.encode(TEXTS, **asked)).max() < 1e-5, asked
-    assert np.abs(ours(TEXTS) - ours(TEXTS, prompt_name="query")).max() > 1e-2
+    assert np.abs(ours(TEXTS) - ours(TEXTS, prompt_name="query")).max() > 1e-4
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,9 @@ def test_long_texts_in_parts_leave_out_the_prompt_of_the_first(folder: Path) -> 
     tokens = chunked._model.tokenize([text], prompt)[0]
     count = -(-len(tokens) // 10)
     assert count > 1
-    parts = [tokens[n * len(tokens) // count : (n + 1) * len(tokens) // count] for n in range(count)]
+    parts = [
+        tokens[n * len(tokens) // count : (n + 1) * len(tokens) // count] for n in range(count)
+    ]
     assert [part.prompt > 0 for part in parts] == [True] + [False] * (count - 1)
     vectors = chunked._model.embed(parts).numpy()
     expected = np.average(vectors, axis=0, weights=[len(part) for part in parts])
