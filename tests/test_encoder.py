@@ -410,19 +410,6 @@ def test_settings_of_archives_and_of_other_readers(checkpoint: Path) -> None:
         Encoder(checkpoint, pooling="sum")
 
 
-@pytest.fixture(scope="module")
-def prompted(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of sentence-transformers with prompts, none of them the default."""
-    place = tmp_path_factory.mktemp("prompted") / "model"
-    shutil.copytree(checkpoint, place)
-    kinds = [("", "Transformer"), ("1_Pooling", "Pooling")]
-    modules = [{"path": path, "type": f"x.{kind}"} for path, kind in kinds]
-    (place / "modules.json").write_text(json.dumps(modules))
-    prompts = {"query": "ka lo: ", "passage": "mi: "}
-    (place / "config_sentence_transformers.json").write_text(json.dumps({"prompts": prompts}))
-    return place
-
-
 def test_prompts_of_the_encoder_and_of_a_call(prompted: Path, texts: list[str]) -> None:
     plain, query = exact(prompted), exact(prompted, prompt_name="query")
     before = ["ka lo: " + text for text in texts]
