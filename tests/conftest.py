@@ -1,5 +1,6 @@
 """Everything tests share: a tiny checkpoint and a corpus, made on the spot. No hub, no network."""
 
+import json
 import os
 
 os.environ["HF_HUB_OFFLINE"] = "1"
@@ -68,6 +69,28 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, documents: list[str]) -
     tokenizer = train_tokenizer(documents, 400, max_length=128)
     make_checkpoint(folder, tokenizer, layers=2, hidden_size=32, heads=2, max_length=128)
     return folder
+
+
+@pytest.fixture(scope="session")
+def prompted(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """`checkpoint` as a folder of sentence-transformers, with prompts, none of them the default."""
+    place = tmp_path_factory.mktemp("prompted") / "model"
+    shutil.copytree(checkpoint, place)
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (path, kind) in enumerate(kinds.items())
+    ]
+    pooling = {"word_embedding_dimension": 32, "pooling_mode_mean_tokens": True}
+    prompts = {"query": "ka lo: ", "passage": "mi: "}
+    (place / "1_Pooling").mkdir()
+    for name, content in (
+        ("modules.json", modules),
+        ("1_Pooling/config.json", pooling),
+        ("config_sentence_transformers.json", {"prompts": prompts, "similarity_fn_name": "dot"}),
+    ):
+        (place / name).write_text(json.dumps(content))
+    return place
 
 
 @pytest.fixture(scope="module")

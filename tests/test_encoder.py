@@ -339,6 +339,7 @@ def test_several_processes_give_what_one_gives(
     with exact(trained) as one, Encoder(trained, device=["cpu", "cpu"], dtype="float32") as two:
         assert np.abs(two(many) - one(many)).max() < 1e-5
         assert np.abs(two(texts[:1]) - encoder(texts[:1])).max() < 1e-6
+        assert np.abs(two(texts, prompt="ka ") - one(texts, prompt="ka ")).max() < 1e-5
         assert two([]).shape == (0, 32)
         before = one.truncated_texts
         one(["ka " * 500] * 3), two(["ka " * 500] * 3)
@@ -477,6 +478,52 @@ def test_the_side_of_padding_does_not_matter(
     assert np.allclose(exact(place, pooling=pooling)(texts), one_by_one, atol=1e-6)
 
 
+def test_prompts_of_the_encoder_and_of_a_call(prompted: Path, texts: list[str]) -> None:
+    plain, query = exact(prompted), exact(prompted, prompt_name="query")
+    before = ["ka lo: " + text for text in texts]
+    assert np.allclose(plain(texts, prompt_name="query"), plain(before), atol=1e-6)
+    assert np.allclose(query(texts), plain(before), atol=1e-6)
+    assert np.allclose(exact(prompted, prompt="ka lo: ")(texts), plain(before), atol=1e-6)
+    assert np.allclose(query(texts, prompt_name="passage"), plain(texts, prompt="mi: "), atol=1e-6)
+    assert np.allclose(query(texts, prompt=""), plain(texts), atol=1e-6)
+    assert query.prompts.named == {"query": "ka lo: ", "passage": "mi: "}
+    assert (query.prompt, plain.prompt) == ("ka lo: ", None)
+    # What was embedded without a prompt by earlier releases says nothing of it.
+    assert "prompt" not in plain.describe() and query.describe()["prompt"] == "ka lo: "
+
+
+def test_prompts_that_a_model_does_not_have(prompted: Path, encoder: Encoder) -> None:
+    with pytest.raises(EncoderError, match=r"no prompt named 'doc'; it has 'query', 'passage'\."):
+        exact(prompted, prompt_name="doc")
+    with pytest.raises(EncoderError, match=r"no prompt named 'query'; it has none\. Give the text"):
+        encoder(["ka"], prompt_name="query")
+    with pytest.raises(EncoderError, match="Got prompt and prompt_name; give one"):
+        exact(prompted)(["ka"], prompt_name="query", prompt="q: ")
+
+
+def test_any_model_takes_the_text_of_a_prompt(trained: Path, encoder: Encoder) -> None:
+    expected = encoder(["ka lo:", "ka lo: mi"])
+    assert np.allclose(encoder(["", "  mi"], prompt="ka lo: "), expected, atol=1e-6)
+
+
+def test_a_prompt_counts_as_tokens_of_a_text(prompted: Path) -> None:
+    short = exact(prompted, max_length=8)
+    assert short(["ka"]).shape == (1, 32) and short.truncated_texts == 0
+    short(["ka"], prompt="lo mi tu re sa no ve pi du: ")
+    assert short.truncated_texts == 1
+
+
+def test_files_by_path_and_by_name(encoder: Encoder, tmp_path: Path, monkeypatch, caplog) -> None:
+    (tmp_path / "docs.txt").write_text("ka lo\n\nmi tu\n")
+    monkeypatch.chdir(tmp_path)
+    assert np.array_equal(encoder(Path("docs.txt")), encoder(["ka lo", "", "mi tu"]))
+    assert not caplog.records
+    for _ in range(2):
+        assert np.array_equal(encoder("docs.txt"), encoder(["docs.txt"]))
+    assert caplog.text.count("'docs.txt' names a file, and is embedded as the text it is") == 1
+    assert "encoder(pathlib.Path(...))" in caplog.text
+
+
 # ------------------------------------------------------------------- a checkpoint of real weights
 
 
@@ -519,6 +566,16 @@ def test_a_real_checkpoint_as_sentence_transformers_embeds_it(real: Path) -> Non
     texts = mixed_texts(60)
     theirs = package.SentenceTransformer(str(real), device="cpu").encode(texts)
     assert np.abs(exact(real)(texts) - theirs).max() < 1e-5
+
+
+def test_a_real_checkpoint_with_prompts(real: Path, tmp_path: Path) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    place = shutil.copytree(real, tmp_path / "model")
+    settings = {"prompts": {"query": "query: ", "passage": "passage: "}}
+    (place / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    theirs, ours, texts = package.SentenceTransformer(str(place), device="cpu"), exact(place), WORDS
+    for asked in ({"prompt_name": "passage"}, {"prompt": "Represent this: "}):
+        assert np.abs(ours(texts, **asked) - theirs.encode(texts, **asked)).max() < 1e-5
 
 
 def test_lone_surrogates_stand_for_bytes_that_were_no_text(trained: Path) -> None:

@@ -10,7 +10,8 @@ import pytest
 import torch
 from scipy.stats import spearmanr
 
-from declutr.encoder_sources import NamedEncoder, open_encoder
+from declutr.encoder import Encoder
+from declutr.encoder_sources import EncoderError, NamedEncoder, open_encoder
 from declutr.official_protocols import MtebEncoder, senteval_functions
 
 PAIRS = [
@@ -176,6 +177,30 @@ def test_encode_takes_batches_and_lists() -> None:
         model.encode([{"image": [0]}])
     with pytest.raises(ValueError, match="Expected precision float32, got 'int8'"):
         model.encode(texts, precision="int8")
+
+
+@pytest.mark.parametrize("kind", ["archive", "st"])
+def test_queries_and_documents_have_their_prompts(prompted: Path, kind: str) -> None:
+    if kind == "st":
+        pytest.importorskip("sentence_transformers")
+    encoder, texts = open_encoder(f"{kind}:{prompted}", device="cpu"), ["tu re", "sa"]
+    model = MtebEncoder(encoder)
+    plain = Encoder(prompted, device="cpu", dtype="float32")
+    expected = {None: "", "query": "ka lo: ", "document": "mi: ", "passage": "mi: "}
+    for side, prompt in expected.items():
+        for given in (side, SimpleNamespace(value=side)):
+            found = model.encode(texts, prompt_type=given)
+            assert np.abs(found - plain(texts, prompt=prompt)).max() < 1e-5
+    # Results of releases without prompts are not taken for these.
+    assert model.revision == f"{encoder.describe()['fingerprint']}-prompts"
+    chosen = open_encoder(f"{kind}:{prompted}?prompt_name=passage", device="cpu")
+    model = MtebEncoder(chosen)
+    found = model.encode(texts, prompt_type="query")
+    assert np.abs(found - plain(texts, prompt="mi: ")).max() < 1e-5
+    assert model.revision == chosen.describe()["fingerprint"]
+    assert encoder.describe()["fingerprint"] != chosen.describe()["fingerprint"]
+    with pytest.raises(EncoderError, match=r"no prompt named 'none'; it has .*'query'"):
+        open_encoder(f"{kind}:{prompted}?prompt_name=none", device="cpu")
 
 
 def test_similarity() -> None:

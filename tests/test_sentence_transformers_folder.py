@@ -105,6 +105,103 @@ def test_a_default_prompt(folder: Path) -> None:
     assert np.abs(encoder(folder)(TEXTS) - without).max() < 1e-6
 
 
+PROMPTS = {
+    "prompts": {"query": "Sa no: ", "document": "ve ", "other": "mi", "none": ""},
+    "default_prompt_name": "other",
+    "similarity_fn_name": "dot",
+}
+ASKED: list[dict[str, str]] = [
+    {},
+    {"prompt_name": "query"},
+    {"prompt_name": "document"},
+    {"prompt_name": "none"},
+    {"prompt": "Tu re: "},
+    {"prompt": ""},
+    {"prompt": "ka lo " * 40},  # longer than what fits
+]
+
+
+@pytest.mark.parametrize("include_prompt", [True, False])
+@pytest.mark.parametrize("mode", ["mean", "cls", "max", "mean_sqrt_len", "last"])
+def test_prompts_are_those_of_the_package(folder: Path, mode: str, include_prompt: bool) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    flag = "pooling_mode_lasttoken" if mode == "last" else f"pooling_mode_{mode}_token"
+    flag += "s" if mode.startswith(("mean", "max")) else ""
+    pooling = {"word_embedding_dimension": 32, "include_prompt": include_prompt, flag: True}
+    write(folder / "1_Pooling" / "config.json", {"pooling_mode_mean_tokens": False} | pooling)
+    write(folder / "config_sentence_transformers.json", PROMPTS)
+    theirs, ours = package.SentenceTransformer(str(folder), device="cpu"), encoder(folder)
+    for asked in ASKED:
+        assert np.abs(ours(TEXTS, **asked) - theirs.encode(TEXTS, **asked)).max() < 1e-5, asked
+    assert np.abs(ours(TEXTS) - ours(TEXTS, prompt_name="query")).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("prompts", "default"),
+    [
+        ({"query": "sa: ", "document": "ve: "}, None),
+        ({"query": "sa: ", "document": "ve: "}, "query"),
+        ({"query": "sa: "}, "query"),
+        ({"document": "ve: "}, None),
+    ],
+)
+def test_sides_of_a_search_are_those_of_the_package(
+    folder: Path, prompts: dict, default: str | None
+) -> None:
+    package = pytest.importorskip("sentence_transformers", minversion="5")
+    settings = {"prompts": prompts, "default_prompt_name": default}
+    write(folder / "config_sentence_transformers.json", settings)
+    theirs, ours = package.SentenceTransformer(str(folder), device="cpu"), encoder(folder)
+    sides = ours.prompts.sides
+    assert sides is not None
+    document, query = ours(TEXTS, prompt=sides.document), ours(TEXTS, prompt=sides.query)
+    assert np.abs(document - theirs.encode_document(TEXTS)).max() < 1e-5
+    assert np.abs(query - theirs.encode_query(TEXTS)).max() < 1e-5
+
+
+def test_long_texts_in_parts_leave_out_the_prompt_of_the_first(folder: Path) -> None:
+    write(folder / "1_Pooling" / "config.json", {"include_prompt": False})
+    write(folder / "modules.json", modules("Transformer", "Pooling"))
+    chunked = encoder(folder, long_texts="chunk", max_length=12)
+    text, prompt = "ka lo mi tu re sa no ve pi du " * 3, "sa no "
+    tokens = chunked._model.tokenize([text], prompt)[0]
+    count = -(-len(tokens) // 10)
+    assert count > 1
+    parts = [
+        tokens[n * len(tokens) // count : (n + 1) * len(tokens) // count] for n in range(count)
+    ]
+    assert [part.prompt > 0 for part in parts] == [True] + [False] * (count - 1)
+    vectors = chunked._model.embed(parts).numpy()
+    expected = np.average(vectors, axis=0, weights=[len(part) for part in parts])
+    assert np.abs(chunked([text], prompt=prompt)[0] - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"prompts": ["q: "]}, "the prompts in config_sent.* should be texts by their names"),
+        ({"prompts": {"q": 3}}, "the prompts in config_sent.* should be texts by their names"),
+        (
+            {"prompts": {"q": "q: "}, "default_prompt_name": "p"},
+            r"the default_prompt_name 'p', which is none of its prompts \('q'\)",
+        ),
+    ],
+)
+def test_prompts_that_are_none(folder: Path, settings: dict, message: str) -> None:
+    write(folder / "config_sentence_transformers.json", settings)
+    with pytest.raises(EncoderError, match=message):
+        encoder(folder)
+
+
+def test_prompts_that_are_not_used(folder: Path) -> None:
+    """The package writes null and "" under names of its own."""
+    plain = encoder(folder)(TEXTS)
+    settings = {"prompts": {"query": None, "document": ""}, "default_prompt_name": "query"}
+    write(folder / "config_sentence_transformers.json", settings)
+    assert encoder(folder).prompts.sides is None
+    assert np.abs(encoder(folder)(TEXTS) - plain).max() < 1e-6
+
+
 @pytest.mark.parametrize(
     ("config", "pooling"),
     [
@@ -136,7 +233,6 @@ def test_poolings(folder: Path, config: dict, pooling: str) -> None:
             "pooling pooling_mode_cls_token, pooling_mode_max_tokens",
         ),
         ("1_Pooling/config.json", {"pooling_mode": "weightedmean"}, "pooling weightedmean"),
-        ("1_Pooling/config.json", {"include_prompt": False}, "leaves the prompt out"),
         ("2_Dense/config.json", {"activation_function": "os.system"}, "activation 'system'"),
     ],
 )

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -40,7 +40,9 @@ from declutr.semantic_search.index_prompts import encoder_of_lines, prompts_to_b
 from declutr.semantic_search.recall import tune
 from declutr.semantic_search.searchable_rows import SearchableRows
 from declutr.semantic_search.stored_lines import OFFSETS, TEXT, StoredLines, write_lines
-from declutr.text_models.prompts import SidePrompts
+
+if TYPE_CHECKING:
+    from declutr.text_models.prompts import SidePrompts
 
 
 class Embedder(Protocol):

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,9 @@ from declutr.bulk_embedding.manifest import Manifest
 from declutr.semantic_search.description import IndexDescription
 from declutr.semantic_search.errors import SearchError
 from declutr.semantic_search.index_files import EMBEDDINGS
-from declutr.text_models.prompts import Prompts, SidePrompts, side_prompts
+
+if TYPE_CHECKING:  # it comes with torch, which what is embedded already needs not
+    from declutr.text_models.prompts import SidePrompts
 
 logger = logging.getLogger(__name__)
 
@@ -27,6 +29,8 @@ def prompts_to_build_with(encoder: Any, folder: Path, overwrite: bool) -> SidePr
     What the model names for either side is taken, and that is logged; a prompt that the encoder was
     made with is that of lines. An index of a release that took none goes on without.
     """
+    from declutr.text_models.prompts import side_prompts
+
     sides = side_prompts(encoder)
     if sides is None:
         return None
@@ -62,6 +66,8 @@ def encoder_of_queries(
 
     `SearchError` : the model has no such prompt, or none at all.
     """
+    from declutr.text_models.prompts import Prompts, SidePrompts, side_prompts
+
     prompts = getattr(encoder, "prompts", None)
     if prompt is not None or prompt_name is not None:
         if not isinstance(prompts, Prompts):

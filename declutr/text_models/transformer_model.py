@@ -143,11 +143,15 @@ class TransformerModel(TextModel):
         return vectors
 
     def describe(self) -> dict[str, Any]:
+        default = self.prompts.default
+        lowered = self._lower_case and default != default.lower()
         return {
             "kind": "transformer",
             "pooling": self.pooling,
             "dense": len(self.dense),
             "content": self._content,
+            # Releases before 1.6 left the default prompt as it was.
+            **({"default_prompt": default.lower()} if lowered else {}),
         }
 
     @property

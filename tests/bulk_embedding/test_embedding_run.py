@@ -336,6 +336,11 @@ class TestRefused:
                 lambda texts: np.zeros(shape), ["a"] * 4, out, dimension=DIMENSION, describe={}
             )
 
+    def test_a_single_string_is_no_rows(self, out):
+        with pytest.raises(TypeError, match="Expected rows one after another, got a single str"):
+            embed_rows(Encoder(), "docs.txt", out, dimension=DIMENSION, describe={})
+        assert not out.exists()
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [

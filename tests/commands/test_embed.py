@@ -17,6 +17,7 @@ from allennlp.common.checks import ConfigurationError
 
 import declutr.plugin  # noqa: F401
 from declutr.bulk_embedding import StoredEmbeddings
+from declutr.bulk_embedding.manifest import Manifest
 from declutr.commands.embed import summary_lines
 from declutr.encoder import Encoder
 from tests.conftest import make_documents
@@ -198,6 +199,22 @@ class TestRefused:
             embed(file)
         embed(file, "--overwrite")
         assert len(StoredEmbeddings(out)) == 9
+
+    def test_another_prompt_than_before(self, embed, write, out, prompted, caplog):
+        file = write("a.txt", LINES)
+        embed(file, model=prompted)
+        assert "The model has prompts (query, passage), none of them its default" in caplog.text
+        assert "prompt" not in Manifest.load(out).settings["encoder"]
+        with pytest.raises(ConfigurationError, match=r'encoder.prompt: none there, "mi: " now'):
+            embed(file, "--prompt", "mi: ", model=prompted)
+        caplog.clear()
+        embed(file, "--prompt-name", "passage", "--overwrite", model=prompted)
+        assert Manifest.load(out).settings["encoder"]["prompt"] == "mi: "
+        expected = Encoder(prompted, device="cpu")(ROWS, prompt="mi: ")
+        assert np.abs(StoredEmbeddings(out)[:] - expected).max() < 1e-5
+        assert "prompts" not in caplog.text
+        with pytest.raises(ConfigurationError, match="no prompt named 'x'; it has 'query', 'pas"):
+            embed(file, "--prompt-name", "x", model=prompted)
 
     @pytest.mark.parametrize("what", ["model", "input"])
     def test_overwriting_in_vain_removes_nothing(self, embed, write, out, what, tmp_path, trained):

@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
@@ -112,6 +113,8 @@ class TestIndex:
                 "device": ["cpu", "cpu"],
                 "batch_tokens": 99,
                 "trust": True,
+                "prompt_name": None,
+                "prompt": None,
                 **for_queries,
             }
         ]
@@ -234,6 +237,10 @@ class TestSearch:
         command("search", index, "w1", "--model", "moved", "--device", "cpu", "--trust", "--exact")
         assert opened == [{"place": "moved", "device": "cpu", "trust": True}]
 
+    def test_a_query_that_names_a_file(self, command, index, lines, caplog) -> None:
+        command("search", index, lines)
+        assert "lines.txt' names a file, and is embedded as the text it is" in caplog.text
+
     def test_no_line_that_can_be_found(self, command, opened, tmp_path) -> None:
         (tmp_path / "lines.txt").write_text("broken\n\n")
         command("index", "m", tmp_path / "lines.txt", "-o", tmp_path / "i", "--backend", "numpy")
@@ -297,3 +304,35 @@ def test_with_a_trained_model(command, trained: Path, documents, tmp_path: Path)
     command("whiten", model, tmp_path / "lines.txt", "--dimension", "5")
     with pytest.raises(ConfigurationError, match=r"is not as it was.*content.*Build the index"):
         command("search", tmp_path / "index", "ka lo")
+
+
+def test_prompts_of_the_model(command, prompted: Path, tmp_path: Path) -> None:
+    encoder = declutr.encoder.Encoder(prompted, device="cpu")
+
+    def cosine(line_prompt: str, query_prompt: str) -> float:
+        line, query = (
+            encoder(["ka lo"], prompt=line_prompt),
+            encoder(["mi tu"], prompt=query_prompt),
+        )
+        return float((line @ query.T)[0, 0] / np.linalg.norm(line) / np.linalg.norm(query))
+
+    def score(folder: str, *options: str) -> float:
+        words = ("search", tmp_path / folder, "mi tu", "--json", "--device", "cpu", *options)
+        return json.loads(command(*words))["hits"][0]["score"]
+
+    (tmp_path / "lines.txt").write_text("ka lo\n")
+    index = ("index", prompted, tmp_path / "lines.txt", "--device", "cpu", "--backend", "numpy")
+    command(*index, "-o", tmp_path / "own")
+    assert score("own") == pytest.approx(cosine("mi: ", "ka lo: "), abs=1e-5)
+    assert score("own", "--prompt", "") == pytest.approx(cosine("mi: ", ""), abs=1e-5)
+    assert score("own", "--prompt-name", "passage") == pytest.approx(
+        cosine("mi: ", "mi: "), abs=1e-5
+    )
+    command(*index, "-o", tmp_path / "bare", "--prompt", "")
+    assert score("bare", "--prompt", "sa ") == pytest.approx(cosine("", "sa "), abs=1e-5)
+    with pytest.raises(ConfigurationError, match=r'encoder.prompt: "" there, "ka lo: " now'):
+        command(*index, "-o", tmp_path / "bare", "--prompt-name", "query")
+    with pytest.raises(ConfigurationError, match="no prompt named 'none'; it has 'query', 'passa"):
+        command(*index, "-o", tmp_path / "other", "--prompt-name", "none")
+    with pytest.raises(ConfigurationError, match="no prompt named 'none'; it has 'query', 'passa"):
+        score("own", "--prompt-name", "none")

@@ -1,5 +1,6 @@
 """What all named encoders do, whatever is behind them."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,8 +63,10 @@ def test_outputs_that_are_no_embeddings(vectors: Any, dimension: int | None, mes
 
 
 def test_inputs_that_are_not_lists_of_strings() -> None:
-    with pytest.raises(TypeError, match="got a single one; put it in a list"):
-        named(np.ones((1, 2)))("text")
+    for wrong in ("text", b"text", Path("lines.txt")):
+        kind = type(wrong).__name__
+        with pytest.raises(TypeError, match=f"sentences .*got a single {kind}. Put it in a list"):
+            named(np.ones((1, 2)))(wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="got int at position 1"):
         named(np.ones((2, 2)))(["text", 3])  # type: ignore[list-item]
 

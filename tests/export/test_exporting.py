@@ -269,18 +269,16 @@ def test_a_folder_of_transformers(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("settings", "said"),
+    ("file", "settings", "said"),
     [
-        ({"prompts": {"q": "query: "}, "default_prompt_name": "q"}, "a prompt .'query: '."),
-        ({}, "do_lower_case"),
+        ("1_Pooling/config.json", {"include_prompt": False}, "a pooling without the prompt"),
+        ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case"),
     ],
 )
-def test_folders_that_change_texts_are_refused(tmp_path: Path, settings, said) -> None:
+def test_folders_that_change_texts_are_refused(tmp_path: Path, file, settings, said) -> None:
     place = families.build("bert", tmp_path / "bert")
     out = export_model(place, tmp_path / "out", onnx=False).folder
-    (out / "config_sentence_transformers.json").write_text(json.dumps(settings))
-    if not settings:
-        (out / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    (out / file).write_text(json.dumps(settings))
     with pytest.raises(ExportError, match=said):
         export_model(out, tmp_path / "again", onnx=False)
 
@@ -300,6 +298,42 @@ def test_the_code_of_a_card_with_whitening(whitened: Path, tmp_path: Path) -> No
     folder = export_model(whitened, tmp_path / "out", normalize=True).folder
     expected = Encoder(whitened, dtype="float32", normalize=True)(["A sentence.", "Another one."])
     _run_all(code_of((folder / "README.md").read_text()), folder, expected)
+
+
+@pytest.mark.parametrize("default", [None, "query"])
+def test_prompts_and_similarity_go_around(prompted: Path, tmp_path: Path, default) -> None:
+    """Of a folder, exported and opened by the package: the same names, texts and vectors."""
+    package = pytest.importorskip("sentence_transformers")
+    place = shutil.copytree(prompted, tmp_path / "model")
+    settings = {
+        "prompts": {"query": "ka lo: ", "passage": "mi |\n", "document": ""},
+        "default_prompt_name": default,
+        "similarity_fn_name": "dot",
+    }
+    (place / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    made = export_model(place, tmp_path / "out", onnx=None if default else False)
+    written = json.loads((made.folder / "config_sentence_transformers.json").read_text())
+    assert written == settings
+    before, after = (
+        package.SentenceTransformer(str(folder), device="cpu") for folder in (place, made.folder)
+    )
+    for name in ("prompts", "default_prompt_name", "similarity_fn_name"):
+        assert getattr(after, name) == getattr(before, name)
+    for asked in ({}, {"prompt_name": "query"}, {"prompt_name": "passage"}):
+        expected = before.encode(TEXTS, **asked)
+        assert largest_difference(after.encode(TEXTS, **asked), expected) < 1e-5
+        own = Encoder(made.folder, dtype="float32", device="cpu")(TEXTS, **asked)
+        assert largest_difference(own, expected) < 1e-5
+    assert max(made.comparison.differences.values()) <= made.comparison.limit
+    card = (made.folder / "README.md").read_text()
+    assert '| prompt `passage` | `"mi \\|\\n"` |' in card and "| similarity | dot |" in card
+    assert ("default prompt, `query`, is put before every text" in card) == (default == "query")
+    _run_all(code_of(card), made.folder, before.encode(["A sentence.", "Another one."]))
+
+
+def test_a_single_string_is_no_texts(trained: Path, tmp_path: Path) -> None:
+    with pytest.raises(TypeError, match="Expected texts one after another, got a single str"):
+        export_model(trained, tmp_path / "out", texts="texts.txt")
 
 
 def _run_all(blocks: list[str], folder: Path, expected: np.ndarray) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from declutr.text_models.prompts import Prompts
+
 
 class FakeEncoder:
     """The sum of a vector for each word; counts what it embedded."""
@@ -33,6 +35,24 @@ class FakeEncoder:
 
     def _of_word(self, word: str) -> np.ndarray:
         return _word_vector(f"{self.content}{word}", self.dimension)
+
+
+class PromptedEncoder(FakeEncoder):
+    """A `FakeEncoder` whose model has prompts, such as an `Encoder` has."""
+
+    def __init__(
+        self, named: dict[str, str], default: str | None = None, prompt: str | None = None
+    ) -> None:
+        super().__init__()
+        self.prompts, self.prompt = Prompts(named, default), prompt
+
+    def describe(self) -> dict[str, Any]:
+        chosen = {} if self.prompt is None else {"prompt": self.prompt}
+        return {**super().describe(), **chosen}
+
+    def __call__(self, texts: Sequence[str], prompt: str | None = None) -> np.ndarray:
+        own = self.prompts.default if self.prompt is None else self.prompt
+        return super().__call__([(own if prompt is None else prompt) + text for text in texts])
 
 
 @lru_cache(None)
