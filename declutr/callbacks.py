@@ -186,9 +186,32 @@ class RunRecord(TrainerCallback):
             record["validation_documents"] = len(validation.documents)
         if isinstance(trainer.model, DeCLUTR):
             record["loss"] = trainer.model.describe_objective()
-        with open(os.path.join(self.serialization_dir, "run.json"), "w") as file:
+        place = os.path.join(self.serialization_dir, "run.json")
+        _tell_other_documents(place, record)
+        with open(place, "w") as file:
             json.dump(record, file, indent=2)
             file.write("\n")
+
+
+def _tell_other_documents(place: str, record: dict[str, Any]) -> None:
+    """Warn if a run that is recovered goes on with other documents than it began with."""
+    try:
+        with open(place) as file:
+            before = json.load(file)
+    except (OSError, ValueError):  # it begins now
+        return
+    for key in ("documents", "validation_documents"):
+        then, now = before.get(key), record.get(key)
+        if then is not None and now is not None and then != now:
+            logger.warning(
+                "The run has %d %s now and had %d when it began, so that it does not go on as it "
+                "would have. Has the data changed? Release 1.5.0 took CSV and TSV for plain text "
+                "and a carriage return for the end of a line; a table that is called .txt is still "
+                "read by lines.",
+                now,
+                key.replace("_", " "),
+                then,
+            )
 
 
 def _version(package: str) -> str | None:

@@ -42,7 +42,12 @@ class Index(Subcommand):
         add("lines", metavar="LINES", nargs="+", help="files, folders or globs; - for stdin")
         add("-o", "--output", metavar="INDEX", required=True, help="the folder of the index")
         add("--backend", choices=_BACKENDS, default="auto", help="what searches, see below (auto)")
-        add("--text-key", metavar="KEY", default="text", help="of JSON lines and parquet (text)")
+        add(
+            "--text-key",
+            metavar="KEY",
+            default="text",
+            help="of JSON lines, CSV, TSV and parquet (text)",
+        )
         add("--pooling", help="for transformers that are not trained with declutr: mean, cls, ...")
         add("--max-length", metavar="N", type=int, help="tokens of a line; longer ones are cut")
         add(
@@ -60,8 +65,8 @@ class Index(Subcommand):
 
 
 _EPILOG = """\
-LINES holds one text a line (plain or compressed), JSON lines or parquet. Blank lines keep their
-number and are never found; bytes that are not UTF-8 become U+FFFD.
+LINES holds one text a line (plain or compressed), JSON lines, CSV or TSV with a header, or parquet.
+Blank lines keep their number and are never found; bytes that are not UTF-8 become U+FFFD.
 
 Search is exact up to 200,000 lines. Beyond, faiss (pip install 'declutr[search]') or hnswlib look
 at a part of the lines, and the share of the nearest lines that they find is told; --backend numpy

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from declutr.text_inputs import as_texts, require_rows
 from declutr.text_models.text_model import EncoderError
 
 __all__ = ["EncoderError", "EncoderSource", "NamedEncoder"]
@@ -112,10 +113,5 @@ class NamedEncoder:
 
 
 def _strings(sentences: Sequence[str]) -> list[str]:
-    if isinstance(sentences, (str, bytes)):
-        raise TypeError("Expected a list of strings, got a single one; put it in a list.")
-    texts = list(sentences)
-    for position, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"Expected strings, got {type(text).__name__} at position {position}.")
-    return texts
+    require_rows(sentences)  # a single string is most often a mistake here
+    return as_texts(sentences)

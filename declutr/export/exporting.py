@@ -22,6 +22,7 @@ from declutr.export.sentence_transformers import write_modules
 from declutr.export.training_record import add_scores, training_record
 from declutr.file_modes import use_umask
 from declutr.sources import normalize_whitespace
+from declutr.text_inputs import as_texts
 from declutr.text_models import open_text_model
 from declutr.text_models.trained_model import TrainedModel
 from declutr.text_models.transformer_model import TransformerModel
@@ -89,7 +90,7 @@ def export_model(
     `declutr.text_models.EncoderError`, `FileNotFoundError`, `declutr.safe_archives.UnsafeArchive` :
         as opening the model raises.
     """
-    place, folder = os.fspath(place), Path(folder).absolute()
+    place, folder, own = os.fspath(place), Path(folder).absolute(), as_texts(texts)
     _check_place(place, folder, overwrite)
     if not tolerance > 0:
         raise ExportError(f"Expected a tolerance above 0, got {tolerance}.")
@@ -114,7 +115,7 @@ def export_model(
                 say("Writing the ONNX model")
                 _write_onnx(model, beside)
             say("Comparing")
-            compared = [*reference_texts(), *texts]
+            compared = [*reference_texts(), *own]
             if not model.plain_white_space:
                 compared = [normalize_whitespace(text) for text in compared]
             with Encoder(

@@ -37,6 +37,7 @@ from declutr.semantic_search.index_files import (
 from declutr.semantic_search.recall import tune
 from declutr.semantic_search.searchable_rows import SearchableRows
 from declutr.semantic_search.stored_lines import OFFSETS, TEXT, StoredLines, write_lines
+from declutr.text_inputs import require_rows
 
 
 class Embedder(Protocol):
@@ -106,8 +107,10 @@ def build_index(
     `SearchError` : a setting out of range; no line but blank ones; the folder holds an index of
         other lines or another model, or something else; another process is writing to it.
     `ImportError` : the backend is not installed.
+    `TypeError` : lines that are no texts.
     """
     began = time.monotonic()
+    require_rows(lines)
     backend = chosen_backend(backend)  # before a million lines are embedded for nothing
     folder = Path(folder)
     require_ours(folder)

@@ -105,7 +105,13 @@ class SearchIndex:
         # Raises
 
         `SearchError` : a blank query, k below 1, or a model that is not the one of the index.
+        `TypeError` : a query that is no string.
         """
+        if not isinstance(query, str):
+            raise TypeError(
+                f"Expected a query, one string, got {type(query).__name__}. Search for several "
+                "queries one by one."
+            )
         if not query.strip():
             raise SearchError("Got an empty query, expected some text.")
         if k < 1:
