@@ -56,8 +56,8 @@ class SplitSentences(Subcommand):
 
 _EPILOG = """\
 DOCS holds one document a line (plain or compressed), JSON lines, CSV or TSV with a header, or
-parquet. All cores work on it; DECLUTR_WORKERS sets another number of processes. FILE appears when it
-is whole."""
+parquet. All cores work on it; DECLUTR_WORKERS sets another number of processes. FILE appears when
+it is whole."""
 
 
 def _run(args: argparse.Namespace) -> None:
