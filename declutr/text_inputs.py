@@ -52,7 +52,7 @@ def no_text(value: Any, position: int) -> TypeError:
     elif _is_missing(value):
         name = "nan" if isinstance(value, float) else name
         what = 'a missing text? Leave it out, or give "" (of a Series: series.fillna(""))'
-    elif isinstance(value, (list, tuple)) or getattr(value, "ndim", 0):
+    elif isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) != 0:
         what = "texts are not nested: join its parts, or give a flat list"
     elif isinstance(value, Mapping):
         what = "give the text in it"
