@@ -188,9 +188,31 @@ class RunRecord(TrainerCallback):
             record["loss"] = trainer.model.describe_objective()
         # Whole or not at all: a resumed run, and its other processes, read the one before.
         file = os.path.join(self.serialization_dir, "run.json")
+        _tell_other_documents(file, record)
         with open(f"{file}.part", "w") as part:
             part.write(json.dumps(record, indent=2) + "\n")
         os.replace(f"{file}.part", file)
+
+
+def _tell_other_documents(place: str, record: dict[str, Any]) -> None:
+    """Warn if a run that is recovered goes on with other documents than it began with."""
+    try:
+        with open(place) as file:
+            before = json.load(file)
+    except (OSError, ValueError):  # it begins now
+        return
+    for key in ("documents", "validation_documents"):
+        then, now = before.get(key), record.get(key)
+        if then is not None and now is not None and then != now:
+            logger.warning(
+                "The run has %d %s now and had %d when it began, so that it does not go on as it "
+                "would have. Has the data changed? Release 1.5.0 took CSV and TSV for plain text "
+                "and a carriage return for the end of a line; a table that is called .txt is still "
+                "read by lines.",
+                now,
+                key.replace("_", " "),
+                then,
+            )
 
 
 def _version(package: str) -> str | None:

@@ -39,11 +39,11 @@ _MAX_WORKERS = 256
 class DeCLUTRDatasetReader(DatasetReader):
     """Draws anchor and positive spans from unlabelled documents (Giorgi et al., 2021, section 3.2).
 
-    The path is a file with one document a line (plain or compressed), JSON lines, parquet, a folder
-    of these, a glob, or a list of paths. Documents are tokenised once and kept on disk; spans are
-    intervals over their token ids. Which spans a document gives depends on `seed`, the epoch and
-    the document's row alone: not on workers, processes, or where a run was resumed. A text without
-    a row (`text_to_instance`) gives other ones at each call.
+    The path is a file with one document a line (plain or compressed), JSON lines, CSV or TSV with a
+    header, parquet, a folder of these, a glob, or a list of paths. Documents are tokenised once and
+    kept on disk; spans are intervals over their token ids. Which spans a document gives depends on
+    `seed`, the epoch and the document's row alone: not on workers, processes, or where a run was
+    resumed. A text without a row (`text_to_instance`) gives other ones at each call.
 
     Without `num_anchors` (or while `sample_spans` is false) an instance is a whole row, blank rows
     included: what embedding needs. Texts longer than the transformer takes lose their tail (or
@@ -73,7 +73,7 @@ class DeCLUTRDatasetReader(DatasetReader):
     min_document_len : documents of fewer tokens are left out whatever the policy.
     resample : draw fresh spans every epoch. False fixes them, as validation wants.
     seed : of the draw.
-    text_key : the key that holds the document in JSON lines and parquet.
+    text_key : the key or column that holds the document in JSON lines, CSV, TSV and parquet.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
     cache_dir : where tokenised corpora lie; by default `$DECLUTR_CACHE` or `~/.cache/declutr`.
     max_instances : use no more documents than this, for a quick try.

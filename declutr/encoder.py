@@ -16,6 +16,7 @@ from tqdm.auto import tqdm
 from declutr.encoder_processes import EncoderProcesses
 from declutr.heap import HEAP
 from declutr.named_files import NamedFiles
+from declutr.text_inputs import as_texts
 from declutr.text_models import EncoderError, open_text_model
 from declutr.text_models.devices import chosen_device, chosen_dtype
 from declutr.text_models.prompts import Prompts
@@ -222,16 +223,17 @@ class Encoder:
 
         # Parameters
 
-        inputs : texts; a single string is one text, even if it names a file. A path
-            (`pathlib.Path`) is read as `declutr embed` reads it: a text a line, or the key `text`
-            of JSON lines and parquet.
+        inputs : texts in a list, tuple, Series, array or generator; a single string is one text,
+            even if it names a file. A path (`pathlib.Path`) is read as `declutr embed` reads it: a
+            text a line, the key `text` of JSON lines and parquet, or that column of CSV and TSV.
         batch_size : texts a batch at most; `batch_tokens` alone decides by default.
         show_progress : show a progress bar.
         prompt_name, prompt : as for the encoder, for this call; `prompt=""` leaves out the default.
 
         # Raises
 
-        `TypeError` : an input that is not a string, named by its position.
+        `TypeError` : an input that is not a string, named by its position; or what is no sequence
+            of texts, such as a DataFrame, a dict or a set.
         `ValueError` : a batch size below 1; a prompt that the model does not have; a path that
             cannot be read.
         """
@@ -334,10 +336,8 @@ def _unit(vectors: np.ndarray) -> np.ndarray:
 
 def _strings(inputs: str | Sequence[str]) -> list[str]:
     """As a list; what is no text in UTF-8 (lone surrogates, of undecodable bytes) is U+FFFD."""
-    texts = [inputs] if isinstance(inputs, str) else list(inputs)
+    texts = as_texts(inputs)
     for position, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"Expected strings, got {type(text).__name__} at position {position}.")
         if not text.isascii() and _SURROGATE.search(text):
             texts[position] = _SURROGATE.sub("\ufffd", text)
     return texts

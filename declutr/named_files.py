@@ -59,22 +59,3 @@ def names_a_file(text: str) -> bool:
         return False
     # `isfile` takes zero bytes, lone surrogates and parts that are too long for no file.
     return os.path.isfile(text) or _URL.fullmatch(text) is not None
-
-
-def require_several(texts: Any, what: str) -> None:
-    """See that texts come one after another: a single string would be taken for its characters.
-
-    # Parameters
-
-    what : they are, in the plural, for the message.
-
-    # Raises
-
-    `TypeError` : a string, bytes or a path.
-    """
-    if isinstance(texts, (str, bytes, os.PathLike)):
-        raise TypeError(
-            f"Expected {what} one after another, got a single {type(texts).__name__}. Put it in a "
-            "list; those of a file come from declutr.sources: "
-            "read_documents(source_files(path), encoding_errors='replace')."
-        )

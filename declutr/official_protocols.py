@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from declutr.text_inputs import as_texts, require_rows
 from declutr.text_models.prompts import side_prompts
 
 if TYPE_CHECKING:
@@ -93,16 +94,18 @@ class MtebEncoder:
 
         # Raises
 
+        `TypeError` : what is no text, in a batch or in place of batches.
         `ValueError` : a batch without text, or another precision.
         """
         if precision != "float32":
             raise ValueError(f"Expected precision float32, got {precision!r}.")
+        require_rows(inputs)
         texts: list[str] = []
         for batch in inputs:
             if isinstance(batch, str):
                 texts.append(batch)
             elif "text" in batch:
-                texts.extend(batch["text"])
+                texts.extend(as_texts(batch["text"]))
             else:
                 raise ValueError(
                     f"Expected batches with 'text', got {sorted(batch)}: only tasks on text can be "
@@ -138,8 +141,8 @@ def senteval_functions(
 ) -> tuple[Callable[[Any, Any], None], Callable[[Any, Sequence[Sequence[str]]], np.ndarray]]:
     """`prepare(params, samples)` and `batcher(params, batch)`, as `senteval.engine.SE` calls them.
 
-    A batch is a list of tokenised sentences; tokens are joined by spaces. A sentence without tokens
-    is embedded as a full stop, as in SentEval's examples.
+    A batch is a list of tokenised sentences; tokens are joined by spaces, and a string stays whole.
+    A sentence without tokens is embedded as a full stop, as in SentEval's examples.
     """
 
     def prepare(params: Any, samples: Any) -> None:
@@ -153,6 +156,8 @@ def senteval_functions(
 
 
 def _sentence(tokens: Sequence[str | bytes]) -> str:
+    if isinstance(tokens, str):  # or its characters would be taken for tokens
+        return tokens or "."
     # Some of SentEval's loaders give bytes.
     words = [token.decode("utf-8") if isinstance(token, bytes) else token for token in tokens]
     return " ".join(words) or "."

@@ -45,4 +45,10 @@ class DeCLUTRPredictor(Predictor):
         return row
 
     def _json_to_instance(self, json_dict: JsonDict) -> Instance:
-        return self._dataset_reader.text_to_instance(json_dict["text"])
+        text = json_dict["text"]
+        if not isinstance(text, str):
+            raise TypeError(
+                f'Expected a string under "text", got {type(text).__name__}. Give one text a row, '
+                'and "" for none.'
+            )
+        return self._dataset_reader.text_to_instance(text)

@@ -25,6 +25,7 @@ from declutr.checkpoints import make_checkpoint, train_tokenizer
 from declutr.docstrings import DEFAULT_PACKAGES, write_corpus
 from declutr.encoder import Encoder
 from declutr.evaluation.span_retrieval import adjacent_span_pairs, span_retrieval_accuracy
+from declutr.sources import read_lines
 
 VOCABULARY = 8_000
 MAX_LENGTH = 128
@@ -155,7 +156,7 @@ class Quickstart:
 
     def quality(self, archive: Path) -> Quality:
         """Loss and retrieval of an archive on the held-out documents."""
-        documents = self.validation_file.read_text(encoding="utf-8").splitlines()
+        documents = list(read_lines(self.validation_file))
         encoder = Encoder(archive)
         retrieval = span_retrieval_accuracy(encoder, adjacent_span_pairs(documents))
         return Quality(self._validation_loss(archive), retrieval)

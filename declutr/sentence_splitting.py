@@ -21,6 +21,7 @@ from declutr.sources import (
 )
 from declutr.text_blocks import text_blocks
 from declutr.text_files import COMPRESSIONS
+from declutr.text_inputs import no_text, require_rows
 from declutr.worker_processes import default_workers, ordered_map
 
 if TYPE_CHECKING:
@@ -60,11 +61,19 @@ class SentenceSplitter:
         return self.split([text])[0][0]
 
     def split(self, texts: Iterable[str]) -> tuple[list[list[str]], int]:
-        """The sentences of each text, and how many were left out as too short."""
+        """The sentences of each text, and how many were left out as too short.
+
+        # Raises
+
+        `TypeError` : what is no text, or a single one, not in a list.
+        """
+        require_rows(texts)
         kept: list[list[str]] = []
         short = 0
         with self._nlp.memory_zone():  # else every word that was ever seen stays in memory
             for text in texts:
+                if not isinstance(text, str):
+                    raise no_text(text, len(kept))
                 # JSON can hold halves of characters, which neither spaCy nor a text file can.
                 text = text.encode("utf-8", "replace").decode("utf-8")
                 paragraphs = map(normalize_whitespace, _PARAGRAPHS.split(text))

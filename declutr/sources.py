@@ -164,7 +164,7 @@ def read_stream(
         else:
             yield from _documents(lines, kind, name, text_key, on_bad_row)
     finally:
-        below = lines.detach()  # the stream is not ours to close
+        below: Any = lines.detach()  # the stream is not ours to close
         if below is not stream:
             below.detach()
 

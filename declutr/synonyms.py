@@ -7,6 +7,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from declutr.sources import SourceError, read_lines
+
 Synonyms = Callable[[str], tuple[str, ...]]
 """A word in lower case -> others for it, in an order that is always the same; none if unknown."""
 
@@ -26,9 +28,9 @@ def from_file(place: str | Path) -> Synonyms:
     `NoSynonyms` : the file cannot be read, or a line is of another form.
     """
     try:
-        lines = Path(place).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise NoSynonyms(f"Cannot read synonyms from '{place}': {error}.") from error
+        lines = list(read_lines(Path(place)))
+    except SourceError as error:
+        raise NoSynonyms(f"Cannot read synonyms from '{place}': {error}") from error
     known: dict[str, tuple[str, ...]] = {}
     for number, line in enumerate(lines, start=1):
         if not line.strip():

@@ -10,7 +10,7 @@ import io
 import logging
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, TextIO
+from typing import Any, BinaryIO
 
 from declutr.text_encodings import HEAD, NoKnownEncoding, encoding_of
 
@@ -55,7 +55,7 @@ def open_bytes(file: Path) -> BinaryIO:
     return fsspec.filesystem("file").open(str(file), "rb", compression=compression)
 
 
-def open_text(file: Path, errors: str) -> TextIO:
+def open_text(file: Path, errors: str) -> io.TextIOWrapper:
     """A file for reading as text, its byte order mark left out; lines end as this module says.
 
     # Raises
@@ -65,7 +65,7 @@ def open_text(file: Path, errors: str) -> TextIO:
     return decoded(open_bytes(file), errors, file)
 
 
-def decoded(stream: Any, errors: str, name: Path | str) -> TextIO:
+def decoded(stream: Any, errors: str, name: Path | str) -> io.TextIOWrapper:
     """A stream of bytes as text; its first bytes tell the encoding and need not be read again."""
     stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
     try:

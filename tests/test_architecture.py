@@ -18,7 +18,7 @@ LAYERS = [
     | {"repeatable_dropout", "whitening", "text_pieces", "bulk_embedding"}
     | {"archive_members", "sentence_transformers_folder", "dropout_rates"}
     | {"sentence_splitting", "table_rows", "text_pairs"}
-    | {"text_encodings", "text_files", "delimited_rows", "earlier_reading"}
+    | {"text_encodings", "text_files", "delimited_rows", "earlier_reading", "text_inputs"}
     | {"embedding_layers", "synonyms", "truncation_warnings", "file_modes", "bounded_json"}
     | {"text_calls", "text_blocks", "quiet_loggers", "content_ids", "modules_from_here"}
     | {"untrusted_parts", "masked_lm_runs", "span_coverage", "named_files"},

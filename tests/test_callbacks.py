@@ -358,6 +358,20 @@ def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_pat
     }
 
 
+def test_a_run_that_goes_on_with_other_documents_is_told(
+    make_trainer: Callable[..., GradientDescentTrainer],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "run.json").write_text('{"documents": 25, "validation_documents": 24}')
+    trainer = make_trainer(tmp_path, callbacks=[{"type": "run_record"}], checkpointer=None)
+    for count in (1, 1):  # the second time nothing has changed
+        for callback in trainer._callbacks:
+            callback.on_start(trainer, is_primary=True)
+        assert caplog.text.count("has 24 documents now and had 25 when it began") == count
+    assert "validation documents now" not in caplog.text
+
+
 @pytest.mark.parametrize("is_primary, folder", [(False, "here"), (True, "")])
 def test_only_the_first_process_writes_a_record(
     is_primary: bool, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

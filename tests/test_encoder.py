@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from allennlp.commands import main
@@ -91,6 +92,13 @@ def test_kinds_of_input(encoder: Encoder, texts: list[str]) -> None:
     assert np.allclose(encoder(texts[0]), expected[:1], atol=1e-6)
     assert np.array_equal(encoder(tuple(texts[:3])), expected)
     assert np.array_equal(encoder(np.array(texts[:3])), expected)
+    frame = pd.DataFrame({"text": texts[:3], "id": [1, 2, 3]}, index=[7, 5, 6])
+    assert np.array_equal(encoder(frame["text"]), expected)
+    assert np.array_equal(encoder(text for text in texts[:3]), expected)
+    with pytest.raises(TypeError, match=r"DataFrame .*\['text', 'id'\].* frame\[\"text\"\].tolist"):
+        encoder(frame)
+    with pytest.raises(TypeError, match=r"got dict with the keys \['a'\]"):
+        encoder({"a": "b"})
     assert encoder([]).shape == (0, 32) and encoder([]).dtype == np.float32
 
 

@@ -2,12 +2,11 @@
 
 import gzip
 import logging
-import os
 from pathlib import Path
 
 import pytest
 
-from declutr.named_files import NamedFiles, names_a_file, require_several
+from declutr.named_files import NamedFiles, names_a_file
 from declutr.sources import SourceError
 
 ODD = ["", "a\0b", "\ud800", "x" * 4096, "x" * 100_000, "a/" * 3000, "~", ".", "ka\nlo", "http://"]
@@ -49,11 +48,3 @@ def test_a_path_is_read_row_by_row(tmp_path: Path, caplog: pytest.LogCaptureFixt
 def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"Found no documents at '.*absent\.txt'"):
         NamedFiles("").texts(tmp_path / "absent.txt")
-
-
-@pytest.mark.parametrize("wrong", ["docs.txt", b"docs.txt", Path("docs.txt")], ids=type)
-def test_one_is_not_several(wrong: str | bytes | os.PathLike) -> None:
-    with pytest.raises(TypeError, match=f"Expected rows .*got a single {type(wrong).__name__}"):
-        require_several(wrong, "rows")
-    require_several([wrong], "rows")
-    require_several(iter("ab"), "rows")

@@ -256,3 +256,24 @@ def test_senteval_tokens() -> None:
     rows = batcher({}, [["a", "b"], [], np.array(["c", "d"]), [b"caf\xc3\xa9", b"e"]])
     assert seen == ["a b", ".", "c d", "caf\u00e9 e"]
     assert rows.dtype == np.float32 and rows.shape == (4, 2)
+
+
+class TestNoTexts:
+    """What would be taken for its keys or its characters."""
+
+    @staticmethod
+    def lengths(texts: list[str]) -> np.ndarray:
+        return np.array([[len(text)] for text in texts])
+
+    def test_of_mteb(self) -> None:
+        encoder = MtebEncoder(self.lengths, "lengths", "1")
+        assert encoder.encode([{"text": "a cat"}]).tolist() == [[5]]  # not of each character
+        for inputs in ("a cat", {"text": ["a cat"]}):
+            with pytest.raises(TypeError, match=r"Expected texts: .*; got"):
+                encoder.encode(inputs)
+        with pytest.raises(TypeError, match="got NoneType at position 0"):
+            encoder.encode([{"text": [None]}])
+
+    def test_of_senteval(self) -> None:
+        _, batcher = senteval_functions(self.lengths)
+        assert batcher(None, ["a cat", ["a", "cat"], "", []]).tolist() == [[5], [5], [1], [1]]

@@ -138,3 +138,9 @@ def test_another_reader_is_left_alone(tmp_path):
 
 def test_a_null_text_is_blank_as_in_training_files(predictor):
     assert predictor.load_line('{"text": null}\n') == predictor.load_line("\n") == {"text": ""}
+
+
+@pytest.mark.parametrize("text", [None, 3, ["a"]])
+def test_a_text_that_is_no_string(predictor, text) -> None:
+    with pytest.raises(TypeError, match=f'string under "text", got {type(text).__name__}'):
+        predictor.predict(text)

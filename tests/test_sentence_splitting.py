@@ -29,6 +29,11 @@ def write(tmp_path):
 
 
 class TestSentences:
+    @pytest.mark.parametrize("texts", ["One. Two.", {"One.": 1}, [b"One."]])
+    def test_what_is_no_text(self, splitter, texts):
+        with pytest.raises(TypeError, match=r"^Expected (texts|strings).*got"):
+            splitter.split(texts)
+
     @pytest.mark.parametrize(
         ("text", "expected"),
         [

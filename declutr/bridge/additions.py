@@ -49,6 +49,8 @@ def own_plugin(module: ModuleType) -> bool:
 def blank_lines(module: ModuleType) -> bool:
     """Let `predict` pass blank lines to a predictor that has `keeps_blank_lines`: a row per line.
 
+    A line ends with a line feed, as wherever files are read here, and not with a carriage return.
+
     Can go when AllenNLP lets a predictor decide.
     """
     cls = module._PredictManager
@@ -59,9 +61,12 @@ def blank_lines(module: ModuleType) -> bool:
         if not getattr(self._predictor, "keeps_blank_lines", False):
             yield from original(self)
         elif self._input_file == "-":
+            if hasattr(module.sys.stdin, "reconfigure"):
+                module.sys.stdin.reconfigure(newline="\n")
             yield from map(self._predictor.load_line, module.sys.stdin)
         else:
-            with module.open_compressed(module.cached_path(self._input_file)) as lines:
+            file = module.cached_path(self._input_file)
+            with module.open_compressed(file, newline="\n") as lines:
                 yield from map(self._predictor.load_line, lines)
 
     cls._get_json_data = _get_json_data

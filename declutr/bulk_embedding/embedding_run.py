@@ -26,7 +26,7 @@ from declutr.bulk_embedding.shard_files import (
     write_shard,
 )
 from declutr.checksums import DamagedFile, file_checksums
-from declutr.named_files import require_several
+from declutr.text_inputs import require_rows
 
 logger = logging.getLogger(__name__)
 
@@ -112,11 +112,11 @@ def embed_rows(
     `EmbeddingFolderError` : the folder holds embeddings of other rows or made otherwise, something
         else, or another run is writing to it; or the encoder gave something else than `(n, d)`.
     `ImportError` : the format needs a package that is missing.
+    `TypeError` : rows that are no texts, such as a DataFrame or a single string.
     `ValueError` : a setting out of range.
-    `TypeError` : a single string (or a path) for rows.
     """
-    require_several(rows, "rows")
     _check(dimension, shard_rows, format, dtype)
+    require_rows(rows)
     require(format)
     folder = Path(folder)
     with output_folder(folder):
@@ -251,7 +251,9 @@ class _Run:
             raise EmbeddingFolderError(
                 f"The input has changed: rows {start:,} to {start + shard.rows - 1:,} (from 0) are "
                 f"not those that '{self._folder / shard.file}' was made from. Give the same inputs "
-                f"in the same order, choose another folder, or {_ANEW}."
+                f"in the same order, choose another folder, or {_ANEW}. (Release 1.5.0 took lines "
+                "of CSV and TSV for rows, and a carriage return for the end of one; a table that "
+                "is called .txt is still read by lines.)"
             )
 
     def _require_end(self) -> None:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain
 
+from declutr.text_inputs import no_text
+
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 
@@ -63,11 +65,13 @@ class InputRows:
             except StopIteration:
                 break
             rows.append(row)
-            characters -= len(row or "")
+            characters -= len(row) if isinstance(row, str) else 0
         return rows
 
     def _looked_at(self, row: str | None) -> str:
-        text = row or ""
+        text = "" if row is None else row
+        if not isinstance(text, str):
+            raise no_text(text, self.read)
         try:
             data = text.encode("utf-8")
         except UnicodeEncodeError:

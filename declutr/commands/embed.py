@@ -54,7 +54,12 @@ class Embed(Subcommand):
 
         group = subparser.add_argument_group("input")
         add = group.add_argument
-        add("--text-key", default="text", metavar="KEY", help="of the text in JSON and parquet")
+        add(
+            "--text-key",
+            default="text",
+            metavar="KEY",
+            help="of the text in JSON, tables and parquet",
+        )
         add(
             "--stdin-format",
             choices=("text", "jsonl"),
@@ -125,8 +130,10 @@ class Embed(Subcommand):
 
 _EPILOG = """\
 MODEL is also a folder of Hugging Face or sentence-transformers, or a name on the hub.
-INPUT is text with a row a line, JSON lines or an array (.jsonl, .json), or parquet, told by its
-name; all but parquet may be compressed. What is not UTF-8 is embedded with U+FFFD, and counted.
+INPUT is text with a row a line, JSON lines or an array (.jsonl, .json), a table with a header
+(.csv, .tsv), or parquet, told by its name; all but parquet may be compressed. Rename a table to
+.txt, or give it as -, for its lines as they are. What is not UTF-8 (or, by its byte order mark,
+UTF-16 or UTF-32) is embedded with U+FFFD, and counted.
 
 Read what was written, whatever its format, with memory for what you take:
     from declutr.bulk_embedding import StoredEmbeddings

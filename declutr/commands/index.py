@@ -42,7 +42,12 @@ class Index(Subcommand):
         add("lines", metavar="LINES", nargs="+", help="files, folders or globs; - for stdin")
         add("-o", "--output", metavar="INDEX", required=True, help="the folder of the index")
         add("--backend", choices=_BACKENDS, default="auto", help="what searches, see below (auto)")
-        add("--text-key", metavar="KEY", default="text", help="of JSON lines and parquet (text)")
+        add(
+            "--text-key",
+            metavar="KEY",
+            default="text",
+            help="of JSON lines, CSV, TSV and parquet (text)",
+        )
         add("--pooling", help="for transformers that are not trained with declutr: mean, cls, ...")
         add("--prompt-name", metavar="NAME", help="of the model's prompt for lines (see below)")
         add("--prompt", metavar="TEXT", help="the prompt for lines itself; '' is none")
@@ -62,8 +67,8 @@ class Index(Subcommand):
 
 
 _EPILOG = """\
-LINES holds one text a line (plain or compressed), JSON lines or parquet. Blank lines keep their
-number and are never found; bytes that are not UTF-8 become U+FFFD.
+LINES holds one text a line (plain or compressed), JSON lines, CSV or TSV with a header, or parquet.
+Blank lines keep their number and are never found; bytes that are not UTF-8 become U+FFFD.
 
 If the model names prompts for the sides of a search (document or passage, query), the first stands
 before lines and the second before queries. The index keeps what stood there.

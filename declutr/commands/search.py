@@ -19,6 +19,8 @@ if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     from declutr.semantic_search import Hit, SearchIndex
 
 _PROMPT = "search: "
+# That JSON leaves as they are, and that some tools take for the end of a line.
+_OTHER_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
 _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # of writing
 
 
@@ -94,7 +96,10 @@ def _run(args: argparse.Namespace) -> None:
 def _queries() -> Iterator[str]:
     """Lines of standard input that are not blank; a terminal is asked for them."""
     if not sys.stdin.isatty():
-        yield from (line.rstrip("\r\n") for line in sys.stdin if line.strip())
+        from declutr.sources import read_stream
+
+        lines = read_stream(sys.stdin.buffer, "standard input")
+        yield from (line for line in lines if line.strip())
         return
     while True:
         try:
@@ -109,7 +114,8 @@ def _queries() -> Iterator[str]:
 def _answer(index: SearchIndex, query: str, args: argparse.Namespace) -> None:
     hits = index.search(query, args.k)
     if args.json:
-        print(json.dumps({"query": query, "hits": _as_json(hits)}, ensure_ascii=False), flush=True)
+        answer = json.dumps({"query": query, "hits": _as_json(hits)}, ensure_ascii=False)
+        print(answer.translate(_OTHER_LINE_ENDS), flush=True)
         return
     width = args.width or shutil.get_terminal_size((100, 24)).columns
     if args.query is None and not sys.stdin.isatty():

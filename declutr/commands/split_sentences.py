@@ -37,7 +37,12 @@ class SplitSentences(Subcommand):
         add("-o", "--output", metavar="FILE", required=True, help="where sentences go")
         add("--language", metavar="CODE", default="en", help="such as de; xx for any (en)")
         add("--min-words", metavar="N", type=int, default=1, help="leave out shorter ones (1)")
-        add("--text-key", metavar="KEY", default="text", help="of JSON lines and parquet (text)")
+        add(
+            "--text-key",
+            metavar="KEY",
+            default="text",
+            help="of JSON lines, CSV, TSV and parquet (text)",
+        )
         add(
             "--encoding-errors",
             choices=("strict", "replace"),
@@ -50,8 +55,9 @@ class SplitSentences(Subcommand):
 
 
 _EPILOG = """\
-DOCS holds one document a line (plain or compressed), JSON lines or parquet. All cores work on it;
-DECLUTR_WORKERS sets another number of processes. FILE appears when it is whole."""
+DOCS holds one document a line (plain or compressed), JSON lines, CSV or TSV with a header, or
+parquet. All cores work on it; DECLUTR_WORKERS sets another number of processes. FILE appears when
+it is whole."""
 
 
 def _run(args: argparse.Namespace) -> None:

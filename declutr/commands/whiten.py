@@ -52,7 +52,12 @@ class Whiten(Subcommand):
         add("--dimension", metavar="K", type=int, help="keep the K strongest directions (all)")
         add("--max-texts", metavar="N", type=int, help="a random sample of N texts (all texts)")
         add("-o", "--output", metavar="FOLDER", help="store it here; the model stays as it is")
-        add("--text-key", metavar="KEY", default="text", help="of JSON lines and parquet (text)")
+        add(
+            "--text-key",
+            metavar="KEY",
+            default="text",
+            help="of JSON lines, CSV, TSV and parquet (text)",
+        )
         add("--device", help="cpu or cuda:0; by default a GPU if there is one")
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
         add("--quiet", action="store_true", help="no progress bar")
@@ -61,8 +66,9 @@ class Whiten(Subcommand):
 
 
 _EPILOG = """\
-TEXTS holds one text a line (plain or compressed), JSON lines or parquet; blank ones are passed
-over. Use text of the kind the model was trained on, never the test data of an evaluation.
+TEXTS holds one text a line (plain or compressed), JSON lines, CSV or TSV with a header, or parquet;
+blank ones are passed over. Use text of the kind the model was trained on, never the test data of an
+evaluation.
 
 MODEL is changed in place: whitening.safetensors comes into the folder, and into its model.tar.gz.
 Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it."""

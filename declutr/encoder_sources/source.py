@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from declutr.named_files import require_several
+from declutr.text_inputs import as_texts, require_rows
 from declutr.text_models.errors import EncoderError
 from declutr.text_models.prompts import Prompts
 
@@ -136,9 +136,5 @@ class NamedEncoder:
 
 
 def _strings(sentences: Sequence[str]) -> list[str]:
-    require_several(sentences, "sentences")
-    texts = list(sentences)
-    for position, text in enumerate(texts):
-        if not isinstance(text, str):
-            raise TypeError(f"Expected strings, got {type(text).__name__} at position {position}.")
-    return texts
+    require_rows(sentences)  # a single string is most often a mistake here
+    return as_texts(sentences)

@@ -21,8 +21,8 @@ from declutr.export.onnx_model import FILE, EmbeddingGraph, missing_packages, wr
 from declutr.export.sentence_transformers import write_modules
 from declutr.export.training_record import add_scores, training_record
 from declutr.file_modes import use_umask
-from declutr.named_files import require_several
 from declutr.sources import normalize_whitespace
+from declutr.text_inputs import as_texts
 from declutr.text_models import open_text_model
 from declutr.text_models.trained_model import TrainedModel
 from declutr.text_models.transformer_model import TransformerModel
@@ -91,8 +91,7 @@ def export_model(
         as opening the model raises.
     `TypeError` : a single string (or a path) for texts.
     """
-    require_several(texts, "texts")
-    place, folder = os.fspath(place), Path(folder).absolute()
+    place, folder, own = os.fspath(place), Path(folder).absolute(), as_texts(texts)
     _check_place(place, folder, overwrite)
     if not tolerance > 0:
         raise ExportError(f"Expected a tolerance above 0, got {tolerance}.")
@@ -117,7 +116,7 @@ def export_model(
                 say("Writing the ONNX model")
                 _write_onnx(model, beside)
             say("Comparing")
-            compared = [*reference_texts(), *texts]
+            compared = [*reference_texts(), *own]
             if not model.plain_white_space:
                 compared = [normalize_whitespace(text) for text in compared]
             with Encoder(

@@ -17,7 +17,6 @@ from declutr.bulk_embedding.manifest import require_ours as require_our_embeddin
 from declutr.bulk_embedding.output_folder import output_folder
 from declutr.bulk_embedding.shard_files import write_whole
 from declutr.checksums import file_checksums
-from declutr.named_files import require_several
 from declutr.semantic_search import description as descriptions
 from declutr.semantic_search.backends import (
     EXACT_ROWS,
@@ -40,6 +39,7 @@ from declutr.semantic_search.index_prompts import encoder_of_lines, prompts_to_b
 from declutr.semantic_search.recall import tune
 from declutr.semantic_search.searchable_rows import SearchableRows
 from declutr.semantic_search.stored_lines import OFFSETS, TEXT, StoredLines, write_lines
+from declutr.text_inputs import require_rows
 
 if TYPE_CHECKING:
     from declutr.text_models.prompts import SidePrompts
@@ -114,10 +114,10 @@ def build_index(
     `SearchError` : a setting out of range; no line but blank ones; the folder holds an index of
         other lines or another model, or something else; another process is writing to it.
     `ImportError` : the backend is not installed.
-    `TypeError` : a single string (or a path) for lines.
+    `TypeError` : lines that are no texts, such as a single string.
     """
-    require_several(lines, "lines")
     began = time.monotonic()
+    require_rows(lines)
     backend = chosen_backend(backend)  # before a million lines are embedded for nothing
     folder = Path(folder)
     require_ours(folder)

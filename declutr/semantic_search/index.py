@@ -126,10 +126,13 @@ class SearchIndex:
 
         `SearchError` : a blank query, k below 1, a model that is not the one of the index, or a
             prompt that it does not have.
-        `TypeError` : a query that is not a string.
+        `TypeError` : a query that is no string.
         """
         if not isinstance(query, str):
-            raise TypeError(f"Expected a query as a string, got {type(query).__name__}.")
+            raise TypeError(
+                f"Expected a query, one string, got {type(query).__name__}. Search for several "
+                "queries one by one."
+            )
         if not query.strip():
             raise SearchError("Got an empty query, expected some text.")
         if k < 1:

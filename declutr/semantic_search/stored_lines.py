@@ -12,6 +12,7 @@ import numpy as np
 
 from declutr.checksums import CheckedFile, DamagedFile
 from declutr.semantic_search.errors import SearchError
+from declutr.text_inputs import no_text
 
 TEXT, OFFSETS = "lines.utf8", "lines.offsets"
 _OFFSET = np.dtype("<i8")
@@ -31,6 +32,8 @@ def write_lines(lines: Iterable[str], folder: Path) -> int:
             end, ends = 0, array("q", [0])
             count = 0
             for line in lines:
+                if not isinstance(line, str):
+                    raise no_text(line, count)
                 end += text.write(line.encode("utf-8", "surrogatepass"))
                 ends.append(end)
                 count += 1

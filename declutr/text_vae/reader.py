@@ -15,7 +15,7 @@ from declutr.sources import SourceError, normalize_whitespace, read_documents, s
 
 @DatasetReader.register("text_lines")
 class TextLinesReader(NumberedTextsReader):
-    """Texts of plain files (one a line), JSON lines or parquet, plain or compressed.
+    """Texts of plain files (one a line), JSON lines, CSV, TSV or parquet, plain or compressed.
 
     Blank rows are left out. Fields: `tokens` `(L,)`, the text between `@start@` and `@end@`. With
     `with_ids`, `ids` (int64), the number of the row.
@@ -24,7 +24,7 @@ class TextLinesReader(NumberedTextsReader):
 
     tokenizer, token_indexers : the default is white space and single ids.
     max_tokens : of a text, without start and end; the rest of it is cut.
-    text_key : of the text in JSON lines and parquet.
+    text_key : of the text in JSON lines, CSV, TSV and parquet.
     with_ids : give each instance its `ids`.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
     max_instances, serialization_dir : of AllenNLP.

@@ -64,17 +64,18 @@ def lines_of(module: Any, path: str, **attributes: Any) -> list[str]:
 
 @pytest.mark.parametrize("source", ["file", "stdin"])
 def test_blank_lines(source: str, bare: Any, tmp_path: Path, monkeypatch: Any) -> None:
-    text = "a\n\n  \nb\n"
+    text = "a\n\n  \nb\rb\n"  # a carriage return ends no line
     path = tmp_path / "lines.txt"
-    path.write_text(text)
+    path.write_bytes(text.encode())
 
     def read(module: Any, **attributes: Any) -> list[str]:
-        monkeypatch.setattr(sys, "stdin", io.StringIO(text))
+        stdin = io.TextIOWrapper(io.BytesIO(text.encode()), encoding="utf-8")
+        monkeypatch.setattr(sys, "stdin", stdin)
         return lines_of(module, str(path) if source == "file" else "-", **attributes)
 
     import allennlp.commands.predict as cured
 
-    kept, dropped = text.splitlines(keepends=True), ["a\n", "b\n"]
+    kept, dropped = ["a\n", "\n", "  \n", "b\rb\n"], ["a\n", "b\n", "b\n"]
     assert read(bare("allennlp.commands.predict"), keeps_blank_lines=True) == dropped
     assert read(cured, keeps_blank_lines=True) == kept
     assert read(cured, keeps_blank_lines=False) == dropped

@@ -231,6 +231,17 @@ class TestGoingOn:
 
 
 class TestRefused:
+    @pytest.mark.parametrize("rows", ["a text", {"a": "b"}, b"a", np.array([["a"]])])
+    def test_what_gives_something_else_when_iterated(self, out, rows):
+        with pytest.raises(TypeError, match=r"Expected texts: .*; got"):
+            run(out, rows)
+        assert not out.exists()
+
+    @pytest.mark.parametrize("value", [0, b"", float("nan"), ["a"]])
+    def test_a_row_that_is_no_text(self, out, value):
+        with pytest.raises(TypeError, match=r"Expected strings, got .* at position 2"):
+            run(out, ["a", "b", value])
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [

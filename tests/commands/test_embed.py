@@ -4,6 +4,7 @@ that is killed, the folder of one that is not."""
 import gzip
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -138,6 +139,78 @@ class TestInputs:
             monkeypatch.setattr("sys.stdin", stream)
             embed("-", "--quiet")
         assert "The input has no rows: -" in caplog.text
+
+
+class TestTables:
+    CSV = 'id,text\n1,"ka lo, mi"\n2,"tu\nre"\n'
+
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [
+            ("a.csv", CSV),
+            ("a.csv.gz", gzip.compress(CSV.encode())),
+            ("a.tsv", CSV.replace("id,", "id\t").replace(',"', '\t"')),
+            ("a.csv", f"\ufeff{CSV}".encode("utf-16-le")),
+        ],
+    )
+    def test_their_texts_are_rows(self, embed, write, out, trained, name, content):
+        embed(write(name, content), "--dtype", "float32")
+        expected = Encoder(trained, device="cpu", dtype="float32")(["ka lo, mi", "tu\nre"])
+        assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
+
+    def test_another_column_or_none(self, embed, write, out):
+        file = write("a.csv", "id,body\n1,ka\n2,lo\n")
+        with pytest.raises(ConfigurationError, match=r"Found \['id', 'body'\]; .*--text-key"):
+            embed(file)
+        embed(file, "--text-key", "body")
+        assert len(StoredEmbeddings(out)) == 2
+
+    @pytest.mark.parametrize(
+        ("name", "content", "rows"),
+        [
+            ("a.csv", "id,text\n1,ka\n2,lo\n", ["id,text", "1,ka", "2,lo"]),
+            ("a.txt", "ka\rlo\nmi\n", ["ka", "lo", "mi"]),
+        ],
+    )
+    @pytest.mark.parametrize("finished", [True, False])
+    def test_a_run_of_release_15_is_not_gone_on_with(
+        self, embed, write, out, name, content, rows, finished
+    ):
+        """It read these rows of these files; the folder is as it left it."""
+        embed(write("then.txt", "\n".join(rows) + "\n"), "--shard-rows", "1")
+        if not finished:
+            (out / "embeddings-00002.npy").unlink()
+            manifest = json.loads((out / "manifest.json").read_text())
+            manifest |= {"finished": False, "shards": manifest["shards"][:2]}
+            (out / "manifest.json").write_text(json.dumps(manifest))
+        before = contents(out)
+        file = write(name, content)
+        with pytest.raises(
+            ConfigurationError, match=r"(?s)has changed.*Release 1.5.0 took lines of"
+        ):
+            embed(file)
+        assert contents(out) == before
+        if name == "a.csv":
+            os.rename(file, file + ".txt")
+            embed(file + ".txt")  # by lines, as then
+            assert len(StoredEmbeddings(out)) == 3
+
+    def test_a_run_that_kept_beginnings_is_not_gone_on_with(
+        self, embed, write, out, trained, tmp_path
+    ):
+        """Release 1.5.0 did with a tokenizer that asks for ends, and did not say so."""
+        model = tmp_path / "left"
+        shutil.copytree(trained, model)
+        (file,) = model.rglob("tokenizer_config.json")
+        file.write_text(json.dumps({**json.loads(file.read_text()), "truncation_side": "left"}))
+        embed(write("a.txt", LINES), model=model)
+        manifest = json.loads((out / "manifest.json").read_text())
+        assert manifest["settings"]["encoder"].pop("truncation_side") == "left"
+        (out / "manifest.json").write_text(json.dumps(manifest))
+        with pytest.raises(
+            ConfigurationError, match=r'encoder.truncation_side: none there, "left" now'
+        ):
+            embed(write("a.txt", LINES), model=model)
 
 
 class TestOutputs:

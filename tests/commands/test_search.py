@@ -217,6 +217,18 @@ class TestSearch:
             r"search: w4\n1 +1\.000  6  w4\n\nsearch: w2 w3\n1 +1\.000  3  w2 w3\n\n", output
         )
 
+    def test_rows_stay_rows(self, command, opened, tmp_path) -> None:
+        """What some tools take for line ends neither ends a query nor a row of what is printed."""
+        (tmp_path / "odd.jsonl").write_text(
+            json.dumps({"text": "w1\r\x85\u2028\u2029\x0bw2"}) + "\n"
+        )
+        place = tmp_path / "index"
+        command("index", "m", tmp_path / "odd.jsonl", "-o", place, "--backend", "numpy")
+        output = command("search", place, "--json", stdin="w1\rw2\u2028\nw2\n".encode())
+        first, second = map(json.loads, output.splitlines())
+        assert first["query"] == "w1\rw2\u2028" and second["query"] == "w2"
+        assert second["hits"][0]["text"] == "w1\r\x85\u2028\u2029\x0bw2"
+
     def test_a_prompt(self, command, index, monkeypatch) -> None:
         answers = iter(["w4", " ", "w2 w3"])
         asked = []

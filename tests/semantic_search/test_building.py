@@ -197,6 +197,22 @@ class TestNothingOfOthersIsTouched:
         assert not (tmp_path / ".declutr-lines").exists()
 
 
+class TestNoTexts:
+    @pytest.mark.parametrize("lines", ["w1 w2", {"w1": "w2"}, {"w1"}])
+    def test_what_gives_something_else_when_iterated(self, tmp_path: Path, lines) -> None:
+        with pytest.raises(TypeError, match=r"Expected texts: .*; got"):
+            build_index(FakeEncoder(), lines, tmp_path / "index")
+
+    def test_among_lines_and_for_a_query(self, tmp_path: Path) -> None:
+        with pytest.raises(TypeError, match="Expected strings, got NoneType at position 1"):
+            build_index(FakeEncoder(), ["w1", None], tmp_path / "index", backend="numpy")  # type: ignore[list-item]
+        build_index(FakeEncoder(), ["w1"], tmp_path / "index", backend="numpy")
+        index = SearchIndex(tmp_path / "index", FakeEncoder())
+        for query in (["w1"], b"w1", None):
+            with pytest.raises(TypeError, match="Expected a query, one string, got"):
+                index.search(query)  # type: ignore[arg-type]
+
+
 class TestNothingToSearchIn:
     @pytest.mark.parametrize(
         "lines, message",
