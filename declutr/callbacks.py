@@ -112,6 +112,11 @@ class ExactResume(TrainerCallback):
         mixed = np.random.SeedSequence([self._seed, epoch, step, process_rank()])
         torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0]))
 
+    def gather_state(self) -> None:
+        """Make ready for a checkpoint; "atomic" calls this in all processes before it writes."""
+        if self._figures is not None:
+            self._figures.gather()
+
     def state_dict(self) -> dict[str, Any]:
         figures = {} if self._figures is None else self._figures.state_dict()
         return {"seed": self._seed, **figures}

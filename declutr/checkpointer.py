@@ -32,7 +32,22 @@ class AtomicCheckpointer(Checkpointer):
     _writes = True  # whether this process is one that writes checkpoints
     _passed_over: frozenset[Place] = frozenset()  # by `load_checkpoint`
 
+    def maybe_save_checkpoint(
+        self, trainer: Trainer, num_epochs_completed: int, num_batches_in_epoch_completed: int
+    ) -> bool:
+        saved = super().maybe_save_checkpoint(
+            trainer, num_epochs_completed, num_batches_in_epoch_completed
+        )
+        if saved:  # AllenNLP forgets in those processes that do not write
+            self._be_after((num_epochs_completed, num_batches_in_epoch_completed))
+        return saved
+
     def save_checkpoint(self, trainer: Trainer) -> None:
+        for callback in getattr(trainer, "_callbacks", ()):
+            # One process asks callbacks for their states, but all are here.
+            gather = getattr(callback, "gather_state", None)
+            if gather is not None:
+                gather()
         state = trainer.get_checkpoint_state()
         self._writes = state is not None
         if state is not None:
@@ -95,14 +110,14 @@ class AtomicCheckpointer(Checkpointer):
         return TrainerCheckpoint(*(torch.load(path, map_location="cpu") for path in paths)), None
 
     def _go_on_from(self, place: Place, done: dict[str, Any], damages: list[str]) -> None:
-        """Say what was passed over, and be as after writing the checkpoint at `place`."""
+        """Say what was passed over, and look at the best weights."""
         for damage in damages:
             logger.warning(
                 "%s. The run goes on from the last checkpoint that is whole, %s.",
                 damage,
                 self._model_state_path(*place),
             )
-        self._last_save_num_epochs_completed, self._last_save_num_batches_in_epoch_completed = place
+        self._be_after(place)
         best = done.get("best_model_filename")
         if best is None:
             return
@@ -117,6 +132,10 @@ class AtomicCheckpointer(Checkpointer):
                 here,
                 damage,
             )
+
+    def _be_after(self, place: Place) -> None:
+        """Count from the checkpoint at `place` when the next one is due."""
+        self._last_save_num_epochs_completed, self._last_save_num_batches_in_epoch_completed = place
 
     @property
     def _is_primary(self) -> bool:

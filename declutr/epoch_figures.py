@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
 from typing import Any
 
 from allennlp.nn.util import dist_reduce_sum
@@ -37,14 +36,12 @@ class EpochFigures:
         self._resumed_in = trainer._start_after_epochs_completed
         self._saved = saved
         self._sums = [0.0, 0.0]  # of the loss, and of what the regularizer adds to it
-        self._sums_of_all = [self._sums]
+        self._gathered: tuple[int, list[list[float]]] | None = None  # at which step, and what
+        self._partial = False
         if saved is not None:
             self._load(saved)
         self._train_epoch = trainer._train_epoch
         trainer._train_epoch = self.train_epoch  # type: ignore[method-assign]
-        trainer.get_checkpoint_state = self._gathering(  # type: ignore[method-assign]
-            trainer.get_checkpoint_state
-        )
 
     def add(self, steps: list[Any], outputs: list[Any], metrics: dict[str, float]) -> None:
         """Count a training step: its batches, what the model gave, and the trainer's metrics."""
@@ -52,6 +49,17 @@ class EpochFigures:
         if "reg_loss" in metrics:
             for output in outputs:  # in the trainer's order, for the same rounding
                 self._sums[1] += (output["reg_loss"] / len(steps)).item()
+        self._partial = len(outputs) < self._trainer._num_gradient_accumulation_steps
+
+    def gather(self) -> None:
+        """Have the sums of all processes for a checkpoint, which one of them writes.
+
+        All must call it after the same step. Not after a step of fewer batches than others, which
+        may be the last of one process because another has no data left, and is not listening.
+        """
+        if not self._partial:
+            step = self._trainer._total_batches_completed
+            self._gathered = step, of_all_processes(self._sums)
 
     def train_epoch(self, epoch: int) -> dict[str, float]:
         """The trainer's own, with the figures of the whole epoch."""
@@ -66,11 +74,14 @@ class EpochFigures:
     def _complete(self, metrics: dict[str, float], saved: dict[str, Any]) -> None:
         """Put the figures of the whole epoch in the place of those since it was resumed."""
         model, none_left = self._trainer.model, "loss" not in metrics
-        if "sums" not in saved:  # the trainer's are the best there are
-            means = running_means(model)
-            if none_left and means is not None:
-                metrics.update(means.compute())
-                means.reset()
+        if saved.get("sums") is None:  # the trainer's are the best there are
+            if none_left:
+                means = running_means(model)
+                metrics.update(means.compute() if means is not None else {})
+                if "metrics" in saved:
+                    metrics.update(model.get_metrics(reset=True))
+                elif means is not None:
+                    means.reset()
             return
         steps = dist_reduce_sum(self._trainer._batches_in_epoch_completed)
         loss, penalty = dist_reduce_sum(self._sums[0]), None
@@ -88,9 +99,13 @@ class EpochFigures:
         model = self._trainer.model
         means = running_means(model)
         states, left_out = metric_states(model)
+        sums: list[list[float]] | None = [self._sums]
+        if world_size() > 1:
+            step, gathered = self._gathered or (None, None)
+            sums = gathered if step == self._trainer._total_batches_completed else None
         return {
             "means": None if means is None else means.state_dict(),
-            "sums": self._sums_of_all,
+            "sums": sums,
             "metrics": states,
             "left_out": left_out,
         }
@@ -101,33 +116,22 @@ class EpochFigures:
         if saved.get("means") is not None and means is not None:
             # Not where parameters are: those may be offloaded.
             means.load_state_dict(saved["means"], device)
-        if "sums" not in saved:
-            logger.warning(
-                "The checkpoint is of an earlier release: the training_loss of this epoch, and "
-                "metrics of a model that is not of this package, leave out what came before it."
-            )
-            return
-        load_metric_states(model, saved["metrics"], device)
-        if saved["left_out"]:
-            logger.warning(
-                "A checkpoint cannot hold %s: metrics that are made of it begin anew in this "
-                "epoch.",
-                ", ".join(saved["left_out"]),
-            )
-        sums = saved["sums"]
-        if len(sums) == world_size():
+        if "metrics" in saved:
+            load_metric_states(model, saved["metrics"], device)
+        lost = list(saved.get("left_out", metric_states(model)[0]))
+        sums = saved.get("sums")
+        if sums is None:
+            lost.append("training_loss")
+        elif len(sums) == world_size():
             self._sums = list(sums[process_rank()])
         elif process_rank() == 0:  # only their total counts
             self._sums = [sum(column) for column in zip(*sums, strict=True)]
-
-    def _gathering(self, get_checkpoint_state: Callable[[], Any]) -> Callable[[], Any]:
-        """All processes are asked for the state of a checkpoint, but only one calls callbacks."""
-
-        def gather_and_get() -> Any:
-            self._sums_of_all = of_all_processes(self._sums)
-            return get_checkpoint_state()
-
-        return gather_and_get
+        if lost:
+            logger.warning(
+                "The checkpoint does not hold what these were at: %s. In this epoch they leave out "
+                "what came before it.",
+                ", ".join(lost),
+            )
 
 
 def running_means(model: Any) -> RunningMeans | None:

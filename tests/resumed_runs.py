@@ -27,15 +27,14 @@ _PROCESS = ("duration", "memory")  # figures of a process, not of a run
 
 @Checkpointer.register("snapshots_of_tests")
 class Snapshots(AtomicCheckpointer):
-    """Keeps a copy of the run's folder as it is right after each checkpoint, as a kill leaves it."""
+    """Copies the folder "whole" of a run to "cut" right after each checkpoint: what a kill leaves."""
 
     def save_checkpoint(self, trainer: Any) -> None:
         super().save_checkpoint(trainer)
         folder = Path(self._serialization_dir)
         done = trainer._epochs_completed, trainer._batches_in_epoch_completed
         target = folder.parent / "cut" / "e{}_b{}".format(*done)
-        if not target.exists():
-            shutil.copytree(folder, target, copy_function=shutil.copyfile)
+        shutil.copytree(folder, target, copy_function=shutil.copyfile)
 
 
 class TinyModel(Model):
@@ -83,7 +82,7 @@ def make_trainer(folder: Path, **changes: Any) -> GradientDescentTrainer:
         loaders.append(SimpleDataLoader(instances, batch_size=3, vocab=model.vocab))
     folder.mkdir(parents=True, exist_ok=True)
     checkpointer = {
-        "type": "snapshots_of_tests",
+        "type": "snapshots_of_tests" if folder.name == "whole" else "atomic",
         "save_every_num_batches": 1,
         "keep_most_recent_by_count": 3,
         **changes.pop("checkpointer", {}),

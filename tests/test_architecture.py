@@ -18,7 +18,7 @@ LAYERS = [
     | {"archive_members", "sentence_transformers_folder", "dropout_rates"}
     | {"sentence_splitting", "table_rows", "text_pairs"}
     | {"embedding_layers", "synonyms", "truncation_warnings", "file_modes", "bounded_json"}
-    | {"text_blocks", "quiet_loggers", "content_ids", "modules_from_here"}
+    | {"text_blocks", "quiet_loggers", "content_ids", "modules_from_here", "torch_files"}
     | {"untrusted_parts"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
@@ -32,7 +32,8 @@ LAYERS = [
     {"data_loader", "model", "reclaim_model"},
     {"predictor", "reclaim_predictor", "archives", "checkpointer", "sharding", "safe_archives"}
     | {"trained_configuration"},
-    {"trained_texts", "undisturbed", "pretrained_parts"},
+    {"trained_texts", "undisturbed", "pretrained_parts", "metric_states"},
+    {"epoch_figures"},
     {"callbacks", "evaluation_callback"},
     {"components"},
     {"text_models"},
