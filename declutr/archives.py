@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 
+from declutr.torch_files import damage_of
 from declutr.trained_configuration import trained_configuration
 from declutr.whitening import FILE as WHITENING
 
@@ -60,6 +62,23 @@ def archive_transformer(serialization_dir: str) -> list[str]:
     if (target / _NAMES).exists() or _save_what_is_named(config, target):
         return [FOLDER]
     return []
+
+
+def require_whole_weights(file: str) -> None:
+    """Look at weights before they are archived.
+
+    # Raises
+
+    `ConfigurationError` : they are not what was written.
+    """
+    if not Path(file).exists():  # AllenNLP says so itself
+        return
+    damage = damage_of(file)
+    if damage is not None:
+        raise ConfigurationError(
+            f"The weights to archive, {file}, are damaged: {damage}. Put a copy in its place and "
+            "run the same command with --recover: what was trained is in the checkpoints."
+        )
 
 
 def use_archived_transformer(config: Params, serialization_dir: str) -> Params:

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 from allennlp.training import GradientDescentTrainer, TrainerCallback
+from allennlp.training.callbacks import ShouldValidateCallback
 
 from declutr.archives import archive_transformer
 from declutr.checkpointer import save_atomically
 from declutr.data_loader import DeCLUTRDataLoader
 from declutr.distributed import process_rank, world_size
-from declutr.metrics import RunningMeans
+from declutr.epoch_figures import EpochFigures
 from declutr.model import DeCLUTR
-from declutr.reclaim_model import ReclaimModel
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +28,9 @@ class ExactResume(TrainerCallback):
 
     Before every step, torch's random numbers (dropout, masks) are seeded by (seed, epoch, step,
     process). So nothing of their state has to be saved, and a resumed step draws what it would have
-    drawn. On `--recover` the data loader is told to skip what was done without reading it, and the
-    model's running means go on where they were.
+    drawn. On `--recover` the data loader is told to skip what was done without reading it, and all
+    figures of the epoch go on where they were: losses, the model's running means, and what the
+    `Metric` objects of AllenNLP in it have counted.
 
     # Parameters
 
@@ -39,7 +40,9 @@ class ExactResume(TrainerCallback):
     def __init__(self, serialization_dir: str, seed: int = 13370) -> None:
         super().__init__(serialization_dir)
         self._seed = seed
-        self._means: dict[str, list[float]] | None = None
+        self._saved: dict[str, Any] | None = None
+        self._figures: EpochFigures | None = None
+        self._trained = False
 
     def on_start(
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
@@ -52,11 +55,8 @@ class ExactResume(TrainerCallback):
         if isinstance(trainer._validation_data_loader, DeCLUTRDataLoader):
             # It is read once an epoch, and not at all in those that are skipped.
             trainer._validation_data_loader.begin_at(epoch)
-        means = _running_means(trainer.model)
-        if self._means is not None and step and means is not None:
-            # Not where parameters are: those may be offloaded.
-            means.load_state_dict(self._means, trainer.cuda_device)
-        if epoch and not step:
+        self._figures = EpochFigures(trainer, self._saved if step else None)
+        if epoch and not step and _was_validated(trainer, epoch - 1):
             _restore_best(trainer, is_primary)
         self._reseed(epoch, step)
 
@@ -74,6 +74,8 @@ class ExactResume(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         if is_training:
+            assert self._figures is not None
+            self._figures.add(batch_inputs, batch_outputs, batch_metrics)
             self._reseed(trainer._epochs_completed, trainer._batches_in_epoch_completed)
 
     def on_epoch(
@@ -84,19 +86,40 @@ class ExactResume(TrainerCallback):
         is_primary: bool = True,
         **kwargs: Any,
     ) -> None:
-        means = _running_means(trainer.model)
-        if means is not None:
-            # The trainer does so too, but not after an epoch that it skipped to its last step.
-            means.reset()
+        self._trained = True
         self._reseed(epoch + 1, 0)
+
+    def on_end(
+        self,
+        trainer: GradientDescentTrainer,
+        metrics: dict[str, Any] | None = None,
+        epoch: int | None = None,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if metrics is not None and is_primary and not self._trained:
+            metrics.update(self._last_metrics(trainer._start_after_epochs_completed - 1))
+
+    def _last_metrics(self, epoch: int) -> dict[str, Any]:
+        """What a run reported in the end that had nothing left to do when it was resumed."""
+        try:
+            with open(os.path.join(self.serialization_dir, f"metrics_epoch_{epoch}.json")) as file:
+                return json.load(file)
+        except (OSError, ValueError):
+            return {}
 
     def _reseed(self, epoch: int, step: int) -> None:
         mixed = np.random.SeedSequence([self._seed, epoch, step, process_rank()])
         torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0]))
 
+    def gather_state(self) -> None:
+        """Make ready for a checkpoint; "atomic" calls this in all processes before it writes."""
+        if self._figures is not None:
+            self._figures.gather()
+
     def state_dict(self) -> dict[str, Any]:
-        means = None if self.trainer is None else _running_means(self.trainer.model)
-        return {"seed": self._seed, "means": None if means is None else means.state_dict()}
+        figures = {} if self._figures is None else self._figures.state_dict()
+        return {"seed": self._seed, **figures}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict["seed"] != self._seed:
@@ -106,12 +129,15 @@ class ExactResume(TrainerCallback):
                 state_dict["seed"],
                 self._seed,
             )
-        self._means = state_dict["means"]
+        self._saved = state_dict
 
 
-def _running_means(model: torch.nn.Module) -> RunningMeans | None:
-    """Those of a training epoch, of the models that have any."""
-    return model.training_means if isinstance(model, (DeCLUTR, ReclaimModel)) else None
+def _was_validated(trainer: GradientDescentTrainer, epoch: int) -> bool:
+    return all(
+        callback._should_validate(epoch)
+        for callback in trainer._callbacks
+        if isinstance(callback, ShouldValidateCallback)
+    )
 
 
 def _restore_best(trainer: GradientDescentTrainer, is_primary: bool) -> None:

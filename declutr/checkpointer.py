@@ -1,5 +1,6 @@
 """The Checkpointer "atomic": a checkpoint is there whole, or not at all."""
 
+import logging
 import os
 from types import SimpleNamespace
 from typing import Any
@@ -10,19 +11,43 @@ from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
 from declutr.distributed import of_all_processes
+from declutr.torch_files import damage_of
+
+logger = logging.getLogger(__name__)
+
+Place = tuple[int, int]
+"""Of a checkpoint in its run: epochs done, and steps done in the one after them."""
 
 
 @Checkpointer.register("atomic")
 class AtomicCheckpointer(Checkpointer):
-    """AllenNLP's checkpointer, safe against being killed while it writes.
+    """AllenNLP's checkpointer, safe against being killed while it writes, and against damage.
 
     Each file is written beside its place, flushed to disk and renamed, and a checkpoint counts only
-    when both of its files are there, on all nodes of a run. All parameters are those of AllenNLP's.
+    when both of its files are there, on all nodes of a run. Files that are not any more what was
+    written are told by the checksums in them, and never trained on. All parameters are those of
+    AllenNLP's.
     """
 
     _writes = True  # whether this process is one that writes checkpoints
+    _passed_over: frozenset[Place] = frozenset()  # by `load_checkpoint`
+
+    def maybe_save_checkpoint(
+        self, trainer: Trainer, num_epochs_completed: int, num_batches_in_epoch_completed: int
+    ) -> bool:
+        saved = super().maybe_save_checkpoint(
+            trainer, num_epochs_completed, num_batches_in_epoch_completed
+        )
+        if saved:  # AllenNLP forgets in those processes that do not write
+            self._be_after((num_epochs_completed, num_batches_in_epoch_completed))
+        return saved
 
     def save_checkpoint(self, trainer: Trainer) -> None:
+        for callback in getattr(trainer, "_callbacks", ()):
+            # One process asks callbacks for their states, but all are here.
+            gather = getattr(callback, "gather_state", None)
+            if gather is not None:
+                gather()
         state = trainer.get_checkpoint_state()
         self._writes = state is not None
         if state is not None:
@@ -31,37 +56,86 @@ class AtomicCheckpointer(Checkpointer):
             place = (done["epochs_completed"], done["batches_in_epoch_completed"])
             save_atomically(state.model_state, self._model_state_path(*place))
             save_atomically(state.trainer_state, self._training_state_path(*place))
+            self._passed_over -= {place}
         # Finds the files, counts and cleans up. It asks for the state too, and gathering the parts
         # of a sharded model again would take as long as before.
         super().save_checkpoint(SimpleNamespace(get_checkpoint_state=lambda: state))  # type: ignore[arg-type]
 
     def load_checkpoint(self) -> TrainerCheckpoint | None:
-        """The last checkpoint that every process finds, as a run killed on several nodes may have
-        written its last one on some of them only.
+        """The last checkpoint that every process finds whole, as a run killed on several nodes may
+        have written its last one on some of them only.
+
+        Later ones stay where they are, and count for nothing until the run has come to their place
+        and written them anew.
 
         # Raises
 
-        `ConfigurationError` : some processes find checkpoints, but none that all of them have.
+        `ConfigurationError` : some processes find checkpoints, but none that all of them have, or
+            none that is whole.
         """
         own = self._find_all_checkpoints()
         found = of_all_processes(own)
         common = set.intersection(*found)
-        if not common:
-            if any(found):
-                raise ConfigurationError(
-                    f"There is no checkpoint that all {len(found)} processes can read; "
-                    f"{self._serialization_dir} holds {sorted(own) or 'none'} (epochs and batches "
-                    "done). Copy the folder of one node to the others, or begin anew with --force."
-                )
-            return None
-        place = max(common)
+        if not common and any(found):
+            raise ConfigurationError(
+                f"There is no checkpoint that all {len(found)} processes can read; "
+                f"{self._serialization_dir} holds {sorted(own) or 'none'} (epochs and batches "
+                "done). Copy the folder of one node to the others, or begin anew with --force."
+            )
+        damages: list[str] = []
+        for place in sorted(common, reverse=True):
+            state, damage = self._load(place)
+            anywhere = sorted({text for text in of_all_processes(damage) if text is not None})
+            if not anywhere:
+                assert state is not None
+                self._go_on_from(place, state.trainer_state, damages)
+                self._passed_over = frozenset(one for one in own if one > place)
+                return state
+            damages += anywhere
+        if damages:
+            raise ConfigurationError(
+                f"No checkpoint in {self._serialization_dir} is whole, so there is nothing to go "
+                f"on from: {'; '.join(damages)}. Put a copy of one in its place, or begin anew "
+                "with --force."
+            )
+        return None
+
+    def _load(self, place: Place) -> tuple[TrainerCheckpoint | None, str | None]:
+        """A checkpoint, or what is wrong with its files."""
         paths = self._model_state_path(*place), self._training_state_path(*place)
-        state = TrainerCheckpoint(*(torch.load(path, map_location="cpu") for path in paths))
-        best = state.trainer_state.get("best_model_filename")
-        if best is not None:  # it may have been written in another folder, or on another node
-            here = os.path.join(self._serialization_dir, os.path.basename(best))
-            state.trainer_state["best_model_filename"] = here
-        return state
+        for path in paths:
+            damage = damage_of(path)
+            if damage is not None:
+                return None, f"{path} is damaged: {damage}"
+        return TrainerCheckpoint(*(torch.load(path, map_location="cpu") for path in paths)), None
+
+    def _go_on_from(self, place: Place, done: dict[str, Any], damages: list[str]) -> None:
+        """Say what was passed over, and look at the best weights."""
+        for damage in damages:
+            logger.warning(
+                "%s. The run goes on from the last checkpoint that is whole, %s.",
+                damage,
+                self._model_state_path(*place),
+            )
+        self._be_after(place)
+        best = done.get("best_model_filename")
+        if best is None:
+            return
+        # It may have been written in another folder, or on another node.
+        here = os.path.join(self._serialization_dir, os.path.basename(best))
+        done["best_model_filename"] = here
+        damage = damage_of(here)
+        if damage is not None:
+            logger.warning(
+                "%s, the best weights so far, is damaged: %s. Put a copy in its place while the "
+                "run goes on: unless it finds better ones, there is nothing to archive.",
+                here,
+                damage,
+            )
+
+    def _be_after(self, place: Place) -> None:
+        """Count from the checkpoint at `place` when the next one is due."""
+        self._last_save_num_epochs_completed, self._last_save_num_batches_in_epoch_completed = place
 
     @property
     def _is_primary(self) -> bool:
@@ -79,12 +153,19 @@ class AtomicCheckpointer(Checkpointer):
                     "learning rate and continue from it with --recover."
                 )
 
-    def _find_all_checkpoints(self) -> set[tuple[int, int]]:
+    def _find_all_checkpoints(self) -> set[Place]:
         return {
             place
-            for place in super()._find_all_checkpoints()
+            for place in super()._find_all_checkpoints() - self._passed_over
             if os.path.isfile(self._training_state_path(*place))
         }
+
+    def _remove_checkpoint(self, epochs_completed: int, batches_in_epoch_completed: int) -> None:
+        """Remove one, and not, as AllenNLP's pattern does, 10 and 100 together with 1."""
+        place = epochs_completed, batches_in_epoch_completed
+        for path in (self._model_state_path(*place), self._training_state_path(*place)):
+            if os.path.exists(path):
+                os.remove(path)
 
 
 def save_atomically(state: Any, path: str) -> None:

@@ -17,6 +17,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models import Model
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel
 from allennlp.nn.parallel.ddp_accelerator import LoadStateDictReturnType, StateDictType
+from allennlp.training.optimizers import MultiOptimizer
 
 from declutr.bridge.adamw import own_part
 from declutr.distributed import all_reduced, copy_from_first, is_distributed
@@ -174,6 +175,12 @@ class ShardedModel(DdpWrappedModel):
             raise ConfigurationError(
                 'A moving_average does not work with the accelerator "fsdp": remove it from the '
                 "trainer."
+            )
+        if isinstance(trainer.optimizer, MultiOptimizer):
+            raise ConfigurationError(
+                'An optimizer of type "multi" does not work with the accelerator "fsdp", for its '
+                "checkpoints would hold a part of it only: use one optimizer with "
+                "parameter_groups."
             )
         checkpointer = trainer._checkpointer
         if trainer._serialization_dir and not getattr(

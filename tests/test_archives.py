@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.models.archival import archive_model, load_archive
 from transformers import AutoConfig, AutoTokenizer
 
@@ -294,3 +295,19 @@ def test_code_of_others_is_archived_if_the_recipe_runs_it(
     assert archive_transformer(written(tmp_path / "run", config)) == [FOLDER]
     saved = json.loads((tmp_path / "run" / FOLDER / "0" / "config.json").read_text())
     assert saved["model_type"] == "theirs" and (tmp_path / "marker").exists()
+
+
+def test_damaged_weights_are_not_archived(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    (run / "vocabulary").mkdir(parents=True)
+    (run / "config.json").write_text("{}")
+    torch.save({"weight": torch.ones(100)}, run / "best.th")
+    archive_model(str(run))
+    (run / "model.tar.gz").unlink()
+    content = bytearray((run / "best.th").read_bytes())
+    content[content.index(torch.ones(100).numpy().tobytes())] ^= 1
+    (run / "best.th").write_bytes(content)
+    message = r"best.th, are damaged: its record best/data/0 is not.*Put a copy.*--recover"
+    with pytest.raises(ConfigurationError, match=message):
+        archive_model(str(run))
+    assert not (run / "model.tar.gz").exists()

@@ -1,6 +1,8 @@
 """A checkpoint is there whole or not at all, wherever writing it is interrupted."""
 
 import math
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -194,11 +196,120 @@ def test_weights_that_are_not_finite_push_out_no_checkpoint(tmp_path):
     assert checkpointer.find_latest_checkpoint()[0].endswith("e0_b1.th")
 
 
+def test_the_first_checkpoint_does_not_take_the_tenth_with_it(tmp_path: Path) -> None:
+    """AllenNLP removes by a pattern, that of batch 1 being `…_e0_b1*.th`."""
+    checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=10)
+    for step in range(1, 12):
+        checkpointer.save_checkpoint(trainer_at(0, step))
+    assert checkpointer._find_all_checkpoints() == {(0, step) for step in range(2, 12)}
+
+
+def test_a_resumed_run_saves_when_the_first_one_would_have(folder: Path) -> None:
+    checkpointer = AtomicCheckpointer(str(folder), save_every_num_batches=5)
+    checkpointer.load_checkpoint()
+    saved = [
+        step
+        for step in range(11, 21)
+        if checkpointer.maybe_save_checkpoint(trainer_at(0, step), 0, step)
+    ]
+    assert saved == [15, 20]
+
+
+# ------------------------------------------------------------------------------------- damage
+
+
+def flip(file: Path) -> None:
+    """One bit, of a weight or of a number in the pickle beside it."""
+    content = bytearray(file.read_bytes())
+    training = content.find(b"epochs_completed")
+    content[training if training >= 0 else len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:900])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [flip, cut, empty])
+@pytest.mark.parametrize("kind", ["model", "training"])
+def test_damaged_checkpoints_are_passed_over(
+    folder: Path, caplog: pytest.LogCaptureFixture, kind: str, damage: Callable[[Path], None]
+) -> None:
+    damaged = folder / f"{kind}_state_e0_b10.th"
+    damage(damaged)
+    assert latest(folder) == (0, 5, 1.0)
+    (record,) = caplog.records
+    what = "its record" if damage is flip else "it is cut off or overwritten"
+    assert record.levelname == "WARNING"
+    assert record.message.startswith(f"{damaged} is damaged: {what}")
+    assert record.message.endswith(f"whole, {folder / 'model_state_e0_b5.th'}.")
+    assert damaged.exists()
+
+
+def test_without_a_whole_checkpoint_nothing_is_begun_anew(folder: Path) -> None:
+    flip(folder / "model_state_e0_b10.th")
+    empty(folder / "training_state_e0_b5.th")
+    message = (
+        r"No checkpoint in .* is whole.*model_state_e0_b10.th is damaged: its record .*"
+        r"training_state_e0_b5.th is damaged: it is cut off.*begin anew with --force"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        latest(folder)
+    assert len(names(folder)) == 4
+
+
+def test_damaged_checkpoints_do_not_push_out_whole_ones(folder: Path) -> None:
+    flip(folder / "model_state_e0_b10.th")
+    checkpointer = AtomicCheckpointer(str(folder), keep_most_recent_by_count=2)
+    checkpointer.load_checkpoint()
+    for step in (6, 7):
+        checkpointer.save_checkpoint(trainer_at(0, step, float(step)))
+        # By this, AllenNLP finds what it has just written, to make it the best weights.
+        assert str(checkpointer.find_latest_checkpoint()).count(f"e0_b{step}.th") == 2
+    assert checkpointer._find_all_checkpoints() == {(0, 6), (0, 7)}
+    assert (folder / "model_state_e0_b10.th").exists()
+    assert latest(folder) == (0, 7, 7.0)
+    checkpointer.save_checkpoint(trainer_at(0, 10, 3.0))  # the run has come there
+    assert checkpointer._find_all_checkpoints() == {(0, 7), (0, 10)}
+    assert latest(folder) == (0, 10, 3.0)
+
+
+def test_all_processes_take_one_that_is_whole_on_all_nodes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere = iter([{(0, 5), (0, 10)}, "model_state_e0_b10.th of node 1 is damaged", None])
+    monkeypatch.setattr(module, "of_all_processes", lambda own: [own, next(elsewhere)])
+    assert latest(folder) == (0, 5, 1.0)
+    assert "of node 1 is damaged. The run goes on from" in caplog.text
+
+
+@pytest.mark.parametrize("damage, what", [(flip, "its record"), (Path.unlink, "cannot be read")])
+def test_damaged_best_weights_are_told_at_once(
+    folder: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None], what: str
+) -> None:
+    trainer = trainer_at(1, 0)
+    trainer.get_checkpoint_state().trainer_state["best_model_filename"] = "elsewhere/best.th"
+    AtomicCheckpointer(str(folder)).save_checkpoint(trainer)
+    best = folder / "best.th"
+    shutil.copy(folder / "model_state_e1_b0.th", best)
+    assert latest(folder) == (1, 0, 0.0) and not caplog.records
+    damage(best)
+    assert latest(folder) == (1, 0, 0.0)
+    assert f"{best}, the best weights so far, is damaged: " in caplog.text and what in caplog.text
+
+
 # -------------------------------------------------------------------------------- several nodes
 
 
 def found_by_others(monkeypatch: pytest.MonkeyPatch, *others: set[tuple[int, int]]) -> None:
-    monkeypatch.setattr(module, "of_all_processes", lambda own: [own, *others])
+    def answers(own: Any) -> list[Any]:
+        return [own, *others] if isinstance(own, set) else [own]
+
+    monkeypatch.setattr(module, "of_all_processes", answers)
 
 
 def test_what_only_one_node_has_is_not_resumed(

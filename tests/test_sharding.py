@@ -19,6 +19,7 @@ from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.models.archival import archive_model
 from allennlp.nn.parallel import DdpAccelerator
+from allennlp.training.optimizers import MultiOptimizer
 from transformers import AutoModelForMaskedLM
 
 from declutr import Encoder
@@ -474,6 +475,7 @@ def test_gradient_scaling_is_refused() -> None:
     "changes, message",
     [
         ({"_moving_average": object()}, "moving_average does not work"),
+        ({"optimizer": MultiOptimizer.__new__(MultiOptimizer)}, 'type "multi" does not work'),
         ({"_checkpointer": None}, 'give the trainer a checkpointer .of type "atomic"'),
         ({"_checkpointer": SimpleNamespace(_save_completed_epochs=False)}, "epochs on"),
     ],
@@ -482,6 +484,7 @@ def test_trainers_that_would_need_the_whole_model(changes: dict, message: str) -
     trainer = SimpleNamespace(
         **{
             "_moving_average": None,
+            "optimizer": None,
             "_checkpointer": SimpleNamespace(_save_completed_epochs=True),
             "_serialization_dir": "somewhere",
             **changes,

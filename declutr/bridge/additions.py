@@ -97,7 +97,8 @@ def one_draw_warning(module: ModuleType) -> bool:
 
 
 def archived_transformers(module: ModuleType) -> bool:
-    """Let archives carry the files of their transformer and load with them (`declutr.archives`).
+    """Let archives carry the files of their transformer and load with them (`declutr.archives`),
+    and never be made of damaged weights.
 
     Can go when AllenNLP archives the files that a model's parts are built from.
     """
@@ -120,6 +121,7 @@ def archived_transformers(module: ModuleType) -> bool:
     @functools.wraps(archive)
     def archive_model(*args: Any, **kwargs: Any) -> str:
         arguments = signature.bind(*args, **kwargs).arguments
+        _require_whole(arguments["serialization_dir"], arguments.get("weights") or module._DEFAULT_WEIGHTS)
         carried = _archive(arguments["serialization_dir"])
         if carried:
             included = arguments.get("include_in_archive") or []
@@ -256,6 +258,12 @@ def _archive(serialization_dir: Any) -> list[str]:
     if not _can_be_found(ARCHIVES):
         return []
     return importlib.import_module(ARCHIVES).archive_transformer(str(serialization_dir))
+
+
+def _require_whole(serialization_dir: Any, weights: Any) -> None:
+    if _can_be_found(ARCHIVES):
+        archives = importlib.import_module(ARCHIVES)
+        archives.require_whole_weights(os.path.join(serialization_dir, weights))
 
 
 def _use_archived(config: Any, serialization_dir: Any) -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import ModuleType
 
-from declutr.bridge import additions, deferral, lending, pretrained, repairs
+from declutr.bridge import additions, deferral, lending, pretrained, repairs, resumption
 
 # Context managers around the run of the module's body.
 LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
@@ -50,9 +50,15 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.training.util": (additions.moved_runs,),
     "allennlp.training.gradient_descent_trainer": (
         repairs.amp_names,
+        resumption.stopped_runs,
         additions.attached_models,
         additions.optimized_models,
     ),
     "allennlp.training.optimizers": (additions.groups_by_module,),
     "allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers": (repairs.plateau_verbose,),
+    "allennlp.training.learning_rate_schedulers.combined": (resumption.combined_schedules,),
+    "allennlp.training.learning_rate_schedulers.slanted_triangular": (resumption.frozen_layers,),
+    "allennlp.training.moving_average": (resumption.moving_averages,),
+    "allennlp.training.callbacks.should_validate": (resumption.validated_epochs,),
+    "allennlp.training.callbacks.track_epoch": (resumption.tracked_epochs,),
 }

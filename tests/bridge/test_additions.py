@@ -3,6 +3,7 @@
 import importlib.util
 import inspect
 import io
+import os
 import pickle
 import sys
 import tarfile
@@ -108,6 +109,8 @@ def ours(monkeypatch: Any) -> Any:
     module.__spec__ = importlib.util.spec_from_loader("fake_archives", loader=None)
     module.use_archived_transformer = lambda c, d: f"{c} from {d}"  # type: ignore[attr-defined]
     module.archive_transformer = lambda d: [f"{d}/ours"]  # type: ignore[attr-defined]
+    module.checked = []  # type: ignore[attr-defined]
+    module.require_whole_weights = module.checked.append  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "fake_archives", module)
     monkeypatch.setattr(additions, "ARCHIVES", "fake_archives")
     return module
@@ -126,6 +129,7 @@ def test_archives_carry_what_ours_names(archival: ModuleType, ours: Any) -> None
     assert archival.archive_model("dir") == ("dir", "best.th", None, ["dir/ours"])
     given = archival.archive_model("dir", "w.th", None, ["log"])  # by position, too
     assert given == ("dir", "w.th", None, ["log", "dir/ours"])
+    assert ours.checked == [os.path.join("dir", name) for name in ("best.th", "w.th")]
     ours.archive_transformer = lambda folder: []
     assert archival.archive_model("dir", include_in_archive=None) == ("dir", "best.th", None, None)
 

@@ -1,0 +1,157 @@
+"""Repairs of what AllenNLP loses when a run is resumed from a checkpoint (`--recover`).
+
+A run of another course is the result, without an error. Each repair takes the module right after
+it ran and returns whether it changed anything. They change how saved states are taken up, never
+what is saved, so checkpoints of before are taken up rightly too.
+"""
+
+import functools
+import logging
+from types import ModuleType
+from typing import Any
+
+logger = logging.getLogger(__name__)
+
+
+def moving_averages(module: ModuleType) -> bool:
+    """Copy the averages of a checkpoint, and go on following the parameters that are trained.
+
+    AllenNLP replaces the parameters that a `MovingAverage` follows by the checkpoint's copies of
+    them, which nobody trains: validation, `best.th` and the archive of a resumed run had the raw
+    weights. Can go when `load_state_dict` leaves `_parameters` alone.
+    """
+    module.MovingAverage.load_state_dict = _load_averages
+    return True
+
+
+def _load_averages(self: Any, state_dict: dict[str, Any]) -> None:
+    followed = dict(self._parameters)
+    for kind in ("shadows", "backups"):
+        own, saved = getattr(self, f"_{kind}"), state_dict[kind]
+        if own.keys() != saved.keys():
+            raise ValueError(
+                "The moving average of the checkpoint is of other parameters than the model's: "
+                f"{', '.join(sorted(own.keys() ^ saved.keys()))} are in one of them only. Go on "
+                "with the configuration that the run was begun with."
+            )
+        for name, value in own.items():
+            value.copy_(saved[name])
+    # The weights themselves are loaded before.
+    for name, before in state_dict["parameters"]:
+        if not before.detach().to(followed[name].device).equal(followed[name].detach()):
+            logger.warning(
+                "The moving average of this checkpoint does not belong to its weights (first in "
+                "%s): the run was resumed before by a release that lost the average then. It goes "
+                "on from what it was at that time.",
+                name,
+            )
+            break
+
+
+def combined_schedules(module: ModuleType) -> bool:
+    """Keep the learning rates of a checkpoint while the schedules of "combined" are loaded.
+
+    Loading builds the schedule of the current epoch anew, which sets the learning rates to those
+    of its first step; most schedules set them again only at the end of the epoch. Can go when
+    `load_state_dict` leaves the optimizer alone.
+    """
+    cls = module.CombinedLearningRateScheduler
+    original = cls.load_state_dict
+
+    @functools.wraps(original)
+    def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
+        groups = self.optimizer.param_groups
+        loaded = [{k: v for k, v in group.items() if k != "params"} for group in groups]
+        original(self, state_dict)
+        for group, values in zip(groups, loaded, strict=True):
+            group.update(values)
+
+    cls.load_state_dict = load_state_dict
+    return True
+
+
+def frozen_layers(module: ModuleType) -> bool:
+    """Let `gradual_unfreezing` of "slanted_triangular" freeze what is frozen in a resumed epoch.
+
+    AllenNLP freezes as in the first epoch until the next one begins. Can go when `load_state_dict`
+    sets `requires_grad`.
+    """
+    cls = module.SlantedTriangular
+    original = cls.load_state_dict
+
+    @functools.wraps(original)
+    def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
+        original(self, state_dict)
+        if self.gradual_unfreezing:
+            # As `step` does, which has counted the epoch already.
+            for depth, group in enumerate(reversed(self.optimizer.param_groups)):
+                for parameter in group["params"]:
+                    parameter.requires_grad = depth <= self.last_epoch + 1
+
+    cls.load_state_dict = load_state_dict
+    return True
+
+
+def validated_epochs(module: ModuleType) -> bool:
+    """Let "should_validate_callback" speak of the epoch that is trained, also of a resumed one.
+
+    AllenNLP begins with what epoch 0 says, also when it resumes a later one, and says what the next
+    epoch does before the best weights of this one are written: `best.th` held weights of an epoch
+    that nobody validated. Can go when `on_start` asks the trainer for the epoch, and `on_epoch`
+    leaves it alone.
+    """
+    cls = module.ShouldValidateCallback
+
+    def on_start(self: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        epoch = trainer._start_after_epochs_completed
+        trainer._should_validate_this_epoch = self._should_validate(epoch)
+
+    def on_batch(self: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        trainer._should_validate_this_epoch = self._should_validate(trainer._epochs_completed)
+
+    def on_epoch(self: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    cls.on_start, cls.on_batch, cls.on_epoch = on_start, on_batch, on_epoch
+    return True
+
+
+def tracked_epochs(module: ModuleType) -> bool:
+    """Let "track_epoch_callback" begin with the epoch in which a run is resumed, not with 0.
+
+    Can go when `on_start` asks the trainer for the epoch.
+    """
+    cls = module.TrackEpochCallback
+    original = cls.on_start
+
+    @functools.wraps(original)
+    def on_start(self: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        original(self, trainer, *args, **kwargs)
+        trainer.model.epoch = trainer._start_after_epochs_completed
+
+    cls.on_start = on_start
+    return True
+
+
+def stopped_runs(module: ModuleType) -> bool:
+    """Train no further epoch when a run is resumed that had stopped because of its `patience`.
+
+    It was killed after its last checkpoint, before or in the writing of the archive. Can go when
+    the trainer asks `should_stop_early` before its first epoch too.
+    """
+    cls = module.GradientDescentTrainer
+    original = cls._try_train
+
+    @functools.wraps(original)
+    def _try_train(self: Any) -> Any:
+        epochs = self._num_epochs
+        between = not self._start_after_batches_in_epoch_completed
+        if between and self._metric_tracker.should_stop_early():
+            self._num_epochs = min(epochs, self._start_after_epochs_completed)
+        try:
+            return original(self)
+        finally:
+            self._num_epochs = epochs
+
+    cls._try_train = _try_train
+    return True

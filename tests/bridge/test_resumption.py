@@ -1,0 +1,167 @@
+"""What AllenNLP loses when a run is resumed: each is lost without its switch and kept with it.
+
+Whole runs, with every option of the trainer, are in `tests/test_resumed_runs.py`.
+"""
+
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common import Lazy
+from allennlp.training.learning_rate_schedulers import LearningRateScheduler
+
+from declutr.bridge import resumption
+
+
+def parameters(value: float) -> list[tuple[str, torch.nn.Parameter]]:
+    return [(name, torch.nn.Parameter(torch.full((2,), value))) for name in ("a", "b")]
+
+
+def resumed_average(module: Any) -> tuple[Any, list[tuple[str, torch.nn.Parameter]]]:
+    """An average with a decay of a half, loaded from one that has gone from 0 to 4."""
+    before = parameters(0.0)
+    average = module.ExponentialMovingAverage(before, decay=0.5)
+    for _, parameter in before:
+        parameter.data.fill_(4.0)
+    average.apply()
+    now = parameters(4.0)
+    resumed = module.ExponentialMovingAverage(now, decay=0.5)
+    resumed.load_state_dict(average.state_dict())
+    return resumed, now
+
+
+def test_a_resumed_average_follows_the_parameters_that_are_trained(bare: Any) -> None:
+    module = bare("allennlp.training.moving_average")
+    resumed, now = resumed_average(module)
+    resumed.assign_average_value()
+    assert now[0][1].tolist() == [4.0, 4.0]  # nothing happens to them
+    assert resumption.moving_averages(module)
+    resumed, now = resumed_average(module)
+    for _, parameter in now:
+        parameter.data.fill_(6.0)
+    resumed.apply()
+    resumed.assign_average_value()
+    assert now[0][1].tolist() == [4.0, 4.0]  # half of 2 and of 6
+    resumed.restore()
+    assert now[0][1].tolist() == [6.0, 6.0]
+
+
+def test_an_average_that_was_lost_before_is_told(
+    bare: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    module = bare("allennlp.training.moving_average")
+    resumption.moving_averages(module)
+    average = module.ExponentialMovingAverage(parameters(1.0))
+    with caplog.at_level(logging.WARNING):
+        module.ExponentialMovingAverage(parameters(1.0)).load_state_dict(average.state_dict())
+        assert not caplog.records
+        module.ExponentialMovingAverage(parameters(2.0)).load_state_dict(average.state_dict())
+    assert "does not belong to its weights (first in a)" in caplog.text
+
+
+def test_an_average_of_other_parameters(bare: Any) -> None:
+    module = bare("allennlp.training.moving_average")
+    resumption.moving_averages(module)
+    state = module.ExponentialMovingAverage(parameters(1.0)).state_dict()
+    with pytest.raises(ValueError, match=r"of other parameters than the model's: b are in one"):
+        module.ExponentialMovingAverage(parameters(1.0)[:1]).load_state_dict(state)
+
+
+def sgd(layers: int = 1) -> torch.optim.Optimizer:
+    groups: list[Any] = [{"params": [torch.nn.Parameter(torch.ones(1))]} for _ in range(layers)]
+    return torch.optim.SGD(groups + ([{"params": []}] if layers > 1 else []), lr=1.0)
+
+
+def test_combined_schedules_keep_the_learning_rate(bare: Any) -> None:
+    module = bare("allennlp.training.learning_rate_schedulers.combined")
+
+    def schedules(optimizer: torch.optim.Optimizer) -> Any:
+        constant = LearningRateScheduler.by_name("constant")
+        warming = LearningRateScheduler.by_name("constant_with_warmup")
+        later = Lazy(warming, constructor_extras={"num_warmup_steps": 4})
+        return module.CombinedLearningRateScheduler(optimizer, [(1, Lazy(constant)), (4, later)])
+
+    def learning_rate() -> float:
+        whole, resumed = sgd(), sgd()
+        before, after = schedules(whole), schedules(resumed)
+        for _ in range(3):
+            before.step()
+        assert whole.param_groups[0]["lr"] > 0
+        resumed.load_state_dict(whole.state_dict())
+        after.load_state_dict(before.state_dict())
+        return resumed.param_groups[0]["lr"] - whole.param_groups[0]["lr"]
+
+    assert learning_rate() != 0
+    assert resumption.combined_schedules(module)
+    assert learning_rate() == 0
+
+
+def test_layers_are_frozen_as_they_were(bare: Any) -> None:
+    module = bare("allennlp.training.learning_rate_schedulers.slanted_triangular")
+
+    def trained(epochs: int, resumed: bool) -> list[bool]:
+        optimizer = sgd(layers=3)
+        schedule = module.SlantedTriangular(optimizer, 5, 4, 0.5, gradual_unfreezing=True)
+        for _ in range(epochs):
+            schedule.step_batch()
+            schedule.step()
+        if resumed:
+            state, optimizer = schedule.state_dict(), sgd(layers=3)
+            schedule = module.SlantedTriangular(optimizer, 5, 4, 0.5, gradual_unfreezing=True)
+            schedule.load_state_dict(state)
+        groups = optimizer.param_groups
+        return [parameter.requires_grad for group in groups for parameter in group["params"]]
+
+    assert trained(1, resumed=True) != trained(1, resumed=False)
+    assert resumption.frozen_layers(module)
+    for epochs in range(4):
+        assert trained(epochs, resumed=True) == trained(epochs, resumed=False)
+    assert [sum(trained(epochs, resumed=True)) for epochs in range(4)] == [1, 2, 3, 3]
+
+
+def test_epochs_are_validated_as_they_would_have_been(bare: Any) -> None:
+    module = bare("allennlp.training.callbacks.should_validate")
+
+    def begin() -> tuple[Any, Any]:
+        callback = module.ShouldValidateCallback("", validation_interval=2)
+        trainer = SimpleNamespace(_start_after_epochs_completed=1, _epochs_completed=1)
+        callback.on_start(trainer)
+        return callback, trainer
+
+    assert begin()[1]._should_validate_this_epoch  # as in epoch 0
+    assert resumption.validated_epochs(module)
+    callback, trainer = begin()
+    assert not trainer._should_validate_this_epoch
+    callback.on_epoch(trainer, {}, 1)  # after which the trainer may write the best weights
+    assert not trainer._should_validate_this_epoch
+    trainer._epochs_completed = 2
+    callback.on_batch(trainer, [], [], {}, 2, 1, True)
+    assert trainer._should_validate_this_epoch
+
+
+def test_epochs_are_counted_from_the_one_that_is_resumed(bare: Any) -> None:
+    module = bare("allennlp.training.callbacks.track_epoch")
+    trainer = SimpleNamespace(model=SimpleNamespace(), _start_after_epochs_completed=3)
+    module.TrackEpochCallback("").on_start(trainer)
+    assert trainer.model.epoch == 0
+    assert resumption.tracked_epochs(module)
+    module.TrackEpochCallback("").on_start(trainer)
+    assert trainer.model.epoch == 3
+
+
+@pytest.mark.parametrize("step, stops", [(0, True), (1, False)])
+def test_a_run_that_had_stopped_early_trains_no_more(step: int, stops: bool) -> None:
+    def trainer_class() -> Any:
+        return type("Trainer", (), {"_try_train": lambda self: self._num_epochs})
+
+    trainer = trainer_class()()
+    module: Any = SimpleNamespace(GradientDescentTrainer=type(trainer))
+    trainer._num_epochs, trainer._start_after_epochs_completed = 9, 4
+    trainer._start_after_batches_in_epoch_completed = step
+    trainer._metric_tracker = SimpleNamespace(should_stop_early=lambda: True)
+    assert trainer._try_train() == 9
+    assert resumption.stopped_runs(module)
+    assert trainer._try_train() == (4 if stops else 9)
+    assert trainer._num_epochs == 9

@@ -1,0 +1,153 @@
+"""Runs of a tiny model that are cut off at each of their checkpoints and resumed."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import torch
+from allennlp.common import Params
+from allennlp.data import Instance, Vocabulary
+from allennlp.data.data_loaders import SimpleDataLoader
+from allennlp.data.fields import LabelField, TensorField
+from allennlp.models import Model
+from allennlp.nn import RegularizerApplicator
+from allennlp.nn.regularizers import L2Regularizer
+from allennlp.training import GradientDescentTrainer, Trainer
+from allennlp.training.checkpointer import Checkpointer
+from allennlp.training.metrics import CategoricalAccuracy, F1Measure, PearsonCorrelation
+
+import declutr.plugin  # noqa: F401  (registers what configurations name)
+from declutr.checkpointer import AtomicCheckpointer
+
+EPOCHS = 3
+STEPS = 3
+_PROCESS = ("duration", "memory")  # figures of a process, not of a run
+
+
+@Checkpointer.register("snapshots_of_tests")
+class Snapshots(AtomicCheckpointer):
+    """Copies the folder "whole" of a run to "cut" right after each checkpoint: what a kill leaves."""
+
+    def save_checkpoint(self, trainer: Any) -> None:
+        super().save_checkpoint(trainer)
+        folder = Path(self._serialization_dir)
+        done = trainer._epochs_completed, trainer._batches_in_epoch_completed
+        target = folder.parent / "cut" / "e{}_b{}".format(*done)
+        shutil.copytree(folder, target, copy_function=shutil.copyfile)
+
+
+class TinyModel(Model):
+    """Three layers with dropout, and metrics of AllenNLP in several places."""
+
+    def __init__(self) -> None:
+        super().__init__(Vocabulary(), RegularizerApplicator([(".*weight", L2Regularizer(1e-3))]))
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(4, 4) for _ in range(3))
+        self.classify = torch.nn.Linear(4, 2)
+        self.dropout = torch.nn.Dropout(0.3)
+        self.accuracy = CategoricalAccuracy()
+        self.others = {"f1": F1Measure(1), "pearson": PearsonCorrelation()}
+        self.epoch = 0
+
+    def forward(self, x: torch.Tensor, label: torch.Tensor) -> dict[str, torch.Tensor]:
+        for layer in self.layers:
+            x = x + self.dropout(layer(x).tanh())
+        logits = self.classify(x)
+        self.accuracy(logits, label)
+        self.others["f1"](logits, label)
+        self.others["pearson"](logits[:, 1], label.float())
+        loss = torch.nn.functional.cross_entropy(logits, label)
+        return {"loss": loss * (1 + self.epoch)}
+
+    def get_metrics(self, reset: bool = False) -> dict[str, float]:
+        return {
+            "accuracy": self.accuracy.get_metric(reset),
+            "pearson": self.others["pearson"].get_metric(reset),
+            **self.others["f1"].get_metric(reset),
+        }
+
+
+def make_trainer(folder: Path, **changes: Any) -> GradientDescentTrainer:
+    """A trainer of `TinyModel` over `STEPS` steps of two batches an epoch."""
+    torch.manual_seed(0)
+    model = TinyModel()
+    loaders = []
+    for size in (STEPS * 2 - 1, 2):
+        instances = [
+            Instance(
+                {"x": TensorField(torch.randn(4)), "label": LabelField(i % 2, skip_indexing=True)}
+            )
+            for i in range(size * 3)
+        ]
+        loaders.append(SimpleDataLoader(instances, batch_size=3, vocab=model.vocab))
+    folder.mkdir(parents=True, exist_ok=True)
+    checkpointer = {
+        "type": "snapshots_of_tests" if folder.name == "whole" else "atomic",
+        "save_every_num_batches": 1,
+        "keep_most_recent_by_count": 3,
+        **changes.pop("checkpointer", {}),
+    }
+    config = {
+        "optimizer": {"type": "adamw", "lr": 0.05},
+        "num_epochs": EPOCHS,
+        "cuda_device": -1,
+        "num_gradient_accumulation_steps": 2,
+        "run_confidence_checks": False,
+        "checkpointer": checkpointer,
+        "callbacks": [*changes.pop("callbacks", []), {"type": "exact_resume"}],
+        **changes,
+    }
+    torch.manual_seed(torch.seed() % 1000)  # whatever is drawn in between must not matter
+    trainer = Trainer.from_params(
+        Params(config),
+        model=model,
+        serialization_dir=str(folder),
+        data_loader=loaders[0],
+        validation_data_loader=loaders[1],
+    )
+    assert isinstance(trainer, GradientDescentTrainer)
+    return trainer
+
+
+def outcome(folder: Path, **changes: Any) -> dict[str, Any]:
+    """All that a run leaves, as plain values by name: it is run, or resumed, to its end."""
+    trainer = make_trainer(folder, **changes)
+    returned = trainer.train()
+    state = trainer.get_checkpoint_state()
+    assert state is not None
+    best = torch.load(folder / "best.th") if (folder / "best.th").exists() else None
+    last = AtomicCheckpointer(str(folder)).load_checkpoint()
+    assert last is not None
+    left = {"final": state.model_state, "last": last.model_state, "best": best}
+    left["training"] = state.trainer_state
+    left["training"]["best_model_filename"] = bool(left["training"]["best_model_filename"])
+    left["average"] = trainer._moving_average and trainer._moving_average.state_dict()
+    left["epoch"] = trainer.model.epoch
+    left["metrics"] = returned
+    for file in folder.glob("metrics_epoch_*.json"):
+        left[file.name] = json.loads(file.read_text())
+    return dict(flat(left))
+
+
+def flat(value: Any, name: str = "") -> Any:
+    """`(name, value)` of everything inside, without what is about a process."""
+    if isinstance(value, torch.Tensor):
+        yield name, value.tolist()
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            if not any(word in str(key) for word in _PROCESS):
+                yield from flat(inner, f"{name}/{key}")
+    elif isinstance(value, (list, tuple)):
+        for number, inner in enumerate(value):
+            yield from flat(inner, f"{name}/{number}")
+    elif not callable(value):
+        yield name, value
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    """Names whose values differ, or that only one of the two has."""
+    return sorted(
+        key
+        for key in one.keys() | other.keys()
+        if key not in one or key not in other or one[key] != other[key]
+    )
