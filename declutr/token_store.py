@@ -71,7 +71,8 @@ class TokenStore:
             if self._checked_values is None:
                 self._compare_arrays()
         except Exception as error:  # numpy raises nearly anything for a broken header
-            if isinstance(error, OSError) and not isinstance(error, (DamagedFile, FileNotFoundError)):
+            of_files = isinstance(error, (DamagedFile, FileNotFoundError))
+            if isinstance(error, (OSError, MemoryError)) and not of_files:
                 raise
             raise self._damaged(error) from error
 
@@ -332,7 +333,9 @@ class TokenStoreWriter:
             self._num_tokens.cut_to(state.length)
             # Version 1.5 noted none.
             if journal.get("checksums", self._checksums()) != self._checksums():
-                logger.warning("%s is damaged: the corpus is tokenised from its begin.", self._partial)
+                logger.warning(
+                    "%s is damaged: the corpus is tokenised from its begin.", self._partial
+                )
                 return False
             self._state, self.notes = state, dict(journal["notes"])
         except (OSError, ValueError, TypeError, KeyError):  # no journal, or not one of ours

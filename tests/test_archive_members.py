@@ -84,7 +84,7 @@ def test_a_broken_archive_stays_as_it_was(tmp_path: Path, damage: str) -> None:
         "nothing": b"",
     }[damage]
     path.write_bytes(broken)
-    with pytest.raises(tarfile.ReadError, match="is damaged or cut off .* stays as it was"):
+    with pytest.raises(tarfile.ReadError, match=r"is damaged or cut off .* stays as it was"):
         put_member(path, "new.bin", b"content")
     assert path.read_bytes() == broken
     assert [file.name for file in tmp_path.iterdir()] == ["model.tar.gz"]

@@ -162,7 +162,9 @@ class Manifest:
             shards, checksums = {}, content.get("checksums", {})
             for entry in content["shards"]:
                 counts = Counts(**entry["counts"])
-                shard = Shard(**entry | {"counts": counts, "checksums": checksums.get(entry["file"])})
+                shard = Shard(
+                    **entry | {"counts": counts, "checksums": checksums.get(entry["file"])}
+                )
                 shards[shard_number(shard.file)] = shard
             return cls(content["settings"], content["about"], shards, content["finished"])
         except (

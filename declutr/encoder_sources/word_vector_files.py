@@ -62,7 +62,9 @@ class WordVectorTable(NamedTuple):
                 self.checked.require_each(rows * size, size)
             except DamagedFile as error:
                 shutil.rmtree(self.checked.path.parent, ignore_errors=True)
-                raise EncoderError(f"{error} Start again: the word vectors are read anew.") from error
+                raise EncoderError(
+                    f"{error} Start again: the word vectors are read anew."
+                ) from error
         return self.vectors[rows]
 
 

@@ -160,7 +160,9 @@ class TestRefused:
         """Of as many bytes."""
         without_checksums(folder)
         np.save(folder / "embeddings-00001.npy", np.zeros((4, 5), np.float32))
-        with pytest.raises(EmbeddingFolderError, match=r"holds an array \(4, 5\) .*expected \(5, 4"):
+        with pytest.raises(
+            EmbeddingFolderError, match=r"holds an array \(4, 5\) .*expected \(5, 4"
+        ):
             StoredEmbeddings(folder)[7]
 
     def test_pickles_are_not_loaded(self, folder):
@@ -199,7 +201,9 @@ class TestDamaged:
             stored = StoredEmbeddings(folder)
             assert np.array_equal(stored[:5], ALL[:5])
             for read in (lambda s: s[[2, 7]], lambda s: s[9], lambda s: list(s.blocks())):
-                with pytest.raises(EmbeddingFolderError, match=r"00001\..* is damaged: .*Repeat the"):
+                with pytest.raises(
+                    EmbeddingFolderError, match=r"00001\..* is damaged: .*Repeat the"
+                ):
                     read(stored)
 
     @pytest.mark.parametrize("rows", [[0], [1, 2], [600, 3, 3]])

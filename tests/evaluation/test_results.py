@@ -129,7 +129,9 @@ class TestFolder:
         folder.describe("mine", runs=[1])
         assert folder.description("mine") == {"name": "mine", "spec": "a", "runs": [1]}
 
-    @pytest.mark.parametrize("damage", ["cut json", "cut npz", "no npz", "other format", "empty", "a bit"])
+    @pytest.mark.parametrize(
+        "damage", ["cut json", "cut npz", "no npz", "other format", "empty", "a bit"]
+    )
     def test_damage_is_told_and_not_used(self, folder, scored, damage, caplog) -> None:
         folder.save("mine", scored)
         (stated,), (items,) = folder.folder.rglob("*.json"), folder.folder.rglob("*.npz")

@@ -241,7 +241,10 @@ def test_an_archive_cut_off_anywhere(tmp_path: Path, temporary: Path) -> None:
     file = tmp_path / "model.tar.gz"
     for end in range(0, len(data) - 200, 997):
         file.write_bytes(data[:end])
-        with pytest.raises(tarfile.ReadError, match=r"it (is damaged or|may be) cut off"), extracted(file):
+        with (
+            pytest.raises(tarfile.ReadError, match=r"it (is damaged or|may be) cut off"),
+            extracted(file),
+        ):
             pytest.fail("it was extracted")
     assert tree(temporary) == {}
 

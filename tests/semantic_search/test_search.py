@@ -281,11 +281,11 @@ class TestDamaged:
     def test_of_what_searches(self, tmp_path: Path, backend: str) -> None:
         built(tmp_path, backend, MANY, exact_rows=1000)
         flipped(tmp_path / f"search.{backend}", 8 * 5000)
-        with pytest.raises(SearchError, match=rf"search.{backend}' is damaged: .* Repeat the command"):
+        with pytest.raises(
+            SearchError, match=rf"search.{backend}' is damaged: .* Repeat the command"
+        ):
             SearchIndex(tmp_path, FakeEncoder()).search("w1")
-        assert not build_index(
-            FakeEncoder(), MANY, tmp_path, backend=backend, exact_rows=1000
-        ).kept
+        assert not build_index(FakeEncoder(), MANY, tmp_path, backend=backend, exact_rows=1000).kept
         assert SearchIndex(tmp_path, FakeEncoder()).search("w1")
 
     @pytest.mark.parametrize("name", FILES)
