@@ -20,7 +20,7 @@ GET_ANEW = (
 
 
 def named_as_archive(file: Path) -> bool:
-    """Whether a file is a tar, or should be one by its name: a damaged one may not look like one."""
+    """Whether a file is a tar, or is called like one: a damaged one may not look like any."""
     return file.name.endswith((".tar.gz", ".tgz")) or tarfile.is_tarfile(file)
 
 

@@ -71,9 +71,8 @@ class TokenStore:
             if self._checked_values is None:
                 self._compare_arrays()
         except Exception as error:  # numpy raises nearly anything for a broken header
-            if isinstance(error, OSError) and not isinstance(
-                error, (DamagedFile, FileNotFoundError)
-            ):
+            of_files = isinstance(error, (DamagedFile, FileNotFoundError))
+            if isinstance(error, (OSError, MemoryError)) and not of_files:
                 raise
             raise self._damaged(error) from error
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from declutr.archive_members import put_member
+from declutr.archive_members import named_as_archive, put_member
 
 
 def write(path: Path, members: dict[str, bytes]) -> Path:
@@ -84,7 +84,7 @@ def test_a_broken_archive_stays_as_it_was(tmp_path: Path, damage: str) -> None:
         "nothing": b"",
     }[damage]
     path.write_bytes(broken)
-    with pytest.raises(tarfile.ReadError, match="is damaged or cut off .* stays as it was"):
+    with pytest.raises(tarfile.ReadError, match=r"is damaged or cut off .* stays as it was"):
         put_member(path, "new.bin", b"content")
     assert path.read_bytes() == broken
     assert [file.name for file in tmp_path.iterdir()] == ["model.tar.gz"]
@@ -94,3 +94,12 @@ def test_none(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         put_member(tmp_path / "model.tar.gz", "new.bin", b"content")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_archive_is_known_by_its_name(tmp_path: Path) -> None:
+    path = write(tmp_path / "model.tar.gz", MEMBERS)
+    damaged = bytearray(path.read_bytes())
+    damaged[30] ^= 255  # in the first header
+    path.write_bytes(damaged)
+    assert not tarfile.is_tarfile(path) and named_as_archive(path)
+    assert not named_as_archive(path.rename(tmp_path / "vectors.gz"))

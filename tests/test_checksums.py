@@ -1,5 +1,7 @@
 """Oracle: `xxhash` of the whole content, and flips of every kind."""
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -26,7 +28,7 @@ def small_blocks(monkeypatch):
 def test_a_checksum_for_each_block(data, cuts):
     cuts = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
     hasher = BlockHasher()
-    for start, end in zip(cuts, cuts[1:], strict=False):
+    for start, end in itertools.pairwise(cuts):
         hasher.update(memoryview(data)[start:end])
     blocks = [data[start : start + 8] for start in range(0, len(data), 8)]
     assert hasher.checksums == "".join(map(xxh3_64_hexdigest, blocks))

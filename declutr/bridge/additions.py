@@ -121,7 +121,9 @@ def archived_transformers(module: ModuleType) -> bool:
     @functools.wraps(archive)
     def archive_model(*args: Any, **kwargs: Any) -> str:
         arguments = signature.bind(*args, **kwargs).arguments
-        _require_whole(arguments["serialization_dir"], arguments.get("weights") or module._DEFAULT_WEIGHTS)
+        _require_whole(
+            arguments["serialization_dir"], arguments.get("weights") or module._DEFAULT_WEIGHTS
+        )
         carried = _archive(arguments["serialization_dir"])
         if carried:
             included = arguments.get("include_in_archive") or []
