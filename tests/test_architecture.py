@@ -33,6 +33,7 @@ LAYERS = [
     {"predictor", "reclaim_predictor", "archives", "checkpointer", "sharding", "safe_archives"}
     | {"trained_configuration"},
     {"trained_texts", "undisturbed", "pretrained_parts"},
+    {"start_validation"},
     {"callbacks", "evaluation_callback"},
     {"components"},
     {"text_models"},
