@@ -727,8 +727,8 @@ def test_processes_validate_the_start_together(
     run(config, tmp_path / "one")
     done = [tmp_path / "one", together[0] / "ddp alone", together[0] / "fsdp alone"]
     starts = [json.loads((folder / "run.json").read_text())["start"] for folder in done]
-    for start in starts[1:]:
-        assert start["validation_loss"] == pytest.approx(starts[0]["validation_loss"], rel=1e-4)
+    name = "validation_contrastive_loss"  # masks differ by process
+    assert [start[name] for start in starts] == pytest.approx([starts[0][name]] * 3, rel=1e-4)
 
 
 def test_a_spread_model_has_the_same_scores(together: tuple[Path, list[list[dict]]]) -> None:
