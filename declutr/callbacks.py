@@ -18,6 +18,7 @@ from declutr.data_loader import DeCLUTRDataLoader
 from declutr.distributed import process_rank, world_size
 from declutr.epoch_figures import EpochFigures
 from declutr.model import DeCLUTR
+from declutr.start_validation import no_better_than, validated
 
 logger = logging.getLogger(__name__)
 
@@ -171,7 +172,22 @@ class RunRecord(TrainerCallback):
 
     It also opens the validation documents before the first step, so that a mistake there does not
     show after an epoch, and saves the files of the transformer that the archive is to carry.
+
+    A run with validation data is validated before its first step too. What that gives is logged and
+    stands in `run.json` (`start`) and in `metrics.json` (`start_validation_loss` and so on), and if
+    no epoch is better by the trainer's `validation_metric`, a warning at the end says so. Neither
+    patience nor the choice of the best epoch know of it. Where `evaluate_embeddings` chooses the
+    best weights, it compares them with the start itself, and this is left out.
+
+    # Parameters
+
+    validate_start : whether to do that, which takes as long as validation after an epoch.
     """
+
+    def __init__(self, serialization_dir: str, validate_start: bool = True) -> None:
+        super().__init__(serialization_dir)
+        self._validate_start = validate_start
+        self._start: dict[str, float] = {}  # metrics of validation before the first step
 
     def on_start(
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
@@ -180,6 +196,10 @@ class RunRecord(TrainerCallback):
         validation = trainer._validation_data_loader
         if isinstance(validation, DeCLUTRDataLoader):
             len(validation)  # opens the documents, and raises if they cannot be used
+        if self._validates_start(trainer):
+            self._start = validated(trainer)
+            values = ", ".join(f"{name} {value:.6g}" for name, value in self._start.items())
+            logger.info("On the validation data, before the first step: %s", values)
         if not is_primary or not self.serialization_dir:
             return
         archive_transformer(self.serialization_dir)
@@ -210,6 +230,8 @@ class RunRecord(TrainerCallback):
             record["batches_per_epoch"] = len(loader)
         if isinstance(validation, DeCLUTRDataLoader):
             record["validation_documents"] = len(validation.documents)
+        if self._start:
+            record["start"] = {f"validation_{name}": v for name, v in self._start.items()}
         if isinstance(trainer.model, DeCLUTR):
             record["loss"] = trainer.model.describe_objective()
         # Whole or not at all: a resumed run, and its other processes, read the one before.
@@ -218,6 +240,41 @@ class RunRecord(TrainerCallback):
         with open(f"{file}.part", "w") as part:
             part.write(json.dumps(record, indent=2) + "\n")
         os.replace(f"{file}.part", file)
+
+    def on_end(
+        self,
+        trainer: GradientDescentTrainer,
+        metrics: dict[str, Any] | None = None,
+        epoch: int | None = None,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if metrics is None or not self._start:  # it failed, or there is nothing to tell
+            return
+        metrics.update({f"start_validation_{name}": v for name, v in self._start.items()})
+        start = dict(self._start)
+        for callback in trainer._callbacks:  # scores that are metrics of validation too
+            start |= getattr(callback, "start_scores", {})
+        told = no_better_than(trainer._metric_tracker, start)
+        if told and is_primary:
+            logger.warning(told)
+
+    def _validates_start(self, trainer: GradientDescentTrainer) -> bool:
+        loader = trainer._validation_data_loader
+        if loader is None or not self._validate_start:
+            return False
+        if trainer._start_after_epochs_completed or trainer._start_after_batches_in_epoch_completed:
+            return False
+        # One that gives other batches in each epoch would go on from those of this pass.
+        parts = getattr(loader, "batches_per_epoch", None) is not None
+        chosen_elsewhere = any(getattr(c, "selects", False) for c in trainer._callbacks)
+        return not parts and not chosen_elsewhere
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"start": self._start}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._start = state_dict.get("start", {})
 
 
 def _tell_other_documents(place: str, record: dict[str, Any]) -> None:

@@ -54,8 +54,9 @@ class EvaluateEmbeddings(TrainerCallback):
     Training goes on as if nothing had happened: random numbers of torch, numpy and Python, modes
     of modules and running metrics are what they were, so weights are the same, bit for bit.
 
-    All tasks run once before the first step too. So a mistake shows right away, and there is a
-    value to compare with; it does not take part in the choice of the best.
+    All tasks run once before the first step too. So a mistake shows right away, and the weights of
+    the start take part in the choice of the best: a run that only makes them worse leaves them in
+    the archive (`best_step` 0), and a warning at its end says so.
 
     With several processes the first one evaluates, and the others wait, for as long as torch lets
     them (10 minutes on GPUs). A model that is spread over processes is run by all of them.
@@ -73,6 +74,8 @@ class EvaluateEmbeddings(TrainerCallback):
         of a development set.
     corpus : documents, one a line, for label-free span retrieval.
     batch_size : sentences a batch.
+    select_start : whether the weights of the start can be the best ones. They could not before
+        release 1.6; a run that was begun then goes on without them.
 
     # Raises
 
@@ -92,6 +95,7 @@ class EvaluateEmbeddings(TrainerCallback):
         select_by: Optional[str] = None,
         corpus: Optional[str] = None,
         batch_size: int = 64,
+        select_start: bool = True,
     ) -> None:
         super().__init__(serialization_dir)
         numbers = {
@@ -115,7 +119,11 @@ class EvaluateEmbeddings(TrainerCallback):
         self._every_num_epochs = every_num_epochs
         self._lowest = (select_by or "").startswith("-")
         self._select_by = select_by.removeprefix("-").removeprefix("+") if select_by else None
-        self._batch_size = batch_size
+        self._batch_size, self._select_start = batch_size, select_start
+        self.selects = select_by is not None
+        """Whether it chooses the best weights, so that the trainer does not."""
+        self.start_scores: Scores = {}
+        """Before the first step."""
         self._tasks: list[Task] = []
         self._is_primary = True
         self._step = 0
@@ -149,7 +157,10 @@ class EvaluateEmbeddings(TrainerCallback):
             trainer._best_model_filename = self._best_file
         errors: list[str] = []
         if not resumed or not known or lost or self._selects_anew:
-            errors = self._evaluate(trainer, self._resumed_at, epoch, select=resumed)
+            select = resumed or self._select_start
+            errors = self._evaluate(trainer, self._resumed_at, epoch, select)
+        if not resumed:
+            self.start_scores = self._scores
         if errors:
             raise ConfigurationError(
                 f"Some tasks cannot be scored: {'; '.join(errors)}. Repair their data, or leave "
@@ -197,11 +208,31 @@ class EvaluateEmbeddings(TrainerCallback):
             file = os.path.join(self.serialization_dir, f"metrics_epoch_{epoch}.json")
             dump_metrics(file, metrics)
 
+    def on_end(
+        self,
+        trainer: GradientDescentTrainer,
+        metrics: dict[str, Any] | None = None,
+        epoch: int | None = None,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        finished = metrics is not None and trainer._total_batches_completed > 0
+        if finished and is_primary and self._best is not None and self._best["step"] == 0:
+            logger.warning(
+                "%s was %.2f at the start and never better afterwards (see %s): training did not "
+                "improve the embeddings, and the archive holds the weights of the start. Look at "
+                "the learning rate and the data.",
+                self._select_by,
+                self._best["value"],
+                os.path.join(self.serialization_dir, FOLDER),
+            )
+
     def state_dict(self) -> dict[str, Any]:
         return {
             "done": self.trainer._total_batches_completed if self.trainer is not None else 0,
             "step": self._step,
             "scores": self._scores,
+            "start": self.start_scores,
             "select_by": self._select_by,
             "best": self._best,
         }
@@ -210,6 +241,7 @@ class EvaluateEmbeddings(TrainerCallback):
         self._resumed_at = state_dict.get("done", 0)
         self._step = state_dict.get("step", 0)
         self._scores = state_dict.get("scores", {})
+        self.start_scores = state_dict.get("start", {})
         if state_dict.get("select_by") == self._select_by:
             self._best = state_dict.get("best")
         elif self._select_by is not None:

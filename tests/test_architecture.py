@@ -36,7 +36,7 @@ LAYERS = [
     {"predictor", "reclaim_predictor", "archives", "checkpointer", "sharding", "safe_archives"}
     | {"trained_configuration"},
     {"trained_texts", "undisturbed", "pretrained_parts", "metric_states"},
-    {"epoch_figures"},
+    {"epoch_figures", "start_validation"},
     {"callbacks", "evaluation_callback"},
     {"components"},
     {"text_models"},

@@ -334,6 +334,8 @@ def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_pat
         "pytorch-metric-learning",
     }
     assert versions["declutr"] in (None, declutr.__version__)
+    start = record.pop("start")  # tests/test_start_validation.py
+    assert start["validation_loss"] > 0 and "validation_mlm_accuracy" in start
     assert record == {
         "python": platform.python_version(),
         "processes": 1,

@@ -348,9 +348,9 @@ def test_the_tokens_of_training_are_left_alone(
 @pytest.mark.parametrize(
     "select_by, values, best",
     [
-        (LEVEL, (9, 1, 5, 2, 5, 4, 3), 2),  # the start does not count, nor does an equal one
+        (LEVEL, (0, 1, 5, 2, 5, 4, 3), 2),  # an equal one does not count
         (f"+{LEVEL}", (0, 1, 2, 3, 4, 5, 6), 6),
-        (f"-{LEVEL}", (0, 4, 5, 3, 1, 1, 2), 4),
+        (f"-{LEVEL}", (9, 4, 5, 3, 1, 1, 2), 4),
         (LEVEL, (0, float("nan"), 1, float("nan"), 0, 0, 0), 2),
         (LEVEL, (0, 1, BadEmbeddings("no numbers"), 2, 0, 0, 0), 3),
     ],
@@ -379,6 +379,55 @@ def test_best_weights_are_those_of_the_best_step(
         assert "a task could not be scored: scripted: no numbers." in log(tmp_path / "run")
         assert f"{LEVEL} is nan: these weights cannot be chosen" in log(tmp_path / "run")
     assert log(tmp_path / "run").count("(the best so far)\n") >= 1
+
+
+@pytest.mark.parametrize(
+    "select_by, values", [(LEVEL, (5, 1, 5, 2, 4, 4, 3)), (f"-{LEVEL}", (1, 2, 3, 4, 5, 6, 7))]
+)
+def test_a_run_that_only_hurts_keeps_its_start(
+    select_by: str,
+    values: tuple[float, ...],
+    script: Callable[..., None],
+    configured: Callable[..., dict[str, Any]],
+    interrupted: Callable[..., None],
+    tmp_path: Path,
+) -> None:
+    """Also one that is killed, before its first checkpoint, at the end of an epoch, at the end."""
+    told = f"{LEVEL} was {values[0]:.2f} at the start and never better afterwards"
+    average = {"moving_average": {"type": "exponential", "decay": 0.5}}
+    config = configured(
+        {"tasks": ["scripted"], "every_num_steps": 1, "select_by": select_by},
+        average if select_by == LEVEL else None,
+    )
+    script(*values)
+    kept = run(config, tmp_path / "run")
+    still = configured(None, {"num_epochs": 1})
+    still["trainer"]["optimizer"]["lr"] = 0.0
+    assert same(kept.state_dict(), dict(run(still, tmp_path / "still").state_dict()))
+    assert same(weights(tmp_path / "run"), kept.state_dict())
+    recorded = metrics(tmp_path / "run")
+    assert (recorded["best_step"], recorded[f"best_validation_{LEVEL}"]) == (0, values[0])
+    assert log(tmp_path / "run").count(told) == 1
+    for step in (1, STEPS, ALL) if select_by == LEVEL else ():
+        folder = tmp_path / str(step)
+        script(*values)
+        interrupted(config, folder, step)
+        assert told not in log(folder)
+        script(*(values if step == 1 else values[step:]))
+        run(config, folder, recover=True)
+        assert same(weights(folder), kept.state_dict())
+        assert metrics(folder)["best_step"] == 0 and log(folder).count(told) == 1
+
+
+def test_the_start_need_not_take_part(
+    script: Callable[..., None], configured: Callable[..., dict[str, Any]], tmp_path: Path
+) -> None:
+    """As before release 1.6."""
+    script(9, 1, 5, 2, 5, 4, 3)
+    settings = {"tasks": ["scripted"], "every_num_steps": 1, "select_by": LEVEL}
+    run(configured({**settings, "select_start": False}), tmp_path / "run")
+    assert metrics(tmp_path / "run")["best_step"] == 2
+    assert "at the start" not in log(tmp_path / "run")
 
 
 def test_with_a_moving_average_its_weights_are_scored_and_kept(
@@ -531,8 +580,8 @@ def test_another_score_to_choose_by(caplog: pytest.LogCaptureFixture) -> None:
     assert "chosen by a/b; from here on by drawing/drawn" in caplog.text
     assert callback.state_dict()["best"] is None
     callback = EvaluateEmbeddings("", "data", ["drawing"], select_by="a/b")
-    callback.load_state_dict(state)
-    assert callback.state_dict() == {**state, "done": 0}
+    callback.load_state_dict(state)  # of release 1.5, without the scores of the start
+    assert callback.state_dict() == {**state, "done": 0, "start": {}}
     callback.load_state_dict({})  # of a run that was begun without evaluation
     assert callback.state_dict()["scores"] == {}
 
@@ -626,7 +675,7 @@ def test_what_it_cannot_serve() -> None:
 
 DDP, FSDP = {"type": "torch"}, {"type": "fsdp"}
 SCRIPTED = {"tasks": ["scripted", "drawing"], "every_num_steps": 1, "select_by": LEVEL}
-VALUES = [9.0, 1.0, 5.0, 2.0, 3.0, 4.0, 1.0]
+VALUES = [0.0, 1.0, 5.0, 2.0, 3.0, 4.0, 1.0]
 
 
 def halved(config: dict[str, Any]) -> dict[str, Any]:
@@ -652,6 +701,9 @@ def together(
                     ("fsdp", SCRIPTED, FSDP),
                 )
             ]
+            for config, name, _, _ in cases:
+                if name.endswith("alone"):
+                    config["trainer"]["callbacks"].insert(0, {"type": "run_record"})
             torch.save(two_processes.run(several, cases), folder / "done.pt")
     return folder, torch.load(folder / "done.pt", weights_only=False)
 
@@ -669,6 +721,21 @@ def test_two_processes(
     assert same(weights(folder / kind), weights(folder / kind, 2))
     assert [s[LEVEL] for s in evaluations(folder / kind).values()] == VALUES
     assert metrics(folder / kind, 1)["best_step"] == 2
+
+
+def test_processes_validate_the_start_together(
+    together: tuple[Path, list[list[dict]]],
+    configured: Callable[..., dict[str, Any]],
+    tmp_path: Path,
+) -> None:
+    """And as one: that training is the same is seen above."""
+    config = configured(None, {"num_epochs": 1})
+    config["trainer"]["callbacks"].insert(0, {"type": "run_record"})
+    run(config, tmp_path / "one")
+    done = [tmp_path / "one", together[0] / "ddp alone", together[0] / "fsdp alone"]
+    starts = [json.loads((folder / "run.json").read_text())["start"] for folder in done]
+    name = "validation_contrastive_loss"  # masks differ by process
+    assert [start[name] for start in starts] == pytest.approx([starts[0][name]] * 3, rel=1e-4)
 
 
 def test_a_spread_model_has_the_same_scores(together: tuple[Path, list[list[dict]]]) -> None:
