@@ -201,7 +201,7 @@ def test_old_names_of_poolings_and_plain_folders(checkpoint: Path, tmp_path: Pat
         open_model(str(folder))
     write(["Transformer", "Pooling"], pooling_mode_mean_tokens=True)
     (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
-    with pytest.raises(ConfigurationError, match="lower case or a prompt, for which there is no"):
+    with pytest.raises(ConfigurationError, match="lower case or a default prompt, for which"):
         open_model(str(folder))
     (folder / "sentence_bert_config.json").unlink()
     write(["Transformer", "Pooling", "LSTM"], pooling_mode_mean_tokens=True)
