@@ -39,9 +39,12 @@ def delimited_rows(
             if fields:
                 yield reader.line_num, fields
     except csv.Error as error:
+        what = str(error)
+        if what.startswith("new-line character"):  # its advice does not fit
+            what = "a carriage return in a field without quotes"
         between = "tabs" if delimiter == "\t" else "commas"
         raise SourceError(
-            f"'{file}', line {reader.line_num} is not {kind} ({error}). Expected fields between "
+            f"'{file}', line {reader.line_num} is not {kind} ({what}). Expected fields between "
             f'{between}, in quotes ("") where they hold {between}, quotes or line ends. Where '
             "quotes stand alone, JSON lines can hold them."
         ) from error

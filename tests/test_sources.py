@@ -268,9 +268,10 @@ class TestTables:
         [
             ("a.csv", 'text\n"a" b\n', 2),
             ("a.csv", 'text\na\n"b\nc\n', 4),
+            ("a.csv", "id,text\n1,a\rb\n", 2),
             ("a.tsv", 'id\ttext\n1\t"Hello.\n2\tHe said "\n3\tx\n', 3),
         ],
-        ids=["quote-inside", "never-closed", "closed-in-another-row"],
+        ids=["quote-inside", "never-closed", "carriage-return", "closed-in-another-row"],
     )
     def test_quotes_that_do_not_fit(self, write, name, content, line):
         with pytest.raises(
