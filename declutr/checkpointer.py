@@ -124,13 +124,13 @@ class AtomicCheckpointer(Checkpointer):
         # It may have been written in another folder, or on another node.
         here = os.path.join(self._serialization_dir, os.path.basename(best))
         done["best_model_filename"] = here
-        damage = damage_of(here)
-        if damage is not None:
+        wrong = damage_of(here)
+        if wrong is not None:
             logger.warning(
                 "%s, the best weights so far, is damaged: %s. Put a copy in its place while the "
                 "run goes on: unless it finds better ones, there is nothing to archive.",
                 here,
-                damage,
+                wrong,
             )
 
     def _be_after(self, place: Place) -> None:

@@ -14,7 +14,6 @@ LAYERS = [
     {"bridge"},
     {"sampling", "masking", "distributed", "sources", "token_store", "docstrings", "checkpoints"}
     | {"file_digests", "worker_processes", "token_budget", "packing", "heap", "checksums"}
-    | {"torch_file_checks"}
     | {"repeatable_dropout", "whitening", "text_pieces", "bulk_embedding"}
     | {"archive_members", "sentence_transformers_folder", "dropout_rates"}
     | {"sentence_splitting", "table_rows", "text_pairs"}

@@ -94,3 +94,15 @@ def test_files_that_are_not_there_or_not_of_torch(tmp_path: Path) -> None:
 def test_whole_files_with_objects_that_torch_does_not_load_unasked(tmp_path: Path) -> None:
     torch.save({"path": tmp_path}, tmp_path / "state.th")
     assert damage_of(tmp_path / "state.th") is None
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.serialization, "set_crc32_options"), reason="this torch always writes them"
+)
+def test_a_file_that_was_written_without_checksums(file: Path) -> None:
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save(STATE, file)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert damage_of(file) is None

@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 from declutr.safe_archives.refusal import BrokenArchive, UnsafeArchive
-from declutr.torch_file_checks import damage_in_torch_file
+from declutr.torch_files import damage_of
 
 _TENSORS = (".th", ".pt", ".pth", ".bin", ".ckpt")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".dill")
@@ -77,7 +77,7 @@ def _require_stored(file: Path, name: str) -> None:
 
 
 def _require_sound(file: Path, name: str) -> None:
-    damage = damage_in_torch_file(file)
+    damage = damage_of(file)
     if damage is not None:
         raise BrokenArchive(f"{name} is damaged: {damage}. Get it anew.")
 
