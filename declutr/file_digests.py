@@ -102,8 +102,9 @@ def _known(files: Sequence[Path], cache_dir: Path) -> dict[Path, tuple[str, Appe
         now = appearance(file)
         entry = index.get(str(file.resolve()))
         # Version 1.5 wrote no checksum.
-        known = isinstance(entry, list) and entry[1:2] == [list(now)]
-        if known and entry[2:] in ([], [json_checksum(entry[:2])]):
+        if not isinstance(entry, list) or entry[1:2] != [list(now)]:
+            continue
+        if entry[2:] in ([], [json_checksum(entry[:2])]):
             found[file] = str(entry[0]), now
     return found
 
