@@ -17,6 +17,11 @@ _MARKS = (
 _NUL_SHARE = 10  # one byte in so many: far more than stray ones in text, far fewer than in UTF-16
 
 
+def marked_encoding(head: bytes) -> str | None:
+    """`"utf-16"` or `"utf-32"`, if a byte order mark at the begin says so."""
+    return next((name for mark, name in _MARKS if head.startswith(mark)), None)
+
+
 class NoKnownEncoding(ValueError):
     """Bytes that are neither UTF-8 nor marked as UTF-16 or UTF-32: the message says what to do."""
 
@@ -35,9 +40,9 @@ def encoding_of(head: bytes) -> str:
 
     `NoKnownEncoding` : many NUL bytes and no mark.
     """
-    for mark, name in _MARKS:
-        if head.startswith(mark):
-            return name
+    marked = marked_encoding(head)
+    if marked:
+        return marked
     nuls = head.count(0)
     if nuls > 1 and (nuls * _NUL_SHARE >= len(head) or not _begins_as_utf8(head)):
         raise NoKnownEncoding(

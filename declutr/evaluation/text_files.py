@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import codecs
 import re
 from pathlib import Path
 
 from declutr.evaluation.task import BrokenData, require_file
+from declutr.text_encodings import marked_encoding
 
-# That of UTF-32, little-endian, begins with that of UTF-16: it comes first.
-_MARKS = {
-    codecs.BOM_UTF32_LE: "utf-32",
-    codecs.BOM_UTF32_BE: "utf-32",
-    codecs.BOM_UTF16_LE: "utf-16",
-    codecs.BOM_UTF16_BE: "utf-16",
-}
 _BAD = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of bytes that are not UTF-8
 _GOOD = re.compile("[^\x00-\x7f\udc80-\udcff]")
 
@@ -62,15 +55,15 @@ def read_text(path: Path, latin_1: bool = True) -> str:
     `BrokenData` : it is in another encoding; the error names the line and the byte.
     """
     raw = require_file(path).read_bytes()
-    for mark, encoding in _MARKS.items():
-        if raw.startswith(mark):
-            try:
-                return raw.decode(encoding)
-            except UnicodeDecodeError as error:
-                raise BrokenData(
-                    f"{path} begins as {encoding.upper()}, but byte {error.start + 1} is not "
-                    f"({error.reason}). Get it anew, or convert it to UTF-8."
-                ) from error
+    marked = marked_encoding(raw)
+    if marked:
+        try:
+            return raw.decode(marked)
+        except UnicodeDecodeError as error:
+            raise BrokenData(
+                f"{path} begins as {marked.upper()}, but byte {error.start + 1} is not "
+                f"({error.reason}). Get it anew, or convert it to UTF-8."
+            ) from error
     if b"\0" in raw:
         raise BrokenData(
             f"{path}, line {raw[: raw.index(0)].count(10) + 1}: a byte 0, which text does not "
