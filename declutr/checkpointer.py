@@ -85,13 +85,19 @@ class AtomicCheckpointer(Checkpointer):
         damages: list[str] = []
         for place in sorted(common, reverse=True):
             state, damage = self._load(place)
-            anywhere = sorted({text for text in of_all_processes(damage) if text is not None})
-            if not anywhere:
-                assert state is not None
-                self._go_on_from(place, state.trainer_state, damages)
+            elsewhere = {text for text in of_all_processes(damage) if text is not None}
+            if state is not None and not elsewhere:
                 self._passed_over = frozenset(one for one in own if one > place)
+                self._be_after(place)
+                for text in damages:
+                    logger.warning(
+                        "%s. The run goes on from the last checkpoint that is whole, %s.",
+                        text,
+                        self._model_state_path(*place),
+                    )
+                self._find_best(state.trainer_state)
                 return state
-            damages += anywhere
+            damages += sorted(elsewhere)
         if damages:
             raise ConfigurationError(
                 f"No checkpoint in {self._serialization_dir} is whole, so there is nothing to go "
@@ -109,28 +115,20 @@ class AtomicCheckpointer(Checkpointer):
                 return None, f"{path} is damaged: {damage}"
         return TrainerCheckpoint(*(torch.load(path, map_location="cpu") for path in paths)), None
 
-    def _go_on_from(self, place: Place, done: dict[str, Any], damages: list[str]) -> None:
-        """Say what was passed over, and look at the best weights."""
-        for damage in damages:
-            logger.warning(
-                "%s. The run goes on from the last checkpoint that is whole, %s.",
-                damage,
-                self._model_state_path(*place),
-            )
-        self._be_after(place)
-        best = done.get("best_model_filename")
+    def _find_best(self, trainer_state: dict[str, Any]) -> None:
+        """Name the best weights here, where they may not have been written, and look at them."""
+        best = trainer_state.get("best_model_filename")
         if best is None:
             return
-        # It may have been written in another folder, or on another node.
         here = os.path.join(self._serialization_dir, os.path.basename(best))
-        done["best_model_filename"] = here
-        wrong = damage_of(here)
-        if wrong is not None:
+        trainer_state["best_model_filename"] = here
+        damage = damage_of(here)
+        if damage is not None:
             logger.warning(
                 "%s, the best weights so far, is damaged: %s. Put a copy in its place while the "
                 "run goes on: unless it finds better ones, there is nothing to archive.",
                 here,
-                wrong,
+                damage,
             )
 
     def _be_after(self, place: Place) -> None:

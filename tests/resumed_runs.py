@@ -27,7 +27,7 @@ _PROCESS = ("duration", "memory")  # figures of a process, not of a run
 
 @Checkpointer.register("snapshots_of_tests")
 class Snapshots(AtomicCheckpointer):
-    """Copies the folder "whole" of a run to "cut" right after each checkpoint: what a kill leaves."""
+    """Copies the run's folder right after each checkpoint, as a kill at that moment leaves it."""
 
     def save_checkpoint(self, trainer: Any) -> None:
         super().save_checkpoint(trainer)

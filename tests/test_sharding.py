@@ -228,7 +228,7 @@ def metrics(folder: Path, epoch: int = 1) -> dict[str, float]:
     return {
         name: value
         for name, value in recorded.items()
-        if isinstance(value, float) and not name.endswith("_MB") and name != "training_loss"
+        if isinstance(value, float) and not name.endswith("_MB")
     }
 
 

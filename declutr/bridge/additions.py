@@ -121,9 +121,8 @@ def archived_transformers(module: ModuleType) -> bool:
     @functools.wraps(archive)
     def archive_model(*args: Any, **kwargs: Any) -> str:
         arguments = signature.bind(*args, **kwargs).arguments
-        _require_whole(
-            arguments["serialization_dir"], arguments.get("weights") or module._DEFAULT_WEIGHTS
-        )
+        weights = arguments.get("weights", module._DEFAULT_WEIGHTS)
+        _require_whole(os.path.join(arguments["serialization_dir"], weights))
         carried = _archive(arguments["serialization_dir"])
         if carried:
             included = arguments.get("include_in_archive") or []
@@ -262,10 +261,9 @@ def _archive(serialization_dir: Any) -> list[str]:
     return importlib.import_module(ARCHIVES).archive_transformer(str(serialization_dir))
 
 
-def _require_whole(serialization_dir: Any, weights: Any) -> None:
+def _require_whole(weights: str) -> None:
     if _can_be_found(ARCHIVES):
-        archives = importlib.import_module(ARCHIVES)
-        archives.require_whole_weights(os.path.join(serialization_dir, weights))
+        importlib.import_module(ARCHIVES).require_whole_weights(weights)
 
 
 def _use_archived(config: Any, serialization_dir: Any) -> Any:

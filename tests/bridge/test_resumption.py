@@ -87,6 +87,7 @@ def test_combined_schedules_keep_the_learning_rate(bare: Any) -> None:
         whole, resumed = sgd(), sgd()
         before, after = schedules(whole), schedules(resumed)
         for _ in range(3):
+            whole.step()
             before.step()
         assert whole.param_groups[0]["lr"] > 0
         resumed.load_state_dict(whole.state_dict())
