@@ -31,6 +31,9 @@ class FakeEncoder:
         numbers = np.array([int(text.split()[-1]) for text in texts])
         return np.stack([np.sin(numbers), np.cos(3 * numbers), numbers % 7], 1).astype(np.float32)
 
+    def describe(self) -> dict:
+        return {"place": self.place}
+
     def embedded(self) -> list[str]:
         return [text for call in self.calls for text in call]
 

@@ -320,6 +320,13 @@ class TestOpening:
     def test_a_model_that_was_moved(self, index: Path) -> None:
         assert SearchIndex(index, FakeEncoder(place="elsewhere")).search("w1")
 
+    def test_one_that_release_15_built_with_beginnings(self, index: Path, monkeypatch) -> None:
+        """It kept the beginnings of long lines also where the tokenizer asks for ends."""
+        encoder = FakeEncoder()
+        said = {**encoder.describe(), "truncation_side": "left"}
+        monkeypatch.setattr(encoder, "describe", lambda: said)
+        assert SearchIndex(index, encoder).search("w1")
+
     def test_opens_the_model_with_its_options(self, tmp_path: Path, monkeypatch) -> None:
         opened = []
 
