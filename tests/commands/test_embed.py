@@ -148,7 +148,7 @@ class TestTables:
         ("name", "content"),
         [
             ("a.csv", CSV),
-            ("a.csv.gz", gzip.compress(CSV.encode())),
+            ("a.csv.gz", gzip.compress(CSV.encode(), mtime=0)),
             ("a.tsv", CSV.replace("id,", "id\t").replace(',"', '\t"')),
             ("a.csv", f"\ufeff{CSV}".encode("utf-16-le")),
         ],
