@@ -22,7 +22,7 @@ from declutr.export.sentence_transformers import write_modules
 from declutr.export.training_record import add_scores, training_record
 from declutr.file_modes import use_umask
 from declutr.sources import normalize_whitespace
-from declutr.text_inputs import as_texts
+from declutr.text_inputs import as_texts, require_rows
 from declutr.text_models import open_text_model
 from declutr.text_models.trained_model import TrainedModel
 from declutr.text_models.transformer_model import TransformerModel
@@ -91,6 +91,7 @@ def export_model(
         as opening the model raises.
     `TypeError` : a single string (or a path) for texts.
     """
+    require_rows(texts)
     place, folder, own = os.fspath(place), Path(folder).absolute(), as_texts(texts)
     _check_place(place, folder, overwrite)
     if not tolerance > 0:

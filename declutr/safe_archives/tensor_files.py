@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 from declutr.safe_archives.refusal import BrokenArchive, UnsafeArchive
-from declutr.torch_files import damage_of
+from declutr.torch_files import damage_of_records
 
 _TENSORS = (".th", ".pt", ".pth", ".bin", ".ckpt")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".dill")
@@ -77,7 +77,7 @@ def _require_stored(file: Path, name: str) -> None:
 
 
 def _require_sound(file: Path, name: str) -> None:
-    damage = damage_of(file)
+    damage = damage_of_records(file)
     if damage is not None:
         raise BrokenArchive(f"{name} is damaged: {damage}. Get it anew.")
 

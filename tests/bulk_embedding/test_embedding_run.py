@@ -348,7 +348,7 @@ class TestRefused:
             )
 
     def test_a_single_string_is_no_rows(self, out):
-        with pytest.raises(TypeError, match="Expected rows one after another, got a single str"):
+        with pytest.raises(TypeError, match="got a single one; put it in a list"):
             embed_rows(Encoder(), "docs.txt", out, dimension=DIMENSION, describe={})
         assert not out.exists()
 

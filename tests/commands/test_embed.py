@@ -182,6 +182,7 @@ class TestTables:
             (out / "embeddings-00002.npy").unlink()
             manifest = json.loads((out / "manifest.json").read_text())
             manifest |= {"finished": False, "shards": manifest["shards"][:2]}
+            del manifest["checksum"]  # 1.5.0 wrote none
             (out / "manifest.json").write_text(json.dumps(manifest))
         before = contents(out)
         file = write(name, content)
@@ -206,6 +207,7 @@ class TestTables:
         embed(write("a.txt", LINES), model=model)
         manifest = json.loads((out / "manifest.json").read_text())
         assert manifest["settings"]["encoder"].pop("truncation_side") == "left"
+        del manifest["checksum"]  # 1.5.0 wrote none
         (out / "manifest.json").write_text(json.dumps(manifest))
         with pytest.raises(
             ConfigurationError, match=r'encoder.truncation_side: none there, "left" now'

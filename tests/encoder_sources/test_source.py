@@ -64,8 +64,8 @@ def test_outputs_that_are_no_embeddings(vectors: Any, dimension: int | None, mes
 
 def test_inputs_that_are_not_lists_of_strings() -> None:
     for wrong in ("text", b"text", Path("lines.txt")):
-        kind = type(wrong).__name__
-        with pytest.raises(TypeError, match=f"sentences .*got a single {kind}. Put it in a list"):
+        kind = "a single one" if wrong == "text" else type(wrong).__name__
+        with pytest.raises(TypeError, match=f"Expected texts: a list .*; got {kind}; "):
             named(np.ones((1, 2)))(wrong)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="got int at position 1"):
         named(np.ones((2, 2)))(["text", 3])  # type: ignore[list-item]

@@ -332,7 +332,7 @@ def test_prompts_and_similarity_go_around(prompted: Path, tmp_path: Path, defaul
 
 
 def test_a_single_string_is_no_texts(trained: Path, tmp_path: Path) -> None:
-    with pytest.raises(TypeError, match="Expected texts one after another, got a single str"):
+    with pytest.raises(TypeError, match="got a single one; put it in a list"):
         export_model(trained, tmp_path / "out", texts="texts.txt")
 
 

@@ -365,7 +365,7 @@ def test_settings_of_the_papers(built: Any) -> None:
         model, _, config = built(name)
         assert config["data_loader"]["batch_size"] == 16
         assert config["trainer"]["optimizer"]["lr"] == 2e-5
-        assert config["trainer"]["learning_rate_scheduler"]["cut_frac"] == 0.1
+        assert config["trainer"]["learning_rate_scheduler"]["warmup_share"] == 0.1
         assert config["dataset_reader"]["tokenizer"]["max_length"] == 128
         assert model._seq2vec_encoder._averaged
     assert config["model"]["loss"] == {"type": "triplet", "margin": 1.0}

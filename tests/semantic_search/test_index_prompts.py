@@ -42,7 +42,7 @@ def test_is_logged_once_and_recorded(tmp_path: Path, caplog) -> None:
     for _ in range(2):
         index.search("w3")
     assert caplog.text.count("Prompts of the model: lines after 'p: ', queries after 'q: '") == 1
-    assert len(caplog.records) == 1
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
     assert index.description.prompts == {"document": "p: ", "query": "q: "}
     manifest = json.loads((tmp_path / "embeddings" / MANIFEST).read_text())
     assert manifest["settings"]["encoder"]["prompt"] == "p: "
@@ -50,9 +50,9 @@ def test_is_logged_once_and_recorded(tmp_path: Path, caplog) -> None:
 
 def test_nothing_is_recorded_of_models_without(tmp_path: Path, caplog) -> None:
     build(PromptedEncoder({"other": "o: "}, "other"), tmp_path).search("w3")
-    assert "prompts" not in json.loads((tmp_path / "index.json").read_text())
+    assert json.loads((tmp_path / "index.json").read_text())["prompts"] is None
     assert "prompt" not in (tmp_path / "embeddings" / MANIFEST).read_text()
-    assert not caplog.records
+    assert "Prompts" not in caplog.text
 
 
 def test_again_is_nothing_to_do(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_an_index_without_a_record_stays_as_it_was(tmp_path: Path, named, defaul
         index.search("w3")
     assert encoder.embedded[-1] == ("q: w3" if default else "w3")
     assert caplog.text.count("did not use the prompts of its model: queries are embedded as") == 1
-    assert len(caplog.records) == 1
+    assert len([record for record in caplog.records if record.levelname == "WARNING"]) == 1
     caplog.clear()
     again = build_index(PromptedEncoder(named, default), LINES, tmp_path, backend="numpy")
     assert again.kept and again.description.prompts is None
@@ -152,10 +152,10 @@ def test_a_record_that_is_none(tmp_path: Path, prompts) -> None:
 def test_single_strings_and_names_of_files(tmp_path: Path, caplog) -> None:
     file = tmp_path / "queries.txt"
     file.write_text("w1\n")
-    with pytest.raises(TypeError, match="Expected lines one after another, got a single str"):
+    with pytest.raises(TypeError, match="got a single one; put it in a list"):
         build_index(FakeEncoder(), str(file), tmp_path / "index")
     index = build(FakeEncoder(), tmp_path / "index")
-    with pytest.raises(TypeError, match="Expected a query as a string, got PosixPath"):
+    with pytest.raises(TypeError, match="Expected a query, one string, got PosixPath"):
         index.search(file)  # type: ignore[arg-type]
     for _ in range(2):
         index.search(str(file))
