@@ -124,7 +124,11 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         self._max_length = max_length
         self.output_dim = self.config.hidden_size
         self._scalar_mix = None if last_layer_only else ScalarMix(self.config.num_hidden_layers)
-        self.head_reads_mix = False  # until 1.5 it did: see `DeCLUTR`
+        self.head_reads_mix = False
+        if self._scalar_mix is not None:
+            # Goes with the weights: until 1.5 heads were trained on the mix, and had no such mark.
+            self.register_buffer("_head_reads_last_layer", torch.tensor(True))
+        self._told_of_mix = False
         self._num_added_start_tokens = len(tokenizer.single_sequence_start_tokens)
         self._num_added_end_tokens = len(tokenizer.single_sequence_end_tokens)
         self._num_added_tokens = self._num_added_start_tokens + self._num_added_end_tokens
@@ -175,11 +179,6 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         """Whether padding costs nothing, so that texts of any length may share a batch."""
         return self._unpadded.unpadding != "none"
 
-    @property
-    def mixes_layers(self) -> bool:
-        """Whether token vectors are a mix of all layers (`last_layer_only` false)."""
-        return self._scalar_mix is not None
-
     def max_positions(self) -> int | None:
         """Tokens the transformer takes at once, special ones included; `None` if unknown."""
         positions = getattr(self.config, "max_position_embeddings", None)
@@ -190,6 +189,13 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         table = getattr(getattr(self.encoder, "embeddings", None), "position_embeddings", None)
         padding = getattr(table, "padding_idx", None)
         return 0 if padding is None else padding + 1
+
+    def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
+        """Take up weights, and which layer the head of masked language modelling was trained on."""
+        mark = f"{prefix}_head_reads_last_layer"
+        if self._scalar_mix is not None and f"{prefix}_scalar_mix.gamma" in state_dict:
+            self.head_reads_mix = not state_dict.setdefault(mark, torch.tensor(False))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def maskable(self, token_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The positions `(N, L)` that masking may choose: neither special tokens nor padding."""
@@ -239,6 +245,14 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
             raise ConfigurationError(
                 f"Got {token_ids.size(1)} tokens with max_length {self._max_length}: folded inputs "
                 "cannot be masked. Lower max_span_len, or remove max_length from the embedder."
+            )
+        if self.head_reads_mix and not self._told_of_mix:
+            self._told_of_mix = True
+            logger.warning(
+                "These weights are of a run that was begun with declutr 1.5 or before, where with "
+                "last_layer_only false the head of masked language modelling read the mix of "
+                "layers. It goes on so. In a run begun anew the head reads the last layer, as in "
+                "the original package."
             )
         if self._scalar_mix is None or self.head_reads_mix:
             embeddings = last = self._encode(token_ids, mask, type_ids)  # (N, L, d)

@@ -28,7 +28,6 @@ from declutr.embedders import MLMTextFieldEmbedder
 from declutr.gradient_caching import Encoded, encode_in_chunks
 from declutr.heads import Head
 from declutr.heap import HEAP
-from declutr.masked_lm_runs import LAST_LAYER, MIX, begun_with_mix
 from declutr.masking import IGNORE, mask_tokens
 from declutr.metrics import RunningMeans, retrieval_accuracy
 from declutr.model_parts import (
@@ -219,8 +218,8 @@ class DeCLUTR(Model):
             )
 
     def attach(self, trainer: Any) -> None:
-        """Let the momentum encoder follow the optimizer of a trainer, look whether its data can
-        serve, and go on with an older run as it was begun; the bridge calls this.
+        """Let the momentum encoder follow the optimizer of a trainer, and look whether its data can
+        serve; the bridge calls this.
 
         # Raises
 
@@ -229,8 +228,6 @@ class DeCLUTR(Model):
         """
         self._require_room(trainer)
         self._require_validation(trainer)
-        if self.masked_language_modeling and self._mlm_embedder.mixes_layers:
-            self._mlm_embedder.head_reads_mix = begun_with_mix(trainer._serialization_dir)
         if self._momentum_encoder is None:
             return
         if is_sharded(self) or getattr(trainer._ddp_wrapped_model, "attach", None) is not None:
@@ -724,15 +721,12 @@ class DeCLUTR(Model):
         }
 
     @property
-    def _mlm_embedder(self) -> Any:
-        """The embedder whose head models language, if there is one."""
-        return self._text_field_embedder.token_embedder
-
-    @property
     def _mlm_head_reads(self) -> str | None:
+        """Which layer the head of masked language modelling reads, if there is one."""
         if not self.masked_language_modeling:
             return None
-        return MIX if self._mlm_embedder.head_reads_mix else LAST_LAYER
+        embedder: Any = self._text_field_embedder.token_embedder
+        return "mix of layers" if embedder.head_reads_mix else "last layer"
 
 
 def _pooled(

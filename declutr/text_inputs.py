@@ -92,6 +92,8 @@ def _told(inputs: Any) -> str:
 
 def _columns(inputs: Any) -> list[Any] | None:
     """The names of the columns of a table; `None` for what is none."""
+    if getattr(inputs, "ndim", None) == 1:  # a Series, of which a label may be called so
+        return None
     # Of datasets and pyarrow (whose `columns` are the data); of pandas, polars and Spark.
     for name in ("column_names", "columns"):
         columns = getattr(inputs, name, None)

@@ -303,11 +303,23 @@ def test_the_head_reads_the_last_layer_beside_a_mix(folder: str, unpadding: str)
     assert table.grad is not None and table.grad.any()
 
 
-def test_a_head_that_is_told_to_reads_the_mix(bert: str) -> None:
-    """What a run of release 1.5 goes on with."""
+def test_a_head_that_was_trained_on_the_mix_reads_it(
+    bert: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a run of release 1.5, whose weights have no mark; saved again, they have."""
+    told: list[str] = []
+    monkeypatch.setattr("declutr.embedders.logger.warning", lambda message: told.append(message))
     ids, mask, labels = masked_batch(bert)
     embedder = PretrainedTransformerEmbedderMLM(bert, last_layer_only=False).eval()
-    embedder.head_reads_mix = True
+    state = embedder.state_dict()
+    assert state.pop("_head_reads_last_layer") and not embedder.head_reads_mix
+    for _ in range(2):
+        embedder = PretrainedTransformerEmbedderMLM(bert, last_layer_only=False).eval()
+        embedder.load_state_dict(state)
+        state = embedder.state_dict()
+        assert embedder.head_reads_mix and not state["_head_reads_last_layer"]
+    embedder(ids, mask)
+    assert not told  # embeddings are the mix in any case
     output = embedder.masked_lm(labels, ids, mask)
     chosen = labels != IGNORE
     logits = masked_lm_logits(embedder.transformer_model, embedder(ids, mask)[chosen])
@@ -315,6 +327,11 @@ def test_a_head_that_is_told_to_reads_the_mix(bert: str) -> None:
     assert output.loss_sum.item() == pytest.approx(expected.item(), rel=1e-6)
     output.loss_sum.backward()
     assert all(p.grad.any() for p in embedder._scalar_mix.scalar_parameters)
+    embedder.masked_lm(labels, ids, mask)
+    assert len(told) == 1 and "read the mix of layers. It goes on so." in told[0]
+    fresh = PretrainedTransformerEmbedderMLM(bert, last_layer_only=False)
+    embedder.load_state_dict(fresh.state_dict())
+    assert not embedder.head_reads_mix
 
 
 @pytest.mark.parametrize("with_head", [True, False])

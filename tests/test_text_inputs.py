@@ -110,3 +110,8 @@ def test_missing_values_of_a_series():
     for missing in (pd.Series(["a", None]), pd.Series(["a", None], dtype="string")):
         with pytest.raises(TypeError, match="at position 1: a missing text"):
             as_texts(missing)
+
+
+def test_labels_of_a_series_that_tables_have_too():
+    series = pd.Series(["a cat", "sat"], index=["columns", "column_names"])
+    assert as_texts(series) == ["a cat", "sat"]

@@ -51,7 +51,7 @@ class Counts:
     """That could not be read as records; embedded as blank texts."""
 
     truncated_rows: int = 0
-    """Longer than the encoder takes; their tail was not embedded."""
+    """Longer than the encoder takes; a part of them was not embedded."""
 
     not_finite_rows: int = 0
     """Whose embedding was not finite; stored as NaN."""

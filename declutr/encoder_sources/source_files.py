@@ -12,6 +12,7 @@ from pathlib import Path
 import declutr
 
 _PATHS = ("stdlib", "platstdlib", "purelib", "platlib")
+_PACKAGES = {"site-packages", "dist-packages"}  # those of a user or of the system lie elsewhere
 _INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in _PATHS]
 _INSTALLED.append(Path(declutr.__file__).resolve().parent)  # wherever it lies
 
@@ -74,11 +75,23 @@ def _specs(names: Iterable[str]) -> Iterator[tuple[str, ModuleSpec]]:
             if not others:
                 break
             where = list(spec.submodule_search_locations or ())
-            spec = PathFinder.find_spec(f"{spec.name}.{others.pop(0)}", where)
+            spec = _spec_within(where, f"{spec.name}.{others.pop(0)}")
+
+
+def _spec_within(folders: list[str], name: str) -> ModuleSpec | None:
+    """Of a module in folders of its package, which need not have been imported."""
+    try:
+        return PathFinder.find_spec(name, folders)
+    except KeyError:  # a package without `__init__.py`, which asks `sys.modules` for its parent
+        spec = ModuleSpec(name, None, is_package=True)
+        places = [Path(folder, name.rpartition(".")[2]) for folder in folders]
+        spec.submodule_search_locations = [str(place) for place in places if place.is_dir()]
+        return spec
 
 
 def _is_own(file: Path, name: str, module: str) -> bool:
     """Whether a file is the user's, or of the same package as `module`."""
     if name.partition(".")[0] == module.partition(".")[0]:
         return True
-    return not any(folder in file.resolve().parents for folder in _INSTALLED)
+    place = file.resolve()
+    return _PACKAGES.isdisjoint(place.parts) and not any(f in place.parents for f in _INSTALLED)

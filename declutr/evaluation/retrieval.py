@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from xxhash import xxh3_128_digest
 
 from declutr.evaluation.geometry import unit
 from declutr.evaluation.relevance_sets import BEIR_FILES, RelevanceSet, read_beir, read_trec
@@ -69,7 +70,9 @@ def nearest(
 def _first_equal(rows: np.ndarray) -> np.ndarray | None:
     """Of each row the place of the first that is equal to it, `(n,)`; none if all are different."""
     places: dict[bytes, int] = {}
-    first = [places.setdefault(row.tobytes(), place) for place, row in enumerate(rows + 0.0)]
+    # Digests, which take a fraction of the vectors' memory; -0.0 is 0.0.
+    digests = (xxh3_128_digest((row + 0.0).tobytes()) for row in rows)
+    first = [places.setdefault(digest, place) for place, digest in enumerate(digests)]
     return np.array(first) if len(places) < len(rows) else None
 
 

@@ -70,6 +70,8 @@ def _header(model: Exportable, onnx: bool) -> Iterator[str]:
 
 def _about(model: Exportable, record: TrainingRecord) -> Iterator[str]:
     yield f"Sentence embeddings of {model.dimension} dimensions, exported by declutr."
+    left = getattr(model.tokenizer, "truncation_side", "right") == "left"
+    cut = "beginnings" if left else "tails"
     length = "no limit" if model.max_length is None else f"{model.max_length} tokens"
     rows = [
         ("transformer", type(model.transformer).__name__),
@@ -82,7 +84,7 @@ def _about(model: Exportable, record: TrainingRecord) -> Iterator[str]:
         ("similarity", model.similarity),
         *((_inline(f"prompt `{name}`"), _inline(f"`{json.dumps(text, ensure_ascii=False)}`"))
             for name, text in model.prompts.named.items()),
-        ("longest text", f"{length}, special ones included; tails of longer texts are cut"
+        ("longest text", f"{length}, special ones included; {cut} of longer texts are cut"
             if model.max_length else length),
     ]  # fmt: skip
     yield _table(("", ""), rows)

@@ -78,12 +78,9 @@ def add_scores(record: TrainingRecord, results: Path, place: str, described: dic
     archive = Path(place) / "model.tar.gz"
     if archive.is_file():
         contents.add(files_fingerprint([archive]))
-    settings = ("whitening", "truncate_dim")
     for encoder in encoders.values():
         about = encoder.get("description", {})
-        if about.get("content") in contents and all(
-            about.get(name) == described[name] for name in settings
-        ):
+        if about.get("content") in contents and _embeds_alike(about, described):
             record.scores = _scores(encoder)
             record.scored_by = {
                 "data": _name(str(found.get("data", ""))),
@@ -94,8 +91,18 @@ def add_scores(record: TrainingRecord, results: Path, place: str, described: dic
             return
     raise ExportError(
         f"None of the encoders in '{results}' ({', '.join(encoders)}) is '{place}' as it is "
-        "exported: their files or their whitening differ. Evaluate it first: `declutr "
+        "exported: their files, pooling, prompt or whitening differ. Evaluate it first: `declutr "
         f"evaluate-embeddings DATA {place} -o FOLDER`."
+    )
+
+
+def _embeds_alike(about: dict[str, Any], described: dict[str, Any]) -> bool:
+    """Whether an encoder that was scored embeds as a model does by itself."""
+    return (
+        all(about.get(name) == described[name] for name in ("whitening", "truncate_dim"))
+        and about.get("prompt") is None
+        and about.get("pooling") in (described["pooling"], "its own")
+        and about.get("long_texts", "truncate") == "truncate"
     )
 
 

@@ -220,9 +220,9 @@ def _same(folder: Path, wanted: IndexDescription) -> IndexDescription | None:
     names = ("rows", "left_out", "model", "options", "encoder", "prompts", "backend", "approximate")
     if any(getattr(found, name) != getattr(wanted, name) for name in names):
         return None
-    if found.approximate and not _is_sound(structure_file(folder, found.backend), found.checksums):
-        return None
-    return found
+    files = [folder / TEXT, folder / OFFSETS, folder / LEFT_OUT]
+    files += [structure_file(folder, found.backend)] if found.approximate else []
+    return found if all(_is_sound(file, found.checksums) for file in files) else None
 
 
 def _is_sound(file: Path, recorded: Mapping[str, str]) -> bool:

@@ -50,7 +50,9 @@ class IndexDescription:
         content = {"format": _FORMAT, "declutr": declutr.__version__, **asdict(self)}
         content["checksum"] = json_checksum(content)
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        write_whole(folder / FILE, lambda file: file.write(text.encode("utf-8", "replace")))
+        write_whole(
+            folder / FILE, lambda file: file.write(text.encode("utf-8", "backslashreplace"))
+        )
 
     @classmethod
     def load(cls, folder: Path) -> IndexDescription:

@@ -4,10 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from declutr.bulk_embedding.manifest import EmbeddingFolderError, Manifest, OtherRelease
+from declutr.bulk_embedding.manifest import (
+    DamagedManifest,
+    EmbeddingFolderError,
+    Manifest,
+    OtherRelease,
+)
 from declutr.bulk_embedding.output_folder import LOCK
-from declutr.semantic_search.description import IndexDescription
+from declutr.semantic_search.description import FILE, IndexDescription
 from declutr.semantic_search.errors import OtherIndex, SearchError
+from declutr.semantic_search.stored_lines import OFFSETS, TEXT
 
 EMBEDDINGS, LEFT_OUT = "embeddings", "left_out.npy"
 UNFINISHED = ".declutr-lines"
@@ -60,6 +66,10 @@ def _is_index(folder: Path) -> bool:
         manifest = Manifest.load(folder / EMBEDDINGS)
     except OtherRelease:
         return False  # what it is part of cannot be told
+    except DamagedManifest:  # of an unfinished one
+        ours = {EMBEDDINGS, LEFT_OUT, UNFINISHED, LOCK, FILE, TEXT, OFFSETS}
+        ours.update(file.name for file in structure_files(folder))
+        return ours.issuperset(path.name for path in folder.iterdir())
     except (EmbeddingFolderError, OSError):
         return False
     return manifest is not None and MARK.items() <= manifest.about.items()

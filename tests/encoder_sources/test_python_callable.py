@@ -144,6 +144,24 @@ def test_source_files_of_a_package(tmp_path: Path) -> None:
     assert [str(file.relative_to(package).with_suffix("")) for file in files] == expected
 
 
+def test_source_files_of_packages_without_init(tmp_path: Path) -> None:
+    """In one another, and not imported yet; packages of a user, wherever they are installed."""
+    inner = tmp_path / "parts_of_it" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "words.py").write_text("")
+    installed = tmp_path / "lib" / "site-packages"
+    installed.mkdir(parents=True)
+    (installed / "somebodys_package.py").write_text("")
+    own = tmp_path / "own_encoder.py"
+    own.write_text(
+        "def encode(s):\n    from parts_of_it.inner import words\n    import somebodys_package"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        patch.syspath_prepend(installed)
+        assert source_files("own_encoder", own) == [own, inner / "words.py"]
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

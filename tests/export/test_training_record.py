@@ -78,7 +78,7 @@ def results(encoder: dict) -> dict:
     }
 
 
-DESCRIBED = {"content": "abc", "whitening": None, "truncate_dim": None}
+DESCRIBED = {"content": "abc", "pooling": "mean", "whitening": None, "truncate_dim": None}
 ENCODER = {
     "description": {**DESCRIBED, "normalize": False},
     "averages": {"STS": {"value": 71.5}, "SentEval": {"value": None}},
@@ -103,6 +103,14 @@ def test_scores_of_the_archive_in_the_folder(tmp_path: Path) -> None:
     record = training_record(str(tmp_path))
     add_scores(record, write(tmp_path, results=results(encoder)), str(tmp_path), DESCRIBED)
     assert record.scores["STS"] == 71.5
+
+
+@pytest.mark.parametrize("other", [{"prompt": "query: "}, {"pooling": "cls"}])
+def test_scores_of_other_settings_are_refused(tmp_path: Path, other: dict) -> None:
+    encoder = ENCODER | {"description": DESCRIBED | other}
+    folder = write(tmp_path, results=results(encoder))
+    with pytest.raises(ExportError, match=r"pooling, prompt or whitening differ"):
+        add_scores(training_record("nowhere"), folder, "nowhere", DESCRIBED)
 
 
 @pytest.mark.parametrize("other", [{"content": "xyz"}, {"whitening": [4, 2]}])

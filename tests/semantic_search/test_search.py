@@ -10,6 +10,7 @@ import pytest
 from declutr.bulk_embedding import EmbeddingFolderError
 from declutr.semantic_search import Hit, SearchError, SearchIndex, build_index, recall, searcher
 from declutr.semantic_search.backends import exact_searcher
+from declutr.semantic_search.description import IndexDescription
 from declutr.semantic_search.recall import tune
 from declutr.semantic_search.searchable_rows import SearchableRows
 from declutr.semantic_search.searcher import ranked
@@ -331,3 +332,30 @@ class TestDamaged:
         del content["checksum"], content["checksums"]
         path.write_text(json.dumps(content))
         assert SearchIndex(tmp_path, FakeEncoder()).search("w1 w2") == expected
+
+    def test_lines_that_differ_where_their_digests_do_not(self, tmp_path: Path) -> None:
+        """A lone surrogate is digested as U+FFFD, and stands otherwise in the file of lines."""
+        built(tmp_path, "numpy", ["w1 \ud800", "w2"])
+        built(tmp_path, "numpy", ["w1 \ufffd", "w2"])
+        assert len(SearchIndex(tmp_path, FakeEncoder()).search("w1")) == 2
+
+    def test_an_unfinished_one_can_be_overwritten(self, tmp_path: Path) -> None:
+        built(tmp_path, "numpy")
+        (tmp_path / "index.json").unlink()
+        manifest = tmp_path / "embeddings" / "manifest.json"
+        manifest.write_text(
+            manifest.read_text().replace('"rows"', '"rows" ', 1).replace("16", "17", 1)
+        )
+        with pytest.raises(SearchError, match=r"is damaged.*--overwrite"):
+            built(tmp_path, "numpy")
+        built(tmp_path, "numpy", overwrite=True)
+        assert SearchIndex(tmp_path, FakeEncoder()).search("w1")
+
+
+def test_a_model_at_a_place_that_is_no_utf_8(tmp_path: Path) -> None:
+    wanted = IndexDescription(
+        rows=1, left_out=0, model="/m\udce9del", options={}, encoder={}, backend="numpy",
+        approximate=False,
+    )  # fmt: skip
+    wanted.save(tmp_path)
+    assert IndexDescription.load(tmp_path) == wanted
