@@ -122,7 +122,8 @@ def run(args: argparse.Namespace) -> None:
         "What every run pays, against the release before",
         rows,
         settings={"rounds": rounds, "archive, MB": round(size), "corpus, MB": args.megabytes},
-        note=f"In turns, each in a process of its own. The archive has {size:.0f} MB of random "
+        note=f"{_release(checkouts['earlier'])} and {_release(ROOT)} in turns, each in a process of "
+        f"its own. The archive has {size:.0f} MB of random "
         "weights, the checkpoint those weights and twice as much of an optimizer, the corpus "
         f"{args.megabytes} MB.",
     )
@@ -162,6 +163,11 @@ def _seconds(part: str, checkouts: dict[str, Path], folder: str, name: str) -> f
     code = f"{head}{_PARTS[part]}\nprint('seconds', time.perf_counter() - began)"
     printed = _process(["-c", code], checkouts[name], folder)
     return float(printed.rpartition("seconds")[2])
+
+
+def _release(checkout: Path) -> str:
+    text = Path(checkout, "declutr", "__init__.py").read_text(encoding="utf-8")
+    return text.partition('__version__ = "')[2].partition('"')[0]
 
 
 def _process(arguments: list[str], checkout: Path, folder: str) -> str:

@@ -29,6 +29,7 @@ _ORDER = (
     "reclaim_growth",
     "reclaim_tasks",
     "reclaim_ablation",
+    "releases",
     "startup",
 )
 """Of the sections; others follow."""

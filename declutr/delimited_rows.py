@@ -16,7 +16,9 @@ def delimited_rows(
 ) -> Iterator[tuple[int, list[str]]]:
     """The fields of each row, and the number of the line where it ends, from 1; no blank lines.
 
-    A field in quotes may hold delimiters, line ends and, doubled, quotes.
+    A field in quotes may hold delimiters, doubled quotes and, between commas, line ends. Between
+    tabs most texts are written without quoting, where a quotation may begin in one row and end in
+    another: rows are never joined there.
 
     # Parameters
 
@@ -26,16 +28,15 @@ def delimited_rows(
 
     # Raises
 
-    `SourceError` : quotes that do not fit together. Between tabs also a field in quotes that holds
-        both a tab and a line end: those are rows that begin and end with a quote of their own.
+    `SourceError` : quotes that do not fit together; between tabs also a field with a line end.
     """
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
     kind = "TSV" if delimiter == "\t" else "CSV"
     reader = csv.reader(lines, delimiter=delimiter, strict=True)
     try:
         for fields in reader:
-            if delimiter == "\t" and any("\t" in field and "\n" in field for field in fields):
-                raise csv.Error("a quote that opens a field is closed in another row")
+            if delimiter == "\t" and any("\n" in field for field in fields):
+                raise csv.Error("a quote that opens a field is closed in another line")
             if fields:
                 yield reader.line_num, fields
     except csv.Error as error:
@@ -45,6 +46,6 @@ def delimited_rows(
         between = "tabs" if delimiter == "\t" else "commas"
         raise SourceError(
             f"'{file}', line {reader.line_num} is not {kind} ({what}). Expected fields between "
-            f'{between}, in quotes ("") where they hold {between}, quotes or line ends. Where '
-            "quotes stand alone, JSON lines can hold them."
+            f'{between}, in quotes ("") where they hold {between} or quotes. JSON lines can hold '
+            "quotes that stand alone, and line ends."
         ) from error

@@ -209,7 +209,8 @@ class TestCarriageReturns:
 
 
 class TestTables:
-    ROWS = ("a cat, sat", 'he said "no"', "two\r\nlines", "", "tab\there")
+    ROWS = ("a cat, sat", 'he said "no"', "", "tab\there")
+    LINES = ("two\r\nlines", "a\nb")  # within one field
 
     @staticmethod
     def table(delimiter: str, rows: Sequence[str], **options) -> str:
@@ -225,8 +226,9 @@ class TestTables:
         [("a.csv", ",", bytes), ("a.TSV", "\t", bytes), ("a.csv.gz", ",", gzip.compress)],
     )
     def test_what_csv_writes_is_read_back(self, write, name, delimiter, pack, end, quoting):
-        content = self.table(delimiter, self.ROWS, lineterminator=end, quoting=quoting)
-        assert read(write(name, pack(f"\ufeff{content}".encode()))) == list(self.ROWS)
+        rows = self.ROWS if delimiter == "\t" else self.ROWS + self.LINES
+        content = self.table(delimiter, rows, lineterminator=end, quoting=quoting)
+        assert read(write(name, pack(f"\ufeff{content}".encode()))) == list(rows)
 
     def test_another_column(self, write):
         assert read(write("a.csv", "text,body\n1,x\n\n2,y\n"), text_key="body") == ["x", "y"]
@@ -270,8 +272,9 @@ class TestTables:
             ("a.csv", 'text\na\n"b\nc\n', 4),
             ("a.csv", "id,text\n1,a\rb\n", 2),
             ("a.tsv", 'id\ttext\n1\t"Hello.\n2\tHe said "\n3\tx\n', 3),
+            ("a.tsv", 'text\nFirst.\n"I left.\nAnother.\nI came back."\nLast.\n', 5),
         ],
-        ids=["quote-inside", "never-closed", "carriage-return", "closed-in-another-row"],
+        ids=["quote-inside", "never-closed", "carriage-return", "another-row", "one-column"],
     )
     def test_quotes_that_do_not_fit(self, write, name, content, line):
         with pytest.raises(
