@@ -122,8 +122,8 @@ def run(args: argparse.Namespace) -> None:
         "What every run pays, against the release before",
         rows,
         settings={"rounds": rounds, "archive, MB": round(size), "corpus, MB": args.megabytes},
-        note=f"{_release(checkouts['earlier'])} and {_release(ROOT)} in turns, each in a process of "
-        f"its own. The archive has {size:.0f} MB of random "
+        note=f"{_release(checkouts['earlier'])} and {_release(ROOT)} in turns, each in a process "
+        f"of its own. The archive has {size:.0f} MB of random "
         "weights, the checkpoint those weights and twice as much of an optimizer, the corpus "
         f"{args.megabytes} MB.",
     )
