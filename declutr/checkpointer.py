@@ -125,10 +125,10 @@ class AtomicCheckpointer(Checkpointer):
         damage = damage_of(here)
         if damage is not None:
             logger.warning(
-                "%s, the best weights so far, is damaged: %s. Put a copy in its place while the "
+                "%s, the best weights so far, is %s. Put a copy in its place while the "
                 "run goes on: unless it finds better ones, there is nothing to archive.",
                 here,
-                damage,
+                f"damaged: {damage}" if os.path.exists(here) else "not there",
             )
 
     def _be_after(self, place: Place) -> None:

@@ -206,6 +206,20 @@ class DeCLUTRDatasetReader(DatasetReader):
         finally:
             self.sample_spans = before
 
+    @contextmanager
+    def same_epoch_after(self) -> Iterator[None]:
+        """What is read inside the block does not count: afterwards, the same epochs follow as if
+        nothing had been read. For all processes of a loader, which must be through by then."""
+        counts = self._epochs_read, self._epochs_begun
+        before = [count.clone() for count in counts]
+        calls, self._text_calls = self._text_calls, TextCalls()
+        try:
+            yield
+        finally:
+            self._text_calls = calls
+            for count, value in zip(counts, before, strict=True):
+                count.copy_(value)
+
     @property
     def draws_anew(self) -> bool:
         """Whether instances differ from epoch to epoch, so that keeping them is a mistake."""

@@ -25,6 +25,8 @@ class EpochFigures:
     at all of an epoch of which no step is left. This puts itself around `_train_epoch` of a
     trainer, where its figures are made, and adds what was before.
 
+    Sums and means are kept of each process, the metrics of the first alone: see `metric_states`.
+
     # Parameters
 
     trainer : one that is about to start, with its checkpoint loaded.

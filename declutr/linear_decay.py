@@ -18,6 +18,9 @@ class LinearDecay(LearningRateScheduler):
     `linear_with_warmup` is one update ahead of it, as its trainer steps schedulers first: its last
     update has the rate 0.
 
+    It counts the updates that it is told of, so that as a part of "combined" it begins when its
+    turn comes.
+
     # Parameters
 
     optimizer, num_epochs, num_steps_per_epoch : given by the trainer, not in a configuration.
@@ -48,11 +51,12 @@ class LinearDecay(LearningRateScheduler):
         self.total_steps = num_epochs * num_steps_per_epoch
         self.warmup_steps = math.ceil(self.total_steps * warmup_share)
         self.updates = 0  # that were begun
-        self.step_batch(1)
+        self._set_rates()
 
     def get_values(self) -> list[float]:
-        """The rates of parameter groups in the update that was begun last."""
-        done = self.updates - 1
+        """The rates of parameter groups in the update that was begun last; at first, that of the
+        first one."""
+        done = max(0, self.updates - 1)
         if done < self.warmup_steps:
             factor = done / self.warmup_steps
         else:
@@ -64,7 +68,13 @@ class LinearDecay(LearningRateScheduler):
         """Nothing happens at the end of an epoch."""
 
     def step_batch(self, batch_num_total: Optional[int] = None) -> None:
-        """Set the rates of an update that is about to be made, the first being number 1."""
-        self.updates = self.updates + 1 if batch_num_total is None else batch_num_total
+        """Set the rates of the next update, which is about to be made.
+
+        The trainer's number of it does not count: that is of the whole run.
+        """
+        self.updates += 1
+        self._set_rates()
+
+    def _set_rates(self) -> None:
         for group, rate in zip(self.optimizer.param_groups, self.get_values(), strict=True):
             group[self.param_group_field] = rate

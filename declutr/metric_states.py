@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,21 +10,36 @@ import numpy as np
 import torch
 from allennlp.training.metrics import Metric
 
+_DEPTH = 20  # of collections in collections; one that holds itself has no end
+_KINDS = {kind.__name__: kind for kind in (tuple, set, frozenset, Counter, OrderedDict)}
+_DEFAULTS = {
+    kind.__name__: kind for kind in (bool, int, float, str, tuple, list, set, dict, Counter)
+}
+
 
 class _NotPlain(Exception):
-    """A value that a checkpoint cannot hold, or that would not be read back unasked."""
+    """A value that a checkpoint cannot hold, or that would not come back as what it was."""
 
 
 def metric_states(model: torch.nn.Module) -> tuple[dict[str, dict[str, Any]], list[str]]:
     """The states of all `Metric` objects that the modules of a model have, and what is left out.
 
-    Metrics are found as attributes, and in lists, dictionaries and other metrics.
+    Metrics are found as attributes, and in lists, tuples, dictionaries and other metrics. States
+    come back as what they were, types included, or are left out; nothing in them raises.
+
+    They are those of this process. In a distributed run a checkpoint has the states of the first
+    process, and every process goes on from them. That is right for AllenNLP's metrics, which bring
+    processes together whenever they count. A metric that counts what its own process sees, and
+    brings processes together in `get_metric`, would count the part of the first as often as there
+    are processes, in an epoch that is resumed.
 
     # Returns
 
     states : numbers, texts, tensors and collections of them, by the place of a metric and the name
-        of its attribute.
-    left_out : attributes that are nothing of the kind; functions do not count.
+        of its attribute. `torch.load` reads them unasked.
+    left_out : attributes that are nothing of the kind; functions do not count. Keys of dictionaries
+        must be numbers or texts, and a `defaultdict` must make one of Python's own collections or
+        numbers.
     """
     states: dict[str, dict[str, Any]] = {}
     left_out = []
@@ -32,7 +48,7 @@ def metric_states(model: torch.nn.Module) -> tuple[dict[str, dict[str, Any]], li
         for name, value in vars(metric).items():
             try:
                 states[place][name] = _saved(value)
-            except _NotPlain:
+            except Exception:  # also what an odd tensor raises: no checkpoint fails for it
                 if not isinstance(value, Metric) and not callable(value):
                     left_out.append(f"{place}.{name}")
     return states, left_out
@@ -47,60 +63,75 @@ def load_metric_states(
     """
     for place, metric in _metrics(model):
         for name, value in states.get(place, {}).items():
-            now, before = getattr(metric, name, None), _loaded(value, device)
-            if isinstance(now, dict) and isinstance(before, dict):  # it may have a default
-                now.clear()
-                now.update(before)
-            elif isinstance(now, (set, tuple)) and isinstance(before, list):
-                setattr(metric, name, type(now)(before))
-            else:
-                setattr(metric, name, before)
+            setattr(metric, name, _loaded(value, device))
 
 
 def _metrics(model: torch.nn.Module) -> Iterator[tuple[str, Metric]]:
     """Each once, with its place."""
     known: set[int] = set()
     for prefix, module in model.named_modules():
-        for name, value in vars(module).items():
-            for place, metric in _inside(value, f"{prefix}.{name}" if prefix else name):
-                if id(metric) not in known:
-                    known.add(id(metric))
-                    yield place, metric
+        left: list[tuple[str, Any]] = [(prefix, vars(module))]
+        while left:
+            place, value = left.pop()
+            if id(value) in known:  # they may hold themselves, or each other
+                continue
+            known.add(id(value))
+            if isinstance(value, Metric):
+                yield place, value
+                value = vars(value)
+            inner = value.items() if isinstance(value, dict) else enumerate(value)
+            left += [
+                (f"{place}.{key}" if place else str(key), one)
+                for key, one in reversed(list(inner))
+                if isinstance(one, (Metric, dict, list, tuple))
+            ]
 
 
-def _inside(value: Any, place: str) -> Iterator[tuple[str, Metric]]:
-    if isinstance(value, Metric):
-        yield place, value
-        value = vars(value)
-    if isinstance(value, dict):
-        for key, inner in value.items():
-            yield from _inside(inner, f"{place}.{key}")
-    elif isinstance(value, (list, tuple)):
-        for number, inner in enumerate(value):
-            yield from _inside(inner, f"{place}.{number}")
-
-
-def _saved(value: Any) -> Any:
-    """A copy that `torch.load` reads unasked; tensors of a device become tuples of one."""
-    if torch.is_tensor(value):
-        copied = value.detach().to("cpu", copy=True)
-        return copied if value.device.type == "cpu" else (copied,)
-    if isinstance(value, dict):
-        return {_saved(key): _saved(inner) for key, inner in value.items()}
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [_saved(inner) for inner in value]
-    if isinstance(value, np.generic):
-        return value.item()
-    if value is None or type(value) in (bool, int, float, str):
+def _saved(value: Any, depth: int = 0) -> Any:
+    """A copy that `torch.load` reads unasked; a tuple tells what it stands for."""
+    if depth > _DEPTH:
+        raise _NotPlain
+    kind = type(value)
+    if value is None or kind in (bool, int, float, str):
         return value
+    if kind is torch.Tensor:
+        copied = value.detach().to("cpu", copy=True)
+        return copied if value.device.type == "cpu" else ("device", copied)
+    if isinstance(value, np.generic) and value.dtype.kind in "biuf" and value.itemsize <= 8:
+        return "numpy", value.dtype.str, value.item()
+    if kind is list:
+        return [_saved(inner, depth + 1) for inner in value]
+    if kind in (tuple, set, frozenset):
+        return kind.__name__, [_saved(inner, depth + 1) for inner in value]
+    if kind in (dict, Counter, OrderedDict, defaultdict):
+        return _saved_dict(value, depth)
     raise _NotPlain
 
 
+def _saved_dict(value: dict[Any, Any], depth: int) -> Any:
+    if any(key is not None and type(key) not in (bool, int, float, str) for key in value):
+        raise _NotPlain
+    items = {key: _saved(inner, depth + 1) for key, inner in value.items()}
+    if isinstance(value, defaultdict):
+        default = getattr(value.default_factory, "__name__", "")
+        if _DEFAULTS.get(default) is not value.default_factory:
+            raise _NotPlain
+        return "defaultdict", default, items
+    return items if type(value) is dict else (type(value).__name__, items)
+
+
 def _loaded(value: Any, device: torch.device) -> Any:
-    if isinstance(value, tuple):
-        return value[0].to(device)
     if isinstance(value, dict):
         return {key: _loaded(inner, device) for key, inner in value.items()}
     if isinstance(value, list):
         return [_loaded(inner, device) for inner in value]
-    return value
+    if not isinstance(value, tuple):
+        return value
+    kind, *held = value
+    if kind == "device":
+        return held[0].to(device)
+    if kind == "numpy":
+        return np.dtype(held[0]).type(held[1])
+    if kind == "defaultdict":
+        return defaultdict(_DEFAULTS.get(held[0]), _loaded(held[1], device))
+    return _KINDS[kind](_loaded(held[0], device))

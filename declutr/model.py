@@ -261,8 +261,12 @@ class DeCLUTR(Model):
         tracked = {name for _, name in trainer._metric_tracker.tracked_metrics}
         if reader is None or "loss" not in tracked or not self.contrastive:
             return
-        path = loader.data_path
-        instance = reader.instance(path, int(loader.documents[0]))
+        path, documents = loader.data_path, getattr(loader, "documents", None)
+        if documents is None:  # of AllenNLP's own loader
+            documents = reader.documents(path) if hasattr(reader, "documents") else []
+        if not len(documents):
+            return
+        instance = reader.instance(path, int(documents[0]))
         if "positives" not in instance.fields:
             raise ConfigurationError(
                 "There is no validation loss where the dataset reader brings no positives: both "

@@ -5,6 +5,8 @@ AllenNLP validates after epochs alone, and archives the best of those, whatever 
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.nn.util import dist_reduce_sum
@@ -13,6 +15,7 @@ from allennlp.training.metric_tracker import MetricTracker
 from allennlp.training.util import get_metrics
 
 from declutr.data_loader import DeCLUTRDataLoader
+from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.undisturbed import undisturbed
 
 _SEED = 13370
@@ -23,12 +26,19 @@ def validated(trainer: GradientDescentTrainer) -> dict[str, float]:
 
     Those of a moving average, where there is one. Training goes on as if it had not happened:
     random numbers, modes and running metrics are what they were, other callbacks see nothing of it,
-    and the first epoch draws the same validation data. All processes take part.
+    and the first epoch draws the same training and validation data, also where AllenNLP's own
+    loaders share a reader. All processes take part.
     """
     loader = trainer._validation_data_loader
+    readers = [getattr(loader, "reader", None), *getattr(loader, "readers", {}).values()]
     callbacks, trainer._callbacks = trainer._callbacks, []
     try:
-        with undisturbed(trainer.model, trainer.cuda_device, _SEED), torch.no_grad():
+        with ExitStack() as stack:
+            for reader in readers:
+                if isinstance(reader, DeCLUTRDatasetReader):
+                    stack.enter_context(reader.same_epoch_after())
+            stack.enter_context(undisturbed(trainer.model, trainer.cuda_device, _SEED))
+            stack.enter_context(torch.no_grad())
             loss, penalty, batches = trainer._validation_loss(0)
             return get_metrics(
                 trainer.model,

@@ -678,6 +678,25 @@ class TestAllenNLPLoader:
         assert epochs[0] == epochs[1]
         assert len({text for epoch in epochs[0] for text in epoch}) == 3 * len(TEXTS)
 
+    @pytest.mark.parametrize("kind", [DeCLUTRDatasetReader, LineReader])
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_a_look_does_not_count(self, kind, workers, tmp_path):
+        file = tmp_path / "texts.txt"
+        file.write_text("\n".join(TEXTS) + "\n")
+        loaders = [self.loader(kind(**WORDS), file, workers) for _ in range(2)]
+
+        def read(loader):
+            return sorted(map(spans, loader.iter_instances()))
+
+        for loader in loaders:
+            loader.index_with(Vocabulary())
+            read(loader)
+        looked, not_looked = loaders
+        with looked.reader.same_epoch_after():
+            look = read(looked)
+        assert read(looked) == read(not_looked) == look
+        assert read(looked) == read(not_looked) != look
+
     def test_kept_in_memory_they_would_not_be_fresh(self, make, corpus_file):
         """Why `max_instances_in_memory` is set above: AllenNLP keeps instances without it."""
         with pytest.warns(UserWarning, match="keeps every instance in memory"):

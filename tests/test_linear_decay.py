@@ -1,5 +1,7 @@
 """The schedule of transformers' `Trainer`, driven by AllenNLP's trainer."""
 
+import copy
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +12,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 import declutr.plugin  # noqa: F401
+from tests.resumed_runs import differences, outcome
 
 
 def optimizer() -> torch.optim.Optimizer:
@@ -54,6 +57,52 @@ def test_it_goes_on_where_it_was() -> None:
     first.step_batch(9)
     second.step_batch()
     assert rates(whole) == rates(resumed) == pytest.approx([0.3 * 13 / 18, 2.0 * 13 / 18])
+
+
+def test_a_stage_of_several_begins_when_its_turn_comes() -> None:
+    """The trainer's numbers of updates are those of the whole run."""
+    ours, alone = optimizer(), optimizer()
+    stages = [[1, {"type": "constant"}], [3, {"type": "linear_decay", "warmup_share": 0.1}]]
+    combined: Any = LearningRateScheduler.from_params(
+        Params({"type": "combined", "schedulers": stages}),
+        optimizer=ours,
+        num_epochs=4,
+        num_steps_per_epoch=7,
+    )
+    for update in range(1, 8):
+        combined.step_batch(update)
+        assert rates(ours) == [0.3, 2.0]
+    combined.step(None)
+    scheduler = schedule(alone, warmup_share=0.1)
+    for update in range(1, 22):
+        combined.step_batch(7 + update)
+        scheduler.step_batch(update)
+        assert rates(ours) == rates(alone)
+        if update % 7 == 0:
+            combined.step(None)
+    assert rates(ours) == pytest.approx([0.3 / 18, 2.0 / 18])
+
+
+DECAY = {"type": "linear_decay", "warmup_share": 0.3}
+
+
+@pytest.mark.parametrize(
+    "scheduler",
+    [DECAY, {"type": "combined", "schedulers": [[1, DECAY], [3, DECAY]]}],
+    ids=["alone", "combined"],
+)
+def test_a_resumed_run(
+    scheduler: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ends as one that was not killed: between epochs, within one, after the last step of one."""
+    monkeypatch.setattr("os.fsync", lambda file: None)
+    whole = outcome(tmp_path / "whole", learning_rate_scheduler=copy.deepcopy(scheduler))
+    (updates,) = (value for name, value in whole.items() if name.endswith("/updates"))
+    assert updates == (9 if scheduler is DECAY else 6)
+    for place in ("e1_b0", "e1_b2", "e2_b3"):
+        settings = copy.deepcopy(scheduler)
+        resumed = outcome(tmp_path / "cut" / place, learning_rate_scheduler=settings)
+        assert differences(whole, resumed) == []
 
 
 def test_what_it_cannot_do() -> None:

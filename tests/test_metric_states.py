@@ -1,8 +1,10 @@
 """What AllenNLP's metrics counted goes into a checkpoint, and comes back."""
 
+from collections import Counter, OrderedDict, defaultdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from allennlp.training.metrics import (
@@ -75,20 +77,93 @@ def test_states_are_copies() -> None:
 def test_tensors_of_a_device_come_back_to_one() -> None:
     model = torch.nn.Module()
     model.metric = Average()
-    states = {"metric": {"_total_value": (torch.ones(2),), "_count": torch.ones(2)}}
+    states = {"metric": {"_total_value": ("device", torch.ones(2)), "_count": torch.ones(2)}}
     load_metric_states(model, states, torch.device("meta"))
     assert model.metric._total_value.device.type == "meta"
     assert model.metric._count.device.type == "cpu"
 
 
-@pytest.mark.parametrize("value, left_out", [(Path("x"), ["metric.thing"]), (len, []), (None, [])])
-def test_what_a_checkpoint_cannot_hold_is_named(value: Any, left_out: list[str]) -> None:
-    class Strange(Metric):
-        thing = None
+class Holder(Metric):
+    """A metric that holds one thing."""
 
-        def __init__(self) -> None:
-            self.thing = value
+    def __init__(self, thing: Any) -> None:
+        self.thing = thing
 
+
+def holding(thing: Any) -> torch.nn.Module:
     model = torch.nn.Module()
-    model.metric = Strange()
-    assert metric_states(model)[1] == left_out
+    model.metric = Holder(thing)
+    return model
+
+
+def same(one: Any, other: Any) -> bool:
+    """Equal, and of equal types all the way down."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        one, other = list(one.items()), list(other.items())
+    if isinstance(one, (list, tuple)):
+        return len(one) == len(other) and all(map(same, one, other))
+    return bool(one == other)
+
+
+KEPT = [
+    {(1, "a"), (2, "b")},
+    [{1, 2}, frozenset({(3, 4)}), (5, [6, (7,)]), ()],
+    {"seen": {1}, 2: (1.5, None), None: True},
+    Counter({"a": 2}),
+    OrderedDict(b=1, a=2),
+    defaultdict(set, {"a": {(1, 2)}}),
+    [defaultdict(list, {1: [2]}), defaultdict(None), defaultdict(Counter, {1: Counter("aab")})],
+    [np.float32(0.1), np.int64(3), np.bool_(True)],
+]
+
+
+@pytest.mark.parametrize("value", KEPT)
+def test_what_is_kept_comes_back_as_it_was(value: Any, tmp_path: Path) -> None:
+    states, left_out = metric_states(holding(value))
+    assert left_out == []
+    torch.save(states, tmp_path / "state.th")
+    resumed = holding(type(value)())
+    loaded = torch.load(tmp_path / "state.th", weights_only=True)
+    load_metric_states(resumed, loaded, torch.device("cpu"))
+    assert same(resumed.metric.thing, value)
+    if isinstance(value, defaultdict):
+        assert resumed.metric.thing.default_factory is value.default_factory
+
+
+endless: list[Any] = [1]
+endless.append({"self": endless})
+
+
+@pytest.mark.parametrize(
+    "value, left_out",
+    [
+        (Path("x"), True),
+        (len, False),
+        (Counter({("gold", "predicted"): 3}), True),
+        ({Path("x"): 1}, True),
+        (defaultdict(lambda: 5), True),
+        ([np.timedelta64(1, "s")], True),
+        (torch.nn.Parameter(torch.ones(1)), True),
+        (torch.ones(2, device="meta"), True),
+        (endless, True),
+    ],
+)
+def test_what_a_checkpoint_cannot_hold_is_named(value: Any, left_out: bool, tmp_path: Path) -> None:
+    states, named = metric_states(holding(value))
+    assert named == ["metric.thing"] * left_out and states == {"metric": {}}
+
+
+def test_what_holds_itself_or_each_other() -> None:
+    model = holding(3)
+    model.metric.other = Holder(model.metric)
+    model.endless = endless
+    model.names = {"metric": model.metric}
+    model.names["names"] = model.names
+    model.deep = [Holder(4)]
+    for _ in range(5000):
+        model.deep = [model.deep]
+    states, left_out = metric_states(model)
+    assert left_out == []
+    assert list(states.values()) == [{"thing": 3}, {}, {"thing": 4}]

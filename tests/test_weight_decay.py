@@ -98,6 +98,28 @@ def test_norms_that_no_name_gives_away(kind: str) -> None:
     assert decayed(model, optimizer_for(model, kind)) == matrices and len(matrices) == 3
 
 
+def test_an_optimizer_of_several() -> None:
+    """ "multi" shares parameters out by the patterns, before its parts see them."""
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2), torch.nn.Linear(2, 2))
+    params = {
+        "type": "multi",
+        "optimizers": {
+            "default": {"type": "adamw", "weight_decay": 0.1},
+            "spared": {"type": "sgd", "lr": 0.1, "weight_decay": 0.1},
+        },
+        "parameter_groups": [
+            [["^2.weight", UNDECAYED], {"optimizer_name": "spared", "weight_decay": 0.0}]
+        ],
+    }
+    named = [[name, parameter] for name, parameter in model.named_parameters()]
+    with optimizing(model):
+        several: Any = Optimizer.from_params(Params(params), model_parameters=named)
+    assert isinstance(several.optimizers["spared"], torch.optim.SGD)
+    assert decayed(model, several.optimizers["default"]) == {"0.weight"}
+    assert decayed(model, several.optimizers["spared"]) == set()
+    assert decayed(model, several) == {"0.weight"}
+
+
 def test_regular_expressions_stay_what_they_were() -> None:
     """Groups of older recipes, in their order: states of optimizers go by it."""
     model = transformer("flaubert")

@@ -190,20 +190,28 @@ def groups_by_module(module: ModuleType) -> bool:
     """Let `parameter_groups` of any optimizer name what weight decay spares by the type of its
     module (`declutr.weight_decay`).
 
-    Can go when AllenNLP gives optimizers the model.
+    "multi" matches patterns itself before other optimizers see them. Can go when AllenNLP gives
+    optimizers the model.
     """
     if not _can_be_found(WEIGHT_DECAY):
         return False
-    original = module.make_parameter_groups
+    original, multi = module.make_parameter_groups, module.MultiOptimizer
+    build = multi.__init__
+
+    def resolved(groups: Any, model_parameters: Any) -> Any:
+        return importlib.import_module(WEIGHT_DECAY).with_undecayed(groups, model_parameters)
 
     @functools.wraps(original)
     def make_parameter_groups(model_parameters: Any, groups: Any = None) -> Any:
-        if groups:
-            with_undecayed = importlib.import_module(WEIGHT_DECAY).with_undecayed
-            groups = with_undecayed(groups, model_parameters)
+        groups = resolved(groups, model_parameters) if groups else groups
         return original(model_parameters, groups)
 
+    @functools.wraps(build)  # AllenNLP builds objects by the signature
+    def __init__(self: Any, model_parameters: Any, optimizers: Any, parameter_groups: Any) -> None:
+        build(self, model_parameters, optimizers, resolved(parameter_groups, model_parameters))
+
     module.make_parameter_groups = make_parameter_groups  # type: ignore[attr-defined]
+    multi.__init__ = __init__
     return True
 
 

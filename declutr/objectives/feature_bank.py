@@ -148,10 +148,7 @@ class FeatureBank(torch.nn.Module):
         self._check(queries, ids, texts)
         queries = queries.to(self.lengths.dtype)
         eligible = self._eligible() if among is None else self._eligible() & among
-
-        def usable(slots: Any) -> torch.Tensor:
-            return self.others(slots, ids, texts) & eligible[slots]  # (n, b)
-
+        usable = self._usable(ids, texts, eligible)
         if k < 1 or len(ids) == 0:
             slots = ids.new_zeros(len(ids), max(0, min(k, self.instances)))
             return slots, slots.bool()
@@ -161,9 +158,16 @@ class FeatureBank(torch.nn.Module):
         slots, found = self._from_index(index, queries, usable, k)
         few = ~found.all(dim=1)
         if few.any():  # most candidates were ruled out, or there are no more
-            rest = self._exactly(queries[few], lambda slots: usable(slots)[few], k)
+            theirs = None if texts is None else texts[few]
+            rest = self._exactly(queries[few], self._usable(ids[few], theirs, eligible), k)
             slots[few], found[few] = rest
         return slots, found
+
+    def _usable(
+        self, ids: torch.Tensor, texts: Optional[torch.Tensor], eligible: torch.Tensor
+    ) -> Callable[[torch.Tensor], torch.Tensor]:
+        """Which slots `(b,)` or `(n, b)` queries of these instances may find: `(n, b)`."""
+        return lambda slots: self.others(slots, ids, texts) & eligible[slots]
 
     def _exactly(
         self,

@@ -318,6 +318,28 @@ def test_approximate_search_finds_k_where_there_are_k() -> None:
     assert found.all()
 
 
+def test_all_slots_are_looked_at_for_those_queries_alone_that_need_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A mask for all queries would be as large as what `BLOCK` keeps from being made."""
+    pytest.importorskip("faiss")
+    rows, ids, keys = clustered(1500), torch.arange(64), torch.arange(1500) % 50
+    bank = filled(rows, keys, search="approximate", approximate_from=1000)
+    among = torch.arange(1500) % 20 != 3  # not the cluster of four of the queries
+    expected, there = filled(rows, keys).nearest(rows[:64], ids, 10, keys[:64], among)
+    others, queries = FeatureBank.others, []
+
+    def counted(self: FeatureBank, slots: Tensor, *args: Any) -> Tensor:
+        made = others(self, slots, *args)
+        queries.extend([len(made)] * (slots.dim() == 1))  # of all slots, not of candidates
+        return made
+
+    monkeypatch.setattr(FeatureBank, "others", counted)
+    slots, found = bank.nearest(rows[:64], ids, 10, keys[:64], among)
+    assert found.all() and there.all() and set(queries) == {4}
+    assert torch.equal(slots[3::20], expected[3::20])
+
+
 def test_without_faiss_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     bank = filled(clustered(20), search="approximate", approximate_from=10)
