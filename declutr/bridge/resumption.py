@@ -155,3 +155,77 @@ def stopped_runs(module: ModuleType) -> bool:
 
     cls._try_train = _try_train
     return True
+
+
+def parameter_orders(module: ModuleType) -> bool:
+    """Give the moments of a checkpoint's optimizer to the parameters that they are of.
+
+    torch keeps them by number. transformers 5 has other numbers for BERT's kin than 4 had, as it
+    creates their embeddings in another order: a run that went on with the other release moved
+    parameters by the moments of others, or wrote beyond their memory. Can go when torch keeps them
+    by name.
+    """
+    cls = module.GradientDescentTrainer
+    original = cls._maybe_restore_checkpoint
+
+    @functools.wraps(original)
+    def _maybe_restore_checkpoint(self: Any) -> None:
+        checkpointer = self._checkpointer
+        if checkpointer is None:
+            return original(self)
+        load = checkpointer.load_checkpoint
+
+        def load_checkpoint() -> Any:
+            state = load()
+            if state is not None:
+                model_state, trainer_state = state
+                _put_in_order(self, list(model_state), trainer_state.get("optimizer"))
+            return state
+
+        checkpointer.load_checkpoint = load_checkpoint
+        try:
+            original(self)
+        finally:
+            checkpointer.load_checkpoint = load
+
+    cls._maybe_restore_checkpoint = _maybe_restore_checkpoint
+    return True
+
+
+def _put_in_order(trainer: Any, saved: list[str], optimizer: Any) -> None:
+    """Renumber an optimizer's state, in place, if parameters had another order when it was saved.
+
+    # Parameters
+
+    saved : names of the model's state, in the order in which its modules had them.
+    """
+    names = {id(parameter): name for name, parameter in trainer.model.named_parameters()}
+    now = [name for name in names.values() if name in set(saved)]
+    then = [name for name in saved if name in set(now)]
+    if now == then:
+        return
+    groups = optimizer.get("param_groups") if isinstance(optimizer, dict) else None
+    own = getattr(trainer.optimizer, "param_groups", [])
+    if groups is None or [len(g["params"]) for g in groups] != [len(g["params"]) for g in own]:
+        raise ValueError(
+            "The parameters of the checkpoint have another order than the model's, and its "
+            "optimizer cannot be put into that. Go on with the release of transformers that the "
+            "run was begun with: versions in run.json tells."
+        )
+    state, number = {}, 0
+    for group, ours in zip(groups, own, strict=True):
+        members = [names[id(parameter)] for parameter in ours["params"]]
+        numbers = dict(zip(sorted(members, key=then.index), group["params"], strict=True))
+        for name in members:
+            if numbers[name] in optimizer["state"]:
+                state[number] = optimizer["state"][numbers[name]]
+            number += 1
+    first = 0
+    for group in groups:
+        group["params"] = list(range(first, first := first + len(group["params"])))
+    optimizer["state"] = state
+    logger.warning(
+        "The checkpoint has the model's parameters in another order (another release of "
+        "transformers?). The optimizer's state was put in order; the run goes on, but not to the "
+        "bit as it would have."
+    )

@@ -51,6 +51,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.training.gradient_descent_trainer": (
         repairs.amp_names,
         resumption.stopped_runs,
+        resumption.parameter_orders,
         additions.attached_models,
         additions.optimized_models,
     ),

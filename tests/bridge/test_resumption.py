@@ -3,6 +3,7 @@
 Whole runs, with every option of the trainer, are in `tests/test_resumed_runs.py`.
 """
 
+import copy
 import logging
 from types import SimpleNamespace
 from typing import Any
@@ -166,3 +167,41 @@ def test_a_run_that_had_stopped_early_trains_no_more(step: int, stops: bool) -> 
     assert resumption.stopped_runs(module)
     assert trainer._try_train() == (4 if stops else 9)
     assert trainer._num_epochs == 9
+
+
+class TestOrderOfParameters:
+    """A model whose modules come in another order, as BERT's embeddings do in transformers 5."""
+
+    @staticmethod
+    def trainer(order: str) -> Any:
+        torch.manual_seed(0)
+        layers = {"a": torch.nn.Linear(3, 2), "b": torch.nn.Linear(2, 3)}
+        model = torch.nn.ModuleDict({name: layers[name] for name in order})
+        named = list(model.named_parameters())
+        groups = [[p for n, p in named if "bias" in n], [p for n, p in named if "bias" not in n]]
+        optimizer = torch.optim.Adam([{"params": group} for group in groups], lr=0.1)
+        return SimpleNamespace(model=model, optimizer=optimizer)
+
+    @staticmethod
+    def step(trainer: Any, scale: float) -> None:
+        for name, parameter in trainer.model.named_parameters():
+            parameter.grad = torch.full_like(parameter, scale * len(name))
+        trainer.optimizer.step()
+
+    @pytest.mark.parametrize("order", ["ab", "ba"])
+    def test_moments_go_to_their_parameters(self, order: str) -> None:
+        begun, resumed = self.trainer("ab"), self.trainer(order)
+        self.step(begun, 1.0)
+        weights, state = begun.model.state_dict(), copy.deepcopy(begun.optimizer.state_dict())
+        resumed.model.load_state_dict(weights)
+        resumption._put_in_order(resumed, list(weights), state)
+        resumed.optimizer.load_state_dict(state)
+        for trainer in (begun, resumed):
+            self.step(trainer, -3.0)
+        for name, value in begun.model.state_dict().items():
+            assert torch.equal(resumed.model.state_dict()[name], value)
+
+    def test_what_cannot_be_put_in_order_is_refused(self) -> None:
+        begun, resumed = self.trainer("ab"), self.trainer("ba")
+        with pytest.raises(ValueError, match=r"another order .* release of transformers"):
+            resumption._put_in_order(resumed, list(begun.model.state_dict()), {"multi": {}})
