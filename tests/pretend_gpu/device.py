@@ -1,0 +1,182 @@
+"""Tensors that say `cuda:0`, hold their numbers in the memory of the host, and are strict about it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten, tree_map_only
+
+from . import strictness, waits
+from .generators import drawing
+from .kernels import KERNELS
+
+aten = torch.ops.aten
+CUDA = torch.device("cuda", 0)
+CPU = torch.device("cpu")
+
+
+class DeviceTensor(Tensor):
+    """A tensor on the pretend GPU. Autograd, autocast and modules take it for one on CUDA.
+
+    # Parameters
+
+    on_host : the numbers.
+    """
+
+    _on_host: Tensor
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, on_host: Tensor) -> DeviceTensor:
+        tensor = Tensor._make_wrapper_subclass(
+            cls,
+            on_host.shape,
+            strides=on_host.stride(),
+            storage_offset=on_host.storage_offset(),
+            dtype=on_host.dtype,
+            layout=on_host.layout,
+            device=CUDA,
+        )
+        tensor._on_host = on_host
+        return tensor
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if not all(issubclass(kind, (DeviceTensor, torch.nn.Parameter)) for kind in types):
+            return NotImplemented
+        return run(func, args, kwargs or {})
+
+    # That these exist makes `Module.to` put the tensor in the place of the parameter that was there.
+    def __tensor_flatten__(self) -> tuple[list[str], None]:
+        return ["_on_host"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner: dict[str, Tensor], *meta: Any) -> DeviceTensor:
+        return DeviceTensor(inner["_on_host"])
+
+    def __repr__(self, **options: Any) -> str:
+        waits.wait("repr")
+        return f"{self._on_host!r} on {self.device}"
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        """Saved as a tensor of the host: `torch.load` of what trained here needs no GPU."""
+        waits.wait("torch.save")
+        return self._on_host.detach().__reduce_ex__(protocol)
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> DeviceTensor:
+        if id(self) not in memo:
+            copied = DeviceTensor(self._on_host.clone())
+            if isinstance(self, torch.nn.Parameter):
+                copied = torch.nn.Parameter(copied, self.requires_grad)
+            memo[id(self)] = copied.requires_grad_(self.requires_grad)
+        return memo[id(self)]
+
+    def tolist(self) -> Any:
+        waits.wait("tolist")
+        return self._on_host.tolist()
+
+    def numpy(self, **options: Any) -> Any:
+        raise TypeError(
+            "can't convert cuda:0 device type tensor to numpy. Use Tensor.cpu() to copy the tensor "
+            "to host memory first."
+        )
+
+    def new_tensor(self, data: Any, **options: Any) -> Tensor:  # type: ignore[override]
+        options = {"dtype": self.dtype, "device": self.device} | options
+        return torch.tensor(data, **options)
+
+    def pin_memory(self, *device: Any) -> Tensor:  # type: ignore[override]
+        raise RuntimeError(f"cannot pin '{self.type()}' only dense CPU tensors can be pinned")
+
+
+class PretendDevice(TorchDispatchMode):
+    """Sees what makes a tensor on `cuda` where no argument is one: factories, and copies to it."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if any(not issubclass(kind, (DeviceTensor, torch.nn.Parameter)) for kind in types):
+            return func(*args, **kwargs)  # nested tensors and others that hold some of ours
+        to = kwargs.get("device")
+        if (to is not None and torch.device(to).type == "cuda") or any(
+            isinstance(leaf, DeviceTensor) for leaf in tree_flatten((args, kwargs))[0]
+        ):
+            return run(func, args, kwargs)
+        return func(*args, **kwargs)
+
+
+def run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """One operator on the device: checked, recorded, and computed on the host."""
+    if func.namespace not in ("aten", "prim", "prims"):
+        return _run_custom(func, args, kwargs)
+    tensors = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
+    ours = {id(t._on_host): t for t in tensors if isinstance(t, DeviceTensor)}
+    strictness.check(func, args, tensors, DeviceTensor)
+    on_device = _where_to(func, args, kwargs, bool(ours))
+    if ours:
+        strictness.record_wait(func, args, kwargs, DeviceTensor)
+    if ours or on_device:
+        strictness.record_launch(func)
+    inner_args = tree_map_only(DeviceTensor, _inner, args)
+    inner_kwargs = tree_map_only(DeviceTensor, _inner, kwargs)
+    if inner_kwargs.get("device") is not None and on_device:
+        inner_kwargs["device"] = CPU
+    inner_kwargs.pop("pin_memory", None)
+    with drawing(func, inner_kwargs, on_device):
+        out = KERNELS.get(func, func)(*inner_args, **inner_kwargs)
+    if not on_device:
+        return out
+
+    def wrapped(tensor: Tensor) -> Tensor:
+        same = ours.get(id(tensor))
+        if same is None:
+            return DeviceTensor(tensor)
+        if same.shape != tensor.shape or same.stride() != tensor.stride():
+            raise NotImplementedError(f"The pretend GPU cannot change a shape in place: {func}.")
+        return same
+
+    if func in strictness.HOST_OUTPUTS:  # of several, these stay on the host
+        hosts = strictness.HOST_OUTPUTS[func]
+        return tuple(t if n in hosts else wrapped(t) for n, t in enumerate(out))
+    return tree_map_only(Tensor, wrapped, out)
+
+
+def _inner(tensor: DeviceTensor) -> Tensor:
+    return tensor._on_host
+
+
+def _where_to(func: Any, args: tuple, kwargs: dict[str, Any], of_ours: bool) -> bool:
+    """Whether the result lies on the device; copies between it and the host are recorded here."""
+    to = kwargs.get("device")
+    on_device = of_ours if to is None else torch.device(to).type == "cuda"
+    if func is aten._to_copy.default and on_device != isinstance(args[0], DeviceTensor):
+        strictness.record_copy(args[0], on_device, bool(kwargs.get("non_blocking")))
+    elif func is aten.copy_.default:
+        to_device, from_device = (isinstance(t, DeviceTensor) for t in args[:2])
+        non_blocking = args[2] if len(args) > 2 else kwargs.get("non_blocking", False)
+        if to_device != from_device:
+            host = args[1] if to_device else args[0]
+            strictness.record_copy(host, to_device, non_blocking)
+        return to_device
+    return on_device
+
+
+def _run_custom(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """An operator of somebody: its kernel for CUDA, given tensors of the device."""
+    key = torch.DispatchKey.CUDA if hasattr(torch, "DispatchKey") else torch._C.DispatchKey.CUDA
+    name = func.name()
+    has = torch._C._dispatch_has_kernel_for_dispatch_key
+    if not any(has(name, kind) for kind in ("CUDA", "CompositeExplicitAutograd")):
+        raise NotImplementedError(
+            f"Could not run '{name}' with arguments from the 'CUDA' backend: it has no such kernel."
+        )
+    if not has(name, "CUDA"):
+        key = torch._C.DispatchKey.CompositeExplicitAutograd
+    with PretendDevice():
+        return func._op_dk(key, *args, **kwargs)

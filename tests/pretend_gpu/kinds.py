@@ -1,0 +1,41 @@
+"""The kinds of training step whose waits and launches are held as numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+Config = dict[str, Any]
+
+
+def _as_it_is(config: Config) -> None:
+    pass
+
+
+def _embedder(**settings: Any) -> Callable[[Config], None]:
+    def change(config: Config) -> None:
+        config["model"]["text_field_embedder"]["token_embedders"]["tokens"] |= settings
+
+    return change
+
+
+def _model(**settings: Any) -> Callable[[Config], None]:
+    def change(config: Config) -> None:
+        config["model"] |= settings
+
+    return change
+
+
+# A recipe, and what is changed in its configuration.
+KINDS: dict[str, tuple[str, Callable[[Config], None]]] = {
+    "default": ("declutr", _as_it_is),
+    "float32": ("declutr", _model(precision="float32")),
+    "chunked": ("declutr", _model(chunk_size=2)),
+    "gradient checkpointing": ("declutr", _embedder(gradient_checkpointing=True)),
+    "two encoders": ("declutr", _model(two_encoders=True)),
+    "momentum": ("moco", _as_it_is),
+    "cross-batch memory": ("cross_batch_memory", _as_it_is),
+    "SCD": ("scd", _as_it_is),
+    "RECLAIM": ("reclaim", _as_it_is),
+    "RECLAIM, large bank": ("reclaim_large_bank", _as_it_is),
+}

@@ -1,0 +1,127 @@
+"""Rehearses recipes and kinds of steps on the pretend GPU: `python -m tests.pretend_gpu.rehearsal`.
+
+    python -m tests.pretend_gpu.rehearsal recipes declutr moco
+    python -m tests.pretend_gpu.rehearsal steps "two encoders"
+
+Without names it takes all. With `--json FILE` the results are written there as well.
+"""
+
+from .build import load_hooks  # before torch
+
+load_hooks()
+
+import argparse
+import json
+import math
+import os
+import tempfile
+import time
+import traceback
+import warnings
+from pathlib import Path
+from typing import Any
+
+os.environ |= {
+    "HF_HUB_OFFLINE": "1",
+    "HF_DATASETS_OFFLINE": "1",
+    "TOKENIZERS_PARALLELISM": "false",
+}
+warnings.filterwarnings("ignore")
+
+import torch
+
+import declutr.plugin  # noqa: F401
+from declutr.checkpoints import make_checkpoint, train_tokenizer
+from tests.conftest import RECIPES, make_documents
+from tests.recipe_data import RecipeData
+
+from .kinds import KINDS
+from .runtime import pretend_gpu
+from .training import train
+from .waits import LIBRARY, LOOP, OURS, Record, recorded
+
+os.environ.pop("DECLUTR_KEEP_DTYPE", None)
+STEADY = 3  # the step that is counted: whatever is made once is there by then
+
+
+def recipe_names() -> list[str]:
+    """All under training_config, however deep."""
+    found = sorted(RECIPES.rglob("*.jsonnet"))
+    return [file.relative_to(RECIPES).as_posix().removesuffix(".jsonnet") for file in found]
+
+
+def rehearse_recipe(name: str, data: RecipeData, folder: Path, record: Record) -> dict[str, Any]:
+    """Two steps of training, validation and a saved archive."""
+    config = data.small(RECIPES / f"{name}.jsonnet", cuda_device=0)
+    if config["trainer"].get("type") == "no_op":
+        return {"skipped": "trains nothing"}
+    run, steps = train(config, folder, record, 2)
+    losses = [loss.item() for loss in steps.losses]
+    assert len(losses) == 2 and all(map(math.isfinite, losses)), f"losses {losses}"
+    return _figures(steps.steps[-1]) | {"losses": losses}
+
+
+def rehearse_step(kind: str, data: RecipeData, folder: Path, record: Record) -> dict[str, Any]:
+    """The waits and launches of a step once all is warm."""
+    recipe, change = KINDS[kind]
+    config = data.small(RECIPES / f"{recipe}.jsonnet", cuda_device=0)
+    change(config)
+    config["validation_data_path"] = None
+    _, steps = train(config, folder, record, STEADY)
+    return _figures(steps.steps[STEADY - 1])
+
+
+def _figures(record: Record) -> dict[str, Any]:
+    counts = {owner: record.count(owner) for owner in (OURS, LIBRARY, LOOP)}
+    return counts | {"launches": record.num_launches, "places": record.by_place().splitlines()}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", choices=["recipes", "steps"])
+    parser.add_argument("names", nargs="*")
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--places", action="store_true", help="each wait with its place")
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    rehearse = rehearse_recipe if given.what == "recipes" else rehearse_step
+    names = given.names or (recipe_names() if given.what == "recipes" else list(KINDS))
+    results: dict[str, Any] = {}
+    with tempfile.TemporaryDirectory() as place, pretend_gpu(), recorded() as record:
+        folder = Path(place)
+        os.environ["DECLUTR_CACHE"] = str(folder / "cache")
+        documents = make_documents(24, 300)
+        tokenizer = train_tokenizer(documents, 400, max_length=128)
+        make_checkpoint(
+            folder / "tiny", tokenizer, layers=2, hidden_size=32, heads=2, max_length=128
+        )
+        os.environ["TRANSFORMER_MODEL"] = str(folder / "tiny")
+        data = RecipeData(folder)
+        for number, name in enumerate(names):
+            start = time.perf_counter()
+            try:
+                results[name] = rehearse(name, data, folder / f"run{number}", record)
+            except Exception as error:
+                results[name] = {"error": f"{type(error).__name__}: {error}", "trace": _frames(error)}
+            results[name]["seconds"] = round(time.perf_counter() - start, 2)
+            _say(name, results[name], given.places)
+    if given.json:
+        given.json.write_text(json.dumps(results, indent=1))
+
+
+def _frames(error: Exception) -> list[str]:
+    """The innermost frames of an error, which of ours and of AllenNLP."""
+    frames = traceback.extract_tb(error.__traceback__)
+    kept = [f for f in frames if "/pretend_gpu/" not in f.filename]
+    return [f"{f.filename.split('site-packages/')[-1]}:{f.lineno} {f.name}" for f in kept[-12:]]
+
+
+def _say(name: str, result: dict[str, Any], places: bool) -> None:
+    shown = {key: value for key, value in result.items() if key not in ("places", "trace")}
+    print(f"{name}: {shown}", flush=True)
+    for line in result.get("trace", []) + (result.get("places", []) if places else []):
+        print("     ", line, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""Training runs through AllenNLP's trainer on the pretend GPU, a few batches long."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+from allennlp.commands.train import TrainModel
+from allennlp.common import Params
+from allennlp.models import Model
+from allennlp.training import GradientDescentTrainer, TrainerCallback
+
+from .waits import Record
+
+
+class FirstBatches:
+    """The first batches of a data loader, which is otherwise as it was."""
+
+    def __init__(self, loader: Any, batches: int) -> None:
+        self._loader, self._batches = loader, batches
+
+    def __iter__(self) -> Iterator[Any]:
+        return itertools.islice(iter(self._loader), self._batches)
+
+    def __len__(self) -> int:
+        return min(len(self._loader), self._batches)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._loader, name)
+
+
+class StepRecords(TrainerCallback):
+    """What each training step did, from the end of the one before: a batch is fetched in it as well.
+
+    Losses are kept as the trainer gives them.
+    """
+
+    def __init__(self, serialization_dir: str, record: Record) -> None:
+        super().__init__(serialization_dir)
+        self._record = record
+        self.steps: list[Record] = []
+        self.losses: list[torch.Tensor] = []
+
+    def on_batch(
+        self,
+        trainer: GradientDescentTrainer,
+        batch_inputs: list[Any],
+        batch_outputs: list[dict[str, Any]],
+        batch_metrics: dict[str, Any],
+        epoch: int,
+        batch_number: int,
+        is_training: bool,
+        **kwargs: Any,
+    ) -> None:
+        if is_training:
+            self.steps.append(self._record.copy())
+            self.losses.append(batch_outputs[0]["loss"].detach())
+            for name, value in _tensors_of(batch_inputs):
+                assert value.device.type == "cuda", f"{name} of a batch is on {value.device}"
+        self._record.clear()
+
+
+def train(
+    config: dict[str, Any], folder: Path, record: Record, batches: int
+) -> tuple[TrainModel, StepRecords]:
+    """Train on the first batches, as `allennlp train` does, and validate on as many.
+
+    # Raises
+
+    `AssertionError` : something of the model or of the optimizer does not lie on the device.
+    """
+    params = Params(config)
+    for seed in ("random_seed", "numpy_seed", "pytorch_seed"):
+        params.pop(seed, None)
+    torch.manual_seed(0)
+    run = TrainModel.from_params(params, serialization_dir=str(folder), local_rank=0)
+    trainer = run.trainer
+    assert isinstance(trainer, GradientDescentTrainer)
+    trainer.data_loader = FirstBatches(trainer.data_loader, batches)  # type: ignore[assignment]
+    run.data_loader = trainer.data_loader
+    if trainer._validation_data_loader is not None:
+        validation = FirstBatches(trainer._validation_data_loader, batches)
+        trainer._validation_data_loader = validation  # type: ignore[assignment]
+    steps = StepRecords(str(folder), record)
+    trainer._callbacks.append(steps)
+    record.clear()
+    run.run()
+    assert_on_device(trainer.model, trainer.optimizer)
+    return run, steps
+
+
+def assert_on_device(model: Model, optimizer: torch.optim.Optimizer) -> None:
+    """Parameters, buffers, gradients and what the optimizer keeps of each."""
+    held = [*model.named_parameters(), *model.named_buffers()]
+    held += [(f"gradient of {n}", p.grad) for n, p in model.named_parameters() if p.grad is not None]
+    for parameter, state in optimizer.state.items():
+        held += [(f"{k} of the optimizer", t) for k, t in _tensors_of(state) if t.dim()]
+        assert parameter.device.type == "cuda"
+    elsewhere = [name for name, tensor in held if tensor.device.type != "cuda"]
+    assert not elsewhere, f"not on the device: {', '.join(elsewhere)}"
+
+
+def _tensors_of(value: Any, name: str = "") -> Iterator[tuple[str, torch.Tensor]]:
+    if isinstance(value, torch.Tensor):
+        yield name, value
+    elif isinstance(value, dict):
+        for key, part in value.items():
+            yield from _tensors_of(part, f"{name}.{key}")
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            yield from _tensors_of(part, name)
