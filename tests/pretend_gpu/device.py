@@ -10,12 +10,14 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_flatten, tree_map_only
 
 from . import strictness, waits
+from .attention_kernels import ATTENTION
 from .generators import drawing
-from .kernels import KERNELS
+from .recurrent_kernels import RECURRENT
 
 aten = torch.ops.aten
 CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
+_KERNELS = ATTENTION | RECURRENT  # that a build of torch for CPUs lacks
 
 
 class DeviceTensor(Tensor):
@@ -129,7 +131,7 @@ def run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         inner_kwargs["device"] = CPU
     inner_kwargs.pop("pin_memory", None)
     with drawing(func, inner_kwargs, on_device):
-        out = KERNELS.get(func, func)(*inner_args, **inner_kwargs)
+        out = _KERNELS.get(func, func)(*inner_args, **inner_kwargs)
     if not on_device:
         return out
 

@@ -1,10 +1,11 @@
 // What autograd and torch's device functions ask of CUDA, answered for a device that does nothing.
 //
-// Loaded into a build of torch for CPUs before the first backward pass: there is then one CUDA
-// device, with one stream, whose events are always done.
+// Loaded before a build of torch for CPUs is imported: there is then one CUDA device, with one
+// stream, whose events are always done.
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/detail/CUDAHooksInterface.h>
+#include <ATen/native/transformers/attention.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
 namespace {
@@ -77,3 +78,22 @@ struct CUDAHooks : CUDAHooksInterface {
 REGISTER_CUDA_HOOKS(CUDAHooks)
 
 }  // namespace at
+
+namespace at::native {
+
+// Of padded attention: flash (1) where there is no mask and the type is short, else the
+// memory-efficient kernel (2), as on a GPU.
+template <class... Rest>
+int64_t attention_kernel(
+    const Tensor& query,
+    const Tensor&,
+    const Tensor&,
+    const std::optional<Tensor>& mask,
+    Rest...) {
+  bool is_short = query.scalar_type() == kHalf || query.scalar_type() == kBFloat16;
+  return is_short && !(mask.has_value() && mask->defined()) ? 1 : 2;
+}
+
+REGISTER_CUDA_DISPATCH(_fused_sdp_choice_stub, &attention_kernel)
+
+}  // namespace at::native

@@ -52,7 +52,7 @@ def recipe_names() -> list[str]:
 
 def rehearse_recipe(name: str, data: RecipeData, folder: Path, record: Record) -> dict[str, Any]:
     """Two steps of training, validation and a saved archive."""
-    config = data.small(RECIPES / f"{name}.jsonnet", cuda_device=0)
+    config = data.small(RECIPES / f"{name}.jsonnet", cuda_device=0, num_epochs=1)
     if config["trainer"].get("type") == "no_op":
         return {"skipped": "trains nothing"}
     run, steps = train(config, folder, record, 2)
@@ -64,7 +64,7 @@ def rehearse_recipe(name: str, data: RecipeData, folder: Path, record: Record) -
 def rehearse_step(kind: str, data: RecipeData, folder: Path, record: Record) -> dict[str, Any]:
     """The waits and launches of a step once all is warm."""
     recipe, change = KINDS[kind]
-    config = data.small(RECIPES / f"{recipe}.jsonnet", cuda_device=0)
+    config = data.small(RECIPES / f"{recipe}.jsonnet", cuda_device=0, num_epochs=1)
     change(config)
     config["validation_data_path"] = None
     _, steps = train(config, folder, record, STEADY)

@@ -52,7 +52,6 @@ _NO_KERNEL = {
     aten.record_stream.default,
     aten.resize_.default,
     aten.set_.source_Tensor,
-    aten._fused_sdp_choice.default,
 }
 _WHERE = {aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther}
 # `addmm_cuda` and its like are for floating point alone.

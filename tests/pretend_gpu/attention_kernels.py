@@ -19,7 +19,6 @@ aten = torch.ops.aten
 _HALF = (torch.float16, torch.bfloat16)
 _LARGEST_HEAD = 256  # of flash attention
 _SEEDS = 1 << 30
-FLASH, EFFICIENT = 1, 2  # of `torch.nn.attention.SDPBackend`
 
 
 def _flash_forward(
@@ -245,21 +244,7 @@ def _dense_flash_backward(
     )[:3]
 
 
-def _choice(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    attn_mask: Tensor | None = None,
-    dropout_p: float = 0.0,
-    is_causal: bool = False,
-    **options: Any,
-) -> int:
-    """The kernel that `scaled_dot_product_attention` takes on a GPU."""
-    return FLASH if attn_mask is None and query.dtype in _HALF else EFFICIENT
-
-
-# What is here is not asked of the CPU.
-KERNELS: dict[Any, Callable] = {
+ATTENTION: dict[Any, Callable] = {
     aten._flash_attention_forward.default: _flash_forward,
     aten._flash_attention_backward.default: _flash_backward,
     aten._efficient_attention_forward.default: _efficient_forward,
@@ -268,7 +253,6 @@ KERNELS: dict[Any, Callable] = {
     aten._scaled_dot_product_efficient_attention_backward.default: _dense_backward,
     aten._scaled_dot_product_flash_attention.default: _dense_flash_forward,
     aten._scaled_dot_product_flash_attention_backward.default: _dense_flash_backward,
-    aten._fused_sdp_choice.default: _choice,
 }
 
 
