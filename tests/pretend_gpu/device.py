@@ -7,12 +7,12 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten, tree_map_only
 
 from . import strictness, waits
 from .attention_kernels import ATTENTION
 from .generators import drawing
 from .recurrent_kernels import RECURRENT
+from .trees import mapped, tensors
 
 aten = torch.ops.aten
 CUDA = torch.device("cuda", 0)
@@ -99,6 +99,10 @@ class DeviceTensor(Tensor):
 class PretendDevice(TorchDispatchMode):
     """Sees what makes a tensor on `cuda` where no argument is one: factories, and copies to it."""
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # torch would ask its compiler at each operator, which takes long
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
@@ -107,7 +111,7 @@ class PretendDevice(TorchDispatchMode):
             return func(*args, **kwargs)  # nested tensors and others that hold some of ours
         to = kwargs.get("device")
         if (to is not None and torch.device(to).type == "cuda") or any(
-            isinstance(leaf, DeviceTensor) for leaf in tree_flatten((args, kwargs))[0]
+            isinstance(tensor, DeviceTensor) for tensor in tensors(args, kwargs)
         ):
             return run(func, args, kwargs)
         return func(*args, **kwargs)
@@ -117,16 +121,16 @@ def run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """One operator on the device: checked, recorded, and computed on the host."""
     if func.namespace not in ("aten", "prim", "prims"):
         return _run_custom(func, args, kwargs)
-    tensors = [leaf for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)]
-    ours = {id(t._on_host): t for t in tensors if isinstance(t, DeviceTensor)}
-    strictness.check(func, args, tensors, DeviceTensor)
+    given = tensors(args, kwargs)
+    ours = {id(t._on_host): t for t in given if isinstance(t, DeviceTensor)}
+    strictness.check(func, args, given, DeviceTensor)
     on_device = _where_to(func, args, kwargs, bool(ours))
     if ours:
         strictness.record_wait(func, args, kwargs, DeviceTensor)
     if ours or on_device:
         strictness.record_launch(func)
-    inner_args = tree_map_only(DeviceTensor, _inner, args)
-    inner_kwargs = tree_map_only(DeviceTensor, _inner, kwargs)
+    inner_args = mapped(args, _on_host)
+    inner_kwargs = {name: mapped(value, _on_host) for name, value in kwargs.items()}
     if inner_kwargs.get("device") is not None and on_device:
         inner_kwargs["device"] = CPU
     inner_kwargs.pop("pin_memory", None)
@@ -146,11 +150,11 @@ def run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if func in strictness.HOST_OUTPUTS:  # of several, these stay on the host
         hosts = strictness.HOST_OUTPUTS[func]
         return tuple(t if n in hosts else wrapped(t) for n, t in enumerate(out))
-    return tree_map_only(Tensor, wrapped, out)
+    return mapped(out, wrapped)
 
 
-def _inner(tensor: DeviceTensor) -> Tensor:
-    return tensor._on_host
+def _on_host(tensor: Tensor) -> Tensor:
+    return tensor._on_host if isinstance(tensor, DeviceTensor) else tensor
 
 
 def _where_to(func: Any, args: tuple, kwargs: dict[str, Any], of_ours: bool) -> bool:

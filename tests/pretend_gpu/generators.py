@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 import torch
@@ -40,5 +41,6 @@ def drawing(func: Any, kwargs: dict[str, Any], on_device: bool) -> Iterator[None
         torch.default_generator.set_state(host)
 
 
+@cache
 def _draws(func: Any) -> bool:
     return torch.Tag.nondeterministic_seeded in func.tags or "attention" in func.name()

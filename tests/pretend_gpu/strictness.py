@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -137,5 +138,10 @@ def record_copy(host: Tensor, to_device: bool, non_blocking: bool) -> None:
 
 def record_launch(func: Any) -> None:
     """A kernel or a copy, unless the operator is a view or only memory."""
-    if func not in _NO_KERNEL and not func.is_view:
+    if _runs_kernel(func):
         waits.launch(func.name())
+
+
+@cache
+def _runs_kernel(func: Any) -> bool:
+    return func not in _NO_KERNEL and not func.is_view
