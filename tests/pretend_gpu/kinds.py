@@ -39,3 +39,15 @@ KINDS: dict[str, tuple[str, Callable[[Config], None]]] = {
     "RECLAIM": ("reclaim", _as_it_is),
     "RECLAIM, large bank": ("reclaim_large_bank", _as_it_is),
 }
+
+# Of these nothing is drawn without dropout: the losses of a recipe are those of a CPU, up to a
+# relative difference.
+COMPARED: dict[str, tuple[str, Callable[[Config], None], float]] = {
+    "bfloat16": ("contrastive_only", _as_it_is, 3e-2),
+    "float32": ("contrastive_only", _model(precision="float32"), 1e-4),
+    "chunked": ("contrastive_only", _model(precision="float32", chunk_size=2), 1e-4),
+    "two encoders": ("contrastive_only", _model(precision="float32", two_encoders=True), 1e-4),
+    "momentum": ("moco", _model(precision="float32"), 1e-4),
+    "cross-batch memory": ("cross_batch_memory", _model(precision="float32"), 1e-4),
+    "decorrelation": ("barlow_twins", _model(precision="float32"), 1e-4),
+}

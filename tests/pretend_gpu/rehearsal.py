@@ -30,12 +30,15 @@ warnings.filterwarnings("ignore")
 
 import torch
 
+from allennlp.commands.train import TrainModel
+
 import declutr.plugin  # noqa: F401
 from declutr.checkpoints import make_checkpoint, train_tokenizer
+from declutr.model import DeCLUTR
 from tests.conftest import RECIPES, make_documents
 from tests.recipe_data import RecipeData
 
-from .kinds import KINDS
+from .kinds import COMPARED, KINDS
 from .runtime import pretend_gpu
 from .training import train
 from .waits import LIBRARY, LOOP, OURS, Record, recorded
@@ -58,7 +61,35 @@ def rehearse_recipe(name: str, data: RecipeData, folder: Path, record: Record) -
     run, steps = train(config, folder, record, 2)
     losses = [loss.item() for loss in steps.losses]
     assert len(losses) == 2 and all(map(math.isfinite, losses)), f"losses {losses}"
-    return _figures(steps.steps[-1]) | {"losses": losses}
+    result = _figures(steps.steps[-1]) | {"losses": losses}
+    if isinstance(run.model, DeCLUTR):
+        assert_embeds(run)
+    return result
+
+
+def assert_embeds(run: TrainModel) -> None:
+    """The trained model embeds the first texts of a batch on the device."""
+    batch = next(iter(run.trainer.data_loader))
+    (name,) = batch["anchors"]
+    texts = batch["anchors"][name]
+    if texts["token_ids"].dim() == 3:
+        texts = {key: value[:, 0] for key, value in texts.items()}
+    with torch.no_grad():
+        embeddings = run.model.eval()(anchors={name: texts})["embeddings"]
+    assert embeddings.device.type == "cuda" and embeddings.isfinite().all()
+
+
+def compare_losses(kind: str, data: RecipeData, folder: Path, record: Record) -> dict[str, Any]:
+    """Losses of the same steps on the pretend GPU and on the CPU, where nothing is drawn."""
+    recipe, change, tolerance = COMPARED[kind]
+    losses = {}
+    for device, number in (("gpu", 0), ("cpu", -1)):
+        config = data.small(RECIPES / f"{recipe}.jsonnet", cuda_device=number, num_epochs=1)
+        change(config)
+        config["validation_data_path"] = None
+        _, steps = train(config, folder / device, record, 2, device=torch.device("cuda" if number == 0 else "cpu"))
+        losses[device] = [loss.item() for loss in steps.losses]
+    return losses | {"tolerance": tolerance}
 
 
 def rehearse_step(kind: str, data: RecipeData, folder: Path, record: Record) -> dict[str, Any]:
@@ -76,16 +107,29 @@ def _figures(record: Record) -> dict[str, Any]:
     return counts | {"launches": record.num_launches, "places": record.by_place().splitlines()}
 
 
+def _without_dropout(file: Path) -> None:
+    config = json.loads(file.read_text())
+    dropout = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    file.write_text(json.dumps(config | dropout))
+
+
+_REHEARSALS: dict[str, Any] = {
+    "recipes": (rehearse_recipe, recipe_names),
+    "steps": (rehearse_step, lambda: list(KINDS)),
+    "losses": (compare_losses, lambda: list(COMPARED)),
+}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=["recipes", "steps"])
+    parser.add_argument("what", choices=list(_REHEARSALS))
     parser.add_argument("names", nargs="*")
     parser.add_argument("--json", type=Path)
     parser.add_argument("--places", action="store_true", help="each wait with its place")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    rehearse = rehearse_recipe if given.what == "recipes" else rehearse_step
-    names = given.names or (recipe_names() if given.what == "recipes" else list(KINDS))
+    rehearse, all_names = _REHEARSALS[given.what]
+    names = given.names or all_names()
     results: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as place, pretend_gpu(), recorded() as record:
         folder = Path(place)
@@ -95,6 +139,8 @@ def main() -> None:
         make_checkpoint(
             folder / "tiny", tokenizer, layers=2, hidden_size=32, heads=2, max_length=128
         )
+        if given.what == "losses":
+            _without_dropout(folder / "tiny" / "config.json")
         os.environ["TRANSFORMER_MODEL"] = str(folder / "tiny")
         data = RecipeData(folder)
         for number, name in enumerate(names):

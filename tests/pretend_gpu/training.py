@@ -13,6 +13,7 @@ from allennlp.common import Params
 from allennlp.models import Model
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 
+from .device import CUDA
 from .waits import Record
 
 
@@ -38,9 +39,9 @@ class StepRecords(TrainerCallback):
     Losses are kept as the trainer gives them.
     """
 
-    def __init__(self, serialization_dir: str, record: Record) -> None:
+    def __init__(self, serialization_dir: str, record: Record, device: torch.device) -> None:
         super().__init__(serialization_dir)
-        self._record = record
+        self._record, self._device = record, device
         self.steps: list[Record] = []
         self.losses: list[torch.Tensor] = []
 
@@ -59,12 +60,16 @@ class StepRecords(TrainerCallback):
             self.steps.append(self._record.copy())
             self.losses.append(batch_outputs[0]["loss"].detach())
             for name, value in _tensors_of(batch_inputs):
-                assert value.device.type == "cuda", f"{name} of a batch is on {value.device}"
+                assert value.device.type == self._device.type, f"{name} is on {value.device}"
         self._record.clear()
 
 
 def train(
-    config: dict[str, Any], folder: Path, record: Record, batches: int
+    config: dict[str, Any],
+    folder: Path,
+    record: Record,
+    batches: int,
+    device: torch.device = CUDA,
 ) -> tuple[TrainModel, StepRecords]:
     """Train on the first batches, as `allennlp train` does, and validate on as many.
 
@@ -84,22 +89,24 @@ def train(
     if trainer._validation_data_loader is not None:
         validation = FirstBatches(trainer._validation_data_loader, batches)
         trainer._validation_data_loader = validation  # type: ignore[assignment]
-    steps = StepRecords(str(folder), record)
+    steps = StepRecords(str(folder), record, device)
     trainer._callbacks.append(steps)
     record.clear()
     run.run()
-    assert_on_device(trainer.model, trainer.optimizer)
+    assert_on_device(trainer.model, trainer.optimizer, device)
     return run, steps
 
 
-def assert_on_device(model: Model, optimizer: torch.optim.Optimizer) -> None:
+def assert_on_device(
+    model: Model, optimizer: torch.optim.Optimizer, device: torch.device
+) -> None:
     """Parameters, buffers, gradients and what the optimizer keeps of each."""
     held = [*model.named_parameters(), *model.named_buffers()]
     held += [(f"gradient of {n}", p.grad) for n, p in model.named_parameters() if p.grad is not None]
     for parameter, state in optimizer.state.items():
         held += [(f"{k} of the optimizer", t) for k, t in _tensors_of(state) if t.dim()]
-        assert parameter.device.type == "cuda"
-    elsewhere = [name for name, tensor in held if tensor.device.type != "cuda"]
+        assert parameter.device.type == device.type
+    elsewhere = [name for name, tensor in held if tensor.device.type != device.type]
     assert not elsewhere, f"not on the device: {', '.join(elsewhere)}"
 
 

@@ -1,0 +1,120 @@
+"""Every recipe, and the waits and launches of a training step, on the pretend GPU."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pretend_gpu.build import CannotBuild, build_hooks
+from tests.pretend_gpu.kinds import KINDS
+from tests.test_recipes import RECIPE_FILES, recipe_name
+
+REPOSITORY = Path(__file__).parent.parent
+RECIPES = [recipe_name(file) for file in RECIPE_FILES]
+PROCESSES = 2  # each imports all anew, which takes as long as ten recipes
+
+# Of a step once all is warm: where the host waits for the device in our code, in libraries that we
+# call, and in the loop of AllenNLP (see `tests/pretend_gpu/waits.py`); and operators that launch a
+# kernel, at most. `python -m tests.pretend_gpu.rehearsal steps --places` shows where.
+WAITS_AND_LAUNCHES: dict[str, tuple[int, int, int, int]] = {
+    "default": (18, 7, 3, 495),
+    "float32": (18, 7, 3, 410),
+    "gradient checkpointing": (18, 7, 3, 560),
+    "two encoders": (21, 7, 3, 695),
+    "momentum": (17, 0, 3, 527),
+    "cross-batch memory": (13, 17, 3, 430),
+    "SCD": (20, 0, 3, 660),
+    "RECLAIM": (18, 2, 8, 470),
+    "RECLAIM, large bank": (36, 2, 8, 485),
+}
+# Nested tensors that are computed again have another symbolic length than before.
+CRASHES = {"chunked": "CheckpointError"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def hooks() -> Path:
+    try:
+        return build_hooks()
+    except CannotBuild as error:
+        pytest.skip(f"no pretend GPU: {error}")
+
+
+def run(*command: str) -> subprocess.CompletedProcess:
+    """`python -m ...` in a process of its own: the hooks must be there before torch is."""
+    paths = os.pathsep.join(filter(None, [str(REPOSITORY), os.environ.get("PYTHONPATH")]))
+    environment = os.environ | {"PYTHONPATH": paths, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [sys.executable, "-m", *command],
+        cwd=REPOSITORY,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    return done
+
+
+def rehearsed(tmp_path: Path, what: str, *names: str) -> dict[str, Any]:
+    file = tmp_path / "results.json"
+    run("tests.pretend_gpu.rehearsal", what, *names, "--json", str(file))
+    return json.loads(file.read_text())
+
+
+def failures(results: dict[str, Any]) -> str:
+    failed = {name: result for name, result in results.items() if "error" in result}
+    for name, error in CRASHES.items():
+        if failed.get(name, {}).get("error", "").startswith(error):
+            failed.pop(name)
+    return "\n".join(
+        f"{name}: {result['error']}\n    " + "\n    ".join(result["trace"])
+        for name, result in failed.items()
+    )
+
+
+def test_the_device_is_as_strict_as_cuda() -> None:
+    run("pytest", "-q", "-p", "tests.pretend_gpu.plugin", "tests/pretend_gpu/checks.py")
+
+
+@pytest.mark.parametrize("part", range(PROCESSES))
+def test_every_recipe_trains_validates_and_embeds(part: int, tmp_path: Path) -> None:
+    names = RECIPES[part::PROCESSES]
+    results = rehearsed(tmp_path, "recipes", *names)
+    assert list(results) == names
+    assert not failures(results), failures(results)
+
+
+def test_losses_are_those_of_the_cpu(tmp_path: Path) -> None:
+    results = rehearsed(tmp_path, "losses")
+    assert len(results) > 3
+    assert not failures(results), failures(results)
+    for name in results.keys() - CRASHES.keys():
+        result = results[name]
+        expected = pytest.approx(result["cpu"], rel=result["tolerance"])
+        assert result["gpu"] == expected, name
+
+
+def test_waits_and_launches_of_a_step(tmp_path: Path) -> None:
+    assert WAITS_AND_LAUNCHES.keys() | CRASHES.keys() == KINDS.keys()
+    results = rehearsed(tmp_path, "steps")
+    wrong = []
+    for kind, result in results.items():
+        if kind in CRASHES:
+            if not result.get("error", "").startswith(CRASHES[kind]):
+                wrong.append(f"{kind}: expected {CRASHES[kind]}, got {result}")
+            continue
+        if "error" in result:
+            wrong.append(failures({kind: result}))
+            continue
+        *waits, launches = WAITS_AND_LAUNCHES[kind]
+        found = [result[owner] for owner in ("ours", "library", "loop")]
+        if found != waits or result["launches"] > launches:
+            wrong.append(
+                f"{kind}: expected waits (ours, libraries, loop) {waits} and at most {launches} "
+                f"launches, got {found} and {result['launches']}:\n" + "\n".join(result["places"])
+            )
+    assert not wrong, "\n\n".join(wrong)
