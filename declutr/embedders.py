@@ -15,7 +15,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from declutr.embedding_layers import features_zeroed
-from declutr.host_copies import on_host, to_device
+from declutr.host_copies import carried, on_host, to_device
 from declutr.masked_lm_head import masked_lm_logits
 from declutr.masking import IGNORE
 from declutr.packed_attention import recomputation_contexts
@@ -216,18 +216,35 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         if self._max_length is None or token_ids.size(1) <= self._max_length:
             attended = mask if segment_concat_mask is None else segment_concat_mask
             return self._encode(token_ids, attended, type_ids, cut_features)
-        folded = self._fold_long_sequences(token_ids, segment_concat_mask, type_ids)  # type: ignore[arg-type]
+        folded = self._folded(token_ids)
+        attended = carried(self._folded, segment_concat_mask)  # type: ignore[arg-type]
+        types = None if type_ids is None else self._folded(type_ids)
         # All three are (N * segments, max_length).
         if cut_features is not None:
-            segments = len(folded[0]) // len(token_ids)  # type: ignore[arg-type]
+            segments = len(folded) // len(token_ids)
             cut_features = cut_features.repeat_interleave(segments, dim=0)
-        vectors = self._encode(*folded, cut_features)
-        return self._unfold_long_sequences(
-            vectors,  # type: ignore[arg-type]
-            folded[1],  # type: ignore[arg-type]
-            token_ids.size(0),
-            token_ids.size(1),
-        )
+        vectors = self._encode(folded, attended, types, cut_features)
+        return self._unfolded(vectors, attended, token_ids.shape)
+
+    def _folded(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._fold_long_sequences(tensor, tensor)[0]  # type: ignore[arg-type,return-value]
+
+    def _unfolded(
+        self, vectors: torch.Tensor, mask: torch.Tensor, shape: torch.Size
+    ) -> torch.Tensor:
+        """What AllenNLP makes of the vectors `(N * segments, max_length, d)` of texts `(N, L)`."""
+
+        def unfold(rows: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+            return self._unfold_long_sequences(rows, mask, *shape)  # type: ignore[arg-type]
+
+        if vectors.device.type == "cpu":
+            return unfold(vectors, mask)
+        # It looks at the mask again and again; places of vectors are unfolded on the host instead.
+        numbers = torch.arange(1.0, mask.numel() + 1, dtype=torch.float64).view(*mask.shape, 1)
+        places = unfold(numbers, on_host(mask)).long().flatten()  # 0 is a vector of zeros
+        rows = torch.cat([vectors.new_zeros(1, vectors.size(-1)), vectors.flatten(0, 1)])
+        chosen = rows.index_select(0, to_device(places, vectors.device))
+        return chosen.view(shape[0], -1, vectors.size(-1))
 
     def masked_lm(
         self,

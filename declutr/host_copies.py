@@ -62,6 +62,23 @@ def carried(operation: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
     return remember(result, operation(*known)) if len(known) == len(tensors) else result
 
 
+class Arriving:
+    """A tensor on its way from a device to the host, which need not wait for it yet."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        self._tensor = tensor.to("cpu", non_blocking=True)  # page-locked, from a GPU
+        self._arrived = None
+        if tensor.device.type == "cuda":
+            self._arrived = torch.cuda.Event()
+            self._arrived.record(torch.cuda.current_stream(tensor.device))
+
+    def wait(self) -> Tensor:
+        """The tensor on the host, once it is whole."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        return self._tensor
+
+
 def _known(tensor: Tensor) -> Tensor | None:
     copy, changes = getattr(tensor, _ATTRIBUTE, (None, None))
     return copy if copy is not None and changes == _changes(tensor) else None
