@@ -233,18 +233,18 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         self, vectors: torch.Tensor, mask: torch.Tensor, shape: torch.Size
     ) -> torch.Tensor:
         """What AllenNLP makes of the vectors `(N * segments, max_length, d)` of texts `(N, L)`."""
-
-        def unfold(rows: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-            return self._unfold_long_sequences(rows, mask, *shape)  # type: ignore[arg-type]
-
         if vectors.device.type == "cpu":
-            return unfold(vectors, mask)
-        # It looks at the mask again and again; places of vectors are unfolded on the host instead.
-        numbers = torch.arange(1.0, mask.numel() + 1, dtype=torch.float64).view(*mask.shape, 1)
-        places = unfold(numbers, on_host(mask)).long().flatten()  # 0 is a vector of zeros
+            return self._unfold_long_sequences(vectors, mask, *shape)  # type: ignore[arg-type]
+        # AllenNLP looks at the mask again and again, so places are unfolded instead, on the host.
+        places = to_device(self._unfolded_places(on_host(mask), shape), vectors.device)
         rows = torch.cat([vectors.new_zeros(1, vectors.size(-1)), vectors.flatten(0, 1)])
-        chosen = rows.index_select(0, to_device(places, vectors.device))
-        return chosen.view(shape[0], -1, vectors.size(-1))
+        return rows.index_select(0, places.flatten()).view(*places.shape, -1)
+
+    def _unfolded_places(self, mask: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """Which of the rows of segments end to end, counted from 1, each vector of a text is, or 0
+        for zeros."""
+        numbers = torch.arange(1, mask.numel() + 1, dtype=torch.float64).view(*mask.shape, 1)
+        return self._unfold_long_sequences(numbers, mask, *shape)[..., 0].long()  # type: ignore[arg-type]
 
     def masked_lm(
         self,
