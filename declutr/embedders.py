@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from declutr.embedding_layers import features_zeroed
+from declutr.host_copies import carried, on_host, to_device
 from declutr.masked_lm_head import masked_lm_logits
 from declutr.masking import IGNORE
 from declutr.packed_attention import recomputation_contexts
@@ -73,7 +74,6 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
 
     transformer_model: Any  # whatever class the checkpoint asks for
     _max_length: Any
-    _special_ids: torch.Tensor
 
     def __init__(
         self,
@@ -132,9 +132,8 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         self._num_added_start_tokens = len(tokenizer.single_sequence_start_tokens)
         self._num_added_end_tokens = len(tokenizer.single_sequence_end_tokens)
         self._num_added_tokens = self._num_added_start_tokens + self._num_added_end_tokens
-        self.register_buffer(
-            "_special_ids", torch.tensor(self.tokenizer.all_special_ids), persistent=False
-        )
+        # No buffer: what is masked is drawn on the host.
+        self._special_ids = torch.tensor(self.tokenizer.all_special_ids)
         try:
             self._unpadded = UnpaddedPass(
                 unpadding,
@@ -199,7 +198,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
 
     def maskable(self, token_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The positions `(N, L)` that masking may choose: neither special tokens nor padding."""
-        return mask & ~torch.isin(token_ids, self._special_ids)
+        return mask & ~torch.isin(token_ids, self._special_ids.to(token_ids.device))
 
     def forward(  # type: ignore[override]
         self,
@@ -217,18 +216,35 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         if self._max_length is None or token_ids.size(1) <= self._max_length:
             attended = mask if segment_concat_mask is None else segment_concat_mask
             return self._encode(token_ids, attended, type_ids, cut_features)
-        folded = self._fold_long_sequences(token_ids, segment_concat_mask, type_ids)  # type: ignore[arg-type]
+        folded = self._folded(token_ids)
+        attended = carried(self._folded, segment_concat_mask)  # type: ignore[arg-type]
+        types = None if type_ids is None else self._folded(type_ids)
         # All three are (N * segments, max_length).
         if cut_features is not None:
-            segments = len(folded[0]) // len(token_ids)  # type: ignore[arg-type]
+            segments = len(folded) // len(token_ids)
             cut_features = cut_features.repeat_interleave(segments, dim=0)
-        vectors = self._encode(*folded, cut_features)
-        return self._unfold_long_sequences(
-            vectors,  # type: ignore[arg-type]
-            folded[1],  # type: ignore[arg-type]
-            token_ids.size(0),
-            token_ids.size(1),
-        )
+        vectors = self._encode(folded, attended, types, cut_features)
+        return self._unfolded(vectors, attended, token_ids.shape)
+
+    def _folded(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._fold_long_sequences(tensor, tensor)[0]  # type: ignore[arg-type,return-value]
+
+    def _unfolded(
+        self, vectors: torch.Tensor, mask: torch.Tensor, shape: torch.Size
+    ) -> torch.Tensor:
+        """What AllenNLP makes of the vectors `(N * segments, max_length, d)` of texts `(N, L)`."""
+        if vectors.device.type == "cpu":
+            return self._unfold_long_sequences(vectors, mask, *shape)  # type: ignore[arg-type]
+        # AllenNLP looks at the mask again and again, so places are unfolded instead, on the host.
+        places = to_device(self._unfolded_places(on_host(mask), shape), vectors.device)
+        rows = torch.cat([vectors.new_zeros(1, vectors.size(-1)), vectors.flatten(0, 1)])
+        return rows.index_select(0, places.flatten()).view(*places.shape, -1)
+
+    def _unfolded_places(self, mask: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """Which of the rows of segments end to end, counted from 1, each vector of a text is, or 0
+        for zeros."""
+        numbers = torch.arange(1, mask.numel() + 1, dtype=torch.float64).view(*mask.shape, 1)
+        return self._unfold_long_sequences(numbers, mask, *shape)[..., 0].long()  # type: ignore[arg-type]
 
     def masked_lm(
         self,
@@ -259,19 +275,22 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         else:
             both = self._encode(token_ids, mask, type_ids, run=self._mixed_and_last)
             embeddings, last = both.chunk(2, dim=-1)  # (N, L, d) each
-        chosen = labels != IGNORE
-        targets, hidden = labels[chosen], last[chosen]  # (M,), (M, d)
-        if not len(targets):
+        on_host_labels = on_host(labels).flatten()  # (N * L,)
+        places = (on_host_labels != IGNORE).nonzero()[:, 0]  # (M,)
+        if not len(places):
             # The head must still take part, or DistributedDataParallel would wait for its gradient.
             nothing = masked_lm_logits(self.transformer_model, last[:1, 0]).sum() * 0
             zero = torch.zeros((), device=nothing.device)
             return MaskedLMOutput(embeddings, nothing.float(), zero, zero)
+        sent = to_device(torch.stack([places, on_host_labels[places]]), last.device)
+        places, targets = sent.unbind()
+        hidden = last.flatten(0, 1).index_select(0, places)  # (M, d)
         logits = masked_lm_logits(self.transformer_model, hidden)  # (M, V)
         return MaskedLMOutput(
             embeddings,
             cross_entropy(logits.float(), targets, reduction="sum"),
             (logits.detach().argmax(dim=-1) == targets).sum().float(),
-            chosen.sum().float(),
+            torch.full((), len(places), dtype=torch.float32, device=last.device),
         )
 
     def _encode(

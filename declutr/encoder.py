@@ -6,8 +6,8 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from tqdm.auto import tqdm
 
 from declutr.encoder_processes import EncoderProcesses
 from declutr.heap import HEAP
+from declutr.host_copies import Arriving
 from declutr.named_files import NamedFiles
 from declutr.text_inputs import as_texts
 from declutr.text_models import EncoderError, open_text_model
@@ -27,6 +28,8 @@ logger = logging.getLogger(__name__)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BATCH_TOKENS = {"cpu": 2048, "cuda": 32768}
 _TOGETHER = 1 << 15  # texts that are tokenised and sorted together
+
+_Item = TypeVar("_Item")
 
 
 class Encoder:
@@ -293,8 +296,13 @@ class Encoder:
         vectors = np.empty((len(pieces), self._model.dimension), dtype=np.float32)
         special = self._model.special_tokens
         last = np.array([piece.last for piece in pieces])
-        for rows in batches(pieces, self._batch_tokens, special, batch_size):
-            vectors[rows] = self._vectors([pieces[row] for row in rows])
+        started = (
+            (rows, self._vectors([pieces[row] for row in rows]))
+            for rows in batches(pieces, self._batch_tokens, special, batch_size)
+        )
+        # A GPU has the next batch to compute while the host waits for one.
+        for rows, arriving in _one_behind(started):
+            vectors[rows] = arriving.wait().numpy()
             bar.update(int(last[rows].sum()))
         return self._finished(mean_of_pieces(vectors, pieces, len(texts)))
 
@@ -303,13 +311,13 @@ class Encoder:
         """Tokens of a text without special ones."""
         return None if self._max_length is None else self._max_length - self._model.special_tokens
 
-    def _vectors(self, pieces: Sequence[Piece]) -> np.ndarray:
+    def _vectors(self, pieces: Sequence[Piece]) -> Arriving:
         device = self._model.device.type
         if device == "cpu":
             HEAP.settle()
         with torch.autocast(device, torch.bfloat16, enabled=self._dtype == "bfloat16"):
             vectors = self._model.embed([piece.tokens for piece in pieces])
-        return vectors.cpu().numpy()
+        return Arriving(vectors)
 
     def _finished(self, vectors: np.ndarray) -> np.ndarray:
         """Whitened, truncated and scaled, as far as that is wanted."""
@@ -328,6 +336,15 @@ class Encoder:
             )
             return embeddings
         return _unit(embeddings - embeddings.mean(axis=0))
+
+
+def _one_behind(items: Iterator[_Item]) -> Iterator[_Item]:
+    """The same items, each of them only after the next has been made."""
+    waiting: list[_Item] = []
+    for item in items:
+        yield from waiting
+        waiting = [item]
+    yield from waiting
 
 
 def _unit(vectors: np.ndarray) -> np.ndarray:

@@ -287,6 +287,17 @@ def test_features_of_texts_in_segments(roberta: Cutting) -> None:
     assert torch.allclose(vectors[:, :7], first[:, :7], atol=1e-5)
 
 
+@torch.no_grad()
+def test_places_of_vectors_in_segments(roberta: Cutting) -> None:
+    """On a GPU, segments are put together by places that are found on the host."""
+    embedder = roberta.embedder(max_length=8)
+    mask = torch.arange(24) < torch.tensor([[24], [18], [5], [8]])
+    vectors = torch.randn(12, 8, 3)
+    expected = embedder._unfold_long_sequences(vectors, mask.view(12, 8), 4, 24)
+    places = embedder._unfolded_places(mask.view(12, 8), mask.shape)
+    assert torch.equal(torch.cat([torch.zeros(1, 3), vectors.flatten(0, 1)])[places], expected)
+
+
 def test_tokens_of_texts_in_segments(roberta: Cutting) -> None:
     with pytest.raises(ConfigurationError, match=r"got 16 tokens of texts of 14\. Raise"):
         cut_texts(folded(roberta), roberta.embedder(max_length=8), "token")

@@ -141,6 +141,21 @@ def test_loss_and_gradients_are_those_of_the_whole_model(folder: str) -> None:
         assert torch.allclose(parameter.grad, theirs[name], atol=1e-6), name
 
 
+def test_masked_positions_are_those_of_a_boolean_index(folder: str) -> None:
+    """To the bit, gradients too."""
+    ids, mask, labels = masked_batch(folder)
+    embedder = PretrainedTransformerEmbedderMLM(folder).eval()
+    parameters = list(embedder.transformer_model.parameters())
+    chosen = labels != IGNORE
+    logits = masked_lm_logits(embedder.transformer_model, embedder(ids, mask)[chosen])
+    expected = torch.nn.functional.cross_entropy(logits, labels[chosen], reduction="sum")
+    loss = embedder.masked_lm(labels, ids, mask).loss_sum
+    assert torch.equal(loss, expected)
+    gradients = [torch.autograd.grad(each, parameters) for each in (loss, expected)]
+    for one, other in zip(*gradients, strict=True):
+        assert torch.equal(one, other)
+
+
 def test_logits_at_any_positions(folder: str) -> None:
     ids, mask, labels = masked_batch(folder)
     model = reference(folder)

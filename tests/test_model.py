@@ -28,9 +28,11 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 
 from declutr.data_loader import DeCLUTRDataLoader
 from declutr.dataset_reader import DeCLUTRDatasetReader
+from declutr.host_copies import on_host, to_device
 from declutr.masking import IGNORE, mask_tokens
 from declutr.model import DeCLUTR, NonFiniteLoss
 from declutr.objectives import NTXent, alignment, uniformity
+from declutr.text_batches import flat
 from tests.conftest import run_config
 
 GOLDEN = json.loads((Path(__file__).parent / "fixtures" / "golden_objectives.json").read_text())
@@ -425,6 +427,21 @@ def test_views_share_a_pass_where_padding_is_free(
 def test_unknown_unpadding(make_model: Callable) -> None:
     with pytest.raises(ConfigurationError, match="Unknown unpadding 'squeezed'"):
         make_model(embedder={"unpadding": "squeezed"})
+
+
+def test_masks_are_the_same_on_any_device(make_model: Callable, batch: dict) -> None:
+    """Nothing is read from the device: a tensor of "meta" holds nothing."""
+    meta = torch.device("meta")
+    texts = flat(batch["anchors"])
+    there = {"tokens": {key: to_device(values, meta) for key, values in texts["tokens"].items()}}
+    model = make_model().train()
+    (drawn, labels), (on_meta, labels_on_meta) = (
+        (torch.manual_seed(7), model._masked(anchors))[1] for anchors in (texts, there)
+    )
+    ids = on_meta["tokens"]["token_ids"]
+    assert ids.device == labels_on_meta.device == meta
+    assert torch.equal(on_host(ids), drawn["tokens"]["token_ids"])
+    assert torch.equal(on_host(labels_on_meta), labels) and (labels != IGNORE).any()
 
 
 def test_nothing_masked(make_model: Callable, batch: dict, naive: Naive) -> None:

@@ -1,11 +1,10 @@
 from itertools import pairwise
 
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from declutr.packing import Packing, length_groups, text_lengths
+from declutr.packing import Packing, length_groups, text_ends, text_lengths
 
 LENGTHS = st.lists(st.integers(0, 9), min_size=1, max_size=8)
 CPU = torch.device("cpu")
@@ -51,14 +50,36 @@ def test_padding_carries_gradients() -> None:
     assert torch.autograd.gradcheck(packing.pad, (packed,))
 
 
-@given(LENGTHS)
-def test_lengths_of_a_mask(lengths: list[int]) -> None:
-    assert text_lengths(left_aligned(lengths, 9)) == lengths
+MASKS = st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, max_size=5)
 
 
-@pytest.mark.parametrize("row", [[0, 1, 1], [1, 0, 1], [0, 0, 1]], ids=str)
-def test_masks_with_holes_have_no_lengths(row: list[int]) -> None:
-    assert text_lengths(torch.tensor([[1, 1, 0], row], dtype=torch.bool)) is None
+@given(MASKS)
+def test_packs_texts_with_holes(rows: list[list[bool]]) -> None:
+    mask = torch.tensor(rows)
+    texts = [[place for place, is_token in enumerate(row) if is_token] for row in rows]
+    packing = Packing(text_lengths(mask), 6, CPU, mask)
+    order = sorted(range(len(texts)), key=lambda row: -len(texts[row]))
+    expected = [(row, place) for row in order for place in texts[row]]
+    padded = torch.arange(mask.numel()).view_as(mask)
+    assert packing.positions.tolist() == [place for _, place in expected]
+    assert packing.pack(padded).tolist() == [6 * row + place for row, place in expected]
+    assert torch.equal(packing.pad(packing.pack(padded)[:, None])[..., 0], padded * mask)
+
+
+@given(MASKS)
+def test_lengths_and_ends_of_a_mask(rows: list[list[bool]]) -> None:
+    mask = torch.tensor(rows)
+    assert text_lengths(mask) == [sum(row) for row in rows]
+    ends = [max((place + 1 for place in range(6) if row[place]), default=0) for row in rows]
+    assert text_ends(mask) == ends
+
+
+def test_one_copy_to_a_device() -> None:
+    """Nothing is read there: the tensors of "meta" hold nothing."""
+    packing = Packing([2, 0, 3], 4, torch.device("meta"))
+    assert packing.lengths == [3, 2]
+    assert {tensor.shape[0] for tensor in (packing.positions, packing.offsets)} == {5, 3}
+    assert packing.positions._base is packing.offsets._base is not None
 
 
 @given(LENGTHS, st.integers(1, 30))

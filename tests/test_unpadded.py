@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from declutr.packed_attention import CannotPack
+from declutr.packing import Packing, text_lengths
 from declutr.unpadded import UNPADDING, UnpaddedPass
+from declutr.whole_masks import KnownWhole
 from tests.families import FAMILIES, MAX_LENGTH, build, build_gpt2
 
 # What of the families packs where. The rest goes through in groups.
@@ -158,6 +160,21 @@ def test_holes_move_no_other_token(encoder: Encoder, way: str) -> None:
     assert torch.allclose(vectors[mask], expected.last_hidden_state[mask], atol=1e-5)
 
 
+def test_holes_need_no_place_in_a_packed_row(encoder: Encoder) -> None:
+    """What is done on a GPU, against the padded pass; tokens elsewhere keep their positions."""
+    ids, mask = encoder.batch([20, 9, 33, 20], width=40)
+    mask[0, [4, 5, 11]] = mask[1, 1] = mask[2, 10:31] = mask[3, -1] = False
+    if encoder.config.model_type not in PACKS:
+        pytest.skip("it is not packed")
+    encoder.model.eval()
+    unpadded = encoder.unpadded("packed")
+    packing = Packing(text_lengths(mask), 40, ids.device, mask)
+    packed = unpadded._packed(encoder.model, encoder.run, packing, ids, None)
+    padded = encoder.unpadded("none")(encoder.model, encoder.run, ids, mask)
+    assert torch.allclose(packed[mask], padded[mask], atol=1e-5)
+    assert not packed[~mask].any()
+
+
 @pytest.mark.parametrize("way", ["auto", "none"])
 def test_padding_before_a_text_is_not_counted(encoder: Encoder, way: str) -> None:
     """As transformers have it: RoBERTa counts from the first token, BERT from the first column."""
@@ -246,6 +263,15 @@ def test_eager_attention_is_not_packed(tmp_path: Path) -> None:
     encoder = Encoder(build("bert", tmp_path), attn_implementation="eager")
     with pytest.raises(CannotPack, match="not torch's scaled_dot_product_attention"):
         encoder.unpadded("packed")(encoder.model, encoder.run, *encoder.batch([3, 8]))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_whether_a_mask_is_whole_is_not_looked_up(whole: bool) -> None:
+    mask = torch.ones(2, 3, dtype=torch.bool, device="meta")  # nothing can be read from it
+    with KnownWhole(mask.shape, whole):
+        assert bool(mask.all()) is bool(torch.all(mask == 1)) is whole
+        assert torch.ones(2, 2, dtype=torch.bool).all()
+        assert mask.all(dim=1).shape == (2,)
 
 
 def test_unknown_way() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from declutr.host_copies import to_device
 from declutr.text_models.pooling import pooled
 
 
@@ -59,7 +60,9 @@ def pooled_after_prompts(
     left_out : how many tokens of each row, `(n,)`.
     """
     length = mask.size(1)
-    places = torch.arange(length, device=mask.device) + left_out.to(mask.device).unsqueeze(1)
+    places = torch.arange(length, device=mask.device) + to_device(left_out, mask.device).unsqueeze(
+        1
+    )
     inside = places < length
     places = places.clamp(max=length - 1)  # (n, length)
     # The rest moves to the left, so that padding comes last again.

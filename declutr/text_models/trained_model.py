@@ -17,6 +17,7 @@ from allennlp.predictors import Predictor
 
 import declutr.components  # noqa: F401 - archives name what it registers
 from declutr.embedders import MLMTextFieldEmbedder
+from declutr.host_copies import to_device
 from declutr.quiet_loggers import loggers_at
 from declutr.safe_archives import UnsafeArchive, opened_archive, weights_of
 from declutr.sources import normalize_whitespace
@@ -104,7 +105,13 @@ class TrainedModel(TextModel):
     @torch.inference_mode()
     def embed(self, pieces: Sequence[Any]) -> torch.Tensor:
         if self.codec is not None:
-            tensors: Any = {"anchors": self.codec.pack(pieces, (len(pieces),)).tensors()}
+            texts = self.codec.pack(pieces, (len(pieces),)).tensors()
+            tensors: Any = {
+                "anchors": {
+                    name: {key: to_device(tensor, self.device) for key, tensor in indexed.items()}
+                    for name, indexed in texts.items()
+                }
+            }
         else:
             instances = [piece.instance for piece in pieces]
             for instance in instances:

@@ -14,6 +14,7 @@ from transformers import logging as transformers_logging
 
 from declutr.collation import PackedSpans
 from declutr.content_ids import ContentIds
+from declutr.host_copies import to_device
 from declutr.safe_archives import (
     UnsafeArchive,
     check_transformer,
@@ -128,16 +129,19 @@ class TransformerModel(TextModel):
     def embed(self, pieces: Sequence[Any]) -> torch.Tensor:
         pieces, left_out = ids_of(pieces, len(self._frame.start))
         ((_, tensors),) = PackedSpans.of(pieces, (len(pieces),), self._frame).tensors().items()
-        token_ids, mask = tensors["token_ids"].to(self.device), tensors["mask"].to(self.device)
-        types = tensors["type_ids"].to(self.device) if self._has_types else None
         # A tokenizer without special tokens makes nothing of a blank text: zeros stand for it.
-        rows = torch.tensor([bool(len(piece) or self.special_tokens) for piece in pieces])
+        kept = torch.tensor([bool(len(piece) or self.special_tokens) for piece in pieces])
         vectors = torch.zeros(len(pieces), self.width, device=self.device)
-        if rows.any():
-            kept = rows.to(self.device)
-            part = None if types is None else types[kept]
-            skipped = None if left_out is None else left_out[rows]
-            vectors[kept] = self._pooled(token_ids[kept], mask[kept], part, skipped)
+        if kept.any():
+            token_ids, mask, types = (
+                to_device(tensors[key][kept], self.device)
+                for key in ("token_ids", "mask", "type_ids")
+            )
+            skipped = None if left_out is None else left_out[kept]
+            rows = to_device(kept.nonzero()[:, 0], self.device)
+            vectors[rows] = self._pooled(
+                token_ids, mask, types if self._has_types else None, skipped
+            )
         for layer in self.dense:
             vectors = layer(vectors).float()
         return vectors
