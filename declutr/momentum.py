@@ -78,9 +78,8 @@ class MomentumEncoder(torch.nn.Module, FromParams):
         momentum = self.momentum
         if self.schedule == "cosine":
             assert self._total is not None
-            momentum = target_momentum(self._moves.count, self._total, self.momentum)
+            momentum = target_momentum(self._moves.value, self._total, self.momentum)
         copies = (p for name in self._originals for p in self.copies[name].parameters())
         originals = (p for part in self._originals.values() for p in part.parameters())
         momentum_update(copies, originals, momentum)
-        self.steps_done += 1
         self._moves.advance()

@@ -6,10 +6,8 @@ from typing import Optional
 import torch
 from allennlp.common.checks import ConfigurationError
 
-from declutr.host_copies import to_device
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
-from declutr.objectives.host_count import HostCount
 from declutr.objectives.momentum_contrast import KeyQueue
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import nothing, reduced
@@ -108,12 +106,12 @@ class _Draws:
         """Positions `(N, count)` within the hardest."""
         shape = (self._rows, count)
         drawn = torch.randint(self._hardest, shape, generator=self._generator)
-        return to_device(drawn, self._like.device)
+        return drawn.to(self._like.device)
 
     def coefficients(self, count: int, most: float) -> torch.Tensor:
         """`(N, count)`, uniform in [0, most)."""
         drawn = torch.rand(self._rows, count, generator=self._generator, dtype=torch.float64)
-        return to_device((drawn * most).to(self._like.dtype), self._like.device)
+        return (drawn * most).to(self._like)
 
 
 def _mixed(
@@ -223,7 +221,6 @@ class HardNegativeMixing(Objective):
         self.reduction = scalar_reduction(reduction)
         self.seed = seed
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
-        self._steps_done = HostCount(self, "steps")
 
     def forward(
         self,
@@ -232,7 +229,7 @@ class HardNegativeMixing(Objective):
         generator: Optional[torch.Generator] = None,
     ) -> torch.Tensor:
         """`generator` replaces the draws of this step."""
-        step = self._steps_done.count
+        step = int(self.steps)
         if generator is None:
             generator = torch.Generator().manual_seed(self.seed + step)
         mixing = step >= self.start_after
@@ -250,7 +247,6 @@ class HardNegativeMixing(Objective):
         )
         if self.training:  # validation must not leave anything behind
             self.steps += 1
-            self._steps_done.advance()
             if self.queue is not None:
                 self.queue.enqueue(positives)
         return loss

@@ -10,32 +10,33 @@ import torch
 class HostCount:
     """What a buffer of a module counts, such as the steps that were done.
 
-    A buffer lies on the device of the model, where to read it makes the host wait. It is read once
-    at first, and once after the module was given another state; from then on `advance` keeps up
-    with what the module does to it. `count` is the sum over the buffer: of flags, how many are set.
+    The buffer lies on the device of the model, where to read it makes the host wait. It is read
+    once at first, and once after the module was given another state; from then on `advance` keeps
+    up with what the module does to it.
 
     # Parameters
 
     module : the module.
-    buffer : the name of its buffer.
+    buffer : the name of its buffer, a scalar.
     """
 
     def __init__(self, module: torch.nn.Module, buffer: str) -> None:
         self._module, self._buffer = module, buffer
-        self._count: int | None = None
+        self._value: int | None = None
         module.register_load_state_dict_post_hook(self._forget)
 
-    def _forget(self, *_: Any) -> None:
-        self._count = None
-
     @property
-    def count(self) -> int:
+    def value(self) -> int:
         """What the buffer says."""
-        if self._count is None:
-            self._count = int(getattr(self._module, self._buffer).sum())
-        return self._count
+        if self._value is None:
+            self._value = int(getattr(self._module, self._buffer))
+        return self._value
 
-    def advance(self, by: int = 1, most: int | None = None) -> None:
-        """Count on, as was done in the buffer; up to `most`."""
-        if self._count is not None:
-            self._count = self._count + by if most is None else min(self._count + by, most)
+    def advance(self) -> None:
+        """Count one more, in the buffer too."""
+        getattr(self._module, self._buffer).add_(1)
+        if self._value is not None:
+            self._value += 1
+
+    def _forget(self, *_: Any) -> None:
+        self._value = None

@@ -157,7 +157,6 @@ class InstanceDiscrimination(Objective):
         else:
             loss = self._estimated(features, ids, self.noise, generator)
         if self.training:  # validation must not leave anything behind
-            self.steps += 1
             self._steps_done.advance()
             self.update(features, ids)
         return loss
@@ -170,11 +169,11 @@ class InstanceDiscrimination(Objective):
         generator: Optional[torch.Generator],
     ) -> torch.Tensor:
         if generator is None:
-            generator = torch.Generator().manual_seed(self.seed + self._steps_done.count)
+            generator = torch.Generator().manual_seed(self.seed + self._steps_done.value)
         noise = torch.randint(self.bank.size(0), (count,), generator=generator)
         noise = to_device(noise, features.device)
         log_normaliser = self.log_normaliser
-        if self._steps_done.count == 0:
+        if self._steps_done.value == 0:
             log_normaliser = estimated_log_normaliser(features, self.bank, noise, self.temperature)
             if self.training:  # Z is taken from the first batch and kept
                 self.log_normaliser.copy_(log_normaliser)

@@ -6,7 +6,6 @@ import torch
 
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
-from declutr.objectives.host_count import HostCount
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import reduced
 from declutr.objectives.settings import above_zero, scalar_reduction
@@ -73,19 +72,13 @@ class KeyQueue(torch.nn.Module):
         self.register_buffer("keys", unit(torch.randn(size, width)))  # (K, d)
         self.register_buffer("valid", torch.zeros(size, dtype=torch.bool))  # (K,): ever written
         self.register_buffer("position", torch.zeros((), dtype=torch.long))  # of the next key
-        self._filled = HostCount(self, "valid")
-
-    @property
-    def filled(self) -> int:
-        """How many keys there are; slots are filled one after the other."""
-        return self._filled.count
 
     def rows(self, only_valid: bool) -> torch.Tensor:
         """A copy `(K, d)`, random unit vectors where nothing was put yet, or without those.
 
         It is a copy because a backward pass may need it after the queue has moved on.
         """
-        return self.keys[: self.filled if only_valid else None].clone()
+        return self.keys[self.valid] if only_valid else self.keys.clone()
 
     @torch.no_grad()
     def enqueue(self, rows: torch.Tensor) -> None:
@@ -101,8 +94,7 @@ class KeyQueue(torch.nn.Module):
         first = self.position + (count - kept.size(0))
         slots = (first + torch.arange(kept.size(0), device=self.keys.device)) % size
         self.keys[slots] = unit(kept.to(self.keys.dtype))
-        self.valid.index_fill_(0, slots, True)
-        self._filled.advance(kept.size(0), size)
+        self.valid[slots] = True
         self.position.copy_((self.position + count) % size)
 
 

@@ -248,7 +248,6 @@ class Reclaim(Objective):
             loss = reclaim_loss(*logits, v_found, u_found, self.negatives, self.reduction)
         if self.training:  # validation must not leave anything behind
             self._tell_of_repeated(ids)
-            self.steps += 1
             self._steps_done.advance()
             self.u_bank.update(ids, u.detach(), texts)
             self.v_bank.update(ids, v.detach(), texts)
@@ -326,7 +325,7 @@ class Reclaim(Objective):
         resume; `None` for all."""
         if self.candidate_share == 1:
             return None
-        generator = torch.Generator().manual_seed(self.seed + self._steps_done.count)
+        generator = torch.Generator().manual_seed(self.seed + self._steps_done.value)
         drawn = torch.rand(self.u_bank.instances, generator=generator) < self.candidate_share
         return to_device(drawn, self.steps.device)
 
