@@ -50,7 +50,8 @@ class FeatureBank(torch.nn.Module):
     eligible : `"visited"`, or `"all"`: as the paper has it, slots start as normal noise, which
         momentum keeps a share of, and can be found from the first step on.
     storage : `"memory"` of the model's device, or `"disk"`: mapped into main memory from a file,
-        of which the system holds as much as it has room for.
+        of which the system holds as much as it has room for. The host then waits for a GPU that
+        asks for rows.
     folder : where that file lies, the folder for temporary files by default. It has no name and
         goes with the process.
     precision : `"float32"` or `"float16"` of vectors.

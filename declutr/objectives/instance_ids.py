@@ -17,7 +17,8 @@ def require_ids(ids: Tensor, instances: int) -> None:
 
     `ValueError` : some are not.
     """
-    low, high = (int(end) for end in on_host(ids).aminmax()) if ids.numel() else (0, 0)
+    numbers = on_host(ids).tolist() or [0]
+    low, high = min(numbers), max(numbers)
     if not 0 <= low <= high < instances:
         raise ValueError(
             f"Expected ids from 0 to {instances - 1} (instances is {instances}), got {low} to "
