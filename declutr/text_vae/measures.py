@@ -96,7 +96,8 @@ class VaeMeasures:
             mean, square = (per_dimension / texts).chunk(2)
             found["mutual_information"] = information / texts
             found["active_units"] = (square - mean**2 > ACTIVE).sum()
-        return {name: float(value) for name, value in found.items()}
+        values = torch.stack([value.to(sums.dtype) for value in found.values()]).tolist()
+        return dict(zip(found, values, strict=True))
 
     def reset(self) -> None:
         """Forget everything."""
