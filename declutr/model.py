@@ -1,6 +1,7 @@
 """The Model "declutr": a text encoder trained by contrast, masked language modelling, or both."""
 
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Optional
 
@@ -594,7 +595,7 @@ class DeCLUTR(Model):
                 "'labels' from the dataset reader, or take an objective of labelled pairs."
             )
         return {
-            name: gather_numbers(values.repeat_interleave(anchors // len(values)))
+            name: gather_numbers(carried(_repeated(anchors // len(values)), values))
             for name, values in beside.items()
             if name in wanted
         }
@@ -741,6 +742,10 @@ def _pooled(
     pooler: torch.nn.Module, token_vectors: torch.Tensor, texts: TextFieldTensors
 ) -> torch.Tensor:
     return pooler(token_vectors.float(), mask=get_text_field_mask(texts))
+
+
+def _repeated(times: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda values: values.repeat_interleave(times)
 
 
 def _mean_of_groups(rows: torch.Tensor, groups: int) -> torch.Tensor:

@@ -15,6 +15,7 @@ from declutr.encoder import Encoder
 from declutr.momentum import MomentumEncoder
 from declutr.objectives import symmetric_byol_loss
 from tests.conftest import run_config
+from tests.objectives.waits import NeverWaits
 from tests.test_views import model_of, seen_by, texts
 
 HEAD = {"type": "projector", "hidden_dims": [12, 8]}
@@ -45,6 +46,50 @@ def test_moves_after_each_step_of_the_optimizer(schedule: str) -> None:
     assert torch.allclose(encoder["layer"].weight, expected, atol=1e-12)
     assert encoder.steps_done == 4
     assert not torch.allclose(encoder["layer"].weight, layer.weight)
+
+
+@pytest.mark.parametrize("narrow", [False, True])
+def test_moves_all_at_once_to_the_bit_as_one_after_the_other(narrow: bool) -> None:
+    torch.manual_seed(0)
+    parts = {"pair": torch.nn.Bilinear(3, 4, 2), "nothing": torch.nn.Identity()}
+    parts["layer"] = torch.nn.Linear(5, 3)
+    encoder = MomentumEncoder(0.97)
+    encoder.follow(parts)
+    if narrow:  # a copy in another precision than its original
+        encoder.copies["layer"].bfloat16()
+    for part in parts.values():
+        for parameter in part.parameters():
+            torch.nn.init.normal_(parameter)
+    expected = copy.deepcopy(encoder.copies)
+    for name, part in parts.items():
+        for target, source in zip(expected[name].parameters(), part.parameters(), strict=True):
+            target.data.mul_(0.97).add_(source.data.to(target.dtype), alpha=1 - 0.97)
+    encoder.move()
+    for moved, one in zip(encoder.copies.parameters(), expected.parameters(), strict=True):
+        assert torch.equal(moved, one) and moved.dtype == one.dtype
+    empty = MomentumEncoder()
+    empty.move()
+    assert empty.steps_done == 1
+
+
+def test_a_schedule_goes_on_from_a_checkpoint_and_asks_no_device_where_it_is() -> None:
+    layer = torch.nn.Linear(3, 2)
+    encoder, other = (MomentumEncoder(0.9, "cosine") for _ in range(2))
+    optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
+    for one in (encoder, other):
+        one.follow({"layer": layer})
+        one.follow_optimizer(optimizer, steps=6)
+    torch.nn.init.ones_(layer.weight)
+    for _ in range(3):
+        encoder.move()
+    other.move()  # reads its count
+    other.load_state_dict(encoder.state_dict())
+    encoder.move()
+    other.move()
+    assert torch.equal(encoder["layer"].weight, other["layer"].weight)
+    with NeverWaits():
+        other.move()
+    assert other.steps_done == 5
 
 
 def test_keys_are_those_of_the_copy(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,7 +60,7 @@ class VaeMeasures:
         information : `mutual_information` of the batch.
         """
         dtype = torch.float32 if kl.device.type == "mps" else torch.float64
-        texts = torch.tensor(float(len(kl)), dtype=dtype, device=kl.device)
+        texts = torch.full((), len(kl), dtype=dtype, device=kl.device)
         shared = torch.zeros_like(texts) if information is None else information.to(dtype) * texts
         means = code.mean.to(dtype)
         sums = torch.cat(
@@ -96,7 +96,8 @@ class VaeMeasures:
             mean, square = (per_dimension / texts).chunk(2)
             found["mutual_information"] = information / texts
             found["active_units"] = (square - mean**2 > ACTIVE).sum()
-        return {name: float(value) for name, value in found.items()}
+        values = torch.stack([value.to(sums.dtype) for value in found.values()]).tolist()
+        return dict(zip(found, values, strict=True))
 
     def reset(self) -> None:
         """Forget everything."""

@@ -28,6 +28,7 @@ from tests.objectives.laws import (
     permuted,
     rescaled,
 )
+from tests.objectives.waits import NeverWaits
 
 
 def unit(x: Tensor) -> Tensor:
@@ -230,3 +231,13 @@ def test_everything_saved_is_finite(noise: int | None) -> None:
     assert all(value.isfinite().all() for value in objective.state_dict().values())
     objective(normal(3, 4, dtype=torch.float32), torch.arange(3))
     assert all(value.isfinite().all() for value in objective.state_dict().values())
+
+
+@pytest.mark.parametrize("noise", [None, 4])
+def test_a_step_looks_into_no_tensor(noise: int | None) -> None:
+    objective = InstanceDiscrimination(9, 3, noise=noise).train()
+    objective(normal(2, 3).float(), torch.tensor([0, 1]))
+    features = normal(3, 3).float().requires_grad_()
+    for ids in ([4, 8, 1], [4, 8, 4]):
+        with NeverWaits():
+            objective(features, torch.tensor(ids)).backward()
