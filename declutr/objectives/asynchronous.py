@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 _LONGEST = 250  # characters of a message that CUDA takes
@@ -17,28 +15,34 @@ def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
 
 
 def require(
-    holds: torch.Tensor, message: str, got: Callable[[], str] = lambda: ""
+    holds: torch.Tensor,
+    expected: str,
+    values: torch.Tensor | None = None,
+    advice: str = "",
 ) -> None:
     """Check a condition on what tensors hold.
 
-    A GPU checks it when it comes to it. If it does not hold, `message` is printed, and the next
-    call that waits for the GPU raises a `RuntimeError` ("device-side assert triggered").
+    A GPU checks it when it comes to it. If it does not hold, the error is printed, without the
+    values, and the next call that waits for the GPU raises `RuntimeError` ("device-side assert
+    triggered").
 
     # Parameters
 
     holds : a boolean scalar, on any device.
-    message : what was expected, and what to do.
-    got : adds what there was instead, on the CPU.
+    expected : what was expected, or what went wrong.
+    values : what there was instead.
+    advice : what to do, a sentence.
 
     # Raises
 
-    `ValueError` : it does not hold, on the CPU.
+    `ValueError` : on the CPU, if it does not hold.
     """
     if holds.device.type not in ("cpu", "cuda"):  # which lack such checks
         holds = holds.cpu()
     try:
-        torch._assert_async(holds, message[:_LONGEST])
+        torch._assert_async(holds, f"{expected}. {advice}"[:_LONGEST])
     except RuntimeError as error:
         if holds.device.type != "cpu":
             raise
-        raise ValueError(f"{message}{got()}") from error
+        found = "" if values is None else f", got {values.min():g} to {values.max():g}"
+        raise ValueError(f"{expected}{found}. {advice}".rstrip()) from error

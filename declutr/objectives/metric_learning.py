@@ -8,6 +8,7 @@ from declutr.objectives.full_precision import full_precision
 from declutr.objectives.miners import Miner
 from declutr.objectives.objective import Objective
 
+
 class MetricLearningObjective(Objective):
     """Two views as labelled rows, which is what pytorch-metric-learning works on.
 
