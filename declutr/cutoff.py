@@ -17,6 +17,7 @@ from torch import Tensor
 
 from declutr.embedders import PretrainedTransformerEmbedderMLM
 from declutr.embedding_layers import embedding_width
+from declutr.host_copies import on_host, to_device
 
 FEWEST_TOKENS = 3  # that may be cut, for a text to lose one
 
@@ -81,7 +82,6 @@ def cut_features(
     width: int,
     rate: float = 0.1,
     generator: Optional[torch.Generator] = None,
-    device: Optional[torch.device] = None,
 ) -> Tensor:
     """Feature cutoff: `(texts, width)`, true at `floor(rate * width)` columns of each text.
 
@@ -90,7 +90,7 @@ def cut_features(
     `ValueError` : a rate out of range.
     """
     count = cut_counts(torch.tensor(width), rate).item()
-    drawn = torch.rand(texts, width, device=device, generator=generator)
+    drawn = torch.rand(texts, width, generator=generator)
     return drawn.argsort(dim=1).argsort(dim=1) < count
 
 
@@ -121,8 +121,8 @@ def cut_texts(
     `"token"` and `"span"` take tokens out of the mask, and so out of attention and of pooling
     alike. `"feature"` adds `cut_features` `(N, d)`, which has the embedder zero these columns of
     the vectors that come out of its embedding layer; all tokens stay. The draw travels with the
-    texts, so that passes over some of them, or a second pass, see the same cut. `texts` themselves
-    stay as they are.
+    texts, so that passes over some of them, or a second pass, see the same cut. It is drawn on the
+    host, the same for every device. `texts` themselves stay as they are.
 
     # Parameters
 
@@ -130,7 +130,7 @@ def cut_texts(
     embedder : tells which tokens are special, and how wide its embedding layer is.
     kind : `"token"`, `"span"` or `"feature"`.
     rate : the share to cut, above 0 and below 1.
-    generator : on the device of the texts; torch's global one by default.
+    generator : on the CPU; torch's global one by default.
 
     # Raises
 
@@ -143,9 +143,9 @@ def cut_texts(
     name, tensors = _word_pieces(texts)
     try:
         if kind == "feature":
-            width, rows = embedding_width(embedder.encoder), tensors["mask"]
-            features = cut_features(len(rows), width, rate, generator, rows.device)
-            return {name: {**tensors, "cut_features": features}}
+            width, mask = embedding_width(embedder.encoder), tensors["mask"]
+            features = cut_features(len(mask), width, rate, generator)
+            return {name: {**tensors, "cut_features": to_device(features, mask.device)}}
         return {name: {**tensors, **_cut_masks(tensors, embedder, kind, rate, generator)}}
     except ValueError as error:
         raise ConfigurationError(str(error)) from error
@@ -158,7 +158,8 @@ def _cut_masks(
     rate: float,
     generator: Optional[torch.Generator],
 ) -> dict[str, Tensor]:
-    token_ids, mask = tensors["token_ids"], tensors["mask"]
+    device = tensors["mask"].device
+    token_ids, mask = on_host(tensors["token_ids"]), on_host(tensors["mask"])
     if token_ids.shape != mask.shape:
         raise ConfigurationError(
             f"Cutoff '{kind}' takes texts that go through the transformer in one piece, got "
@@ -166,7 +167,11 @@ def _cut_masks(
             "the indexer, or cut features."
         )
     cut = _TOKENS[kind](mask, embedder.maskable(token_ids, mask), rate, generator)
-    return {key: tensors[key] & ~cut for key in ("mask", "segment_concat_mask") if key in tensors}
+    return {
+        key: to_device(on_host(tensors[key]) & ~cut, device)
+        for key in ("mask", "segment_concat_mask")
+        if key in tensors
+    }
 
 
 def _word_pieces(texts: TextFieldTensors) -> tuple[str, dict[str, Tensor]]:

@@ -18,6 +18,7 @@ from declutr.collation import PackedBatch
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.distributed import process_rank, world_size
 from declutr.document_selection import shuffled, shuffled_batches
+from declutr.host_copies import to_device
 from declutr.sources import SourceError
 from declutr.token_budget import BudgetBatches
 
@@ -301,9 +302,9 @@ def _as_it_is(batch: Any) -> Any:
 
 
 def _moved(batch: Any, device: torch.device) -> Any:
-    """A batch on a device. Copies from pinned memory do not make this process wait."""
+    """A batch on a device, whose tensors remember what they hold (`declutr.host_copies`)."""
     if isinstance(batch, torch.Tensor):
-        return batch.to(device, non_blocking=device.type == "cuda")
+        return to_device(batch, device)
     if isinstance(batch, dict):
         return {key: _moved(value, device) for key, value in batch.items()}
     return batch

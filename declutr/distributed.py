@@ -88,6 +88,8 @@ def _of_all(rows: torch.Tensor) -> list[torch.Tensor]:
 
 def gather_numbers(numbers: torch.Tensor) -> torch.Tensor:
     """`gather_rows` of `(n,)`, one number a row, without a gradient: `(W * n,)`."""
+    if not is_distributed():
+        return numbers
     return gather_rows(numbers.unsqueeze(1))[:, 0]
 
 

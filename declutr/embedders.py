@@ -15,6 +15,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from declutr.embedding_layers import features_zeroed
+from declutr.host_copies import on_host, to_device
 from declutr.masked_lm_head import masked_lm_logits
 from declutr.masking import IGNORE
 from declutr.packed_attention import recomputation_contexts
@@ -73,7 +74,6 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
 
     transformer_model: Any  # whatever class the checkpoint asks for
     _max_length: Any
-    _special_ids: torch.Tensor
 
     def __init__(
         self,
@@ -132,9 +132,8 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         self._num_added_start_tokens = len(tokenizer.single_sequence_start_tokens)
         self._num_added_end_tokens = len(tokenizer.single_sequence_end_tokens)
         self._num_added_tokens = self._num_added_start_tokens + self._num_added_end_tokens
-        self.register_buffer(
-            "_special_ids", torch.tensor(self.tokenizer.all_special_ids), persistent=False
-        )
+        # No buffer: what is masked is drawn on the host.
+        self._special_ids = torch.tensor(self.tokenizer.all_special_ids)
         try:
             self._unpadded = UnpaddedPass(
                 unpadding,
@@ -199,7 +198,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
 
     def maskable(self, token_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
         """The positions `(N, L)` that masking may choose: neither special tokens nor padding."""
-        return mask & ~torch.isin(token_ids, self._special_ids)
+        return mask & ~torch.isin(token_ids, self._special_ids.to(token_ids.device))
 
     def forward(  # type: ignore[override]
         self,
@@ -259,19 +258,22 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         else:
             both = self._encode(token_ids, mask, type_ids, run=self._mixed_and_last)
             embeddings, last = both.chunk(2, dim=-1)  # (N, L, d) each
-        chosen = labels != IGNORE
-        targets, hidden = labels[chosen], last[chosen]  # (M,), (M, d)
-        if not len(targets):
+        on_host_labels = on_host(labels).flatten()  # (N * L,)
+        places = (on_host_labels != IGNORE).nonzero()[:, 0]  # (M,)
+        if not len(places):
             # The head must still take part, or DistributedDataParallel would wait for its gradient.
             nothing = masked_lm_logits(self.transformer_model, last[:1, 0]).sum() * 0
             zero = torch.zeros((), device=nothing.device)
             return MaskedLMOutput(embeddings, nothing.float(), zero, zero)
+        sent = to_device(torch.stack([places, on_host_labels[places]]), last.device)
+        places, targets = sent.unbind()
+        hidden = last.flatten(0, 1).index_select(0, places)  # (M, d)
         logits = masked_lm_logits(self.transformer_model, hidden)  # (M, V)
         return MaskedLMOutput(
             embeddings,
             cross_entropy(logits.float(), targets, reduction="sum"),
             (logits.detach().argmax(dim=-1) == targets).sum().float(),
-            chosen.sum().float(),
+            torch.full((), len(places), dtype=torch.float32, device=last.device),
         )
 
     def _encode(

@@ -17,7 +17,7 @@ import torch
 from allennlp.data import TextFieldTensors
 from torch.utils.checkpoint import checkpoint
 
-from declutr.text_batches import count, part
+from declutr.text_batches import count, part, rows_of
 
 
 class Encoded(NamedTuple):
@@ -53,7 +53,7 @@ def encode_in_chunks(
             name: part(texts, _rows(share, count(texts), documents))
             for name, texts in views.items()
         }
-        their = None if labels is None else labels[_rows(share, len(labels), documents)]
+        their = None if labels is None else rows_of(labels, _rows(share, len(labels), documents))
         # Weights cast once for all chunks would sum the gradients of all in bfloat16.
         torch.clear_autocast_cache()
         # The backward pass is done with one chunk before it turns to the next.

@@ -1,6 +1,7 @@
 """The Model "declutr": a text encoder trained by contrast, masked language modelling, or both."""
 
 import logging
+from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any, Optional
 
@@ -28,6 +29,7 @@ from declutr.embedders import MLMTextFieldEmbedder
 from declutr.gradient_caching import Encoded, encode_in_chunks
 from declutr.heads import Head
 from declutr.heap import HEAP
+from declutr.host_copies import carried, on_host, to_device
 from declutr.masking import IGNORE, mask_tokens
 from declutr.metrics import RunningMeans, retrieval_accuracy
 from declutr.model_parts import (
@@ -478,7 +480,8 @@ class DeCLUTR(Model):
             ((_, tensors),) = together.items()
             rows, width = tensors["mask"].shape
             missing = (0, width - labels.size(1), 0, rows - labels.size(0))
-            output = embedder.masked_lm(together, pad(labels, missing, value=IGNORE))
+            labels = carried(lambda own: pad(own, missing, value=IGNORE), labels)
+            output = embedder.masked_lm(together, labels)
             vectors = output.embeddings
             mlm_sums = torch.stack([output.loss_sum, output.num_correct, output.num_masked])
         sizes = [count(texts) for texts in views.values()]
@@ -513,19 +516,21 @@ class DeCLUTR(Model):
                 f"Masking needs the ids of word pieces, got {sorted(tensors)}. Give the dataset "
                 'reader a tokenizer and a token indexer of type "pretrained_transformer".'
             )
-        token_ids = tensors["token_ids"]
+        # Drawn on the host, where it must be known what is masked: the same masks on any device.
+        token_ids, device = on_host(tensors["token_ids"]), device_of(anchors)
         generator = None
         if not self.training:
-            generator = torch.Generator(token_ids.device).manual_seed(_VALIDATION_MASKS)
+            generator = torch.Generator().manual_seed(_VALIDATION_MASKS)
         masked_ids, labels = mask_tokens(
             token_ids,
-            embedder.token_embedder.maskable(token_ids, tensors["mask"]),
+            embedder.token_embedder.maskable(token_ids, on_host(tensors["mask"])),
             mask_id=embedder.token_embedder.tokenizer.mask_token_id,
             vocab_size=len(embedder.token_embedder.tokenizer),
             probability=self._mlm_probability,
             generator=generator,
         )
-        return {name: {**tensors, "token_ids": masked_ids}}, labels
+        masked = {**tensors, "token_ids": to_device(masked_ids, device)}
+        return {name: masked}, to_device(labels, device)
 
     def _mlm_loss(self, sums: torch.Tensor) -> torch.Tensor:
         """The mean over the masked tokens of all processes (not a mean of their means)."""
@@ -590,7 +595,7 @@ class DeCLUTR(Model):
                 "'labels' from the dataset reader, or take an objective of labelled pairs."
             )
         return {
-            name: gather_numbers(values.repeat_interleave(anchors // len(values)))
+            name: gather_numbers(carried(_repeated(anchors // len(values)), values))
             for name, values in beside.items()
             if name in wanted
         }
@@ -737,6 +742,10 @@ def _pooled(
     pooler: torch.nn.Module, token_vectors: torch.Tensor, texts: TextFieldTensors
 ) -> torch.Tensor:
     return pooler(token_vectors.float(), mask=get_text_field_mask(texts))
+
+
+def _repeated(times: int) -> Callable[[torch.Tensor], torch.Tensor]:
+    return lambda values: values.repeat_interleave(times)
 
 
 def _mean_of_groups(rows: torch.Tensor, groups: int) -> torch.Tensor:

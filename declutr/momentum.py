@@ -9,6 +9,7 @@ from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives.bootstrap import target_momentum
+from declutr.objectives.host_count import HostCount
 from declutr.objectives.momentum_contrast import momentum_update
 
 SCHEDULES = ("constant", "cosine")
@@ -41,6 +42,7 @@ class MomentumEncoder(torch.nn.Module, FromParams):
         self.momentum, self.schedule = momentum, schedule
         self.copies = torch.nn.ModuleDict()
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
+        self._moves = HostCount(self, "steps_done")
         self._originals: dict[str, torch.nn.Module] = {}  # not as parts: they are the model's
         self._total: Optional[int] = None
 
@@ -76,7 +78,8 @@ class MomentumEncoder(torch.nn.Module, FromParams):
         momentum = self.momentum
         if self.schedule == "cosine":
             assert self._total is not None
-            momentum = target_momentum(int(self.steps_done), self._total, self.momentum)
-        for name, original in self._originals.items():
-            momentum_update(self.copies[name].parameters(), original.parameters(), momentum)
-        self.steps_done += 1
+            momentum = target_momentum(self._moves.value, self._total, self.momentum)
+        copies = (p for name in self._originals for p in self.copies[name].parameters())
+        originals = (p for part in self._originals.values() for p in part.parameters())
+        momentum_update(copies, originals, momentum)
+        self._moves.advance()

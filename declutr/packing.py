@@ -13,6 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from declutr.host_copies import to_device
+
 
 class Packing:
     """Where the tokens of N texts lie when they stand end to end, longest text first.
@@ -22,22 +24,34 @@ class Packing:
     lengths : tokens of each text; 0 is allowed.
     width : L, the padded length.
     device : of the tensors to pack.
+    mask : `(N, L)` bool on the host, true at the tokens of each text; not needed where they are
+        the first ones.
     """
 
-    def __init__(self, lengths: Sequence[int], width: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        width: int,
+        device: torch.device,
+        mask: Tensor | None = None,
+    ) -> None:
         counts = np.asarray(lengths, dtype=np.int64)
         order = np.argsort(-counts, kind="stable")
         counts = counts[order]
         ends = np.cumsum(counts)
-        positions = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
+        if mask is None:
+            positions = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
+        else:
+            positions = mask.numpy()[order].nonzero()[1]
         self.shape = (len(counts), width)
         self.lengths: list[int] = counts[counts > 0].tolist()
         self.num_tokens = len(positions)
-        # One array, one copy to the device.
-        places = np.stack([np.repeat(order, counts) * width + positions, positions])
-        self._places, self.positions = torch.from_numpy(places).to(device, non_blocking=True)
+        places = np.repeat(order, counts) * width + positions
         offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
-        self.offsets = torch.from_numpy(offsets).to(device, non_blocking=True)
+        # One array, one copy to the device.
+        parts = [places, positions, offsets]
+        sent = to_device(torch.from_numpy(np.concatenate(parts)), device)
+        self._places, self.positions, self.offsets = sent.split([len(part) for part in parts])
 
     def runs(self) -> Iterator[tuple[int, int, int]]:
         """`(start, count, length)`: `count` neighbouring texts of equal length begin at `start`."""
@@ -58,14 +72,19 @@ class Packing:
         return padded.index_copy(0, self._places, packed).view(texts, width, -1)
 
 
-def text_lengths(mask: Tensor) -> list[int] | None:
-    """Tokens of each text of a mask `(N, L)`; `None` if one has padding before or between tokens.
+def text_lengths(mask: Tensor) -> list[int]:
+    """Tokens of each text of a mask `(N, L)` that lies on the host."""
+    return mask.numpy().sum(axis=1).tolist()
 
-    This reads from the device, once.
+
+def text_ends(mask: Tensor) -> list[int]:
+    """Where each text of a mask `(N, L)` on the host ends: one past its last token, 0 without any.
+
+    It is more than the number of its tokens where padding lies before or between them.
     """
-    columns = torch.arange(1, mask.size(1) + 1, device=mask.device)
-    tokens, last = torch.stack([mask.sum(dim=1), (mask * columns).amax(dim=1)]).tolist()
-    return tokens if tokens == last else None
+    tokens = mask.numpy()
+    after = tokens[:, ::-1].argmax(axis=1)
+    return np.where(tokens.any(axis=1), tokens.shape[1] - after, 0).tolist()
 
 
 def length_groups(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:

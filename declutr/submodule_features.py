@@ -14,7 +14,14 @@ from allennlp.modules import Seq2VecEncoder, TextFieldEmbedder
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from declutr.text_field_masks import indexed_ids, mask_of_ids, mask_of_length, text_fields
+from declutr.host_copies import on_host
+from declutr.text_field_masks import (
+    TextField,
+    indexed_ids,
+    mask_of_ids,
+    mask_of_length,
+    text_fields,
+)
 
 _POOLER = "_seq2vec_encoder"  # where AllenNLP's own models have theirs
 
@@ -294,13 +301,28 @@ class SubmoduleFeature:
                 f"'{self.key}' to a submodule that gives vectors (n, d), or one for each token."
             )
         first, *others = fitting.values()
-        if not all(torch.equal(first, other) for other in others):
+        if others and not _all_equal([texts[name] for name in fitting], shape):
             raise ConfigurationError(
                 f"The submodule '{self.name}' gave token vectors for {tuple(shape)} tokens, which "
                 f"may be of any of the text fields {', '.join(fitting)}. Set '{self.key}' to a "
                 "submodule that gives vectors (n, d), or to the one that embeds tokens."
             )
         return first
+
+
+def _all_equal(fields: Sequence[TextField], shape: torch.Size) -> bool:
+    """Whether the masks of that shape are equal, by what the host knows of the fields."""
+    known = [
+        {
+            name: {key: on_host(tensor) for key, tensor in part.items()}
+            for name, part in each.items()
+        }
+        for each in fields
+    ]
+    first, *others = (mask_of_length(each, shape) for each in known)
+    return all(
+        first is not None and other is not None and torch.equal(first, other) for other in others
+    )
 
 
 def mean_of_texts(vectors: Tensor, mask: Tensor) -> Tensor:

@@ -1,4 +1,7 @@
-"""`TextFieldTensors` as one takes them apart and puts them together."""
+"""`TextFieldTensors` as one takes them apart and puts them together.
+
+What is known of them on the host (`declutr.host_copies`) stays known.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from collections.abc import Sequence
 import torch
 from allennlp.data import TextFieldTensors
 from torch.nn.functional import pad
+
+from declutr.host_copies import carried
 
 
 def device_of(texts: TextFieldTensors) -> torch.device:
@@ -29,7 +34,7 @@ def flat(texts: TextFieldTensors, spans: bool = False) -> TextFieldTensors:
     if not (masks[0].dim() == 3 if masks else spans):
         return texts
     return {
-        name: {key: tensor.flatten(0, 1) for key, tensor in tensors.items()}
+        name: {key: carried(_without_spans, tensor) for key, tensor in tensors.items()}
         for name, tensors in texts.items()
     }
 
@@ -37,9 +42,14 @@ def flat(texts: TextFieldTensors, spans: bool = False) -> TextFieldTensors:
 def part(texts: TextFieldTensors, rows: slice) -> TextFieldTensors:
     """Some of the texts; views of the same memory."""
     return {
-        name: {key: tensor[rows] for key, tensor in tensors.items()}
+        name: {key: rows_of(tensor, rows) for key, tensor in tensors.items()}
         for name, tensors in texts.items()
     }
+
+
+def rows_of(tensor: torch.Tensor, rows: slice) -> torch.Tensor:
+    """Some rows of a tensor; a view of the same memory."""
+    return carried(lambda whole: whole[rows], tensor)
 
 
 def joined(batches: Sequence[TextFieldTensors]) -> TextFieldTensors | None:
@@ -58,10 +68,16 @@ def joined(batches: Sequence[TextFieldTensors]) -> TextFieldTensors | None:
         return None
     if any(tensor.dim() != 2 for batch in tensors for tensor in batch.values()):
         return None
-    return {name: {key: _stacked([batch[key] for batch in tensors]) for key in tensors[0]}}
+    return {
+        name: {key: carried(_stacked, *(batch[key] for batch in tensors)) for key in tensors[0]}
+    }
 
 
-def _stacked(tensors: list[torch.Tensor]) -> torch.Tensor:
+def _without_spans(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.flatten(0, 1)
+
+
+def _stacked(*tensors: torch.Tensor) -> torch.Tensor:
     """`(N_i, L_i)` as `(sum of N_i, largest L)`, zero beyond each `L_i`."""
     width = max(tensor.size(1) for tensor in tensors)
     return torch.cat([pad(tensor, (0, width - tensor.size(1))) for tensor in tensors])

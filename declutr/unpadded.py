@@ -5,14 +5,17 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Iterable
+from itertools import chain
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from declutr.distributed import is_sharded
+from declutr.host_copies import on_host, remember, to_device
 from declutr.packed_attention import CannotPack, PackedAttention
-from declutr.packing import Packing, length_groups, text_lengths
+from declutr.packing import Packing, length_groups, text_ends, text_lengths
+from declutr.whole_masks import KnownWhole
 
 logger = logging.getLogger(__name__)
 
@@ -40,7 +43,10 @@ class UnpaddedPass:
     and groups otherwise, saying so in the log.
 
     A mask may have holes: tokens inside a text to which nothing attends, while all others keep
-    their positions. Such texts are not packed but grouped.
+    their positions. Such texts are packed without them on a GPU; on a CPU they are grouped.
+
+    Everything but tokens is looked up on the host: the host never waits for a GPU if it is known
+    there what the mask holds (`declutr.host_copies`).
 
     # Parameters
 
@@ -83,15 +89,19 @@ class UnpaddedPass:
         """
         if self.unpadding == "none":
             return self._padded(run, token_ids, mask, type_ids, of_texts)
-        lengths = text_lengths(mask)
-        ends = _ends(mask) if lengths is None else lengths
+        known = on_host(mask)
+        lengths, ends = text_lengths(known), text_ends(known)
         if not any(ends):
             return self._padded(run, token_ids, mask, type_ids, of_texts)
-        if lengths is not None and self._packs is None:
-            self._packs = self._try_packing(transformer, run, token_ids.device)
-        if lengths is not None and self._packs:
+        holes = lengths != ends
+        # On a CPU texts with holes have always been grouped, with which they draw other dropout.
+        packable = not holes or (mask.device.type != "cpu" and _begin_at_once(known))
+        if packable and self._packs is None:
+            self._packs = self._try_packing(transformer, run, mask.device)
+        if packable and self._packs:
+            packing = Packing(lengths, mask.size(1), mask.device, known if holes else None)
             try:
-                return self._packed(transformer, run, lengths, token_ids, type_ids, of_texts)
+                return self._packed(transformer, run, packing, token_ids, type_ids, of_texts)
             except CannotPack as error:  # it was changed since
                 raise _cannot_pack(transformer, error) from error
         if not is_sharded(transformer):  # processes may have different numbers of groups
@@ -110,18 +120,21 @@ class UnpaddedPass:
         # id, and what is cut out of a text must not.
         token_ids = token_ids.masked_fill(~_within_texts(mask), self._padding_id)
         about = None if of_texts is None else of_texts[:, None]
-        return run(**_named(token_ids, type_ids, about), attention_mask=mask.long())
+        inputs = {**_named(token_ids, type_ids, about), "attention_mask": mask.long()}
+        if mask.device.type == "cpu":
+            return run(**inputs)
+        with KnownWhole(mask.shape, bool(on_host(mask).all())):
+            return run(**inputs)
 
     def _packed(
         self,
         transformer: torch.nn.Module,
         run: Run,
-        lengths: list[int],
+        packing: Packing,
         token_ids: Tensor,
         type_ids: Tensor | None,
         of_texts: Tensor | None = None,
     ) -> Tensor:
-        packing = Packing(lengths, token_ids.size(1), token_ids.device)
         if type_ids is None and "token_type_ids" in _inputs_of(transformer):
             # transformers 4 would take those of a single text, which may be shorter than the row.
             type_ids = torch.zeros_like(token_ids)
@@ -149,13 +162,15 @@ class UnpaddedPass:
         of_texts: Tensor | None = None,
     ) -> Tensor:
         padded: Tensor | None = None
-        groups = length_groups(ends, _GROUP_TOKENS.get(token_ids.device.type, 16384))
-        for texts in groups:
-            rows = torch.tensor(texts, device=token_ids.device)
+        known, device = on_host(mask), mask.device
+        groups = length_groups(ends, _GROUP_TOKENS.get(device.type, 16384))
+        sent = to_device(torch.tensor(list(chain(*groups))), device)  # one copy for all
+        for texts, rows in zip(groups, sent.split([len(each) for each in groups]), strict=True):
             width = ends[texts[0]]
             types = None if type_ids is None else type_ids[rows, :width]
             about = None if of_texts is None else of_texts[rows]
-            hidden = self._padded(run, token_ids[rows, :width], mask[rows, :width], types, about)
+            some = remember(mask[rows, :width], known[texts, :width])
+            hidden = self._padded(run, token_ids[rows, :width], some, types, about)
             if padded is None:
                 padded = hidden.new_zeros(*token_ids.shape, hidden.size(-1))
             padded[rows, :width] = hidden
@@ -173,8 +188,8 @@ class UnpaddedPass:
                 raise CannotPack("some of its layers attend to neighbours only")
             token_ids, mask = self._texts_to_try(transformer, device)
             with _evaluating(transformer), torch.autocast(device.type, enabled=False):
-                lengths = mask.sum(dim=1).tolist()
-                packed = self._packed(transformer, run, lengths, token_ids, None)
+                packing = Packing(mask.sum(dim=1).tolist(), mask.size(1), device)
+                packed = self._packed(transformer, run, packing, token_ids, None)
                 padded = self._padded(run, token_ids, mask, None)
             apart = float((packed - padded)[mask].abs().max() / padded[mask].abs().max())
             if not apart < max(1e-3, 8 * torch.finfo(padded.dtype).eps):
@@ -224,10 +239,9 @@ def _named(
     return {name: tensor for name, tensor in inputs.items() if tensor is not None}
 
 
-def _ends(mask: Tensor) -> list[int]:
-    """Where each text of a mask `(N, L)` ends, one past its last token; read from the device."""
-    columns = torch.arange(1, mask.size(1) + 1, device=mask.device)
-    return (mask * columns).amax(dim=1).tolist()
+def _begin_at_once(mask: Tensor) -> bool:
+    """Whether no text of a mask `(N, L)` has padding before its first token."""
+    return bool((mask[:, 0] | ~mask.any(dim=1)).all())
 
 
 def _within_texts(mask: Tensor) -> Tensor:

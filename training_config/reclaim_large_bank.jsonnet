@@ -1,11 +1,14 @@
-// For hundreds of thousands of instances: banks lie in files that the system maps into main memory,
-// half as wide, and are searched by faiss (pip install faiss-cpu) from 10,000 filled slots on: exact
-// search would move whole banks to a GPU in every step.
+// For hundreds of thousands of instances: banks half as wide. A GPU holds them and finds the nearest
+// slots exactly, in milliseconds; a CPU looks into lists of faiss (pip install faiss-cpu) from 10,000
+// filled slots on. storage:: "disk" maps banks into main memory from files, for where they fit in
+// neither; a GPU then waits for what is found in them in every step.
 (import "reclaim.libsonnet") {
     task:: "mnli",
+    storage:: "memory",
+    local settings = self,
     model+: {
         objective+: {
-            storage: "disk",
+            storage: settings.storage,
             precision: "float16",
             search: "approximate",
             approximate_from: 10000,

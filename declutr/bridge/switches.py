@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import ModuleType
 
-from declutr.bridge import additions, deferral, lending, pretrained, repairs, resumption
+from declutr.bridge import additions, batches, deferral, lending, pretrained, repairs, resumption
 
 # Context managers around the run of the module's body.
 LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
@@ -46,6 +46,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         pretrained.gradient_checkpointing,
     ),
     "allennlp.nn.parallel.ddp_accelerator": (repairs.amp_names,),
+    "allennlp.nn.util": (batches.sent_from_pinned_memory,),
     "allennlp.training.checkpointer": (repairs.checkpoint_globals,),
     "allennlp.training.util": (additions.moved_runs,),
     "allennlp.training.gradient_descent_trainer": (

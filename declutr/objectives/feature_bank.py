@@ -9,7 +9,15 @@ from typing import Any, Optional
 import torch
 from allennlp.common.checks import ConfigurationError
 
-from declutr.objectives.bank_search import BLOCK, InvertedLists, nearest_rows
+from declutr.host_copies import carried, on_host, to_device
+from declutr.objectives.bank_search import (
+    BLOCK,
+    DEVICE_BLOCK,
+    InvertedLists,
+    nearest_rows,
+    nearest_rows_on_device,
+)
+from declutr.objectives.instance_ids import last_rows, require_ids
 from declutr.objectives.settings import above_zero, at_least_zero, one_of
 
 logger = logging.getLogger(__name__)
@@ -42,13 +50,15 @@ class FeatureBank(torch.nn.Module):
     eligible : `"visited"`, or `"all"`: as the paper has it, slots start as normal noise, which
         momentum keeps a share of, and can be found from the first step on.
     storage : `"memory"` of the model's device, or `"disk"`: mapped into main memory from a file,
-        of which the system holds as much as it has room for.
+        of which the system holds as much as it has room for. The host then waits for a GPU that
+        asks for rows.
     folder : where that file lies, the folder for temporary files by default. It has no name and
         goes with the process.
     precision : `"float32"` or `"float16"` of vectors.
-    search : `"exact"`, or `"approximate"`: with faiss, where more than `approximate_from` slots are
-        eligible. It finds most of the nearest; `recall` says how many. What it looks into is built
-        anew every `rebuild_every` updates, on a CPU, and after a resume.
+    search : `"exact"`, or `"approximate"`, which may find most of the nearest only: on a CPU with
+        faiss, where more than `approximate_from` slots are eligible; `recall` says how many it
+        finds. What it looks into is built anew every `rebuild_every` updates, and after a resume.
+        Vectors in the memory of a GPU are always searched exactly, as that is fast.
     seed : of noise and samples.
 
     # Raises
@@ -101,6 +111,19 @@ class FeatureBank(torch.nn.Module):
         self._measure()
         self._index: InvertedLists | None = None
         self._updates = 0  # since the index was built
+        self._fixed_shapes: bool | None = None
+
+    @property
+    def fixed_shapes(self) -> bool:
+        """Whether shapes never depend on what slots hold, so that the host has no need to wait for
+        a look at them: where vectors lie on a GPU. A CPU spares itself empty slots instead."""
+        if self._fixed_shapes is None:
+            return self.vectors.device.type != "cpu"
+        return self._fixed_shapes
+
+    @fixed_shapes.setter
+    def fixed_shapes(self, fixed: bool) -> None:
+        self._fixed_shapes = fixed
 
     @property
     def instances(self) -> int:
@@ -152,7 +175,7 @@ class FeatureBank(torch.nn.Module):
         if k < 1 or len(ids) == 0:
             slots = ids.new_zeros(len(ids), max(0, min(k, self.instances)))
             return slots, slots.bool()
-        index = self._current_index(k)
+        index = None if self.fixed_shapes else self._current_index(k)
         if index is None:
             return self._exactly(queries, usable, k)
         slots, found = self._from_index(index, queries, usable, k)
@@ -169,6 +192,12 @@ class FeatureBank(torch.nn.Module):
         """Which slots `(b,)` or `(n, b)` queries of these instances may find: `(n, b)`."""
         return lambda slots: self.others(slots, ids, texts) & eligible[slots]
 
+    def usable(
+        self, slots: torch.Tensor, ids: torch.Tensor, texts: Optional[torch.Tensor] = None
+    ) -> torch.Tensor:
+        """`others`, of slots that hold something: `(n, b)`."""
+        return self._usable(ids, texts, self._eligible())(slots)
+
     def _exactly(
         self,
         queries: torch.Tensor,
@@ -178,14 +207,17 @@ class FeatureBank(torch.nn.Module):
         """The best of all slots."""
         copies = self.vectors.dtype != queries.dtype or self.vectors.device != queries.device
         every = torch.arange(self.instances, device=queries.device)
-        return nearest_rows(
+        search, numbers = nearest_rows, BLOCK
+        if self.fixed_shapes:
+            search, numbers = nearest_rows_on_device, DEVICE_BLOCK
+        return search(
             queries,
             self.lengths,
             # To the device first: it widens numbers faster than they get there.
             lambda start, stop: self.vectors[start:stop].to(queries.device).to(queries.dtype),
             lambda start, stop: usable(every[start:stop]),
             k,
-            max(1, BLOCK // (self.width if copies else len(queries))),
+            max(1, numbers // (self.width if copies else len(queries))),
         )
 
     def others(
@@ -197,14 +229,23 @@ class FeatureBank(torch.nn.Module):
         return others if texts is None else others & (self.texts[slots] != texts.unsqueeze(1))
 
     def candidates(self, among: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """The slots `(c,)` that can be found, of those of `among` `(M,)`."""
+        """The slots `(c,)` that can be found, of those of `among` `(M,)`. With `fixed_shapes` those
+        that hold nothing are among them: see `usable`."""
+        if self.fixed_shapes:
+            every = torch.arange(self.instances, device=self.visited.device)
+            if among is None:
+                return every
+            return to_device(on_host(among).nonzero().squeeze(1), every.device)
         eligible = self._eligible() if among is None else self._eligible() & among
         return eligible.nonzero().squeeze(1)
 
     def rows(self, slots: torch.Tensor) -> torch.Tensor:
         """Copies `(..., d)` of slots `(...)`, on their device."""
-        rows = self.vectors[slots.to(self.vectors.device)]
+        rows = self.vectors[self._where_vectors_are(slots)]
         return rows.to(slots.device).to(self.lengths.dtype)
+
+    def _where_vectors_are(self, slots: torch.Tensor) -> torch.Tensor:
+        return slots if slots.device == self.vectors.device else on_host(slots)
 
     def _eligible(self) -> torch.Tensor:
         return self.visited if self.eligible == "visited" else torch.ones_like(self.visited)
@@ -261,19 +302,22 @@ class FeatureBank(torch.nn.Module):
         `ValueError` : shapes that do not fit, or ids that the bank does not have.
         """
         self._check(features, ids, texts)
-        again = (ids.unsqueeze(1) == ids).triu(1).any(dim=1)  # (n,): the id comes later too
-        ids, features = ids[~again], features[~again].to(self.lengths.dtype)
+        rows = last_rows(ids)
+        if rows is not None:
+            ids, features = carried(torch.Tensor.__getitem__, ids, rows), features[rows]
+            texts = None if texts is None else texts[rows]
+        features = features.to(self.lengths.dtype)
         kept = torch.full_like(features[:, :1], self.momentum)
         if self.eligible == "visited":
-            kept[~self.visited[ids]] = 0
+            kept.mul_(self.visited[ids].unsqueeze(1))  # a first feature overwrites
         mixed = (1 - kept) * features + kept * self.rows(ids)
         largest = torch.finfo(self.vectors.dtype).max
         mixed = mixed.clamp(-largest, largest).to(self.vectors)
-        self.vectors[ids.to(self.vectors.device)] = mixed
+        self.vectors[self._where_vectors_are(ids)] = mixed
         self.lengths[ids] = _lengths(mixed).to(self.lengths)
-        self.visited[ids] = True
+        self.visited.index_fill_(0, ids, True)
         if texts is not None:
-            self.texts[ids] = texts[~again]
+            self.texts[ids] = texts
         self._updates += 1
 
     def _check(
@@ -286,12 +330,7 @@ class FeatureBank(torch.nn.Module):
             )
         if texts is not None and texts.shape != ids.shape:
             raise ValueError(f"Expected texts {tuple(ids.shape)}, got {tuple(texts.shape)}.")
-        low, high = torch.stack(ids.aminmax()).tolist() if ids.numel() else (0, 0)  # one wait
-        if not 0 <= low <= high < self.instances:
-            raise ValueError(
-                f"Expected ids from 0 to {self.instances - 1} (instances is {self.instances}), "
-                f"got {low} to {high}."
-            )
+        require_ids(ids, self.instances)
 
     # ----------------------------------------------------------------------------- where it lies
 

@@ -7,8 +7,11 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch.nn.functional import cross_entropy, softplus
 
+from declutr.host_copies import to_device
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
+from declutr.objectives.host_count import HostCount
+from declutr.objectives.instance_ids import last_rows, require_ids
 from declutr.objectives.objective import TEXTS, Objective
 from declutr.objectives.reductions import reduced
 from declutr.objectives.settings import above_zero, scalar_reduction
@@ -134,6 +137,7 @@ class InstanceDiscrimination(Objective):
         self.register_buffer("bank", start)  # (M, d)
         self.register_buffer("log_normaliser", torch.zeros(()))  # of the first step, see below
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self._steps_done = HostCount(self, "steps")
 
     def forward(  # type: ignore[override]
         self,
@@ -153,7 +157,7 @@ class InstanceDiscrimination(Objective):
         else:
             loss = self._estimated(features, ids, self.noise, generator)
         if self.training:  # validation must not leave anything behind
-            self.steps += 1
+            self._steps_done.advance()
             self.update(features, ids)
         return loss
 
@@ -165,11 +169,11 @@ class InstanceDiscrimination(Objective):
         generator: Optional[torch.Generator],
     ) -> torch.Tensor:
         if generator is None:
-            generator = torch.Generator().manual_seed(self.seed + int(self.steps))
+            generator = torch.Generator().manual_seed(self.seed + self._steps_done.value)
         noise = torch.randint(self.bank.size(0), (count,), generator=generator)
-        noise = noise.to(features.device)
+        noise = to_device(noise, features.device)
         log_normaliser = self.log_normaliser
-        if int(self.steps) == 0:
+        if self._steps_done.value == 0:
             log_normaliser = estimated_log_normaliser(features, self.bank, noise, self.temperature)
             if self.training:  # Z is taken from the first batch and kept
                 self.log_normaliser.copy_(log_normaliser)
@@ -180,8 +184,10 @@ class InstanceDiscrimination(Objective):
     @torch.no_grad()
     def update(self, features: torch.Tensor, ids: torch.Tensor) -> None:
         """Move the slots `ids` `(N,)` towards raw `features` `(N, d)`."""
-        again = (ids.unsqueeze(1) == ids).triu(1).any(dim=1)  # (N,): the id comes later too
-        features, ids = features[~again].to(self.bank.dtype), ids[~again]
+        rows = last_rows(ids)
+        if rows is not None:
+            features, ids = features[rows], ids[rows]
+        features = features.to(self.bank.dtype)
         mixed = self.momentum * self.bank[ids] + (1 - self.momentum) * unit(features)
         self.bank[ids] = unit(mixed)
 
@@ -192,9 +198,4 @@ class InstanceDiscrimination(Objective):
                 f"Expected features (N, {width}) and ids (N,), got {tuple(features.shape)} and "
                 f"{tuple(ids.shape)}."
             )
-        if ids.numel() and not 0 <= int(ids.min()) <= int(ids.max()) < count:
-            raise ValueError(
-                f"Expected ids from 0 to {count - 1} (instances is {count}), got "
-                f"{int(ids.min())} to {int(ids.max())}. Set instances to the rows of "
-                "train_data_path, blank ones included."
-            )
+        require_ids(ids, count)

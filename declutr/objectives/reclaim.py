@@ -23,9 +23,12 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch.nn.functional import softplus
 
+from declutr.host_copies import on_host, remember, to_device
 from declutr.objectives.distances import unit
 from declutr.objectives.feature_bank import FeatureBank
 from declutr.objectives.full_precision import full_precision
+from declutr.objectives.host_count import HostCount
+from declutr.objectives.instance_ids import last_rows
 from declutr.objectives.lipschitz_critic import Critic
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import reduced
@@ -191,6 +194,7 @@ class Reclaim(Objective):
             for number, width in enumerate(widths)
         )
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self._steps_done = HostCount(self, "steps")
         self._told_of_repeated_ids = False
         if candidates == "bank" and num_negatives is not None and num_negatives >= instances:
             logger.warning(
@@ -233,6 +237,7 @@ class Reclaim(Objective):
                 "Row i of both features must be of the same instance; got "
                 f"{tuple(u.shape)} and {tuple(v.shape)}."
             )
+        remember(ids, on_host(ids))  # so that it is looked up once, if at all
         if self.num_negatives is None and self.candidates == "bank":
             loss = self._against_all(u, v, ids, texts)
         else:
@@ -243,7 +248,7 @@ class Reclaim(Objective):
             loss = reclaim_loss(*logits, v_found, u_found, self.negatives, self.reduction)
         if self.training:  # validation must not leave anything behind
             self._tell_of_repeated(ids)
-            self.steps += 1
+            self._steps_done.advance()
             self.u_bank.update(ids, u.detach(), texts)
             self.v_bank.update(ids, v.detach(), texts)
         return loss
@@ -262,7 +267,7 @@ class Reclaim(Objective):
             v,
             (self.u_bank, self.v_bank),
             self.u_bank.candidates(self._among()),
-            lambda slots: self.u_bank.others(slots, ids, texts),
+            lambda slots: self.u_bank.usable(slots, ids, texts),
             self.negatives == "mean",
         )
         return total / len(ids) if self.reduction == "mean" else total
@@ -272,7 +277,7 @@ class Reclaim(Objective):
         """What is recorded beside the loss: the recall of approximate search, where it is used."""
         recalls = {"u_recall": self.u_bank.recall, "v_recall": self.v_bank.recall}
         return {
-            name: torch.tensor(value, device=self.steps.device)
+            name: to_device(torch.tensor(value), self.steps.device)
             for name, value in recalls.items()
             if value is not None
         }
@@ -281,8 +286,9 @@ class Reclaim(Objective):
         """Once, as a run in which the last rows of an epoch fill up a batch is a good one."""
         if self._told_of_repeated_ids:
             return
-        again = len(ids) - len(ids.unique())
-        if again:
+        kept = last_rows(ids)
+        if kept is not None:
+            again = len(ids) - len(kept)
             self._told_of_repeated_ids = True
             logger.warning(
                 "%d of %d instances in a batch have the id of another one, such as %d: they share "
@@ -290,7 +296,7 @@ class Reclaim(Objective):
                 "data a number of its own.",
                 again,
                 len(ids),
-                int(ids.mode().values),
+                int(on_host(ids).mode().values),
             )
 
     @torch.no_grad()
@@ -309,8 +315,9 @@ class Reclaim(Objective):
             return _nearest_of_batch(queries, ids, texts, k)
         assert self.num_negatives is not None
         slots, found = bank.nearest(queries, ids, self.num_negatives, texts, among)
-        used = int(found.sum(dim=1).max()) if found.numel() else 0  # at first, few are
-        slots, found = slots[:, :used], found[:, :used]
+        if not bank.fixed_shapes:
+            used = int(found.sum(dim=1).max()) if found.numel() else 0  # at first, few are
+            slots, found = slots[:, :used], found[:, :used]
         return bank.rows(slots).to(queries), found
 
     def _among(self) -> Optional[torch.Tensor]:
@@ -318,9 +325,9 @@ class Reclaim(Objective):
         resume; `None` for all."""
         if self.candidate_share == 1:
             return None
-        generator = torch.Generator().manual_seed(self.seed + int(self.steps))
+        generator = torch.Generator().manual_seed(self.seed + self._steps_done.value)
         drawn = torch.rand(self.u_bank.instances, generator=generator) < self.candidate_share
-        return drawn.to(self.steps.device)
+        return to_device(drawn, self.steps.device)
 
 
 def _nearest_of_batch(

@@ -60,7 +60,7 @@ class VaeMeasures:
         information : `mutual_information` of the batch.
         """
         dtype = torch.float32 if kl.device.type == "mps" else torch.float64
-        texts = torch.tensor(float(len(kl)), dtype=dtype, device=kl.device)
+        texts = torch.full((), len(kl), dtype=dtype, device=kl.device)
         shared = torch.zeros_like(texts) if information is None else information.to(dtype) * texts
         means = code.mean.to(dtype)
         sums = torch.cat(

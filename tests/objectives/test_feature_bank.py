@@ -59,9 +59,18 @@ def test_golden_numbers(level: str) -> None:
     some=st.booleans(),
     block=st.integers(1, 200),
     cached=st.integers(1, 20),
+    fixed=st.booleans(),
 )
 def test_finds_what_a_loop_finds(
-    n: int, size: int, k: int, seed: int, texts: bool, some: bool, block: int, cached: int
+    n: int,
+    size: int,
+    k: int,
+    seed: int,
+    texts: bool,
+    some: bool,
+    block: int,
+    cached: int,
+    fixed: bool,
 ) -> None:
     generator = torch.Generator().manual_seed(seed)
     rows, queries = normal(size, 3, seed=seed), normal(n, 3, seed=seed + 1)
@@ -70,11 +79,14 @@ def test_finds_what_a_loop_finds(
     ids, own_keys = (torch.randint(top, (n,), generator=generator) for top in (size, 3))
     among = torch.rand(size, generator=generator) < 0.8
     bank = FeatureBank(size, 3).double()
+    bank.fixed_shapes = fixed
     bank.update(visited, rows[visited], keys[visited])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feature_bank, "BLOCK", block)
         patch.setattr(bank_search, "BLOCK", block)
         patch.setattr(bank_search, "CACHED", cached)
+        patch.setattr(feature_bank, "DEVICE_BLOCK", block)
+        patch.setattr(bank_search, "DEVICE_BLOCK", block)
         slots, found = bank.nearest(
             queries, ids, k, own_keys if texts else None, among if some else None
         )
@@ -134,6 +146,26 @@ def test_of_an_id_that_is_repeated_the_last_row_counts() -> None:
     assert torch.allclose(bank.vectors[0], (rows[3] + before[0]) / 2)
     assert torch.equal(bank.vectors[1], before[1])
     assert bank.texts.tolist() == [3, 0, 4]
+
+
+@pytest.mark.parametrize("eligible", ["visited", "all"])
+@pytest.mark.parametrize("precision", ["float32", "float16"])
+def test_moves_slots_to_the_bit_as_one_row_after_the_other_would(
+    eligible: str, precision: str
+) -> None:
+    bank = FeatureBank(40, 8, momentum=0.3, eligible=eligible, precision=precision)
+    for step in range(6):
+        generator = torch.Generator().manual_seed(step)
+        ids = torch.randint(40, (16,), generator=generator)
+        features = torch.randn(16, 8, generator=generator)
+        vectors, seen = bank.vectors.clone(), bank.visited | (eligible == "all")
+        for row, slot in enumerate(ids.tolist()):
+            kept = torch.tensor(0.3 if seen[slot] else 0.0)
+            mixed = (1 - kept) * features[row] + kept * bank.vectors[slot].float()
+            vectors[slot] = mixed.to(vectors.dtype)
+        bank.update(ids, features)
+        assert torch.equal(bank.vectors, vectors)
+    assert bank.visited.any() and not bank.visited.all()
 
 
 def test_as_the_paper_has_it_noise_counts() -> None:
@@ -338,6 +370,21 @@ def test_all_slots_are_looked_at_for_those_queries_alone_that_need_it(
     slots, found = bank.nearest(rows[:64], ids, 10, keys[:64], among)
     assert found.all() and there.all() and set(queries) == {4}
     assert torch.equal(slots[3::20], expected[3::20])
+
+
+def test_where_shapes_are_fixed_search_is_exact_and_without_faiss(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As on a GPU, and what is found is what a CPU finds exactly."""
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    rows, ids = clustered(300), torch.arange(9)
+    bank = filled(rows, search="approximate", approximate_from=10)
+    assert not bank.fixed_shapes
+    bank.fixed_shapes = True
+    slots, found = bank.nearest(rows[:9], ids, 20)
+    expected, there = filled(rows).nearest(rows[:9], ids, 20)
+    assert torch.equal(slots, expected) and torch.equal(found, there)
+    assert bank.recall is None
 
 
 def test_without_faiss_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,5 +1,6 @@
 """RECLAIM against golden numbers, loops and its laws."""
 
+import copy
 import math
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from tests.objectives.laws import (
     permuted,
 )
 from tests.objectives.test_lipschitz_critic import golden_critic
+from tests.objectives.waits import NeverWaits
 
 GOLDEN = golden("reclaim")
 IDS = torch.tensor([1, 8, 3])
@@ -311,7 +313,7 @@ def test_a_share_of_the_bank_is_drawn_anew_each_step() -> None:
     first, again = objective._among(), objective._among()
     assert torch.equal(first, again)
     assert first.float().mean().item() == pytest.approx(0.8, abs=0.05)
-    objective.steps += 1
+    objective.load_state_dict({**objective.state_dict(), "steps": torch.tensor(1)})
     assert not torch.equal(first, objective._among())
     assert Reclaim(2000, 4)._among() is None
 
@@ -441,6 +443,64 @@ def test_recall_is_recorded_where_search_is_approximate() -> None:
     objective(normal(3, 4), normal(3, 4, seed=1), IDS)
     assert set(objective.last_metrics) == {"u_recall", "v_recall"}
     assert all(0 < value <= 1 for value in objective.last_metrics.values())
+
+
+# ------------------------------------------------------------------------------------- on a GPU
+
+
+WAYS = [
+    {},
+    {"precision": "float16", "search": "approximate", "approximate_from": 0},
+    {"eligible": "all", "candidate_share": 0.5},
+    {"candidates": "batch"},
+    {"num_negatives": None},
+    {"num_negatives": None, "candidate_share": 0.7, "negatives": "mean"},
+    {"lipschitz": False, "num_negatives": 20},
+]
+
+
+def steps_of(objective: Reclaim, fixed: bool) -> list[Tensor]:
+    """Losses and gradients of a few steps from empty banks, some with an id twice."""
+    objective.u_bank.fixed_shapes = objective.v_bank.fixed_shapes = fixed
+    seen = []
+    for step in range(5):
+        u, v = (normal(4, 4, seed=seed + step).float() for seed in (0, 50))
+        ids, keys = torch.tensor([1, 8, 3, step]), torch.tensor([0, 1, 0, step])
+        loss = objective(u.requires_grad_(), v.requires_grad_(), ids, keys)
+        loss.backward()
+        seen += [loss.detach(), u.grad, v.grad]
+    return seen
+
+
+@pytest.mark.parametrize("settings", WAYS)
+def test_fixed_shapes_give_what_shapes_that_depend_on_the_banks_give(
+    settings: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"num_negatives": 3, **settings}
+    torch.manual_seed(0)
+    one = Reclaim(9, 4, **given).train()
+    other = copy.deepcopy(one)
+    for bank in (one.u_bank, one.v_bank):
+        bank.search = "exact"
+    pairs = zip(steps_of(one, False), steps_of(other, True), strict=True)
+    assert all(torch.allclose(ours, theirs, atol=1e-5) for ours, theirs in pairs)
+    assert all(
+        torch.equal(value, other.state_dict()[k])
+        for k, value in one.state_dict().items()
+        if "bank" in k
+    )
+
+
+@pytest.mark.parametrize("settings", WAYS)
+def test_with_fixed_shapes_a_step_looks_into_no_tensor(settings: dict) -> None:
+    objective = Reclaim(9, 4, **{"num_negatives": 3, **settings}).train()
+    steps_of(objective, True)
+    u, v, keys = normal(3, 4).float(), normal(3, 4, seed=1).float(), torch.arange(3)
+    if "num_negatives" in settings and objective.candidate_share < 1:
+        objective.candidate_share = 1  # else the host looks into what it drew itself
+    for ids in ([1, 8, 3], [1, 8, 1]):
+        with NeverWaits():
+            objective(u.requires_grad_(), v, torch.tensor(ids), keys).backward()
 
 
 # --------------------------------------------------------------------------------- hard and wrong
