@@ -6,7 +6,7 @@ from typing import Optional
 import torch
 from allennlp.common.checks import ConfigurationError
 
-from declutr.objectives.asynchronous import require
+from declutr.objectives.conditions import require
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import reduced_where

@@ -8,7 +8,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch.nn.functional import cross_entropy
 
-from declutr.objectives.asynchronous import require
+from declutr.objectives.conditions import require
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.objective import Objective

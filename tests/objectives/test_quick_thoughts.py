@@ -142,6 +142,8 @@ def test_registered_name_and_refusals() -> None:
     with pytest.raises(ValueError, match=r"one document id for each of the 4 rows, got \(3,\)"):
         built(F, G, ids=torch.arange(4), documents=torch.zeros(3))
     far = {"ids": torch.tensor([0, 9, 20, 40]), "documents": torch.zeros(4)}
-    with pytest.raises(ValueError, match=r"No sentence of the batch of 4 has a neighbour in it. Set 'consec"):
+    with pytest.raises(
+        ValueError, match=r"No sentence of the batch of 4 has a neighbour in it. Set 'consec"
+    ):
         built.train()(F, G, **far)
     assert not built.eval()(F, G, **far)

@@ -1,17 +1,10 @@
-"""What goes to a device without the host's waiting for it: values drawn on the host, conditions."""
+"""Conditions on what tensors hold, which the host does not wait for."""
 
 from __future__ import annotations
 
 import torch
 
 _LONGEST = 250  # characters of a message that CUDA takes
-
-
-def sent(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
-    """`tensor`, which lies on the host, on `device`; through page-locked memory to a GPU."""
-    if device.type != "cuda":
-        return tensor.to(device)
-    return tensor.pin_memory().to(device, non_blocking=True)
 
 
 def require(
