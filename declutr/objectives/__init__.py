@@ -8,6 +8,7 @@ from declutr.objectives.alignment_uniformity import (
 )
 from declutr.objectives.bootstrap import BYOL, byol_loss, symmetric_byol_loss, target_momentum
 from declutr.objectives.contrastive import Contrastive, contrastive_loss
+from declutr.objectives.cross_batch_memory import CrossBatchMemory
 from declutr.objectives.debiased import (
     DebiasedContrastive,
     HardNegative,
@@ -33,12 +34,7 @@ from declutr.objectives.instance_bank import (
 from declutr.objectives.jensen_shannon import jensen_shannon
 from declutr.objectives.lifted_structured import LiftedStructured, lifted_structured_loss
 from declutr.objectives.lipschitz_critic import Critic
-from declutr.objectives.metric_learning import (
-    CrossBatchMemory,
-    LibraryObjective,
-    MetricLearningObjective,
-    NTXent,
-)
+from declutr.objectives.metric_learning import LibraryObjective, MetricLearningObjective
 from declutr.objectives.miners import Miner, PairMarginMiner, PytorchMetricLearningMiner
 from declutr.objectives.momentum_contrast import (
     KeyQueue,
@@ -48,6 +44,7 @@ from declutr.objectives.momentum_contrast import (
 )
 from declutr.objectives.mutual_information import ISBert, jsd_mutual_information_loss
 from declutr.objectives.noise_contrastive import NoiseContrastive, nce_loss
+from declutr.objectives.nt_xent import NTXent, nt_xent_loss
 from declutr.objectives.objective import Objective
 from declutr.objectives.pytorch_metric_learning import PytorchMetricLearning
 from declutr.objectives.quick_thoughts import QuickThoughts, quick_thoughts_loss
@@ -131,6 +128,7 @@ __all__ = [
     "momentum_update",
     "n_pair_loss",
     "nce_loss",
+    "nt_xent_loss",
     "pair_logits",
     "pair_softmax_loss",
     "quick_thoughts_loss",

@@ -40,10 +40,10 @@ def uniformity(x: torch.Tensor, t: float = 2, block: int = 4096) -> torch.Tensor
     for start in range(0, n, block):
         rows = x[start : start + block]  # (b, d)
         squared = (2 - 2 * rows @ x.T).clamp_min(0)  # (b, n): |a - b|^2 = 2 - 2ab for unit vectors
-        index = torch.arange(rows.size(0), device=x.device)
-        self_pair = torch.zeros_like(squared, dtype=torch.bool)
-        self_pair[index, start + index] = True
-        sums.append((-t * squared).masked_fill(self_pair, -math.inf).logsumexp(dim=1))
+        nearness = -t * squared
+        with torch.no_grad():  # a row by itself is left out, and what is left out has no gradient
+            nearness.diagonal(start).fill_(-math.inf)
+        sums.append(nearness.logsumexp(dim=1))
     return torch.cat(sums).logsumexp(dim=0) - math.log(n * (n - 1))
 
 

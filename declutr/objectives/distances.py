@@ -23,22 +23,30 @@ def squared_distances(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     From |x|^2 + |y|^2 - 2xy in float64, where that difference of large numbers keeps the digits of
     float32; subtracting row from row instead is ten times slower.
     """
-    return _squared(x, y).to(x.dtype)
+    squared, apart = _squared(x, y)
+    return squared.where(apart, 0).to(x.dtype)
 
 
 def euclidean_distances(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """|x_i - y_j| of rows `(N, d)` and `(M, d)`, as `(N, M)`; of equal rows 0 with gradient 0."""
-    squared = _squared(x, y)
-    apart = squared > 0
+    squared, apart = _squared(x, y)
     # The root of zero has no gradient: it is never taken.
     return squared.where(apart, 1).sqrt().where(apart, 0).to(x.dtype)
 
 
-def _squared(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+def _squared(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """The squares in float64, and which of them are more than rounding leaves of 0."""
     x, y = x.double(), y.double()
     lengths = x.pow(2).sum(dim=1, keepdim=True) + y.pow(2).sum(dim=1)  # (N, M)
     squared = lengths - 2 * x @ y.T
-    return squared.where(squared > _ROUNDING * lengths, 0)
+    return squared, squared > _ROUNDING * lengths
+
+
+def off_diagonal(square: torch.Tensor) -> torch.Tensor:
+    """All but the diagonal of `(N, N)`, N above 0: `(N (N - 1),)`, row after row."""
+    n = len(square)
+    # The diagonal stands at every (n + 1)-th place, from the first on.
+    return square.flatten()[1:].view(n - 1, n + 1)[:, :-1].flatten()
 
 
 def same_label(labels: torch.Tensor) -> torch.Tensor:

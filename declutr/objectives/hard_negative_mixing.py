@@ -6,8 +6,10 @@ from typing import Optional
 import torch
 from allennlp.common.checks import ConfigurationError
 
+from declutr.host_copies import to_device
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
+from declutr.objectives.host_count import HostCount
 from declutr.objectives.momentum_contrast import KeyQueue
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import nothing, reduced
@@ -106,12 +108,12 @@ class _Draws:
         """Positions `(N, count)` within the hardest."""
         shape = (self._rows, count)
         drawn = torch.randint(self._hardest, shape, generator=self._generator)
-        return drawn.to(self._like.device)
+        return to_device(drawn, self._like.device)
 
     def coefficients(self, count: int, most: float) -> torch.Tensor:
         """`(N, count)`, uniform in [0, most)."""
         drawn = torch.rand(self._rows, count, generator=self._generator, dtype=torch.float64)
-        return (drawn * most).to(self._like)
+        return to_device((drawn * most).to(self._like.dtype), self._like.device)
 
 
 def _mixed(
@@ -221,6 +223,7 @@ class HardNegativeMixing(Objective):
         self.reduction = scalar_reduction(reduction)
         self.seed = seed
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self._steps_done = HostCount(self, "steps")
 
     def forward(
         self,
@@ -229,7 +232,7 @@ class HardNegativeMixing(Objective):
         generator: Optional[torch.Generator] = None,
     ) -> torch.Tensor:
         """`generator` replaces the draws of this step."""
-        step = int(self.steps)
+        step = self._steps_done.value
         if generator is None:
             generator = torch.Generator().manual_seed(self.seed + step)
         mixing = step >= self.start_after
@@ -246,7 +249,7 @@ class HardNegativeMixing(Objective):
             self.reduction,
         )
         if self.training:  # validation must not leave anything behind
-            self.steps += 1
+            self._steps_done.advance()
             if self.queue is not None:
                 self.queue.enqueue(positives)
         return loss

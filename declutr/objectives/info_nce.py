@@ -6,7 +6,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch.nn.functional import softplus
 
-from declutr.objectives.distances import unit
+from declutr.objectives.distances import off_diagonal, unit
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import reduced
@@ -120,12 +120,11 @@ def n_pair_loss(x: torch.Tensor, y: torch.Tensor, reduction: str = "mean") -> to
     temperature 1. `reduction` is `"mean"`, `"sum"` or `"none"` `(N,)`.
     """
     logits = x @ y.T  # (N, N)
-    others = (logits - logits.diagonal().unsqueeze(1)).flatten()
+    others = logits - logits.diagonal().unsqueeze(1)
     n = len(x)
     if n == 1:  # nothing to sum over
-        return reduced(others, reduction, x, y)
-    # All but the diagonal: it stands at every (n + 1)-th place, from the first on.
-    others = others[1:].view(n - 1, n + 1)[:, :-1].reshape(n, n - 1)
+        return reduced(others.flatten(), reduction, x, y)
+    others = off_diagonal(others).view(n, n - 1)
     return reduced(softplus(others.logsumexp(dim=1)), reduction, x, y)
 
 

@@ -8,7 +8,7 @@ from declutr.objectives.distances import euclidean_distances, same_label, unit
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.metric_learning import MetricLearningObjective
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
+from declutr.objectives.reductions import reduced_where
 from declutr.objectives.settings import at_least_zero, scalar_reduction
 
 
@@ -40,18 +40,16 @@ def lifted_structured_loss(
     """
     distances = euclidean_distances(embeddings, embeddings)  # (M, M)
     same = same_label(labels)
-    first, second = same.triu(1).nonzero(as_tuple=True)
-    if bool(same.all()):  # one label: no row has a negative. Two labels: every row has one.
-        return reduced(distances[:0, 0], reduction, embeddings)
-    near = (margin - distances).masked_fill(same, -math.inf)  # (M, M)
+    several = ~same.all()  # One label: no row has a negative. Two labels: every row has one.
+    near = (margin - distances).masked_fill(same & several, -math.inf)  # (M, M)
     if hinge:
         hardest = near.amax(dim=1)  # (M,)
-        negatives = torch.maximum(hardest[first], hardest[second])
+        negatives = torch.maximum(hardest.unsqueeze(1), hardest)  # (M, M)
     else:
         all_of_them = near.logsumexp(dim=1)  # (M,)
-        negatives = torch.logaddexp(all_of_them[first], all_of_them[second])
-    terms = (distances[first, second] + negatives).clamp_min(0).pow(2) / 2
-    return reduced(terms, reduction, embeddings)
+        negatives = torch.logaddexp(all_of_them.unsqueeze(1), all_of_them)  # (M, M)
+    terms = (distances + negatives).relu().square()  # (M, M)
+    return reduced_where(same.triu(1) & several, terms, reduction) / 2
 
 
 @Objective.register("lifted_structured")

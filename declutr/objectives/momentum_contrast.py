@@ -72,13 +72,22 @@ class KeyQueue(torch.nn.Module):
         self.register_buffer("keys", unit(torch.randn(size, width)))  # (K, d)
         self.register_buffer("valid", torch.zeros(size, dtype=torch.bool))  # (K,): ever written
         self.register_buffer("position", torch.zeros((), dtype=torch.long))  # of the next key
+        # Slots are filled in order. The host knows how many are, and which is next: it need not
+        # wait for a device to tell.
+        self._filled, self._next = 0, 0
+        self.register_load_state_dict_post_hook(_read)
 
     def rows(self, only_valid: bool) -> torch.Tensor:
         """A copy `(K, d)`, random unit vectors where nothing was put yet, or without those.
 
         It is a copy because a backward pass may need it after the queue has moved on.
         """
-        return self.keys[self.valid] if only_valid else self.keys.clone()
+        return (self.keys[: self._filled] if only_valid else self.keys).clone()
+
+    @property
+    def full(self) -> bool:
+        """Whether something was put into every slot."""
+        return self._filled == len(self.keys)
 
     @torch.no_grad()
     def enqueue(self, rows: torch.Tensor) -> None:
@@ -91,11 +100,17 @@ class KeyQueue(torch.nn.Module):
         check_width(rows, self.keys)
         size, count = self.keys.size(0), rows.size(0)
         kept = rows[-size:] if count > size else rows
-        first = self.position + (count - kept.size(0))
-        slots = (first + torch.arange(kept.size(0), device=self.keys.device)) % size
-        self.keys[slots] = unit(kept.to(self.keys.dtype))
-        self.valid[slots] = True
-        self.position.copy_((self.position + count) % size)
+        first = self._next + (count - kept.size(0))
+        slots = torch.arange(first, first + kept.size(0), device=self.keys.device) % size
+        self.keys.index_copy_(0, slots, unit(kept.to(self.keys.dtype)))
+        self._filled, self._next = min(size, self._filled + count), (self._next + count) % size
+        self.valid[: self._filled].fill_(True)
+        self.position.fill_(self._next)
+
+
+def _read(queue: KeyQueue, incompatible: object) -> None:
+    """Take from a checkpoint how full a queue is; `incompatible` are keys that do not fit."""
+    queue._filled, queue._next = int(queue.valid.sum()), int(queue.position)
 
 
 @Objective.register("moco")

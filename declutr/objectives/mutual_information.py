@@ -7,7 +7,6 @@ from torch.nn.functional import softplus
 
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.objective import TOKENS, Objective
-from declutr.objectives.reductions import nothing
 
 
 @full_precision
@@ -38,15 +37,17 @@ def jsd_mutual_information_loss(
     _check_shapes(local_vectors, mask, global_vectors)
     mask = mask.bool()
     used = mask.any(dim=1)  # (N,)
-    sentence, _ = mask.nonzero(as_tuple=True)  # (n,): of each token
-    sentences = int(used.sum())
-    if sentences < 2:
-        return nothing(local_vectors.masked_fill(~mask.unsqueeze(-1), 0), global_vectors)
-    scores = local_vectors[mask] @ global_vectors[used].T  # (n, B)
-    own = sentence.unsqueeze(1) == used.nonzero().squeeze(1)  # (n, B)
-    positive = softplus(-scores[own]).mean()
-    negative = softplus(scores[~own]).mean()
-    return positive + negative - (2 * math.log(2) if offsets else 0)
+    tokens, sentences = mask.sum(), used.sum()
+    # Whatever stands at padding must not get into gradients, not even as 0 times that.
+    local_vectors = local_vectors.masked_fill(~mask.unsqueeze(-1), 0)
+    global_vectors = global_vectors.masked_fill(~used.unsqueeze(-1), 0)
+    scores = local_vectors @ global_vectors.T  # (N, T, N)
+    other = used & ~torch.eye(len(used), dtype=torch.bool, device=used.device)  # (N, N)
+    pairs = mask.unsqueeze(-1) & other.unsqueeze(1)  # (N, T, N)
+    positive = softplus(-scores.diagonal(dim1=0, dim2=2)).where(mask.T, 0).sum()
+    negative = softplus(scores).where(pairs, 0).sum()
+    apart = positive / tokens.clamp_min(1) + negative / (tokens * (sentences - 1)).clamp_min(1)
+    return (apart - (2 * math.log(2) if offsets else 0)).where(sentences > 1, 0)
 
 
 def _check_shapes(local: torch.Tensor, mask: torch.Tensor, global_vectors: torch.Tensor) -> None:

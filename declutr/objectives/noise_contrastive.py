@@ -6,7 +6,7 @@ from typing import Optional
 import torch
 from torch.nn.functional import softplus
 
-from declutr.objectives.distances import unit
+from declutr.objectives.distances import off_diagonal, unit
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import nothing
@@ -95,5 +95,4 @@ class NoiseContrastive(Objective):
         logits = self.log_scale.exp() * (anchors @ positives.T) + self.bias  # (N, N)
         if len(logits) == 1:  # nothing to tell the pair from
             return nothing(logits)
-        other = ~torch.eye(len(logits), dtype=torch.bool, device=logits.device)
-        return nce_loss(logits.diagonal(), logits[other], self.gamma, self.reduction)
+        return nce_loss(logits.diagonal(), off_diagonal(logits), self.gamma, self.reduction)

@@ -6,9 +6,10 @@ from typing import Optional
 import torch
 from allennlp.common.checks import ConfigurationError
 
+from declutr.objectives.conditions import require
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
+from declutr.objectives.reductions import reduced_where
 from declutr.objectives.settings import scalar_reduction
 from declutr.objectives.views import check_views
 
@@ -42,6 +43,20 @@ def quick_thoughts_loss(
     average_context : `False` adds the terms of a row's neighbours instead, as the paper prints.
     reduction : `"none"` gives the terms of the rows that have neighbours.
     """
+    terms, kept = _terms(sentences, contexts, documents, context, parity, average_context, ids)
+    return reduced_where(kept, terms, reduction)
+
+
+def _terms(
+    sentences: torch.Tensor,
+    contexts: torch.Tensor,
+    documents: Optional[torch.Tensor],
+    context: int,
+    parity: bool,
+    average_context: bool,
+    ids: Optional[torch.Tensor],
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The terms `(B,)` of all rows, and which of them have neighbours; those of others are 0."""
     check_views(sentences, contexts)
     count = sentences.size(0)
     index = torch.arange(count, device=sentences.device) if ids is None else ids
@@ -51,14 +66,14 @@ def quick_thoughts_loss(
     if documents is not None:
         _check_numbers("document id", documents, count)
         neighbours &= documents.unsqueeze(1) == documents
-    own = apart == 0
-    scores = (sentences @ contexts.T).masked_fill(own, 0.0 if parity else -math.inf)  # (B, B)
     numbers = neighbours.sum(dim=1)  # (B,)
     kept = numbers > 0
+    # A row without neighbours keeps itself, so that it is never a sum of nothing.
+    own = (apart == 0) & kept.unsqueeze(1)
+    scores = (sentences @ contexts.T).masked_fill(own, 0.0 if parity else -math.inf)  # (B, B)
     costs = (scores.logsumexp(dim=1, keepdim=True) - scores).masked_fill(~neighbours, 0)
-    terms = costs.sum(dim=1)[kept]
-    terms = terms / numbers[kept] if average_context else terms
-    return reduced(terms, reduction, sentences, contexts)
+    terms = costs.sum(dim=1)
+    return terms / numbers.clamp_min(1) if average_context else terms, kept
 
 
 def _check_numbers(what: str, numbers: torch.Tensor, count: int) -> None:
@@ -108,13 +123,12 @@ class QuickThoughts(Objective):
 
         `ValueError` : shapes that do not fit; in training, no row with a neighbour in the batch.
         """
-        terms = quick_thoughts_loss(
-            anchors, positives, documents, self.context, self.parity, ids=ids, reduction="none"
-        )
-        self.last_metrics = {"with_neighbours": terms.new_tensor(len(terms) / max(1, len(ids)))}
-        if self.training and not len(terms):
-            raise ValueError(
-                f"No sentence of the batch of {len(ids)} has a neighbour in it: set 'consecutive' "
-                "to true on the data loader, or raise batch_size."
+        terms, kept = _terms(anchors, positives, documents, self.context, self.parity, True, ids)
+        self.last_metrics = {"with_neighbours": kept.sum().to(terms.dtype) / max(1, len(ids))}
+        if self.training:
+            require(
+                kept.any(),
+                f"No sentence of the batch of {len(ids)} has a neighbour in it",
+                advice="Set 'consecutive' to true on the data loader, or raise batch_size.",
             )
-        return reduced(terms, self.reduction, anchors, positives)
+        return reduced_where(kept, terms, self.reduction)

@@ -28,6 +28,22 @@ def reduced(terms: torch.Tensor, reduction: str, *inputs: torch.Tensor) -> torch
     return terms.mean() if reduction == "mean" else terms.sum()
 
 
+def reduced_where(kept: torch.Tensor, terms: torch.Tensor, reduction: str) -> torch.Tensor:
+    """`reduced` of those `terms` `(K,)` of which `kept` `(K,)` is true, as if they were all.
+
+    Mean and sum do without knowing how many these are, for which the host would have to wait.
+    Terms that are not kept must be finite; they get a gradient of zero.
+
+    # Raises
+
+    `ValueError` : an unknown reduction.
+    """
+    if reduction not in ("mean", "sum"):
+        return reduced(terms[kept], reduction)
+    total = terms.where(kept, 0).sum()
+    return total / kept.sum().clamp_min(1) if reduction == "mean" else total
+
+
 def nothing(*inputs: torch.Tensor) -> torch.Tensor:
     """Zero, still connected to `inputs`."""
     return torch.stack([0 * x.sum() for x in inputs]).sum()

@@ -8,6 +8,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch.nn.functional import cross_entropy
 
+from declutr.objectives.conditions import require
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.objective import Objective
@@ -73,11 +74,11 @@ def pair_softmax_loss(
             f"Expected the class (int64) of each of the {count} pairs, got {labels.dtype} "
             f"{tuple(labels.shape)}. Scores are for 'cosine_regression'."
         )
-    if count and not 0 <= int(labels.min()) <= int(labels.max()) < classes:
-        raise ValueError(
-            f"Expected classes from 0 to {classes - 1} (num_labels is {classes}), got "
-            f"{int(labels.min())} to {int(labels.max())}."
-        )
+    require(
+        ((labels >= 0) & (labels < classes)).all(),
+        f"Expected classes from 0 to {classes - 1} (num_labels is {classes})",
+        labels,
+    )
     terms = cross_entropy(logits, labels.long(), reduction="none")
     return reduced(terms, reduction, logits)
 
@@ -105,12 +106,12 @@ def cosine_regression_loss(
             f"Expected the score (float32) of each of the {count} pairs, got {scores.dtype} "
             f"{tuple(scores.shape)}. Classes are for 'pair_softmax'."
         )
-    if count and not bool((scores.abs() <= 1).all()):  # nor if one is not a number
-        raise ValueError(
-            f"Expected scores from -1 to 1, as cosines are, got {scores.min().item():g} to "
-            f"{scores.max().item():g}. Set max_score on the dataset reader to the highest there "
-            "can be, such as 5 for STS."
-        )
+    require(
+        (scores.abs() <= 1).all(),  # not if one is not a number
+        "Expected scores from -1 to 1, as cosines are",
+        scores,
+        "Set max_score on the dataset reader to the highest there can be, such as 5 for STS.",
+    )
     cosines = (unit(u) * unit(v)).sum(dim=1)  # (N,)
     return reduced((cosines - scores.to(cosines.dtype)).square(), reduction, u, v)
 

@@ -8,7 +8,7 @@ from declutr.objectives.distances import positive_pairs, squared_distances, unit
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.metric_learning import MetricLearningObjective
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
+from declutr.objectives.reductions import reduced_where
 from declutr.objectives.settings import above_zero, one_of, scalar_reduction
 
 DISTANCES = ("squared_euclidean", "cosine")
@@ -49,10 +49,12 @@ def soft_nearest_neighbour_loss(
     positive = positive_pairs(labels)
     accompanied = positive.any(dim=1)  # (M,)
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    nearness = (-distances / temperature).masked_fill(itself, -math.inf)[accompanied]  # (K, M)
-    own = nearness.masked_fill(~positive[accompanied], -math.inf)
+    # A row that is left out keeps all, so that it is never a sum of nothing.
+    counts = accompanied.unsqueeze(1)  # (M, 1)
+    nearness = (-distances / temperature).masked_fill(itself & counts, -math.inf)  # (M, M)
+    own = nearness.masked_fill(~positive & counts, -math.inf)
     terms = nearness.logsumexp(dim=1) - own.logsumexp(dim=1)
-    return reduced(terms, reduction, embeddings)
+    return reduced_where(accompanied, terms, reduction)
 
 
 @Objective.register("soft_nearest_neighbours")

@@ -8,7 +8,7 @@ from declutr.objectives.distances import positive_pairs, same_label, unit
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.metric_learning import MetricLearningObjective
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
+from declutr.objectives.reductions import reduced_where
 from declutr.objectives.settings import above_zero, scalar_reduction
 
 
@@ -41,10 +41,10 @@ def sup_con_loss(
     positive = positive_pairs(labels)
     counts = positive.any(dim=1) & ~same_label(labels).all()  # (M,)
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    everything = logits.masked_fill(itself, -math.inf)[counts].logsumexp(dim=1)  # (K,)
-    positive = positive[counts]
-    own = logits[counts].where(positive, 0).sum(dim=1) / positive.sum(dim=1)  # (K,)
-    return reduced(everything - own, reduction, embeddings)
+    # A row that does not count keeps itself, so that it is never a sum of nothing.
+    others = logits.masked_fill(itself & counts.unsqueeze(1), -math.inf)
+    own = logits.where(positive, 0).sum(dim=1) / positive.sum(dim=1).clamp_min(1)  # (M,)
+    return reduced_where(counts, others.logsumexp(dim=1) - own, reduction)
 
 
 @Objective.register("sup_con")

@@ -138,6 +138,4 @@ class SwappedPrediction(Objective):
 
 
 def _rows_if_full(queue: Optional[KeyQueue]) -> Optional[torch.Tensor]:
-    if queue is None or not bool(queue.valid.all()):
-        return None
-    return queue.rows(only_valid=False)
+    return queue.rows(only_valid=False) if queue is not None and queue.full else None

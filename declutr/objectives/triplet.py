@@ -17,7 +17,7 @@ from declutr.objectives.distances import (
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.metric_learning import MetricLearningObjective
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import nothing, reduced
+from declutr.objectives.reductions import reduced
 from declutr.objectives.settings import at_least_zero, scalar_reduction
 
 
@@ -94,14 +94,12 @@ def all_triplets_loss(
     distances = measure(embeddings, embeddings).double()  # (M, M)
     same, positive = same_label(labels), positive_pairs(labels)
     triplets = (positive.sum(dim=1) * (~same).sum(dim=1)).sum()
-    if not triplets:
-        return nothing(embeddings)
     far = distances.masked_fill(same, math.inf).sort(dim=1).values  # (M, M)
     sums = pad(far.masked_fill(far.isinf(), 0).cumsum(dim=1), (1, 0))  # (M, 1 + M)
     limits = distances + margin
     count = torch.searchsorted(far.detach(), limits.detach())  # (M, M)
-    total = (count * limits - sums.gather(1, count))[positive].sum()
-    return (total / triplets if reduction == "mean" else total).to(embeddings.dtype)
+    total = (count * limits - sums.gather(1, count)).where(positive, 0).sum()
+    return (total / triplets.clamp_min(1) if reduction == "mean" else total).to(embeddings.dtype)
 
 
 @Objective.register("triplet")

@@ -104,6 +104,7 @@ def test_the_queue_holds_the_last_keys(size: int) -> None:
         assert torch.equal(before, kept)  # what a backward pass may need is a copy
         held = sorted(queue.rows(only_valid=True).tolist())
         assert len(held) == len(expected) == int(queue.valid.sum())
+        assert queue.full == bool(queue.valid.all())
         assert torch.allclose(doubles(held), doubles(sorted(expected)))
     assert torch.allclose(queue.keys.norm(dim=1), torch.ones(size, dtype=torch.float64))
 
@@ -152,6 +153,7 @@ def test_continues_from_its_state(tmp_path: Path, steps: int) -> None:
     other = fresh()
     other(*views(3, seed=99, dtype=torch.float32))
     other.load_state_dict(torch.load(tmp_path / "state.th"))
+    assert other.queue.full == (steps == 3)
     for step in range(steps, steps + 4):
         batch = views(4, seed=step, dtype=torch.float32)
         assert torch.equal(one(*batch), other(*batch))

@@ -103,6 +103,22 @@ def test_finite_where_it_is_hard(scale: float, dtype: torch.dtype) -> None:
         assert loss.isfinite() and gradient.isfinite().all()
 
 
+def test_what_stands_at_padding_does_not_matter() -> None:
+    mask = torch.tensor([[True, True], [True, False], [False, False]])
+    local, global_vectors = normal(3, 2, 3), normal(3, 3, seed=1)
+    results = []
+    for padding in (0.0, math.nan, math.inf):
+        inputs = [
+            local.masked_fill(~mask.unsqueeze(-1), padding).requires_grad_(),
+            global_vectors.masked_fill(~mask.any(dim=1, keepdim=True), padding).requires_grad_(),
+        ]
+        loss = jsd_mutual_information_loss(inputs[0], mask, inputs[1])
+        results.append([loss, *torch.autograd.grad(loss, inputs)])
+    for result in results[1:]:
+        assert all(map(torch.equal, results[0], result))
+    assert not results[0][1][~mask].any() and results[0][1][mask].all()
+
+
 def test_one_sentence_with_tokens_gives_zero() -> None:
     local, global_vectors = (x.clone().requires_grad_() for x in (LOCAL, GLOBAL))
     mask = torch.tensor([[True, True], [False, False]])

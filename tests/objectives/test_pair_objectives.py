@@ -8,6 +8,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
+from declutr import objectives
 from declutr.objectives import Miner, Objective
 from tests.objectives import oracles
 
@@ -180,3 +181,24 @@ def test_views_must_fit() -> None:
     for key in ("info_nce", "triplet"):
         with pytest.raises(ValueError, match=r"row i of both belonging together; got \(3, 3\)"):
             mismatched(key)
+
+
+@pytest.mark.parametrize("name", ["sup_con", "soft_nearest_neighbours", "lifted_structured"])
+def test_rows_without_a_term_have_finite_gradients(name: str) -> None:
+    """Alone with their label, or with nothing but one label in the batch."""
+    functions = {
+        "sup_con": objectives.sup_con_loss,
+        "soft_nearest_neighbours": objectives.soft_nearest_neighbour_loss,
+        "lifted_structured": objectives.lifted_structured_loss,
+    }
+    loss = functions[name]
+    rows = oracles.normal(5, 3).requires_grad_()
+    for labels in ([0, 1, 0, 2, 3], [0, 1, 2, 3, 4], [0, 0, 0, 0, 0]):
+        value = loss(rows, torch.tensor(labels))
+        (gradient,) = torch.autograd.grad(value, rows)
+        assert gradient.isfinite().all()
+        assert bool(gradient.any()) == bool(value.detach() != 0)
+    alone = rows[:1]
+    assert not torch.autograd.grad(loss(alone, torch.tensor([3])), rows)[0].any()
+    some = torch.tensor([0, 1, 0, 2, 3])
+    assert torch.autograd.gradcheck(lambda x: loss(x, some), (rows,))

@@ -118,6 +118,16 @@ def test_without_neighbours_it_is_zero(reduction: str) -> None:
     assert quick_thoughts_loss(f, g, alone, reduction="none").shape == (0,)
 
 
+def test_rows_without_neighbours_are_candidates_alone() -> None:
+    """They have no term, and so no gradient as sentences; as contexts they have one."""
+    f, g = (view.requires_grad_() for view in views(4))
+    ids = torch.tensor([0, 1, 7, 7])  # the last two are the same sentence
+    quick_thoughts_loss(f, g, ids=ids).backward()
+    assert not f.grad[2:].any() and f.grad[:2].all() and g.grad.all()
+    alone = [view.detach()[:1].requires_grad_() for view in views(4)]
+    assert_zero_with_a_graph(quick_thoughts_loss(*alone), *alone)
+
+
 @pytest.mark.parametrize("parity", [False, True])
 def test_gradients_and_hard_batches(parity: bool) -> None:
     documents = torch.tensor([0, 0, 0, 1])
@@ -142,6 +152,8 @@ def test_registered_name_and_refusals() -> None:
     with pytest.raises(ValueError, match=r"one document id for each of the 4 rows, got \(3,\)"):
         built(F, G, ids=torch.arange(4), documents=torch.zeros(3))
     far = {"ids": torch.tensor([0, 9, 20, 40]), "documents": torch.zeros(4)}
-    with pytest.raises(ValueError, match=r"No sentence of the batch of 4 has a neighbour.*consec"):
+    with pytest.raises(
+        ValueError, match=r"No sentence of the batch of 4 has a neighbour in it. Set 'consec"
+    ):
         built.train()(F, G, **far)
     assert not built.eval()(F, G, **far)

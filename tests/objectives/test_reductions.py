@@ -4,7 +4,7 @@ import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
 
-from declutr.objectives.reductions import nothing, reduced
+from declutr.objectives.reductions import nothing, reduced, reduced_where
 from declutr.objectives.settings import above_zero, at_least_zero, one_of, scalar_reduction
 
 TERMS = torch.tensor([1.0, 2.0, 6.0])
@@ -24,6 +24,21 @@ def test_no_terms(reduction: str) -> None:
     assert loss.item() == 0 and loss.shape == ()
     assert not x.grad.any() and not y.grad.any()
     assert nothing(x).item() == 0
+
+
+@pytest.mark.parametrize("kept", [[True, True, True], [False, True, True], [False] * 3])
+def test_of_some_terms(kept: list[bool]) -> None:
+    """As if the others were not there; they get no gradient."""
+    mask = torch.tensor(kept)
+    for reduction in ("mean", "sum"):
+        terms, others = (TERMS.clone().requires_grad_() for _ in range(2))
+        loss = reduced_where(mask, terms, reduction)
+        expected = reduced(others[mask], reduction, others)
+        loss.backward(), expected.backward()
+        assert loss.item() == expected.item() and torch.equal(terms.grad, others.grad)
+    assert torch.equal(reduced_where(mask, TERMS, "none"), TERMS[mask])
+    with pytest.raises(ValueError, match="Unknown reduction 'max'"):
+        reduced_where(mask, TERMS, "max")
 
 
 def test_unknown_reduction() -> None:

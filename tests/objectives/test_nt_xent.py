@@ -1,4 +1,4 @@
-"""NT-Xent and cross-batch memory against golden numbers, loops in Python, and the library itself.
+"""NT-Xent against golden numbers, loops in Python, and the library itself.
 
 Oracles: the numbers of `fixtures/golden_objectives.json`, the formula written as two loops over
 floats, and `NTXentLoss` of pytorch-metric-learning.
@@ -9,7 +9,6 @@ import math
 import os
 import subprocess
 import sys
-from collections import deque
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,15 @@ from hypothesis import strategies as st
 from pytorch_metric_learning import losses, reducers
 from torch import Tensor
 
-from declutr.objectives import CrossBatchMemory, NTXent, Objective, PairMarginMiner
+from declutr.objectives import (
+    CrossBatchMemory,
+    NTXent,
+    Objective,
+    PairMarginMiner,
+    nt_xent,
+    nt_xent_loss,
+)
+from tests.objectives.laws import assert_full_precision, largest_saved
 
 FIXTURES = Path(__file__).parent.parent / "fixtures"
 GOLDEN = json.loads((FIXTURES / "golden_objectives.json").read_text())
@@ -215,6 +222,58 @@ def test_equals_the_loss_of_the_library(tau: float, pairs: int, reduction: str) 
         assert torch.allclose(mine, other, rtol=1e-9, atol=1e-12)
 
 
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_in_float32_it_is_the_loss_of_the_library(reduction: str) -> None:
+    """Logits of 20 have an accuracy of 1e-6; so has the loss."""
+    x = [view.requires_grad_() for view in views(32, 16, dtype=torch.float32)]
+    labels = torch.arange(32).repeat(2)
+    ours, theirs = NTXent(0.05, reduction)(*x), NTXent(0.05, reduction)(*x, labels=labels[:32])
+    terms = 1 if reduction == "mean" else 64
+    assert ours.item() == pytest.approx(theirs.item(), abs=5e-6 * terms)
+    mine, others = (torch.stack(torch.autograd.grad(loss, x)) for loss in (ours, theirs))
+    assert (mine - others).norm() < 1e-4 * others.norm()
+
+
+def test_given_classes_it_is_the_supervised_loss_of_the_library() -> None:
+    anchors, positives = views(6, 4)
+    labels = torch.tensor([0, 0, 1, 1, 2, 3])
+    loss = NTXent(0.3)(anchors, positives, labels=labels)
+    rows = torch.cat([anchors, positives])
+    theirs = losses.SupConLoss(temperature=0.3, reducer=reducers.MeanReducer())
+    assert loss.item() == theirs(rows, labels.repeat(2)).item()
+    assert loss.item() != pytest.approx(NTXent(0.3)(anchors, positives).item(), rel=1e-3)
+
+
+@pytest.mark.parametrize("block", [1, 3, 10])
+def test_blocks_of_rows_change_nothing(block: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    anchors, positives = (view.requires_grad_() for view in views(5, 3))
+    whole = nt_xent_loss(anchors, positives, 0.2, "none")
+    assert whole.tolist() == pytest.approx(naive_nt_xent(anchors, positives, 0.2), rel=1e-9)
+    monkeypatch.setattr(nt_xent, "_BLOCK", block)
+    parts = nt_xent_loss(anchors, positives, 0.2, "none")
+    assert torch.allclose(whole, parts, rtol=1e-12)
+    for one, other in zip(
+        *(torch.autograd.grad(terms.sum(), [anchors, positives]) for terms in (whole, parts)),
+        strict=True,
+    ):
+        assert torch.allclose(one, other, rtol=1e-12)
+
+
+def test_nothing_gives_zero() -> None:
+    anchors, positives = (view.requires_grad_() for view in views(0, 3))
+    loss = nt_xent_loss(anchors, positives)
+    loss.backward()
+    assert loss.item() == 0 and anchors.grad is not None
+
+
+def test_full_precision() -> None:
+    assert_full_precision(nt_xent_loss, *views(16, 8))
+
+
+def test_no_matrix_but_that_of_all_pairs_is_kept() -> None:
+    assert largest_saved(nt_xent_loss, *views(64, 4, dtype=torch.float32)) == 128**2
+
+
 _MEMORY = """
 import resource, torch
 torch.set_num_threads(1)
@@ -316,119 +375,3 @@ def test_a_miner_that_keeps_nothing_gives_zero_with_a_graph() -> None:
     loss = objective(anchors, positives)
     loss.backward()
     assert loss.item() == 0 and not anchors.grad.any()
-
-
-# ---------------------------------------------------------------------------- cross-batch memory
-
-
-class NaiveQueue:
-    """The last `size` rows; a batch's own copies in it take part as well, save each row's own.
-
-    That is what pytorch-metric-learning does: it enqueues first.
-    """
-
-    def __init__(self, size: int) -> None:
-        self.rows: deque = deque(maxlen=size)
-        self.next_label = 0
-
-    def loss(self, anchors: Tensor, positives: Tensor, tau: float) -> float:
-        n = len(anchors)
-        batch = torch.cat([anchors, positives]).tolist()
-        labels = [self.next_label + i for i in range(n)] * 2
-        self.next_label += n
-        earlier = list(self.rows)
-        self.rows.extend(zip(labels, batch, strict=True))
-        earlier = earlier[max(0, len(earlier) + 2 * n - self.rows.maxlen) :]
-        assert not {label for label, _ in earlier} & set(labels)
-        partner = [*range(n, 2 * n), *range(n)]
-        terms = naive_terms(batch, partner, tau, others=[row for _, row in earlier])
-        return sum(terms) / len(terms)
-
-
-@pytest.mark.parametrize("size", [8, 11, 16, 100])
-def test_memory_equals_a_naive_queue(size: int) -> None:
-    objective = CrossBatchMemory(NTXent(0.2), embedding_size=3, memory_size=size).train()
-    queue = NaiveQueue(size)
-    for step in range(8):
-        batch = views(4 if step % 3 else 2, 3, seed=step)
-        expected = queue.loss(*batch, 0.2)
-        assert objective(*batch).item() == pytest.approx(expected, rel=1e-9), step
-
-
-def test_memory_has_no_gradient_into_earlier_batches() -> None:
-    objective = CrossBatchMemory(NTXent(0.2), embedding_size=3, memory_size=20).train()
-    first = [view.requires_grad_() for view in views(3, 3, seed=0)]
-    objective(*first).backward()
-    first_gradients = [view.grad.clone() for view in first]
-    second = [view.requires_grad_() for view in views(3, 3, seed=1)]
-    objective(*second).backward()
-    assert all(view.grad.abs().sum() > 0 for view in second)
-    for view, gradient in zip(first, first_gradients, strict=True):
-        assert torch.equal(view.grad, gradient)
-
-
-def test_labels_are_never_used_again() -> None:
-    objective = CrossBatchMemory(NTXent(), embedding_size=3, memory_size=12).train()
-    seen: list[int] = []
-    for step in range(6):
-        seen += objective.labels(3, torch.device("cpu")).tolist()
-        objective(*views(3, 3, seed=step))
-    assert seen == list(range(18))
-    assert sorted(objective._memory.label_memory.tolist()) == sorted([*range(12, 18)] * 2)
-
-
-@pytest.mark.parametrize("steps", [0, 1, 2, 5])
-@pytest.mark.parametrize("size", [8, 20])
-def test_memory_continues_from_its_state(tmp_path: Path, size: int, steps: int) -> None:
-    def fresh() -> CrossBatchMemory:
-        return CrossBatchMemory(NTXent(0.2), embedding_size=3, memory_size=size).train()
-
-    one = fresh()
-    for step in range(steps):
-        one(*views(4, 3, seed=step, dtype=torch.float32))
-    torch.save(one.state_dict(), tmp_path / "state.th")
-    other = fresh()
-    other(*views(3, 3, seed=99, dtype=torch.float32))  # whatever was in there goes
-    other.load_state_dict(torch.load(tmp_path / "state.th"))
-    for step in range(steps, steps + 4):
-        batch = views(4, 3, seed=step, dtype=torch.float32)
-        assert torch.equal(one(*batch), other(*batch))
-    mine, others = one.state_dict(), other.state_dict()
-    assert mine.pop("_extra_state") == others.pop("_extra_state")
-    assert all(torch.equal(mine[key], others[key]) for key in mine)
-
-
-def test_validation_leaves_the_memory_alone() -> None:
-    objective = CrossBatchMemory(NTXent(0.2), embedding_size=3, memory_size=16).train()
-    objective(*views(4, 3, seed=0))
-    before = {key: str(value) for key, value in objective.state_dict().items()}
-    batch = views(4, 3, seed=1)
-    objective.eval()
-    assert objective(*batch).item() == pytest.approx(NTXent(0.2)(*batch).item(), rel=1e-12)
-    assert {key: str(value) for key, value in objective.state_dict().items()} == before
-
-
-def test_a_memory_smaller_than_a_batch_is_refused() -> None:
-    objective = CrossBatchMemory(NTXent(), embedding_size=3, memory_size=7).train()
-    with pytest.raises(ConfigurationError, match=r"memory_size is 7, but one batch brings 8 rows"):
-        objective(*views(4, 3))
-
-
-def test_memory_wraps_nt_xent_only() -> None:
-    inner = CrossBatchMemory(NTXent(), embedding_size=3)
-    with pytest.raises(ConfigurationError, match="wraps 'nt_xent', got CrossBatchMemory"):
-        CrossBatchMemory(inner, embedding_size=3)
-
-
-@pytest.mark.parametrize("attached", [True, False])
-def test_memory_with_a_miner_that_keeps_everything(attached: bool) -> None:
-    """Given at construction or attached by the model: the same, and equal to none."""
-    miner = PairMarginMiner(pos_margin=1.1, neg_margin=-1.1)
-    options: dict[str, Any] = {"embedding_size": 3, "memory_size": 16}
-    plain = CrossBatchMemory(NTXent(0.2), **options).train()
-    mined = CrossBatchMemory(NTXent(0.2), **options, miner=None if attached else miner).train()
-    if attached:
-        mined.attach_miner(miner)
-    for step in range(4):
-        batch = views(4, 3, seed=step)
-        assert mined(*batch).item() == pytest.approx(plain(*batch).item(), rel=1e-9)
