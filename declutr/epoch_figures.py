@@ -116,8 +116,7 @@ class EpochFigures:
         model, device = self._trainer.model, self._trainer.cuda_device
         means = running_means(model)
         if saved.get("means") is not None and means is not None:
-            # Not where parameters are: those may be offloaded.
-            means.load_state_dict(saved["means"], device)
+            means.load_state_dict(saved["means"])
         if "metrics" in saved:
             load_metric_states(model, saved["metrics"], device)
         lost = list(saved.get("left_out", metric_states(model)[0]))
