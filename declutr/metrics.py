@@ -136,10 +136,13 @@ def read_scalars(scalars: Sequence[torch.Tensor]) -> list[float]:
     Each is exactly what `item()` gives, whatever their types (but float64 is rounded on devices
     that do not have it).
     """
-    if not scalars:
-        return []
-    if scalars[0].device.type == "cpu":
+    if not scalars or scalars[0].device.type == "cpu":
         return [float(scalar) for scalar in scalars]
+    return read_together(scalars)
+
+
+def read_together(scalars: Sequence[torch.Tensor]) -> list[float]:
+    """What `read_scalars` does where a copy takes long: on every device but the CPU."""
     places: dict[torch.dtype, list[int]] = {}
     for place, scalar in enumerate(scalars):
         places.setdefault(scalar.dtype, []).append(place)
