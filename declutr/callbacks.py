@@ -38,6 +38,8 @@ class ExactResume(TrainerCallback):
     seed : of the random numbers of training steps.
     """
 
+    looks_at_metrics = False  # but where the trainer keeps no sums of losses, which has read them
+
     def __init__(self, serialization_dir: str, seed: int = 13370) -> None:
         super().__init__(serialization_dir)
         self._seed = seed
@@ -111,7 +113,9 @@ class ExactResume(TrainerCallback):
 
     def _reseed(self, epoch: int, step: int) -> None:
         mixed = np.random.SeedSequence([self._seed, epoch, step, process_rank()])
-        torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0]))
+        seed = int(mixed.generate_state(1, np.uint64)[0])
+        # Where there is no GPU, torch would note from where it is to be seeded: a slow thing.
+        (torch if torch.cuda.is_initialized() else torch.default_generator).manual_seed(seed)
 
     def gather_state(self) -> None:
         """Make ready for a checkpoint; "atomic" calls this in all processes before it writes."""

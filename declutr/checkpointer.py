@@ -43,6 +43,11 @@ class AtomicCheckpointer(Checkpointer):
         return saved
 
     def save_checkpoint(self, trainer: Trainer) -> None:
+        # One process asks for the weights, but all must stop if a loss broke them.
+        for part in (trainer, getattr(trainer, "model", None)):
+            require_finite = getattr(part, "require_finite", None)
+            if require_finite is not None:
+                require_finite()
         for callback in getattr(trainer, "_callbacks", ()):
             # One process asks callbacks for their states, but all are here.
             gather = getattr(callback, "gather_state", None)

@@ -22,4 +22,5 @@ import declutr.reclaim_predictor
 import declutr.sentence_reader
 import declutr.sharding
 import declutr.text_vae
+import declutr.trainer
 import declutr.word_edits  # noqa: F401

@@ -150,6 +150,23 @@ def copy_from_first(tensors: Iterable[torch.Tensor], device: torch.device) -> No
         tensor.data.copy_(sent)
 
 
+def any_process(value: bool, device: torch.device) -> bool:
+    """Whether it is true in any process; all must call this, and wait for each other.
+
+    `device` is where processes exchange tensors.
+    """
+    count = torch.tensor(int(value), device=device)
+    if is_distributed():
+        dist.all_reduce(count)
+    return count.item() > 0
+
+
+def wait_for_all() -> None:
+    """Return when all processes have called this."""
+    if is_distributed():
+        dist.barrier()
+
+
 def of_all_processes(value: Any) -> list[Any]:
     """What each process gives, by rank; small things, for they are pickled."""
     values = [value] * world_size()

@@ -5,11 +5,13 @@ from __future__ import annotations
 import logging
 from typing import Any
 
+from allennlp.common import util
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import GradientDescentTrainer
 from allennlp.training.util import get_metrics
 
 from declutr.distributed import of_all_processes, process_rank, world_size
+from declutr.loss_sums import LossSums
 from declutr.metric_states import load_metric_states, metric_states
 from declutr.metrics import RunningMeans
 from declutr.model import DeCLUTR
@@ -37,7 +39,10 @@ class EpochFigures:
         self._trainer = trainer
         self._resumed_in = trainer._start_after_epochs_completed
         self._saved = saved
-        self._sums = [0.0, 0.0]  # of the loss, and of what the regularizer adds to it
+        # Of the loss, and of what the regularizer adds to it; the trainer "declutr" has its own.
+        losses = getattr(trainer, "losses", None)
+        self._losses = losses if isinstance(losses, LossSums) else None
+        self._own_sums = [0.0, 0.0]
         self._gathered: tuple[int, list[list[float]]] | None = None  # at which step, and what
         self._partial = False
         if saved is not None:
@@ -47,11 +52,16 @@ class EpochFigures:
 
     def add(self, steps: list[Any], outputs: list[Any], metrics: dict[str, float]) -> None:
         """Count a training step: its batches, what the model gave, and the trainer's metrics."""
-        self._sums[0] += metrics["batch_loss"]
-        if "reg_loss" in metrics:
-            for output in outputs:  # in the trainer's order, for the same rounding
-                self._sums[1] += (output["reg_loss"] / len(steps)).item()
+        if self._losses is None:
+            self._own_sums[0] += metrics["batch_loss"]
+            if "reg_loss" in metrics:
+                for output in outputs:  # in the trainer's order, for the same rounding
+                    self._own_sums[1] += (output["reg_loss"] / len(steps)).item()
         self._partial = len(outputs) < self._trainer._num_gradient_accumulation_steps
+
+    @property
+    def _sums(self) -> list[float]:
+        return self._own_sums if self._losses is None else self._losses.read()
 
     def gather(self) -> None:
         """Have the sums of all processes for a checkpoint, which one of them writes.
@@ -70,7 +80,9 @@ class EpochFigures:
             if self._saved is not None:
                 self._complete(metrics, self._saved)
             self._saved = None
-            self._sums = [0.0, 0.0]
+            self._own_sums = [0.0, 0.0]
+            if self._losses is not None:
+                self._losses.reset()
         return metrics
 
     def _complete(self, metrics: dict[str, float], saved: dict[str, Any]) -> None:
@@ -116,8 +128,7 @@ class EpochFigures:
         model, device = self._trainer.model, self._trainer.cuda_device
         means = running_means(model)
         if saved.get("means") is not None and means is not None:
-            # Not where parameters are: those may be offloaded.
-            means.load_state_dict(saved["means"], device)
+            means.load_state_dict(saved["means"])
         if "metrics" in saved:
             load_metric_states(model, saved["metrics"], device)
         lost = list(saved.get("left_out", metric_states(model)[0]))
@@ -125,9 +136,11 @@ class EpochFigures:
         if sums is None:
             lost.append("training_loss")
         elif len(sums) == world_size():
-            self._sums = list(sums[process_rank()])
+            self._own_sums = list(sums[process_rank()])
         elif process_rank() == 0:  # only their total counts
-            self._sums = [sum(column) for column in zip(*sums, strict=True)]
+            self._own_sums = [sum(column) for column in zip(*sums, strict=True)]
+        if self._losses is not None:
+            self._losses.load(self._own_sums)
         if lost:
             logger.warning(
                 "The checkpoint does not hold what these were at: %s. In this epoch they leave out "
@@ -139,3 +152,13 @@ class EpochFigures:
 def running_means(model: Any) -> RunningMeans | None:
     """Those of a training epoch, of the models that have any."""
     return model.training_means if isinstance(model, (DeCLUTR, ReclaimModel)) else None
+
+
+def peak_memory() -> dict[str, float]:
+    """What processes and GPUs took at most in the epoch before, in MB, as metrics; logged too."""
+    metrics = {}
+    for kind, peaks in (("worker", util.peak_cpu_memory()), ("gpu", util.peak_gpu_memory())):
+        for number, peak in peaks.items():
+            logger.info("Memory of %s %d: %s", kind, number, util.format_size(peak))
+            metrics[f"{kind}_{number}_memory_MB"] = peak / (1024 * 1024)
+    return metrics

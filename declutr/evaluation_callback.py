@@ -83,6 +83,8 @@ class EvaluateEmbeddings(TrainerCallback):
         missing or broken, an unknown task or score, or a model or reader of another type.
     """
 
+    looks_at_metrics = False  # so that the trainer "declutr" does not read them for it
+
     def __init__(
         self,
         serialization_dir: str,
@@ -330,6 +332,8 @@ class EvaluateEmbeddings(TrainerCallback):
         self, trainer: GradientDescentTrainer, step: int, epoch: int, select: bool = True
     ) -> list[str]:
         """Score the weights as they are now; returns what went wrong, in words."""
+        if isinstance(trainer.model, DeCLUTR):
+            trainer.model.require_finite()  # or broken weights would be scored
         began = time.perf_counter()
         outcome: tuple[Scores, list[str], list[str]] = {}, [], []
         with _averaged_weights(trainer):

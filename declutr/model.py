@@ -31,7 +31,7 @@ from declutr.heads import Head
 from declutr.heap import HEAP
 from declutr.host_copies import carried, on_host, to_device
 from declutr.masking import IGNORE, mask_tokens
-from declutr.metrics import RunningMeans, retrieval_accuracy
+from declutr.metrics import RunningMeans, UnreadLosses, retrieval_accuracy
 from declutr.model_parts import (
     head_of,
     pooler_of,
@@ -121,6 +121,10 @@ class DeCLUTR(Model):
 
     default_predictor = "declutr"
 
+    asked_rarely: bool = False
+    """Whether metrics are only asked for when they are wanted, as the trainer "declutr" does. Where
+    they are asked for at every step, `get_metrics` does not wait for a device each time."""
+
     def __init__(
         self,
         vocab: Vocabulary,
@@ -204,6 +208,7 @@ class DeCLUTR(Model):
         # Where padding costs, anchors and positives are padded apart, each to its longest.
         self._joins_views = any(getattr(m, "unpads", False) for m in text_field_embedder.modules())
         self._metrics = {True: RunningMeans(), False: RunningMeans()}  # training, validation
+        self._losses = UnreadLosses()  # of training
         (initializer or InitializerApplicator())(self)
         if momentum_encoder is not None:
             momentum_encoder.follow(
@@ -313,13 +318,8 @@ class DeCLUTR(Model):
                 if keys is not None:
                     given["texts"] = keys
             loss = self._training_loss(anchors, positives, negatives, given)
-        if self.training and loss is not None and not bool(torch.isfinite(loss)):
-            raise NonFiniteLoss(
-                f"The loss is {loss.item()}: not a finite number (running means of this epoch: "
-                f"{self._metrics[True].compute()}). Training stops here; the last checkpoint is "
-                "kept, and --recover continues from it. Lower the learning rate, or set "
-                'precision to "float32".'
-            )
+        if self.training and loss is not None and self._losses.add(loss):
+            self.require_finite()
         return {} if loss is None else {"loss": loss}
 
     def _embed_texts(self, texts: TextFieldTensors) -> dict[str, torch.Tensor]:
@@ -704,12 +704,50 @@ class DeCLUTR(Model):
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
         """Means since the last reset: `contrastive_loss`, `mlm_loss`, `mlm_accuracy`,
         `retrieval_accuracy`, `alignment` and `uniformity`, as far as they are computed, and what
-        the objective reports of itself."""
+        the objective reports of itself.
+
+        Without `reset`, and unless they are `asked_rarely`, they may be up to 10 steps old where
+        the model is not on the CPU.
+
+        # Raises
+
+        `NonFiniteLoss` : as `require_finite`.
+        """
         means = self._metrics[self.training]
+        if not (reset or self.asked_rarely or means.due()):
+            return means.last
+        self.require_finite()
         computed = means.compute()
         if reset:
             means.reset()
         return computed
+
+    def require_finite(self) -> None:
+        """Look at the losses of training since this was called last.
+
+        In the forward pass the host does not wait for them, unless it computes them itself (CPU).
+
+        # Raises
+
+        `NonFiniteLoss` : one of them is not a number.
+        """
+        broken = self._losses.first_broken()
+        if broken is None:
+            return
+        loss, number, last = broken
+        place = "" if number == last else f" in training pass {number} of {last}"
+        raise NonFiniteLoss(
+            f"The loss is {loss}{place}: not a finite number (running means of this epoch: "
+            f"{self._metrics[True].compute()}). Training stops here; the last checkpoint is "
+            "kept, and --recover continues from it. Lower the learning rate, or set "
+            'precision to "float32".'
+        )
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """The weights, of which none are written after a step that broke them (`require_finite`:
+        whoever writes a checkpoint or the best weights asks for them here)."""
+        self.require_finite()
+        return super().state_dict(*args, **kwargs)
 
     def describe_objective(self) -> dict[str, Any]:
         """What a run record must say so that losses of different runs can be compared."""

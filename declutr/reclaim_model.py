@@ -72,6 +72,9 @@ class ReclaimModel(Model):
 
     default_predictor = "reclaim"
 
+    asked_rarely: bool = False
+    """As of the Model "declutr": whether metrics are only asked for when they are wanted."""
+
     def __init__(
         self,
         vocab: Vocabulary,
@@ -196,7 +199,8 @@ class ReclaimModel(Model):
         """Those of the task model, and in training `reclaim_loss`, without its weight."""
         metrics = dict(self.model.get_metrics(reset))
         if self.training:
-            metrics |= self._means.compute()
+            wanted = reset or self.asked_rarely or self._means.due()
+            metrics |= self._means.compute() if wanted else self._means.last
             if reset:
                 self._means.reset()
         return metrics

@@ -1,6 +1,8 @@
 """What the processes of `test_distributed.py` do."""
 
 import json
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -17,12 +19,14 @@ from declutr.distributed import (
     gather_ragged_rows,
     gather_rows,
     is_distributed,
+    of_all_processes,
     process_rank,
     with_value,
     world_size,
 )
 from declutr.masking import IGNORE
 from declutr.objectives import NTXent
+from tests.resumed_runs import make_trainer
 
 
 def mask_by_position(token_ids: Tensor, maskable: Tensor, *, mask_id: int, **_: Any) -> tuple:
@@ -148,6 +152,33 @@ def ragged(rows: Tensor) -> dict:
     return {"rows": gathered.detach(), "gradient": mine.grad, "numbers": numbers.tolist()}
 
 
+def trained(kind: str, batches: int) -> dict[str, Any]:
+    """A run with one of the trainers, in which the last process has so many batches an epoch."""
+    with TemporaryDirectory() as folder:
+        trainer = make_trainer(
+            Path(of_all_processes(folder)[0], "run"),
+            type=kind,
+            distributed=True,
+            world_size=world_size(),
+            local_rank=process_rank(),
+            grad_norm=0.1,
+            num_epochs=2,
+        )
+        model: Any = trainer.model  # without the metrics that cannot be had of several processes
+        model.get_metrics = lambda reset=False: {"accuracy": model.accuracy.get_metric(reset)}
+        if process_rank() == world_size() - 1:
+            loader: Any = trainer.data_loader
+            loader.instances = loader.instances[: batches * loader.batch_size]
+        metrics = trainer.train()
+        of_all_processes(None)  # before the folder goes
+    left_out = ("duration", "memory")
+    return {
+        "weights": trainer.model.state_dict(),
+        "metrics": {k: v for k, v in metrics.items() if not any(word in k for word in left_out)},
+        "steps": trainer._total_batches_completed,
+    }
+
+
 def everything(cases: list[tuple], config: dict, rows: Tensor) -> dict:
     """All of the above: starting processes takes longer than what they do."""
     return {
@@ -155,4 +186,9 @@ def everything(cases: list[tuple], config: dict, rows: Tensor) -> dict:
         "validation": validate(config, cases[0][2][0]),
         "primitives": {"gathering": gathering(rows), "error": uneven(rows)},
         "ragged": ragged(rows),
+        "trained": {
+            (kind, batches): trained(kind, batches)
+            for kind in ("gradient_descent", "declutr")
+            for batches in (5, 3)
+        },
     }

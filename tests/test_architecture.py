@@ -24,7 +24,7 @@ LAYERS = [
     | {"host_copies", "whole_masks"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
-    {"weight_decay", "linear_decay"},
+    {"weight_decay", "linear_decay", "loss_sums", "metric_readers"},
     {"objectives", "span_fields", "collation", "text_codecs", "embedders", "text_field_masks"}
     | {"augmentations", "word_edits"},
     {"cutoff"},
@@ -37,7 +37,7 @@ LAYERS = [
     | {"trained_configuration"},
     {"trained_texts", "undisturbed", "pretrained_parts", "metric_states"},
     {"epoch_figures", "start_validation"},
-    {"callbacks", "evaluation_callback"},
+    {"callbacks", "evaluation_callback", "trainer"},
     {"components"},
     {"text_models"},
     {"encoder", "encoder_processes"},

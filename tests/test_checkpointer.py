@@ -52,6 +52,22 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.parametrize("part", ["trainer", "model"])
+def test_nothing_is_written_after_a_loss_that_is_no_number(part: str, folder: Path) -> None:
+    """All processes look, before any of them asks others for something."""
+
+    def broken() -> None:
+        raise ValueError("The loss is nan")
+
+    trainer, before = trainer_at(0, 15, 3.0), names(folder)
+    trainer.model = SimpleNamespace()
+    trainer._callbacks = [SimpleNamespace(gather_state=lambda: pytest.fail("it was too early"))]
+    (trainer if part == "trainer" else trainer.model).require_finite = broken
+    with pytest.raises(ValueError, match="The loss is nan"):
+        AtomicCheckpointer(str(folder)).save_checkpoint(trainer)
+    assert names(folder) == before and latest(folder) == (0, 10, 2.0)
+
+
 def test_registered_with_all_parameters(tmp_path: Path) -> None:
     options = {"save_every_num_batches": 7, "keep_most_recent_by_count": 3}
     built = Checkpointer.from_params(

@@ -30,6 +30,7 @@ from declutr.data_loader import DeCLUTRDataLoader
 from declutr.dataset_reader import DeCLUTRDatasetReader
 from declutr.host_copies import on_host, to_device
 from declutr.masking import IGNORE, mask_tokens
+from declutr.metrics import RunningMeans, UnreadLosses
 from declutr.model import DeCLUTR, NonFiniteLoss
 from declutr.objectives import NTXent, alignment, uniformity
 from declutr.text_batches import flat
@@ -746,6 +747,35 @@ def test_a_loss_that_is_not_a_number(make_model: Callable, batch: dict, where: s
     with pytest.raises(NonFiniteLoss, match=r"The loss is nan.*mlm_loss.*learning rate"):
         model(**batch)
     assert math.isnan(model.eval()(**batch)["loss"].item())  # validation reports, and goes on
+
+
+def test_on_a_device_losses_are_looked_at_later(make_model: Callable, batch: dict) -> None:
+    """By whoever asks for metrics of an epoch, or for weights to write: nothing broken is kept."""
+    for look in ("get_metrics", "state_dict"):
+        model = make_model().train()
+        model._losses = UnreadLosses(keep=True)
+        model._metrics[True] = RunningMeans(keep=True)
+        model(**batch)
+        assert model.get_metrics()["mlm_loss"] > 0
+        transformer = model._text_field_embedder.token_embedder.transformer_model
+        with torch.no_grad():
+            next(iter(transformer.lm_head.dense.parameters())).fill_(math.nan)
+        for _ in range(2):
+            assert math.isnan(model(**batch)["loss"].item())
+        assert model.get_metrics()["mlm_loss"] > 0  # what was read last
+        options = {"reset": True} if look == "get_metrics" else {}
+        with pytest.raises(NonFiniteLoss, match=r"loss is nan in training pass 2 of 3: not a fin"):
+            getattr(model, look)(**options)
+
+
+def test_whoever_asks_rarely_gets_what_is(make_model: Callable, batches: list[dict]) -> None:
+    model, other = make_model().train(), make_model().train()
+    other._metrics[True], other.asked_rarely = RunningMeans(keep=True), True
+    for one in batches:
+        for each in (model, other):
+            torch.manual_seed(0)
+            each(**one)
+        assert other.get_metrics() == model.get_metrics()
 
 
 def test_nothing_to_train_by(make_model: Callable) -> None:

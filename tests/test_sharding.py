@@ -82,6 +82,8 @@ def training(checkpoint: Path, corpus: Path) -> dict[str, Any]:
     config["validation_data_path"] = str(corpus)
     config["validation_data_loader"] = {"type": "declutr", "batch_size": 5, "resample": False}
     config["trainer"] |= {
+        "type": "declutr",
+        "read_every": 3,
         "optimizer": {**config["trainer"]["optimizer"], "lr": 1e-3, "weight_decay": 0.1},
         "num_epochs": 2,
         "grad_norm": 1.0,

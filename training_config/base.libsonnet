@@ -77,6 +77,7 @@ local transformer_model = std.extVar("TRANSFORMER_MODEL");
     validation_data_loader: self.data_loader { shuffle: false, drop_last: false, resample: false },
 
     trainer: {
+        type: "declutr",
         num_epochs: settings.num_epochs,
         optimizer: settings.optimizer.optimizer { lr: settings.learning_rate },
         grad_norm: 1.0,

@@ -9,6 +9,11 @@ import torch
 
 _FUSED = ("cpu", "cuda")  # where torch has one kernel for all tensors
 
+_PLAIN = (torch.nn.Parameter, torch.Tensor)  # of which a process has the whole
+
+_Bucket = tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]
+"""Parameters, gradients, means and squares."""
+
 
 class AdamW(torch.optim.Optimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter, arXiv:1711.05101, algorithm 2).
@@ -51,19 +56,26 @@ class AdamW(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            buckets: dict[tuple[Any, ...], list[torch.Tensor]] = {}
+            buckets: dict[tuple[Any, ...], _Bucket] = {}
             for parameter in group["params"]:
-                if parameter.grad is not None:
-                    key = parameter.device, parameter.dtype, self._advance(parameter)
-                    buckets.setdefault(key, []).append(parameter)
-            for (device, dtype, steps), parameters in buckets.items():
-                self._update(parameters, group, device, dtype, steps)
+                gradient = parameter.grad
+                if gradient is not None:
+                    state = self._advanced(parameter, gradient)
+                    key = parameter.device, parameter.dtype, state["step"]
+                    bucket = buckets.get(key)
+                    if bucket is None:
+                        bucket = buckets[key] = ([], [], [], [])
+                    bucket[0].append(parameter)
+                    bucket[1].append(gradient)
+                    bucket[2].append(state["exp_avg"])
+                    bucket[3].append(state["exp_avg_sq"])
+            for (device, dtype, steps), bucket in buckets.items():
+                self._update(bucket, group, device, dtype, steps)
         return loss
 
-    def _advance(self, parameter: torch.Tensor) -> int:
-        """Count one more step of a parameter."""
-        assert parameter.grad is not None
-        if parameter.grad.is_sparse:
+    def _advanced(self, parameter: torch.Tensor, gradient: torch.Tensor) -> dict[str, Any]:
+        """The state of a parameter, one step further."""
+        if gradient.is_sparse:
             raise RuntimeError("AdamW does not support sparse gradients; use SparseAdam instead.")
         state = self.state[parameter]
         if not state:
@@ -71,11 +83,11 @@ class AdamW(torch.optim.Optimizer):
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
         state["step"] += 1
-        return int(state["step"])
+        return state
 
     def _update(
         self,
-        parameters: list[torch.Tensor],
+        bucket: _Bucket,
         group: dict[str, Any],
         device: torch.device,
         dtype: torch.dtype,
@@ -87,10 +99,9 @@ class AdamW(torch.optim.Optimizer):
         if group["correct_bias"]:
             size *= math.sqrt(1.0 - beta2**steps) / (1.0 - beta1**steps)
         decay = group["lr"] * group["weight_decay"]
-        weights = [own_part(parameter) for parameter in parameters]
-        gradients = [own_part(parameter.grad) for parameter in parameters]
-        means = [own_part(self.state[parameter]["exp_avg"]) for parameter in parameters]
-        squares = [own_part(self.state[parameter]["exp_avg_sq"]) for parameter in parameters]
+        if any(type(parameter) not in _PLAIN for parameter in bucket[0]):
+            bucket = tuple([own_part(tensor) for tensor in column] for column in bucket)  # type: ignore[assignment]
+        weights, gradients, means, squares = bucket
         # torch's one kernel for all tensors decays before the step, ours after it: that is the same
         # with the step decayed as well.
         rate = size * (1.0 - decay)
@@ -106,7 +117,7 @@ class AdamW(torch.optim.Optimizer):
             squares,
             [],  # of AMSGrad
             # After so many steps its bias corrections are 1: ours are in the rate.
-            [_many_steps(device)] * len(parameters),
+            [_many_steps(device)] * len(weights),
             lr=rate,
             beta1=beta1,
             beta2=beta2,

@@ -235,10 +235,12 @@ def optimized_models(module: ModuleType) -> bool:
 
 
 def moved_runs(module: ModuleType) -> bool:
-    """Let `--recover` go on with as many processes elsewhere: other nodes, another port, sharded.
+    """Let `--recover` go on with as many processes elsewhere: other nodes, another port, sharded;
+    and with the other trainer, AllenNLP's or "declutr", which do the same.
 
     AllenNLP refuses whatever differs from the configuration of the run, and a cluster gives a job
-    that it starts again other nodes. Can go when AllenNLP compares what is trained, not where.
+    that it starts again other nodes; recipes had AllenNLP's trainer before release 1.7. Can go when
+    AllenNLP compares what is trained, not where and by whom.
     """
     original = module.create_serialization_dir
 
@@ -248,15 +250,27 @@ def moved_runs(module: ModuleType) -> bool:
     ) -> None:
         config = os.path.join(serialization_dir, "config.json")
         if recover and os.path.isfile(config):
-            now = params.params.get("distributed")
-            before = module.Params.from_file(config).params.get("distributed")
+            begun, params = module.Params.from_file(config).params, params.duplicate()
+            now, before = params.params.get("distributed"), begun.get("distributed")
             if now and before and _processes(now) == _processes(before):
-                params = params.duplicate()
                 params.params["distributed"] = before
+            trainer, before = params.params.get("trainer"), begun.get("trainer")
+            if trainer and before and {_type(trainer), _type(before)} <= _SAME_TRAINERS:
+                own = {key: trainer[key] for key in trainer.keys() - _OF_TRAINERS}
+                own |= {key: before[key] for key in before.keys() & _OF_TRAINERS}
+                params.params["trainer"] = own
         original(params, serialization_dir, recover, force)
 
     module.create_serialization_dir = create_serialization_dir  # type: ignore[attr-defined]
     return True
+
+
+_SAME_TRAINERS = {"gradient_descent", "declutr"}
+_OF_TRAINERS = {"type", "read_every"}  # in which they may differ
+
+
+def _type(trainer: Any) -> str:
+    return trainer.get("type", "gradient_descent")
 
 
 def _processes(distributed: Any) -> int:

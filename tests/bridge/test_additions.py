@@ -207,6 +207,32 @@ def test_a_run_is_recovered_elsewhere(
     assert params.as_dict(quiet=True) == expected, "what is recorded is what runs"
 
 
+@pytest.mark.parametrize(
+    "before, now, allowed",
+    [
+        ({"epochs": 1}, {"epochs": 1, "type": "declutr"}, True),
+        ({"epochs": 1, "type": "declutr", "read_every": 5}, {"epochs": 1}, True),
+        ({"epochs": 1}, {"epochs": 2, "type": "declutr"}, False),
+        ({"epochs": 1, "type": "gradient_descent"}, {"epochs": 1, "type": "no_op"}, False),
+    ],
+)
+def test_a_run_goes_on_with_the_other_trainer(
+    bare: Any, before: dict, now: dict, allowed: bool, tmp_path: Path
+) -> None:
+    module = bare("allennlp.training.util")
+    assert additions.moved_runs(module)
+    begun = module.Params({"trainer": before})
+    module.create_serialization_dir(begun, tmp_path / "run", False, False)
+    begun.to_file(str(tmp_path / "run" / "config.json"))
+    params = module.Params({"trainer": dict(now)})
+    if allowed:
+        module.create_serialization_dir(params, tmp_path / "run", True, False)
+    else:
+        with pytest.raises(module.ConfigurationError, match="does not match"):
+            module.create_serialization_dir(params, tmp_path / "run", True, False)
+    assert params.as_dict(quiet=True) == {"trainer": now}
+
+
 def test_archives_are_extracted_by_our_rules(bare: Any, monkeypatch: Any, tmp_path: Path) -> None:
     honest = tar_of(tmp_path / "honest.tar.gz", [regular("config.json", b"{}")])
     hostile = tar_of(tmp_path / "hostile.tar.gz", [regular("../escaped")])

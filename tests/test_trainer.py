@@ -1,0 +1,190 @@
+"""The trainer "declutr" trains and reports, to the bit, what AllenNLP's does, and reads rarely."""
+
+import copy
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.training import TrainerCallback
+from allennlp.training.callbacks.log_writer import LogWriterCallback
+
+from tests.resumed_runs import EPOCHS, STEPS, TinyModel, differences, make_trainer, outcome
+
+AVERAGE = {"moving_average": {"type": "exponential", "decay": 0.5}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "accumulation": {},
+    "average": {**AVERAGE, "grad_norm": 0.1, "num_gradient_accumulation_steps": 1},
+    "clipping": {"grad_norm": True, "grad_clipping": 0.01, "run_confidence_checks": True},
+    "patience": {"patience": 1, "num_epochs": 5, "validation_metric": "+accuracy"},
+    "schedules": {
+        "optimizer": {"type": "sgd", "lr": 0.05, "momentum": 0.9},
+        "learning_rate_scheduler": {"type": "linear_with_warmup", "warmup_steps": 2},
+        "momentum_scheduler": {"type": "inverted_triangular", "cool_down": 1, "warm_up": 2},
+    },
+}
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.fsync", lambda file: None)
+
+
+@TrainerCallback.register("told_of_tests")
+class Told(TrainerCallback):
+    """Keeps what it is told of each batch."""
+
+    def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
+        super().on_start(trainer, is_primary)
+        self.told: list[Any] = []
+        self.losses: list[list[float]] = []
+
+    def on_batch(  # type: ignore[override]
+        self, trainer: Any, inputs: Any, outputs: Any, metrics: dict, *args: Any, **kwargs: Any
+    ) -> None:
+        self.told.append((dict(metrics), args, kwargs))
+        self.losses.append([output["loss"].item() for output in outputs])
+
+
+@TrainerCallback.register("blind_of_tests")
+class Blind(Told):
+    looks_at_metrics = False
+
+
+@TrainerCallback.register("writer_of_tests")
+class Writer(LogWriterCallback):
+    """Keeps what a log writer would write."""
+
+    def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
+        super().on_start(trainer, is_primary)
+        self.written: list[Any] = []
+
+    def log_scalars(self, scalars: Any, log_prefix: str = "", epoch: int | None = None) -> None:
+        kept = {k: v for k, v in scalars.items() if "memory" not in k}
+        self.written.append((log_prefix, epoch, kept))
+
+    def log_tensors(self, *args: Any, **kwargs: Any) -> None:
+        raise NotImplementedError
+
+
+def told_by(folder: Path, callback: str, **changes: Any) -> Any:
+    trainer = make_trainer(folder, callbacks=[{"type": callback}], **changes)
+    trainer.train()
+    return trainer._callbacks[0]
+
+
+@pytest.mark.parametrize("read_every", [None, 2])
+@pytest.mark.parametrize("name", OPTIONS)
+def test_the_same_run(name: str, read_every: int | None, tmp_path: Path) -> None:
+    runs = [
+        outcome(tmp_path / kind["type"], **copy.deepcopy(OPTIONS[name]), **kind)
+        for kind in ({"type": "gradient_descent"}, {"type": "declutr", "read_every": read_every})
+    ]
+    assert differences(*runs) == []
+
+
+@pytest.mark.parametrize("read_every", [None, 2])
+@pytest.mark.parametrize("steps", [1, 2])
+def test_callbacks_that_look_are_told_the_same(
+    steps: int, read_every: int | None, tmp_path: Path
+) -> None:
+    """Each number of each step, whatever is read between."""
+    common = {"num_gradient_accumulation_steps": steps, "grad_norm": 0.1}
+    mine = {**common, "type": "declutr", "read_every": read_every}
+    for kind in ("told_of_tests", "writer_of_tests"):
+        theirs = told_by(tmp_path / f"{kind} theirs", kind, **common)
+        ours = told_by(tmp_path / f"{kind} ours", kind, **mine)
+        if kind == "told_of_tests":
+            assert ours.told == theirs.told and ours.losses == theirs.losses
+            assert isinstance(ours.told[0][2]["batch_grad_norm"], float)
+        else:
+            assert ours.written == theirs.written and ours.written
+
+
+def test_a_log_writer_is_told_at_its_steps(tmp_path: Path) -> None:
+    written = []
+    for kind in ({"type": "gradient_descent"}, {"type": "declutr", "read_every": 100}):
+        writer = {"type": "writer_of_tests", "summary_interval": 2}
+        trainer = make_trainer(tmp_path / kind["type"], callbacks=[writer], **kind)
+        trainer.train()
+        written.append(trainer._callbacks[0].written)
+    assert written[0] == written[1] and "batch_loss" in written[0][4][2]
+
+
+def test_reads_when_it_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the first step, every few, and at the end: never in between for those that do not look."""
+    asked: list[bool] = []
+    get_metrics = TinyModel.get_metrics
+    monkeypatch.setattr(
+        TinyModel,
+        "get_metrics",
+        lambda self, reset=False: asked.append(reset) or get_metrics(self, reset),
+    )
+    changes: dict[str, Any] = {"num_gradient_accumulation_steps": 1, "num_epochs": 1}
+    changes |= {"type": "declutr", "read_every": 4, "checkpointer": {"save_every_num_batches": 99}}
+    trainer = make_trainer(tmp_path, callbacks=[{"type": "blind_of_tests"}], **changes)
+    trainer._validation_data_loader = None
+    trainer.train()
+    batches = STEPS * 2 - 1
+    assert asked == [False] * 2 + [True]  # steps 1 and 4, and the epoch
+    told = [metrics["batch_loss"] for metrics, _, _ in trainer._callbacks[0].told]
+    losses = [loss for (loss,) in trainer._callbacks[0].losses]
+    assert told == [losses[0]] * 3 + [losses[3]] * (batches - 3)
+
+
+@pytest.mark.parametrize("first, then", [("gradient_descent", "declutr"), ("declutr",) * 2])
+def test_goes_on_within_an_epoch_of_either(first: str, then: str, tmp_path: Path) -> None:
+    whole = outcome(tmp_path / "whole", type=first)
+    for place in ("e1_b2", "e1_b3", f"e{EPOCHS}_b0"):
+        resumed = outcome(tmp_path / "cut" / place, type=then, **read_every(then))
+        assert differences(whole, resumed) == [], place
+
+
+def test_allennlps_trainer_goes_on_from_it(tmp_path: Path) -> None:
+    whole = outcome(tmp_path / "whole", type="declutr", read_every=2)
+    assert differences(whole, outcome(tmp_path / "cut" / "e1_b2")) == []
+
+
+def read_every(kind: str) -> dict[str, int]:
+    return {"read_every": 2} if kind == "declutr" else {}
+
+
+def broken_at(trainer: Any, step: int) -> None:
+    """Let the loss be no number from a step on."""
+    forward, steps = trainer.model.forward, [0]
+
+    def broken(**batch: Any) -> dict[str, torch.Tensor]:
+        output = forward(**batch)
+        steps[0] += 1
+        return {"loss": output["loss"] * (math.nan if steps[0] >= step else 1.0)}
+
+    trainer.model.forward = broken
+
+
+@pytest.mark.parametrize("every", [1, 4, 99])
+def test_a_loss_that_is_no_number_ends_the_run(every: int, tmp_path: Path) -> None:
+    """Before the next checkpoint, and before validation; and the run goes on from the last one."""
+    changes: dict[str, Any] = {"type": "declutr", "num_gradient_accumulation_steps": 1}
+    whole = outcome(tmp_path / "unbroken", **changes)
+    changes["read_every"] = every
+    trainer = make_trainer(
+        tmp_path / "run", checkpointer={"save_every_num_batches": 2}, **copy.deepcopy(changes)
+    )
+    broken_at(trainer, 3)
+    validated: list[int] = []
+    trainer._validation_loss = validated.append
+    message = "nan loss encountered" + (" in step 3 of the epoch" if every > 1 else "")
+    with pytest.raises(ValueError, match=message):
+        trainer.train()
+    # A checkpoint is due after step 4.
+    assert trainer._batches_in_epoch_completed == (2 if every == 1 else 4)
+    assert validated == [] and not (tmp_path / "run" / "best.th").exists()
+    assert [p.name for p in (tmp_path / "run").glob("model_state*")] == ["model_state_e0_b2.th"]
+    assert differences(whole, outcome(tmp_path / "run", **changes)) == []
+
+
+def test_refuses_to_read_never(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="read_every must be at least 1, got 0"):
+        make_trainer(tmp_path, type="declutr", read_every=0)
