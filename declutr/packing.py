@@ -6,8 +6,7 @@ without it; nothing in this module knows a transformer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -32,20 +31,26 @@ class Packing:
         positions = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
         self.shape = (len(counts), width)
         self.lengths: list[int] = counts[counts > 0].tolist()
-        self.num_tokens = len(positions)
         # One array, one copy to the device.
         places = np.stack([np.repeat(order, counts) * width + positions, positions])
         self._places, self.positions = torch.from_numpy(places).to(device, non_blocking=True)
-        offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
-        self.offsets = torch.from_numpy(offsets).to(device, non_blocking=True)
+        self._of_longest = self.positions[: max(self.lengths, default=0)]
+        # Where each text begins, and the end: int32, as attention kernels take it.
+        starts = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int32)
+        self.cu_seqlens = torch.from_numpy(starts).to(device, non_blocking=True)
 
-    def runs(self) -> Iterator[tuple[int, int, int]]:
-        """`(start, count, length)`: `count` neighbouring texts of equal length begin at `start`."""
-        start = 0
-        for length, texts in groupby(self.lengths):
-            count = len(list(texts))
-            yield start, count, length
-            start += count * length
+    # Both are sizes of tensors, as `torch.compile` takes other numbers for constants here and would
+    # compile anew for each.
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all texts together, T."""
+        return self.positions.size(0)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text."""
+        return self._of_longest.size(0)
 
     def pack(self, padded: Tensor) -> Tensor:
         """`(N, L)` -> `(T,)`, T being the number of tokens."""

@@ -20,7 +20,8 @@ LAYERS = [
     | {"text_encodings", "text_files", "delimited_rows", "earlier_reading", "text_inputs"}
     | {"embedding_layers", "synonyms", "truncation_warnings", "file_modes", "bounded_json"}
     | {"text_calls", "text_blocks", "quiet_loggers", "content_ids", "modules_from_here"}
-    | {"untrusted_parts", "span_coverage", "named_files", "torch_files"},
+    | {"untrusted_parts", "span_coverage", "named_files", "torch_files"}
+    | {"text_by_text_attention", "variable_length_kernels"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"weight_decay", "linear_decay"},
