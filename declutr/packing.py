@@ -6,8 +6,7 @@ without it; nothing in this module knows a transformer.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from itertools import groupby
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -45,21 +44,27 @@ class Packing:
             positions = mask.numpy()[order].nonzero()[1]
         self.shape = (len(counts), width)
         self.lengths: list[int] = counts[counts > 0].tolist()
-        self.num_tokens = len(positions)
         places = np.repeat(order, counts) * width + positions
-        offsets = np.concatenate([[0], np.cumsum(self.lengths, dtype=np.int64)])
         # One array, one copy to the device.
-        parts = [places, positions, offsets]
-        sent = to_device(torch.from_numpy(np.concatenate(parts)), device)
-        self._places, self.positions, self.offsets = sent.split([len(part) for part in parts])
+        sent = to_device(torch.from_numpy(np.stack([places, positions])), device)
+        self._places, self.positions = sent
+        self._of_longest = self.positions[: max(self.lengths, default=0)]
+        # Where each text begins, and the end: int32, as attention kernels take it.
+        starts = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int32)
+        self.cu_seqlens = to_device(torch.from_numpy(starts), device)
 
-    def runs(self) -> Iterator[tuple[int, int, int]]:
-        """`(start, count, length)`: `count` neighbouring texts of equal length begin at `start`."""
-        start = 0
-        for length, texts in groupby(self.lengths):
-            count = len(list(texts))
-            yield start, count, length
-            start += count * length
+    # Both are sizes of tensors, as `torch.compile` takes other numbers for constants here and would
+    # compile anew for each.
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all texts together, T."""
+        return self.positions.size(0)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text."""
+        return self._of_longest.size(0)
 
     def pack(self, padded: Tensor) -> Tensor:
         """`(N, L)` -> `(T,)`, T being the number of tokens."""

@@ -25,11 +25,12 @@ class RepeatableDropout:
     # Parameters
 
     probability : of a value to become zero, to within 1/131072.
+    seed : that number, as `draw_seed` gives it.
     """
 
-    def __init__(self, probability: float) -> None:
+    def __init__(self, probability: float, seed: Tensor | None) -> None:
         self._dropped = round(probability * _LEVELS)  # of so many levels
-        self._seed = int(torch.randint(1 << 62, ())) if self._dropped else 0
+        self._seed = 0 if seed is None else int(seed)
         kept = _LEVELS - self._dropped
         self._scale = _LEVELS / kept if kept else 0.0
 
@@ -54,9 +55,14 @@ class RepeatableDropout:
         return torch.ops.aten.native_dropout_backward(values, kept, self._scale)
 
 
+def draw_seed(probability: float) -> Tensor | None:
+    """What masks of this probability follow from, by torch's generator; `None` drops nothing."""
+    return torch.randint(1 << 62, ()) if probability * _LEVELS > 0.5 else None
+
+
 def dropout(values: Tensor, probability: float) -> Tensor:
     """As `torch.nn.functional.dropout` of a tensor on the CPU, in training."""
-    return _Dropped.apply(values, RepeatableDropout(probability))
+    return _Dropped.apply(values, RepeatableDropout(probability, draw_seed(probability)))
 
 
 class _Dropped(torch.autograd.Function):

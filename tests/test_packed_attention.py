@@ -12,7 +12,6 @@ from torch.utils.checkpoint import checkpoint
 from declutr.packed_attention import (
     CannotPack,
     PackedAttention,
-    attention_of_nested,
     recomputation_contexts,
 )
 from declutr.packing import Packing
@@ -46,18 +45,11 @@ def packed(lengths: list[int], **options: float) -> Callable[..., Tensor]:
     return attend
 
 
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")  # on CPUs only
 @pytest.mark.parametrize("lengths", [LENGTHS, [4], [2] * 5, [600, 3, 600, 600, 2]], ids=len)
-@pytest.mark.parametrize("kernel", ["cpu", "nested"])
-def test_equals_attention_over_each_text(lengths: list[int], kernel: str) -> None:
-    """`nested` is the path of GPUs; its kernel there is another, the logic around it is this."""
+def test_equals_attention_over_each_text(lengths: list[int]) -> None:
     tensors = inputs(lengths)
-    packing = packing_of(lengths)
-    expected = one_by_one(*tensors, packing.lengths)
-    if kernel == "cpu":
-        got = packed(lengths)(*tensors)
-    else:
-        got = attention_of_nested(*tensors, packing, 0.0, WIDTH**-0.5)
+    expected = one_by_one(*tensors, packing_of(lengths).lengths)
+    got = packed(lengths)(*tensors)
     assert torch.allclose(got, expected, atol=1e-12)
     weights = torch.randn_like(expected)
     for one, other in zip(

@@ -26,22 +26,19 @@ def test_packs_every_token_once_and_puts_it_back(lengths: list[int], more: int) 
     expected.sort(key=len, reverse=True)
     assert torch.equal(packed, torch.cat(expected))
     assert torch.equal(packing.positions, torch.cat([torch.arange(len(e)) for e in expected]))
-    assert packing.num_tokens == sum(lengths) == packing.offsets[-1]
+    assert packing.num_tokens == sum(lengths) == packing.cu_seqlens[-1]
     back = packing.pad(packed[:, None])[..., 0]
     assert torch.equal(back, padded * left_aligned(lengths, width))
 
 
 @given(LENGTHS)
-def test_offsets_and_runs_bound_texts(lengths: list[int]) -> None:
+def test_offsets_bound_texts(lengths: list[int]) -> None:
     packing = Packing(lengths, 9, CPU)
     ordered = sorted((length for length in lengths if length), reverse=True)
     assert packing.lengths == ordered
-    assert packing.offsets.diff().tolist() == ordered
-    runs = list(packing.runs())
-    assert [length for _, count, length in runs for _ in range(count)] == ordered
-    assert len({length for _, _, length in runs}) == len(runs)
-    starts = packing.offsets.tolist()
-    assert {start for start, _, _ in runs} <= set(starts)
+    assert packing.cu_seqlens.dtype == torch.int32  # as kernels take them
+    assert packing.cu_seqlens.diff().tolist() == ordered
+    assert packing.longest == max(lengths)
 
 
 def test_padding_carries_gradients() -> None:

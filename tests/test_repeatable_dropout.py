@@ -23,7 +23,7 @@ def test_it_drops_as_often_as_asked_and_keeps_the_mean(probability: float) -> No
 
 
 def test_every_place_of_a_random_word_counts_alike() -> None:
-    masks = RepeatableDropout(0.1)
+    masks = RepeatableDropout(0.1, torch.tensor(3))
     kept = masks.kept(masks.generator(), torch.Size([500, 1001]))
     assert kept is not None
     for place in range(4):  # four values share a number of 64 bits
@@ -55,7 +55,7 @@ def test_torchs_seed_repeats_it_and_a_second_call_differs() -> None:
 
 
 def test_a_generator_repeats_all_masks_in_turn() -> None:
-    masks = RepeatableDropout(0.4)
+    masks = RepeatableDropout(0.4, torch.tensor(3))
     shapes = [torch.Size([3, 5]), torch.Size([1]), torch.Size([2, 2, 9])]
     once, again = masks.generator(), masks.generator()
     for shape in shapes:

@@ -1,0 +1,247 @@
+"""Attention over texts end to end by torch's variable-length kernels for CUDA devices.
+
+torch calls these kernels from its nested tensors and, since 2.10, from
+`torch.nn.attention.varlen`, which has no dropout. The operators themselves are private to torch; no
+other module names them. They carry their own derivatives, `torch.compile` traces them, and
+`torch.use_deterministic_algorithms` makes their backward passes deterministic.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+logger = logging.getLogger(__name__)
+
+DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+"""What there are kernels for."""
+
+_OF_FLASH = DTYPES[1:]
+# Beyond this, some GPUs have no backward pass with dropout.
+_WIDEST_FLASH = 192
+# Vectors of heads are read in blocks of 16 bytes.
+_ALIGNMENT = 8
+
+
+def attend(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens: Tensor,
+    longest: int,
+    dropout_p: float,
+    scale: float,
+    flash: bool = True,
+) -> Tensor:
+    """Attention within each text of a row, `(1, H, T, D)` each, by one kernel.
+
+    Flash attention for numbers of 16 bits and heads of up to 192 features, memory-efficient
+    attention for all others.
+
+    # Parameters
+
+    cu_seqlens : int32 `(N + 1,)`, on the device: where each text begins, and T.
+    longest : tokens of the longest text.
+    flash : whether flash attention works, see `flash_works`.
+    """
+    width = query.size(-1)
+    # (1, T, H, D), without a copy
+    q, k, v = (_aligned(tensor.transpose(1, 2)) for tensor in (query, key, value))
+    if flash and q.dtype in _OF_FLASH and q.size(-1) <= _WIDEST_FLASH:
+        attended = _flash(q, k, v, cu_seqlens, longest, dropout_p, scale)
+    else:
+        attended = _efficient(q, k, v, cu_seqlens, longest, dropout_p, scale)
+    if attended.size(-1) != width:
+        attended = attended[..., :width]
+    return attended.transpose(1, 2)
+
+
+@functools.cache
+def flash_works(device: torch.device) -> bool:
+    """Whether flash attention runs on this device, which is tried once.
+
+    It does not before Ampere, and some builds of torch come without it.
+    """
+    try:
+        with torch.inference_mode():
+            token = torch.zeros(1, 1, 1, _ALIGNMENT, dtype=torch.bfloat16, device=device)
+            text = torch.arange(2, dtype=torch.int32, device=device)
+            _flash(token, token, token, text, 1, 0.0, 1.0)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        logger.info(
+            "torch's flash attention does not run on %s (%s): attention over packed texts is "
+            "memory-efficient attention there, in any precision.",
+            device,
+            error,
+        )
+        return False
+    return True
+
+
+def _flash(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens: Tensor,
+    longest: int,
+    dropout_p: float,
+    scale: float,
+) -> Tensor:
+    # Arguments by name: releases add some, and all from 2.6 on have these.
+    attended, *_ = torch.ops.aten._flash_attention_forward.default(
+        query=query.squeeze(0),
+        key=key.squeeze(0),
+        value=value.squeeze(0),
+        cum_seq_q=cu_seqlens,
+        cum_seq_k=cu_seqlens,
+        max_q=longest,
+        max_k=longest,
+        dropout_p=dropout_p,
+        is_causal=False,
+        return_debug_mask=False,
+        scale=scale,
+    )
+    return attended.unsqueeze(0)
+
+
+def _efficient(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens: Tensor,
+    longest: int,
+    dropout_p: float,
+    scale: float,
+) -> Tensor:
+    differentiated = query.requires_grad or key.requires_grad or value.requires_grad
+    differentiated = differentiated and torch.is_grad_enabled()
+    run = _as_one_operator if torch.compiler.is_compiling() else _efficient_forward
+    return run(query, key, value, cu_seqlens, longest, dropout_p, scale, differentiated)[0]
+
+
+def _efficient_forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens: Tensor,
+    longest: int,
+    dropout_p: float,
+    scale: float,
+    differentiated: bool,
+) -> tuple[Tensor, ...]:
+    """Attention, the logarithms of its sums, and the seed and offset of its dropout."""
+    return torch.ops.aten._efficient_attention_forward.default(
+        query=query,
+        key=key,
+        value=value,
+        bias=None,
+        cu_seqlens_q=cu_seqlens,
+        cu_seqlens_k=cu_seqlens,
+        max_seqlen_q=longest,
+        max_seqlen_k=longest,
+        dropout_p=dropout_p,
+        custom_mask_type=0,  # none
+        compute_log_sumexp=differentiated,
+        scale=scale,
+    )[:4]
+
+
+# Until torch 2.15, `torch.compile` fails at the derivative of that operator: what torch says of its
+# outputs leaves out one of its inputs. So compiled code takes it as an operator of ours.
+
+_as_one_operator = torch.library.custom_op(
+    "declutr::efficient_attention",
+    _efficient_forward,
+    mutates_args=(),
+    schema="(Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, SymInt longest, "
+    "float dropout_p, float scale, bool differentiated) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+
+
+@torch.library.custom_op(
+    "declutr::efficient_attention_backward",
+    mutates_args=(),
+    schema="(Tensor gradient, Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, "
+    "Tensor output, Tensor logsumexp, Tensor seed, Tensor offset, SymInt longest, "
+    "float dropout_p, float scale) -> (Tensor, Tensor, Tensor)",
+)
+def _efficient_backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens: Tensor,
+    output: Tensor,
+    logsumexp: Tensor,
+    seed: Tensor,
+    offset: Tensor,
+    longest: int,
+    dropout_p: float,
+    scale: float,
+) -> tuple[Tensor, ...]:
+    return torch.ops.aten._efficient_attention_backward.default(
+        grad_out_=gradient,
+        query=query,
+        key=key,
+        value=value,
+        bias=None,
+        out=output,
+        cu_seqlens_q=cu_seqlens,
+        cu_seqlens_k=cu_seqlens,
+        max_seqlen_q=longest,
+        max_seqlen_k=longest,
+        logsumexp=logsumexp,
+        dropout_p=dropout_p,
+        philox_seed=seed,
+        philox_offset=offset,
+        custom_mask_type=0,
+        bias_requires_grad=False,
+        scale=scale,
+    )[:3]
+
+
+@_as_one_operator.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    cu_seqlens, longest, _, _, differentiated = others
+    sums = -(-longest // 32) * 32 if differentiated else 0  # as the kernel aligns them
+    shape = (cu_seqlens.size(0) - 1, query.size(2), sums)
+    number = query.new_empty((), dtype=torch.int64)
+    return (
+        query.new_empty(query.shape),
+        query.new_empty(shape, dtype=torch.float32),
+        number,
+        torch.empty_like(number),
+    )
+
+
+@_efficient_backward.register_fake
+def _(gradient: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    return tuple(tensor.new_empty(tensor.shape) for tensor in inputs[:3])
+
+
+def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    *tensors, ctx.longest, ctx.dropout_p, ctx.scale, _ = inputs
+    ctx.save_for_backward(*tensors, *output)
+
+
+def _backward(ctx: Any, gradient: Tensor, *of_others: Any) -> tuple[Tensor | None, ...]:
+    numbers = (ctx.longest, ctx.dropout_p, ctx.scale)
+    return *_efficient_backward(gradient, *ctx.saved_tensors, *numbers), *[None] * 5
+
+
+_as_one_operator.register_autograd(_backward, setup_context=_remember)
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    """With features that both kernels take: next to each other, a multiple of eight of them."""
+    missing = -tensor.size(-1) % _ALIGNMENT
+    if missing:  # zeros, which change neither scores nor what is summed
+        return pad(tensor, (0, missing))
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
