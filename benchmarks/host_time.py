@@ -13,7 +13,8 @@ from typing import Any
 
 from tqdm import tqdm
 
-from benchmarks.memory import ROOT
+from benchmarks.host_loops import BARE
+from benchmarks.memory import ROOT, in_fresh_process
 from benchmarks.results import record
 from benchmarks.timing import Timing, ratio
 
@@ -48,6 +49,10 @@ def run(args: argparse.Namespace) -> None:
     settings = {"layers": layers, "rounds": rounds}
     _record_steps(timings, operators, settings)
     _record_parts(parts, settings)
+    loops, _ = in_fresh_process(
+        "benchmarks.host_loops.measure", {"layers": layers, "steps": 200, "rounds": rounds}
+    )
+    _record_loops(loops, settings)
 
 
 class _Worker:
@@ -142,5 +147,28 @@ def _record_parts(parts: dict[str, dict[str, float]], settings: dict[str, Any]) 
         "Where the host time of a step goes",
         [*rows, {"part": "sum", **totals}],
         note="Parts do not include each other; looking at the clock adds some percent to the sum.",
+        settings=settings,
+    )
+
+
+def _record_loops(loops: dict[str, list[float]], settings: dict[str, Any]) -> None:
+    timings = [Timing(name, seconds) for name, seconds in loops.items()]
+    (bare,) = (timing for timing in timings if timing.name == BARE)
+    record(
+        "host_time_loops",
+        "Host time of the loop around a step",
+        [
+            {
+                "loop": timing.name,
+                "host, ms a step": timing.median * 1e3,
+                "more than a bare loop, ms a step": (timing.median - bare.median) * 1e3,
+            }
+            for timing in timings
+        ],
+        note=(
+            "A model with the parameters of the transformer that does nothing, in epochs of 200 "
+            'steps, in turns. The bare loop clips and steps as well. The trainer "declutr" '
+            "reads losses every 10 steps, as on a GPU."
+        ),
         settings=settings,
     )
