@@ -10,6 +10,7 @@ BENCHMARKS = {
     "releases": "what every run pays, against a checkout of an earlier release",
     "startup": "how long commands take to start, and what they import",
     "step": "a training step against the original recipe: time, agreement, memory",
+    "host_time": "a training step's host time, kernels stubbed, against the padded reference",
     "end_to_end": "`allennlp train` against the bare step",
     "caching": "large contrastive batches in fixed memory",
     "scaling": "cost against documents a step, span length and processes",

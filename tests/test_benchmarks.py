@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from benchmarks import __main__ as command
-from benchmarks import memory, report, results, timing
+from benchmarks import memory, part_times, report, results, timing
 from benchmarks.inputs import SHAPES, build_model, save_checkpoint, spans_batch
 from benchmarks.reference import (
     IGNORE,
@@ -177,6 +177,31 @@ def test_ratios_are_taken_round_by_round() -> None:
     slow, fast = timing.Timing("slow", [2.0, 40.0, 9.0]), timing.Timing("fast", [1.0, 10.0, 3.0])
     assert timing.ratio(slow, fast) == (3.0, 2.0, 4.0)
     assert str(timing.ratio(slow, fast)) == "3.00 (2.00 to 4.00)"
+
+
+def test_parts_of_a_program_do_not_include_each_other(monkeypatch: Any) -> None:
+    class Program:
+        def inner(self, taken: int) -> int:
+            clock[0] += taken
+            return taken
+
+        def outer(self) -> None:
+            clock[0] += 1
+            assert self.inner(2) + self.inner(5) == 7
+            clock[0] += 10
+
+    clock = [100]
+    monkeypatch.setattr(part_times.time, "process_time", lambda: clock[0])
+    times, program = part_times.PartTimes(), Program()
+    times.replace(Program, "inner", "inside")
+    times.replace(program, "outer", "around")
+    for _ in range(2):
+        times.begin()
+        with times.part("all else"):
+            clock[0] += 100
+            program.outer()
+        clock[0] += 1000  # between parts
+        assert times.end() == {"inside": 7, "around": 11, "all else": 100}
 
 
 def test_memory_of_a_fresh_process() -> None:
