@@ -34,10 +34,10 @@ def _measured(
 ) -> dict[str, Any]:
     device = settings.device
     module = model(settings, shape, dropout=0.1, precision="bfloat16", chunk_size=chunk)
-    # A small step first: it makes the moments, and loads the kernels.
-    step_of(module, batches(settings, shape, chunk or documents, 1), device)()
-    step = step_of(module, batches(settings, shape, documents, 1), device)
-    if chunk is None:
+    # Small steps first: they make the optimizer's moments, and load the kernels.
+    small = batches(settings, shape, chunk or documents, 2)
+    step = step_of(module, [*small, *batches(settings, shape, documents, 1)], device)
+    for _ in small:
         step()
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()

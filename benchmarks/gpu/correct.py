@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.gpu import resumed
+from benchmarks.gpu import whole_runs
 from benchmarks.gpu.findings import Findings, Settings
 from benchmarks.gpu.models import (
     Gradients,
@@ -52,29 +52,41 @@ _FLOAT32 = 1e-4, 1e-3  # of losses and gradients
 def run(findings: Findings, settings: Settings) -> None:
     torch.backends.cuda.matmul.allow_tf32 = False
     references: dict[str, dict[str, tuple[float, Gradients]]] = {}
-    for kind, what in {"default": {}, **KINDS}.items():
-        ways = WAYS if kind == "default" else {kind: {}}
-        for way, how in ways.items():
-            if way == "compiled" and settings.device == "cpu":
-                continue  # takes longer than all the others
-            for precision in PRECISIONS:
-                arguments = settings, references, kind, what, how, precision
-                row = {"compared": way, "in": precision}
-                findings.check(f"{way}, {precision}", _compared, *arguments, row=row)
-    for check in (_validation, _embeddings, _dropout, _optimizer, _use_amp):
-        findings.check(check.__name__[1:].replace("_", " "), check, settings)
-    findings.check("resumed run", resumed.compared, settings)
+    ways = [("default", way, how) for way, how in WAYS.items()]
+    ways[-1:-1] = [(kind, kind, {}) for kind in KINDS]
+    for kind, way, how in ways[:-1]:
+        _compare(findings, settings, references, kind, way, how)
+    for check in (_validation, _embeddings, _dropout, _optimizer):
+        findings.check(check.__name__[1:], check, settings)
+    for trainer in whole_runs.trainers():
+        findings.check(f"resumed run, {trainer}", whole_runs.resumed, settings, trainer)
+        findings.check(f"use_amp, {trainer}", whole_runs.use_amp, settings, trainer)
+    if settings.device == "cuda":  # takes longer than all the others
+        _compare(findings, settings, references, *ways[-1])
+
+
+def _compare(
+    findings: Findings,
+    settings: Settings,
+    references: dict[str, dict[str, tuple[float, Gradients]]],
+    kind: str,
+    way: str,
+    how: dict[str, Any],
+) -> None:
+    for precision in PRECISIONS:
+        arguments = settings, references, kind, how, precision
+        findings.check(f"{way}, {precision}", _compared, *arguments)
 
 
 def _compared(
     settings: Settings,
     references: dict[str, dict[str, tuple[float, Gradients]]],
     kind: str,
-    what: dict[str, Any],
     how: dict[str, Any],
     precision: str,
 ) -> dict[str, Any]:
     """Loss and gradients of the third step of a model, whose first two left something behind."""
+    what = KINDS.get(kind, {})
     if kind not in references:
         references[kind] = {p: _third_step(settings, "cpu", p, what) for p in PRECISIONS}
     loss, gradients = references[kind]["float32"]
@@ -173,24 +185,3 @@ def _optimizer(settings: Settings) -> dict[str, Any]:
         updated.append([p.detach().double().cpu() for p in layers.parameters()])
     distance = max(float((a - b).abs().max()) for a, b in zip(*updated, strict=True))
     return {"weights apart": distance, "holds": distance < 1e-6}
-
-
-def _use_amp(settings: Settings) -> dict[str, Any]:
-    """float16 with a GradScaler, as the trainer's `use_amp` does it."""
-    if settings.device == "cpu":
-        return {"skipped": "only on a GPU"}
-    module = model(settings, dropout=0.1, precision="auto")
-    optimizer, scaler = our_optimizer(module), torch.amp.GradScaler("cuda")
-    losses = []
-    for seed in range(6):
-        optimizer.zero_grad()
-        with torch.autocast("cuda", torch.float16):
-            fields = on_device(small_batch(seed=seed).text_fields(), "cuda")
-            loss = module(**fields)["loss"]
-        scaler.scale(loss).backward()
-        scaler.unscale_(optimizer)
-        torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
-        scaler.step(optimizer)
-        scaler.update()
-        losses.append(float(loss.detach()))
-    return {"losses": losses, "scale": scaler.get_scale(), "holds": bool(np.isfinite(losses).all())}

@@ -14,8 +14,18 @@ import torch
 from benchmarks.flops import matrix_product, product_flops
 from declutr import __file__ as _PACKAGE
 
-_LAUNCHES = ("cudaLaunchKernel", "cudaLaunchKernelExC", "cuLaunchKernel", "cuLaunchKernelEx")
-_WAITS = ("cudaStreamSynchronize", "cudaDeviceSynchronize", "cudaEventSynchronize")
+# Not of the whole device: that is how the profiler's own calls wait.
+_WAITS = ("cudaStreamSynchronize", "cudaEventSynchronize")
+# Spans that the profiler draws around what a device does, and are nothing it does.
+_NO_WORK = (
+    "Optimizer.",
+    "ProfilerStep",
+    "Torch-Compiled",
+    "##",
+    "Context Sync",
+    "Stream ",
+    "Event ",
+)
 
 
 def seconds_each(
@@ -72,6 +82,7 @@ def profiled(function: Callable[[], Any], device: str, calls: int = 2) -> dict[s
     events = [
         (event.name, event.time_range.start, event.time_range.end, "CUDA" in str(event.device_type))
         for event in seen.events()
+        if not getattr(event, "is_user_annotation", False)
     ]
     return summary(events, calls)
 
@@ -81,25 +92,24 @@ def summary(events: Iterable[tuple[str, float, float, bool]], calls: int) -> dic
 
     Args:
         events: name, begin and end in microseconds, and whether it ran on the device.
-        calls: how many calls they are of. The wait at their end is not counted.
+        calls: how many calls they are of.
     """
-    names: Counter[str] = Counter()
-    kernels: Counter[str] = Counter()
-    spans = []
+    kernels: dict[str, float] = {}
+    spans, waits, pageable = [], 0, 0
     for name, begin, end, on_device in events:
-        if on_device:
+        if not on_device:
+            waits += name in _WAITS
+        elif not name.startswith(_NO_WORK):
             spans.append((begin, end))
-            kernels[name[:90]] += end - begin
-            names["pageable"] += "Memcpy" in name and "Pageable" in name
-        else:
-            names[name] += 1
-    waits = sum(names[name] for name in _WAITS) - 1
+            kernels[name[:90]] = kernels.get(name[:90], 0.0) + end - begin
+            pageable += "Memcpy" in name and "Pageable" in name
+    longest = sorted(kernels, key=lambda name: -kernels[name])[:12]
     return {
         "busy s": _covered(spans) / 1e6 / calls,
-        "launches": sum(names[name] for name in _LAUNCHES) / calls,
-        "waits": max(0, waits) / calls,
-        "pageable copies": names["pageable"] / calls,
-        "longest kernels, ms": {k: v / 1e3 / calls for k, v in kernels.most_common(12)},
+        "launches": len(spans) / calls,
+        "waits": waits / calls,
+        "pageable copies": pageable / calls,
+        "longest kernels, ms": {name: kernels[name] / 1e3 / calls for name in longest},
     }
 
 

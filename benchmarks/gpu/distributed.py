@@ -20,7 +20,8 @@ from benchmarks.step import masks, our_optimizer
 
 DOCUMENTS, STEPS = 8, 3
 WAYS = ("torch", "fsdp")  # DistributedDataParallel, and a model that is spread
-_TIMEOUT = timedelta(seconds=20)  # of a process that waits for one that failed
+# Of a process that waits for one that failed; the second waits for its turn as well.
+_TIMEOUTS = timedelta(seconds=20), timedelta(seconds=120)
 
 
 def run(findings: Findings, settings: Settings) -> None:
@@ -61,7 +62,7 @@ def _in_group(
         init_method=f"file://{store}",
         rank=rank,
         world_size=processes,
-        timeout=_TIMEOUT,
+        timeout=_TIMEOUTS[rank],
     )
     try:
         return _steps(settings, way, rank, processes)

@@ -66,7 +66,8 @@ def _product(settings: Settings, shape: tuple[int, int, int]) -> dict[str, Any]:
 
 
 def _copy(settings: Settings) -> dict[str, Any]:
-    source = torch.ones(1 << (20 if settings.tiny else 31), dtype=torch.uint8).to(settings.device)
+    size = 1 << (20 if settings.tiny else 31)
+    source = torch.ones(size, dtype=torch.uint8, device=settings.device)
     target = torch.empty_like(source)
     target.copy_(source)
     seconds = sorted(seconds_each(lambda: target.copy_(source), settings.device, 5, 4))[2]

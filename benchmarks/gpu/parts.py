@@ -22,14 +22,14 @@ class Part(NamedTuple):
 
 PARTS = {
     "machine": Part(20, "rates of this GPU: matrix products, copies, launches, waits"),
-    "correct": Part(105, "losses, gradients and embeddings against those of the CPU"),
-    "step": Part(150, "a training step against the original recipe"),
-    "embed": Part(60, "embedding texts against sentence-transformers"),
-    "train": Part(70, "`allennlp train` against the bare step"),
+    "correct": Part(100, "losses, gradients and embeddings against those of the CPU"),
+    "step": Part(160, "a training step against the original recipe"),
+    "embed": Part(55, "embedding texts against sentence-transformers"),
+    "train": Part(75, "`allennlp train` against the bare step"),
     "chunks": Part(45, "gradient caching: 512 and 4,096 documents"),
     "reclaim": Part(35, "RECLAIM beside a task"),
     "distributed": Part(30, "several processes against one"),
-    "recipes": Part(50, "every recipe trains, validates and embeds"),
+    "recipes": Part(55, "every recipe trains, validates and embeds"),
 }
 """In order: what is worth most comes first, for what does not fit in at the end is left out."""
 

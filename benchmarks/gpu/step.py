@@ -26,47 +26,34 @@ from benchmarks.reference import GRADIENT_NORM, reference_loss, reference_optimi
 DOCUMENTS = 16  # a step of the recipe
 
 BASELINE = "reference bfloat16, fused AdamW"
-_COMPILED = "ours bfloat16, compiled"
-
-_Maker = Callable[[Settings, str, list[SpansBatch]], Callable[[], Any]]
+OURS = "ours bfloat16"
+COMPILED = "ours bfloat16, compiled"
 
 
 def run(findings: Findings, settings: Settings) -> None:
-    for shape in ["check"] if settings.tiny else [LARGE, SMALL]:
-        given = batches(settings, shape, 4 if settings.tiny else DOCUMENTS)
-        base: float | None = None
-        for name, make in _ways(large=shape != SMALL).items():
-            if name == _COMPILED and settings.device == "cpu":
-                continue  # takes longer than all the others
-            row = {"shape": shape, "step": name}
-            found = findings.check(
-                f"{shape}: {name}", _measured, settings, shape, name, make, given, base, row=row
-            )
-            if name == BASELINE:
-                base = found.get("s a step")
+    documents = 4 if settings.tiny else DOCUMENTS
+    given: dict[str, list[SpansBatch]] = {}
+    base: dict[str, float | None] = {}
+    for shape, name in _order(settings):
+        if shape not in given:
+            given[shape] = batches(settings, shape, documents)
+        arguments = settings, shape, name, given[shape], base.get(shape)
+        row = {"shape": shape, "step": name}
+        found = findings.check(f"{shape}: {name}", _measured, *arguments, row=row)
+        if name == BASELINE:
+            base[shape] = found.get("s a step")
 
 
-def _ways(large: bool) -> dict[str, _Maker]:
-    """By name, the most interesting first; some only of the large shape."""
-
-    def ours(precision: str, **changes: Any) -> _Maker:
-        return partial(_ours, precision=precision, **changes)
-
-    ways: dict[str, _Maker] = {
-        BASELINE: partial(_reference, bfloat16=True, fused=True),
-        "ours bfloat16": ours("bfloat16"),
-        _COMPILED: ours("bfloat16", transformer={"compile": True}),
-    }
-    if not large:
-        return ways
-    return {
-        **ways,
-        "ours bfloat16, grouped": ours("bfloat16", transformer={"unpadding": "grouped"}),
-        "ours bfloat16, padded": ours("bfloat16", transformer={"unpadding": "none"}),
-        "reference bfloat16": partial(_reference, bfloat16=True, fused=None),
-        "ours float32": ours("float32"),
-        "reference float32": partial(_reference, bfloat16=False, fused=None),
-    }
+def _order(settings: Settings) -> list[tuple[str, str]]:
+    """Shapes and ways, what takes longest last."""
+    if settings.tiny:
+        return [("check", name) for name in _WAYS if name != COMPILED or settings.device == "cuda"]
+    return [
+        *((LARGE, name) for name in (BASELINE, OURS)),
+        *((SMALL, name) for name in (BASELINE, OURS)),
+        *((LARGE, name) for name in _WAYS if name not in (BASELINE, OURS, COMPILED)),
+        *((shape, COMPILED) for shape in (SMALL, LARGE)),
+    ]
 
 
 def _ours(
@@ -110,12 +97,11 @@ def _measured(
     settings: Settings,
     shape: str,
     name: str,
-    make: _Maker,
     given: list[SpansBatch],
     base: float | None,
 ) -> dict[str, Any]:
     device = settings.device
-    step = make(settings, shape, given)
+    step = _WAYS[name](settings, shape, given)
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
     began = time.perf_counter()
@@ -151,3 +137,19 @@ def _measured(
         "waits at": waiting_places(step, device),
         "loss": loss.item(),
     }
+
+
+_WAYS: dict[str, Callable[[Settings, str, list[SpansBatch]], Callable[[], Any]]] = {
+    BASELINE: partial(_reference, bfloat16=True, fused=True),
+    OURS: partial(_ours, precision="bfloat16"),
+    "reference bfloat16": partial(_reference, bfloat16=True, fused=None),
+    "ours bfloat16, grouped": partial(
+        _ours, precision="bfloat16", transformer={"unpadding": "grouped"}
+    ),
+    "ours bfloat16, padded": partial(
+        _ours, precision="bfloat16", transformer={"unpadding": "none"}
+    ),
+    "ours float32": partial(_ours, precision="float32"),
+    "reference float32": partial(_reference, bfloat16=False, fused=None),
+    COMPILED: partial(_ours, precision="bfloat16", transformer={"compile": True}),
+}

@@ -113,8 +113,8 @@ TABLES = {
     "recipes": Table(
         "Recipes on a GPU",
         ("check", "training loss", "validation loss", "embedded", "holds"),
-        "Two steps, a validation and an archive of each recipe by `allennlp train`, tiny; embedded "
-        "where the archive's embeddings are those of the CPU.",
+        "Four steps, a validation and an archive of each recipe by `allennlp train`, tiny. "
+        "Embedded: whether the embeddings of the archive are those of the CPU.",
     ),
     "machine": Table(
         "What the GPU can do",

@@ -57,7 +57,7 @@ def train(config: dict[str, Any], folder: Path, recover: bool = False) -> Any:
 
 @TrainerCallback.register("copy_of_run")
 class CopyOfRun(TrainerCallback):
-    """Copies the folder of a run after a step, as a kill at that moment would leave it."""
+    """Copies the folder of a run after a step, as a kill at that moment would leave it; once."""
 
     def __init__(self, serialization_dir: str, step: int, target: str) -> None:
         super().__init__(serialization_dir)
@@ -74,8 +74,8 @@ class CopyOfRun(TrainerCallback):
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        if batch_number == self._step:
-            shutil.copytree(self.serialization_dir, self._target, dirs_exist_ok=True)
+        if batch_number == self._step and not Path(self._target).exists():
+            shutil.copytree(self.serialization_dir, self._target)
 
 
 @TrainerCallback.register("against_bare_steps")

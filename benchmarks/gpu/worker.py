@@ -19,7 +19,7 @@ from benchmarks.gpu.findings import Findings, Settings
 def main() -> None:
     stand_ins.install()
     warnings.filterwarnings("ignore")
-    logging.disable(logging.INFO)
+    logging.disable(logging.WARNING)  # what tiny runs of AllenNLP say is not about them
     import declutr.plugin  # noqa: F401  (puts the bridge in place before AllenNLP is imported)
 
     part = importlib.import_module(f"benchmarks.gpu.{sys.argv[1]}")
