@@ -27,14 +27,16 @@ class Findings:
 
     Args:
         file: where they are kept, as JSON.
-        seconds: from now, after which no check is begun.
+        end: of the part, on the clock `time.monotonic`; no check is begun after it.
     """
 
-    def __init__(self, file: Path, seconds: float) -> None:
+    def __init__(self, file: Path, end: float) -> None:
         self._file = file
         self._began = time.monotonic()
-        self._end = self._began + seconds
+        self._end = end
         self.checks: list[dict[str, Any]] = []
+        gc.collect()
+        gc.freeze()  # what was imported stays; to look through it after every check takes long
 
     @property
     def left(self) -> float:

@@ -115,7 +115,8 @@ class Call:
         print(f"== {name}: at most {seconds:.0f} s", flush=True)
         began = time.monotonic()
         file = self._work / f"{name}.json"
-        told = json.dumps({**self._settings, "file": str(file), "seconds": seconds})
+        # The clock is the same in all processes of a machine.
+        told = json.dumps({**self._settings, "file": str(file), "end": began + seconds})
         status: int | str
         try:
             # It stops by itself between two checks; this is for one that hangs.

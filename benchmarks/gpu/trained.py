@@ -59,6 +59,8 @@ def train(config: dict[str, Any], folder: Path, recover: bool = False) -> Any:
 class CopyOfRun(TrainerCallback):
     """Copies the folder of a run after a step, as a kill at that moment would leave it; once."""
 
+    looks_at_metrics = False  # the trainer "declutr" need not wait for them
+
     def __init__(self, serialization_dir: str, step: int, target: str) -> None:
         super().__init__(serialization_dir)
         self._step, self._target = step, target
@@ -89,6 +91,8 @@ class AgainstBareSteps(TrainerCallback):
     file : where the seconds go, as JSON.
     """
 
+    looks_at_metrics = False  # the trainer "declutr" need not wait for them
+
     def __init__(self, serialization_dir: str, first: int, last: int, file: str) -> None:
         super().__init__(serialization_dir)
         self._first, self._last, self._file = first, last, Path(file)
@@ -117,6 +121,7 @@ class AgainstBareSteps(TrainerCallback):
             self._began = time.perf_counter()
 
     def on_end(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        trainer.model.train()
         for batch in self._batches[:3]:
             self._step(trainer, batch)
         _synchronize()

@@ -32,7 +32,7 @@ def main() -> None:
 
         torch.set_num_threads(1)
     settings = Settings(told["device"], told["tiny"], Path(told["work"]))
-    part.run(Findings(Path(told["file"]), told["seconds"]), settings)
+    part.run(Findings(Path(told["file"]), told["end"]), settings)
 
 
 if __name__ == "__main__":
