@@ -18,6 +18,8 @@ from benchmarks.gpu.processes import Call
 from benchmarks.gpu.tables import runs_of
 from benchmarks.results import FOLDER, Run, keep
 
+_DRY_MINUTES = 30.0  # four are enough where nothing else runs
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     listed = ", ".join(f"{name} ({part.what})" for name, part in PARTS.items())
@@ -32,7 +34,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--parts", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME", help=listed
     )
-    parser.add_argument("--minutes", type=float, default=MINUTES, help=f"(default {MINUTES})")
+    parser.add_argument(
+        "--minutes",
+        type=float,
+        help=f"after which it ends (default {MINUTES}, and {_DRY_MINUTES} of --dry)",
+    )
     parser.add_argument("--dry", action="store_true", help="rehearse on the CPU, tiny")
     parser.add_argument(
         "--repository", help="another checkout whose `declutr` and recipes are measured"
@@ -49,7 +55,7 @@ def run(args: argparse.Namespace) -> None:
             Path(work),
             device="cpu" if args.dry else "cuda",
             tiny=args.dry or args.quick,
-            seconds=60 * args.minutes,
+            seconds=60 * (args.minutes or (_DRY_MINUTES if args.dry else MINUTES)),
             wheels=args.wheels,
             repository=args.repository,
         )

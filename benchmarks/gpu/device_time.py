@@ -139,7 +139,7 @@ def waiting_places(function: Callable[[], Any], device: str) -> dict[str, int]:
         for warning in caught
         if "synchroniz" in str(warning.message).lower()
     )
-    return dict(places.most_common(12))
+    return dict(places.most_common())
 
 
 def _inside(file: str) -> str:

@@ -97,7 +97,7 @@ class Call:
     def _start(self, name: str) -> subprocess.Popen:
         with (self._work / f"{name}.err").open("wb") as errors:
             return subprocess.Popen(
-                [sys.executable, "-m", "benchmarks.gpu.worker", name],
+                [sys.executable, "-m", "benchmarks.gpu.worker", name, str(self._work)],
                 stdin=subprocess.PIPE,
                 stderr=errors,
                 cwd=self._root,
@@ -106,10 +106,16 @@ class Call:
                 start_new_session=True,  # so that its children end with it
             )
 
+    def _wait_for(self, process: subprocess.Popen, ready: Path) -> None:
+        """Imports of the first part are of no part's time."""
+        while not ready.exists() and process.poll() is None and time.monotonic() < self._end:
+            time.sleep(0.05)
+
     def _finish(
         self, name: str, following: Sequence[str], process: subprocess.Popen
     ) -> dict[str, Any]:
         """Let a waiting process do its part; what it found."""
+        self._wait_for(process, self._work / f"{name}.ready")
         left = self._end - time.monotonic() - END_SECONDS
         seconds = limit(name, following, left)
         print(f"== {name}: at most {seconds:.0f} s", flush=True)

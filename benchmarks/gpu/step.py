@@ -117,7 +117,7 @@ def _measured(
     tokens = statistics.mean(batch.num_tokens for batch in given)
     flops = statistics.mean(step_flops(SHAPES[shape], batch) for batch in given)
     peak = peak_megabytes(device)
-    seen = profiled(step, device, len(given))
+    seen, places = _looked_at(step, device, len(given))
     return {
         "s a step": seconds,
         "lowest": min(taken),
@@ -125,18 +125,29 @@ def _measured(
         "useful tokens/s": tokens / seconds,
         f"speed, {BASELINE} = 1": base / seconds if base else 1.0 if name == BASELINE else None,
         "share of matrix rate": flops / seconds / rate,
-        "GPU busy": seen["busy s"] / seconds if seen else None,
+        "GPU busy": seen["busy s"] / seconds if "busy s" in seen else None,
         "launches": seen.get("launches"),
-        "waits": seen.get("waits"),
+        "waits": max(seen["waits"], sum(places.values())) if "waits" in seen else None,
         "pageable copies": seen.get("pageable copies"),
         "peak memory, MB": peak,
         "padding": statistics.mean(batch.padding for batch in given),
         "matrix rate then, TFLOP/s": rate / 1e12,
         "warm-up, s": warm_up,
         "longest kernels, ms": seen.get("longest kernels, ms"),
-        "waits at": waiting_places(step, device),
+        "waits at": places,
+        "profiler": seen.get("profiler"),
         "loss": loss.item(),
     }
+
+
+def _looked_at(
+    step: Callable[[], Any], device: str, calls: int
+) -> tuple[dict[str, Any], dict[str, int]]:
+    """What the profiler saw, and where the host waited. Times stand without either."""
+    try:
+        return profiled(step, device, calls), waiting_places(step, device)
+    except Exception as error:
+        return {"profiler": f"{type(error).__name__}: {error}"}, {}
 
 
 _WAYS: dict[str, Callable[[Settings, str, list[SpansBatch]], Callable[[], Any]]] = {

@@ -1,6 +1,7 @@
 """The process of one part: imports, waits for its turn, runs.
 
-`python -m benchmarks.gpu.worker NAME`, with one line of JSON on standard input when its turn comes.
+`python -m benchmarks.gpu.worker NAME WORK`, with one line of JSON on standard input when its turn
+comes. It makes the file `WORK/NAME.ready` when it has imported everything.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def main() -> None:
     logging.disable(logging.WARNING)  # what tiny runs of AllenNLP say is not about them
     import declutr.plugin  # noqa: F401  (puts the bridge in place before AllenNLP is imported)
 
-    part = importlib.import_module(f"benchmarks.gpu.{sys.argv[1]}")
+    name, work = sys.argv[1], Path(sys.argv[2])
+    part = importlib.import_module(f"benchmarks.gpu.{name}")
+    (work / f"{name}.ready").touch()
     line = sys.stdin.readline()
     if not line:  # the call ended before
         return
@@ -31,7 +34,7 @@ def main() -> None:
         import torch
 
         torch.set_num_threads(1)
-    settings = Settings(told["device"], told["tiny"], Path(told["work"]))
+    settings = Settings(told["device"], told["tiny"], work)
     part.run(Findings(Path(told["file"]), told["end"]), settings)
 
 
