@@ -49,7 +49,7 @@ TABLES = {
         "Training from end to end on a GPU",
         (
             *("shape", "trainer", "s a step", "bare step, s", "rate of the bare step", "steps"),
-            *("peak memory, MB", "whole command, s"),
+            "peak memory, MB",
         ),
         "The recipe `declutr`, 16 documents a step, by AllenNLP's trainer and by this package's, "
         "against forward, backward, clipping and optimizer alone on the very same batches after "

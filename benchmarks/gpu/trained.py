@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from allennlp.commands.train import train_model
+from allennlp.commands.train import TrainModel, train_model
 from allennlp.common import Params
+from allennlp.common.util import prepare_environment
 from allennlp.training import TrainerCallback
 
 import declutr
@@ -53,6 +54,13 @@ def documents(settings: Settings, count: int, words: int) -> Path:
 def train(config: dict[str, Any], folder: Path, recover: bool = False) -> Any:
     """`allennlp train`; the model."""
     return train_model(Params(copy.deepcopy(config)), str(folder), recover=recover)
+
+
+def train_alone(config: dict[str, Any], folder: Path) -> None:
+    """What `allennlp train` does but for the archive, which takes long to compress."""
+    params = Params(copy.deepcopy(config))
+    prepare_environment(params)
+    TrainModel.from_params(params, serialization_dir=str(folder), local_rank=0).run()
 
 
 @TrainerCallback.register("copy_of_run")
