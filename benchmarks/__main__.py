@@ -22,6 +22,7 @@ BENCHMARKS = {
     "embedding": "embedding texts against sentence-transformers: speed and agreement",
     "bulk": "a million lines through `declutr embed`: memory, and a run killed twice",
     "corpus": "time and memory against the size of the corpus, 50 MB to 5 GB",
+    "gpu": "all that needs a GPU: right and fast there, in ten minutes (--dry rehearses)",
 }
 """Modules of this package, each with `add_arguments(parser)` and `run(args)`."""
 

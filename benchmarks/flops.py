@@ -30,9 +30,11 @@ def step_flops(shape: Shape, batch: SpansBatch, mlm_share: float = 0.15) -> floa
     return 3 * (dense + attention + head)
 
 
-def matrix_product(dtype: torch.dtype, device: str) -> Callable[[], torch.Tensor]:
+def matrix_product(
+    dtype: torch.dtype, device: str, size: int | None = None
+) -> Callable[[], torch.Tensor]:
     """A product of large square matrices: as fast as arithmetic gets on this machine."""
-    size = _SIZES[device]
+    size = size or _SIZES[device]
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
 
     def product() -> torch.Tensor:
@@ -43,6 +45,6 @@ def matrix_product(dtype: torch.dtype, device: str) -> Callable[[], torch.Tensor
     return product
 
 
-def product_flops(device: str) -> float:
+def product_flops(device: str, size: int | None = None) -> float:
     """Operations of one call of `matrix_product`."""
-    return _PRODUCTS * 2.0 * _SIZES[device] ** 3
+    return _PRODUCTS * 2.0 * (size or _SIZES[device]) ** 3

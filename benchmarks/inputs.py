@@ -42,6 +42,7 @@ class Shape:
 
 SHAPES = {
     "tiny": Shape("roberta", 2, 32, 2, 64, 300, 64),
+    "check": Shape("roberta", 3, 128, 2, 512, 512, 130),
     "mini": Shape("roberta", 2, 64, 2, 256, 8192),
     "small": Shape("roberta", 4, 256, 4, 1024, 8192),
     "distilroberta": Shape("roberta", 6, 768, 12, 3072, 50265),

@@ -32,6 +32,13 @@ BANKS: dict[str, dict[str, Any]] = {
         "approximate_from": 10_000,
     },
 }
+WHOLE_BANK = "float32 in memory, all of a random 80 %"
+"""Without selection of negatives; `timings` knows it beside `BANKS`."""
+
+_SETTINGS = {
+    **BANKS,
+    WHOLE_BANK: {"num_negatives": None, "candidate_share": 0.8, "lipschitz": False},
+}
 SIZES = 10_000, 50_000, 100_000, 200_000, 400_000, 1_000_000
 
 
@@ -274,7 +281,7 @@ def _task(shape: str, batch: int, tokens: int, device: str) -> tuple[Any, dict[s
 
 
 def _beside(task: Any, instances: int, negatives: int, bank: str, device: str) -> Any:
-    settings = {"instances": instances, "num_negatives": negatives, **BANKS[bank]}
+    settings = {"instances": instances, "num_negatives": negatives, **_SETTINGS[bank]}
     width = task.transformer.config.hidden_size
     model = ReclaimModel(
         task.vocab, task, Lazy(Reclaim, Params(settings)), u="pooled", u_width=width

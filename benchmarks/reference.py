@@ -110,8 +110,8 @@ def reference_mask(
     return ids.to(token_ids.device), labels.to(token_ids.device)
 
 
-def reference_optimizer(model: torch.nn.Module) -> torch.optim.AdamW:
-    """AdamW at 5e-5 with a decay of 0.1, none on biases and layer norms."""
+def reference_optimizer(model: torch.nn.Module, fused: bool | None = None) -> torch.optim.AdamW:
+    """AdamW at 5e-5 with a decay of 0.1, none on biases and layer norms; `fused` is torch's."""
     decayed: list[torch.nn.Parameter] = []
     plain: list[torch.nn.Parameter] = []
     for name, parameter in model.named_parameters():
@@ -121,7 +121,7 @@ def reference_optimizer(model: torch.nn.Module) -> torch.optim.AdamW:
         {"params": decayed, "weight_decay": 0.1},
         {"params": plain, "weight_decay": 0.0},
     ]
-    return torch.optim.AdamW(groups, lr=5e-5, eps=1e-6)
+    return torch.optim.AdamW(groups, lr=5e-5, eps=1e-6, fused=fused)
 
 
 def reference_step(

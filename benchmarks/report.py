@@ -8,10 +8,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu.tables import NAMES as GPU
 from benchmarks.memory import ROOT
 from benchmarks.results import FOLDER, Plot, Row, Run, latest
 
 _ORDER = (
+    *GPU,
     "step",
     "agreement",
     "step_memory",
@@ -44,6 +46,8 @@ Two machines never agree on seconds, and neither does one with itself at another
 compared here took turns in one process, and the ratio is taken turn by turn.
 """
 
+_NOT_MEASURED = "Not measured yet: it takes a GPU, and `python -m benchmarks gpu`.\n"
+
 _COLOURS = ("#9aa5b1", "#c9b37e", "#7d9fc4", "#1f4e79", "#7a5195")
 
 
@@ -74,8 +78,13 @@ def run(args: argparse.Namespace) -> None:
 def markdown(runs: Sequence[Run], pictures: bool = True) -> str:
     """One section a run: pictures, table, note, and how it was measured."""
     parts = [_INTRODUCTION]
-    for run in sorted(runs, key=_place):
+    missing = [Run(name, title, ()) for name, title in GPU.items()]
+    known = {run.name for run in runs}
+    for run in sorted([*runs, *(m for m in missing if m.name not in known)], key=_place):
         parts.append(f"## {run.title}\n")
+        if not run.rows:
+            parts.append(_NOT_MEASURED)
+            continue
         if pictures:
             parts += [f"![{plot.title}](benchmarks/{plot.file}.svg)\n" for plot in run.plots]
         parts.append(table(run.rows))
@@ -86,7 +95,10 @@ def markdown(runs: Sequence[Run], pictures: bool = True) -> str:
 
 
 def _place(run: Run) -> tuple[int, str]:
-    return _ORDER.index(run.name) if run.name in _ORDER else len(_ORDER), run.name
+    name = run.name
+    if name.startswith("gpu_"):  # of an earlier release, right after this one's
+        name = max((known for known in GPU if name.startswith(known)), key=len, default=name)
+    return _ORDER.index(name) if name in _ORDER else len(_ORDER), run.name
 
 
 def table(rows: Sequence[Row]) -> str:

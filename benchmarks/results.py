@@ -64,6 +64,11 @@ class Run:
     command: str = ""
     machine: Mapping[str, Any] = field(default_factory=dict)
 
+    @classmethod
+    def of(cls, values: Mapping[str, Any]) -> Run:
+        """What `asdict` made of a run, read again."""
+        return cls(**{**values, "plots": [Plot(**plot) for plot in values["plots"]]})
+
 
 def record(
     name: str,
@@ -86,7 +91,21 @@ def record(
         plots: pictures of the rows.
         folder: where the file lies.
     """
-    run = Run(
+    return keep(new_run(name, title, rows, note=note, settings=settings, plots=plots), folder)
+
+
+def new_run(
+    name: str,
+    title: str,
+    rows: Sequence[Row],
+    *,
+    note: str = "",
+    settings: Mapping[str, Any] | None = None,
+    plots: Sequence[Plot] = (),
+    machine: Mapping[str, Any] | None = None,
+) -> Run:
+    """A run of now, by this command. `machine` is this one, unless it is given."""
+    return Run(
         name=name,
         title=title,
         rows=rows,
@@ -95,10 +114,14 @@ def record(
         plots=plots,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         command=" ".join(["python -m benchmarks", *map(_without_folders, sys.argv[1:])]),
-        machine=describe_machine(),
+        machine=describe_machine() if machine is None else machine,
     )
+
+
+def keep(run: Run, folder: Path = FOLDER) -> Path:
+    """Append a run to the file of its name; returns the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    file = folder / f"{name}.json"
+    file = folder / f"{run.name}.json"
     known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
     text = json.dumps([*known, asdict(run)], indent=1, default=str)
     partial = file.with_suffix(".partial")
@@ -109,7 +132,7 @@ def record(
 
 def latest(folder: Path = FOLDER) -> list[Run]:
     """The newest run of every benchmark, by name."""
-    return [_run(json.loads(file.read_text(encoding="utf-8"))[-1]) for file in _files(folder)]
+    return [Run.of(json.loads(file.read_text(encoding="utf-8"))[-1]) for file in _files(folder)]
 
 
 def _without_folders(argument: str) -> str:
@@ -119,7 +142,3 @@ def _without_folders(argument: str) -> str:
 
 def _files(folder: Path) -> list[Path]:
     return sorted(folder.glob("*.json"))
-
-
-def _run(stored: dict[str, Any]) -> Run:
-    return Run(**{**stored, "plots": [Plot(**plot) for plot in stored["plots"]]})

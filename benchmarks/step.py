@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import argparse
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
+from copy import deepcopy
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -146,18 +148,8 @@ def stepper(
 
     `wrap` makes it a model of several processes.
     """
-    from allennlp.training.optimizers import HuggingfaceAdamWOptimizer
-
     model = our_model(shape, dropout, precision, chunk_size).to(device).train()
-    groups = [(["bias", "[Nn]orm\\d*\\.weight", "_norm\\.weight"], {"weight_decay": 0.0})]
-    optimizer = HuggingfaceAdamWOptimizer(
-        [(name, p) for name, p in model.named_parameters() if p.requires_grad],
-        parameter_groups=groups,
-        lr=5e-5,
-        eps=1e-6,
-        weight_decay=0.1,
-        correct_bias=False,
-    )
+    optimizer = our_optimizer(model)
     trained = model if wrap is None else wrap(model)
 
     def take(batch: SpansBatch) -> float:
@@ -172,34 +164,82 @@ def stepper(
     return take
 
 
-def our_model(shape: str, dropout: float, precision: str, chunk_size: int | None = None) -> Any:
-    """The model "declutr" as the recipes configure it, with the reference's weights."""
+def our_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:
+    """The optimizer of the recipe `declutr`."""
+    from allennlp.common import Params
+    from allennlp.training.optimizers import Optimizer
+
+    config = {
+        "type": "huggingface_adamw",
+        "lr": 5e-5,
+        "eps": 1e-6,
+        "weight_decay": 0.1,
+        "correct_bias": False,
+        "parameter_groups": [
+            [["bias", "[Nn]orm\\d*\\.weight", "_norm\\.weight"], {"weight_decay": 0.0}]
+        ],
+    }
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+    return Optimizer.from_params(Params(config), model_parameters=named)
+
+
+def our_model(
+    shape: str,
+    dropout: float,
+    precision: str,
+    chunk_size: int | None = None,
+    *,
+    folder: str | Path | None = None,
+    transformer: Mapping[str, Any] | None = None,
+    **changes: Any,
+) -> Any:
+    """The model "declutr" as the recipes configure it, with the reference's weights.
+
+    Args:
+        shape, dropout: of the transformer.
+        precision, chunk_size: of the model.
+        folder: the transformer of this shape and dropout, where it is saved already.
+        transformer: keys of the token embedder.
+        changes: keys of the model.
+    """
     from allennlp.common import Params
     from allennlp.data import Vocabulary
     from allennlp.models import Model
 
     import declutr.plugin  # noqa: F401
 
-    with tempfile.TemporaryDirectory() as folder:
-        save_checkpoint(folder, shape, _TEXTS, dropout=dropout)
-        transformer = {"type": "pretrained_transformer_mlm", "model_name": folder}
+    with tempfile.TemporaryDirectory() as new:
+        if folder is None:
+            folder = save_checkpoint(new, shape, _TEXTS, dropout=dropout)
+        embedder = {"type": "pretrained_transformer_mlm", "model_name": str(folder)}
+        embedder |= transformer or {}
         config = {
             "type": "declutr",
-            "text_field_embedder": {"type": "mlm", "token_embedders": {"tokens": transformer}},
+            "text_field_embedder": {"type": "mlm", "token_embedders": {"tokens": embedder}},
             "loss": {"type": "nt_xent", "temperature": 0.05},
             "precision": precision,
             "chunk_size": chunk_size,
+            **changes,
         }
-        return Model.from_params(Params(config), vocab=Vocabulary())
+        return Model.from_params(
+            Params(deepcopy(config)), vocab=Vocabulary()
+        )  # it takes them apart
 
 
 @contextmanager
 def same_masks(batch: SpansBatch, vocab_size: int):
     """Let the model mask what the reference masks, so that losses compare."""
+    with masks(*batch.masked(vocab_size)):
+        yield
+
+
+@contextmanager
+def masks(ids: torch.Tensor, labels: torch.Tensor):
+    """Let the model predict these masked tokens, both `(B * A, L)`."""
     import declutr.model
 
     drawn = declutr.model.mask_tokens
-    declutr.model.mask_tokens = lambda *_, **__: batch.masked(vocab_size)
+    declutr.model.mask_tokens = lambda *_, **__: (ids, labels)
     try:
         yield
     finally:
