@@ -71,12 +71,12 @@ def test_lengths_and_ends_of_a_mask(rows: list[list[bool]]) -> None:
     assert text_ends(mask) == ends
 
 
-def test_one_copy_to_a_device() -> None:
-    """Nothing is read there: the tensors of "meta" hold nothing."""
+def test_nothing_is_read_from_the_device() -> None:
+    """The tensors of "meta" hold nothing."""
     packing = Packing([2, 0, 3], 4, torch.device("meta"))
     assert packing.lengths == [3, 2]
-    assert {tensor.shape[0] for tensor in (packing.positions, packing.offsets)} == {5, 3}
-    assert packing.positions._base is packing.offsets._base is not None
+    assert {tensor.shape[0] for tensor in (packing.positions, packing.cu_seqlens)} == {5, 3}
+    assert (packing.num_tokens, packing.longest) == (5, 3)
 
 
 @given(LENGTHS, st.integers(1, 30))
