@@ -21,6 +21,7 @@ PROCESSES = 2  # each imports all anew, which takes as long as ten recipes
 # kernel, at most. `python -m tests.pretend_gpu steps --places` shows where.
 WAITS_AND_LAUNCHES: dict[str, tuple[int, int, int, int]] = {
     "default": (18, 7, 3, 495),
+    "trainer of AllenNLP": (18, 7, 3, 495),
     "float32": (18, 7, 3, 410),
     "gradient checkpointing": (18, 7, 3, 560),
     "two encoders": (21, 7, 3, 695),

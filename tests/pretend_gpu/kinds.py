@@ -35,9 +35,14 @@ def _model(**settings: Any) -> Callable[[Config], None]:
     return change
 
 
+def _trainer_of_allennlp(config: Config) -> None:
+    config["trainer"]["type"] = "gradient_descent"
+
+
 # Kinds of step whose waits and launches are held as numbers: a recipe, and what is changed in it.
 KINDS: dict[str, tuple[str, Callable[[Config], None]]] = {
     "default": ("declutr", _as_it_is),
+    "trainer of AllenNLP": ("declutr", _trainer_of_allennlp),
     "float32": ("declutr", _model(precision="float32")),
     "chunked": ("declutr", _model(chunk_size=2)),
     "gradient checkpointing": ("declutr", _embedder(gradient_checkpointing=True)),

@@ -39,6 +39,8 @@ class StepRecords(TrainerCallback):
     Losses are kept as the trainer gives them.
     """
 
+    looks_at_metrics = False  # or the trainer "declutr" would read them for it
+
     def __init__(self, serialization_dir: str, record: Record, device: torch.device) -> None:
         super().__init__(serialization_dir)
         self._record, self._device = record, device
