@@ -4,24 +4,24 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.pretend_gpu.build import CannotBuild, build_hooks
-from tests.pretend_gpu.kinds import KINDS
-from tests.test_recipes import RECIPE_FILES, recipe_name
+from tests.pretend_gpu.kinds import COMPARED, KINDS, recipe_names
 
 REPOSITORY = Path(__file__).parent.parent
-RECIPES = [recipe_name(file) for file in RECIPE_FILES]
 PROCESSES = 2  # each imports all anew, which takes as long as ten recipes
 
 # Of a step once all is warm: where the host waits for the device in our code, in libraries that we
 # call, and in the loop of AllenNLP (see `tests/pretend_gpu/waits.py`); and operators that launch a
-# kernel, at most. `python -m tests.pretend_gpu.rehearsal steps --places` shows where.
+# kernel, at most. `python -m tests.pretend_gpu steps --places` shows where.
 WAITS_AND_LAUNCHES: dict[str, tuple[int, int, int, int]] = {
     "default": (18, 7, 3, 495),
+    "trainer of AllenNLP": (18, 7, 3, 495),
     "float32": (18, 7, 3, 410),
     "gradient checkpointing": (18, 7, 3, 560),
     "two encoders": (21, 7, 3, 695),
@@ -61,7 +61,7 @@ def run(*command: str) -> subprocess.CompletedProcess:
 
 def rehearsed(tmp_path: Path, what: str, *names: str) -> dict[str, Any]:
     file = tmp_path / "results.json"
-    run("tests.pretend_gpu.rehearsal", what, *names, "--json", str(file))
+    run("tests.pretend_gpu", what, *names, "--json", str(file))
     return json.loads(file.read_text())
 
 
@@ -82,39 +82,38 @@ def test_the_device_is_as_strict_as_cuda() -> None:
 
 @pytest.mark.parametrize("part", range(PROCESSES))
 def test_every_recipe_trains_validates_and_embeds(part: int, tmp_path: Path) -> None:
-    names = RECIPES[part::PROCESSES]
-    results = rehearsed(tmp_path, "recipes", *names)
+    names = recipe_names()[part::PROCESSES]
+    results = rehearsed(tmp_path, "recipes", *names)["recipes"]
     assert list(results) == names
     assert not failures(results), failures(results)
 
 
-def test_losses_are_those_of_the_cpu(tmp_path: Path) -> None:
-    results = rehearsed(tmp_path, "losses")
-    assert len(results) > 3
-    assert not failures(results), failures(results)
-    for name in results.keys() - CRASHES.keys():
-        result = results[name]
-        expected = pytest.approx(result["cpu"], rel=result["tolerance"])
-        assert result["gpu"] == expected, name
-
-
-def test_waits_and_launches_of_a_step(tmp_path: Path) -> None:
+def test_steps(tmp_path: Path) -> None:
+    """Their losses are those of the CPU; their waits and launches are those above."""
     assert WAITS_AND_LAUNCHES.keys() | CRASHES.keys() == KINDS.keys()
-    results = rehearsed(tmp_path, "steps")
-    wrong = []
-    for kind, result in results.items():
-        if kind in CRASHES:
-            if not result.get("error", "").startswith(CRASHES[kind]):
-                wrong.append(f"{kind}: expected {CRASHES[kind]}, got {result}")
-            continue
-        if "error" in result:
-            wrong.append(failures({kind: result}))
-            continue
-        *waits, launches = WAITS_AND_LAUNCHES[kind]
-        found = [result[owner] for owner in ("ours", "library", "loop")]
-        if found != waits or result["launches"] > launches:
-            wrong.append(
-                f"{kind}: expected waits (ours, libraries, loop) {waits} and at most {launches} "
-                f"launches, got {found} and {result['launches']}:\n" + "\n".join(result["places"])
-            )
+    results = rehearsed(tmp_path, "losses,steps")
+    assert results["losses"].keys() == COMPARED.keys()
+    assert not failures(results["losses"]), failures(results["losses"])
+    for name in COMPARED.keys() - CRASHES.keys():
+        result = results["losses"][name]
+        assert result["gpu"] == pytest.approx(result["cpu"], rel=result["tolerance"]), name
+    wrong = [line for kind, result in results["steps"].items() for line in wrong_in(kind, result)]
     assert not wrong, "\n\n".join(wrong)
+
+
+def wrong_in(kind: str, result: dict[str, Any]) -> Iterator[str]:
+    """What differs from the table, with the place of each wait."""
+    if kind in CRASHES:
+        if not result.get("error", "").startswith(CRASHES[kind]):
+            yield f"{kind}: expected {CRASHES[kind]}, got {result}"
+        return
+    if "error" in result:
+        yield failures({kind: result})
+        return
+    *waits, launches = WAITS_AND_LAUNCHES[kind]
+    found = [result[owner] for owner in ("ours", "library", "loop")]
+    if found != waits or result["launches"] > launches:
+        yield (
+            f"{kind}: expected waits (ours, libraries, loop) {waits} and at most {launches} "
+            f"launches, got {found} and {result['launches']}:\n" + "\n".join(result["places"])
+        )

@@ -15,6 +15,11 @@ from pathlib import Path
 
 SOURCE = Path(__file__).with_name("hooks.cpp")
 COMPILED = Path(__file__).resolve().parents[2] / "build" / "pretend_gpu"
+_ASKED = """
+import json, torch
+device = torch.version.cuda or torch.version.hip
+print(json.dumps([device, torch._C._GLIBCXX_USE_CXX11_ABI]))
+"""
 
 
 class CannotBuild(RuntimeError):
@@ -36,8 +41,7 @@ def build_hooks() -> Path:
     compiler = shutil.which(os.environ.get("CXX", "c++")) or shutil.which("g++")
     if compiler is None:
         raise CannotBuild("there is no C++ compiler.")
-    asked = "import json, torch; v = torch.version; print(json.dumps([v.cuda or v.hip, torch._C._GLIBCXX_USE_CXX11_ABI]))"
-    answer = subprocess.run([sys.executable, "-c", asked], capture_output=True, check=True)
+    answer = subprocess.run([sys.executable, "-c", _ASKED], capture_output=True, check=True)
     other, abi = json.loads(answer.stdout)
     if other is not None:
         raise CannotBuild(f"torch {version} has hooks of its own: it needs a build for CPUs.")

@@ -1,4 +1,4 @@
-"""Tensors that say `cuda:0`, hold their numbers in the memory of the host, and are strict about it."""
+"""Tensors that say `cuda:0`, and hold their numbers in the memory of the host."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from . import strictness, waits
-from .attention_kernels import ATTENTION
 from .generators import drawing
+from .packed_attention_kernels import PACKED_ATTENTION
+from .padded_attention_kernels import PADDED_ATTENTION
 from .recurrent_kernels import RECURRENT
 from .trees import mapped, tensors
 
 aten = torch.ops.aten
 CUDA = torch.device("cuda", 0)
 CPU = torch.device("cpu")
-_KERNELS = ATTENTION | RECURRENT  # that a build of torch for CPUs lacks
+_KERNELS = PACKED_ATTENTION | PADDED_ATTENTION | RECURRENT  # that a build of torch for CPUs lacks
 
 
 class DeviceTensor(Tensor):
@@ -53,7 +54,7 @@ class DeviceTensor(Tensor):
             return NotImplemented
         return run(func, args, kwargs or {})
 
-    # That these exist makes `Module.to` put the tensor in the place of the parameter that was there.
+    # That these exist makes `Module.to` keep the parameter, and change what it is.
     def __tensor_flatten__(self) -> tuple[list[str], None]:
         return ["_on_host"], None
 

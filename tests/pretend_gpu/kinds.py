@@ -1,11 +1,20 @@
-"""The kinds of training step whose waits and launches are held as numbers."""
+"""What is rehearsed: recipes, and kinds of training step."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+RECIPES = Path(__file__).parents[2] / "training_config"
+
 Config = dict[str, Any]
+
+
+def recipe_names() -> list[str]:
+    """All under training_config, however deep."""
+    found = sorted(RECIPES.rglob("*.jsonnet"))
+    return [file.relative_to(RECIPES).as_posix().removesuffix(".jsonnet") for file in found]
 
 
 def _as_it_is(config: Config) -> None:
@@ -26,9 +35,14 @@ def _model(**settings: Any) -> Callable[[Config], None]:
     return change
 
 
-# A recipe, and what is changed in its configuration.
+def _trainer_of_allennlp(config: Config) -> None:
+    config["trainer"]["type"] = "gradient_descent"
+
+
+# Kinds of step whose waits and launches are held as numbers: a recipe, and what is changed in it.
 KINDS: dict[str, tuple[str, Callable[[Config], None]]] = {
     "default": ("declutr", _as_it_is),
+    "trainer of AllenNLP": ("declutr", _trainer_of_allennlp),
     "float32": ("declutr", _model(precision="float32")),
     "chunked": ("declutr", _model(chunk_size=2)),
     "gradient checkpointing": ("declutr", _embedder(gradient_checkpointing=True)),

@@ -139,7 +139,7 @@ def _attention_of_nested(query: Tensor, *args: Any) -> Any:
 @contextlib.contextmanager
 def pretend_gpu() -> Iterator[None]:
     """There is one CUDA device within this context, if the hooks of `build.py` are loaded."""
-    import torch._dynamo  # it knows the functions of `torch.cuda` by heart: before these are replaced
+    import torch._dynamo  # before functions of `torch.cuda` are replaced, which it looks up
     import torch.amp.autocast_mode
     import torch.cuda.amp.common
     from torch.nested._internal import sdpa

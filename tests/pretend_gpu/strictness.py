@@ -54,7 +54,6 @@ _NO_KERNEL = {
     aten.resize_.default,
     aten.set_.source_Tensor,
 }
-_WHERE = {aten.where.self, aten.where.ScalarSelf, aten.where.ScalarOther}
 # `addmm_cuda` and its like are for floating point alone.
 _PRODUCTS = {
     aten.mm.default,
@@ -89,8 +88,8 @@ def check(func: Any, args: tuple, tensors: list[Tensor], device_tensor: type) ->
             return
     shapes = ", ".join(f"{t.device} {tuple(t.shape)} {t.dtype}" for t in tensors)
     raise RuntimeError(
-        f"Expected all tensors to be on the same device, but found at least two devices, cuda:0 and "
-        f"cpu, in {func}: {shapes}"
+        "Expected all tensors to be on the same device, but found at least two devices, cuda:0 "
+        f"and cpu, in {func}: {shapes}"
     )
 
 
@@ -110,7 +109,7 @@ def record_wait(func: Any, args: tuple, kwargs: dict[str, Any], device_tensor: t
             waits.wait("index on the host")
         if any(not isinstance(value, device_tensor) for value in args[2:3]):
             waits.wait("value on the host")
-    elif func in _WHERE and any(isinstance(t, Tensor) and not isinstance(t, device_tensor) for t in args):
+    elif func is aten.where.self and not all(isinstance(t, device_tensor) for t in args):
         waits.wait("where with a number of the host")
 
 
@@ -125,7 +124,7 @@ def _is_masked_fill(
 
 
 def record_copy(host: Tensor, to_device: bool, non_blocking: bool) -> None:
-    """A copy between host and device: nothing waits where it is from pinned memory, and asked so."""
+    """A copy between host and device: from pinned memory, and if asked so, nothing waits."""
     if not to_device:
         # `to("cpu", non_blocking=True)` copies to pinned memory by itself.
         if not non_blocking:

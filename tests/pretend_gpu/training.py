@@ -34,10 +34,12 @@ class FirstBatches:
 
 
 class StepRecords(TrainerCallback):
-    """What each training step did, from the end of the one before: a batch is fetched in it as well.
+    """What each training step did, and the fetching of its batch.
 
     Losses are kept as the trainer gives them.
     """
+
+    looks_at_metrics = False  # or the trainer "declutr" would read them for it
 
     def __init__(self, serialization_dir: str, record: Record, device: torch.device) -> None:
         super().__init__(serialization_dir)
@@ -71,7 +73,7 @@ def train(
     batches: int,
     device: torch.device = CUDA,
 ) -> tuple[TrainModel, StepRecords]:
-    """Train on the first batches, as `allennlp train` does, and validate on as many.
+    """Train on the first batches, as `allennlp train` does, and validate on one.
 
     # Raises
 
@@ -87,7 +89,7 @@ def train(
     trainer.data_loader = FirstBatches(trainer.data_loader, batches)  # type: ignore[assignment]
     run.data_loader = trainer.data_loader
     if trainer._validation_data_loader is not None:
-        validation = FirstBatches(trainer._validation_data_loader, batches)
+        validation = FirstBatches(trainer._validation_data_loader, 1)
         trainer._validation_data_loader = validation  # type: ignore[assignment]
     steps = StepRecords(str(folder), record, device)
     trainer._callbacks.append(steps)
@@ -97,12 +99,11 @@ def train(
     return run, steps
 
 
-def assert_on_device(
-    model: Model, optimizer: torch.optim.Optimizer, device: torch.device
-) -> None:
+def assert_on_device(model: Model, optimizer: torch.optim.Optimizer, device: torch.device) -> None:
     """Parameters, buffers, gradients and what the optimizer keeps of each."""
     held = [*model.named_parameters(), *model.named_buffers()]
-    held += [(f"gradient of {n}", p.grad) for n, p in model.named_parameters() if p.grad is not None]
+    gradients = ((f"gradient of {name}", p.grad) for name, p in model.named_parameters())
+    held += [(name, gradient) for name, gradient in gradients if gradient is not None]
     for parameter, state in optimizer.state.items():
         held += [(f"{k} of the optimizer", t) for k, t in _tensors_of(state) if t.dim()]
         assert parameter.device.type == device.type

@@ -27,8 +27,9 @@ class Wait:
 
     # Parameters
 
-    owner : `"ours"` where the innermost frame of the packages is in declutr, `"loop"` where AllenNLP's
-        trainer or data loader waits, `"library"` where anything else does that declutr called.
+    owner : `"ours"` where the innermost frame of the packages is in declutr, `"loop"` where
+        AllenNLP's trainer or data loader waits, `"library"` where anything else does that declutr
+        called.
     kind : what waits, such as `"item"`.
     place : the innermost frames, such as `"declutr/model.py:12 < allennlp/x.py:3"`.
     """
