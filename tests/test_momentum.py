@@ -48,15 +48,15 @@ def test_moves_after_each_step_of_the_optimizer(schedule: str) -> None:
     assert not torch.allclose(encoder["layer"].weight, layer.weight)
 
 
-@pytest.mark.parametrize("narrow", [False, True])
-def test_moves_all_at_once_to_the_bit_as_one_after_the_other(narrow: bool) -> None:
+@pytest.mark.parametrize("wide", [False, True])
+def test_moves_all_at_once_to_the_bit_as_one_after_the_other(wide: bool) -> None:
     torch.manual_seed(0)
     parts = {"pair": torch.nn.Bilinear(3, 4, 2), "nothing": torch.nn.Identity()}
     parts["layer"] = torch.nn.Linear(5, 3)
     encoder = MomentumEncoder(0.97)
     encoder.follow(parts)
-    if narrow:  # a copy in another precision than its original
-        encoder.copies["layer"].bfloat16()
+    if wide:  # a copy in another precision than its original
+        encoder.copies["layer"].double()
     for part in parts.values():
         for parameter in part.parameters():
             torch.nn.init.normal_(parameter)
