@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning import distances, losses
 
-from declutr.objectives import lifted_structured_loss
+from declutr.objectives import LiftedStructured, lifted_structured_loss
 from tests.objectives.oracles import (
     GOLDEN,
     distance,
@@ -63,6 +63,23 @@ def test_equals_the_library() -> None:
     assert lifted_structured_loss(X, LABELS).item() == pytest.approx(theirs.item())
     on_the_sphere = losses.LiftedStructureLoss()(X, LABELS)  # what its defaults would give
     assert abs(lifted_structured_loss(X, LABELS).item() - on_the_sphere.item()) > 1e-3
+
+
+@pytest.mark.parametrize("hinge", [True, False])
+@pytest.mark.parametrize("pairs", [0, 1, 2, 5])
+def test_pairs_of_rows_need_no_labels(pairs: int, hinge: bool) -> None:
+    rows = normal(2 * pairs, 3, seed=pairs).requires_grad_()
+    labels = torch.arange(pairs).repeat(2)
+    for reduction in ("mean", "sum", "none"):
+        terms, expected = (
+            lifted_structured_loss(rows, given, 2.0, hinge, reduction) for given in (None, labels)
+        )
+        assert terms.tolist() == pytest.approx(expected.tolist(), rel=1e-12)
+        gradients = [torch.autograd.grad(loss.sum(), rows)[0] for loss in (terms, expected)]
+        assert torch.allclose(*gradients, rtol=1e-10, atol=1e-12)
+    halves = rows.chunk(2)
+    built = LiftedStructured(2.0, hinge)
+    assert built(*halves).item() == built(*halves, labels=torch.arange(pairs)).item()
 
 
 @pytest.mark.parametrize("hinge", [True, False])
