@@ -79,6 +79,8 @@ def measure(shape: str, args: argparse.Namespace) -> tuple[list[float], list[flo
     class Alternate(TrainerCallback):
         """After every `steps` steps of the trainer, as many bare ones on the same batches."""
 
+        looks_at_metrics = False
+
         def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
             self.began = time.perf_counter()
 

@@ -14,6 +14,8 @@ class StopAfter(TrainerCallback):
     steps : how many.
     """
 
+    looks_at_metrics = False
+
     def __init__(self, serialization_dir: str, steps: int) -> None:
         super().__init__(serialization_dir)
         self._left = steps

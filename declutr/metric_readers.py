@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterable
+
 from allennlp.training import TrainerCallback
 from allennlp.training.callbacks import (
     ConfidenceChecksCallback,
@@ -11,6 +14,8 @@ from allennlp.training.callbacks import (
 )
 from allennlp.training.callbacks.log_writer import LogWriterCallback
 
+logger = logging.getLogger(__name__)
+
 _BLIND = (
     TrainerCallback,
     ConsoleLoggerCallback,
@@ -19,6 +24,10 @@ _BLIND = (
     TrackEpochCallback,
 )
 """Whose `on_batch` does not look at metrics."""
+
+
+_OF_LOG_WRITERS = ("on_batch", "log_batch", "_should_log_this_batch")
+"""What decides when a log writer looks."""
 
 
 def may_look(callback: TrainerCallback) -> bool:
@@ -43,9 +52,17 @@ def looks_always(callback: TrainerCallback) -> bool:
     return not isinstance(callback, known) or any(own)
 
 
-_OF_LOG_WRITERS = ("on_batch", "log_batch", "_should_log_this_batch")
-
-
 def looks_now(callback: TrainerCallback) -> bool:
     """Whether one that may look does so in the step that was just taken."""
     return looks_always(callback) or callback._should_log_this_batch()  # type: ignore[attr-defined]
+
+
+def tell_of_waits(callbacks: Iterable[TrainerCallback]) -> None:
+    """Log which of those that may look make the host wait at every step."""
+    names = [type(callback).__name__ for callback in callbacks if looks_always(callback)]
+    if names:
+        logger.info(
+            "At every step the host waits for the device, as %s may look at metrics. Where that is "
+            "not so, give the class an attribute looks_at_metrics = False.",
+            " and ".join(names),
+        )

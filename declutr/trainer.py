@@ -9,7 +9,6 @@ from allennlp.common import Tqdm, util
 from allennlp.common.checks import ConfigurationError
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import GradientDescentTrainer, Trainer, TrainerCallback
-from allennlp.training.callbacks.backward import MixedPrecisionBackwardCallback
 from allennlp.training.trainer import TrainerCheckpoint
 from allennlp.training.util import description_from_metrics, get_metrics
 
@@ -17,7 +16,7 @@ from declutr.data_loader import DeCLUTRDataLoader
 from declutr.distributed import any_process, wait_for_all
 from declutr.epoch_figures import peak_memory
 from declutr.loss_sums import LossSums
-from declutr.metric_readers import looks_always, looks_now, may_look
+from declutr.metric_readers import looks_now, may_look, tell_of_waits
 from declutr.metrics import READ_EVERY
 
 logger = logging.getLogger(__name__)
@@ -27,17 +26,15 @@ logger = logging.getLogger(__name__)
 class DeCLUTRTrainer(GradientDescentTrainer):
     """AllenNLP's "gradient_descent", with a training loop that does not wait for the device.
 
-    It trains the same weights and reports the same metrics, and has all its parameters. What is
-    different on a GPU: losses, metrics and the norm of gradients are read every `read_every` steps.
-    So the progress bar shows them that often, and a loss that is not a number ends training up to
-    so many steps later; before metrics of an epoch, a checkpoint or the best weights are made, all
-    losses are looked at.
+    It trains the same weights, reports the same metrics, and has all parameters of that. On a GPU,
+    losses, metrics and the norm of gradients are read every `read_every` steps: the progress bar
+    shows them that often, and a loss that is not a number ends training up to so many steps later,
+    but always before metrics of an epoch, a checkpoint or the best weights are made.
 
-    Callbacks get exact numbers at every step, of that step. For one that looks at them at every
-    step, the host waits at every step, so this asks who does: log writers do at their
-    `summary_interval`, callbacks of AllenNLP and of this package do not, and of any other with an
-    `on_batch` it is taken for granted, unless it has an attribute `looks_at_metrics = False`. Where
-    nobody looks, callbacks get what was read last.
+    A callback that looks at metrics gets those of its step, for which the host waits. Log writers
+    of AllenNLP look at their `summary_interval`, its other callbacks and those of this package
+    never. Any other with an `on_batch` is taken to look at every step, unless its class has
+    `looks_at_metrics = False`. Who does not look gets what was read last.
 
     A step still waits with `use_amp` (its scaler of gradients does), and with several processes
     that may have different numbers of batches: those of the data loader "declutr" have not.
@@ -121,12 +118,8 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         self._penalized = self.model.get_regularization_penalty() is not None
         self._parameters = list(self.model.parameters())  # to find them takes longer than a norm
         self._lookers = [callback for callback in self._callbacks if may_look(callback)]
-        always = [callback for callback in self._lookers if looks_always(callback)]
-        if always and self._read_every > 1 and not self._epochs_completed:
-            logger.info(
-                "The host waits for the device at every step, because %s may look at metrics.",
-                ", ".join(type(callback).__name__ for callback in always),
-            )
+        if self._read_every > 1 and not self._epochs_completed:
+            tell_of_waits(self._lookers)
 
     def _num_groups(self) -> float:
         try:
@@ -169,9 +162,7 @@ class DeCLUTRTrainer(GradientDescentTrainer):
             if self._distributed and not self._equal_batches:
                 done_early = any_process(False, self.cuda_device)
                 if done_early:
-                    logger.warning(
-                        "Another process has no batches left. This one leaves out those it has."
-                    )
+                    logger.warning("Another process has no batches left; this one leaves out some.")
                     break
             with torch.autocast("cuda", torch.float16, enabled=self._use_amp):
                 output = self.batch_outputs(batch, for_training=True)
@@ -191,11 +182,9 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         called = False
         for callback in self._callbacks:
             called |= callback.on_backward(self, output, called)
-        if called:
-            return
-        if self._scaler is not None:
-            MixedPrecisionBackwardCallback("").on_backward(self, output, called)
-        else:
+        if not called and self._scaler is not None:
+            self._scaler.scale(output["loss"]).backward()  # not divided, as by AllenNLP
+        elif not called:
             loss.backward()
 
     def _move(self, losses: list[torch.Tensor], penalties: list[torch.Tensor]) -> None:

@@ -69,45 +69,46 @@ class Writer(LogWriterCallback):
         raise NotImplementedError
 
 
-def told_by(folder: Path, callback: str, **changes: Any) -> Any:
-    trainer = make_trainer(folder, callbacks=[{"type": callback}], **changes)
-    trainer.train()
-    return trainer._callbacks[0]
+# Which options are run with reads at every step, as on a CPU, and which with fewer.
+READ_EVERY = dict(zip(OPTIONS, (None, 2, 2, None, 3), strict=True))
 
 
-@pytest.mark.parametrize("read_every", [None, 2])
 @pytest.mark.parametrize("name", OPTIONS)
-def test_the_same_run(name: str, read_every: int | None, tmp_path: Path) -> None:
-    runs = [
-        outcome(tmp_path / kind["type"], **copy.deepcopy(OPTIONS[name]), **kind)
-        for kind in ({"type": "gradient_descent"}, {"type": "declutr", "read_every": read_every})
-    ]
+def test_the_same_run(name: str, tmp_path: Path) -> None:
+    kinds = {"type": "gradient_descent"}, {"type": "declutr", "read_every": READ_EVERY[name]}
+    runs = [outcome(tmp_path / k["type"], **copy.deepcopy(OPTIONS[name]), **k) for k in kinds]
     assert differences(*runs) == []
 
 
-@pytest.mark.parametrize("read_every", [None, 2])
-@pytest.mark.parametrize("steps", [1, 2])
+@pytest.mark.parametrize("steps, read_every", [(1, None), (2, 2)])
 def test_callbacks_that_look_are_told_the_same(
     steps: int, read_every: int | None, tmp_path: Path
 ) -> None:
     """Each number of each step, whatever is read between."""
-    common = {"num_gradient_accumulation_steps": steps, "grad_norm": 0.1}
-    mine = {**common, "type": "declutr", "read_every": read_every}
-    for kind in ("told_of_tests", "writer_of_tests"):
-        theirs = told_by(tmp_path / f"{kind} theirs", kind, **common)
-        ours = told_by(tmp_path / f"{kind} ours", kind, **mine)
-        if kind == "told_of_tests":
-            assert ours.told == theirs.told and ours.losses == theirs.losses
-            assert isinstance(ours.told[0][2]["batch_grad_norm"], float)
-        else:
-            assert ours.written == theirs.written and ours.written
+    told = []
+    for kind in ({"type": "gradient_descent"}, {"type": "declutr", "read_every": read_every}):
+        callbacks = [{"type": "told_of_tests"}, {"type": "writer_of_tests", "summary_interval": 1}]
+        trainer = make_trainer(
+            tmp_path / kind["type"],
+            callbacks=callbacks,
+            num_gradient_accumulation_steps=steps,
+            grad_norm=0.1,
+            num_epochs=2,
+            **kind,
+        )
+        trainer.train()
+        told.append(trainer._callbacks[:2])
+    (theirs, their_writer), (ours, our_writer) = told
+    assert ours.told == theirs.told and ours.losses == theirs.losses
+    assert our_writer.written == their_writer.written and our_writer.written
+    assert isinstance(ours.told[0][2]["batch_grad_norm"], float)
 
 
 def test_a_log_writer_is_told_at_its_steps(tmp_path: Path) -> None:
     written = []
     for kind in ({"type": "gradient_descent"}, {"type": "declutr", "read_every": 100}):
         writer = {"type": "writer_of_tests", "summary_interval": 2}
-        trainer = make_trainer(tmp_path / kind["type"], callbacks=[writer], **kind)
+        trainer = make_trainer(tmp_path / kind["type"], callbacks=[writer], num_epochs=2, **kind)
         trainer.train()
         written.append(trainer._callbacks[0].written)
     assert written[0] == written[1] and "batch_loss" in written[0][4][2]
@@ -137,7 +138,7 @@ def test_reads_when_it_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize("first, then", [("gradient_descent", "declutr"), ("declutr",) * 2])
 def test_goes_on_within_an_epoch_of_either(first: str, then: str, tmp_path: Path) -> None:
     whole = outcome(tmp_path / "whole", type=first)
-    for place in ("e1_b2", "e1_b3", f"e{EPOCHS}_b0"):
+    for place in ("e1_b2", f"e{EPOCHS}_b0"):
         resumed = outcome(tmp_path / "cut" / place, type=then, **read_every(then))
         assert differences(whole, resumed) == [], place
 
@@ -167,6 +168,7 @@ def broken_at(trainer: Any, step: int) -> None:
 def test_a_loss_that_is_no_number_ends_the_run(every: int, tmp_path: Path) -> None:
     """Before the next checkpoint, and before validation; and the run goes on from the last one."""
     changes: dict[str, Any] = {"type": "declutr", "num_gradient_accumulation_steps": 1}
+    changes |= {"num_epochs": 1}
     whole = outcome(tmp_path / "unbroken", **changes)
     changes["read_every"] = every
     trainer = make_trainer(
