@@ -12,8 +12,12 @@ from contextlib import contextmanager
 from itertools import pairwise
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
+
+from declutr import packed_attention
+from declutr.variable_length_kernels import flash_works
 
 CALLS: Counter[str] = Counter()
 
@@ -142,6 +146,20 @@ def registered() -> Iterator[Counter[str]]:
         for name, kernel in KERNELS.items():
             library.impl(name, kernel, "CPU")
         yield CALLS
+
+
+@contextmanager
+def as_on_a_gpu() -> Iterator[Counter[str]]:
+    """And attention over packed texts on the CPU goes the way that it goes on a GPU."""
+    flash_works.cache_clear()
+    try:
+        with registered() as calls, pytest.MonkeyPatch.context() as patch:
+            patch.setattr(packed_attention, "_WITHOUT_KERNELS", ())
+            assert flash_works(torch.device("cpu")) and calls == {"flash": 1}  # it is tried
+            calls.clear()
+            yield calls
+    finally:
+        flash_works.cache_clear()
 
 
 def _unbatched(*tensors: Tensor) -> tuple[Tensor, ...]:

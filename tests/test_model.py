@@ -35,6 +35,7 @@ from declutr.model import DeCLUTR, NonFiniteLoss
 from declutr.objectives import NTXent, alignment, uniformity
 from declutr.text_batches import flat
 from tests.conftest import run_config
+from tests.reference_kernels import as_on_a_gpu
 
 GOLDEN = json.loads((Path(__file__).parent / "fixtures" / "golden_objectives.json").read_text())
 NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
@@ -329,6 +330,32 @@ def test_chunks_draw_the_same_dropout_twice(make_model: Callable, batch: dict) -
             model(**batch)["loss"].backward()
         gradients.append([p.grad for p in model.parameters()])
     assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {},
+        {"chunk_size": 1},
+        {"embedder": {"gradient_checkpointing": True}},
+        {"two_encoders": True},
+    ],
+    ids=str,
+)
+def test_by_the_kernels_of_a_gpu(make_model: Callable, batch: dict, way: dict) -> None:
+    """Packed, through reference kernels, against padded: the loss and all gradients."""
+    found = []
+    with as_on_a_gpu() as calls:
+        for unpadding in ("none", "packed"):
+            options = {**way, "embedder": {**way.get("embedder", {}), "unpadding": unpadding}}
+            model = make_model(**options).train()
+            torch.manual_seed(0)  # of the masks
+            loss = model(**batch)["loss"]
+            loss.backward()
+            found.append([loss, *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert calls["efficient backward"] > 0
+    for padded, packed in zip(*found, strict=True):
+        assert (padded - packed).norm() <= 1e-4 * padded.norm() + 1e-6
 
 
 def test_chunks_keep_no_activations(make_model: Callable, batches: list[dict]) -> None:

@@ -1,20 +1,24 @@
 """Attention within each text of a packed row, against attention over each text alone."""
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
 from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attention
 from torch.utils.checkpoint import checkpoint
 
+from declutr import text_by_text_attention
 from declutr.packed_attention import (
     CannotPack,
     PackedAttention,
     recomputation_contexts,
 )
 from declutr.packing import Packing
+from tests.reference_kernels import as_on_a_gpu
 
 LENGTHS = [3, 7, 7, 1, 5, 7]
 HEADS, WIDTH = 2, 4
@@ -166,3 +170,76 @@ def test_what_is_computed_again_attends_within_texts() -> None:
         gradients.append(torch.autograd.grad(output.sum(), tensors))
     for plain, recomputed in zip(*gradients, strict=True):
         assert torch.allclose(plain, recomputed)
+
+
+# --------------------------------------------------------------------------- kernels, compilation
+
+
+@pytest.fixture
+def kernels() -> Iterator[Counter[str]]:
+    with as_on_a_gpu() as calls:
+        yield calls
+
+
+def test_precision_decides_about_the_kernel(kernels: Counter[str]) -> None:
+    tensors = inputs(dtype=torch.float32)
+    got = packed(LENGTHS)(*tensors)
+    assert torch.allclose(got, one_by_one(*tensors, packing_of(LENGTHS).lengths), atol=1e-6)
+    assert kernels == {"efficient for a gradient": 1}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert packed(LENGTHS)(*tensors).dtype == torch.bfloat16
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        packed(LENGTHS)(*(tensor.bfloat16() for tensor in tensors))
+    assert kernels == {"efficient for a gradient": 2, "flash": 1}
+    with pytest.raises(CannotPack, match="no kernel for attention over packed"):
+        packed(LENGTHS)(*inputs())
+
+
+class Encoder(torch.nn.Module):
+    """Two layers of attention."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(width, 3 * width) for _ in range(2))
+
+    def forward(self, row: Tensor) -> Tensor:
+        for layer in self.layers:
+            heads = (part.view(1, -1, HEADS, 8) for part in layer(row).chunk(3, dim=-1))
+            row = row + attention(*(part.transpose(1, 2) for part in heads)).transpose(
+                1, 2
+            ).flatten(2)
+        return row
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_compiled_it_is_one_graph_for_all_lengths(
+    device: str, request: pytest.FixtureRequest
+) -> None:
+    if device == "gpu":
+        request.getfixturevalue("kernels")
+    torch._dynamo.reset()
+    encoder = Encoder(HEADS * 8)
+    compiled = torch.compile(encoder, backend="aot_eager", dynamic=True, fullgraph=True)
+    torch._dynamo.utils.counters.clear()
+    for lengths in ([5, 2, 3], [9, 1]):
+        row = torch.randn(1, sum(lengths), HEADS * 8)
+        found = []
+        for run in (encoder, compiled):
+            encoder.zero_grad()
+            with PackedAttention(packing_of(lengths)) as mode:
+                output = run(row)
+            assert mode.calls == 2
+            output.sin().sum().backward()
+            found.append([output, *(parameter.grad for parameter in encoder.parameters())])
+        assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(*found, strict=True))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_operator_of_the_cpu() -> None:
+    row = [tensor.detach().requires_grad_() for tensor in inputs()]
+    for dropout_p, seed in ((0.0, None), (0.3, torch.tensor(7))):
+        torch.library.opcheck(
+            text_by_text_attention._attention._opoverload,
+            (*row, packing_of(LENGTHS).cu_seqlens, seed, dropout_p, 0.5),
+            test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
+        )
