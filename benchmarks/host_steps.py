@@ -247,6 +247,7 @@ def _as_on_a_gpu() -> None:
 
         packed_attention._TextByText = Nested  # type: ignore[attr-defined]
     else:
+        assert packed_attention._WITHOUT_KERNELS == ("cpu",)  # type: ignore[attr-defined]
         packed_attention._WITHOUT_KERNELS = ()  # type: ignore[attr-defined]
     packed_attention._drop = torch.nn.functional.dropout  # type: ignore[assignment]
     # Zeros of kernels that compute nothing would not agree.

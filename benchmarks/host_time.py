@@ -129,7 +129,8 @@ def _record_steps(
             "best of five steps, numbers are medians of rounds. The reference is the original "
             "recipe with torch's fused AdamW, a pass for anchors and one for positives; in one "
             "pass it has as many calls of layers as ours. Operators are those that torch "
-            "dispatches, views left out."
+            "dispatches, views left out. Not in it: what a batch remembers on the host of what is "
+            "on a GPU, about 0.2 ms a step, and page-locked memory for it."
         ),
         settings=settings,
     )
