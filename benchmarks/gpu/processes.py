@@ -67,7 +67,6 @@ class Call:
             "HF_DATASETS_OFFLINE": "1",
             "TRANSFORMERS_VERBOSITY": "error",
             "TOKENIZERS_PARALLELISM": "false",
-            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
             "DECLUTR_CACHE": str(work / "cache"),
         }
 

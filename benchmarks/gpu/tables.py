@@ -136,8 +136,8 @@ def runs_of(found: Mapping[str, Any]) -> list[Run]:
     parts = found["parts"]
     machine: Mapping[str, Any] = {}
     release = "unknown"
-    for check in parts.get("machine", {}).get("checks", ()):
-        machine, release = check.get("described", machine), check.get("release", release)
+    for part in parts.values():
+        machine, release = part.get("machine", machine), part.get("release", release)
     other = found.get("settings", {}).get("repository", False)
     return [
         new_run(

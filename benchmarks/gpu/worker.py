@@ -15,6 +15,7 @@ from pathlib import Path
 
 from benchmarks.gpu import stand_ins
 from benchmarks.gpu.findings import Findings, Settings
+from benchmarks.machine import describe_machine
 
 
 def main() -> None:
@@ -35,7 +36,8 @@ def main() -> None:
 
         torch.set_num_threads(1)
     settings = Settings(told["device"], told["tiny"], work)
-    part.run(Findings(Path(told["file"]), told["end"]), settings)
+    about = {"machine": describe_machine(), "release": declutr.__version__}
+    part.run(Findings(Path(told["file"]), told["end"], **about), settings)
 
 
 if __name__ == "__main__":
