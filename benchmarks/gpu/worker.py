@@ -22,7 +22,7 @@ def main() -> None:
     stand_ins.install()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)  # what tiny runs of AllenNLP say is not about them
-    import declutr.plugin  # noqa: F401  (puts the bridge in place before AllenNLP is imported)
+    import declutr.plugin  # before AllenNLP: it puts the bridge in place
 
     name, work = sys.argv[1], Path(sys.argv[2])
     part = importlib.import_module(f"benchmarks.gpu.{name}")
