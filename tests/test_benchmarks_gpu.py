@@ -23,12 +23,13 @@ from benchmarks.memory import ROOT
 FOUND = {
     "settings": {"device": "cuda", "tiny": False, "repository": False},
     "parts": {
-        "machine": {"checks": [{"check": "machine", "described": {"gpu": "G"}, "release": "9.9"}]},
         "train": {
+            "machine": {"gpu": "G"},
+            "release": "9.9",
             "checks": [
                 {"check": "a", "shape": "s", "trainer": "t", "s a step": 0.5},
                 {"check": "b", "shape": "s", "trainer": "u", "failed": "E: why\nand where"},
-            ]
+            ],
         },
         "correct": {"checks": [{"check": "c", "loss apart, relative": 1e-6, "holds": True}]},
     },

@@ -28,10 +28,12 @@ class Findings:
     Args:
         file: where they are kept, as JSON.
         end: of the part, on the clock `time.monotonic`; no check is begun after it.
+        about: what is kept beside them.
     """
 
-    def __init__(self, file: Path, end: float) -> None:
+    def __init__(self, file: Path, end: float, **about: Any) -> None:
         self._file = file
+        self._about = about
         self._began = time.monotonic()
         self._end = end
         self.checks: list[dict[str, Any]] = []
@@ -74,7 +76,7 @@ class Findings:
 
     def save(self) -> None:
         partial = self._file.with_suffix(".partial")
-        partial.write_text(json.dumps({"checks": self.checks}, indent=1, default=str))
+        partial.write_text(json.dumps({**self._about, "checks": self.checks}, default=str))
         partial.replace(self._file)
 
 

@@ -9,14 +9,15 @@ import torch
 
 from benchmarks.gpu.device_time import matrix_rate, seconds_each
 from benchmarks.gpu.findings import Findings, Settings
-from benchmarks.machine import describe_machine
 
 _STEP_SHAPES = ((24064, 768, 3072), (24064, 3072, 768), (24064, 768, 768), (1800, 768, 50265))
 """Products of a packed step of RoBERTa's width: feed-forward, projections, language modelling."""
 
 
 def run(findings: Findings, settings: Settings) -> None:
-    findings.check("machine", _description)
+    if settings.device == "cuda":
+        properties = torch.cuda.get_device_properties(0)
+        findings.check("memory, GB", lambda: {"measured": properties.total_memory / 1e9})
     for name in ("bfloat16", "float32"):
         findings.check(f"matrix products in {name}, TFLOP/s", _rate, settings, name)
     findings.check("matrix products in TF32, TFLOP/s", _tf32, settings)
@@ -26,20 +27,6 @@ def run(findings: Findings, settings: Settings) -> None:
     findings.check("copy on the device, GB/s read and written", _copy, settings)
     findings.check("launch of a kernel by the host, us", _launch, settings)
     findings.check("wait for an idle device, us", _wait, settings)
-
-
-def _description() -> dict[str, Any]:
-    import declutr
-
-    found: dict[str, Any] = {"described": describe_machine(), "release": declutr.__version__}
-    if torch.cuda.is_available():
-        properties = torch.cuda.get_device_properties(0)
-        found |= {
-            "memory, GB": properties.total_memory / 1e9,
-            "processors": properties.multi_processor_count,
-            "CUDA": torch.version.cuda,
-        }
-    return found
 
 
 def _rate(settings: Settings, name: str) -> dict[str, Any]:

@@ -67,7 +67,6 @@ class Call:
             "HF_DATASETS_OFFLINE": "1",
             "TRANSFORMERS_VERBOSITY": "error",
             "TOKENIZERS_PARALLELISM": "false",
-            "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
             "DECLUTR_CACHE": str(work / "cache"),
         }
 
@@ -91,8 +90,11 @@ class Call:
 
     def errors(self) -> str:
         """The ends of what the processes wrote to standard error."""
-        files = sorted(self._work.glob("*.err"))
-        return "".join(f"==== {f.stem}\n{f.read_text(errors='replace')[-_ERRORS:]}" for f in files)
+        names = sorted(file.stem for file in self._work.glob("*.err"))
+        return "".join(f"==== {name}\n{self._errors_of(name)}" for name in names)
+
+    def _errors_of(self, name: str) -> str:
+        return (self._work / f"{name}.err").read_text(errors="replace")[-_ERRORS:]
 
     def _start(self, name: str) -> subprocess.Popen:
         with (self._work / f"{name}.err").open("wb") as errors:
@@ -133,8 +135,13 @@ class Call:
         finally:
             _kill(process)
         found = json.loads(file.read_text()) if file.exists() else {"checks": []}
+        if status:
+            lines = self._errors_of(name).strip().splitlines() or ["no words"]
+            why = str(status) if isinstance(status, str) else f"status {status}: {lines[-1]}"
+            found["checks"].append({"check": name, "failed": why})
+            print(f"{name}: {why}", flush=True)
         took = round(time.monotonic() - began, 1)
-        print(f"== {name}: {took} s" + (f", status {status}" if status else ""), flush=True)
+        print(f"== {name}: {took} s", flush=True)
         return {**found, "status": status, "seconds": took, "limit": round(seconds, 1)}
 
 

@@ -135,9 +135,9 @@ def runs_of(found: Mapping[str, Any]) -> list[Run]:
     """
     parts = found["parts"]
     machine: Mapping[str, Any] = {}
-    release = None
-    for check in parts.get("machine", {}).get("checks", ()):
-        machine, release = check.get("described", machine), check.get("release", release)
+    release = "unknown"
+    for part in parts.values():
+        machine, release = part.get("machine", machine), part.get("release", release)
     other = found.get("settings", {}).get("repository", False)
     return [
         new_run(
@@ -161,6 +161,8 @@ def rows_of(table: Table, checks: Sequence[Mapping[str, Any]]) -> list[Row]:
     rows: list[Row] = []
     for check in kept:
         row = {column: _shown(check.get(column)) for column in table.columns}
+        if row[table.columns[0]] is None:  # of the whole part
+            row[table.columns[0]] = check["check"]
         if any("failed" in c or "skipped" in c for c in kept):
             row["finding"] = _finding(check)
         rows.append(row)

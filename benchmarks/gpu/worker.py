@@ -15,13 +15,14 @@ from pathlib import Path
 
 from benchmarks.gpu import stand_ins
 from benchmarks.gpu.findings import Findings, Settings
+from benchmarks.machine import describe_machine
 
 
 def main() -> None:
     stand_ins.install()
     warnings.filterwarnings("ignore")
     logging.disable(logging.WARNING)  # what tiny runs of AllenNLP say is not about them
-    import declutr.plugin  # noqa: F401  (puts the bridge in place before AllenNLP is imported)
+    import declutr.plugin  # before AllenNLP: it puts the bridge in place
 
     name, work = sys.argv[1], Path(sys.argv[2])
     part = importlib.import_module(f"benchmarks.gpu.{name}")
@@ -35,7 +36,8 @@ def main() -> None:
 
         torch.set_num_threads(1)
     settings = Settings(told["device"], told["tiny"], work)
-    part.run(Findings(Path(told["file"]), told["end"]), settings)
+    about = {"machine": describe_machine(), "release": declutr.__version__}
+    part.run(Findings(Path(told["file"]), told["end"], **about), settings)
 
 
 if __name__ == "__main__":
