@@ -26,6 +26,9 @@ BENCHMARKS = {
 }
 """Modules of this package, each with `add_arguments(parser)` and `run(args)`."""
 
+ALONE = ("gpu",)
+"""Those that `all` leaves out, for they need a machine that others do not."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Parse the command line and run what it names."""
@@ -38,8 +41,9 @@ def parse(arguments: Sequence[str] | None = None) -> list[tuple[str, argparse.Na
     listed = "\n".join(f"  {name:14}{text}" for name, text in BENCHMARKS.items())
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
-        description=f"{__doc__}\n\n{listed}\n  {'all':14}each of them in turn; options go to "
-        f"those that know them\n  {'report':14}Markdown and pictures from benchmarks/results",
+        description=f"{__doc__}\n\n{listed}\n  {'all':14}each of them but {', '.join(ALONE)} in "
+        "turn; options go to those that know them\n"
+        f"  {'report':14}Markdown and pictures from benchmarks/results",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         epilog="`python -m benchmarks NAME --help` lists the options of one.",
     )
@@ -48,7 +52,8 @@ def parse(arguments: Sequence[str] | None = None) -> list[tuple[str, argparse.Na
     chosen = parser.parse_args(arguments)
     if chosen.name != "all":
         return [(chosen.name, _parser(chosen.name).parse_args(chosen.options))]
-    parsed = [(name, *_parser(name).parse_known_args(chosen.options)) for name in BENCHMARKS]
+    names = [name for name in BENCHMARKS if name not in ALONE]
+    parsed = [(name, *_parser(name).parse_known_args(chosen.options)) for name in names]
     known_to_none = set.intersection(*(set(unknown) for _, _, unknown in parsed))
     if known_to_none:
         parser.error(f"no benchmark knows {' '.join(sorted(known_to_none))}")

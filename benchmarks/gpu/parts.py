@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 MINUTES = 9.7
-"""Of one call by default: a little less than the ten that a lent machine gives it."""
+"""Of one call by default: machines are often given for ten."""
 
 END_SECONDS = 7.0
 """Kept for the end of a call: the last process closes, files are written."""
