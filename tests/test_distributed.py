@@ -321,14 +321,14 @@ def test_rows_of_different_numbers_are_gathered_too(results: dict[str, Any]) -> 
         assert result["numbers"] == [0, 1, *range(len(ROWS) - 2)]
 
 
-@pytest.mark.parametrize("batches, steps", [(5, 6), (3, 4)])
+@pytest.mark.parametrize("of_the_last, steps", [(5, 6), (3, 4)])
 def test_both_trainers_are_the_same_in_two_processes(
-    batches: int, steps: int, results: dict[str, Any]
+    of_the_last: int, steps: int, results: dict[str, Any]
 ) -> None:
     """Also if one has no batches left while the other has: then both end the epoch."""
     for process in results["together"]:
         theirs, ours = (
-            process["trained"][kind, batches] for kind in ("gradient_descent", "declutr")
+            process["trained"][kind, of_the_last] for kind in ("gradient_descent", "declutr")
         )
         assert ours["metrics"] == theirs["metrics"] and "training_reg_loss" in ours["metrics"]
         assert ours["steps"] == theirs["steps"] == steps
