@@ -146,9 +146,7 @@ def run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         return out
 
     # A view of a tensor from outside of `torch.inference_mode` shares its version counter.
-    inference = torch.is_inference_mode_enabled() and (
-        not func.is_view or args[0].is_inference()
-    )
+    inference = torch.is_inference_mode_enabled() and (not func.is_view or args[0].is_inference())
 
     def wrapped(tensor: Tensor) -> Tensor:
         same = ours.get(id(tensor))
