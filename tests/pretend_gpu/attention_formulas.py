@@ -31,9 +31,12 @@ def check_efficient(query: Tensor, *others: Tensor) -> None:
         raise RuntimeError("efficient attention: the last dimension must be contiguous")
 
 
-def draw_seed() -> int:
-    """From the generator of the device: whoever calls a kernel has set it as torch's own."""
-    return int(torch.randint(_SEEDS, ()))
+def draw_seed(dropout_p: float) -> int:
+    """From the generator of the device, which whoever calls a kernel has set as torch's own.
+
+    Without dropout nothing is drawn.
+    """
+    return int(torch.randint(_SEEDS, ())) if dropout_p else 0
 
 
 def generator_of(seed: int) -> torch.Generator:

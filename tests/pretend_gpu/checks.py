@@ -161,6 +161,10 @@ def test_random_numbers_are_of_a_generator_of_the_device() -> None:
     assert not torch.equal(first, dropout(x, 0.5))
     torch.cuda.set_rng_state(state)
     assert torch.equal(first, dropout(x, 0.5))
+    texts, offsets = packed(torch.bfloat16)
+    state = torch.cuda.get_rng_state()
+    flash(*texts, offsets, 0.0)
+    assert torch.equal(torch.cuda.get_rng_state(), state), "without dropout it draws nothing"
     draws = [numbers(3, generator=torch.Generator("cuda").manual_seed(1)) for _ in range(2)]
     assert torch.equal(*draws)
 
@@ -248,6 +252,15 @@ def test_recurrent_networks(kind: type) -> None:
         module(texts)[0].data.square().sum().backward()
     for plain, ours in zip(network.parameters(), moved.parameters(), strict=True):
         assert torch.allclose(plain.grad, ours.grad.cpu(), atol=1e-6)
+
+
+def test_inference_mode() -> None:
+    module, inputs = torch.nn.Linear(3, 3).cuda(), numbers(2, 3)
+    with torch.inference_mode():
+        output = module(inputs).t()[1:]
+        assert inputs.expand(2, 3).sum() == inputs.sum()
+        assert torch.ones(3).to(inputs.device, torch.bool).device == inputs.device
+    assert output.is_inference() and torch.equal(output, module(inputs).t()[1:])
 
 
 def test_custom_operators_need_a_kernel_of_cuda() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
@@ -110,10 +111,11 @@ class PretendDevice(TorchDispatchMode):
         kwargs = kwargs or {}
         if any(not issubclass(kind, (DeviceTensor, torch.nn.Parameter)) for kind in types):
             return func(*args, **kwargs)  # nested tensors and others that hold some of ours
-        to = kwargs.get("device")
-        if (to is not None and torch.device(to).type == "cuda") or any(
-            isinstance(tensor, DeviceTensor) for tensor in tensors(args, kwargs)
-        ):
+        asked = any(
+            isinstance(value, torch.device) and value.type == "cuda"
+            for value in (*args, *kwargs.values())
+        )
+        if asked or any(isinstance(tensor, DeviceTensor) for tensor in tensors(args, kwargs)):
             return run(func, args, kwargs)
         return func(*args, **kwargs)
 
@@ -122,6 +124,9 @@ def run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """One operator on the device: checked, recorded, and computed on the host."""
     if func.namespace not in ("aten", "prim", "prims"):
         return _run_custom(func, args, kwargs)
+    if torch.is_inference_mode_enabled() and _is_composite(func):
+        with PretendDevice():  # elsewhere torch has taken it apart before
+            return func.decompose(*args, **kwargs)
     given = tensors(args, kwargs)
     ours = {id(t._on_host): t for t in given if isinstance(t, DeviceTensor)}
     strictness.check(func, args, given, DeviceTensor)
@@ -140,10 +145,14 @@ def run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     if not on_device:
         return out
 
+    # A view of a tensor from outside of `torch.inference_mode` shares its version counter.
+    inference = torch.is_inference_mode_enabled() and (not func.is_view or args[0].is_inference())
+
     def wrapped(tensor: Tensor) -> Tensor:
         same = ours.get(id(tensor))
         if same is None:
-            return DeviceTensor(tensor)
+            with torch.inference_mode(inference):
+                return DeviceTensor(tensor)
         if same.shape != tensor.shape or same.stride() != tensor.stride():
             raise NotImplementedError(f"The pretend GPU cannot change a shape in place: {func}.")
         return same
@@ -152,6 +161,11 @@ def run(func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
         hosts = strictness.HOST_OUTPUTS[func]
         return tuple(t if n in hosts else wrapped(t) for n, t in enumerate(out))
     return mapped(out, wrapped)
+
+
+@cache
+def _is_composite(func: Any) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
 
 
 def _on_host(tensor: Tensor) -> Tensor:

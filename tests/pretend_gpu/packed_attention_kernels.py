@@ -45,7 +45,7 @@ def _flash_forward(
         raise NotImplementedError("The pretend GPU knows flash attention over packed texts alone.")
     check_flash(query, key, value)
     parts = list(_parts(cum_seq_q, cum_seq_k, max_q, max_k, query, key))
-    seed = draw_seed()
+    seed = draw_seed(dropout_p)
     output = torch.empty_like(query)
     sums = query.new_zeros(query.size(1), query.size(0), dtype=torch.float32)
     generator = generator_of(seed)
@@ -107,7 +107,7 @@ def _efficient_forward(
     check_efficient(query, key, value)
     assert max_seqlen_q is not None and max_seqlen_k is not None
     parts = list(_parts(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, query[0], key[0]))
-    seed = draw_seed()
+    seed = draw_seed(dropout_p)
     output = torch.empty_like(query)
     texts, heads = cu_seqlens_q.numel() - 1, query.size(2)
     width = -(-max_seqlen_q // 32) * 32 if compute_log_sumexp else 0

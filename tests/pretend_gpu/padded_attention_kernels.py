@@ -33,7 +33,7 @@ def _efficient_forward(
 ) -> tuple[Tensor, ...]:
     """Memory-efficient attention of padded `(N, H, L, D)`, with a bias `(N, H, L, L)`."""
     check_efficient(query, key, value)
-    seed = draw_seed()
+    seed = draw_seed(dropout_p)
     output, sums = attend(
         query.float(),
         key.float(),

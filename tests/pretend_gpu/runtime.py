@@ -157,6 +157,8 @@ def pretend_gpu() -> Iterator[None]:
         replace(torch, "as_tensor", _as_tensor(torch.as_tensor))
         replace(Tensor, "pin_memory", _pin_memory)
         replace(Tensor, "is_pinned", _is_pinned)
+        # What `torch.load` maps to the device stays on the host, as storages have no device here.
+        replace(torch.UntypedStorage, "cuda", lambda storage, *args, **kwargs: storage)
         for module in (torch.amp.autocast_mode, torch.cuda.amp.common):
             replace(module, "is_autocast_available", lambda device: True)
             replace(module, "amp_definitely_not_available", lambda: False)
