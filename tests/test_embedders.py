@@ -390,7 +390,7 @@ def test_compiled_equals_eager(bert: str) -> None:
     options["num_hidden_layers"] = 1  # compiling takes time
     plain, compiled = (
         PretrainedTransformerEmbedderMLM(bert, compile=compile, transformer_kwargs=options).train()
-        for compile in (False, {"backend": "eager"})
+        for compile in (False, {"backend": "eager", "fullgraph": True})
     )
     ids, mask = batch_of(bert)
     graphs = []
