@@ -61,7 +61,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
     unpadding : how padding is kept from being computed on: `"auto"`, `"packed"`, `"grouped"` or
         `"none"`; see `declutr.unpadded`. Embeddings are the same up to rounding.
     compile : compile the transformer with `torch.compile`; a dictionary gives its options. Not
-        together with gradient_checkpointing. On transformers 4 it keeps texts from being packed.
+        together with gradient_checkpointing.
     masked_language_modeling : load the head too. False loads the bare encoder.
     load_weights : False builds the architecture only; archives do so, as they hold the weights.
     tokenizer_kwargs, transformer_kwargs : for `from_pretrained`.

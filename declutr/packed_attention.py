@@ -33,7 +33,8 @@ class PackedAttention(TorchFunctionMode):
     On a GPU that is one call of a variable-length kernel; on a CPU a loop over the texts, whose
     scores are not kept for the backward pass but computed again. `torch.compile` traces either as
     one operator, for texts of any lengths. Where torch's flash attention is switched off
-    (`torch.backends.cuda.enable_flash_sdp`), it is not used here either.
+    (`torch.backends.cuda.enable_flash_sdp`), it is not used here either. In compiled code a mask is
+    ignored: try out without compilation whether there is one.
 
     # Raises
 
@@ -82,7 +83,10 @@ class PackedAttention(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         row = (1, self.packing.num_tokens)
-        if attn_mask is not None or is_causal or enable_gqa:
+        # While they are compiled, most releases of transformers make a mask where all is attended
+        # to. One that matters is there when they are not compiled, too.
+        masked = attn_mask is not None and not torch.compiler.is_compiling()
+        if masked or is_causal or enable_gqa:
             raise CannotPack("its attention has a mask, a bias, or fewer keys than queries")
         if any((t.size(0), t.size(2)) != row for t in (query, key, value)):
             raise CannotPack("its attention does not run over the tokens as they come in")

@@ -187,7 +187,9 @@ class UnpaddedPass:
             if any(getattr(config, key, None) for key in ("local_attention", "sliding_window")):
                 raise CannotPack("some of its layers attend to neighbours only")
             token_ids, mask = self._texts_to_try(transformer, device)
-            with _evaluating(transformer), torch.autocast(device.type, enabled=False):
+            # Compiled code would not say that its attention has a mask.
+            eagerly = torch.compiler.set_stance("force_eager")
+            with eagerly, _evaluating(transformer), torch.autocast(device.type, enabled=False):
                 packing = Packing(mask.sum(dim=1).tolist(), mask.size(1), device)
                 packed = self._packed(transformer, run, packing, token_ids, None)
                 padded = self._padded(run, token_ids, mask, None)

@@ -235,6 +235,21 @@ def test_compiled_it_is_one_graph_for_all_lengths(
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
+def test_compiled_a_mask_is_no_reason_to_refuse() -> None:
+    """Compiled, transformers make one where all is attended to."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        everything = query.new_ones(1, 1, query.size(2), key.size(2), dtype=torch.bool)
+        return attention(query, key, value, attn_mask=everything)
+
+    tensors = inputs()
+    with PackedAttention(packing_of(LENGTHS)):
+        got = torch.compile(attend, backend="eager", fullgraph=True)(*tensors)
+        with pytest.raises(CannotPack):
+            attend(*tensors)
+    assert torch.equal(got, packed(LENGTHS)(*tensors))
+
+
 def test_operator_of_the_cpu() -> None:
     row = [tensor.detach().requires_grad_() for tensor in inputs()]
     for dropout_p, seed in ((0.0, None), (0.3, torch.tensor(7))):
