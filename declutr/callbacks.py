@@ -46,11 +46,13 @@ class ExactResume(TrainerCallback):
         self._saved: dict[str, Any] | None = None
         self._figures: EpochFigures | None = None
         self._trained = False
+        self._on_cpu = False
 
     def on_start(
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
     ) -> None:
         super().on_start(trainer, is_primary)
+        self._on_cpu = trainer.cuda_device.type == "cpu"
         epoch = trainer._start_after_epochs_completed
         step = trainer._start_after_batches_in_epoch_completed
         if isinstance(trainer.data_loader, DeCLUTRDataLoader):
@@ -114,8 +116,8 @@ class ExactResume(TrainerCallback):
     def _reseed(self, epoch: int, step: int) -> None:
         mixed = np.random.SeedSequence([self._seed, epoch, step, process_rank()])
         seed = int(mixed.generate_state(1, np.uint64)[0])
-        # Where there is no GPU, torch would note from where it is to be seeded: a slow thing.
-        (torch if torch.cuda.is_initialized() else torch.default_generator).manual_seed(seed)
+        # torch seeds every device, and notes from where if CUDA is not in use: a slow thing.
+        (torch.default_generator if self._on_cpu else torch).manual_seed(seed)
 
     def gather_state(self) -> None:
         """Make ready for a checkpoint; "atomic" calls this in all processes before it writes."""

@@ -9,6 +9,7 @@ as an attribute, and whatever must be known on the host is computed from that.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -19,10 +20,12 @@ _ATTRIBUTE = "_declutr_on_host"
 def remember(on_device: Tensor, on_host: Tensor) -> Tensor:
     """`on_device`, which holds what `on_host` holds and from now on knows so.
 
-    A later change in place of `on_device` makes it forget; `on_host` must not be changed.
+    A later change in place of `on_device` makes it forget (not one by way of `.data`, of which
+    torch keeps no account); `on_host` must not be changed. Copies and pickles of `on_device` do not
+    remember.
     """
     if on_device is not on_host:
-        setattr(on_device, _ATTRIBUTE, (on_host, _changes(on_device)))
+        setattr(on_device, _ATTRIBUTE, _Remembered(on_host, on_device))
     return on_device
 
 
@@ -45,10 +48,13 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
     """
     if tensor.device.type != "cpu" or device.type == "cpu":
         return tensor.to(device)
-    if device.type != "cuda":
-        return remember(tensor.to(device), tensor)
-    pinned = tensor if tensor.is_pinned() else tensor.pin_memory()
-    return remember(pinned.to(device, non_blocking=True), pinned)
+    if 0 in tensor.stride():  # expanded: one place in memory cannot be written more than once
+        tensor = tensor.contiguous()
+    if device.type == "cuda" and not tensor.is_pinned():
+        tensor = tensor.pin_memory()
+    with torch.inference_mode(False):  # torch keeps no account of changes of its tensors
+        sent = tensor.to(device, non_blocking=device.type == "cuda")
+    return remember(sent, tensor)
 
 
 def carried(operation: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
@@ -66,9 +72,10 @@ class Arriving:
     """A tensor on its way from a device to the host, which need not wait for it yet."""
 
     def __init__(self, tensor: Tensor) -> None:
-        self._tensor = tensor.to("cpu", non_blocking=True)  # page-locked, from a GPU
+        in_cuda = tensor.device.type == "cuda"
+        self._tensor = tensor.to("cpu", non_blocking=in_cuda)  # page-locked, from a GPU
         self._arrived = None
-        if tensor.device.type == "cuda":
+        if in_cuda:
             self._arrived = torch.cuda.Event()
             self._arrived.record(torch.cuda.current_stream(tensor.device))
 
@@ -79,9 +86,22 @@ class Arriving:
         return self._tensor
 
 
+class _Remembered:
+    """What a tensor holds, and how often it had been changed when it held that."""
+
+    def __init__(self, copy: Tensor, of: Tensor) -> None:
+        self._copy, self._changes = copy, _changes(of)
+
+    def of(self, tensor: Tensor) -> Tensor | None:
+        return self._copy if self._changes == _changes(tensor) else None
+
+    def __reduce__(self) -> tuple[Any, ...]:  # for copies, too; a copy counts its changes anew
+        return type(None), ()
+
+
 def _known(tensor: Tensor) -> Tensor | None:
-    copy, changes = getattr(tensor, _ATTRIBUTE, (None, None))
-    return copy if copy is not None and changes == _changes(tensor) else None
+    remembered = getattr(tensor, _ATTRIBUTE, None)
+    return None if remembered is None else remembered.of(tensor)
 
 
 def _changes(tensor: Tensor) -> int | None:

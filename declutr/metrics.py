@@ -131,14 +131,14 @@ class UnreadLosses:
 
 
 def read_scalars(scalars: Sequence[torch.Tensor]) -> list[float]:
-    """The numbers of tensors of one element on one device, by one copy from it.
+    """The numbers of tensors of one element, those on a device by one copy from it.
 
     Each is exactly what `item()` gives, whatever their types (but float64 is rounded on devices
     that do not have it).
     """
-    if not scalars or scalars[0].device.type == "cpu":
-        return [float(scalar) for scalar in scalars]
-    return read_together(scalars)
+    on_device = [scalar for scalar in scalars if scalar.device.type != "cpu"]
+    read = iter(read_together(on_device) if on_device else ())
+    return [float(s) if s.device.type == "cpu" else next(read) for s in scalars]
 
 
 def read_together(scalars: Sequence[torch.Tensor]) -> list[float]:

@@ -19,6 +19,7 @@ from torch.overrides import TorchFunctionMode
 
 from declutr import repeatable_dropout, text_by_text_attention, variable_length_kernels
 from declutr.packing import Packing
+from declutr.variable_length_kernels import Kernels, kernels_of
 
 _WITHOUT_KERNELS = ("cpu",)
 
@@ -47,11 +48,11 @@ class PackedAttention(TorchFunctionMode):
         self.packing = packing
         self.calls = 0
         device = packing.cu_seqlens.device
-        self._flash = (
-            device.type not in _WITHOUT_KERNELS
-            and torch.backends.cuda.flash_sdp_enabled()
-            and variable_length_kernels.flash_works(device)
-        )
+        self._kernels: Kernels | None = None
+        if device.type not in _WITHOUT_KERNELS:
+            self._kernels = kernels_of(device)
+            if not torch.backends.cuda.flash_sdp_enabled():
+                self._kernels = self._kernels._replace(flash=False)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
@@ -98,7 +99,7 @@ class PackedAttention(TorchFunctionMode):
             dtype = torch.get_autocast_dtype(device)
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         packing = self.packing
-        if device in _WITHOUT_KERNELS:
+        if self._kernels is None:
             return text_by_text_attention.attend(
                 query, key, value, packing.cu_seqlens, dropout_p, scale
             )
@@ -112,7 +113,7 @@ class PackedAttention(TorchFunctionMode):
             packing.longest,
             dropout_p,
             scale,
-            flash=self._flash,
+            self._kernels,
         )
 
 

@@ -209,7 +209,7 @@ class DeCLUTRTrainer(GradientDescentTrainer):
     def _rescaled(self) -> Optional[torch.Tensor]:
         """`rescale_gradients`, which gives the norm as a number; this leaves it on the device."""
         own = [p for p in self._parameters if p.grad is not None]
-        if isinstance(self._grad_norm, bool):
+        if not self._grad_norm or self._grad_norm is True:
             norms = [torch.norm(p.grad.detach()) for p in own] if self._grad_norm else []  # type: ignore[union-attr]
             return torch.norm(torch.stack(norms)) if norms else None
         if self._scaler is not None:

@@ -69,7 +69,8 @@ class UnpaddedPass:
         self.unpadding = unpadding
         self._padding_id = padding_id
         self._first_position = first_position
-        # Whether the transformer can be packed; `None` until that is tried.
+        self._asks_masks = False  # whether the transformer is one of the library transformers
+        # Whether it can be packed; `None` until that is tried.
         self._packs: bool | None = None if unpadding in ("auto", "packed") else False
 
     def __call__(
@@ -87,6 +88,7 @@ class UnpaddedPass:
         `of_texts` `(N, k)`, anything about each text, `run` gets under that name what is about the
         text of each token that it is given: `(n, 1, k)`, or `(1, T, k)` of texts end to end.
         """
+        self._asks_masks = type(transformer).__module__.startswith("transformers.")
         if self.unpadding == "none":
             return self._padded(run, token_ids, mask, type_ids, of_texts)
         known = on_host(mask)
@@ -96,7 +98,7 @@ class UnpaddedPass:
         holes = lengths != ends
         # On a CPU texts with holes have always been grouped, with which they draw other dropout.
         packable = not holes or (mask.device.type != "cpu" and _begin_at_once(known))
-        if packable and self._packs is None:
+        if self._packs is None and (packable or is_sharded(transformer)):  # then all must, together
             self._packs = self._try_packing(transformer, run, mask.device)
         if packable and self._packs:
             packing = Packing(lengths, mask.size(1), mask.device, known if holes else None)
@@ -121,7 +123,7 @@ class UnpaddedPass:
         token_ids = token_ids.masked_fill(~_within_texts(mask), self._padding_id)
         about = None if of_texts is None else of_texts[:, None]
         inputs = {**_named(token_ids, type_ids, about), "attention_mask": mask.long()}
-        if mask.device.type == "cpu":
+        if mask.device.type == "cpu" or not self._asks_masks:
             return run(**inputs)
         with KnownWhole(mask.shape, bool(on_host(mask).all())):
             return run(**inputs)

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import functools
 import logging
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+
+from declutr.host_copies import to_device
 
 logger = logging.getLogger(__name__)
 
@@ -36,24 +39,33 @@ def attend(
     longest: int,
     dropout_p: float,
     scale: float,
-    flash: bool = True,
+    kernels: Kernels,
 ) -> Tensor:
     """Attention within each text of a row, `(1, H, T, D)` each, by one kernel.
 
     Flash attention for numbers of 16 bits and heads of up to 192 features, memory-efficient
-    attention for all others.
+    attention for all others (of bfloat16 in float32, where it does not take that).
 
     # Parameters
 
     cu_seqlens : int32 `(N + 1,)`, on the device: where each text begins, and T.
     longest : tokens of the longest text.
-    flash : whether flash attention works, see `flash_works`.
+    kernels : what there is, see `kernels_of`.
+
+    # Raises
+
+    `NotImplementedError` : there is none for this.
     """
     width = query.size(-1)
     # (1, T, H, D), without a copy
     q, k, v = (_aligned(tensor.transpose(1, 2)) for tensor in (query, key, value))
-    if flash and q.dtype in _OF_FLASH and q.size(-1) <= _WIDEST_FLASH:
+    if kernels.flash and q.dtype in _OF_FLASH and q.size(-1) <= _WIDEST_FLASH:
         attended = _flash(q, k, v, cu_seqlens, longest, dropout_p, scale)
+    elif not kernels.efficient:
+        raise NotImplementedError(f"torch has no kernel for attention over packed {q.dtype} here")
+    elif q.dtype == torch.bfloat16 and not kernels.efficient_in_bfloat16:
+        q, k, v = q.float(), k.float(), v.float()
+        attended = _efficient(q, k, v, cu_seqlens, longest, dropout_p, scale).to(query.dtype)
     else:
         attended = _efficient(q, k, v, cu_seqlens, longest, dropout_p, scale)
     if attended.size(-1) != width:
@@ -61,26 +73,49 @@ def attend(
     return attended.transpose(1, 2)
 
 
-@functools.cache
-def flash_works(device: torch.device) -> bool:
-    """Whether flash attention runs on this device, which is tried once.
+class Kernels(NamedTuple):
+    """Which kernels run on a device, forward and backward."""
 
-    It does not before Ampere, and some builds of torch come without it.
-    """
-    try:
-        with torch.inference_mode():
-            token = torch.zeros(1, 1, 1, _ALIGNMENT, dtype=torch.bfloat16, device=device)
-            text = torch.arange(2, dtype=torch.int32, device=device)
-            _flash(token, token, token, text, 1, 0.0, 1.0)
-    except torch.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
+    flash: bool
+    """Flash attention: not before Ampere, and not in every build of torch."""
+
+    efficient: bool
+    """Memory-efficient attention in float32."""
+
+    efficient_in_bfloat16: bool
+    """The same in bfloat16: not before Ampere."""
+
+
+@functools.cache
+def kernels_of(device: torch.device) -> Kernels:
+    """What runs on this device, which is tried once."""
+    kernels = Kernels(
+        _runs(_flash, torch.bfloat16, device),
+        # On ROCm its backward pass has too little room for the sums of more than one text.
+        torch.version.hip is None and _runs(_efficient, torch.float32, device),
+        torch.version.hip is None and _runs(_efficient, torch.bfloat16, device),
+    )
+    if not kernels.flash:
         logger.info(
-            "torch's flash attention does not run on %s (%s): attention over packed texts is "
+            "torch's flash attention does not run on %s: attention over packed texts is "
             "memory-efficient attention there, in any precision.",
             device,
-            error,
         )
+    return kernels
+
+
+def _runs(kernel: Callable[..., Tensor], dtype: torch.dtype, device: torch.device) -> bool:
+    """Whether a kernel attends within two texts, and back; without dropout, which would draw."""
+    autocast = torch.autocast(device.type, enabled=False)
+    try:
+        with torch.inference_mode(False), torch.enable_grad(), autocast:
+            tokens = torch.ones(1, 3, 1, _ALIGNMENT, dtype=dtype, device=device, requires_grad=True)
+            texts = to_device(torch.tensor([0, 2, 3], dtype=torch.int32), device)
+            kernel(tokens, tokens, tokens, texts, 2, 0.0, 1.0).sum().backward()
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:  # NotImplementedError, too
+        logger.debug("%s does not run on %s in %s: %s", kernel.__name__, device, dtype, error)
         return False
     return True
 

@@ -13,7 +13,8 @@ class KnownWhole(TorchFunctionMode):
     """Within this context it is known on the host whether a mask `(N, L)` is true throughout.
 
     transformers asks its attention masks so, to leave those out that leave nothing out. Of a mask
-    on a GPU the answer would lie there, and the host would wait for it in every pass.
+    on a GPU the answer would lie there, and the host would wait for it in every pass. It is for
+    transformers of that library alone: code of others may ask something else of such a tensor.
 
     # Parameters
 

@@ -256,7 +256,7 @@ def test_report_without_results_says_what_to_run(tmp_path: Path) -> None:
 def test_every_benchmark_parses(name: str) -> None:
     parsed = command.parse([name, "--quick"])
     assert [chosen for chosen, _ in parsed] == (
-        list(command.BENCHMARKS) if name == "all" else [name]
+        [each for each in command.BENCHMARKS if each != "gpu"] if name == "all" else [name]
     )
     assert all(args.quick for _, args in parsed)
 

@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
 from declutr import variable_length_kernels
-from declutr.variable_length_kernels import attend, flash_works
+from declutr.variable_length_kernels import Kernels, attend, kernels_of
 from tests.reference_kernels import registered
 
 HEADS, LENGTHS = 2, [5, 3, 3, 1]
@@ -54,16 +54,19 @@ def inputs(dtype: torch.dtype = torch.float32, width: int = 8) -> list[Tensor]:
     return [torch.randn(shape).to(dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
 
 
-def run(*tensors: Tensor, dropout_p: float = 0.0, **options: Any) -> Tensor:
-    return attend(*tensors, STARTS, max(LENGTHS), dropout_p, 0.3, **options)
+ALL = Kernels(flash=True, efficient=True, efficient_in_bfloat16=True)
+
+
+def run(*tensors: Tensor, dropout_p: float = 0.0, kernels: Kernels = ALL) -> Tensor:
+    return attend(*tensors, STARTS, max(LENGTHS), dropout_p, 0.3, kernels)
 
 
 @pytest.fixture
 def afresh() -> Iterator[None]:
     """What was found about devices is forgotten, before and after."""
-    flash_works.cache_clear()
+    kernels_of.cache_clear()
     yield
-    flash_works.cache_clear()
+    kernels_of.cache_clear()
 
 
 class Arguments(Exception):
@@ -110,7 +113,7 @@ def test_equals_attention_over_each_text(dtype: torch.dtype, width: int, flash: 
     """Forward and backward, by torch's own derivatives; and which kernel it is."""
     tensors = inputs(dtype, width)
     with registered() as calls:
-        got = run(*tensors, flash=flash)
+        got = run(*tensors, kernels=ALL._replace(flash=flash))
         weights = torch.randn(got.shape)
         gradients = torch.autograd.grad((got * weights).sum(), tensors)
     exact = [tensor.detach().double().requires_grad_() for tensor in tensors]
@@ -156,23 +159,41 @@ def test_dropout_is_the_same_when_computed_again(dtype: torch.dtype) -> None:
         assert torch.equal(one, other) and not torch.allclose(one, third, rtol=0.1)
 
 
-def test_flash_attention_is_tried_once(
+def test_kernels_are_tried_once(
     afresh: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    """Forward and backward, and without a draw of random numbers."""
+
     def operator(**arguments: Any) -> None:
         raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
 
-    cpu = torch.device("cpu")
+    cpu, state = torch.device("cpu"), torch.get_rng_state()
     caplog.set_level("INFO")
     with registered() as calls:
-        assert flash_works(cpu) and flash_works(cpu) and calls == {"flash": 1}
-    flash_works.cache_clear()
-    monkeypatch.setattr(
-        torch.ops.aten, "_flash_attention_forward", SimpleNamespace(default=operator)
-    )
-    assert not flash_works(cpu) and not flash_works(cpu)
+        with torch.inference_mode():
+            assert kernels_of(cpu) == kernels_of(cpu) == ALL
+        kinds = ("flash", "flash backward", "efficient for a gradient", "efficient backward")
+        assert calls == dict(zip(kinds, (1, 1, 2, 2), strict=True))
+        kernels_of.cache_clear()
+        monkeypatch.setattr(
+            torch.ops.aten, "_flash_attention_forward", SimpleNamespace(default=operator)
+        )
+        assert kernels_of(cpu) == ALL._replace(flash=False)
+    assert torch.equal(torch.get_rng_state(), state)
     (told,) = caplog.messages
-    assert "(FlashAttention only supports Ampere GPUs or newer.)" in told
+    assert "flash attention does not run on cpu" in told
+
+
+def test_what_a_device_has_no_kernel_for() -> None:
+    """Before Ampere bfloat16 is computed in float32; without a kernel texts are not packed."""
+    tensors = inputs(torch.bfloat16)
+    old = Kernels(flash=False, efficient=True, efficient_in_bfloat16=False)
+    with registered():
+        got = run(*tensors, kernels=old)
+        exact = run(*(tensor.float() for tensor in tensors), kernels=old)
+    assert got.dtype == torch.bfloat16 and torch.equal(got, exact.bfloat16())
+    with pytest.raises(NotImplementedError, match="no kernel for attention over packed"):
+        run(*tensors, kernels=Kernels(False, False, False))
 
 
 def test_compiled_code_has_its_own_operator_for_efficient_attention() -> None:

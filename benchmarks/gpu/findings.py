@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 import time
 import traceback
 from collections.abc import Callable, Mapping
@@ -37,6 +38,7 @@ class Findings:
         self._began = time.monotonic()
         self._end = end
         self.checks: list[dict[str, Any]] = []
+        self.broken = ""  # the check that left the device unusable to this process
         gc.collect()
         gc.freeze()  # what was imported stays; to look through it after every check takes long
 
@@ -58,15 +60,22 @@ class Findings:
         was no time "skipped". `row` are columns that it has in any case.
         """
         began, found = time.monotonic(), {"check": name, **(row or {})}
-        if self.left < 3:
+        if self.broken:
+            found["skipped"] = f"the device is broken since '{self.broken}'"
+        elif self.left < 3:
             found["skipped"] = "no time left"
         else:
+            print(f"({name})", file=sys.stderr, flush=True)  # which one it was, if it never ends
             try:
                 found |= function(*args)
             except Exception as error:
                 found["failed"] = f"{type(error).__name__}: {str(error)[:400]}"
                 found["where"] = traceback.format_exc()[-2500:]
-            _free()
+            try:
+                _free()
+            except Exception as error:  # a fault of the device stays: the rest would fail by it
+                found.setdefault("failed", f"{type(error).__name__}: {str(error)[:400]}")
+                self.broken = name
         found["seconds"] = round(time.monotonic() - began, 1)
         self.checks.append(found)
         shown = {key: value for key, value in found.items() if key not in ("check", "where")}

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 from benchmarks.gpu.findings import Findings, Settings
 from benchmarks.reclaim import WHOLE_BANK, timings
 from benchmarks.timing import ratio
 
-EXACT, APPROXIMATE = "float32 in memory, exact", "float16 on disk, approximate"
+EXACT, HALF = "float32 in memory, exact", "float16 in memory, exact"
+APPROXIMATE = "float16 on disk, approximate"
 
 
 def run(findings: Findings, settings: Settings) -> None:
     """Of SST-2's training set and of MNLI's; all of a bank at a time is too slow for the second."""
-    sizes = {67_349: (EXACT, WHOLE_BANK, APPROXIMATE), 392_702: (EXACT, APPROXIMATE)}
+    indexed = (APPROXIMATE,) if importlib.util.find_spec("faiss") else ()
+    sizes = {67_349: (EXACT, HALF, WHOLE_BANK, *indexed), 392_702: (EXACT, HALF, *indexed)}
     if settings.tiny:
         sizes = {12_000: sizes[67_349]}
     for instances, banks in sizes.items():

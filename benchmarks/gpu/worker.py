@@ -6,10 +6,12 @@ comes. It makes the file `WORK/NAME.ready` when it has imported everything.
 
 from __future__ import annotations
 
+import faulthandler
 import importlib
 import json
 import logging
 import sys
+import time
 import warnings
 from pathlib import Path
 
@@ -37,6 +39,9 @@ def main() -> None:
         torch.set_num_threads(1)
     settings = Settings(told["device"], told["tiny"], work)
     about = {"machine": describe_machine(), "release": declutr.__version__}
+    # Where it hangs is then in errors.txt.
+    left = told["end"] - time.monotonic()
+    faulthandler.dump_traceback_later(max(1.0, left), exit=False)
     part.run(Findings(Path(told["file"]), told["end"], **about), settings)
 
 

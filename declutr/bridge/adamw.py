@@ -82,7 +82,7 @@ class AdamW(torch.optim.Optimizer):
             state["step"] = 0
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
-        state["step"] += 1
+        state["step"] = int(state["step"]) + 1  # others keep it as a tensor
         return state
 
     def _update(

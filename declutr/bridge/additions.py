@@ -265,6 +265,26 @@ def moved_runs(module: ModuleType) -> bool:
     return True
 
 
+def rates_of_the_same_trainer(module: ModuleType) -> bool:
+    """Let `find-lr` take configurations with the trainer "declutr", whose loop it does not use.
+
+    It refuses all but AllenNLP's by name. Can go when it looks at the class.
+    """
+    original = module.find_learning_rate_model
+
+    @functools.wraps(original)
+    def find_learning_rate_model(params: Any, *args: Any, **kwargs: Any) -> None:
+        trainer = params.params.get("trainer", {})
+        if _type(trainer) == "declutr":
+            params.params["trainer"] = {
+                key: value for key, value in trainer.items() if key not in _OF_TRAINERS
+            }
+        original(params, *args, **kwargs)
+
+    module.find_learning_rate_model = find_learning_rate_model  # type: ignore[attr-defined]
+    return True
+
+
 _SAME_TRAINERS = {"gradient_descent", "declutr"}
 _OF_TRAINERS = {"type", "read_every"}  # in which they may differ
 

@@ -6,6 +6,7 @@ from types import ModuleType
 from typing import Any
 
 HOST_COPIES = "declutr.host_copies"
+_LARGEST = 1 << 26  # bytes; page-locked memory is not given back
 
 
 def sent_from_pinned_memory(module: ModuleType) -> bool:
@@ -24,6 +25,8 @@ def sent_from_pinned_memory(module: ModuleType) -> bool:
             isinstance(obj, module.torch.Tensor)
             and (obj.device.type, target.type) == ("cpu", "cuda")
             and obj.layout == module.torch.strided
+            and obj.nbytes <= _LARGEST
+            and not obj.is_pinned()  # whoever pinned it may fill it anew
         ):
             return importlib.import_module(HOST_COPIES).to_device(obj, target)
         return original(obj, device)  # which calls this for what it finds inside

@@ -32,6 +32,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.commands.predict": (additions.blank_lines,),
     "allennlp.commands.train": (repairs.spawned_training,),
+    "allennlp.commands.find_learning_rate": (additions.rates_of_the_same_trainer,),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (
         repairs.worker_processes,

@@ -249,6 +249,7 @@ def test_find_lr(experiment: Any, tmp_path: Path, monkeypatch: Any) -> None:
     plotted: list[Any] = []
     monkeypatch.setattr(command, "_save_plot", lambda *args: plotted.append(args))
     params = Params(experiment())
+    params.params["trainer"] |= {"type": "declutr", "read_every": 5}
     command.find_learning_rate_model(params, str(tmp_path / "lr"), num_batches=11)
     rates, losses, _ = plotted[0]
     assert len(rates) == len(losses) >= 3

@@ -65,6 +65,9 @@ _PRODUCTS = {
 }
 
 
+_JOINED = {aten.cat.default, aten.stack.default}
+
+
 def check(func: Any, args: tuple, tensors: list[Tensor], device_tensor: type) -> None:
     """Refuse tensors of the host beside those of the device, and dtypes, as CUDA does.
 
@@ -84,7 +87,7 @@ def check(func: Any, args: tuple, tensors: list[Tensor], device_tensor: type) ->
             return
     else:
         written = func._schema.is_mutable and any(args[0] is t for t in hosts)
-        if not written and all(t.dim() == 0 for t in hosts):
+        if not written and func not in _JOINED and all(t.dim() == 0 for t in hosts):
             return
     shapes = ", ".join(f"{t.device} {tuple(t.shape)} {t.dtype}" for t in tensors)
     raise RuntimeError(
