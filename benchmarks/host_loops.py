@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator
@@ -39,7 +40,7 @@ def _epochs(steps: int) -> dict[str, Callable[[], float]]:
     for name, options in {"gradient_descent": {}, "declutr": {"read_every": 10}}.items():
         if name in Trainer.list_available():
             kind: Any = Trainer.by_name(name)
-            made[f'trainer "{name}"'] = lambda k=kind, o=options: _trainer_epoch(k, steps, **o)
+            made[f'trainer "{name}"'] = functools.partial(_trainer_epoch, kind, steps, **options)
     return made
 
 
@@ -59,7 +60,7 @@ def _trainer_epoch(kind: Any, steps: int, **options: Any) -> float:
     from allennlp.data import DataLoader
 
     class Batches(DataLoader):
-        def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        def __iter__(self) -> Iterator[Any]:
             return _batches(steps)
 
         def __len__(self) -> int:

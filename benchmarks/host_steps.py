@@ -213,7 +213,8 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
     def parts(times: PartTimes) -> None:
         from declutr import embedders, metrics, packed_attention, unpadded
 
-        token_embedder = model._text_field_embedder.token_embedder
+        embedder: Any = model._text_field_embedder
+        token_embedder = embedder.token_embedder
         times.of_layers()
         times.replace(token_embedder.encoder, "forward", "layers: all else")
         attending = packed_attention.PackedAttention
@@ -240,16 +241,17 @@ def _as_on_a_gpu() -> None:
     import declutr.model
     from declutr import packed_attention, unpadded
 
-    if hasattr(packed_attention, "attention_of_nested"):  # until 1.6.0
+    attention: Any = packed_attention
+    if hasattr(attention, "attention_of_nested"):  # until 1.6.0
 
         class Nested:
-            apply = staticmethod(packed_attention.attention_of_nested)
+            apply = staticmethod(attention.attention_of_nested)
 
-        packed_attention._TextByText = Nested  # type: ignore[attr-defined]
+        attention._TextByText = Nested
     else:
-        assert packed_attention._WITHOUT_KERNELS == ("cpu",)  # type: ignore[attr-defined]
-        packed_attention._WITHOUT_KERNELS = ()  # type: ignore[attr-defined]
-    packed_attention._drop = torch.nn.functional.dropout  # type: ignore[assignment]
+        assert attention._WITHOUT_KERNELS == ("cpu",)
+        attention._WITHOUT_KERNELS = ()
+    attention._drop = torch.nn.functional.dropout
     # Zeros of kernels that compute nothing would not agree.
     unpadded.UnpaddedPass._try_packing = lambda *args: True  # type: ignore[method-assign,assignment]
     declutr.model.HEAP.settle = lambda *args: None  # type: ignore[method-assign]

@@ -78,8 +78,9 @@ def _many_tensors_at_once() -> None:
     from torch.optim import optimizer
     from torch.utils import _foreach_utils
 
-    devices = [*_foreach_utils._get_foreach_kernels_supported_devices(), "cpu"]
-    for module in (_foreach_utils, optimizer):
+    modules: tuple[Any, ...] = (_foreach_utils, optimizer)
+    devices = [*modules[0]._get_foreach_kernels_supported_devices(), "cpu"]
+    for module in modules:
         module._get_foreach_kernels_supported_devices = lambda: devices
 
 

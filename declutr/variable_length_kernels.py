@@ -89,19 +89,12 @@ class Kernels(NamedTuple):
 @functools.cache
 def kernels_of(device: torch.device) -> Kernels:
     """What runs on this device, which is tried once."""
-    kernels = Kernels(
+    return Kernels(
         _runs(_flash, torch.bfloat16, device),
         # On ROCm its backward pass has too little room for the sums of more than one text.
         torch.version.hip is None and _runs(_efficient, torch.float32, device),
         torch.version.hip is None and _runs(_efficient, torch.bfloat16, device),
     )
-    if not kernels.flash:
-        logger.info(
-            "torch's flash attention does not run on %s: attention over packed texts is "
-            "memory-efficient attention there, in any precision.",
-            device,
-        )
-    return kernels
 
 
 def _runs(kernel: Callable[..., Tensor], dtype: torch.dtype, device: torch.device) -> bool:
@@ -111,11 +104,19 @@ def _runs(kernel: Callable[..., Tensor], dtype: torch.dtype, device: torch.devic
         with torch.inference_mode(False), torch.enable_grad(), autocast:
             tokens = torch.ones(1, 3, 1, _ALIGNMENT, dtype=dtype, device=device, requires_grad=True)
             texts = to_device(torch.tensor([0, 2, 3], dtype=torch.int32), device)
-            kernel(tokens, tokens, tokens, texts, 2, 0.0, 1.0).sum().backward()
+            attended = kernel(tokens, tokens, tokens, texts, 2, 0.0, 1.0)
+            attended.backward(torch.ones_like(attended))
     except torch.OutOfMemoryError:
         raise
     except RuntimeError as error:  # NotImplementedError, too
-        logger.debug("%s does not run on %s in %s: %s", kernel.__name__, device, dtype, error)
+        logger.info(
+            "torch's %s attention does not run on %s in %s (%s): texts are packed there with what "
+            "does, or not at all.",
+            kernel.__name__[1:],
+            device,
+            str(dtype).removeprefix("torch."),
+            error,
+        )
         return False
     return True
 

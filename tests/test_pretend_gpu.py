@@ -93,7 +93,9 @@ def test_steps(tmp_path: Path) -> None:
     assert not failures(results["losses"]), failures(results["losses"])
     for name in COMPARED:
         result = results["losses"][name]
-        assert result["gpu"] == pytest.approx(result["cpu"], rel=result["tolerance"]), name
+        # A second loss is after an update, which takes the sign of the smallest gradients.
+        expected = pytest.approx(result["cpu"], rel=result["tolerance"], abs=5e-5)
+        assert result["gpu"] == expected, name
     wrong = [line for kind, result in results["steps"].items() for line in wrong_in(kind, result)]
     assert not wrong, "\n\n".join(wrong)
 

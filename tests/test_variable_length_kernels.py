@@ -181,7 +181,7 @@ def test_kernels_are_tried_once(
         assert kernels_of(cpu) == ALL._replace(flash=False)
     assert torch.equal(torch.get_rng_state(), state)
     (told,) = caplog.messages
-    assert "flash attention does not run on cpu" in told
+    assert "flash attention does not run on cpu in bfloat16 (FlashAttention only" in told
 
 
 def test_what_a_device_has_no_kernel_for() -> None:
