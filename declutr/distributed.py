@@ -36,6 +36,12 @@ def is_sharded(module: torch.nn.Module) -> bool:
     return any(isinstance(part, FSDPModule) for part in module.modules())
 
 
+_UNEQUAL = (
+    "Processes hold different numbers of rows. Every process needs the same batch size: use the "
+    'data loader "declutr", or drop_last.'
+)
+
+
 def gather_rows(rows: torch.Tensor, gradient_factor: float = 1) -> torch.Tensor:
     """The rows of every process, in order of rank, with a gradient for this process's rows only.
 
@@ -47,16 +53,16 @@ def gather_rows(rows: torch.Tensor, gradient_factor: float = 1) -> torch.Tensor:
 
     # Raises
 
-    `ValueError` : the processes hold different numbers of rows.
+    `ValueError` : the processes hold different numbers of rows. A GPU finds that out for itself, so
+        that the host need not wait for it: the message is printed, and the process ends.
     """
     if not is_distributed():
         return rows
     counts = _row_counts(rows)
-    if min(counts) != max(counts):
-        raise ValueError(
-            f"Processes hold different numbers of rows: {counts}. Every process "
-            'needs the same batch size: use the data loader "declutr", or drop_last.'
-        )
+    if rows.device.type == "cuda":
+        torch._assert_async((counts == counts[0]).all(), _UNEQUAL)
+    elif len(set(counts.tolist())) > 1:
+        raise ValueError(f"{_UNEQUAL} Here: {counts.tolist()}.")
     return torch.cat(_of_all(_GradientTimes.apply(rows.contiguous(), gradient_factor)))
 
 
@@ -64,18 +70,18 @@ def gather_ragged_rows(rows: torch.Tensor, gradient_factor: float = 1) -> torch.
     """`gather_rows` of processes that may each have an n of their own: all their rows."""
     if not is_distributed():
         return rows
-    counts = _row_counts(rows)
+    counts = _row_counts(rows).tolist()
     missing = max(counts) - len(rows)
     padded = torch.cat([rows, rows.new_zeros(missing, *rows.shape[1:])])
     parts = _of_all(_GradientTimes.apply(padded, gradient_factor))
     return torch.cat([part[:count] for part, count in zip(parts, counts, strict=True)])
 
 
-def _row_counts(rows: torch.Tensor) -> list[int]:
-    """How many rows each process has."""
-    counts = torch.zeros(world_size(), device=rows.device)
+def _row_counts(rows: torch.Tensor) -> torch.Tensor:
+    """How many rows each process has, `(W,)`, on the device of the rows."""
+    counts = torch.zeros(world_size(), dtype=torch.int64, device=rows.device)
     counts[process_rank()] = len(rows)
-    return [int(count) for count in all_reduced(counts).tolist()]
+    return all_reduced(counts)
 
 
 def _of_all(rows: torch.Tensor) -> list[torch.Tensor]:

@@ -99,8 +99,8 @@ def kernels_of(device: torch.device) -> Kernels:
 
 def _runs(kernel: Callable[..., Tensor], dtype: torch.dtype, device: torch.device) -> bool:
     """Whether a kernel attends within two texts, and back; without dropout, which would draw."""
-    autocast = torch.autocast(device.type, enabled=False)
     try:
+        autocast = torch.autocast(device.type, enabled=False)
         with torch.inference_mode(False), torch.enable_grad(), autocast:
             tokens = torch.ones(1, 3, 1, _ALIGNMENT, dtype=dtype, device=device, requires_grad=True)
             texts = to_device(torch.tensor([0, 2, 3], dtype=torch.int32), device)

@@ -305,7 +305,7 @@ def test_reduced_and_logged_values(primitives: list[dict]) -> None:
 
 def test_different_numbers_of_rows_raise_everywhere(primitives: list[dict]) -> None:
     for result in primitives:
-        assert "different numbers of rows: [2, 3]" in result["error"]
+        assert "different numbers of rows" in result["error"] and "[2, 3]" in result["error"]
         assert 'data loader "declutr"' in result["error"]
 
 
