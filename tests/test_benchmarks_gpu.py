@@ -2,6 +2,7 @@
 
 import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -15,7 +16,7 @@ from benchmarks import gpu, report, results
 from benchmarks.gpu.device_time import summary
 from benchmarks.gpu.findings import Findings
 from benchmarks.gpu.parts import END_SECONDS, MINUTES, PARTS, limit
-from benchmarks.gpu.processes import Call, install, linked
+from benchmarks.gpu.processes import MODULES, Call, install, linked, require_modules
 from benchmarks.gpu.stand_ins import Finder
 from benchmarks.gpu.tables import NAMES, TABLES, runs_of
 from benchmarks.memory import ROOT
@@ -160,3 +161,9 @@ def test_stand_ins_may_be_named_and_not_made(monkeypatch: Any) -> None:
     assert finder.find_spec("absent_library_of_others") is None
     for name in [n for n in sys.modules if n.startswith("absent_library")]:
         del sys.modules[name]
+
+
+def test_what_is_missing_is_named_before_anything_is_measured() -> None:
+    require_modules(MODULES, os.environ)
+    with pytest.raises(RuntimeError, match=r"Not installed here: no_such_module\. Nothing was"):
+        require_modules(["json", "no_such_module"], os.environ)

@@ -8,13 +8,21 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu.parts import END_SECONDS, limit
 from benchmarks.memory import ROOT
+
+MODULES = (
+    *("torch", "transformers", "allennlp", "pytorch_metric_learning", "datasets", "_jsonnet"),
+    *("numpy", "scipy", "sklearn", "pandas", "pyarrow", "h5py", "safetensors", "xxhash", "dill"),
+    *("huggingface_hub", "filelock", "fsspec", "cached_path", "base58", "more_itertools"),
+    *("tensorboardX", "termcolor", "tqdm", "pytest", "multiprocess"),
+)
+"""What nothing can be measured without, and nothing stands in for."""
 
 _ERRORS = 20_000  # characters of what a process said that are kept
 
@@ -36,7 +44,8 @@ class Call:
 
     Raises:
         FileNotFoundError: without wheels in `wheels`, or a package in `repository`.
-        RuntimeError: if pip could not install the wheels, or a GPU is asked for and there is none.
+        RuntimeError: if pip could not install the wheels, if a module is missing, or if a GPU is
+            asked for and there is none.
     """
 
     def __init__(
@@ -69,6 +78,7 @@ class Call:
             "TOKENIZERS_PARALLELISM": "false",
             "DECLUTR_CACHE": str(work / "cache"),
         }
+        require_modules(MODULES, self._environment)
 
     def take_parts(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """All findings so far, after each part."""
@@ -159,6 +169,28 @@ def install(wheels: Path, folder: Path) -> Path:
     if done.returncode:
         raise RuntimeError(f"pip could not install the wheels of {wheels}:\n{done.stderr[-2000:]}")
     return folder
+
+
+def require_modules(names: Sequence[str], environment: Mapping[str, str]) -> None:
+    """Raise a `RuntimeError` that names those a Python in this environment does not find."""
+    code = (
+        "import importlib.util, sys; "
+        "print(*(n for n in sys.argv[1:] if importlib.util.find_spec(n) is None))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, *names],
+        env={**environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    if done.stdout.split():
+        version = ".".join(map(str, sys.version_info[:2]))
+        raise RuntimeError(
+            f"Not installed here: {done.stdout.strip()}. Nothing was measured. On a machine with a "
+            "registry, `pip download --no-deps --only-binary=:all: --python-version "
+            f"{version} --dest WHEELS NAMES` gets their wheels for --wheels WHEELS."
+        )
 
 
 def linked(repository: Path, folder: Path) -> Path:
