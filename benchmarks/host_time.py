@@ -14,6 +14,7 @@ from typing import Any
 from tqdm import tqdm
 
 from benchmarks.host_loops import BARE
+from benchmarks.machine import release_of
 from benchmarks.memory import ROOT, in_fresh_process
 from benchmarks.results import record
 from benchmarks.timing import Timing, ratio
@@ -39,7 +40,7 @@ def run(args: argparse.Namespace) -> None:
         if args.earlier:
             for way in ("ours, packed", "ours, grouped"):
                 worker = _Worker(way, layers, Path(args.earlier))
-                workers[f"{way}, {Path(args.earlier).name}"] = stack.enter_context(worker)
+                workers[f"{way}, {release_of(Path(args.earlier))}"] = stack.enter_context(worker)
         timings = _in_turns(workers, rounds)
         operators = {name: worker.ask("operators") for name, worker in workers.items()}
         parts = {

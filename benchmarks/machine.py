@@ -27,6 +27,12 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
+def release_of(checkout: Path) -> str:
+    """The release of the package in a checkout, as written there."""
+    text = Path(checkout, "declutr", "__init__.py").read_text(encoding="utf-8")
+    return text.partition('__version__ = "')[2].partition('"')[0]
+
+
 def _cpu_model() -> str:
     for line in Path("/proc/cpuinfo").read_text(errors="replace").splitlines():
         if line.startswith("model name"):

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+from benchmarks.machine import release_of
 from benchmarks.memory import ROOT
 from benchmarks.results import record
 from benchmarks.timing import Timing, ratio
@@ -122,8 +123,8 @@ def run(args: argparse.Namespace) -> None:
         "What every run pays, against the release before",
         rows,
         settings={"rounds": rounds, "archive, MB": round(size), "corpus, MB": args.megabytes},
-        note=f"{_release(checkouts['earlier'])} and {_release(ROOT)} in turns, each in a process "
-        f"of its own. The archive has {size:.0f} MB of random "
+        note=f"{release_of(checkouts['earlier'])} and {release_of(ROOT)} in turns, each in a "
+        f"process of its own. The archive has {size:.0f} MB of random "
         "weights, the checkpoint those weights and twice as much of an optimizer, the corpus "
         f"{args.megabytes} MB.",
     )
@@ -163,11 +164,6 @@ def _seconds(part: str, checkouts: dict[str, Path], folder: str, name: str) -> f
     code = f"{head}{_PARTS[part]}\nprint('seconds', time.perf_counter() - began)"
     printed = _process(["-c", code], checkouts[name], folder)
     return float(printed.rpartition("seconds")[2])
-
-
-def _release(checkout: Path) -> str:
-    text = Path(checkout, "declutr", "__init__.py").read_text(encoding="utf-8")
-    return text.partition('__version__ = "')[2].partition('"')[0]
 
 
 def _process(arguments: list[str], checkout: Path, folder: str) -> str:

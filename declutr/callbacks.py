@@ -38,7 +38,8 @@ class ExactResume(TrainerCallback):
     seed : of the random numbers of training steps.
     """
 
-    looks_at_metrics = False  # but where the trainer keeps no sums of losses, which has read them
+    # With AllenNLP's trainer `EpochFigures.add` takes metrics, which that trainer has read anyway.
+    looks_at_metrics = False
 
     def __init__(self, serialization_dir: str, seed: int = 13370) -> None:
         super().__init__(serialization_dir)

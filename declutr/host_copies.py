@@ -1,4 +1,4 @@
-"""What tensors of a device hold, known on the host without a look at the device.
+"""Host copies of device tensors, so that what they hold is known without synchronising.
 
 To read a tensor that lies on a GPU, the host has to wait until the GPU has done all it was told to
 do before, and then has nothing to do itself until it is told more. But what a batch holds was on
@@ -18,7 +18,7 @@ _ATTRIBUTE = "_declutr_on_host"
 
 
 def remember(on_device: Tensor, on_host: Tensor) -> Tensor:
-    """`on_device`, which holds what `on_host` holds and from now on knows so.
+    """Attach `on_host` to `on_device` as its host copy, and return `on_device`.
 
     A later change in place of `on_device` makes it forget (not one by way of `.data`, of which
     torch keeps no account); `on_host` must not be changed. Copies and pickles of `on_device` do not
@@ -58,9 +58,9 @@ def to_device(tensor: Tensor, device: torch.device) -> Tensor:
 
 
 def carried(operation: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """`operation(*tensors)`, of which is remembered what is remembered of all `tensors`.
+    """Apply `operation` to tensors, and to their host copies where all of them have one.
 
-    The operation is done on the host copies as well: for cheap ones, such as slices.
+    For cheap operations, such as slices.
     """
     result = operation(*tensors)
     copies = [_known(tensor) for tensor in tensors]

@@ -1,4 +1,4 @@
-"""Sums of the losses of a training epoch, of which the device is not asked at every step."""
+"""Sums of the losses of an epoch, read from the device only when they are asked for."""
 
 from __future__ import annotations
 

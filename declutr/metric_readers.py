@@ -45,8 +45,8 @@ def may_look(callback: TrainerCallback) -> bool:
 
 
 def looks_always(callback: TrainerCallback) -> bool:
-    """Whether one that may look does so, for all we know, in every step: log writers of AllenNLP
-    do at their interval."""
+    """Whether a callback that may look has to be taken to look at every step; AllenNLP's log
+    writers look at their interval only."""
     cls, known = type(callback), LogWriterCallback
     own = (getattr(cls, name) is not getattr(known, name, None) for name in _OF_LOG_WRITERS)
     return not isinstance(callback, known) or any(own)

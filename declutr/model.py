@@ -122,8 +122,8 @@ class DeCLUTR(Model):
     default_predictor = "declutr"
 
     asked_rarely: bool = False
-    """Whether metrics are only asked for when they are wanted, as the trainer "declutr" does. Where
-    they are asked for at every step, `get_metrics` does not wait for a device each time."""
+    """Whether metrics of training are read whenever they are asked for. The trainer "declutr" sets
+    this, as it asks only when it wants them; otherwise `get_metrics` reads every tenth time."""
 
     def __init__(
         self,
@@ -714,7 +714,7 @@ class DeCLUTR(Model):
         `NonFiniteLoss` : as `require_finite`.
         """
         means = self._metrics[self.training]
-        if not (reset or self.asked_rarely or means.due()):
+        if not (reset or (self.asked_rarely and self.training) or means.due()):
             return means.last
         self.require_finite()
         computed = means.compute()
@@ -729,7 +729,7 @@ class DeCLUTR(Model):
 
         # Raises
 
-        `NonFiniteLoss` : one of them is not a number.
+        `NonFiniteLoss` : one of them is not a finite number.
         """
         broken = self._losses.first_broken()
         if broken is None:

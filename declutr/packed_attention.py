@@ -41,6 +41,7 @@ class PackedAttention(TorchFunctionMode):
 
     `CannotPack` : attention with a mask or bias of its own, over something else than the packed
         row, or in a precision for which there is no such kernel.
+    `NotImplementedError` : no kernel runs on this device in this precision.
     """
 
     def __init__(self, packing: Packing) -> None:
@@ -88,7 +89,9 @@ class PackedAttention(TorchFunctionMode):
         # to. One that matters is there when they are not compiled, too.
         masked = attn_mask is not None and not torch.compiler.is_compiling()
         if masked or is_causal or enable_gqa:
-            raise CannotPack("its attention has a mask, a bias, or fewer keys than queries")
+            raise CannotPack(
+                "its attention has a mask, a bias, or fewer heads of keys than of queries"
+            )
         if any((t.size(0), t.size(2)) != row for t in (query, key, value)):
             raise CannotPack("its attention does not run over the tokens as they come in")
         self.calls += 1

@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 class DeCLUTRTrainer(GradientDescentTrainer):
     """AllenNLP's "gradient_descent", with a training loop that does not wait for the device.
 
-    It trains the same weights, reports the same metrics, and has all parameters of that. On a GPU,
+    It trains the same weights, reports the same metrics, and takes all its parameters. On a GPU,
     losses, metrics and the norm of gradients are read every `read_every` steps: the progress bar
     shows them that often, and a loss that is not a number ends training up to so many steps later,
     but always before metrics of an epoch, a checkpoint or the best weights are made.
@@ -36,8 +36,9 @@ class DeCLUTRTrainer(GradientDescentTrainer):
     never. Any other with an `on_batch` is taken to look at every step, unless its class has
     `looks_at_metrics = False`. Who does not look gets what was read last.
 
-    A step still waits with `use_amp` (its scaler of gradients does), and with several processes
-    that may have different numbers of batches: those of the data loader "declutr" have not.
+    A step still waits with `use_amp` (its scaler of gradients does) and, with several processes,
+    once a batch unless the data loader is "declutr", whose processes all have as many. So do some
+    objectives: docs/GPU.md lists them.
 
     # Parameters
 

@@ -44,17 +44,19 @@ def attend(
     """Attention within each text of a row, `(1, H, T, D)` each, by one kernel.
 
     Flash attention for numbers of 16 bits and heads of up to 192 features, memory-efficient
-    attention for all others (of bfloat16 in float32, where it does not take that).
+    attention otherwise (computed in float32 where that kernel does not take bfloat16). Returns
+    `(1, H, T, D)`.
 
     # Parameters
 
     cu_seqlens : int32 `(N + 1,)`, on the device: where each text begins, and T.
     longest : tokens of the longest text.
+    dropout_p, scale : of the probabilities, and of the scores.
     kernels : what there is, see `kernels_of`.
 
     # Raises
 
-    `NotImplementedError` : there is none for this.
+    `NotImplementedError` : no kernel runs on this device in this dtype.
     """
     width = query.size(-1)
     # (1, T, H, D), without a copy

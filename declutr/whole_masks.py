@@ -1,4 +1,4 @@
-"""Whether an attention mask leaves anything out, told to transformers without a look at it."""
+"""Answers `mask.all()` inside transformers from what the host knows."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from torch.overrides import TorchFunctionMode
 class KnownWhole(TorchFunctionMode):
     """Within this context it is known on the host whether a mask `(N, L)` is true throughout.
 
-    transformers asks its attention masks so, to leave those out that leave nothing out. Of a mask
-    on a GPU the answer would lie there, and the host would wait for it in every pass. It is for
-    transformers of that library alone: code of others may ask something else of such a tensor.
+    transformers asks this to drop masks that hide nothing. Of a mask on a GPU the answer would lie
+    there, and the host would wait for it in every pass. It is for models of that library alone:
+    code of others may ask something else of such a tensor.
 
     # Parameters
 

@@ -44,7 +44,7 @@ class Findings:
 
     @property
     def left(self) -> float:
-        """Seconds."""
+        """Seconds left to this part."""
         return self._end - time.monotonic()
 
     def check(

@@ -1,4 +1,4 @@
-"""Conditions on what tensors hold, which the host does not wait for."""
+"""Checks of the values of tensors that do not synchronise with the device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whole numbers of a checkpoint that the host knows without asking the device."""
+"""Integer buffers whose value the host knows as well."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class HostCount:
 
     @property
     def value(self) -> int:
-        """What the buffer says."""
+        """The value of the buffer."""
         if self._value is None:
             self._value = int(getattr(self._module, self._buffer))
         return self._value

@@ -52,7 +52,8 @@ class MetricLearningObjective(Objective):
 
 
 class LibraryObjective(MetricLearningObjective):
-    """An objective that pytorch-metric-learning computes, of pairs that a miner may select.
+    """An objective that is a loss of pytorch-metric-learning, or equal to one, of pairs that a
+    miner may select.
 
     Subclasses implement `pair_loss`. `cross_batch_memory` goes around any of them.
     """

@@ -27,7 +27,8 @@ def nt_xent_loss(
     temperature: float = 0.05,
     reduction: str = "mean",
 ) -> torch.Tensor:
-    """Which of the other 2N - 1 rows belongs to a row (Giorgi et al., 2021, equations 1 and 2).
+    """NT-Xent of two views: the cross entropy of finding each row's partner among the other 2N - 1
+    (Giorgi et al., 2021, equations 1 and 2).
 
     For the 2N rows e of both views, with s the cosine,
     `l(i, j) = -s_ij / tau + log sum_{k != i} exp(s_ik / tau)`, j being the row that belongs to i.
@@ -66,6 +67,7 @@ def partner_loss(
     rows : unit vectors `(2N, d)`, rows i and N + i belonging together.
     candidates : unit vectors `(K, d)`.
     own : `(2N,)`, where in `candidates` each row is.
+    temperature, reduction : as in `nt_xent_loss`; a scalar, or `(2N,)` for "none", is returned.
     """
     scaled = rows / temperature
     partner = own.roll(len(rows) // 2)  # (2N,)
@@ -115,5 +117,6 @@ class NTXent(LibraryObjective):
         return super().forward(anchors, positives, labels=labels)
 
     def pair_loss(self, mined: bool) -> torch.nn.Module:
-        """Without a miner `SupConLoss`, equal where each row has one positive."""
+        """What `cross_batch_memory` and miners take: `NTXentLoss` with a miner; without one
+        `SupConLoss`, equal where each row has one positive."""
         return self._mined if mined else self._plain

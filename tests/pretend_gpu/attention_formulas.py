@@ -32,7 +32,7 @@ def check_efficient(query: Tensor, *others: Tensor) -> None:
 
 
 def draw_seed(dropout_p: float) -> int:
-    """From the generator of the device, which whoever calls a kernel has set as torch's own.
+    """A seed drawn from torch's generator, which the caller has set to the device's.
 
     Without dropout nothing is drawn.
     """
@@ -91,7 +91,7 @@ def gradients_of(
     generator: torch.Generator,
     bias: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of queries, keys, values and scores."""
+    """Gradients of queries, keys, values and scores."""
     scale = query.size(-1) ** -0.5 if scale is None else scale
     probabilities, _ = _probabilities(query, key, is_causal, scale, bias)
     kept = _kept(probabilities, dropout_p, generator)

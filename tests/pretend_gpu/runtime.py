@@ -130,6 +130,7 @@ def _as_tensor(original: Callable) -> Callable:
 
 
 def _attention_of_nested(query: Tensor, *args: Any) -> Any:
+    """The kernel for nested tensors, which releases until 1.6 attend by, to measure those."""
     from torch.nn.attention import SDPBackend
 
     half = query.dtype in (torch.float16, torch.bfloat16)
