@@ -87,6 +87,24 @@ began = time.perf_counter()
 for reader in readers:
     reader.corpus("corpus.txt")[0]
 """,
+    "three training steps, float32": """
+from benchmarks import step
+batch = step._batch(2, 0, "distilroberta", "cpu")
+take = step.ours_of("distilroberta", 0.1, "float32", batch, "cpu")
+take()
+began = time.perf_counter()
+for _ in range(3):
+    take()
+""",
+    "three training steps, bfloat16": """
+from benchmarks import step
+batch = step._batch(2, 0, "distilroberta", "cpu")
+take = step.ours_of("distilroberta", 0.1, "bfloat16", batch, "cpu")
+take()
+began = time.perf_counter()
+for _ in range(3):
+    take()
+""",
 }
 _START_UP = {
     "declutr --version": ["-m", "declutr", "--version"],
@@ -126,7 +144,8 @@ def run(args: argparse.Namespace) -> None:
         note=f"{release_of(checkouts['earlier'])} and {release_of(ROOT)} in turns, each in a "
         f"process of its own. The archive has {size:.0f} MB of random "
         "weights, the checkpoint those weights and twice as much of an optimizer, the corpus "
-        f"{args.megabytes} MB.",
+        f"{args.megabytes} MB. A training step is of two documents of the paper's spans, with the "
+        "shape of DistilRoBERTa, on the CPU.",
     )
     for row in rows:
         print(f"{row['what']:28}{row['now / earlier']}")
