@@ -20,6 +20,7 @@ from torch.overrides import TorchFunctionMode
 from declutr import repeatable_dropout, text_by_text_attention, variable_length_kernels
 from declutr.packing import Packing
 from declutr.variable_length_kernels import Kernels, kernels_of
+from declutr.whole_masks import ALL, is_mask
 
 _WITHOUT_KERNELS = ("cpu",)
 
@@ -37,6 +38,12 @@ class PackedAttention(TorchFunctionMode):
     (`torch.backends.cuda.enable_flash_sdp`), it is not used here either. In compiled code a mask is
     ignored: try out without compilation whether there is one.
 
+    # Parameters
+
+    packing : of the texts.
+    asked : whether the transformer may ask if a mask of the row leaves anything out; it does not,
+        and the host need not look at a device for it.
+
     # Raises
 
     `CannotPack` : attention with a mask or bias of its own, over something else than the packed
@@ -44,9 +51,9 @@ class PackedAttention(TorchFunctionMode):
     `NotImplementedError` : no kernel runs on this device in this precision.
     """
 
-    def __init__(self, packing: Packing) -> None:
+    def __init__(self, packing: Packing, asked: bool = False) -> None:
         super().__init__()
-        self.packing = packing
+        self.packing, self.asked = packing, asked
         self.calls = 0
         device = packing.cu_seqlens.device
         self._kernels: Kernels | None = None
@@ -60,6 +67,12 @@ class PackedAttention(TorchFunctionMode):
     ) -> Any:
         if func is scaled_dot_product_attention:
             return self._attend(*args, **(kwargs or {}))
+        if (
+            self.asked
+            and func in ALL
+            and is_mask((1, self.packing.num_tokens), *args, **(kwargs or {}))
+        ):
+            return torch.tensor(True)
         if func is dropout and not torch.compiler.is_compiling():  # compiled, torch's is quick
             return _drop(*args, **(kwargs or {}))
         return func(*args, **(kwargs or {}))
@@ -73,6 +86,10 @@ class PackedAttention(TorchFunctionMode):
         _ACTIVE.mode = self._around
         super().__exit__(*error)
 
+    @property
+    def _row(self) -> tuple[int, int]:
+        return 1, self.packing.num_tokens
+
     def _attend(
         self,
         query: Tensor,
@@ -84,7 +101,6 @@ class PackedAttention(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
-        row = (1, self.packing.num_tokens)
         # While they are compiled, most releases of transformers make a mask where all is attended
         # to. One that matters is there when they are not compiled, too.
         masked = attn_mask is not None and not torch.compiler.is_compiling()
@@ -92,7 +108,7 @@ class PackedAttention(TorchFunctionMode):
             raise CannotPack(
                 "its attention has a mask, a bias, or fewer heads of keys than of queries"
             )
-        if any((t.size(0), t.size(2)) != row for t in (query, key, value)):
+        if any((t.size(0), t.size(2)) != self._row for t in (query, key, value)):
             raise CannotPack("its attention does not run over the tokens as they come in")
         self.calls += 1
         scale = query.size(-1) ** -0.5 if scale is None else scale
@@ -129,7 +145,7 @@ def recomputation_contexts() -> tuple[AbstractContextManager, AbstractContextMan
     The backward pass, in which that happens, lies outside of the context.
     """
     mode = getattr(_ACTIVE, "mode", None)
-    again = contextlib.nullcontext() if mode is None else PackedAttention(mode.packing)
+    again = contextlib.nullcontext() if mode is None else PackedAttention(mode.packing, mode.asked)
     return contextlib.nullcontext(), again
 
 

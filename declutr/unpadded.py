@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from declutr.distributed import is_sharded
 from declutr.host_copies import on_host, remember, to_device
 from declutr.packed_attention import CannotPack, PackedAttention
 from declutr.packing import Packing, length_groups, text_ends, text_lengths
-from declutr.whole_masks import KnownWhole
+from declutr.whole_masks import KnownWhole, padding_not_looked_for
 
 logger = logging.getLogger(__name__)
 
@@ -145,11 +146,12 @@ class UnpaddedPass:
         if of_texts is not None:
             texts = torch.arange(len(token_ids), device=token_ids.device)[:, None]
             about = of_texts[packing.pack(texts.expand_as(token_ids))][None]
-        with PackedAttention(packing) as attention:
-            hidden = run(
-                **_named(packing.pack(token_ids)[None], types, about),
-                position_ids=packing.positions[None] + self._first_position,
-            )
+        inputs = _named(packing.pack(token_ids)[None], types, about)
+        inputs["position_ids"] = packing.positions[None] + self._first_position
+        asked = token_ids.device.type != "cpu" and self._asks_masks
+        quiet = padding_not_looked_for(transformer) if asked else contextlib.nullcontext()
+        with PackedAttention(packing, asked) as attention, quiet:
+            hidden = run(**inputs)
         if not attention.calls:
             raise CannotPack("its attention is not torch's scaled_dot_product_attention")
         return packing.pad(hidden[0])

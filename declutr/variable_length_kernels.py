@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import pad
 
 from declutr.host_copies import to_device
@@ -103,7 +104,9 @@ def _runs(kernel: Callable[..., Tensor], dtype: torch.dtype, device: torch.devic
     """Whether a kernel attends within two texts, and back; without dropout, which would draw."""
     try:
         autocast = torch.autocast(device.type, enabled=False)
-        with torch.inference_mode(False), torch.enable_grad(), autocast:
+        own = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
+        # The first pass may be within a checkpoint, which must not take these tensors for its own.
+        with torch.inference_mode(False), torch.enable_grad(), autocast, own:
             tokens = torch.ones(1, 3, 1, _ALIGNMENT, dtype=dtype, device=device, requires_grad=True)
             texts = to_device(torch.tensor([0, 2, 3], dtype=torch.int32), device)
             attended = kernel(tokens, tokens, tokens, texts, 2, 0.0, 1.0)

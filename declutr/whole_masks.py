@@ -1,7 +1,9 @@
-"""Answers `mask.all()` inside transformers from what the host knows."""
+"""Answers what transformers ask of masks and padding from what the host knows."""
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -29,12 +31,31 @@ class KnownWhole(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func in _ALL and len(args) == 1 and not kwargs and self._is_mask(args[0]):
+        if func in ALL and is_mask(self._shape, *args, **(kwargs or {})):
             return self._answer
         return func(*args, **(kwargs or {}))
 
-    def _is_mask(self, tensor: Tensor) -> bool:
-        return tensor.dtype == torch.bool and tensor.shape == self._shape
+
+ALL = (torch.all, torch.Tensor.all)
+"""The functions by which transformers ask that."""
 
 
-_ALL = (torch.all, torch.Tensor.all)
+def is_mask(shape: tuple[int, ...], tensor: Tensor, *others: Any, **named: Any) -> bool:
+    """Whether arguments of one of `ALL` ask for all of a mask of that shape."""
+    return not others and not named and tensor.dtype == torch.bool and tensor.shape == shape
+
+
+@contextlib.contextmanager
+def padding_not_looked_for(transformer: torch.nn.Module) -> Iterator[None]:
+    """Within this context a model of transformers does not look for padding among token ids.
+
+    Given no mask, releases until 4 look at the ids of each text to warn of padding, and the host
+    waits for them.
+    """
+    name = "warn_if_padding_and_no_attention_mask"
+    if hasattr(transformer, name):
+        transformer.__dict__[name] = lambda *args, **kwargs: None  # found before the method
+    try:
+        yield
+    finally:
+        transformer.__dict__.pop(name, None)

@@ -15,7 +15,7 @@ from torch import Tensor
 from declutr.packed_attention import CannotPack
 from declutr.packing import Packing, text_lengths
 from declutr.unpadded import UNPADDING, UnpaddedPass
-from declutr.whole_masks import KnownWhole
+from declutr.whole_masks import KnownWhole, padding_not_looked_for
 from tests.families import FAMILIES, MAX_LENGTH, build, build_gpt2
 
 # What of the families packs where. The rest goes through in groups.
@@ -272,6 +272,19 @@ def test_whether_a_mask_is_whole_is_not_looked_up(whole: bool) -> None:
         assert bool(mask.all()) is bool(torch.all(mask == 1)) is whole
         assert torch.ones(2, 2, dtype=torch.bool).all()
         assert mask.all(dim=1).shape == (2,)
+
+
+def test_padding_is_not_looked_for() -> None:
+    class Model(torch.nn.Module):
+        def warn_if_padding_and_no_attention_mask(self, *args: Any) -> str:
+            return "looked"
+
+    model = Model()
+    with padding_not_looked_for(model):
+        assert model.warn_if_padding_and_no_attention_mask(None, None) is None
+    assert model.warn_if_padding_and_no_attention_mask(None, None) == "looked"
+    with padding_not_looked_for(torch.nn.Linear(1, 1)) as nothing:
+        assert nothing is None
 
 
 def test_unknown_way() -> None:

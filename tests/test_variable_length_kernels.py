@@ -184,6 +184,17 @@ def test_kernels_are_tried_once(
     assert "flash attention does not run on cpu in bfloat16 (FlashAttention only" in told
 
 
+def test_kernels_may_be_tried_within_a_checkpoint(afresh: None) -> None:
+    def tried(tensor: Tensor) -> Tensor:
+        assert kernels_of(torch.device("cpu")) == ALL
+        return tensor.sin().exp()
+
+    numbers = torch.ones(3, requires_grad=True)
+    with registered():
+        checkpoint(tried, numbers, use_reentrant=False).sum().backward()
+    assert torch.allclose(numbers.grad, numbers.cos() * numbers.sin().exp())
+
+
 def test_what_a_device_has_no_kernel_for() -> None:
     """Before Ampere bfloat16 is computed in float32; without a kernel texts are not packed."""
     tensors = inputs(torch.bfloat16)
