@@ -86,10 +86,6 @@ class PackedAttention(TorchFunctionMode):
         _ACTIVE.mode = self._around
         super().__exit__(*error)
 
-    @property
-    def _row(self) -> tuple[int, int]:
-        return 1, self.packing.num_tokens
-
     def _attend(
         self,
         query: Tensor,
@@ -101,6 +97,7 @@ class PackedAttention(TorchFunctionMode):
         scale: float | None = None,
         enable_gqa: bool = False,
     ) -> Tensor:
+        row = (1, self.packing.num_tokens)
         # While they are compiled, most releases of transformers make a mask where all is attended
         # to. One that matters is there when they are not compiled, too.
         masked = attn_mask is not None and not torch.compiler.is_compiling()
@@ -108,7 +105,7 @@ class PackedAttention(TorchFunctionMode):
             raise CannotPack(
                 "its attention has a mask, a bias, or fewer heads of keys than of queries"
             )
-        if any((t.size(0), t.size(2)) != self._row for t in (query, key, value)):
+        if any((t.size(0), t.size(2)) != row for t in (query, key, value)):
             raise CannotPack("its attention does not run over the tokens as they come in")
         self.calls += 1
         scale = query.size(-1) ** -0.5 if scale is None else scale
