@@ -43,6 +43,8 @@ def _flash_forward(
     """Attention within each text of `(T, H, D)`; only what is packed."""
     if cum_seq_q is None or cum_seq_k is None or any(v is not None for v in windows.values()):
         raise NotImplementedError("The pretend GPU knows flash attention over packed texts alone.")
+    assert query.dim() == 3 and query.shape == key.shape == value.shape
+    assert not is_causal and not return_debug_mask
     check_flash(query, key, value)
     parts = list(_parts(cum_seq_q, cum_seq_k, max_q, max_k, query, key))
     seed = draw_seed(dropout_p)
@@ -105,6 +107,7 @@ def _efficient_forward(
             "The pretend GPU knows memory-efficient attention over packed texts alone, unmasked."
         )
     check_efficient(query, key, value)
+    _check_packed(query, key, value)
     assert max_seqlen_q is not None and max_seqlen_k is not None
     parts = list(_parts(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, query[0], key[0]))
     seed = draw_seed(dropout_p)
@@ -146,12 +149,22 @@ def _efficient_backward(
     shared_storage_dqdkdv: bool = False,
 ) -> tuple[Tensor, ...]:
     check_efficient(query, key, value, grad_out)
+    _check_packed(query, key, value)
     if not logsumexp.numel():
         raise RuntimeError("The forward pass was told not to keep the log-sum-exp: no backward.")
     parts = _parts(cu_seqlens_q, cu_seqlens_k, max_seqlen_q, max_seqlen_k, query[0], key[0])
     packed = (t[0] for t in (grad_out, query, key, value))
     gradients = _packed_gradients(*packed, parts, dropout_p, False, scale, int(philox_seed))
     return *(gradient[None] for gradient in gradients), query.new_empty(0)
+
+
+def _check_packed(*tensors: Tensor) -> None:
+    """`(1, T, H, D)` in a dtype and with features that memory-efficient attention takes."""
+    for tensor in tensors:
+        if tensor.dim() != 4 or tensor.size(0) != 1 or tensor.shape != tensors[0].shape:
+            raise RuntimeError(f"packed texts must be (1, T, H, D), got {tuple(tensor.shape)}")
+        if tensor.size(-1) % 8 or tensor.dtype == torch.float64:
+            raise RuntimeError(f"no kernel for heads of {tensor.size(-1)} {tensor.dtype}")
 
 
 def _parts(
@@ -169,7 +182,7 @@ def _parts(
         lengths = [end - begin for begin, end in itertools.pairwise(ends)]
         if ends[0] != 0 or ends[-1] != packed.size(0) or min(lengths, default=0) < 0:
             raise RuntimeError(f"cu_seqlens {ends} do not divide {packed.size(0)} tokens")
-        if max(lengths, default=0) > longest:
+        if max(lengths, default=0) != longest:
             raise RuntimeError(f"a text has {max(lengths)} tokens, the longest is said: {longest}")
         found.append([slice(begin, end) for begin, end in itertools.pairwise(ends)])
     return zip(*found, strict=True)
