@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, suppress
 from itertools import chain, islice
@@ -21,6 +20,7 @@ import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
+from declutr.cache_folder import default_cache_dir
 from declutr.earlier_reading import read_as_by_1_5
 from declutr.file_digests import Appearance, check_unchanged, file_digests
 from declutr.sources import (
@@ -38,7 +38,6 @@ from declutr.worker_processes import default_workers, ordered_map
 
 logger = logging.getLogger(__name__)
 
-CACHE_VARIABLE = "DECLUTR_CACHE"
 _LAYOUT = 1  # raise it when what a store holds changes
 _READING = 2  # raise it when files are read otherwise; 1 was that of release 1.5.0
 _AS_BY_1_5 = "read-as-by-1.5"  # a mark in a store of then: its files have the same rows today
@@ -62,12 +61,6 @@ class DocumentCodec(Protocol):
 
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
         """The array of each text, and its length in tokens."""
-
-
-def default_cache_dir() -> Path:
-    """`$DECLUTR_CACHE`, or `~/.cache/declutr`."""
-    folder = os.environ.get(CACHE_VARIABLE)
-    return Path(folder).expanduser() if folder else Path.home() / ".cache" / "declutr"
 
 
 def open_corpus(

@@ -27,8 +27,8 @@ import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
+from declutr.cache_folder import default_cache_dir
 from declutr.checksums import CheckedFile, DamagedFile, file_checksums
-from declutr.corpus import default_cache_dir
 from declutr.encoder_sources.source import EncoderError
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from declutr.corpus import default_cache_dir
+from declutr.cache_folder import default_cache_dir
 from declutr.encoder_sources.source import EncoderError
 from declutr.encoder_sources.word_averages import WordAverages
 from declutr.encoder_sources.word_vector_files import open_word_vectors

@@ -8,7 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from declutr.corpus import default_cache_dir
+from declutr.cache_folder import default_cache_dir
 from declutr.file_digests import file_digests
 from declutr.text_models.errors import EncoderError
 

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from declutr.corpus import default_cache_dir
+from declutr.cache_folder import default_cache_dir
 from declutr.encoder_sources import EncoderError, open_encoder
 from declutr.encoder_sources.random_vectors import hashed_vector
 

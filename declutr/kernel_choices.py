@@ -1,0 +1,182 @@
+"""Which of several ways to compute the same thing is the quickest on this processor.
+
+torch sends products of float32 to MKL, which on other processors than Intel's keeps to AVX2;
+oneDNN, which torch brings too, uses all that a processor has. What wins depends on processor, shape, build
+of torch and number of threads. So it is measured, once, for some milliseconds, and kept in
+`kernels.json` of the cache folder. The environment variable `DECLUTR_KERNELS=plain` switches all of
+this off.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import platform
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+
+import torch
+from filelock import FileLock
+
+from declutr.cache_folder import default_cache_dir
+
+logger = logging.getLogger(__name__)
+
+VARIABLE = "DECLUTR_KERNELS"
+PLAIN = "plain"
+"""What torch does by itself: the first of all ways."""
+
+FILE_NAME = "kernels.json"
+_GAIN = 1.1  # times as fast as the plain way; what is near to even must not depend on noise
+_TURNS = 4
+_LONG = 2.0  # seconds after which no further turn begins
+
+Ways = Mapping[str, Callable[[], object]]
+
+
+class KernelChoices:
+    """The quickest way for each question that was asked, measured where nobody knows it yet.
+
+    A process gives one answer to a question as long as it lives. Processes with the same cache
+    folder give the same, and so do those that were told the answers of another (`adopt`).
+    """
+
+    def __init__(self) -> None:
+        self._taken: dict[str, str] = {}
+
+    def quickest(self, question: str, ways: Callable[[], Ways]) -> str:
+        """Return the name of the quickest way.
+
+        # Parameters
+
+        question : what is computed, with its shape; processor and threads are added.
+        ways : makes what is to be timed, by name, `PLAIN` among them. It is called only if the
+            answer is not known, and must not draw random numbers. A way that raises is left out.
+        """
+        if os.environ.get(VARIABLE) == PLAIN:
+            return PLAIN
+        asked = f"{question}, {torch.get_num_threads()} threads"
+        if asked not in self._taken:
+            self._taken[asked] = self._kept(asked, ways)
+        return self._taken[asked]
+
+    def taken(self) -> dict[str, str]:
+        """Return the answers so far, by question and number of threads."""
+        return dict(self._taken)
+
+    def adopt(self, answers: Mapping[str, str]) -> dict[str, str]:
+        """Give these answers from now on, and return those that had been given otherwise before."""
+        changed = {
+            asked: self._taken[asked]
+            for asked, answer in answers.items()
+            if self._taken.get(asked, answer) != answer
+        }
+        self._taken.update(answers)
+        return changed
+
+    def forget(self) -> None:
+        """Ask the file again, and the processor where the file says nothing."""
+        self._taken.clear()
+
+    @staticmethod
+    def _kept(asked: str, ways: Callable[[], Ways]) -> str:
+        folder, machine = default_cache_dir(), processor()
+        answer = _read(folder).get(machine, {}).get(asked)
+        if answer is not None:
+            return answer
+        with _locked(folder):  # of several processes one measures, undisturbed by the others
+            known = _read(folder)
+            answer = known.get(machine, {}).get(asked)
+            if answer is None:
+                answer = _measured(asked, ways())
+                known.setdefault(machine, {})[asked] = answer
+                _write(folder, known)
+        return answer
+
+
+CHOICES = KernelChoices()
+"""Those of this process."""
+
+
+@cache
+def processor() -> str:
+    """Return what a measurement holds for: processor, instructions in use, release of torch."""
+    restricted = ("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS")
+    said = [f"{name}={os.environ[name]}" for name in restricted if name in os.environ]
+    has = torch.backends.cpu.get_cpu_capability()
+    return " ".join([processor_name(), has, f"torch {torch.__version__}", *said])
+
+
+def processor_name() -> str:
+    """Return the name that the processor gives itself, or its architecture."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(errors="replace").splitlines()
+    except OSError:
+        lines = []
+    named = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return (named or [platform.processor() or platform.machine()])[0]
+
+
+def _measured(asked: str, ways: Ways) -> str:
+    seconds: dict[str, float] = {}
+    began = time.perf_counter()
+    left = dict(ways)
+    with torch.no_grad():
+        for turn in range(_TURNS + 1):
+            for name, way in list(left.items()):
+                start = time.perf_counter()
+                try:
+                    way()
+                except (RuntimeError, NotImplementedError) as error:
+                    logger.info("%s: no way %s here: %s", asked, name, error)
+                    left.pop(name)
+                    seconds.pop(name, None)
+                    continue
+                took = time.perf_counter() - start
+                if turn:  # in the first one libraries get ready
+                    seconds[name] = min(took, seconds.get(name, took))
+            if turn and time.perf_counter() - began > _LONG:
+                break
+    best = min(seconds, key=lambda name: seconds[name])
+    answer = best if seconds[best] * _GAIN <= seconds[PLAIN] else PLAIN
+    told = ", ".join(f"{name} {1000 * took:.2f} ms" for name, took in seconds.items())
+    logger.info("%s: %s. Taken on this processor: %s.", asked, told, answer)
+    return answer
+
+
+def _read(folder: Path) -> dict[str, dict[str, str]]:
+    try:
+        known = json.loads((folder / FILE_NAME).read_text())
+    except (OSError, ValueError):
+        return {}
+    good = isinstance(known, dict) and all(isinstance(part, dict) for part in known.values())
+    return known if good else {}
+
+
+def _write(folder: Path, known: dict[str, dict[str, str]]) -> None:
+    beside = folder / f"{FILE_NAME}.{os.getpid()}.new"
+    try:
+        beside.write_text(json.dumps(known, indent=1, sort_keys=True))
+        os.replace(beside, folder / FILE_NAME)
+    except OSError as error:
+        logger.info("What is quickest here is not kept for the next start: %s", error)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    lock = None
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(folder / f"{FILE_NAME}.lock")
+        lock.acquire()
+    except (OSError, NotImplementedError):  # a cache that may only be read, or cannot be locked
+        lock = None
+    try:
+        yield
+    finally:
+        if lock is not None:
+            lock.release()
