@@ -1,10 +1,10 @@
 """Which of several ways to compute the same thing is the quickest on this processor.
 
 torch sends products of float32 to MKL, which on other processors than Intel's keeps to AVX2;
-oneDNN, which torch brings too, uses all that a processor has. What wins depends on processor, shape, build
-of torch and number of threads. So it is measured, once, for some milliseconds, and kept in
-`kernels.json` of the cache folder. The environment variable `DECLUTR_KERNELS=plain` switches all of
-this off.
+oneDNN, which torch brings too, uses all that a processor has. What wins depends on processor,
+shape, build of torch and number of threads. So it is measured, once, for some milliseconds, and
+kept in `kernels.json` of the cache folder. The environment variable `DECLUTR_KERNELS=plain`
+switches all of this off.
 """
 
 from __future__ import annotations
