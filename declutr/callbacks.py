@@ -17,6 +17,8 @@ from declutr.checkpointer import save_atomically
 from declutr.data_loader import DeCLUTRDataLoader
 from declutr.distributed import process_rank, world_size
 from declutr.epoch_figures import EpochFigures
+from declutr.kernel_choices import CHOICES
+from declutr.linear_products import settle_products
 from declutr.model import DeCLUTR
 from declutr.start_validation import no_better_than, validated
 
@@ -31,7 +33,8 @@ class ExactResume(TrainerCallback):
     process). So nothing of their state has to be saved, and a resumed step draws what it would have
     drawn. On `--recover` the data loader is told to skip what was done without reading it, and all
     figures of the epoch go on where they were: losses, the model's running means, and what the
-    `Metric` objects of AllenNLP in it have counted.
+    `Metric` objects of AllenNLP in it have counted. On a CPU it goes on with the kernels that it
+    was begun with (`declutr.kernel_choices`), or a warning says that it cannot.
 
     # Parameters
 
@@ -48,12 +51,22 @@ class ExactResume(TrainerCallback):
         self._figures: EpochFigures | None = None
         self._trained = False
         self._on_cpu = False
+        self._other_kernels: str | None = None  # why those of the run cannot be taken
 
     def on_start(
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
     ) -> None:
         super().on_start(trainer, is_primary)
         self._on_cpu = trainer.cuda_device.type == "cpu"
+        _settle_kernels(trainer)
+        if self._saved is not None and "kernels" not in self._saved and CHOICES.all_plain:
+            self._other_kernels = None  # earlier releases took torch's own, too
+        if self._on_cpu and self._other_kernels:
+            logger.warning(
+                "This run goes on as it would have done without the interruption up to rounding "
+                "only, and not to the bit: %s.",
+                self._other_kernels,
+            )
         epoch = trainer._start_after_epochs_completed
         step = trainer._start_after_batches_in_epoch_completed
         if isinstance(trainer.data_loader, DeCLUTRDataLoader):
@@ -127,7 +140,7 @@ class ExactResume(TrainerCallback):
 
     def state_dict(self) -> dict[str, Any]:
         figures = {} if self._figures is None else self._figures.state_dict()
-        return {"seed": self._seed, **figures}
+        return {"seed": self._seed, "kernels": CHOICES.record(), **figures}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict["seed"] != self._seed:
@@ -138,6 +151,14 @@ class ExactResume(TrainerCallback):
                 self._seed,
             )
         self._saved = state_dict
+        self._other_kernels = CHOICES.resume(state_dict.get("kernels"))
+
+
+def _settle_kernels(trainer: GradientDescentTrainer) -> None:
+    """Choose kernels before the first step, the same ones in all processes."""
+    # In bfloat16 there is nothing to choose.
+    if trainer.cuda_device.type == "cpu" and getattr(trainer.model, "_precision", "") != "bfloat16":
+        settle_products(trainer.model)
 
 
 def _was_validated(trainer: GradientDescentTrainer, epoch: int) -> bool:
@@ -200,6 +221,7 @@ class RunRecord(TrainerCallback):
         self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
     ) -> None:
         super().on_start(trainer, is_primary)
+        _settle_kernels(trainer)
         validation = trainer._validation_data_loader
         if isinstance(validation, DeCLUTRDataLoader):
             len(validation)  # opens the documents, and raises if they cannot be used
@@ -228,6 +250,8 @@ class RunRecord(TrainerCallback):
             "epochs": trainer._num_epochs,
             "gradient_accumulation_steps": trainer._num_gradient_accumulation_steps,
         }
+        if trainer.cuda_device.type == "cpu":
+            record["cpu"] = CHOICES.record()
         if isinstance(loader, DeCLUTRDataLoader):
             record["documents"] = len(loader.documents)
             if loader.batch_size is not None:

@@ -1,6 +1,8 @@
 """Embedders that can also be trained as masked language models."""
 
 import logging
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
@@ -16,6 +18,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from declutr.embedding_layers import features_zeroed
 from declutr.host_copies import carried, on_host, to_device
+from declutr.linear_products import quick_products
 from declutr.masked_lm_head import masked_lm_logits
 from declutr.masking import IGNORE
 from declutr.packed_attention import recomputation_contexts
@@ -116,7 +119,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
             )
         if gradient_checkpointing:
             # The other kind visits parameters twice, which stops distributed training.
-            options = {"use_reentrant": False, "context_fn": recomputation_contexts}
+            options = {"use_reentrant": False, "context_fn": self._recomputation_contexts}
             model = self.transformer_model  # transformers 5.x renamed the method
             enable = getattr(model, "activation_checkpointing_enable", None)
             (enable or model.gradient_checkpointing_enable)(options)
@@ -150,6 +153,12 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         self.eval_mode = eval_mode
         if eval_mode:
             self.transformer_model.eval()
+
+    def _recomputation_contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
+        """What a layer is computed in, and computed again in, which lies outside of `forward`."""
+        first, again = recomputation_contexts()
+        quick = quick_products(self.encoder, next(self.encoder.parameters()).device)
+        return first, _both(quick, again)
 
     def _keep_only(self, sub_module: str) -> None:
         if self.masked_language_modeling or not hasattr(self.transformer_model, sub_module):
@@ -285,7 +294,8 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         sent = to_device(torch.stack([places, on_host_labels[places]]), last.device)
         places, targets = sent.unbind()
         hidden = last.flatten(0, 1).index_select(0, places)  # (M, d)
-        logits = masked_lm_logits(self.transformer_model, hidden)  # (M, V)
+        with quick_products(self.transformer_model, hidden.device):
+            logits = masked_lm_logits(self.transformer_model, hidden)  # (M, V)
         return MaskedLMOutput(
             embeddings,
             cross_entropy(logits.float(), targets, reduction="sum"),
@@ -336,6 +346,12 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
     def _mixed(self, output: Any) -> torch.Tensor:
         assert self._scalar_mix is not None
         return self._scalar_mix(list(output.hidden_states[1:]))  # the first is the embedding layer
+
+
+@contextmanager
+def _both(outer: AbstractContextManager, inner: AbstractContextManager) -> Iterator[None]:
+    with outer, inner:
+        yield
 
 
 def _load(

@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import torch
 from filelock import FileLock
@@ -33,7 +34,7 @@ PLAIN = "plain"
 FILE_NAME = "kernels.json"
 _GAIN = 1.1  # times as fast as the plain way; what is near to even must not depend on noise
 _TURNS = 4
-_LONG = 2.0  # seconds after which no further turn begins
+_LONG = 0.5  # seconds after which no further turn begins
 
 Ways = Mapping[str, Callable[[], object]]
 
@@ -68,15 +69,41 @@ class KernelChoices:
         """Return the answers so far, by question and number of threads."""
         return dict(self._taken)
 
-    def adopt(self, answers: Mapping[str, str]) -> dict[str, str]:
-        """Give these answers from now on, and return those that had been given otherwise before."""
-        changed = {
-            asked: self._taken[asked]
-            for asked, answer in answers.items()
-            if self._taken.get(asked, answer) != answer
-        }
+    def adopt(self, answers: Mapping[str, str]) -> None:
+        """Give these answers from now on."""
         self._taken.update(answers)
-        return changed
+
+    def record(self) -> dict[str, Any]:
+        """Return what `resume` needs to compute as this process does: JSON values."""
+        return {
+            "processor": processor(),
+            "threads": torch.get_num_threads(),
+            "kernels": self.taken(),
+        }
+
+    def resume(self, record: Mapping[str, Any] | None) -> str | None:
+        """Take the kernels of a run that is resumed, and return why it cannot go on to the bit.
+
+        Kernels that were chosen on another processor, or for another number of threads, are not
+        taken: they may be slow on this one, and would not give the same bits.
+
+        # Parameters
+
+        record : of `record`; `None` of a run that was begun by a release without one.
+        """
+        if record is None:  # torch's own
+            return "it was begun by declutr 1.7 or before, which did not choose kernels"
+        now = self.record()
+        for what in ("processor", "threads"):
+            if record[what] != now[what]:
+                return f"its {what} was {record[what]}, and is {now[what]} now"
+        self.adopt(record["kernels"])
+        return None
+
+    @property
+    def all_plain(self) -> bool:
+        """Whether torch's own way was the answer to every question so far."""
+        return set(self._taken.values()) <= {PLAIN}
 
     def forget(self) -> None:
         """Ask the file again, and the processor where the file says nothing."""

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from declutr.distributed import is_sharded
 from declutr.host_copies import on_host, remember, to_device
+from declutr.linear_products import quick_products
 from declutr.packed_attention import CannotPack, PackedAttention
 from declutr.packing import Packing, length_groups, text_ends, text_lengths
 from declutr.whole_masks import KnownWhole, padding_not_looked_for
@@ -89,6 +90,18 @@ class UnpaddedPass:
         `of_texts` `(N, k)`, anything about each text, `run` gets under that name what is about the
         text of each token that it is given: `(n, 1, k)`, or `(1, T, k)` of texts end to end.
         """
+        with quick_products(transformer, mask.device):
+            return self._computed(transformer, run, token_ids, mask, type_ids, of_texts)
+
+    def _computed(
+        self,
+        transformer: torch.nn.Module,
+        run: Run,
+        token_ids: Tensor,
+        mask: Tensor,
+        type_ids: Tensor | None,
+        of_texts: Tensor | None,
+    ) -> Tensor:
         self._asks_masks = type(transformer).__module__.startswith("transformers.")
         if self.unpadding == "none":
             return self._padded(run, token_ids, mask, type_ids, of_texts)

@@ -173,3 +173,13 @@ def trained(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_f
     shutil.rmtree(start)
     cached_transformers._clear_caches()
     return folder / "run"
+
+
+@pytest.fixture
+def onednn_products(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Linear layers of any size take oneDNN's kernels, on whatever processor this is."""
+    from declutr import linear_products
+
+    onednn = linear_products.Products("onednn", "onednn", "onednn")
+    monkeypatch.setattr(linear_products, "LEAST_WEIGHTS", 1)
+    monkeypatch.setattr(linear_products, "products_of", lambda features, outputs: onednn)

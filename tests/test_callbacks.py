@@ -25,6 +25,7 @@ import declutr.plugin  # registers what configurations name
 from declutr.callbacks import ExactResume, RunRecord, _restore_best
 from declutr.data_loader import DeCLUTRDataLoader
 from declutr.dataset_reader import DeCLUTRDatasetReader
+from declutr.kernel_choices import CHOICES
 from tests.conftest import run_config
 from tests.task_models import classifier, data_file, reader_config, reclaim
 
@@ -240,6 +241,28 @@ def test_another_seed_warns(
     assert "begun with seed 7 and goes on with 8" in caplog.text
 
 
+def test_kernels_of_the_run_are_taken_or_a_warning_says_so(
+    straight: tuple[bool, Path, dict[str, Any]],
+    make_trainer: Callable[..., GradientDescentTrainer],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory = straight[0]
+    monkeypatch.setattr(CHOICES, "_taken", {"a product, 1 threads": "onednn"})
+    run = tmp_path / "run"
+    make_trainer(run, memory=memory, num_epochs=1).train()
+    CHOICES.forget()
+    with caplog.at_level(logging.WARNING, "declutr.callbacks"):
+        make_trainer(run, memory=memory).train()
+        assert "not to the bit" not in caplog.text
+        assert CHOICES.taken() == {"a product, 1 threads": "onednn"}
+        monkeypatch.setattr("declutr.kernel_choices.processor", lambda: "another processor")
+        make_trainer(run, memory=memory).train()
+    assert "not to the bit: its processor was" in caplog.text
+    assert "is another processor now" in caplog.text
+
+
 def test_nothing_is_read_for_what_is_skipped(
     straight: tuple[bool, Path, dict[str, Any]],
     make_trainer: Callable[..., GradientDescentTrainer],
@@ -291,7 +314,7 @@ def test_serves_other_models_and_loaders(tmp_path: Path) -> None:
         _callbacks=[],
         cuda_device=torch.device("cpu"),
     )
-    assert callback.state_dict() == {"seed": 3}
+    assert callback.state_dict() == {"seed": 3, "kernels": CHOICES.record()}
     callback.load_state_dict({"seed": 3, "means": None})
     callback.on_start(trainer)
     assert trainer._train_epoch(0) == {"loss": 1.0}
@@ -336,6 +359,7 @@ def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_pat
     assert versions["declutr"] in (None, declutr.__version__)
     start = record.pop("start")  # tests/test_start_validation.py
     assert start["validation_loss"] > 0 and "validation_mlm_accuracy" in start
+    assert record.pop("cpu") == CHOICES.record()
     assert record == {
         "python": platform.python_version(),
         "processes": 1,
@@ -384,6 +408,6 @@ def test_only_the_first_process_writes_a_record(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     callback = RunRecord(str(tmp_path / folder) if folder else "")
-    trainer = SimpleNamespace(_validation_data_loader=None)
+    trainer = SimpleNamespace(_validation_data_loader=None, cuda_device=torch.device("cuda"))
     callback.on_start(trainer, is_primary=is_primary)  # type: ignore[arg-type]
     assert not list(tmp_path.iterdir())

@@ -21,6 +21,7 @@ from allennlp.modules.token_embedders import Embedding, PretrainedTransformerEmb
 from torch import Tensor
 from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
+from declutr import linear_products
 from declutr.embedders import (
     MLMTextFieldEmbedder,
     PretrainedTransformerEmbedderMLM,
@@ -120,8 +121,13 @@ def test_embeds_like_the_bare_transformer(folder: str, with_head: bool) -> None:
     assert torch.allclose(vectors[mask], expected.last_hidden_state[mask], atol=1e-6)
 
 
-def test_loss_and_gradients_are_those_of_the_whole_model(folder: str) -> None:
+@pytest.mark.parametrize("kernels", ["torch's own", "oneDNN's"])
+def test_loss_and_gradients_are_those_of_the_whole_model(
+    folder: str, kernels: str, request: pytest.FixtureRequest
+) -> None:
     """The head runs on masked positions alone; nobody can tell from loss or gradients."""
+    if kernels == "oneDNN's":
+        request.getfixturevalue("onednn_products")
     ids, mask, labels = masked_batch(folder)
     embedder = PretrainedTransformerEmbedderMLM(folder).eval()
     whole = reference(folder)
@@ -379,10 +385,15 @@ def test_sub_module(bert: str, tmp_path: Path) -> None:
         PretrainedTransformerEmbedderMLM(bert, **{**options, "sub_module": "decoder"})
 
 
-def test_gradient_checkpointing_changes_no_gradient(bert: str) -> None:
+def test_gradient_checkpointing_changes_no_gradient(
+    bert: str, onednn_products: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick: list[int] = []
+    linear = linear_products._linear
+    monkeypatch.setattr(linear_products, "_linear", lambda *a: quick.append(1) or linear(*a))
     ids, mask, labels = masked_batch(bert)
     options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-    gradients, calls = [], []
+    gradients, calls, counts = [], [], []
     for checkpointing in (False, True):
         embedder = PretrainedTransformerEmbedderMLM(
             bert, gradient_checkpointing=checkpointing, transformer_kwargs=options
@@ -393,7 +404,11 @@ def test_gradient_checkpointing_changes_no_gradient(bert: str) -> None:
         dense.register_forward_hook(lambda *_: calls.append(1))
         embedder.masked_lm(labels, ids, mask).loss_sum.backward()
         gradients.append([parameter.grad for parameter in embedder.parameters()])
+        counts.append(len(quick))
     assert len(calls) == 1 + 2  # once, and then once more on the way back
+    layers = embedder.config.num_hidden_layers
+    # The same kernels on the way back, for six linear layers in each layer.
+    assert counts[1] - counts[0] == counts[0] + 6 * layers
     for plain, recomputed in zip(*gradients, strict=True):
         assert torch.allclose(plain, recomputed, atol=1e-6)
 
