@@ -67,9 +67,11 @@ def reference_loss(
 
 
 def mean_over_tokens(token_vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """The mean `(N, d)` in float32 of token vectors `(N, L, d)` where `mask` `(N, L)` is true."""
-    weights = mask.unsqueeze(-1).float()
-    return (token_vectors.float() * weights).sum(dim=1) / weights.sum(dim=1)
+    """The mean `(N, d)` of token vectors `(N, L, d)` where `mask` `(N, L)` is true, in float32 at
+    least."""
+    dtype = torch.promote_types(token_vectors.dtype, torch.float32)
+    weights = mask.unsqueeze(-1).to(dtype)
+    return (token_vectors.to(dtype) * weights).sum(dim=1) / weights.sum(dim=1)
 
 
 def _embedded(model: Any, token_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

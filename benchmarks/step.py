@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import os
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 
@@ -18,6 +21,7 @@ from benchmarks.memory import in_fresh_process
 from benchmarks.reference import GRADIENT_NORM, reference_optimizer, reference_step
 from benchmarks.results import Plot, record
 from benchmarks.timing import compare, ratio
+from declutr.kernel_choices import PLAIN, VARIABLE
 
 PRECISIONS = ("float32", "bfloat16")
 _TEXTS = ["ids are made up; a tokenizer is only there to name the special ones"]
@@ -251,18 +255,28 @@ def _agreement(shapes: list[str], args: argparse.Namespace) -> None:
     rows = []
     for shape in shapes:
         batch = _batch(2, 1, shape, args.device)
-        loss, gradients = _reference_gradients(shape, batch, args.device)
-        for precision in PRECISIONS:
-            ours, our_gradients = _our_gradients(shape, batch, args.device, precision)
-            square = sum(float((our_gradients[n] - g).norm() ** 2) for n, g in gradients.items())
-            norm = sum(float(g.norm() ** 2) for g in gradients.values())
+        loss, gradients = _reference_gradients(shape, batch, args.device, torch.float64)
+        norm = sum(float(g.norm() ** 2) for g in gradients.values())
+        ways: dict[str, Callable[[], tuple[float, dict[str, torch.Tensor]]]] = {
+            "reference, float32": partial(
+                _reference_gradients, shape, batch, args.device, torch.float32
+            ),
+            **{
+                f"ours, {precision}{', torch kernels' if plain else ''}": partial(
+                    _our_gradients, shape, batch, args.device, precision, plain
+                )
+                for precision, plain in (("float32", True), ("float32", False), ("bfloat16", False))
+            },
+        }
+        for way, gradients_of in ways.items():
+            its_loss, its_gradients = gradients_of()
+            square = sum(float((its_gradients[n] - g).norm() ** 2) for n, g in gradients.items())
             rows.append(
                 {
                     "shape": shape,
-                    "ours in": precision,
-                    "reference loss, float32": loss,
-                    "our loss": ours,
-                    "loss apart, relative": abs(ours - loss) / abs(loss),
+                    "step": way,
+                    "loss": its_loss,
+                    "loss apart, relative": abs(its_loss - loss) / abs(loss),
                     "gradient apart, relative": (square / norm) ** 0.5,
                 }
             )
@@ -271,19 +285,20 @@ def _agreement(shapes: list[str], args: argparse.Namespace) -> None:
         "Same loss, same gradient",
         rows,
         note=(
-            "One step without dropout on the same masks and weights. The gradient is that of all "
-            "parameters as one vector; `tests` asserts the same for tiny shapes."
+            "One step without dropout on the same masks and weights, against the reference in "
+            "float64. The gradient is that of all parameters as one vector; `tests` asserts the "
+            "same for tiny shapes. With torch's kernels is with DECLUTR_KERNELS=plain."
         ),
         settings={"device": args.device},
     )
 
 
 def _reference_gradients(
-    shape: str, batch: SpansBatch, device: str
+    shape: str, batch: SpansBatch, device: str, dtype: torch.dtype
 ) -> tuple[float, dict[str, torch.Tensor]]:
     from benchmarks.reference import reference_loss
 
-    model = build_model(shape, dropout=0.0).to(device)
+    model = build_model(shape, dropout=0.0).to(device, dtype)
     masked, labels = batch.masked(SHAPES[shape].vocab_size)
     loss = reference_loss(
         model, masked, labels, batch.anchors_mask, batch.positives, batch.positives_mask
@@ -293,12 +308,13 @@ def _reference_gradients(
 
 
 def _our_gradients(
-    shape: str, batch: SpansBatch, device: str, precision: str
+    shape: str, batch: SpansBatch, device: str, precision: str, plain: bool
 ) -> tuple[float, dict[str, torch.Tensor]]:
     model = our_model(shape, 0.0, precision).to(device).train()
-    with same_masks(batch, SHAPES[shape].vocab_size):
+    kernels = {VARIABLE: PLAIN} if plain else {}
+    with same_masks(batch, SHAPES[shape].vocab_size), mock.patch.dict(os.environ, kernels):
         loss = model(**batch.text_fields())["loss"]
-    loss.backward()
+        loss.backward()
     embedder = model._text_field_embedder.token_embedder
     return float(loss.detach()), _gradients(embedder.transformer_model)
 
