@@ -43,7 +43,6 @@ def open_text_model(
     `declutr.safe_archives.UnsafeArchive` : it would run code, or touch other files.
     """
     from declutr.safe_archives import is_transformer
-    from declutr.text_models.trained_model import TrainedModel
 
     path = Path(place)
     if kind is None:
@@ -63,4 +62,6 @@ def open_text_model(
         raise EncoderError(
             f"{name} is for transformers; '{place}' is a trained archive, which has its own."
         )
+    from declutr.text_models.trained_model import TrainedModel  # AllenNLP takes seconds
+
     return TrainedModel(place, device=device, overrides=overrides, trust=trust)
