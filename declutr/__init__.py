@@ -20,7 +20,10 @@ bridge.install()
 def __getattr__(name: str) -> Any:
     """Load `Encoder` on first use, so that `import declutr` does not import torch."""
     if name == "Encoder":
-        from declutr.encoder import Encoder
+        from declutr.bridge.deferral import garbage
+
+        with garbage():
+            from declutr.encoder import Encoder
 
         return Encoder
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

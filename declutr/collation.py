@@ -10,14 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from allennlp.data import Field
-from allennlp.data.fields import LabelField, TensorField
 
-from declutr.span_fields import TextFieldTensors
+if TYPE_CHECKING:  # packing tokens, as an encoder does, needs no AllenNLP, which takes seconds
+    from allennlp.data import Field
+
+    from declutr.span_fields import TextFieldTensors
 
 
 @dataclass(frozen=True, eq=False)
@@ -126,6 +127,8 @@ class PackedBatch:
 
 def number_field(value: int | float) -> Field:
     """What comes beside one text, as a field: collated, int64 of integers and float32 of others."""
+    from allennlp.data.fields import LabelField, TensorField
+
     if isinstance(value, int):
         return LabelField(value, skip_indexing=True)
     return TensorField(torch.tensor(value))

@@ -247,6 +247,18 @@ def test_trying_leaves_no_trace(bert: Encoder) -> None:
     assert not bert.model.embeddings.training
 
 
+def test_more_tokens_are_tried_than_a_text_may_have(bert: Encoder) -> None:
+    """What goes wrong only beyond the last position of a single text is found."""
+    limit = bert.config.max_position_embeddings
+
+    def run(**inputs: Tensor) -> Tensor:
+        vectors = bert.run(**inputs)
+        return torch.cat([vectors[:, :limit], vectors[:, limit:] + 1], dim=1)
+
+    with pytest.raises(CannotPack, match="packed and padded texts differ"):
+        bert.unpadded("packed")(bert.model, run, *bert.batch([3, 8]))
+
+
 def test_causal_transformers_are_not_packed(tmp_path: Path) -> None:
     encoder = Encoder(build_gpt2(tmp_path))
     encoder.config.pad_token_id = 0

@@ -17,10 +17,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
-
-from allennlp.common.file_utils import cached_path
-from allennlp.models.archival import Archive, load_archive
+from typing import TYPE_CHECKING, Any
 
 from declutr.safe_archives.bounded_building import parameters_in_proportion
 from declutr.safe_archives.content import check_content, is_transformer, weights_of
@@ -28,6 +25,9 @@ from declutr.safe_archives.extraction import extract, extracted
 from declutr.safe_archives.refusal import BrokenArchive, UnsafeArchive
 from declutr.safe_archives.registered_names import registered_names_only
 from declutr.safe_archives.transformer_files import check_transformer, weights_bytes
+
+if TYPE_CHECKING:  # looking at a transformer needs no AllenNLP, which takes seconds
+    from allennlp.models.archival import Archive
 
 __all__ = [
     "BrokenArchive",
@@ -66,7 +66,7 @@ def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Pa
     `FileNotFoundError` : there is nothing, or no configuration.
     """
     name = os.fspath(place)
-    path = Path(cached_path(name)) if "://" in name else Path(name).expanduser()
+    path = _downloaded(name) if "://" in name else Path(name).expanduser()
     if not path.exists():
         raise FileNotFoundError(
             f"No model at '{name}'. Expected the folder of a trained model or its model.tar.gz."
@@ -111,6 +111,14 @@ def safely_loaded_archive(
 
     As `opened_archive` does.
     """
+    from allennlp.models.archival import load_archive
+
     changes = overrides if isinstance(overrides, str) else dict(overrides or {})
     with opened_archive(place, trust) as folder:
         return load_archive(folder, cuda_device=cuda_device, overrides=changes)
+
+
+def _downloaded(url: str) -> Path:
+    from allennlp.common.file_utils import cached_path
+
+    return Path(cached_path(url))

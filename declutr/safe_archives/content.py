@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from declutr.archives import FOLDER as TRANSFORMERS
 from declutr.bounded_json import JSONError, read_bounded_json
 from declutr.safe_archives.configuration import check_configuration
 from declutr.safe_archives.plain_json import read_plain_json
@@ -16,7 +15,8 @@ from declutr.sentence_transformers_folder import NotFollowed, transformer_folder
 
 _CONFIG = "config.json"
 _MODULES = "modules.json"
-_NAMES = "names.json"  # these two as `declutr.archives` writes them
+TRANSFORMERS = "transformer"  # these three as `declutr.archives` writes them
+_NAMES = "names.json"
 _ARCHIVES = "archives.json"
 _VOCABULARY = "vocabulary"
 _WEIGHTS = ("weights.th", "best.th")  # as AllenNLP chooses: the first that is there

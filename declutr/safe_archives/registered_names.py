@@ -14,8 +14,6 @@ from contextvars import ContextVar
 from functools import cache, wraps
 from typing import Any
 
-from allennlp.common import Registrable
-
 from declutr.safe_archives.refusal import TRUST, UnsafeArchive
 from declutr.untrusted_parts import untrusted
 
@@ -25,6 +23,8 @@ _refused: ContextVar[list[UnsafeArchive] | None] = ContextVar("refused", default
 
 def is_registered(name: str) -> bool:
     """Whether anything is registered under this name."""
+    from allennlp.common import Registrable  # not for transformers, which need no AllenNLP
+
     return any(name in names for names in Registrable._registry.values())
 
 
@@ -55,6 +55,8 @@ def registered_names_only() -> Iterator[None]:
 
 @cache  # once a process
 def _watch_names() -> None:
+    from allennlp.common import Registrable
+
     original = Registrable.resolve_class_name.__func__  # type: ignore[attr-defined]
 
     @wraps(original)

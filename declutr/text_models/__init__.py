@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from declutr.bridge.deferral import garbage
 from declutr.text_models.errors import EncoderError
 from declutr.text_models.text_model import TextModel
 
@@ -42,8 +43,20 @@ def open_text_model(
     `EncoderError` : a setting that this kind of model does not have, or a model that is broken.
     `declutr.safe_archives.UnsafeArchive` : it would run code, or touch other files.
     """
+    with garbage():  # most of the time goes to imports
+        return _opened(place, device, kind, pooling, revision, overrides, trust)
+
+
+def _opened(
+    place: str,
+    device: torch.device,
+    kind: str | None,
+    pooling: str | None,
+    revision: str | None,
+    overrides: dict[str, Any] | str | None,
+    trust: bool,
+) -> TextModel:
     from declutr.safe_archives import is_transformer
-    from declutr.text_models.trained_model import TrainedModel
 
     path = Path(place)
     if kind is None:
@@ -63,4 +76,6 @@ def open_text_model(
         raise EncoderError(
             f"{name} is for transformers; '{place}' is a trained archive, which has its own."
         )
+    from declutr.text_models.trained_model import TrainedModel  # AllenNLP takes seconds
+
     return TrainedModel(place, device=device, overrides=overrides, trust=trust)

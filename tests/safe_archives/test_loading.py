@@ -195,7 +195,7 @@ def test_places_on_the_web_come_through_the_cache(trained: Path, monkeypatch: An
         asked.append(url)
         return str(trained / "model.tar.gz")
 
-    monkeypatch.setattr("declutr.safe_archives.cached_path", fetched)
+    monkeypatch.setattr("allennlp.common.file_utils.cached_path", fetched)
     with opened_archive("https://somewhere/model.tar.gz") as folder:
         assert (folder / "config.json").exists()
     assert asked == ["https://somewhere/model.tar.gz"]
@@ -228,7 +228,7 @@ def test_archives_that_were_cut_off(
     # Commands say what is a `ValueError`; who knows tarfile's error finds it.
     assert isinstance(error.value, ValueError) and isinstance(error.value, tarfile.ReadError)
     assert list(temporary.iterdir()) == []
-    monkeypatch.setattr("declutr.safe_archives.cached_path", lambda url: str(cut))
+    monkeypatch.setattr("allennlp.common.file_utils.cached_path", lambda url: str(cut))
     with (
         pytest.raises(BrokenArchive, match=r"^'https://somewhere/m\.tar\.gz' cannot be read as"),
         opened_archive("https://somewhere/m.tar.gz"),
