@@ -158,8 +158,8 @@ class Encoder:
                 "trust": trust, "revision": revision, "overrides": overrides, "kind": kind,
             }  # fmt: skip
             self._processes = EncoderProcesses(settings, [name or "cuda:0" for name in devices])
-        elif self._dtype == "int8":
-            self._model.quantize()
+        elif where.type == "cpu":
+            self._model.prepare(self._dtype)
 
     @property
     def dimension(self) -> int:

@@ -14,7 +14,7 @@ from functools import cache
 
 import torch
 
-from declutr.text_models.quantization import Int8Linear
+from declutr.text_models.prepared_linear import PreparedLinear
 
 logger = logging.getLogger(__name__)
 

@@ -9,8 +9,10 @@ from typing import Any
 import torch
 
 from declutr.text_models.prompts import Prompts
-from declutr.text_models.quantization import quantize_linear_layers
+from declutr.text_models.linear_layers import prepare_linear_layers
 from declutr.whitening import Whitening
+
+_TRIED_WITH = ["a", "b c", "Some words, and 3 more."]
 
 
 class TextModel(ABC):
@@ -76,10 +78,14 @@ class TextModel(ABC):
     @property
     @abstractmethod
     def linear_part(self) -> torch.nn.Module:
-        """What computes token vectors: its linear layers are those that `quantize` replaces."""
+        """What computes token vectors: its linear layers are those that `prepare` replaces."""
 
-    def quantize(self) -> None:
-        """Compute in int8 from now on (CPU)."""
-        # Whether texts can be packed is found out in float32: int8 seems to compute otherwise.
-        self.embed(self.tokenize(["a", "b c"]))
-        quantize_linear_layers(self.linear_part)
+    def prepare(self, dtype: str) -> None:
+        """Compute in float32, bfloat16 or int8 from now on, by the quickest products of this CPU.
+
+        Weights are put in an order of their own: the model cannot be trained or saved afterwards.
+        """
+        # Whether texts can be packed is found out here too, in float32.
+        prepare_linear_layers(
+            self.linear_part, lambda: self.embed(self.tokenize(_TRIED_WITH)), dtype
+        )

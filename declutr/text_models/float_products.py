@@ -1,0 +1,92 @@
+"""Products of linear layers in floating point, with weights in the order that a CPU likes best."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from declutr.kernel_choices import CHOICES, PLAIN
+from declutr.text_models.activations import FUSED, activated
+
+REORDERED = "onednn reordered"
+
+_ROWS = 256  # that a product is measured with
+_MEASURED_FROM = 1 << 16  # weights of a layer
+_AGREE = 1e-4  # of the largest value, in float32
+
+Product = Callable[[Tensor], Tensor]
+"""Rows `(r, k)` to rows `(r, n)`."""
+
+
+class PlainProduct:
+    """`torch.nn.functional.linear` with the activation after it.
+
+    # Parameters
+
+    weight : `(n, k)` in the dtype that is computed in.
+    bias : `(n,)` or `None`.
+    activation : one of `FUSED`, or `None`.
+    """
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> None:
+        self._weight, self._bias, self._activation = weight, bias, activation
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        output = linear(rows.to(self._weight.dtype), self._weight, self._bias)
+        return output if self._activation is None else activated(output, self._activation)
+
+
+class ReorderedProduct:
+    """oneDNN's product, whose weight is put in its order once; parameters as of `PlainProduct`."""
+
+    def __init__(self, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> None:
+        operation, algorithm = ("none", "") if activation is None else FUSED[activation]
+        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS)
+        self._bias, self._dtype = bias, weight.dtype
+        self._after = (operation, [], algorithm)
+
+    def __call__(self, rows: Tensor) -> Tensor:
+        rows = rows.to(self._dtype).contiguous()
+        return torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, *self._after)
+
+
+def float_product(weight: Tensor, bias: Tensor | None, activation: str | None) -> Product:
+    """Return the quickest product on this processor; parameters as of `PlainProduct`.
+
+    Another than torch's own is taken only if it gives the same.
+    """
+    plain = PlainProduct(weight, bias, activation)
+    if quickest(weight.shape, weight.dtype, activation) == PLAIN:
+        return plain
+    product = ReorderedProduct(weight, bias, activation)
+    rows = torch.linspace(-1, 1, 8 * weight.size(1)).view(8, -1)
+    expected, got = plain(rows).float(), product(rows).float()
+    tolerance = max(_AGREE, 4 * torch.finfo(weight.dtype).eps) * float(expected.abs().max())
+    return product if float((got - expected).abs().max()) <= tolerance else plain
+
+
+def quickest(shape: tuple[int, ...], dtype: torch.dtype, activation: str | None) -> str:
+    """Return `PLAIN` or `REORDERED`, whichever is quicker for a weight of this shape and dtype."""
+    n, k = shape
+    if n * k < _MEASURED_FROM:
+        return PLAIN
+
+    def ways() -> dict[str, Any]:
+        rows = torch.full((_ROWS, k), 0.5, dtype=dtype)
+        like = torch.full((n, k), 0.01, dtype=dtype)
+        bias = torch.zeros(n, dtype=dtype)
+        plain = PlainProduct(like, bias, activation)
+        ways: dict[str, Callable[[], object]] = {PLAIN: lambda: plain(rows)}
+        try:
+            reordered = ReorderedProduct(like, bias, activation)
+        except (RuntimeError, AttributeError, NotImplementedError):  # not in this build of torch
+            return ways
+        return {**ways, REORDERED: lambda: reordered(rows)}
+
+    named = str(dtype).removeprefix("torch.")
+    after = "" if activation is None else f" with {activation}"
+    return CHOICES.quickest(f"{named} linear layer, {k} to {n}{after}, prepared", ways)

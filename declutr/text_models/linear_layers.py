@@ -1,0 +1,167 @@
+"""Which linear layers of a model belong together, and their replacement by prepared ones."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Identity, Linear, Module
+
+from declutr.text_models.activations import name_of
+from declutr.text_models.prepared_linear import (
+    FeedForward,
+    OnSameInput,
+    PartOfLinear,
+    PreparedLinear,
+)
+
+logger = logging.getLogger(__name__)
+
+_ON_SAME_INPUT = (("query", "key", "value"), ("q", "k", "v"), ("q_lin", "k_lin", "v_lin"))
+"""What the projections of an attention module are called: BERT and its kin, MPNet, DistilBERT."""
+
+_FEED_FORWARD = (
+    ("intermediate.dense", "intermediate.intermediate_act_fn", "output.dense"),
+    ("lin1", "activation", "lin2"),
+    ("ffn", "activation", "ffn_output"),
+)
+"""A layer, the activation after it and the layer after that: BERT and its kin, DistilBERT, ALBERT."""
+
+_AGREE = 1e-4  # of the largest value
+
+
+def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: str) -> None:
+    """Replace the linear layers of a module by prepared ones, as far as its vectors stay the same.
+
+    # Parameters
+
+    module : in evaluation mode, on a CPU; it is changed, and cannot be trained any more.
+    embed : makes vectors of a few texts by the module, in float32.
+    dtype : `"float32"`, `"bfloat16"` or `"int8"`.
+    """
+    layers = LinearLayers(module)
+    gain = layers.gain(dtype)
+    layers.restore()
+    if not gain:
+        return
+    with torch.random.fork_rng(devices=[]):
+        before = embed()
+        for grouped in (True, False):
+            layers = LinearLayers(module, grouped)
+            apart = _apart(embed, before)
+            # Vectors that are drawn at random are never the same; int8 was asked for.
+            if apart <= _AGREE or (dtype == "int8" and not grouped):
+                layers.prepare(dtype)
+                return
+            layers.restore()
+    logger.warning(
+        "%s does not compute the same with other linear layers in the place of torch's own: it "
+        "keeps those, and embeds more slowly than it might.",
+        type(module).__name__,
+    )
+
+
+class LinearLayers:
+    """The linear layers of a module, replaced by prepared ones that compute the same.
+
+    Projections of attention become one layer, and so do the two layers of a feed-forward block.
+    Whether that is right depends on how the module calls them, so its outputs are to be compared
+    before `prepare` makes it final.
+
+    # Parameters
+
+    module : the layers of which are replaced; it is changed.
+    grouped : False replaces each layer by itself.
+    """
+
+    def __init__(self, module: Module, grouped: bool = True) -> None:
+        self.prepared: list[PreparedLinear] = []
+        self._replaced: list[tuple[Module, str, Any]] = []
+        if grouped:
+            for parent in list(module.modules()):
+                self._join_projections(parent)
+                self._join_feed_forward(parent)
+        taken = {id(layer) for prepared in self.prepared for layer in prepared.layers}
+        for parent in list(module.modules()):
+            if isinstance(parent, PreparedLinear):
+                continue
+            for name, child in list(parent.named_children()):
+                if type(child) is Linear and id(child) not in taken:
+                    self._replace(parent, name, self._one(child))
+
+    def restore(self) -> None:
+        """Put the layers back that were there before."""
+        for parent, name, before in reversed(self._replaced):
+            setattr(parent, name, before)
+        self._replaced.clear()
+        self.prepared.clear()
+
+    def gain(self, dtype: str) -> bool:
+        """Whether this processor is quicker with any of them prepared than with torch's own."""
+        if dtype != "float32":
+            return bool(self.prepared)
+        return any(layer.gains() for layer in self.prepared)
+
+    def prepare(self, dtype: str) -> None:
+        """Compute in float32, bfloat16 or int8 from now on; the layers' own weights are freed."""
+        self._replaced.clear()
+        for layer in self.prepared:
+            layer.prepare(dtype)
+
+    def _one(self, *layers: Linear, activation: str | None = None) -> PreparedLinear:
+        self.prepared.append(PreparedLinear(*layers, activation=activation))
+        return self.prepared[-1]
+
+    def _replace(self, parent: Module, name: str, other: Module) -> None:
+        self._replaced.append((parent, name, getattr(parent, name)))
+        setattr(parent, name, other)
+
+    def _join_projections(self, parent: Module) -> None:
+        for names in _ON_SAME_INPUT:
+            layers = [getattr(parent, name, None) for name in names]
+            if not all(type(layer) is Linear for layer in layers):
+                continue
+            if len({layer.in_features for layer in layers}) > 1:
+                continue
+            shared, start = OnSameInput(self._one(*layers)), 0
+            for name, layer in zip(names, layers, strict=True):
+                self._replace(parent, name, PartOfLinear(shared, start, layer.out_features))
+                start += layer.out_features
+
+    def _join_feed_forward(self, parent: Module) -> None:
+        for names in _FEED_FORWARD:
+            (at, first), (beside, activation), (behind, second) = (
+                _found(parent, name) for name in names
+            )
+            if type(first) is not Linear or type(second) is not Linear:
+                continue
+            if first.out_features != second.in_features or not isinstance(activation, Module):
+                continue
+            fused = name_of(activation)
+            joined = FeedForward(
+                self._one(first, activation=fused),
+                self._one(second),
+                None if fused else activation,
+            )
+            self._replace(at, names[0].rpartition(".")[2], joined)
+            self._replace(beside, names[1].rpartition(".")[2], Identity())
+            self._replace(behind, names[2].rpartition(".")[2], Identity())
+
+
+def _apart(embed: Callable[[], Tensor], before: Tensor) -> float:
+    """How far vectors are from what they were, as a share of the largest value."""
+    try:
+        return float((embed() - before).abs().max() / before.abs().max().clamp_min(1e-12))
+    except Exception as error:  # whatever a model makes of layers that are not torch's
+        logger.info("Linear layers of another kind do not work here: %s", error)
+        return float("inf")
+
+
+def _found(parent: Module, name: str) -> tuple[Any, Any]:
+    """What holds a part of that dotted name, and the part; `None` where there is none."""
+    before, _, last = name.rpartition(".")
+    holder = getattr(parent, before, None) if before else parent
+    return holder, getattr(holder, last, None)
