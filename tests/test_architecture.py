@@ -23,7 +23,7 @@ LAYERS = [
     | {"untrusted_parts", "span_coverage", "named_files", "torch_files"}
     | {"host_copies", "whole_masks", "text_by_text_attention", "variable_length_kernels"}
     | {"cache_folder", "kernel_choices", "linear_products"}
-    | {"processors", "torch_threads"},
+    | {"processors", "torch_threads", "kept_timings", "training_speed"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"weight_decay", "linear_decay", "loss_sums", "metric_readers"},
