@@ -25,6 +25,7 @@ from declutr.checkpoints import make_checkpoint, train_tokenizer
 from declutr.docstrings import DEFAULT_PACKAGES, write_corpus
 from declutr.encoder import Encoder
 from declutr.evaluation.span_retrieval import adjacent_span_pairs, span_retrieval_accuracy
+from declutr.processors import usable_processors
 from declutr.sources import read_lines
 
 VOCABULARY = 8_000
@@ -103,7 +104,7 @@ class Quickstart:
             self.train_file,
             self.validation_file,
             min_words=2 * 64,
-            workers=os.cpu_count() or 1,
+            workers=usable_processors(),
         )
         print(
             f"     {counts.train_documents} documents to train on ({counts.train_words / 1e6:.1f} "

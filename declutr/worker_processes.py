@@ -16,6 +16,8 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any, TypeVar, cast
 
+from declutr.processors import usable_processors
+
 logger = logging.getLogger(__name__)
 
 WORKERS_VARIABLE = "DECLUTR_WORKERS"
@@ -31,7 +33,9 @@ class WorkerLost(RuntimeError):
 
 
 def default_workers() -> int:
-    """`$DECLUTR_WORKERS`, or the cores this process may run on; 1 stands for no other process.
+    """`$DECLUTR_WORKERS`, or the processors of this process; 1 stands for no other process.
+
+    Its processors are those that affinity and quota allow (`declutr.processors`).
 
     It is 1 where there can be none: in a daemonic process (a worker of a data loader, say), and on
     systems where a process cannot simply be forked.
@@ -48,7 +52,7 @@ def default_workers() -> int:
         )
     if multiprocessing.current_process().daemon or sys.platform != "linux":
         return 1
-    return int(wanted) if wanted else len(os.sched_getaffinity(0))
+    return int(wanted) if wanted else usable_processors()
 
 
 def ordered_map(

@@ -6,11 +6,11 @@ One document a line, one document a module. Nothing is downloaded and nothing im
 """
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
 from declutr.docstrings import DEFAULT_PACKAGES, STANDARD_LIBRARY, write_corpus
+from declutr.processors import usable_processors
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -70,8 +70,8 @@ def argument_parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--workers",
         type=int,
-        default=os.cpu_count() or 1,
-        help="processes (default: one a core, here %(default)s)",
+        default=usable_processors(),
+        help="processes (default: one a processor, here %(default)s)",
     )
     parser.add_argument("--force", action="store_true", help="overwrite existing files")
     return parser

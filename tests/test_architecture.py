@@ -22,7 +22,8 @@ LAYERS = [
     | {"text_calls", "text_blocks", "quiet_loggers", "content_ids", "modules_from_here"}
     | {"untrusted_parts", "span_coverage", "named_files", "torch_files"}
     | {"host_copies", "whole_masks", "text_by_text_attention", "variable_length_kernels"}
-    | {"cache_folder", "kernel_choices", "linear_products"},
+    | {"cache_folder", "kernel_choices", "linear_products"}
+    | {"processors", "torch_threads", "kept_timings", "training_speed"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"weight_decay", "linear_decay", "loss_sums", "metric_readers"},
@@ -101,7 +102,7 @@ def test_objectives_never_see_a_model_or_tokens() -> None:
         for name in imported(path):
             assert not name.startswith("transformers"), path
             if name.startswith("declutr."):
-                assert name.split(".")[1] in ("objectives", "host_copies"), path
+                assert name.split(".")[1] in ("objectives", "host_copies", "processors"), path
 
 
 def test_only_one_module_uses_torch_distributed() -> None:

@@ -2,7 +2,7 @@
 
 import contextlib
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
@@ -16,10 +16,22 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA is not available|type of
 
 
 @pytest.fixture(autouse=True)
-def forgetful() -> Iterator[None]:
-    precision._has_bfloat16.cache_clear()
-    yield
-    precision._has_bfloat16.cache_clear()
+def processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
+    """Give the CPU instructions for bfloat16 or not, and so many times the speed of float32."""
+
+    def give(instructions: bool, times: float = 1.0) -> None:
+        seconds = {"float32": 0.008, "bfloat16": 0.008 / times}
+        monkeypatch.setattr(precision, "has_bfloat16", lambda: instructions)
+        monkeypatch.setattr(precision, "training_seconds", lambda: seconds)
+
+    def forget() -> None:
+        precision._has_bfloat16.cache_clear()
+        precision._warn_if_slow.cache_clear()
+
+    forget()
+    give(False)
+    yield give
+    forget()
 
 
 def product_in(context: contextlib.AbstractContextManager) -> torch.dtype:
@@ -34,6 +46,49 @@ def product_in(context: contextlib.AbstractContextManager) -> torch.dtype:
 def test_on_a_cpu(name: str, expected: torch.dtype) -> None:
     assert product_in(training_precision(name, CPU)) is expected
     assert not torch.is_autocast_enabled("cpu")
+
+
+def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    records = [record for record in caplog.records if record.name == "declutr.precision"]
+    return [(record.levelname, record.getMessage()) for record in records]
+
+
+@pytest.mark.parametrize(
+    "times, advice",
+    [
+        (4.0, 'Set precision to "bfloat16" to train linear layers 4.0 times as fast.'),
+        (1.05, "That would be no gain."),
+    ],
+)
+def test_auto_tells_what_bfloat16_would_gain(processor, caplog, times: float, advice: str) -> None:
+    processor(True, times)
+    with caplog.at_level(logging.INFO, "declutr.precision"):
+        for _ in range(3):
+            assert product_in(training_precision("auto", CPU)) is torch.float32
+    ((level, message),) = told(caplog)
+    assert level == "INFO" and message.startswith("Training in float32: precision is 'auto'")
+    assert f"takes 8.00 ms in float32 and {8 / times:.2f} ms in bfloat16. {advice}" in message
+
+
+def test_auto_on_a_cpu_without_bfloat16(processor, caplog, monkeypatch) -> None:
+    monkeypatch.setattr(precision, "training_seconds", lambda: pytest.fail("measured"))
+    with caplog.at_level(logging.INFO, "declutr.precision"):
+        training_precision("auto", CPU)
+    assert [message for _, message in told(caplog)] == [
+        "Training in float32: precision is 'auto', and this is a cpu without it."
+    ]
+
+
+@pytest.mark.parametrize("times, warned", [(0.25, True), (0.95, False), (4.0, False)])
+def test_bfloat16_that_is_slow_is_warned_of(processor, caplog, times: float, warned: bool) -> None:
+    processor(True, times)
+    for _ in range(3):
+        assert product_in(training_precision("bfloat16", CPU)) is torch.bfloat16
+    warnings = [message for level, message in told(caplog) if level == "WARNING"]
+    assert len(warnings) == warned
+    if warned:
+        assert "8.00 ms in float32 and 32.00 ms in bfloat16, 4.0 times as long" in warnings[0]
+        assert 'Set precision to "float32"' in warnings[0]
 
 
 @pytest.mark.parametrize("supported", [True, False])

@@ -129,9 +129,9 @@ def test_tokenizers_are_told_before_the_fork(monkeypatch, before):
 
 
 class TestNumber:
-    def test_the_cores_of_this_process(self, monkeypatch):
+    def test_the_processors_of_this_process(self, monkeypatch):
         monkeypatch.delenv("DECLUTR_WORKERS", raising=False)
-        monkeypatch.setattr(module.os, "sched_getaffinity", lambda _: {3, 5, 8})
+        monkeypatch.setattr(module, "usable_processors", lambda: 3)
         assert default_workers() == 3
 
     def test_the_variable(self, monkeypatch):

@@ -6,12 +6,21 @@ imports this package first, and with it the bridge. (`declutr_bridge.pth` does t
 processes that see site-packages; these are for the ones that do not.)
 """
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 
 def run(function: Callable[..., Any], *args: Any) -> Any:
-    """Call `function`. By now its reference was unpickled, with the bridge in place."""
+    """Call `function`, of a worker of a data loader, with one thread for torch.
+
+    By now its reference was unpickled, with the bridge in place. Threads of its own would take
+    processors from training; and a forked worker would wait for ever for those of its parent.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     return function(*args)
 
 

@@ -10,6 +10,7 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
+from declutr.processors import usable_processors
 
 BLOCK = 1 << 22
 """Numbers of a block of cosines, or of rows that are copied for them: 16 MB in float32."""
@@ -203,4 +204,6 @@ def _faiss() -> Any:
             'search "approximate" needs the package faiss-cpu, which is not installed: pip install '
             'faiss-cpu, or set search to "exact".'
         ) from error
+    # It counts the processors of the host, too.
+    faiss.omp_set_num_threads(min(faiss.omp_get_max_threads(), usable_processors()))
     return faiss

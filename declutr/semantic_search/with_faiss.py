@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from declutr.processors import usable_processors
 from declutr.semantic_search.searchable_rows import SearchableRows
 
 _PER_CENTRE = 64  # vectors that centres are trained on; faiss wants 39 at least
@@ -29,6 +30,8 @@ def _faiss() -> Any:
         loader.setLevel(logging.WARNING)
     import faiss
 
+    # It counts the processors of the host, too.
+    faiss.omp_set_num_threads(min(faiss.omp_get_max_threads(), usable_processors()))
     return faiss
 
 

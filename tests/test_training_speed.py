@@ -1,0 +1,65 @@
+"""What training in bfloat16 costs beside float32 is measured once, and leaves no trace."""
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from declutr import kept_timings, training_speed
+from declutr.kept_timings import FILE_NAME, least_seconds
+from declutr.kernel_choices import CHOICES, VARIABLE
+from declutr.training_speed import training_seconds
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder of its own, without choices of kernels, which take longer to make."""
+    monkeypatch.setenv("DECLUTR_CACHE", str(tmp_path))
+    monkeypatch.setenv(VARIABLE, "plain")
+    monkeypatch.setattr(training_speed, "FEATURES", 64)
+    return tmp_path
+
+
+def test_it_is_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    random, taken = torch.get_rng_state(), CHOICES.taken()
+    seconds = training_seconds()
+    assert list(seconds) == ["float32", "bfloat16"] and all(0 < s < 5 for s in seconds.values())
+    assert list(json.loads((folder / FILE_NAME).read_text()).values()) == [seconds]
+    assert torch.equal(torch.get_rng_state(), random) and CHOICES.taken() == taken
+    monkeypatch.setattr(kept_timings, "least_seconds", lambda _: pytest.fail("measured again"))
+    assert training_seconds() == seconds
+    threads = torch.get_num_threads()
+    torch.set_num_threads(threads + 1)  # is another question
+    try:
+        with pytest.raises(pytest.fail.Exception, match="measured again"):
+            training_seconds()
+    finally:
+        torch.set_num_threads(threads)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "no JSON"])
+def test_a_broken_file_is_written_anew(folder: Path, content: str) -> None:
+    (folder / FILE_NAME).write_text(content)
+    seconds = training_seconds()
+    assert list(json.loads((folder / FILE_NAME).read_text()).values()) == [seconds]
+
+
+def test_a_cache_that_cannot_be_written_to(folder: Path, monkeypatch, caplog) -> None:
+    (folder / "file").touch()
+    monkeypatch.setenv("DECLUTR_CACHE", str(folder / "file"))
+    with caplog.at_level("INFO", "declutr.kept_timings"):
+        assert training_seconds()
+    assert "not kept for the next start" in caplog.text
+
+
+def test_what_is_hopeless_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock, calls = [0.0], {"quick": 0, "slow": 0}
+
+    def way(name: str, seconds: float) -> None:
+        calls[name] += 1
+        clock[0] += seconds
+
+    monkeypatch.setattr(kept_timings.time, "perf_counter", lambda: clock[0])
+    found = least_seconds({"quick": lambda: way("quick", 1), "slow": lambda: way("slow", 20)})
+    assert found == {"quick": 1, "slow": 20} and calls == {"quick": 5, "slow": 2}
