@@ -1,0 +1,32 @@
+"""docs/CPU.md: what it runs runs, and the names it gives are those of the code."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from declutr import heap, kept_timings, kernel_choices, torch_threads, worker_processes
+from declutr.text_models import dtype_speed
+
+PAGE = Path(__file__).parent.parent / "docs" / "CPU.md"
+
+
+def test_variables_and_files() -> None:
+    named = set(re.findall(r"`(?:\w+ )?([A-Z_]{8,}|\w+\.json)(?:=\w+)?`", PAGE.read_text()))
+    assert named >= {
+        kernel_choices.VARIABLE,
+        kernel_choices.FILE_NAME,
+        kept_timings.FILE_NAME,
+        dtype_speed.KEEP,
+        worker_processes.WORKERS_VARIABLE,
+        *torch_threads._VARIABLES,
+        *heap._VARIABLES,
+    }
+
+
+def test_the_first_example(monkeypatch: pytest.MonkeyPatch, capsys) -> None:
+    monkeypatch.setenv("DECLUTR_KERNELS", "plain")
+    code = re.search(r"(?:^    .*\n)+", PAGE.read_text(), re.MULTILINE)
+    assert code is not None
+    exec(compile(re.sub(r"^    ", "", code[0], flags=re.MULTILINE), str(PAGE), "exec"), {})
+    assert 'Encoder(dtype="auto") computes in' in capsys.readouterr().out
