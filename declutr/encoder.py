@@ -22,6 +22,7 @@ from declutr.text_models import EncoderError, open_text_model
 from declutr.text_models.devices import chosen_device, chosen_dtype
 from declutr.text_models.prompts import Prompts
 from declutr.text_pieces import LONG_TEXTS, Piece, batches, mean_of_pieces, pieces_of
+from declutr.torch_threads import keep_to_quota
 
 logger = logging.getLogger(__name__)
 
@@ -104,6 +105,7 @@ class Encoder:
         prompt_name: str | None = None,
         prompt: str | None = None,
     ) -> None:
+        keep_to_quota()
         self._place = os.fspath(place)
         self._sphereize = sphereize
         self._overrides = overrides

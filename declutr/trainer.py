@@ -18,6 +18,7 @@ from declutr.epoch_figures import peak_memory
 from declutr.loss_sums import LossSums
 from declutr.metric_readers import looks_now, may_look, tell_of_waits
 from declutr.metrics import READ_EVERY
+from declutr.torch_threads import share_processors
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +69,7 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         self._metrics: dict[str, float] = {}  # those read last, in this epoch
         self._norm: Optional[float] = None  # of gradients, with them
         self._gradient_norm: Optional[torch.Tensor] = None  # of the last step
+        share_processors(self.cuda_device)
 
     def require_finite(self) -> None:
         """Look at all losses up to now, before something is made of the weights.
