@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from declutr import bridge
 
-__version__ = "1.7.0"
+__version__ = "1.8.0"
 __all__ = ["Encoder", "__version__"]
 
 if TYPE_CHECKING:
