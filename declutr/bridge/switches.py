@@ -18,6 +18,8 @@ LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
     "allennlp.commands": (deferral.garbage,),
     "allennlp.training.metrics.evalb_bracketing_scorer": (deferral.nltk,),
     "allennlp.training.metrics.auc": (deferral.sklearn,),
+    "allennlp.training.metrics.spearman_correlation": (deferral.scipy_stats,),
+    "allennlp.fairness.fairness_metrics": (deferral.scipy_stats,),
     "allennlp.fairness.bias_direction": (deferral.sklearn,),
     "allennlp.fairness.bias_mitigators": (deferral.sklearn,),
 }
