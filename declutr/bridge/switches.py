@@ -30,6 +30,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.common.cached_transformers": (
         pretrained.tokenizer_arguments,
         pretrained.float32_checkpoints,
+        pretrained.transformers_without_weights,
     ),
     "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.commands.predict": (additions.blank_lines,),
