@@ -1,5 +1,10 @@
 """Registers what configurations and archives name: readers, models, callbacks and the rest."""
 
+from declutr.bridge.deferral import scipy_stats
+
+with scipy_stats():  # pytorch_metric_learning imports them, for one loss
+    import declutr.objectives
+
 import declutr.augmentations
 import declutr.augmented_reader
 import declutr.callbacks
@@ -13,7 +18,6 @@ import declutr.image_text
 import declutr.linear_decay
 import declutr.model
 import declutr.ngram_pooler
-import declutr.objectives
 import declutr.pair_reader
 import declutr.predictor
 import declutr.pretrained_parts

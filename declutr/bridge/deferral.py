@@ -29,6 +29,14 @@ def sklearn() -> contextlib.AbstractContextManager[None]:
     return deferred("sklearn")
 
 
+def scipy_stats() -> contextlib.AbstractContextManager[None]:
+    """scipy's statistics serve rank correlation and a metric of bias.
+
+    Can go when AllenNLP imports them where it uses them.
+    """
+    return deferred("scipy.stats")
+
+
 @contextlib.contextmanager
 def garbage() -> Iterator[None]:
     """Look for garbage after the imports: they make half a million objects, and no garbage.
@@ -55,6 +63,7 @@ def deferred(package: str) -> Iterator[None]:
 
     What they give imports the package when it is first used: when an attribute is asked for after
     the context has ended, or when it is called. A package that is already imported is left alone.
+    A module in a package, by its dotted name, can be put off in the same way.
     """
     if package in sys.modules:
         yield
@@ -84,7 +93,7 @@ class _Deferred(ModuleType):
 
 
 def _found(path: str) -> Any:
-    package = path.partition(".")[0]
-    if isinstance(sys.modules.get(package), _Deferred):  # used while the context still lasts
-        del sys.modules[package]
+    for name in [name for name, module in sys.modules.items() if isinstance(module, _Deferred)]:
+        if f"{path}.".startswith(f"{name}."):  # used while the context still lasts
+            del sys.modules[name]
     return pkgutil.resolve_name(path)

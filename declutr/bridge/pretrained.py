@@ -83,6 +83,29 @@ def float32_checkpoints(module: ModuleType) -> bool:
     return True
 
 
+def transformers_without_weights(module: ModuleType) -> bool:
+    """Hand out a transformer without weights itself, and keep none for the next who asks.
+
+    AllenNLP gives a copy of it and keeps the original as long as the process lives, also for those
+    who ask for the same name with weights. Can go when it keeps only what was loaded.
+    """
+    original = module.get
+
+    @functools.wraps(original)
+    def get(model_name: str, make_copy: bool, *args: Any, **kwargs: Any) -> Any:
+        if kwargs.get("load_weights", True):
+            return original(model_name, make_copy, *args, **kwargs)
+        kept = module._model_cache
+        module._model_cache = {}  # type: ignore[attr-defined]
+        try:
+            return original(model_name, False, *args, **kwargs)
+        finally:
+            module._model_cache = kept  # type: ignore[attr-defined]
+
+    module.get = get  # type: ignore[attr-defined]
+    return True
+
+
 def _clear_marks(model: Any) -> None:
     for marked in [*model.modules(), *model.parameters(), *model.buffers()]:
         if "_is_hf_initialized" in vars(marked):

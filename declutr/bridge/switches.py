@@ -18,6 +18,8 @@ LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
     "allennlp.commands": (deferral.garbage,),
     "allennlp.training.metrics.evalb_bracketing_scorer": (deferral.nltk,),
     "allennlp.training.metrics.auc": (deferral.sklearn,),
+    "allennlp.training.metrics.spearman_correlation": (deferral.scipy_stats,),
+    "allennlp.fairness.fairness_metrics": (deferral.scipy_stats,),
     "allennlp.fairness.bias_direction": (deferral.sklearn,),
     "allennlp.fairness.bias_mitigators": (deferral.sklearn,),
 }
@@ -28,6 +30,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.common.cached_transformers": (
         pretrained.tokenizer_arguments,
         pretrained.float32_checkpoints,
+        pretrained.transformers_without_weights,
     ),
     "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.commands.predict": (additions.blank_lines,),

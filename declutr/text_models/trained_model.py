@@ -14,6 +14,7 @@ from allennlp.data import Batch, Instance
 from allennlp.models.archival import load_archive
 from allennlp.nn.util import move_to_device
 from allennlp.predictors import Predictor
+from torch.overrides import TorchFunctionMode
 
 import declutr.components  # noqa: F401 - archives name what it registers
 from declutr.embedders import MLMTextFieldEmbedder
@@ -67,7 +68,7 @@ class TrainedModel(TextModel):
         quiet = loggers_at(logging.WARNING, "allennlp", "transformers")
         with opened_archive(place, trust=trust) as folder, quiet:
             _require_weights(folder, place)
-            with _broken(place):
+            with _broken(place), _Undrawn():
                 archive = load_archive(folder, cuda_device=number, overrides=overrides or {})
             self.whitening = Whitening.load(folder) if Whitening.stored_in(folder) else None
         self._predictor = Predictor.from_archive(archive, predictor_name="declutr")
@@ -152,6 +153,24 @@ def _broken(place: str) -> Iterator[None]:
             f"No model could be built from '{place}': {type(error).__name__}: {error}. Its "
             "content may be broken, or made by another release."
         ) from error
+
+
+class _Undrawn(TorchFunctionMode):
+    """Within this context, what would be drawn at random is zero, and no random number is spent.
+
+    Parameters that are about to be loaded need none, and large ones take long.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        # Methods of tensors, and those functions of `torch.nn.init` that ask before they call them.
+        if getattr(func, "__name__", "") in ("normal_", "uniform_", "kaiming_uniform_"):
+            tensor = args[0] if args else kwargs["tensor"]
+            tensor.detach().zero_()
+            return tensor
+        return func(*args, **kwargs)
 
 
 class _Text:

@@ -44,6 +44,18 @@ def test_it_can_be_used_inside_the_context_too(package: str) -> None:
     assert sys.modules[package].double(1) == 2
 
 
+def test_a_module_in_a_package_is_put_off_alone(package: str) -> None:
+    with deferral.deferred(f"{package}.part"):
+        import putoff.part as part
+        from putoff.part import answer
+
+        assert sys.modules[package].C.size == 3  # the package itself is there
+    assert f"{package}.part" not in sys.modules
+    assert part.answer == 42 and f"{package}.part" in sys.modules
+    with pytest.raises(TypeError, match="'int' object is not callable"):
+        answer()
+
+
 def test_what_it_lacks_is_reported_by_the_package_itself(package: str) -> None:
     with deferral.deferred(package):
         import putoff
@@ -75,7 +87,7 @@ def test_allennlp_starts_without_them() -> None:
         "for part in ('fairness', 'training', 'models'):\n"
         "    import_module_and_submodules(f'allennlp.{part}')\n"
         "import declutr.plugin\n"
-        "print(sorted({'nltk', 'sklearn', 'pandas'} & set(sys.modules)))"
+        "print(sorted({'nltk', 'sklearn', 'pandas', 'scipy.stats'} & set(sys.modules)))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
@@ -87,6 +99,14 @@ def test_the_metric_that_needs_scikit_learn_finds_it() -> None:
     metric = Auc()
     metric(torch.tensor([0.9, 0.8, 0.3, 0.1]), torch.tensor([1, 0, 1, 0]))
     assert metric.get_metric(reset=True) == pytest.approx(0.75)
+
+
+def test_the_metric_that_needs_scipy_finds_it() -> None:
+    from allennlp.training.metrics import SpearmanCorrelation
+
+    metric = SpearmanCorrelation()
+    metric(torch.tensor([1.0, 2.0, 3.0]), torch.tensor([1.0, 3.0, 2.0]))
+    assert metric.get_metric(reset=True) == pytest.approx(0.5)
 
 
 def test_the_mitigation_that_needs_scikit_learn_finds_it() -> None:

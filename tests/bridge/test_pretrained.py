@@ -159,6 +159,18 @@ def test_every_family_of_tokenizers(family: tuple[str, int]) -> None:
     assert [t.text_id for t in bare.tokenize(text)] == [t.text_id for t in tokens[1:-1]]
 
 
+def test_what_has_no_weights_is_not_kept(bert: str) -> None:
+    def weights(**settings: Any) -> torch.Tensor:
+        return cached_transformers.get(bert, True, **settings).get_input_embeddings().weight
+
+    cached_transformers._clear_caches()
+    drawn = weights(load_weights=False)
+    loaded = transformers.AutoModel.from_pretrained(bert, dtype=torch.float32)
+    assert torch.equal(weights(), loaded.get_input_embeddings().weight)
+    assert not torch.equal(weights(load_weights=False), drawn)
+    assert len(cached_transformers._model_cache) == 1
+
+
 def test_special_tokens_around_ids(family: tuple[str, int]) -> None:
     folder, between = family
     tokenizer = cached_transformers.get_tokenizer(folder)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from declutr.encoder import Encoder
 from declutr.export import ExportError, export_model
@@ -53,6 +54,13 @@ def test_code_runs_only_if_it_is_trusted(with_code: tuple[Path, Path], checkpoin
     assert np.abs(encoder(texts) - opened(checkpoint)(texts)).max() < 1e-6
     with pytest.raises(ExportError, match="transformer of its own code, which other tools would"):
         export_model(place, place.parent / "exported", onnx=False, trust=True)
+
+
+def test_opening_spends_no_random_numbers(trained: Path, checkpoint: Path) -> None:
+    before = torch.get_rng_state()
+    for place in (trained, checkpoint):
+        opened(place)
+        assert torch.equal(torch.get_rng_state(), before)
 
 
 def test_code_in_a_folder_of_modules(with_code: tuple[Path, Path], tmp_path: Path) -> None:
