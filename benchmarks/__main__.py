@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Sequence
 
 BENCHMARKS = {
-    "releases": "what every run pays, against a checkout of an earlier release",
+    "releases": "what runs pay, and how fast steps and embedding are, against an earlier release",
     "startup": "how long commands take to start, and what they import",
     "step": "a training step against the original recipe: time, agreement, memory",
     "host_time": "a training step's host time, kernels stubbed, against the padded reference",

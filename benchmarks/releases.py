@@ -1,4 +1,4 @@
-"""This checkout against one of an earlier release: what every run pays, whatever it does.
+"""This checkout against one of an earlier release: what every run pays, training steps, embedding.
 
     git worktree add ../earlier v1.5.0 && python -m benchmarks releases --earlier ../earlier
 
@@ -19,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.machine import release_of
 from benchmarks.memory import ROOT
+from benchmarks.release_speed import add_speed_arguments, record_speed
 from benchmarks.results import record
 from benchmarks.timing import Timing, ratio
 
@@ -87,24 +88,6 @@ began = time.perf_counter()
 for reader in readers:
     reader.corpus("corpus.txt")[0]
 """,
-    "three training steps, float32": """
-from benchmarks import step
-batch = step._batch(2, 0, "distilroberta", "cpu")
-take = step.ours_of("distilroberta", 0.1, "float32", batch, "cpu")
-take()
-began = time.perf_counter()
-for _ in range(3):
-    take()
-""",
-    "three training steps, bfloat16": """
-from benchmarks import step
-batch = step._batch(2, 0, "distilroberta", "cpu")
-take = step.ours_of("distilroberta", 0.1, "bfloat16", batch, "cpu")
-take()
-began = time.perf_counter()
-for _ in range(3):
-    take()
-""",
 }
 _START_UP = {
     "declutr --version": ["-m", "declutr", "--version"],
@@ -118,6 +101,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, help="turns of each (default 7; quick 2)")
     parser.add_argument("--layers", type=int, default=6, help="of the archive, 50 MB each (6)")
     parser.add_argument("--megabytes", type=int, default=20, help="of text to tokenise (20)")
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        choices=("runs", "speed"),
+        default=("runs", "speed"),
+        help="what every run pays; or how fast training steps and embedding are (default both)",
+    )
+    add_speed_arguments(parser)
 
 
 def run(args: argparse.Namespace) -> None:
@@ -126,6 +117,13 @@ def run(args: argparse.Namespace) -> None:
         return
     rounds = args.rounds or (2 if args.quick else 7)
     checkouts = {"earlier": Path(args.earlier).resolve(), "now": ROOT}
+    if "speed" in args.only:
+        record_speed(args, checkouts, rounds)
+    if "runs" in args.only:
+        _record_runs(args, checkouts, rounds)
+
+
+def _record_runs(args: argparse.Namespace, checkouts: dict[str, Path], rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         _write_corpus(Path(folder, "corpus.txt"), args.megabytes)
         recipes = checkouts["earlier"] / "training_config"
@@ -144,8 +142,7 @@ def run(args: argparse.Namespace) -> None:
         note=f"{release_of(checkouts['earlier'])} and {release_of(ROOT)} in turns, each in a "
         f"process of its own. The archive has {size:.0f} MB of random "
         "weights, the checkpoint those weights and twice as much of an optimizer, the corpus "
-        f"{args.megabytes} MB. A training step is of two documents of the paper's spans, with the "
-        "shape of DistilRoBERTa, on the CPU.",
+        f"{args.megabytes} MB.",
     )
     for row in rows:
         print(f"{row['what']:28}{row['now / earlier']}")

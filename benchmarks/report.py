@@ -36,6 +36,7 @@ _ORDER = (
     "reclaim_tasks",
     "reclaim_ablation",
     "releases",
+    "releases_speed",
     "startup",
 )
 """Of the sections; others follow."""

@@ -110,7 +110,7 @@ def new_run(
         title=title,
         rows=rows,
         note=note,
-        settings=settings or {},
+        settings={key: _without_folders(value) for key, value in (settings or {}).items()},
         plots=plots,
         date=datetime.now(timezone.utc).isoformat(timespec="seconds"),
         command=" ".join(["python -m benchmarks", *map(_without_folders, sys.argv[1:])]),
@@ -135,9 +135,10 @@ def latest(folder: Path = FOLDER) -> list[Run]:
     return [Run.of(json.loads(file.read_text(encoding="utf-8"))[-1]) for file in _files(folder)]
 
 
-def _without_folders(argument: str) -> str:
+def _without_folders(given: Any) -> Any:
     """The name of a file by its absolute path: where it lay on this machine is of no use."""
-    return Path(argument).name if argument.startswith("/") else argument
+    is_path = isinstance(given, str) and given.startswith("/")
+    return Path(given).name if is_path else given
 
 
 def _files(folder: Path) -> list[Path]:

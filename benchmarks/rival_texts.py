@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,16 +29,15 @@ class Texts:
 
 
 def draw_texts(
-    corpus: Path, tokenizer_file: Path, max_length: int, counts: dict[str, int], seed: int = 0
+    corpus: Path, model: Path, counts: dict[str, int], seed: int = 0
 ) -> dict[str, Texts]:
     """Draw texts that begin at any word of a corpus; the same ones for the same seed.
 
     Args:
         corpus: documents, one a line.
-        tokenizer_file: the `tokenizer.json` of the model.
-        max_length: tokens of a text at most, special ones included.
-        counts: how many texts of the kinds "short" (5 to 15 words), "mixed" (3 tokens to
-            `max_length`, log-uniform) and "long" (200 to 900 words).
+        model: the folder of a model with its tokenizer, which cuts texts at `model_length`.
+        counts: how many texts of the kinds "short" (5 to 15 words), "mixed" (3 tokens to as many as
+            the model takes, log-uniform) and "long" (200 to 900 words).
         seed: of the draws.
 
     Raises:
@@ -50,7 +50,8 @@ def draw_texts(
         raise ValueError(
             f"{corpus} has {len(words)} words; texts are drawn from at least {LONG_WORDS[1] + 1}."
         )
-    tokenizer = Tokenizer.from_file(str(tokenizer_file))
+    max_length = model_length(model)
+    tokenizer = Tokenizer.from_file(str(model / "tokenizer.json"))
     tokenizer.no_padding()
     tokenizer.enable_truncation(max_length)
     rng = random.Random(seed)
@@ -76,3 +77,14 @@ def draw_texts(
         kind: Texts(texts, torch.tensor([len(each) for each in tokenizer.encode_batch(texts)]))
         for kind, texts in drawn.items()
     }
+
+
+def model_length(model: Path) -> int:
+    """Tokens of a text that a model takes, as sentence-transformers finds them."""
+    for name, key in (
+        ("sentence_bert_config.json", "max_seq_length"),
+        ("tokenizer_config.json", "model_max_length"),
+    ):
+        if (model / name).is_file():
+            return int(json.loads((model / name).read_text(encoding="utf-8"))[key])
+    raise FileNotFoundError(f"{model}: expected a folder with a model and its tokenizer.")

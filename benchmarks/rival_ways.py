@@ -23,7 +23,7 @@ class Way:
     """A library with its settings."""
 
     library: str
-    """A key of `rival_worker.LIBRARIES`."""
+    """A key of `timed_worker.OPENERS`."""
     dtype: str
     """Of its products."""
     path: tuple[Path, ...] = ()
@@ -32,9 +32,9 @@ class Way:
     """Its ONNX model, inside the folder of ONNX models."""
 
     def settings(self, model: Path, onnx: Path, dimension: int) -> dict[str, Any]:
-        """What `rival_worker.serve` needs to know, without texts and threads."""
+        """What `timed_worker.serve` needs to know, without texts and threads."""
         return {
-            "library": self.library,
+            "what": self.library,
             "dtype": self.dtype,
             "model": str(model),
             "onnx": str(onnx),

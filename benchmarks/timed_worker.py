@@ -1,10 +1,10 @@
-"""One way to embed texts, in a process of its own: JSON lines in, JSON lines out.
+"""Something to be timed, in a process of its own: JSON lines in, JSON lines out.
 
-`python rival_worker.py SETTINGS` says {"begun"} before anything is imported, opens the model,
-embeds a text, and says {"ready"}; then a line {"kind": ..., "save": file or null} embeds the texts
-of that kind and answers {"seconds": ...}.
+`python timed_worker.py SETTINGS` says {"begun"} before anything is imported, opens what is to be
+timed, calls it once, and says {"ready"}; then a line {"kind": ..., "save": file or null} calls it
+with the texts of that kind and answers {"seconds": ...}.
 
-It imports nothing of this package: `declutr` may come from another checkout.
+It imports nothing of this package: `declutr` and `benchmarks` may come from another checkout.
 """
 
 import json
@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any, TextIO
 
-Embed = Callable[[list[str]], Any]
+Timed = Callable[[list[str]], Any]
 
 FIRST = "A first text."
 
@@ -34,8 +34,8 @@ def serve(settings: dict[str, Any], questions: Iterable[str], answers: TextIO) -
     """Open what `settings` name, and answer each line.
 
     Args:
-        settings: `library`, `model` (a folder), `threads`, `texts` (a JSON file of lists of texts
-            by kind), and what the function of `LIBRARIES` reads.
+        settings: `what` (a key of `OPENERS`), `threads`, `texts` (a JSON file of lists of texts
+            by kind), and what the function of `OPENERS` reads.
         questions: lines of JSON.
         answers: where lines of JSON go.
     """
@@ -44,8 +44,8 @@ def serve(settings: dict[str, Any], questions: Iterable[str], answers: TextIO) -
         print(json.dumps(answer), file=answers, flush=True)
 
     say(begun=True)
-    embed, told = LIBRARIES[settings["library"]](settings)
-    embed([FIRST])
+    timed, told = OPENERS[settings["what"]](settings)
+    timed([FIRST])
     say(ready=True, **told)
     with open(settings["texts"], encoding="utf-8") as file:
         texts = json.load(file)
@@ -53,16 +53,16 @@ def serve(settings: dict[str, Any], questions: Iterable[str], answers: TextIO) -
         question = json.loads(line)
         chosen = texts[question["kind"]]
         start = time.perf_counter()
-        vectors = embed(chosen)
+        result = timed(chosen)
         seconds = time.perf_counter() - start
         if question.get("save"):
             import numpy as np
 
-            np.save(question["save"], np.asarray(vectors))
+            np.save(question["save"], np.asarray(result))
         say(seconds=seconds)
 
 
-def _declutr(settings: dict[str, Any]) -> tuple[Embed, dict[str, str]]:
+def _declutr(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
     import declutr
     from declutr import Encoder
 
@@ -71,7 +71,7 @@ def _declutr(settings: dict[str, Any]) -> tuple[Embed, dict[str, str]]:
     return encoder, {"dtype": encoder.describe()["dtype"], "at": os.path.dirname(declutr.__file__)}
 
 
-def _sentence_transformers(settings: dict[str, Any]) -> tuple[Embed, dict[str, str]]:
+def _sentence_transformers(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
     from sentence_transformers import SentenceTransformer
 
     _torch_threads(settings)
@@ -79,7 +79,7 @@ def _sentence_transformers(settings: dict[str, Any]) -> tuple[Embed, dict[str, s
     return lambda texts: model.encode(texts, show_progress_bar=False), {}
 
 
-def _sentence_transformers_onnx(settings: dict[str, Any]) -> tuple[Embed, dict[str, str]]:
+def _sentence_transformers_onnx(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
     import onnxruntime
     from sentence_transformers import SentenceTransformer
 
@@ -98,7 +98,7 @@ def _sentence_transformers_onnx(settings: dict[str, Any]) -> tuple[Embed, dict[s
     return lambda texts: model.encode(texts, show_progress_bar=False), {}
 
 
-def _fastembed(settings: dict[str, Any]) -> tuple[Embed, dict[str, str]]:
+def _fastembed(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
     from fastembed import TextEmbedding
     from fastembed.common.model_description import ModelSource, PoolingType
 
@@ -119,19 +119,32 @@ def _fastembed(settings: dict[str, Any]) -> tuple[Embed, dict[str, str]]:
     return lambda texts: list(model.embed(texts)), {}
 
 
+def _training_step(settings: dict[str, Any]) -> tuple[Timed, dict[str, str]]:
+    """A step on two documents of the paper's spans; texts are not looked at."""
+    import declutr
+    from benchmarks import step
+
+    _torch_threads(settings)
+    batch = step._batch(2, 0, settings["shape"], "cpu")
+    take = step.ours_of(settings["shape"], 0.1, settings["dtype"], batch, "cpu")
+    return lambda texts: take(), {"at": os.path.dirname(declutr.__file__)}
+
+
 def _torch_threads(settings: dict[str, Any]) -> None:
     import torch
 
     torch.set_num_threads(settings["threads"])
 
 
-LIBRARIES = {
+OPENERS = {
     "declutr": _declutr,
     "sentence-transformers": _sentence_transformers,
     "sentence-transformers onnx": _sentence_transformers_onnx,
     "fastembed": _fastembed,
+    "training step": _training_step,
 }
-"""Each opens a model, and returns what embeds and what else to tell of it."""
+"""Each opens what is timed, and returns it and what else to tell of it. All but the last return
+what embeds texts."""
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""`rival_worker` from outside: starts it, asks it, and looks at its memory."""
+"""`timed_worker` from outside: starts it, asks it, and looks at its memory."""
 
 from __future__ import annotations
 
@@ -13,21 +13,22 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from benchmarks import rival_worker
+from benchmarks import timed_worker
 from benchmarks.memory import INTERVAL, Usage, usage
 
 
-class RivalProcess:
-    """A way to embed texts, opened in a process of its own.
+class TimedProcess:
+    """What `timed_worker` opens, in a process of its own.
 
     Args:
-        settings: of `rival_worker.serve`.
+        settings: of `timed_worker.serve`.
         path: folders that Python looks for packages in before all others.
         folder: where the process runs, and writes its log.
-        watch: look at memory while it opens and embeds, which costs it some time.
+        watch: look at memory, which costs the process some time.
 
     Raises:
         RuntimeError: if the process ends early, with the end of its log.
+        ValueError: if it took this package from another place than `path` says.
     """
 
     def __init__(
@@ -39,7 +40,7 @@ class RivalProcess:
         start = time.perf_counter()
         with open(descriptor, "wb") as log:
             self._process = subprocess.Popen(
-                [sys.executable, rival_worker.__file__, json.dumps(settings)],
+                [sys.executable, timed_worker.__file__, json.dumps(settings)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -50,12 +51,16 @@ class RivalProcess:
         self._answer()
         self._begun = usage([self._process.pid]).private if watch else 0
         self.told = self._answer()
-        """What the way tells of itself."""
+        """What the process told of what it opened."""
         self.seconds_to_first = time.perf_counter() - start
-        """From the start of the process to its first vector."""
+        """From the start of the process until it has done its task once."""
+        found = self.told.get("at")
+        if found is not None and Path(found).parent != path[0]:
+            self.close()
+            raise ValueError(f"declutr was imported from {found}, expected it from {path[0]}.")
 
-    def embed(self, kind: str, save: Path | None = None) -> float:
-        """Embed all texts of a kind; the seconds that took, without saving."""
+    def seconds(self, kind: str, save: Path | None = None) -> float:
+        """Embed all texts of a kind, or take a step; the seconds of that, without saving."""
         question = {"kind": kind, "save": None if save is None else str(save)}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(question).encode() + b"\n")
@@ -82,7 +87,9 @@ class RivalProcess:
         if line:
             return json.loads(line)
         status, log = self._process.wait(), self._log.read_text(encoding="utf-8", errors="replace")
-        raise RuntimeError(f"A way to embed ended with exit status {status}:\n{log[-3000:]}")
+        raise RuntimeError(
+            f"A process that is timed ended with exit status {status}:\n{log[-3000:]}"
+        )
 
 
 def _environment(threads: int, path: Sequence[Path], folder: Path) -> dict[str, str]:
