@@ -17,64 +17,99 @@ from torch.autograd.function import once_differentiable
 
 _LEVELS = 1 << 16  # of the random numbers that decide what is kept
 _PER_WORD = 4
+_VALUES_AT_ONCE = 1 << 16  # for each thread: what is drawn for them stays in the cache of a core
 
 
 class RepeatableDropout:
-    """Dropout whose masks follow from one number drawn for all of them.
+    """Dropout whose random numbers follow from one number drawn for all of them.
 
     # Parameters
 
     probability : of a value to become zero, to within 1/131072.
     seed : that number, as `draw_seed` gives it.
+
+    # Attributes
+
+    scale : what values that are kept have to be multiplied by for their mean to stay what it was.
     """
 
     def __init__(self, probability: float, seed: Tensor | None) -> None:
         self._dropped = round(probability * _LEVELS)  # of so many levels
         self._seed = 0 if seed is None else int(seed)
         kept = _LEVELS - self._dropped
-        self._scale = _LEVELS / kept if kept else 0.0
+        self.scale = _LEVELS / kept if kept else 0.0
 
-    def generator(self) -> np.random.Generator:
-        """What the masks are drawn from; every one draws the same masks."""
-        return np.random.Generator(np.random.SFC64(self._seed))
+    def generator(self) -> np.random.SFC64:
+        """Return what random numbers are drawn from; every one draws the same."""
+        return np.random.SFC64(self._seed)
 
-    def kept(self, generator: np.random.Generator, shape: torch.Size) -> Tensor | None:
-        """What is not dropped, as a mask of this shape; `None` for everything."""
+    def draw(self, generator: np.random.SFC64, shape: torch.Size) -> Tensor | None:
+        """Draw a random level for each value of this shape, int16; `None` keeps everything."""
         if not self._dropped:
             return None
         size = shape.numel()
-        words = generator.integers(1 << 64, size=-(-size // _PER_WORD), dtype=np.uint64)
-        levels = torch.from_numpy(words.view(np.int16))[:size].view(shape)  # in [-32768, 32768)
-        return levels >= self._dropped - _LEVELS // 2
+        words = generator.random_raw(-(-size // _PER_WORD))
+        return torch.from_numpy(words.view(np.int16))[:size].view(shape)
 
-    def __call__(self, values: Tensor, kept: Tensor | None) -> Tensor:
-        """`values` where they are kept, scaled so that their mean stays what it was."""
-        if kept is None:
+    @staticmethod
+    def comparable(levels: Tensor, values: Tensor) -> Tensor:
+        """Return levels in the type in which `zero` compares them for such values."""
+        return levels if values.element_size() == 2 else levels.to(values.dtype)
+
+    def zero(self, values: Tensor, levels: Tensor | None, out: Tensor) -> Tensor:
+        """Return values where they are kept, not scaled, and zero where they are dropped.
+
+        # Parameters
+
+        values : contiguous, of any floating type; returned as they are without `levels`.
+        levels : drawn for this shape, `comparable` for these values.
+        out : where to write it; may be `values`.
+        """
+        if levels is None:
             return values
-        # values * kept * scale in one pass; it is its own derivative.
-        return torch.ops.aten.native_dropout_backward(values, kept, self._scale)
+        source, target = values, out
+        if values.element_size() == 2:
+            source, target = values.view(torch.int16), out.view(torch.int16)
+        # The gradient of a threshold is what is needed here: values where levels are above it.
+        # torch computes it with vectors, but not what goes by a mask of bool.
+        threshold = self._dropped - _LEVELS // 2 - 1
+        torch.ops.aten.threshold_backward.grad_input(source, levels, threshold, grad_input=target)
+        return out
 
 
 def draw_seed(probability: float) -> Tensor | None:
-    """What masks of this probability follow from, by torch's generator; `None` drops nothing."""
+    """What random numbers for this probability follow from; `None` drops nothing."""
     return torch.randint(1 << 62, ()) if probability * _LEVELS > 0.5 else None
 
 
 def dropout(values: Tensor, probability: float) -> Tensor:
     """As `torch.nn.functional.dropout` of a tensor on the CPU, in training."""
-    return _Dropped.apply(values, RepeatableDropout(probability, draw_seed(probability)))
+    seed = draw_seed(probability)
+    if seed is None:
+        return values
+    return _Dropped.apply(values, RepeatableDropout(probability, seed))
 
 
 class _Dropped(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, dropout: RepeatableDropout) -> Tensor:
-        kept = dropout.kept(dropout.generator(), values.shape)
         ctx.dropout = dropout
-        ctx.save_for_backward(kept)
-        return dropout(values, kept)
+        return _drop(values, dropout)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        (kept,) = ctx.saved_tensors
-        return ctx.dropout(gradient, kept), None
+        return _drop(gradient, ctx.dropout), None  # drawn again, not kept
+
+
+def _drop(values: Tensor, dropout: RepeatableDropout) -> Tensor:
+    generator = dropout.generator()
+    dropped = torch.empty_like(values, memory_format=torch.contiguous_format)
+    most = _VALUES_AT_ONCE * torch.get_num_threads()
+    parts = (tensor.reshape(-1).split(most) for tensor in (values, dropped))
+    for some, out in zip(*parts, strict=True):
+        torch.mul(some, dropout.scale, out=out)
+        levels = dropout.draw(generator, some.shape)
+        if levels is not None:
+            dropout.zero(out, dropout.comparable(levels, out), out=out)
+    return dropped

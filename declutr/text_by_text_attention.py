@@ -1,25 +1,36 @@
 """Attention over texts end to end on a CPU: one text after another, as an operator of torch.
 
-torch's CPU kernel for attention has no dropout: with it, torch keeps every probability, mask and
-product of all texts, and spends most of its time drawing one number for each. Here scores are
-computed twice and never kept, and one 64-bit number decides about four probabilities.
+Without dropout, torch's own kernel does it where it is the quickest. It has no dropout: with it,
+torch keeps every probability, mask and product of all texts, and spends most of its time drawing
+one number for each. Here scores are computed twice and never kept, for as many heads at once as the
+cache holds scores of, and one 64-bit number decides about four probabilities.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import groupby
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from declutr.repeatable_dropout import RepeatableDropout, draw_seed
 
-_TOKENS_AT_ONCE = 1024  # of equally long texts: their scores then stay in the cache of a CPU
+# For each thread, by bytes of a value: several tensors of this many float32 stay in the cache of a
+# core, while oneDNN, which takes products of bfloat16, needs long ones more than that.
+_SCORES_AT_ONCE = {2: 1 << 22, 4: 1 << 17, 8: 1 << 16}
+
+# Tokens from which torch's kernel is quicker for a float32 text of its own, and for texts of one
+# length together: 0.6 to 0.9 of the time above, up to 1.4 below. bfloat16: always, but backward.
+_LONG, _LONG_TOGETHER = 160, 48
 
 _INPUTS = "Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, Tensor? seed"
 _NUMBERS = "float dropout_p, float scale"
+_OUTPUTS = "Tensor output, Tensor sums"
+
+_flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+_flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
 
 
 def attend(
@@ -31,14 +42,14 @@ def attend(
     `torch.compile`, which neither looks into it nor depends on the lengths of texts.
     """
     seed = draw_seed(dropout_p)
-    return _attention(query, key, value, cu_seqlens, seed, dropout_p, scale)
+    return _attention(query, key, value, cu_seqlens, seed, dropout_p, scale)[0]
 
 
 @torch.library.custom_op(
     "declutr::attention_text_by_text",
     mutates_args=(),
     device_types="cpu",
-    schema=f"({_INPUTS}, {_NUMBERS}) -> Tensor",
+    schema=f"({_INPUTS}, {_NUMBERS}) -> (Tensor, Tensor)",
 )
 def _attention(
     query: Tensor,
@@ -48,23 +59,36 @@ def _attention(
     seed: Tensor | None,
     dropout_p: float,
     scale: float,
-) -> Tensor:
-    output = torch.empty_like(query)
+) -> tuple[Tensor, Tensor]:
+    """Return the output, and logarithms of the sums of the softmax `(T, H)` of texts that torch's
+    kernel took.
+
+    Both lie in memory token by token, as the next layer reads them.
+    """
+    query, key, value = (_flat(tensor) for tensor in (query, key, value))
+    output, sums = _like(query), _sums_like(query)
     dropout = RepeatableDropout(dropout_p, seed)
     generator = dropout.generator()
     with torch.autocast("cpu", enabled=False):
-        for part in _parts(cu_seqlens):
-            q, k, v, o = (_texts(tensor, *part) for tensor in (query, key, value, output))
-            kept = dropout.kept(generator, q.shape[:-1] + k.shape[-2:-1])
-            o.copy_(dropout(_probabilities(q, k, scale), kept) @ v)
-    return output
+        for run in _runs(cu_seqlens):
+            if seed is None and run.is_long(query.dtype):
+                found = _flash(*(run.texts(t) for t in (query, key, value)), scale=scale)
+                for tensor, part in zip((output, sums.t()[None]), found, strict=True):
+                    run.texts(tensor).copy_(part)
+                continue
+            for block, levels in run.blocks(query, dropout, generator):
+                q, k, v, o = (block.of(tensor) for tensor in (query, key, value, output))
+                p = _probabilities(q * scale, k)
+                p = dropout.zero(p, levels, out=p)
+                o.copy_((p @ v).mul_(dropout.scale))
+    return output, sums
 
 
 @torch.library.custom_op(
     "declutr::attention_text_by_text_backward",
     mutates_args=(),
     device_types="cpu",
-    schema=f"(Tensor gradient, {_INPUTS}, {_NUMBERS}) -> (Tensor, Tensor, Tensor)",
+    schema=f"(Tensor gradient, {_INPUTS}, {_OUTPUTS}, {_NUMBERS}) -> (Tensor, Tensor, Tensor)",
 )
 def _gradients(
     gradient: Tensor,
@@ -73,42 +97,55 @@ def _gradients(
     value: Tensor,
     cu_seqlens: Tensor,
     seed: Tensor | None,
+    output: Tensor,
+    sums: Tensor,
     dropout_p: float,
     scale: float,
 ) -> tuple[Tensor, ...]:
-    gradients = tuple(torch.empty_like(tensor) for tensor in (query, key, value))
+    gradient, query, key, value = (_flat(t) for t in (gradient, query, key, value))
+    gradients = tuple(_like(tensor) for tensor in (query, key, value))
     dropout = RepeatableDropout(dropout_p, seed)
     generator = dropout.generator()
     with torch.autocast("cpu", enabled=False):
-        for part in _parts(cu_seqlens):
-            q, k, v, g = (_texts(tensor, *part) for tensor in (query, key, value, gradient))
-            dq, dk, dv = (_texts(tensor, *part) for tensor in gradients)
-            p = _probabilities(q, k, scale)  # (H, texts, n, n)
-            kept = dropout.kept(generator, p.shape)
-            dv.copy_(dropout(p, kept).transpose(-1, -2) @ g)
-            dp = dropout(g @ v.transpose(-1, -2), kept)
-            ds = torch._softmax_backward_data(dp, p, -1, p.dtype).mul_(scale)
-            dq.copy_(ds @ k)
-            dk.copy_(ds.transpose(-1, -2) @ q)
+        for run in _runs(cu_seqlens):
+            if seed is None and run.is_long(query.dtype) and query.element_size() > 2:
+                known = (gradient, query, key, value, output, sums.t()[None])
+                found = _flash_backward(*(run.texts(t) for t in known), 0.0, False, scale=scale)
+                for tensor, part in zip(gradients, found, strict=True):
+                    run.texts(tensor).copy_(part)
+                continue
+            for block, levels in run.blocks(query, dropout, generator):
+                q, k, v, g = (block.of(tensor) for tensor in (query, key, value, gradient))
+                dq, dk, dv = (block.of(tensor) for tensor in gradients)
+                q, g = q * scale, g * dropout.scale
+                p = _probabilities(q, k)
+                kept = dropout.zero(p, levels, out=torch.empty_like(p))
+                dv.copy_(kept.transpose(-1, -2) @ g)
+                dp = g @ v.transpose(-1, -2)
+                dp = dropout.zero(dp, levels, out=dp)
+                ds = torch._softmax_backward_data(dp, p, -1, p.dtype)
+                dq.copy_((ds @ k).mul_(scale))
+                dk.copy_(ds.transpose(-1, -2) @ q)
     return gradients
 
 
 @_attention.register_fake
-def _(query: Tensor, *others: Any) -> Tensor:
-    return torch.empty_like(query)
+def _(query: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    return _like(query), _sums_like(query)
 
 
 @_gradients.register_fake
 def _(gradient: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
-    return tuple(torch.empty_like(tensor) for tensor in inputs[:3])
+    return tuple(_like(tensor) for tensor in inputs[:3])
 
 
-def _remember(ctx: Any, inputs: tuple, output: Tensor) -> None:
+def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
     *tensors, ctx.dropout_p, ctx.scale = inputs
-    ctx.save_for_backward(*tensors)
+    ctx.save_for_backward(*tensors, *output)
+    ctx.mark_non_differentiable(output[1])
 
 
-def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
     gradients = _gradients(gradient, *ctx.saved_tensors, ctx.dropout_p, ctx.scale)
     return *gradients, None, None, None, None
 
@@ -116,23 +153,79 @@ def _backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
 _attention.register_autograd(_backward, setup_context=_remember)
 
 
-def _parts(cu_seqlens: Tensor) -> Iterator[tuple[int, int, int]]:
-    """`(start, count, length)` of runs of equally long texts, none much over `_TOKENS_AT_ONCE`
-    unless it is a single text."""
+class _Block(NamedTuple):
+    """Some heads of some equally long texts that stand side by side."""
+
+    start: int
+    count: int
+    length: int
+    heads: slice
+
+    def of(self, tensor: Tensor) -> Tensor:
+        """`(1, H, T, ...)` -> a view `(heads, count, length, ...)`."""
+        tokens = slice(self.start, self.start + self.count * self.length)
+        return tensor[0, self.heads, tokens].unflatten(1, (self.count, self.length))
+
+
+class _Run(NamedTuple):
+    """All neighbouring texts of one length."""
+
+    start: int
+    count: int
+    length: int
+
+    def is_long(self, dtype: torch.dtype) -> bool:
+        """Whether torch's kernel is the quickest for these texts."""
+        return dtype.itemsize == 2 or self.length >= (_LONG if self.count == 1 else _LONG_TOGETHER)
+
+    def texts(self, tensor: Tensor) -> Tensor:
+        """`(1, H, T, ...)` -> a view `(count, H, length, ...)`."""
+        return _Block(*self, slice(None)).of(tensor).transpose(0, 1)
+
+    def blocks(
+        self, query: Tensor, dropout: RepeatableDropout, generator: Any
+    ) -> Iterator[tuple[_Block, Tensor | None]]:
+        """Yield blocks whose scores fit the cache, with what `RepeatableDropout.zero` needs.
+
+        What is drawn does not depend on the number of threads.
+        """
+        heads, scores = query.size(1), self.length**2
+        at_once = _SCORES_AT_ONCE[query.element_size()]
+        texts = max(1, at_once // (heads * scores))
+        for first in range(0, self.count, texts):
+            count = min(texts, self.count - first)
+            shape = torch.Size((heads, count, self.length, self.length))
+            levels = dropout.draw(generator, shape)
+            step = max(1, at_once * torch.get_num_threads() // (count * scores))
+            for head in range(0, heads, step):
+                some = slice(head, head + step)
+                block = _Block(self.start + first * self.length, count, self.length, some)
+                yield block, None if levels is None else dropout.comparable(levels[some], query)
+
+
+def _runs(cu_seqlens: Tensor) -> Iterator[_Run]:
     start = 0
     for length, texts in groupby(cu_seqlens.diff().tolist()):
-        count = len(list(texts))
-        most = max(1, _TOKENS_AT_ONCE // length)
-        for first in range(0, count, most):
-            some = min(most, count - first)
-            yield start, some, length
-            start += some * length
+        run = _Run(start, len(list(texts)), length)
+        yield run
+        start += run.count * length
 
 
-def _texts(tensor: Tensor, start: int, count: int, length: int) -> Tensor:
-    """`(1, H, T, D)` -> a view `(H, count, length, D)` of some of its texts."""
-    return tensor[0, :, start : start + count * length].unflatten(1, (count, length))
+def _like(tensor: Tensor) -> Tensor:
+    """A new tensor of the same shape `(1, H, T, D)`, token by token in memory."""
+    _, heads, tokens, width = tensor.shape
+    return tensor.new_empty(tokens, heads, width).transpose(0, 1)[None]
 
 
-def _probabilities(query: Tensor, key: Tensor, scale: float) -> Tensor:
-    return ((query * scale) @ key.transpose(-1, -2)).softmax(dim=-1)
+def _sums_like(query: Tensor) -> Tensor:
+    wide = torch.promote_types(query.dtype, torch.float32)
+    return query.new_empty(query.size(2), query.size(1), dtype=wide)
+
+
+def _flat(tensor: Tensor) -> Tensor:
+    """The tensor with neighbours along its last axis side by side: torch's kernel does not ask."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _probabilities(query: Tensor, key: Tensor) -> Tensor:
+    return (query @ key.transpose(-1, -2)).softmax(dim=-1)
