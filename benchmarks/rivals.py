@@ -91,7 +91,7 @@ class Rivals:
         self._args, self._model, self._folder = args, model, folder
         self._ways, self._texts = ways, texts
         self._config = json.loads((model / "config.json").read_text(encoding="utf-8"))
-        self._sts = scored_pairs(Path(args.sts)) if args.sts else None
+        self._sts = scored_pairs(Path(args.sts), 100 if args.quick else None) if args.sts else None
         self.tables = RivalTables(args, model, texts, self._sts[0] if self._sts else "")
         self._baseline: dict[str, np.ndarray] = {}
         given = {kind: each.texts for kind, each in texts.items()}
