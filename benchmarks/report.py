@@ -48,7 +48,7 @@ machine of yours: `python -m benchmarks all` (`--quick` for a look, `--device cu
 `NAME --help` for the options of one).
 
 Two machines never agree on seconds, and neither does one with itself at another hour. What is
-compared here took turns in one process, and the ratio is taken turn by turn.
+compared here took turns, and the ratio is taken turn by turn.
 """
 
 _NOT_MEASURED = "Not measured yet: it takes a GPU, and `python -m benchmarks gpu`.\n"

@@ -35,12 +35,24 @@ def require_alike(names: str, cosines: np.ndarray, texts: Sequence[str]) -> None
         )
 
 
-def scored_pairs(data: Path) -> tuple[str, ScoredPairs]:
-    """The test split of STS-B from SentEval's data, else all of STS12; with its name.
+def scored_pairs(data: Path, most: int | None = None) -> tuple[str, ScoredPairs]:
+    """The test split of STS-B from SentEval's data, else STS12; with its name.
+
+    Args:
+        data: SentEval's folder.
+        most: take no more than the first so many pairs, which the name then says.
 
     Raises:
         FileNotFoundError: if neither is there.
     """
+    name, pairs = _all_pairs(data)
+    if most is None or len(pairs) <= most:
+        return name, pairs
+    kept = ScoredPairs(pairs.first[:most], pairs.second[:most], pairs.gold[:most])
+    return f"{name} ({most} pairs)", kept
+
+
+def _all_pairs(data: Path) -> tuple[str, ScoredPairs]:
     folder = data / "downstream" / "STS"
     benchmark = folder / "STSBenchmark" / relatedness.STS_BENCHMARK["test"]
     if benchmark.is_file():

@@ -93,7 +93,6 @@ def test_operations_of_a_forward_pass() -> None:
 
 
 def test_products_of_the_peak_are_products() -> None:
-
     for dtype, ways in processor_peak._products(64).items():
         plain, *others = ways.values()
         for other in others:
