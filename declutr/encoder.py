@@ -61,7 +61,7 @@ class Encoder:
         the `truncation_side` of the model's tokenizer is left), with a count; `"chunk"` embeds
         them in parts of equal length and takes the mean, weighted by tokens.
     dtype : `"float32"`, `"bfloat16"`, `"int8"` (CPU), or `"auto"`: bfloat16 where the device
-        computes in it, else float32. A CPU that is clearly slower in what was asked for than in
+        computes in it, else float32. A CPU that is not faster in what was asked for than in
         float32 computes in that, with a warning; `describe` says in what. Embeddings are always
         handed out in float32.
     device : `"cpu"`, `"cuda"`, `"cuda:1"`; by default the first GPU if there is any. A list of them
@@ -159,7 +159,11 @@ class Encoder:
                 "long_texts": long_texts, "dtype": self._dtype, "batch_tokens": batch_tokens,
                 "trust": trust, "revision": revision, "overrides": overrides, "kind": kind,
             }  # fmt: skip
-            self._processes = EncoderProcesses(settings, [name or "cuda:0" for name in devices])
+            self._processes = EncoderProcesses(
+                settings,
+                [name or "cuda:0" for name in devices],
+                lambda: self._model.choose_products(self._dtype),
+            )
         elif where.type == "cpu":
             self._model.prepare(self._dtype)
 

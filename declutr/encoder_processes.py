@@ -5,13 +5,15 @@ from __future__ import annotations
 import multiprocessing
 import os
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from typing import Any
 
 import numpy as np
 import torch
+
+from declutr.kernel_choices import CHOICES
 
 _BLOCK = 2048  # texts of a task
 _AHEAD = 2  # tasks for each process that are on their way
@@ -29,18 +31,27 @@ class EncoderProcesses:
 
     settings : arguments of `declutr.encoder.Encoder`, without a device.
     devices : one for each process. Those of a CPU share its cores.
+    choose : finds out what is quickest for the model on a CPU (`declutr.kernel_choices`), so that
+        all processes compute by the same.
     """
 
-    def __init__(self, settings: dict[str, Any], devices: Sequence[str]) -> None:
+    def __init__(
+        self, settings: dict[str, Any], devices: Sequence[str], choose: Callable[[], None]
+    ) -> None:
         context = multiprocessing.get_context("spawn")
         queue = context.SimpleQueue()
         for device in devices:
             queue.put(device)
         on_cpu = sum(device == "cpu" for device in devices)
         threads = max(1, torch.get_num_threads() // max(on_cpu, 1))
+        if on_cpu:
+            _with_threads(threads, choose)
         self._count = len(devices)
         self._pool = ProcessPoolExecutor(
-            self._count, context, initializer=_open, initargs=(settings, queue, threads)
+            self._count,
+            context,
+            initializer=_open,
+            initargs=(settings, queue, threads, CHOICES.taken()),
         )
         self.truncated_texts = 0
         self._finalizer = weakref.finalize(
@@ -91,8 +102,19 @@ class EncoderProcesses:
         return rows, vectors
 
 
-def _open(settings: dict[str, Any], queue: Any, threads: int) -> None:
+def _with_threads(threads: int, ask: Callable[[], None]) -> None:
+    """Call with so many threads of torch."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        ask()
+    finally:
+        torch.set_num_threads(before)
+
+
+def _open(settings: dict[str, Any], queue: Any, threads: int, choices: dict[str, str]) -> None:
     global _encoder
+    CHOICES.adopt(choices)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     torch.set_num_threads(threads)
     from declutr.encoder import Encoder

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from declutr.text_models.dtype_speed import worthwhile_dtype
+from declutr.text_models.dtype_speed import gains, worthwhile_dtype
 from declutr.text_models.errors import EncoderError
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
@@ -31,8 +31,8 @@ def chosen_device(name: str | None) -> torch.device:
 def chosen_dtype(name: str, device: torch.device) -> str:
     """`name`, or what `"auto"` stands for: bfloat16 where the device computes in it, else float32.
 
-    On a CPU that is clearly slower in the bfloat16 or int8 asked for than in float32, it is
-    float32, with a warning (`declutr.text_models.dtype_speed`).
+    On a CPU that is not faster in the bfloat16 or int8 asked for than in float32, it is float32,
+    with a warning (`declutr.text_models.dtype_speed`).
 
     # Raises
 
@@ -55,5 +55,5 @@ def _computes_in_bfloat16(device: torch.device) -> bool:
     if device.type == "cpu":
         # Elsewhere it is emulated, and slower than float32.
         asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-        return any(getattr(torch.cpu, name, bool)() for name in asked)
+        return any(getattr(torch.cpu, name, bool)() for name in asked) and gains("bfloat16")
     return False

@@ -1,7 +1,7 @@
-"""Whether a CPU gains anything by a dtype other than float32: measured, once a process.
+"""Whether a CPU gains anything by a dtype other than float32: measured, and kept.
 
 What a processor says it can is not enough: it also matters what torch's kernels make of it. Without
-instructions for them, int8 takes 20 to 50 times as long as float32, and bfloat16 5 to 30 times.
+instructions for them, int8 takes up to 50 times as long as float32, and bfloat16 5 to 30 times.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from functools import cache
 
 import torch
 
+from declutr.kernel_choices import CHOICES, PLAIN, VARIABLE
 from declutr.text_models.prepared_linear import PreparedLinear
 
 logger = logging.getLogger(__name__)
@@ -21,58 +22,81 @@ logger = logging.getLogger(__name__)
 KEEP = "DECLUTR_KEEP_DTYPE"
 """Set to 1, this variable of the environment keeps a dtype however slow it is."""
 
-_SLOW = 1.5  # times as long; what is near to even must not depend on what else the machine does
-_IN, _OUT, _ROWS = 512, 1024, 128  # as in a small transformer: 1 ms in float32
+_IN, _OUT, _ROWS = 384, 1536, 256  # as in a small transformer: some milliseconds in float32
 _TURNS, _HOPELESS = 4, 8.0
 
 
 def worthwhile_dtype(name: str) -> str:
-    """`name`, or `"float32"` where the CPU is clearly faster in that; a warning says so.
+    """`name`, or `"float32"` where the CPU is not faster than in that; a warning says so.
 
     # Parameters
 
     name : `"bfloat16"` or `"int8"`.
     """
-    if os.environ.get(KEEP) == "1":
+    if gains(name):
         return name
     seconds, in_float32 = measured(name, *_state())
-    if seconds <= _SLOW * in_float32:
-        return name
     logger.warning(
-        "%s is slow on this processor: a linear layer takes %.2f ms in %s and %.2f ms in float32, "
-        "%.1f times as long. Embeddings are computed in float32 instead. With %s=1 in the "
-        "environment they are computed in %s all the same.",
-        *(name, 1000 * seconds, name, 1000 * in_float32, seconds / in_float32, KEEP, name),
+        "%s gains nothing on this processor: a linear layer takes %.2f ms in %s and %.2f ms in "
+        "float32. Embeddings are computed in float32 instead. With %s=1 in the environment they "
+        "are computed in %s all the same.",
+        *(name, 1000 * seconds, name, 1000 * in_float32, KEEP, name),
     )
     return "float32"
+
+
+def gains(name: str) -> bool:
+    """Whether a layer is faster in bfloat16 or int8 than in float32, or that dtype is kept.
+
+    The answer is kept on disk (`declutr.kernel_choices`), unless that is switched off.
+    """
+    if os.environ.get(KEEP) == "1":
+        return True
+    if os.environ.get(VARIABLE) == PLAIN:
+        seconds, in_float32 = measured(name, *_state())
+        return seconds < in_float32
+    state = " ".join(map(str, _state()))
+    # Before the question: what these ask must not be asked while that is being answered.
+    exact, other = _layer("float32"), _layer(name)
+    rows = torch.ones(_ROWS, _IN)
+    ways = {PLAIN: lambda: exact(rows), name: lambda: other(rows)}
+    return CHOICES.quickest(f"{name} in the place of float32 ({state})", lambda: ways) == name
 
 
 @cache
 def measured(name: str, *state: object) -> tuple[float, float]:
     """Seconds that a linear layer takes in the dtype and in float32, the least of some turns.
 
+    Both are computed as an encoder would (`declutr.text_models.prepared_linear`).
+
     # Parameters
 
     name : `"bfloat16"` or `"int8"`.
     state : what the result depends on; it is measured anew for another one.
     """
-    with torch.random.fork_rng(devices=[]), torch.inference_mode():
-        linear = torch.nn.Linear(1, 1, bias=False)
-        # Not drawn at random, which takes longer than all the rest.
-        linear.weight = torch.nn.Parameter(torch.full((_OUT, _IN), 0.01))
-        rows = torch.ones(_ROWS, _IN)
-        other = Int8Linear(linear) if name == "int8" else linear
-        times: list[list[float]] = [[], []]
+    exact, other = _layer("float32"), _layer(name)
+    rows = torch.ones(_ROWS, _IN)
+    times: list[list[float]] = [[], []]
+    with torch.inference_mode():
         for turn in range(_TURNS + 1):
-            with torch.autocast("cpu", torch.bfloat16, enabled=name == "bfloat16"):
-                seconds = _seconds(other, rows)
-            in_float32 = _seconds(linear, rows)
+            seconds, in_float32 = _seconds(other, rows), _seconds(exact, rows)
             if turn:  # in the first one libraries get ready
                 times[0].append(seconds)
                 times[1].append(in_float32)
                 if seconds > _HOPELESS * in_float32:
                     break
     return min(times[0]), min(times[1])
+
+
+def _layer(dtype: str) -> PreparedLinear:
+    with torch.random.fork_rng(devices=[]):
+        linear = torch.nn.Linear(1, 1, bias=False)
+    # Not drawn at random, which takes longer than all the rest.
+    linear.weight = torch.nn.Parameter(torch.full((_OUT, _IN), 0.01))
+    linear.in_features, linear.out_features = _IN, _OUT
+    layer = PreparedLinear(linear, activation="gelu")
+    layer.prepare(dtype)
+    return layer
 
 
 def _seconds(layer: Callable[[torch.Tensor], torch.Tensor], rows: torch.Tensor) -> float:

@@ -47,7 +47,7 @@ class ReorderedProduct:
         operation, algorithm = ("none", "") if activation is None else FUSED[activation]
         self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS)
         self._bias, self._dtype = bias, weight.dtype
-        self._after = (operation, [], algorithm)
+        self._after: tuple[str, list, str] = (operation, [], algorithm)
 
     def __call__(self, rows: Tensor) -> Tensor:
         rows = rows.to(self._dtype).contiguous()

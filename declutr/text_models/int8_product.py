@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -12,9 +13,7 @@ from declutr.kernel_choices import CHOICES, PLAIN
 from declutr.text_models.activations import activated
 
 PACKED = "onednn packed"
-ROWS = 256
-"""Rows of a block, whose numbers stay in the cache of a core from one step to the next."""
-
+_ROWS = 256  # that a product is measured with, and its weight packed for
 _MEASURED_FROM = 1 << 16  # weights of a layer
 
 
@@ -43,37 +42,30 @@ class Int8Product:
         self._bias = torch.zeros(len(weight)) if bias is None else bias.detach().float()
         self._activation = activation
         self._packed: Tensor | None = None
-        if _way(self._weight) == PACKED:
+        if quickest(weight.shape) == PACKED:
             self._packed = _pack(self._weight)
             self._zeros = torch.zeros(len(weight), dtype=torch.int32)
-            self._weight = self._weight[:0]  # it is in the packed one
+            self._weight = torch.empty(0, dtype=torch.int8)  # it is in the packed one
 
     def __call__(self, rows: Tensor) -> Tensor:
-        rows = rows.float()
-        output = rows.new_empty(len(rows), len(self._bias))
-        for some, into in zip(rows.split(ROWS), output.split(ROWS), strict=True):
-            self._block(some, into)
-        return output
-
-    def _block(self, rows: Tensor, output: Tensor) -> None:
-        whole, scale, least = rows_in_bytes(rows)
+        whole, scale, least = rows_in_bytes(rows.float())
         if self._packed is not None:
             product = _onednn(whole, self._packed, self._scale, self._zeros)
         else:
-            # That takes signed numbers: the middle of the range is zero.
-            signed = whole.bitwise_xor_(128).view(torch.int8)
-            product = torch._int_mm(signed, self._weight.t()).float().mul_(self._scale)
+            product = _int_mm(whole, self._weight, self._scale)
             least = least + 128 * scale
-        torch.addcmul(self._bias, product, scale, out=output)
-        output.addr_(least.squeeze(1), self._sums)
+        # In place: what is written anew costs more than what it is computed from.
+        torch.addcmul(self._bias, product, scale, out=product)
+        product.addr_(least.squeeze(1), self._sums)
         if self._activation is not None:
-            activated(output, self._activation, out=output)
+            activated(product, self._activation, out=product)
+        return product
 
 
 def rows_in_bytes(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return rows `(r, k)` as whole numbers 0 to 255, and scale and smallest value of each `(r, 1)`.
+    """Return rows `(r, k)` as whole numbers 0 to 255, with the scale and smallest value of each.
 
-    A row is `whole * scale + least` up to rounding.
+    A row is `whole * scale + least` up to rounding; both are `(r, 1)`.
     """
     operator = _operator("quantized", "embedding_bag_byte_prepack")
     if operator is not None and rows.size(1):
@@ -102,25 +94,33 @@ def largest_weight() -> int:
     return 64
 
 
-def _way(weight: Tensor) -> str:
-    if weight.numel() < _MEASURED_FROM or _operator("onednn", "qlinear_pointwise") is None:
+def quickest(shape: tuple[int, ...]) -> str:
+    """Return `PLAIN` or `PACKED`, whichever is quicker for a weight `(n, k)` of this shape."""
+    n, k = shape
+    if n * k < _MEASURED_FROM:
         return PLAIN
-    n, k = weight.shape
 
-    def ways() -> dict[str, Any]:
-        rows = torch.full((ROWS, k), 3, dtype=torch.uint8)
+    def ways() -> dict[str, Callable[[], object]]:
+        rows = torch.full((_ROWS, k), 3, dtype=torch.uint8)
+        weight = torch.full((n, k), 3, dtype=torch.int8)
         scale, zeros = torch.ones(n), torch.zeros(n, dtype=torch.int32)
-        packed = _pack(weight)
-        return {
-            PLAIN: lambda: torch._int_mm(rows.view(torch.int8), weight.t()).float().mul_(scale),
-            PACKED: lambda: _onednn(rows, packed, scale, zeros),
-        }
+        ways: dict[str, Callable[[], object]] = {PLAIN: lambda: _int_mm(rows, weight, scale)}
+        try:
+            packed = _pack(weight)
+        except (RuntimeError, AttributeError, NotImplementedError):  # not in this build of torch
+            return ways
+        return {**ways, PACKED: lambda: _onednn(rows, packed, scale, zeros)}
 
-    return CHOICES.quickest(f"product of int8, {k} to {n}", ways)
+    return CHOICES.quickest(f"int8 linear layer, {k} to {n}, prepared", ways)
+
+
+def _int_mm(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    signed = rows.bitwise_xor(128).view(torch.int8)  # less 128
+    return torch._int_mm(signed, weight.t()).float().mul_(scale)
 
 
 def _pack(weight: Tensor) -> Tensor:
-    return torch.ops.onednn.qlinear_prepack(weight.contiguous(), [ROWS, weight.size(1)])
+    return torch.ops.onednn.qlinear_prepack(weight.contiguous(), [_ROWS, weight.size(1)])
 
 
 def _onednn(rows: Tensor, packed: Tensor, scale: Tensor, zeros: Tensor) -> Tensor:

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import Identity, Linear, Module
 
+from declutr.kernel_choices import PLAIN
 from declutr.text_models.activations import name_of
 from declutr.text_models.prepared_linear import (
-    FeedForward,
     OnSameInput,
     PartOfLinear,
     PreparedLinear,
@@ -23,12 +23,12 @@ logger = logging.getLogger(__name__)
 _ON_SAME_INPUT = (("query", "key", "value"), ("q", "k", "v"), ("q_lin", "k_lin", "v_lin"))
 """What the projections of an attention module are called: BERT and its kin, MPNet, DistilBERT."""
 
-_FEED_FORWARD = (
-    ("intermediate.dense", "intermediate.intermediate_act_fn", "output.dense"),
-    ("lin1", "activation", "lin2"),
-    ("ffn", "activation", "ffn_output"),
+_BEFORE_ACTIVATION = (
+    ("dense", "intermediate_act_fn"),
+    ("lin1", "activation"),
+    ("ffn", "activation"),
 )
-"""A layer, the activation after it and the layer after that: BERT and its kin, DistilBERT, ALBERT."""
+"""A layer, and what is applied to its output: BERT and its kin, DistilBERT, ALBERT."""
 
 _AGREE = 1e-4  # of the largest value
 
@@ -42,10 +42,7 @@ def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: st
     embed : makes vectors of a few texts by the module, in float32.
     dtype : `"float32"`, `"bfloat16"` or `"int8"`.
     """
-    layers = LinearLayers(module)
-    gain = layers.gain(dtype)
-    layers.restore()
-    if not gain:
+    if not choose_products(module, dtype):
         return
     with torch.random.fork_rng(devices=[]):
         before = embed()
@@ -64,12 +61,23 @@ def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: st
     )
 
 
+def choose_products(module: Module, dtype: str) -> bool:
+    """Find out which products the module's linear layers would take, and whether that is a gain.
+
+    The module is as it was afterwards; the answers are kept (`declutr.kernel_choices`).
+    """
+    layers = LinearLayers(module)
+    gain = layers.gain(dtype)
+    layers.restore()
+    return gain
+
+
 class LinearLayers:
     """The linear layers of a module, replaced by prepared ones that compute the same.
 
-    Projections of attention become one layer, and so do the two layers of a feed-forward block.
-    Whether that is right depends on how the module calls them, so its outputs are to be compared
-    before `prepare` makes it final.
+    The projections of an attention module become one layer, and an activation part of the layer
+    before it. Whether that is right depends on how the module calls them, so its outputs are to be
+    compared before `prepare` makes it final.
 
     # Parameters
 
@@ -83,7 +91,7 @@ class LinearLayers:
         if grouped:
             for parent in list(module.modules()):
                 self._join_projections(parent)
-                self._join_feed_forward(parent)
+                self._join_activation(parent)
         taken = {id(layer) for prepared in self.prepared for layer in prepared.layers}
         for parent in list(module.modules()):
             if isinstance(parent, PreparedLinear):
@@ -100,10 +108,9 @@ class LinearLayers:
         self.prepared.clear()
 
     def gain(self, dtype: str) -> bool:
-        """Whether this processor is quicker with any of them prepared than with torch's own."""
-        if dtype != "float32":
-            return bool(self.prepared)
-        return any(layer.gains() for layer in self.prepared)
+        """Whether anything is gained by them: in float32, a product quicker than torch's own."""
+        ways = [layer.way(dtype) for layer in self.prepared]
+        return any(way != PLAIN for way in ways) if dtype == "float32" else bool(ways)
 
     def prepare(self, dtype: str) -> None:
         """Compute in float32, bfloat16 or int8 from now on; the layers' own weights are freed."""
@@ -121,7 +128,7 @@ class LinearLayers:
 
     def _join_projections(self, parent: Module) -> None:
         for names in _ON_SAME_INPUT:
-            layers = [getattr(parent, name, None) for name in names]
+            layers: list[Any] = [getattr(parent, name, None) for name in names]
             if not all(type(layer) is Linear for layer in layers):
                 continue
             if len({layer.in_features for layer in layers}) > 1:
@@ -131,24 +138,13 @@ class LinearLayers:
                 self._replace(parent, name, PartOfLinear(shared, start, layer.out_features))
                 start += layer.out_features
 
-    def _join_feed_forward(self, parent: Module) -> None:
-        for names in _FEED_FORWARD:
-            (at, first), (beside, activation), (behind, second) = (
-                _found(parent, name) for name in names
-            )
-            if type(first) is not Linear or type(second) is not Linear:
-                continue
-            if first.out_features != second.in_features or not isinstance(activation, Module):
-                continue
+    def _join_activation(self, parent: Module) -> None:
+        for name, after in _BEFORE_ACTIVATION:
+            layer, activation = getattr(parent, name, None), getattr(parent, after, None)
             fused = name_of(activation)
-            joined = FeedForward(
-                self._one(first, activation=fused),
-                self._one(second),
-                None if fused else activation,
-            )
-            self._replace(at, names[0].rpartition(".")[2], joined)
-            self._replace(beside, names[1].rpartition(".")[2], Identity())
-            self._replace(behind, names[2].rpartition(".")[2], Identity())
+            if type(layer) is Linear and isinstance(activation, Module) and fused is not None:
+                self._replace(parent, name, self._one(layer, activation=fused))
+                self._replace(parent, after, Identity())
 
 
 def _apart(embed: Callable[[], Tensor], before: Tensor) -> float:
@@ -158,10 +154,3 @@ def _apart(embed: Callable[[], Tensor], before: Tensor) -> float:
     except Exception as error:  # whatever a model makes of layers that are not torch's
         logger.info("Linear layers of another kind do not work here: %s", error)
         return float("inf")
-
-
-def _found(parent: Module, name: str) -> tuple[Any, Any]:
-    """What holds a part of that dotted name, and the part; `None` where there is none."""
-    before, _, last = name.rpartition(".")
-    holder = getattr(parent, before, None) if before else parent
-    return holder, getattr(holder, last, None)

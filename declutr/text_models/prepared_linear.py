@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import weakref
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from declutr.kernel_choices import PLAIN
+from declutr.text_models import float_products, int8_product
 from declutr.text_models.activations import activated
-from declutr.text_models.float_products import Product, float_product, quickest
-from declutr.text_models.int8_product import Int8Product
+from declutr.text_models.float_products import Product, float_product
 
-_ROWS = 256  # of a feed-forward block, whose wide vectors then stay in the cache of a core
+_NUMBERS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 
 class PreparedLinear(torch.nn.Module):
@@ -29,16 +29,20 @@ class PreparedLinear(torch.nn.Module):
 
     def __init__(self, *layers: torch.nn.Linear, activation: str | None = None) -> None:
         super().__init__()
-        self.layers = torch.nn.ModuleList(layers)
+        self.layers: Any = torch.nn.ModuleList(layers)
         self.activation = activation
         self.in_features = layers[0].in_features
         self.out_features = sum(layer.out_features for layer in layers)
+        # Empty: T5 asks its layers for the dtype of their weights.
+        self.weight = torch.empty(0, dtype=layers[0].weight.dtype)
         self._product: Product | None = None
 
-    def gains(self) -> bool:
-        """Whether this processor is quicker with reordered weights in float32."""
+    def way(self, dtype: str) -> str:
+        """Return the name of the product that `prepare` takes; `PLAIN` is torch's own."""
         shape = (self.out_features, self.in_features)
-        return quickest(shape, torch.float32, self.activation) != PLAIN
+        if dtype == "int8":
+            return int8_product.quickest(shape)
+        return float_products.quickest(shape, _NUMBERS[dtype], self.activation)
 
     @torch.no_grad()
     def prepare(self, dtype: str) -> None:
@@ -46,9 +50,11 @@ class PreparedLinear(torch.nn.Module):
         weight, bias = self._weight(), self._bias()
         self.layers = torch.nn.ModuleList()
         if dtype == "int8":
-            self._product = Int8Product(weight, bias, self.activation)
+            self.weight = self.weight.to(torch.int8)
+            self._product = int8_product.Int8Product(weight, bias, self.activation)
             return
-        number = torch.bfloat16 if dtype == "bfloat16" else torch.float32
+        number = _NUMBERS[dtype]
+        self.weight = self.weight.to(number)
         bias = None if bias is None else bias.to(number)
         self._product = float_product(weight.to(number), bias, self.activation)
 
@@ -118,27 +124,3 @@ class PartOfLinear(torch.nn.Module):
 
     def forward(self, vectors: Tensor) -> Tensor:
         return self._shared(vectors).narrow(-1, self._start, self._length)
-
-
-class FeedForward(torch.nn.Module):
-    """Two linear layers and the activation between them, for some hundred rows at a time.
-
-    # Parameters
-
-    first, second : the layers.
-    activation : between them, if it is no part of the first.
-    """
-
-    def __init__(
-        self, first: PreparedLinear, second: PreparedLinear, activation: torch.nn.Module | None
-    ) -> None:
-        super().__init__()
-        self.first, self.second = first, second
-        self.activation = torch.nn.Identity() if activation is None else activation
-
-    def forward(self, vectors: Tensor) -> Tensor:
-        rows = vectors.flatten(0, -2)
-        parts = [self.second(self.activation(self.first(some))) for some in rows.split(_ROWS)]
-        output = parts[0] if len(parts) == 1 else torch.cat(parts)
-        return output.unflatten(0, vectors.shape[:-1])
-

@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
+from declutr.text_models.linear_layers import choose_products, prepare_linear_layers
 from declutr.text_models.prompts import Prompts
-from declutr.text_models.linear_layers import prepare_linear_layers
 from declutr.whitening import Whitening
 
 _TRIED_WITH = ["a", "b c", "Some words, and 3 more."]
@@ -79,6 +79,10 @@ class TextModel(ABC):
     @abstractmethod
     def linear_part(self) -> torch.nn.Module:
         """What computes token vectors: its linear layers are those that `prepare` replaces."""
+
+    def choose_products(self, dtype: str) -> None:
+        """Find out by which products `prepare` would compute, and leave everything as it is."""
+        choose_products(self.linear_part, dtype)
 
     def prepare(self, dtype: str) -> None:
         """Compute in float32, bfloat16 or int8 from now on, by the quickest products of this CPU.
