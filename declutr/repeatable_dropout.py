@@ -21,52 +21,41 @@ _VALUES_AT_ONCE = 1 << 16  # for each thread: what is drawn for them stays in th
 
 
 class RepeatableDropout:
-    """Dropout whose random numbers follow from one number drawn for all of them.
+    """Random numbers that decide what is dropped, and what is done by them.
+
+    Two of the same seed draw the same numbers in turn.
 
     # Parameters
 
     probability : of a value to become zero, to within 1/131072.
-    seed : that number, as `draw_seed` gives it.
+    seed : as `draw_seed` gives it.
 
     # Attributes
 
     scale : what values that are kept have to be multiplied by for their mean to stay what it was.
     """
 
-    def __init__(self, probability: float, seed: Tensor | None) -> None:
+    def __init__(self, probability: float, seed: Tensor) -> None:
         self._dropped = round(probability * _LEVELS)  # of so many levels
-        self._seed = 0 if seed is None else int(seed)
+        self._generator = np.random.SFC64(int(seed))
         kept = _LEVELS - self._dropped
         self.scale = _LEVELS / kept if kept else 0.0
 
-    def generator(self) -> np.random.SFC64:
-        """Return what random numbers are drawn from; every one draws the same."""
-        return np.random.SFC64(self._seed)
-
-    def draw(self, generator: np.random.SFC64, shape: torch.Size) -> Tensor | None:
-        """Draw a random level for each value of this shape, int16; `None` keeps everything."""
-        if not self._dropped:
-            return None
+    def draw(self, shape: torch.Size) -> Tensor:
+        """Draw a random level for each value of this shape, int16."""
         size = shape.numel()
-        words = generator.random_raw(-(-size // _PER_WORD))
+        words = self._generator.random_raw(-(-size // _PER_WORD))
         return torch.from_numpy(words.view(np.int16))[:size].view(shape)
 
-    @staticmethod
-    def comparable(levels: Tensor, values: Tensor) -> Tensor:
-        """Return levels in the type in which `zero` compares them for such values."""
-        return levels if values.element_size() == 2 else levels.to(values.dtype)
-
-    def zero(self, values: Tensor, levels: Tensor | None, out: Tensor) -> Tensor:
-        """Return values where they are kept, not scaled, and zero where they are dropped.
+    def zero(self, values: Tensor, levels: Tensor, out: Tensor) -> Tensor:
+        """Return `out`: values where they are kept, not scaled, and zero where they are dropped.
 
         # Parameters
 
-        values : contiguous, of any floating type; returned as they are without `levels`.
-        levels : drawn for this shape, `comparable` for these values.
+        values : contiguous, of any floating type.
+        levels : drawn for this shape, `comparable` with these values.
         out : where to write it; may be `values`.
         """
-        if levels is None:
-            return values
         source, target = values, out
         if values.element_size() == 2:
             source, target = values.view(torch.int16), out.view(torch.int16)
@@ -77,39 +66,40 @@ class RepeatableDropout:
         return out
 
 
+def comparable(levels: Tensor, values: Tensor) -> Tensor:
+    """Return levels in the type in which `RepeatableDropout.zero` compares them for values."""
+    return levels if values.element_size() == 2 else levels.to(values.dtype)
+
+
 def draw_seed(probability: float) -> Tensor | None:
-    """What random numbers for this probability follow from; `None` drops nothing."""
+    """Draw, by torch's generator, what all numbers for a dropout follow from; `None` for none."""
     return torch.randint(1 << 62, ()) if probability * _LEVELS > 0.5 else None
 
 
 def dropout(values: Tensor, probability: float) -> Tensor:
     """As `torch.nn.functional.dropout` of a tensor on the CPU, in training."""
     seed = draw_seed(probability)
-    if seed is None:
-        return values
-    return _Dropped.apply(values, RepeatableDropout(probability, seed))
+    return values if seed is None else _Dropped.apply(values, probability, seed)
 
 
 class _Dropped(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, values: Tensor, dropout: RepeatableDropout) -> Tensor:
-        ctx.dropout = dropout
-        return _drop(values, dropout)
+    def forward(ctx: Any, values: Tensor, probability: float, seed: Tensor) -> Tensor:
+        ctx.probability, ctx.seed = probability, seed
+        return _drop(values, probability, seed)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
-        return _drop(gradient, ctx.dropout), None  # drawn again, not kept
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None, None]:
+        return _drop(gradient, ctx.probability, ctx.seed), None, None  # drawn again, not kept
 
 
-def _drop(values: Tensor, dropout: RepeatableDropout) -> Tensor:
-    generator = dropout.generator()
+def _drop(values: Tensor, probability: float, seed: Tensor) -> Tensor:
+    dropout = RepeatableDropout(probability, seed)
     dropped = torch.empty_like(values, memory_format=torch.contiguous_format)
     most = _VALUES_AT_ONCE * torch.get_num_threads()
     parts = (tensor.reshape(-1).split(most) for tensor in (values, dropped))
     for some, out in zip(*parts, strict=True):
-        torch.mul(some, dropout.scale, out=out)
-        levels = dropout.draw(generator, some.shape)
-        if levels is not None:
-            dropout.zero(out, dropout.comparable(levels, out), out=out)
+        levels = comparable(dropout.draw(some.shape), some)
+        dropout.zero(some, levels, out=out).mul_(dropout.scale)
     return dropped

@@ -15,19 +15,24 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from declutr.repeatable_dropout import RepeatableDropout, draw_seed
+from declutr.repeatable_dropout import RepeatableDropout, comparable, draw_seed
+
+_TOKENS_AT_ONCE = 1024  # of equally long texts
 
 # For each thread, by bytes of a value: several tensors of this many float32 stay in the cache of a
 # core, while oneDNN, which takes products of bfloat16, needs long ones more than that.
-_SCORES_AT_ONCE = {2: 1 << 22, 4: 1 << 17, 8: 1 << 16}
+_SCORES_AT_ONCE = {2: 1 << 22, 4: 1 << 18, 8: 1 << 17}
 
-# Tokens from which torch's kernel is quicker for a float32 text of its own, and for texts of one
-# length together: 0.6 to 0.9 of the time above, up to 1.4 below. bfloat16: always, but backward.
-_LONG, _LONG_TOGETHER = 160, 48
+# torch's kernel takes 0.5 to 0.95 of the time of products and softmax for float32 texts of at most
+# _SHORT tokens and from _LONG on, or _LONG_TOGETHER where several have one length; between them up
+# to 1.4. In bfloat16 it takes 0.2 to 1 at any length, but its backward pass up to 3.
+_SHORT, _LONG, _LONG_TOGETHER = 16, 160, 64
 
 _INPUTS = "Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, Tensor? seed"
 _NUMBERS = "float dropout_p, float scale"
 _OUTPUTS = "Tensor output, Tensor sums"
+
+_ALL = slice(None)
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
 _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_backward
@@ -60,27 +65,30 @@ def _attention(
     dropout_p: float,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output, and logarithms of the sums of the softmax `(T, H)` of texts that torch's
-    kernel took.
+    """Return the output `(1, H, T, D)`, token by token in memory, as the next layer reads it.
 
-    Both lie in memory token by token, as the next layer reads them.
+    And `(T, H)`, logarithms of the sums of the softmax, for texts that torch's kernel took.
     """
     query, key, value = (_flat(tensor) for tensor in (query, key, value))
     output, sums = _like(query), _sums_like(query)
-    dropout = RepeatableDropout(dropout_p, seed)
-    generator = dropout.generator()
+    dropout = None if seed is None else RepeatableDropout(dropout_p, seed)
     with torch.autocast("cpu", enabled=False):
         for run in _runs(cu_seqlens):
-            if seed is None and run.is_long(query.dtype):
+            if dropout is None and run.suits_torch(query.dtype):
                 found = _flash(*(run.texts(t) for t in (query, key, value)), scale=scale)
+                if run.number * run.length == query.size(2):  # all texts: nothing to copy
+                    attended, logarithms = (part.transpose(1, 2).flatten(0, 1) for part in found)
+                    return attended.transpose(0, 1)[None], logarithms
                 for tensor, part in zip((output, sums.t()[None]), found, strict=True):
                     run.texts(tensor).copy_(part)
                 continue
-            for block, levels in run.blocks(query, dropout, generator):
+            for block, levels in run.blocks(query, dropout):
                 q, k, v, o = (block.of(tensor) for tensor in (query, key, value, output))
                 p = _probabilities(q * scale, k)
-                p = dropout.zero(p, levels, out=p)
-                o.copy_((p @ v).mul_(dropout.scale))
+                if dropout is None:
+                    o.copy_(p @ v)
+                else:
+                    o.copy_((dropout.zero(p, levels, out=p) @ v).mul_(dropout.scale))
     return output, sums
 
 
@@ -104,25 +112,27 @@ def _gradients(
 ) -> tuple[Tensor, ...]:
     gradient, query, key, value = (_flat(t) for t in (gradient, query, key, value))
     gradients = tuple(_like(tensor) for tensor in (query, key, value))
-    dropout = RepeatableDropout(dropout_p, seed)
-    generator = dropout.generator()
+    dropout = None if seed is None else RepeatableDropout(dropout_p, seed)
     with torch.autocast("cpu", enabled=False):
         for run in _runs(cu_seqlens):
-            if seed is None and run.is_long(query.dtype) and query.element_size() > 2:
+            if dropout is None and run.suits_torch(query.dtype) and query.element_size() > 2:
                 known = (gradient, query, key, value, output, sums.t()[None])
                 found = _flash_backward(*(run.texts(t) for t in known), 0.0, False, scale=scale)
                 for tensor, part in zip(gradients, found, strict=True):
                     run.texts(tensor).copy_(part)
                 continue
-            for block, levels in run.blocks(query, dropout, generator):
+            for block, levels in run.blocks(query, dropout):
                 q, k, v, g = (block.of(tensor) for tensor in (query, key, value, gradient))
                 dq, dk, dv = (block.of(tensor) for tensor in gradients)
-                q, g = q * scale, g * dropout.scale
-                p = _probabilities(q, k)
-                kept = dropout.zero(p, levels, out=torch.empty_like(p))
+                q = q * scale
+                p = kept = _probabilities(q, k)
+                if dropout is not None:
+                    g = g * dropout.scale
+                    kept = dropout.zero(p, levels, out=torch.empty_like(p))
                 dv.copy_(kept.transpose(-1, -2) @ g)
                 dp = g @ v.transpose(-1, -2)
-                dp = dropout.zero(dp, levels, out=dp)
+                if dropout is not None:
+                    dropout.zero(dp, levels, out=dp)
                 ds = torch._softmax_backward_data(dp, p, -1, p.dtype)
                 dq.copy_((ds @ k).mul_(scale))
                 dk.copy_(ds.transpose(-1, -2) @ q)
@@ -142,10 +152,9 @@ def _(gradient: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
 def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, Tensor]) -> None:
     *tensors, ctx.dropout_p, ctx.scale = inputs
     ctx.save_for_backward(*tensors, *output)
-    ctx.mark_non_differentiable(output[1])
 
 
-def _backward(ctx: Any, gradient: Tensor, _: Tensor | None) -> tuple[Tensor | None, ...]:
+def _backward(ctx: Any, gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
     gradients = _gradients(gradient, *ctx.saved_tensors, ctx.dropout_p, ctx.scale)
     return *gradients, None, None, None, None
 
@@ -157,50 +166,55 @@ class _Block(NamedTuple):
     """Some heads of some equally long texts that stand side by side."""
 
     start: int
-    count: int
+    number: int
     length: int
     heads: slice
 
     def of(self, tensor: Tensor) -> Tensor:
-        """`(1, H, T, ...)` -> a view `(heads, count, length, ...)`."""
-        tokens = slice(self.start, self.start + self.count * self.length)
-        return tensor[0, self.heads, tokens].unflatten(1, (self.count, self.length))
+        """`(1, H, T, ...)` -> a view `(heads, number, length, ...)`."""
+        part = tensor[0].narrow(1, self.start, self.number * self.length)
+        part = part if self.heads == _ALL else part[self.heads]
+        if self.number == 1:  # quicker than what follows, for many texts of different lengths
+            return part.unsqueeze(1)
+        return part.unflatten(1, (self.number, self.length))
 
 
 class _Run(NamedTuple):
     """All neighbouring texts of one length."""
 
     start: int
-    count: int
+    number: int
     length: int
 
-    def is_long(self, dtype: torch.dtype) -> bool:
+    def suits_torch(self, dtype: torch.dtype) -> bool:
         """Whether torch's kernel is the quickest for these texts."""
-        return dtype.itemsize == 2 or self.length >= (_LONG if self.count == 1 else _LONG_TOGETHER)
+        long = _LONG if self.number == 1 else _LONG_TOGETHER
+        return dtype.itemsize == 2 or not _SHORT < self.length < long
 
     def texts(self, tensor: Tensor) -> Tensor:
-        """`(1, H, T, ...)` -> a view `(count, H, length, ...)`."""
-        return _Block(*self, slice(None)).of(tensor).transpose(0, 1)
+        """`(1, H, T, ...)` -> a view `(number, H, length, ...)`."""
+        return _Block(*self, _ALL).of(tensor).transpose(0, 1)
 
     def blocks(
-        self, query: Tensor, dropout: RepeatableDropout, generator: Any
-    ) -> Iterator[tuple[_Block, Tensor | None]]:
-        """Yield blocks whose scores fit the cache, with what `RepeatableDropout.zero` needs.
+        self, query: Tensor, dropout: RepeatableDropout | None
+    ) -> Iterator[tuple[_Block, Tensor]]:
+        """Yield blocks whose scores fit the cache, with levels for dropout, empty without.
 
         What is drawn does not depend on the number of threads.
         """
-        heads, scores = query.size(1), self.length**2
-        at_once = _SCORES_AT_ONCE[query.element_size()]
-        texts = max(1, at_once // (heads * scores))
-        for first in range(0, self.count, texts):
-            count = min(texts, self.count - first)
-            shape = torch.Size((heads, count, self.length, self.length))
-            levels = dropout.draw(generator, shape)
-            step = max(1, at_once * torch.get_num_threads() // (count * scores))
+        heads, at_once = query.size(1), max(1, _TOKENS_AT_ONCE // self.length)
+        most = _SCORES_AT_ONCE[query.element_size()] * torch.get_num_threads()
+        nothing = query.new_empty(0)
+        for first in range(0, self.number, at_once):
+            number = min(at_once, self.number - first)
+            start = self.start + first * self.length
+            if dropout is not None:
+                levels = dropout.draw(torch.Size((heads, number, self.length, self.length)))
+            step = max(1, most // (number * self.length**2))
             for head in range(0, heads, step):
-                some = slice(head, head + step)
-                block = _Block(self.start + first * self.length, count, self.length, some)
-                yield block, None if levels is None else dropout.comparable(levels[some], query)
+                some = slice(head, head + step) if step < heads else _ALL
+                drawn = nothing if dropout is None else comparable(levels[some], query)
+                yield _Block(start, number, self.length, some), drawn
 
 
 def _runs(cu_seqlens: Tensor) -> Iterator[_Run]:
@@ -208,7 +222,7 @@ def _runs(cu_seqlens: Tensor) -> Iterator[_Run]:
     for length, texts in groupby(cu_seqlens.diff().tolist()):
         run = _Run(start, len(list(texts)), length)
         yield run
-        start += run.count * length
+        start += run.number * length
 
 
 def _like(tensor: Tensor) -> Tensor:

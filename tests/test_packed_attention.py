@@ -49,7 +49,9 @@ def packed(lengths: list[int], **options: float) -> Callable[..., Tensor]:
     return attend
 
 
-@pytest.mark.parametrize("lengths", [LENGTHS, [4], [2] * 5, [600, 3, 600, 600, 2]], ids=len)
+@pytest.mark.parametrize(
+    "lengths", [LENGTHS, [4], [2] * 5, [40, 20, 20], [600, 30, 3, 600, 600, 2]], ids=len
+)
 def test_equals_attention_over_each_text(lengths: list[int]) -> None:
     tensors = inputs(lengths)
     expected = one_by_one(*tensors, packing_of(lengths).lengths)
@@ -86,6 +88,35 @@ def test_gradcheck_with_dropout() -> None:
     assert not torch.allclose(attend(*inputs([4, 6, 6])), packed([4, 6, 6])(*inputs([4, 6, 6])))
 
 
+def test_dropout_keeps_or_drops_a_probability() -> None:
+    """Of values that are unit vectors, attention is what became of its probabilities."""
+    lengths = [WIDTH, WIDTH]
+    query, key, _ = inputs(lengths)
+    units = torch.eye(WIDTH, dtype=query.dtype).repeat(2, 1).expand_as(query)
+    whole, dropped = (packed(lengths, dropout_p=p)(query, key, units) for p in (0.0, 0.25))
+    kept = dropped != 0
+    assert 0 < kept.double().mean() < 1
+    assert torch.allclose(dropped, torch.where(kept, whole / 0.75, 0.0))
+
+
+def test_dropout_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decides how many heads are computed at once."""
+    tensors, found = inputs([301, 20, 20]), []
+    for threads in (1, 16):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        torch.manual_seed(0)
+        output = packed([301, 20, 20], dropout_p=0.3)(*tensors)
+        found.append([output, *torch.autograd.grad(output.sin().sum(), tensors)])
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, atol=1e-12)
+
+
+def test_values_need_not_lie_side_by_side() -> None:
+    tensors = [tensor.repeat_interleave(2, dim=-1)[..., ::2] for tensor in inputs()]
+    output = packed(LENGTHS)(*tensors)
+    assert torch.allclose(output, one_by_one(*inputs(), packing_of(LENGTHS).lengths))
+
+
 def test_dropout_of_everything() -> None:
     tensors = inputs()
     assert not packed(LENGTHS, dropout_p=1.0)(*tensors).any()
@@ -108,6 +139,9 @@ def test_bfloat16_under_autocast() -> None:
     exact = one_by_one(*(t.double() for t in tensors), packing_of(LENGTHS).lengths)
     assert got.dtype == torch.bfloat16
     assert torch.allclose(got.double(), exact, atol=3e-2)
+    gradients = (torch.autograd.grad(output.sum(), tensors) for output in (got, exact))
+    for one, other in zip(*gradients, strict=True):
+        assert torch.allclose(one, other, atol=3e-2)
 
 
 def test_autocast_brings_inputs_to_one_type() -> None:

@@ -4,9 +4,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from declutr import repeatable_dropout
 from declutr.packed_attention import PackedAttention
 from declutr.packing import Packing
-from declutr.repeatable_dropout import RepeatableDropout, dropout
+from declutr.repeatable_dropout import RepeatableDropout, comparable, dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.999])
@@ -24,10 +25,10 @@ def test_it_drops_as_often_as_asked_and_keeps_the_mean(probability: float) -> No
 
 def test_every_place_of_a_random_word_counts_alike() -> None:
     masks = RepeatableDropout(0.1, torch.tensor(3))
-    kept = masks.kept(masks.generator(), torch.Size([500, 1001]))
-    assert kept is not None
+    values = torch.ones(500, 1001)
+    kept = masks.zero(values, comparable(masks.draw(values.shape), values), out=values)
     for place in range(4):  # four values share a number of 64 bits
-        share = kept.flatten()[place::4].float().mean().item()
+        share = kept.flatten()[place::4].mean().item()
         assert share == pytest.approx(0.9, abs=5e-3)
 
 
@@ -54,14 +55,33 @@ def test_torchs_seed_repeats_it_and_a_second_call_differs() -> None:
     assert not torch.equal(first, second)
 
 
-def test_a_generator_repeats_all_masks_in_turn() -> None:
-    masks = RepeatableDropout(0.4, torch.tensor(3))
-    shapes = [torch.Size([3, 5]), torch.Size([1]), torch.Size([2, 2, 9])]
-    once, again = masks.generator(), masks.generator()
-    for shape in shapes:
-        kept = masks.kept(once, shape)
-        assert kept is not None and kept.shape == shape
-        assert torch.equal(kept, masks.kept(again, shape))
+def test_another_of_the_same_seed_draws_the_same_in_turn() -> None:
+    once, again = (RepeatableDropout(0.4, torch.tensor(3)) for _ in range(2))
+    for shape in (torch.Size([3, 5]), torch.Size([1]), torch.Size([2, 2, 9])):
+        drawn = once.draw(shape)
+        assert drawn.shape == shape
+        assert torch.equal(drawn, again.draw(shape))
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
+def test_levels_drop_the_same_in_every_type(dtype: torch.dtype) -> None:
+    masks = RepeatableDropout(0.25, torch.tensor(3))
+    levels = torch.tensor([-32768, -16385, -16384, 0, 32767], dtype=torch.int16)
+    values = torch.tensor([1, 2, -3, float("inf"), -5], dtype=dtype)
+    out = masks.zero(values, comparable(levels, values), out=torch.empty_like(values))
+    assert torch.equal(out, torch.tensor([0, 0, -3, float("inf"), -5], dtype=dtype))
+
+
+def test_what_is_drawn_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = torch.randn(10, 301, requires_grad=True)
+    found = []
+    for at_once in (1 << 16, 64):
+        monkeypatch.setattr(repeatable_dropout, "_VALUES_AT_ONCE", at_once)
+        torch.manual_seed(0)
+        dropped = dropout(values, 0.3)
+        found.append([dropped, *torch.autograd.grad(dropped.sum(), values)])
+    for one, other in zip(*found, strict=True):
+        assert torch.equal(one, other)
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=3), st.floats(0, 1))
