@@ -45,13 +45,24 @@ class ReorderedProduct:
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> None:
         operation, algorithm = ("none", "") if activation is None else FUSED[activation]
-        self._weight = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS)
+        self._weight = _reorder(weight)
         self._bias, self._dtype = bias, weight.dtype
         self._after: tuple[str, list, str] = (operation, [], algorithm)
 
     def __call__(self, rows: Tensor) -> Tensor:
         rows = rows.to(self._dtype).contiguous()
         return torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, *self._after)
+
+    # Reordered weights cannot be copied or pickled, encoders can.
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_weight": self._weight.to_dense(self._dtype)}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _weight=_reorder(state["_weight"]))
+
+
+def _reorder(weight: Tensor) -> Tensor:
+    return torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), _ROWS)
 
 
 def float_product(weight: Tensor, bias: Tensor | None, activation: str | None) -> Product:

@@ -61,6 +61,15 @@ class Int8Product:
             activated(product, self._activation, out=product)
         return product
 
+    # Packed weights cannot be copied or pickled, encoders can.
+    def __getstate__(self) -> dict[str, Any]:
+        packed = None if self._packed is None else self._packed.to_dense().t()
+        return {**self.__dict__, "_packed": packed}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        weight = state["_packed"]
+        self.__dict__.update(state, _packed=None if weight is None else _pack(weight))
+
 
 def rows_in_bytes(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Return rows `(r, k)` as whole numbers 0 to 255, with the scale and smallest value of each.

@@ -42,16 +42,19 @@ def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: st
     embed : makes vectors of a few texts by the module, in float32.
     dtype : `"float32"`, `"bfloat16"` or `"int8"`.
     """
-    if not choose_products(module, dtype):
+    compiled = [part for part in module.modules() if _call_compiled(part) is not None]
+    if (compiled and dtype != "int8") or not choose_products(module, dtype):
         return
+    for part in compiled:
+        part._compiled_call_impl = None  # whole numbers are not for the compiler
     with torch.random.fork_rng(devices=[]):
         before = embed()
-        for grouped in (True, False):
-            layers = LinearLayers(module, grouped)
+        for joined in (True, False):
+            layers = LinearLayers(module, dtype, joined)
             apart = _apart(embed, before)
             # Vectors that are drawn at random are never the same; int8 was asked for.
-            if apart <= _AGREE or (dtype == "int8" and not grouped):
-                layers.prepare(dtype)
+            if apart <= _AGREE or (dtype == "int8" and not joined):
+                layers.prepare()
                 return
             layers.restore()
     logger.warning(
@@ -66,8 +69,8 @@ def choose_products(module: Module, dtype: str) -> bool:
 
     The module is as it was afterwards; the answers are kept (`declutr.kernel_choices`).
     """
-    layers = LinearLayers(module)
-    gain = layers.gain(dtype)
+    layers = LinearLayers(module, dtype)
+    gain = layers.gain()
     layers.restore()
     return gain
 
@@ -75,22 +78,25 @@ def choose_products(module: Module, dtype: str) -> bool:
 class LinearLayers:
     """The linear layers of a module, replaced by prepared ones that compute the same.
 
-    The projections of an attention module become one layer, and an activation part of the layer
-    before it. Whether that is right depends on how the module calls them, so its outputs are to be
-    compared before `prepare` makes it final.
+    An activation becomes part of the layer before it, and where their input is cast or rounded,
+    the projections of an attention module become one layer. Whether that is right depends on how
+    the module calls them, so its outputs are to be compared before `prepare` makes it final.
 
     # Parameters
 
     module : the layers of which are replaced; it is changed.
-    grouped : False replaces each layer by itself.
+    dtype : `"float32"`, `"bfloat16"` or `"int8"`.
+    joined : False replaces each layer by itself.
     """
 
-    def __init__(self, module: Module, grouped: bool = True) -> None:
+    def __init__(self, module: Module, dtype: str, joined: bool = True) -> None:
+        self._dtype = dtype
         self.prepared: list[PreparedLinear] = []
         self._replaced: list[tuple[Module, str, Any]] = []
-        if grouped:
+        if joined:
             for parent in list(module.modules()):
-                self._join_projections(parent)
+                if dtype != "float32":  # attention is slower on parts of a wider tensor
+                    self._join_projections(parent)
                 self._join_activation(parent)
         taken = {id(layer) for prepared in self.prepared for layer in prepared.layers}
         for parent in list(module.modules()):
@@ -107,16 +113,16 @@ class LinearLayers:
         self._replaced.clear()
         self.prepared.clear()
 
-    def gain(self, dtype: str) -> bool:
+    def gain(self) -> bool:
         """Whether anything is gained by them: in float32, a product quicker than torch's own."""
-        ways = [layer.way(dtype) for layer in self.prepared]
-        return any(way != PLAIN for way in ways) if dtype == "float32" else bool(ways)
+        ways = [layer.way(self._dtype) for layer in self.prepared]
+        return any(way != PLAIN for way in ways) if self._dtype == "float32" else bool(ways)
 
-    def prepare(self, dtype: str) -> None:
-        """Compute in float32, bfloat16 or int8 from now on; the layers' own weights are freed."""
+    def prepare(self) -> None:
+        """Compute in the dtype from now on; the layers' own weights are freed."""
         self._replaced.clear()
         for layer in self.prepared:
-            layer.prepare(dtype)
+            layer.prepare(self._dtype)
 
     def _one(self, *layers: Linear, activation: str | None = None) -> PreparedLinear:
         self.prepared.append(PreparedLinear(*layers, activation=activation))
@@ -145,6 +151,11 @@ class LinearLayers:
             if type(layer) is Linear and isinstance(activation, Module) and fused is not None:
                 self._replace(parent, name, self._one(layer, activation=fused))
                 self._replace(parent, after, Identity())
+
+
+def _call_compiled(module: Module) -> Any:
+    """What `torch.compile` made of a module in place, or `None`."""
+    return getattr(module, "_compiled_call_impl", None)
 
 
 def _apart(embed: Callable[[], Tensor], before: Tensor) -> float:

@@ -103,6 +103,9 @@ class OnSameInput:
         self._last = (weakref.ref(vectors, self._forget), output)
         return output
 
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": None}
+
     def _forget(self, gone: weakref.ref) -> None:
         last = self._last
         if last is not None and last[0] is gone:
