@@ -14,6 +14,7 @@ import torch
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.models.archival import load_archive
 from allennlp.training import TrainerCallback
 
 import declutr.evaluation_callback as module
@@ -371,7 +372,7 @@ def test_best_weights_are_those_of_the_best_step(
     chosen = weights(tmp_path / "run", best)
     assert same(weights(tmp_path / "run"), chosen)
     assert same(model.state_dict(), chosen)
-    assert same(Encoder(tmp_path / "run", cuda_device=-1)._model.model.state_dict(), chosen)
+    assert same(load_archive(tmp_path / "run").model.state_dict(), chosen)
     recorded = metrics(tmp_path / "run")
     assert (recorded["best_step"], recorded["best_epoch"]) == (best, (best - 1) // STEPS)
     assert recorded[f"best_validation_{LEVEL}"] == values[best]
@@ -440,7 +441,7 @@ def test_with_a_moving_average_its_weights_are_scored_and_kept(
     step = metrics(tmp_path / "run")["best_step"]
     assert done[step] == max((done[s] for s in (2, 3, 4, 6)), key=lambda s: s["drawing/norm"])
     assert not same(weights(tmp_path / "run"), weights(tmp_path / "run", step))
-    embeddings = Encoder(tmp_path / "run", cuda_device=-1)(TEXTS)
+    embeddings = Encoder(tmp_path / "run", cuda_device=-1, dtype="float32")(TEXTS)
     norm = np.linalg.norm(embeddings, axis=1).mean()
     assert norm == pytest.approx(done[step]["drawing/norm"], rel=1e-6)
 
