@@ -6,6 +6,7 @@ import torch
 
 from declutr.text_models.dtype_speed import gains, worthwhile_dtype
 from declutr.text_models.errors import EncoderError
+from declutr.training_speed import has_bfloat16
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
 
@@ -53,7 +54,5 @@ def _computes_in_bfloat16(device: torch.device) -> bool:
     if device.type == "cuda":
         return torch.cuda.is_bf16_supported(including_emulation=False)
     if device.type == "cpu":
-        # Elsewhere it is emulated, and slower than float32.
-        asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-        return any(getattr(torch.cpu, name, bool)() for name in asked) and gains("bfloat16")
+        return has_bfloat16() and gains("bfloat16")  # elsewhere it is emulated
     return False
