@@ -8,22 +8,17 @@ from __future__ import annotations
 import json
 import logging
 import os
-import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import torch
 
 from declutr.cache_folder import default_cache_dir
-from declutr.kernel_choices import PLAIN, VARIABLE, processor
+from declutr.kernel_choices import PLAIN, VARIABLE, Ways, least_seconds, processor
 
 logger = logging.getLogger(__name__)
 
 FILE_NAME = "timings.json"
-_TURNS = 4
-_HOPELESS = 8.0  # times as long as the quickest: it need not be known any better
-
-Ways = Mapping[str, Callable[[], object]]
 
 
 def kept_timings(question: str, ways: Callable[[], Ways]) -> dict[str, float]:
@@ -43,21 +38,6 @@ def kept_timings(question: str, ways: Callable[[], Ways]) -> dict[str, float]:
         known[asked] = least_seconds(ways())
         _write(file, known)
     return known[asked]
-
-
-def least_seconds(ways: Ways) -> dict[str, float]:
-    """Return the least seconds that each way takes, of some turns by all of them."""
-    seconds: dict[str, float] = {}
-    for turn in range(_TURNS + 1):
-        for name, way in ways.items():
-            if seconds.get(name, 0.0) > _HOPELESS * min(seconds.values(), default=0.0):
-                continue
-            began = time.perf_counter()
-            way()
-            took = time.perf_counter() - began
-            if turn:  # in the first one libraries get ready
-                seconds[name] = min(took, seconds.get(name, took))
-    return seconds
 
 
 def _read(file: Path) -> dict[str, dict[str, float]]:

@@ -8,8 +8,8 @@ from functools import partial
 
 import torch
 
-from declutr.kept_timings import Ways, kept_timings, least_seconds
-from declutr.kernel_choices import CHOICES
+from declutr.kept_timings import kept_timings
+from declutr.kernel_choices import CHOICES, Ways, least_seconds
 from declutr.linear_products import QuickProducts
 
 FEATURES, ROWS = 512, 1024

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from declutr import kept_timings, training_speed
-from declutr.kept_timings import FILE_NAME, least_seconds
-from declutr.kernel_choices import CHOICES, VARIABLE
+from declutr import kept_timings, kernel_choices, training_speed
+from declutr.kept_timings import FILE_NAME
+from declutr.kernel_choices import CHOICES, VARIABLE, least_seconds
 from declutr.training_speed import training_seconds
 
 
@@ -60,6 +60,8 @@ def test_what_is_hopeless_is_not_measured_again(monkeypatch: pytest.MonkeyPatch)
         calls[name] += 1
         clock[0] += seconds
 
-    monkeypatch.setattr(kept_timings.time, "perf_counter", lambda: clock[0])
-    found = least_seconds({"quick": lambda: way("quick", 1), "slow": lambda: way("slow", 20)})
-    assert found == {"quick": 1, "slow": 20} and calls == {"quick": 5, "slow": 2}
+    monkeypatch.setattr(kernel_choices.time, "perf_counter", lambda: clock[0])
+    quick, slow = 1 / 64, 13 / 64  # exact in binary, and five turns of them are not too long
+    ways = {"quick": lambda: way("quick", quick), "slow": lambda: way("slow", slow)}
+    found = least_seconds(ways)
+    assert found == {"quick": quick, "slow": slow} and calls == {"quick": 5, "slow": 2}

@@ -19,8 +19,7 @@ from typing import NamedTuple
 
 import torch
 
-from declutr.kept_timings import least_seconds
-from declutr.kernel_choices import processor_name
+from declutr.kernel_choices import least_seconds, processor_name
 from declutr.linear_products import QuickProducts
 from declutr.processors import cpu_quota, usable_processors
 from declutr.quiet_loggers import loggers_at
