@@ -25,7 +25,8 @@ _SCORES_AT_ONCE = {2: 1 << 22, 4: 1 << 18, 8: 1 << 17}
 
 # torch's kernel takes 0.5 to 0.95 of the time of products and softmax for float32 texts of at most
 # _SHORT tokens and from _LONG on, or _LONG_TOGETHER where several have one length; between them up
-# to 1.4. In bfloat16 it takes 0.2 to 1 at any length, but its backward pass up to 3.
+# to 1.4. In bfloat16 it takes 0.2 to 1 at any length on a processor with AMX, and 1.3 to 2.5 on
+# others; its backward pass takes up to 3.
 _SHORT, _LONG, _LONG_TOGETHER = 16, 160, 64
 
 _INPUTS = "Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, Tensor? seed"
@@ -188,8 +189,10 @@ class _Run(NamedTuple):
 
     def suits_torch(self, dtype: torch.dtype) -> bool:
         """Whether torch's kernel is the quickest for these texts."""
+        if dtype.itemsize == 2:
+            return torch.cpu._is_amx_tile_supported()
         long = _LONG if self.number == 1 else _LONG_TOGETHER
-        return dtype.itemsize == 2 or not _SHORT < self.length < long
+        return not _SHORT < self.length < long
 
     def texts(self, tensor: Tensor) -> Tensor:
         """`(1, H, T, ...)` -> a view `(number, H, length, ...)`."""
