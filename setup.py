@@ -44,7 +44,7 @@ def version():
     text = Path("declutr/__init__.py").read_text(encoding="utf-8")
     match = re.search(r'^__version__ = "([^"]+)"', text, re.MULTILINE)
     if match is None:
-        raise RuntimeError('declutr/__init__.py has no line __version__ = "..."')
+        raise RuntimeError('declutr/_version.py has no line __version__ = "..."')
     return match.group(1)
 
 

@@ -36,8 +36,8 @@ def draw_texts(
     Args:
         corpus: documents, one a line.
         model: the folder of a model with its tokenizer, which cuts texts at `model_length`.
-        counts: how many texts of the kinds "short" (5 to 15 words), "mixed" (3 tokens to as many as
-            the model takes, log-uniform) and "long" (200 to 900 words).
+        counts: how many texts of the kinds "short" (5 to 15 words), "mixed" and "few mixed" (3
+            tokens to as many as the model takes, log-uniform) and "long" (200 to 900 words).
         seed: of the draws.
 
     Raises:
@@ -70,6 +70,7 @@ def draw_texts(
     draws = {
         "short": lambda: passage(rng.randint(*SHORT_WORDS)),
         "mixed": cut_passage,
+        "few mixed": cut_passage,
         "long": lambda: passage(rng.randint(*LONG_WORDS)),
     }
     drawn = {kind: [draws[kind]() for _ in range(count)] for kind, count in counts.items()}

@@ -7,8 +7,8 @@ Importing this package is cheap. It puts the bridge to today's torch and transfo
 from typing import TYPE_CHECKING, Any
 
 from declutr import bridge
+from declutr._version import __version__
 
-__version__ = "1.8.0"
 __all__ = ["Encoder", "__version__"]
 
 if TYPE_CHECKING:

@@ -59,8 +59,6 @@ class ExactResume(TrainerCallback):
         super().on_start(trainer, is_primary)
         self._on_cpu = trainer.cuda_device.type == "cpu"
         _settle_kernels(trainer)
-        if self._saved is not None and "kernels" not in self._saved and CHOICES.all_plain:
-            self._other_kernels = None  # earlier releases took torch's own, too
         if self._on_cpu and self._other_kernels:
             logger.warning(
                 "This run goes on as it would have done without the interruption up to rounding "

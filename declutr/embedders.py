@@ -1,8 +1,7 @@
 """Embedders that can also be trained as masked language models."""
 
 import logging
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any, NamedTuple, Optional, Union
 
 import torch
@@ -158,7 +157,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         """What a layer is computed in, and computed again in, which lies outside of `forward`."""
         first, again = recomputation_contexts()
         quick = quick_products(self.encoder, next(self.encoder.parameters()).device)
-        return first, _both(quick, again)
+        return first, _Both(quick, again)
 
     def _keep_only(self, sub_module: str) -> None:
         if self.masked_language_modeling or not hasattr(self.transformer_model, sub_module):
@@ -348,10 +347,23 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         return self._scalar_mix(list(output.hidden_states[1:]))  # the first is the embedding layer
 
 
-@contextmanager
-def _both(outer: AbstractContextManager, inner: AbstractContextManager) -> Iterator[None]:
-    with outer, inner:
-        yield
+class _Both:
+    """Two contexts as one that can be entered again and again, as often as they can.
+
+    torch enters that of a layer's recomputation once for each backward pass.
+    """
+
+    def __init__(self, outer: AbstractContextManager, inner: AbstractContextManager) -> None:
+        self._outer, self._inner = outer, inner
+
+    def __enter__(self) -> None:
+        with ExitStack() as stack:
+            stack.enter_context(self._outer)
+            stack.enter_context(self._inner)
+            self._stack = stack.pop_all()
+
+    def __exit__(self, *error: Any) -> None:
+        self._stack.__exit__(*error)
 
 
 def _load(

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from declutr.kernel_choices import CHOICES
+from declutr.torch_threads import set_threads
 
 _BLOCK = 2048  # texts of a task
 _AHEAD = 2  # tasks for each process that are on their way
@@ -116,7 +117,7 @@ def _open(settings: dict[str, Any], queue: Any, threads: int, choices: dict[str,
     global _encoder
     CHOICES.adopt(choices)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    torch.set_num_threads(threads)
+    set_threads(threads)
     from declutr.encoder import Encoder
     from declutr.text_models.dtype_speed import KEEP
 

@@ -10,13 +10,12 @@ from functools import cache
 import torch
 from allennlp.common.checks import ConfigurationError
 
+from declutr.kernel_choices import GAIN
 from declutr.training_speed import has_bfloat16, training_seconds
 
 logger = logging.getLogger(__name__)
 
 PRECISIONS = ("auto", "bfloat16", "float32")
-
-_WORTH_IT = 1.1  # times as fast; less is noise
 
 
 def training_precision(precision: str, device: torch.device) -> AbstractContextManager:
@@ -71,13 +70,15 @@ def _tell_of_bfloat16() -> None:
     Weights of a run must not depend on the processor that it happens to get.
     """
     seconds = training_seconds()
+    if len(seconds) < 2:  # one of them could not be computed, which is no matter of this run
+        return
     times = seconds["float32"] / seconds["bfloat16"]
     logger.info(
         "Training in float32: precision is 'auto', which is that on every CPU. This one computes "
         "in bfloat16, too: a linear layer's forward and backward takes %s. %s",
         _in_words(seconds),
         f'Set precision to "bfloat16" to train linear layers {times:.1f} times as fast.'
-        if times >= _WORTH_IT
+        if times >= GAIN
         else "That would be no gain.",
     )
 
@@ -86,8 +87,10 @@ def _tell_of_bfloat16() -> None:
 def _warn_if_slow() -> None:
     """Warn of bfloat16 on a CPU that is slower in it; it was asked for, and is not changed."""
     seconds = training_seconds()
+    if len(seconds) < 2:
+        return
     times = seconds["bfloat16"] / seconds["float32"]
-    if times >= _WORTH_IT:
+    if times >= GAIN:
         logger.warning(
             "precision is 'bfloat16', and this processor is slower in it: a linear layer's forward "
             'and backward takes %s, %.1f times as long. Set precision to "float32" to train '

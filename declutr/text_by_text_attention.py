@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from declutr.kernel_choices import instructions
 from declutr.repeatable_dropout import RepeatableDropout, comparable, draw_seed
 
 _TOKENS_AT_ONCE = 1024  # of equally long texts
@@ -190,7 +191,7 @@ class _Run(NamedTuple):
     def suits_torch(self, dtype: torch.dtype) -> bool:
         """Whether torch's kernel is the quickest for these texts."""
         if dtype.itemsize == 2:
-            return torch.cpu._is_amx_tile_supported()
+            return "amx" in instructions()
         long = _LONG if self.number == 1 else _LONG_TOGETHER
         return not _SHORT < self.length < long
 

@@ -1,9 +1,9 @@
 """How many threads torch computes with on a CPU: no more than there is processor time for.
 
-torch takes as many as the processors that this process may run on, and knows nothing of a quota of
-a container, nor of other processes that train beside this one. Each part of a computation ends
-when its last thread does. Threads that have to wait for a processor thus hold up all others, which
-spin meanwhile and use up the quota.
+torch takes one for each core (or processor, if built without MKL) that this process may run on. It
+knows nothing of a quota of a container, nor of other processes that train beside this one. A
+parallel part of a computation lasts as long as its slowest thread: with more threads than processor
+time, some wait for a processor while the others spin and use up the quota.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def keep_to_quota() -> None:
         return
     before, wanted = torch.get_num_threads(), max(1, math.ceil(quota))
     if wanted < before:
-        _set_threads(wanted)
+        set_threads(wanted)
         logger.info(
             "Computing with %d threads instead of %d: that is the processor time that this "
             "container may use (a quota of %g processors). OMP_NUM_THREADS sets another number.",
@@ -56,10 +56,13 @@ def share_processors(device: torch.device) -> None:
     machine = socket.gethostname()
     beside = of_all_processes(machine).count(machine)
     before = torch.get_num_threads()
-    wanted = max(1, before // beside)
-    if _chosen_by_user() or wanted == before:
+    if _chosen_by_user() or before in _shares:  # another trainer of this process has divided them
         return
-    _set_threads(wanted)
+    wanted = max(1, before // beside)
+    _shares.append(wanted)
+    if wanted == before:
+        return
+    set_threads(wanted)
     logger.info(
         "Computing with %d threads instead of %d: %d processes share the processors of this "
         "machine. OMP_NUM_THREADS sets another number.",
@@ -68,7 +71,9 @@ def share_processors(device: torch.device) -> None:
 
 
 def _chosen_by_user() -> bool:
-    """Whether the number of threads is neither torch's own nor of this module."""
+    """Whether the user chose the number: by the environment, or one that is neither torch's default
+    nor set here.
+    """
     if any(os.environ.get(name) for name in _VARIABLES):
         return True
     ours = {allowed_processors(), allowed_cores(), *_set_here}
@@ -76,9 +81,11 @@ def _chosen_by_user() -> bool:
 
 
 _set_here: list[int] = []
+_shares: list[int] = []
 
 
-def _set_threads(count: int) -> None:
+def set_threads(count: int) -> None:
+    """Let torch and numpy compute with so many threads."""
     from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
     torch.set_num_threads(count)

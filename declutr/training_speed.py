@@ -8,8 +8,7 @@ from functools import partial
 
 import torch
 
-from declutr.kept_timings import kept_timings
-from declutr.kernel_choices import CHOICES, Ways, least_seconds
+from declutr.kernel_choices import CHOICES, Ways, instructions, kept_seconds
 from declutr.linear_products import QuickProducts
 
 FEATURES, ROWS = 512, 1024
@@ -24,29 +23,26 @@ def has_bfloat16() -> bool:
 
     Elsewhere torch emulates them, and takes longer than in float32.
     """
-    asked = ("_is_avx512_bf16_supported", "_is_amx_tile_supported")
-    return any(getattr(torch.cpu, name, bool)() for name in asked)
+    return not {"avx512_bf16", "amx"}.isdisjoint(instructions())
 
 
-def training_seconds(anew: bool = False) -> dict[str, float]:
+def training_seconds() -> dict[str, float]:
     """Return the seconds of a layer's forward and backward pass in float32 and in bfloat16.
 
     In float32 by the kernels that training takes, in bfloat16 by autocast: as in a model that is
     trained. Measured for some milliseconds, once for a processor and number of threads.
-
-    # Parameters
-
-    anew : measure even if it is known, and keep nothing.
     """
     with _choices_as_they_are():
-        if anew:
-            return least_seconds(_ways())
-        return kept_timings(f"linear layer {FEATURES} to {FEATURES}, trained", _ways)
+        return kept_seconds(f"linear layer {FEATURES} to {FEATURES}, trained", _ways)
 
 
 def _ways() -> Ways:
-    weight = torch.full((FEATURES, FEATURES), 0.01, requires_grad=True)
-    rows = torch.full((ROWS, FEATURES), 0.01, requires_grad=True)
+    with torch.inference_mode(False):
+        shape = (FEATURES, FEATURES), (ROWS, FEATURES)
+        weight, rows = (torch.full(s, 0.01, dtype=torch.float32, device="cpu") for s in shape)
+    weight.requires_grad_()
+    rows.requires_grad_()
+    _train(rows, weight, False)  # what this asks is answered before it is timed
     return {
         "float32": partial(_train, rows, weight, False),
         "bfloat16": partial(_train, rows, weight, True),
@@ -54,7 +50,7 @@ def _ways() -> Ways:
 
 
 def _train(rows: torch.Tensor, weight: torch.Tensor, in_bfloat16: bool) -> None:
-    with torch.enable_grad():
+    with torch.inference_mode(False), torch.enable_grad():
         with torch.autocast("cpu", torch.bfloat16, enabled=in_bfloat16), QuickProducts():
             output = torch.nn.functional.linear(rows, weight)
         output.backward(torch.ones_like(output), inputs=[rows, weight])

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from declutr import __version__
+from declutr._version import __version__
 from declutr.checksums import BlockHasher, json_checksum
 
 FILE = "whitening.safetensors"

@@ -183,3 +183,4 @@ def onednn_products(monkeypatch: pytest.MonkeyPatch) -> None:
     onednn = linear_products.Products("onednn", "onednn", "onednn")
     monkeypatch.setattr(linear_products, "LEAST_WEIGHTS", 1)
     monkeypatch.setattr(linear_products, "products_of", lambda features, outputs: onednn)
+    monkeypatch.setattr(linear_products, "output_of", lambda features, outputs: "onednn")

@@ -22,8 +22,8 @@ LAYERS = [
     | {"text_calls", "text_blocks", "quiet_loggers", "content_ids", "modules_from_here"}
     | {"untrusted_parts", "span_coverage", "named_files", "torch_files"}
     | {"host_copies", "whole_masks", "text_by_text_attention", "variable_length_kernels"}
-    | {"cache_folder", "kernel_choices", "linear_products"}
-    | {"processors", "torch_threads", "kept_timings", "training_speed"},
+    | {"_version", "cache_folder", "kernel_choices", "linear_products"}
+    | {"processors", "torch_threads", "training_speed"},
     {"packed_attention", "unpadded", "text_batches"},
     {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
     {"weight_decay", "linear_decay", "loss_sums", "metric_readers"},

@@ -5,23 +5,26 @@ from pathlib import Path
 
 import pytest
 
-from declutr import heap, kept_timings, kernel_choices, torch_threads, worker_processes
+from declutr import heap, kernel_choices, linear_products, torch_threads, worker_processes
 from declutr.text_models import dtype_speed
 
 PAGE = Path(__file__).parent.parent / "docs" / "CPU.md"
 
 
 def test_variables_and_files() -> None:
+    """Those of the code are on the page, and no others of ours."""
     named = set(re.findall(r"`(?:\w+ )?([A-Z_]{8,}|\w+\.json)(?:=\w+)?`", PAGE.read_text()))
     assert named >= {
         kernel_choices.VARIABLE,
         kernel_choices.FILE_NAME,
-        kept_timings.FILE_NAME,
         dtype_speed.KEEP,
         worker_processes.WORKERS_VARIABLE,
         *torch_threads._VARIABLES,
         *heap._VARIABLES,
     }
+    known = {kernel_choices.VARIABLE, dtype_speed.KEEP, worker_processes.WORKERS_VARIABLE}
+    assert set(re.findall(r"DECLUTR_\w+", PAGE.read_text())) == known | {"DECLUTR_CACHE"}
+    assert f"{linear_products.LEAST_WEIGHTS:,}" in PAGE.read_text()
 
 
 def test_the_first_example(monkeypatch: pytest.MonkeyPatch, capsys) -> None:

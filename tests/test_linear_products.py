@@ -8,7 +8,13 @@ from torch.nn.functional import linear
 
 from declutr import linear_products
 from declutr.kernel_choices import CHOICES, PLAIN
-from declutr.linear_products import Products, QuickProducts, quick_products, settle_products
+from declutr.linear_products import (
+    Products,
+    QuickProducts,
+    plain_products,
+    quick_products,
+    settle_products,
+)
 
 
 def products(x: torch.Tensor, layer: torch.nn.Linear) -> list[torch.Tensor]:
@@ -18,11 +24,13 @@ def products(x: torch.Tensor, layer: torch.nn.Linear) -> list[torch.Tensor]:
     return [output, *torch.autograd.grad(output.square().sum(), [x, *layer.parameters()])]
 
 
-WAYS = [
-    *((way, "onednn", "onednn") for way in linear_products._OUTPUT),
-    *(("onednn", way, "onednn") for way in linear_products._INPUT_GRADIENT),
-    *(("onednn", "onednn", way) for way in linear_products._WEIGHT_GRADIENT),
-]
+WAYS = dict.fromkeys(
+    [
+        *((way, "onednn", "onednn") for way in linear_products._OUTPUT),
+        *(("onednn", way, "onednn") for way in linear_products._INPUT_GRADIENT),
+        *(("onednn", "onednn", way) for way in linear_products._WEIGHT_GRADIENT),
+    ]
+)
 
 
 @pytest.mark.parametrize("names", WAYS)
@@ -48,11 +56,13 @@ def test_without_bias_and_with_frozen_parts(onednn_products: None) -> None:
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(40, 24, bias=False), torch.randn(7, 40, requires_grad=True)
     layer.requires_grad_(False)
-    with QuickProducts():
+    saved: list[torch.Tensor] = []
+    with (
+        QuickProducts(),
+        torch.autograd.graph.saved_tensors_hooks(lambda t: (saved.append(t), t)[1], lambda t: t),
+    ):
         layer(x).sum().backward()
-        silent = layer(x.detach())
-    assert not silent.requires_grad
-    assert layer.weight.grad is None
+    assert [tensor.shape for tensor in saved] == [layer.weight.shape]  # and not the input
     torch.testing.assert_close(x.grad, layer.weight.sum(dim=0).expand(7, 40))
 
 
@@ -90,6 +100,7 @@ def test_what_is_left_to_torch_is_equal_to_the_bit(monkeypatch: pytest.MonkeyPat
 
 def test_plain_kernels_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DECLUTR_KERNELS", PLAIN)
+    monkeypatch.setitem(linear_products._OUTPUT, "onednn", lambda *_: pytest.fail("not off"))
     torch.manual_seed(0)
     layer, x = torch.nn.Linear(256, 512), torch.randn(64, 256)
     expected = products(x, layer)
@@ -114,3 +125,42 @@ def test_the_layers_of_a_model_are_settled(monkeypatch: pytest.MonkeyPatch, tmp_
     CHOICES.forget()
     assert len(asked) == 3
     assert all(question.startswith("float32 linear layer 8 to 8, ") for question in asked)
+
+
+def test_less_than_float32_is_left_to_torch(onednn_products: None, monkeypatch) -> None:
+    layer, x, calls = torch.nn.Linear(40, 24), torch.randn(7, 40), []
+    onednn = linear_products._onednn
+    monkeypatch.setitem(
+        linear_products._OUTPUT, "onednn", lambda *args: (calls.append(1), onednn(*args))[1]
+    )
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with QuickProducts():
+            layer(x)
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    assert calls == []
+    with QuickProducts():
+        layer(x)
+    assert calls == [1]
+
+
+def test_embedding_asks_for_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(CHOICES, "quickest", lambda question, ways: asked.append(question) or PLAIN)
+    layer, x = torch.nn.Linear(256, 512), torch.randn(64, 256)
+    with QuickProducts(), torch.no_grad():
+        layer(x)
+    assert asked == ["float32 linear layer 256 to 512, output"]
+    with QuickProducts(), plain_products():
+        assert not isinstance(quick_products(layer, torch.device("cpu")), QuickProducts)
+
+
+def test_names_of_another_release_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Products("a way", "of a later", "release")
+    monkeypatch.setattr(linear_products, "products_of", lambda *_: names)
+    layer, x = torch.nn.Linear(256, 512), torch.randn(64, 256)
+    expected = products(x, layer)
+    with QuickProducts():
+        assert all(map(torch.equal, products(x, layer), expected))

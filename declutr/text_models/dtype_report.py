@@ -14,28 +14,18 @@ Encoder(dtype="auto") computes in bfloat16: the processor has instructions for b
 from __future__ import annotations
 
 import logging
-from functools import partial
 from typing import NamedTuple
 
 import torch
 
-from declutr.kernel_choices import least_seconds, processor_name
-from declutr.linear_products import QuickProducts
+from declutr.kernel_choices import GAIN, instructions, processor_name
 from declutr.processors import cpu_quota, usable_processors
 from declutr.quiet_loggers import loggers_at
+from declutr.text_models import dtype_speed
 from declutr.text_models.devices import chosen_dtype
-from declutr.text_models.dtype_speed import measured
-from declutr.training_speed import FEATURES, FLOPS, ROWS, has_bfloat16, training_seconds
+from declutr.training_speed import FLOPS, has_bfloat16, training_seconds
 
 _CPU = torch.device("cpu")
-_INSTRUCTIONS = {
-    "avx2": ("_is_avx2_supported",),
-    "avx512": ("_is_avx512_supported",),
-    "vnni": ("_is_vnni_supported", "_is_avx512_vnni_supported"),
-    "avx512_bf16": ("_is_avx512_bf16_supported",),
-    "amx": ("_is_amx_tile_supported",),
-}
-_GAIN = 1.1  # times as fast; less is noise
 
 
 class DtypeSpeed(NamedTuple):
@@ -87,26 +77,25 @@ class DtypeReport(NamedTuple):
 
 
 def dtype_report() -> DtypeReport:
-    """Measure a linear layer in every dtype on this CPU; it takes about a second.
+    """Report what a linear layer takes in every dtype on this CPU, and what is chosen here.
+
+    It takes some seconds where nothing has been measured yet, and tells what was found then
+    (`declutr.kernel_choices`) elsewhere.
 
     report = dtype_report()
     {speed.dtype: speed.times for speed in report.speeds if speed.work == "embedding"}
     """
-    has = tuple(
-        name
-        for name, questions in _INSTRUCTIONS.items()
-        if any(getattr(torch.cpu, question, bool)() for question in questions)
-    )
-    native = {"float32": True, "bfloat16": has_bfloat16(), "int8": "vnni" in has or "amx" in has}
-    speeds = (*_of_embedding(native), *_of_training(native))
+    has = instructions()
+    embedding = _speeds("embedding", dtype_speed.dtype_seconds(), dtype_speed.FLOPS)
+    training = _speeds("training", training_seconds(), FLOPS)
     return DtypeReport(
         processor_name(),
         has,
         usable_processors(),
         cpu_quota(),
         torch.get_num_threads(),
-        speeds,
-        (*_of_encoder(speeds), _of_precision(speeds)),
+        (*embedding, *training),
+        (*_of_encoder(embedding), _of_precision(training)),
     )
 
 
@@ -128,41 +117,29 @@ def as_table(report: DtypeReport) -> str:
     return "\n".join(lines)
 
 
-def _of_embedding(native: dict[str, bool]) -> list[DtypeSpeed]:
-    weight, rows = torch.full((FEATURES, FEATURES), 0.01), torch.full((ROWS, FEATURES), 0.01)
-    with torch.inference_mode(), QuickProducts():
-        layer = partial(torch.nn.functional.linear, rows, weight)
-        seconds = least_seconds({"float32": layer})["float32"]
-    gflops = FLOPS / 3 / seconds / 1e9  # one product of three
-    speeds = [DtypeSpeed("embedding", "float32", True, gflops, 1.0)]
-    for dtype in ("bfloat16", "int8"):
-        state = ("for a report", torch.get_num_threads(), torch.backends.mkldnn.enabled)
-        took, in_float32 = measured(dtype, *state)
-        times = in_float32 / took
-        speeds.append(DtypeSpeed("embedding", dtype, native[dtype], gflops * times, times))
-    return speeds
-
-
-def _of_training(native: dict[str, bool]) -> list[DtypeSpeed]:
-    seconds = training_seconds(anew=True)
+def _speeds(work: str, seconds: dict[str, float], flops: int) -> list[DtypeSpeed]:
+    has = instructions()
+    native = {"float32": True, "bfloat16": has_bfloat16(), "int8": "vnni" in has or "amx" in has}
     return [
-        DtypeSpeed("training", dtype, native[dtype], FLOPS / took / 1e9, seconds["float32"] / took)
+        DtypeSpeed(work, dtype, native[dtype], flops / took / 1e9, seconds["float32"] / took)
         for dtype, took in seconds.items()
     ]
 
 
-def _of_encoder(speeds: tuple[DtypeSpeed, ...]) -> list[DtypeChoice]:
-    found = {speed.dtype: speed for speed in speeds if speed.work == "embedding"}
+def _of_encoder(speeds: list[DtypeSpeed]) -> list[DtypeChoice]:
+    found = {speed.dtype: speed for speed in speeds}
     choices = []
     # What would be a warning when a model is opened is an answer here.
     with loggers_at(logging.ERROR, "declutr.text_models.dtype_speed"):
         for dtype in ("auto", "bfloat16", "int8"):
             chosen = chosen_dtype(dtype, _CPU)
             if dtype == "auto":
-                has = "has" if found["bfloat16"].native else "has no"
+                has = "has" if has_bfloat16() else "has no"
                 why = f"the processor {has} instructions for bfloat16"
-                if found["bfloat16"].native and chosen != "bfloat16":
+                if has_bfloat16() and chosen != "bfloat16":
                     why += ", but gains nothing by them"
+            elif dtype not in found:
+                why = f"torch has no kernels for {dtype} here"
             elif chosen != dtype:
                 why = f"{dtype} takes {1 / found[dtype].times:.1f} times as long"
             else:
@@ -171,9 +148,9 @@ def _of_encoder(speeds: tuple[DtypeSpeed, ...]) -> list[DtypeChoice]:
     return choices
 
 
-def _of_precision(speeds: tuple[DtypeSpeed, ...]) -> DtypeChoice:
-    (times,) = (s.times for s in speeds if (s.work, s.dtype) == ("training", "bfloat16"))
+def _of_precision(speeds: list[DtypeSpeed]) -> DtypeChoice:
+    times = max((speed.times for speed in speeds if speed.dtype == "bfloat16"), default=0.0)
     why = "so it is on every CPU, for the same weights everywhere"
-    if times >= _GAIN:
+    if times >= GAIN:
         why += f'; "bfloat16" would train linear layers {times:.1f} times as fast'
     return DtypeChoice('precision "auto"', "float32", why)

@@ -7,15 +7,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import linear
 
 from declutr.kernel_choices import CHOICES, PLAIN
+from declutr.linear_products import LEAST_WEIGHTS, MOST_WEIGHTS
 from declutr.text_models.activations import FUSED, activated
 
 REORDERED = "onednn reordered"
 
 _ROWS = 256  # that a product is measured with
-_MEASURED_FROM = 1 << 16  # weights of a layer
 _AGREE = 1e-4  # of the largest value, in float32
 
 Product = Callable[[Tensor], Tensor]
@@ -23,7 +22,7 @@ Product = Callable[[Tensor], Tensor]
 
 
 class PlainProduct:
-    """`torch.nn.functional.linear` with the activation after it.
+    """A linear layer by torch's own product, with the activation after it.
 
     # Parameters
 
@@ -36,7 +35,13 @@ class PlainProduct:
         self._weight, self._bias, self._activation = weight, bias, activation
 
     def __call__(self, rows: Tensor) -> Tensor:
-        output = linear(rows.to(self._weight.dtype), self._weight, self._bias)
+        rows = rows.to(self._weight.dtype)
+        # What torch computes for `linear`, which may be another product within `QuickProducts`.
+        output = (
+            rows @ self._weight.t()
+            if self._bias is None
+            else torch.addmm(self._bias, rows, self._weight.t())
+        )
         return output if self._activation is None else activated(output, self._activation)
 
 
@@ -68,7 +73,7 @@ def _reorder(weight: Tensor) -> Tensor:
 def float_product(weight: Tensor, bias: Tensor | None, activation: str | None) -> Product:
     """Return the quickest product on this processor; parameters as of `PlainProduct`.
 
-    Another than torch's own is taken only if it gives the same.
+    If the other product does not give the same as torch's, it is torch's.
     """
     plain = PlainProduct(weight, bias, activation)
     if quickest(weight.shape, weight.dtype, activation) == PLAIN:
@@ -83,13 +88,14 @@ def float_product(weight: Tensor, bias: Tensor | None, activation: str | None) -
 def quickest(shape: tuple[int, ...], dtype: torch.dtype, activation: str | None) -> str:
     """Return `PLAIN` or `REORDERED`, whichever is quicker for a weight of this shape and dtype."""
     n, k = shape
-    if n * k < _MEASURED_FROM:
+    if n * k < LEAST_WEIGHTS:
         return PLAIN
 
     def ways() -> dict[str, Any]:
-        rows = torch.full((_ROWS, k), 0.5, dtype=dtype)
-        like = torch.full((n, k), 0.01, dtype=dtype)
-        bias = torch.zeros(n, dtype=dtype)
+        some = min(n, max(1, MOST_WEIGHTS // k))  # outputs
+        rows = torch.full((_ROWS, k), 0.5, dtype=dtype, device="cpu")
+        like = torch.full((some, k), 0.01, dtype=dtype, device="cpu")
+        bias = torch.zeros(some, dtype=dtype, device="cpu")
         plain = PlainProduct(like, bias, activation)
         ways: dict[str, Callable[[], object]] = {PLAIN: lambda: plain(rows)}
         try:

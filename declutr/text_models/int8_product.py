@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 
 from declutr.kernel_choices import CHOICES, PLAIN
+from declutr.linear_products import LEAST_WEIGHTS, MOST_WEIGHTS
 from declutr.text_models.activations import activated
 
 PACKED = "onednn packed"
 _ROWS = 256  # that a product is measured with, and its weight packed for
-_MEASURED_FROM = 1 << 16  # weights of a layer
 
 
 class Int8Product:
@@ -43,9 +43,11 @@ class Int8Product:
         self._activation = activation
         self._packed: Tensor | None = None
         if quickest(weight.shape) == PACKED:
-            self._packed = _pack(self._weight)
             self._zeros = torch.zeros(len(weight), dtype=torch.int32)
-            self._weight = torch.empty(0, dtype=torch.int8)  # it is in the packed one
+            packed = _pack(self._weight)
+            if _is_exact(packed, self._weight, self._zeros):
+                self._packed = packed
+                self._weight = torch.empty(0, dtype=torch.int8)  # it is in the packed one
 
     def __call__(self, rows: Tensor) -> Tensor:
         whole, scale, least = rows_in_bytes(rows.float())
@@ -54,7 +56,7 @@ class Int8Product:
         else:
             product = _int_mm(whole, self._weight, self._scale)
             least = least + 128 * scale
-        # In place: what is written anew costs more than what it is computed from.
+        # In place: allocating the output costs more than the arithmetic.
         torch.addcmul(self._bias, product, scale, out=product)
         product.addr_(least.squeeze(1), self._sums)
         if self._activation is not None:
@@ -87,32 +89,40 @@ def rows_in_bytes(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return (rows - least).div_(scale.clamp_min(1e-12)).round_().to(torch.uint8), scale, least
 
 
+def _is_exact(packed: Tensor, weight: Tensor, zeros: Tensor) -> bool:
+    """Whether the largest sums that there can be come out as they are."""
+    largest = torch.full_like(weight[:1], 255, dtype=torch.uint8)
+    rows = torch.cat([largest, largest * (weight[:1] > 0), largest * (weight[:1] < 0)])
+    found = _onednn(rows, packed, torch.ones(len(weight)), zeros)
+    expected = rows.double() @ weight.double().t()
+    return bool(((found - expected).abs() <= 1e-6 * expected.abs() + 0.5).all())
+
+
 @cache
 def largest_weight() -> int:
     """Return the largest whole number for weights with which products of int8 are right here.
 
-    Processors without VNNI add two products at a time in 16 bits, and what is too large for those
-    is cut off without a word.
+    Processors without VNNI add two products at a time in 16 bits, and sums that overflow those
+    saturate silently.
     """
-    for most in (127, 64):
-        rows = torch.full((4, 64), 127, dtype=torch.int8)
-        weight = torch.full((16, 64), most, dtype=torch.int8)
-        sums = torch._int_mm(rows, weight.t())
-        if bool((sums == 64 * 127 * most).all()):
-            return most
-    return 64
+    rows = torch.full((4, 64), 127, dtype=torch.int8)
+    weight = torch.full((16, 64), 127, dtype=torch.int8)
+    exact = (torch._int_mm(rows, weight.t()) == 64 * 127 * 127).all()
+    return 127 if bool(exact) else 64
 
 
 def quickest(shape: tuple[int, ...]) -> str:
     """Return `PLAIN` or `PACKED`, whichever is quicker for a weight `(n, k)` of this shape."""
     n, k = shape
-    if n * k < _MEASURED_FROM:
+    if n * k < LEAST_WEIGHTS:
         return PLAIN
 
     def ways() -> dict[str, Callable[[], object]]:
-        rows = torch.full((_ROWS, k), 3, dtype=torch.uint8)
-        weight = torch.full((n, k), 3, dtype=torch.int8)
-        scale, zeros = torch.ones(n), torch.zeros(n, dtype=torch.int32)
+        some = min(n, max(1, MOST_WEIGHTS // k))  # outputs
+        rows = torch.full((_ROWS, k), 3, dtype=torch.uint8, device="cpu")
+        weight = torch.full((some, k), 3, dtype=torch.int8, device="cpu")
+        scale = torch.ones(some, dtype=torch.float32, device="cpu")
+        zeros = torch.zeros(some, dtype=torch.int32, device="cpu")
         ways: dict[str, Callable[[], object]] = {PLAIN: lambda: _int_mm(rows, weight, scale)}
         try:
             packed = _pack(weight)
@@ -124,7 +134,8 @@ def quickest(shape: tuple[int, ...]) -> str:
 
 
 def _int_mm(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-    signed = rows.bitwise_xor(128).view(torch.int8)  # less 128
+    # As signed numbers, less 128; `__call__` adds those back.
+    signed = rows.bitwise_xor(128).view(torch.int8)
     return torch._int_mm(signed, weight.t()).float().mul_(scale)
 
 

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import Identity, Linear, Module
 
 from declutr.kernel_choices import PLAIN
+from declutr.linear_products import plain_products
 from declutr.text_models.activations import name_of
 from declutr.text_models.prepared_linear import (
     OnSameInput,
@@ -46,13 +47,15 @@ def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: st
     if (compiled and dtype != "int8") or not choose_products(module, dtype):
         return
     for part in compiled:
-        part._compiled_call_impl = None  # whole numbers are not for the compiler
+        part._compiled_call_impl = None  # int8 products cannot be compiled: it runs eagerly
     with torch.random.fork_rng(devices=[]):
-        before = embed()
+        with plain_products():
+            before = embed()
         for joined in (True, False):
             layers = LinearLayers(module, dtype, joined)
             apart = _apart(embed, before)
-            # Vectors that are drawn at random are never the same; int8 was asked for.
+            # int8 was asked for: layer by layer it is used even if vectors differ, as of a module
+            # that draws random numbers.
             if apart <= _AGREE or (dtype == "int8" and not joined):
                 layers.prepare()
                 return
@@ -95,7 +98,8 @@ class LinearLayers:
         self._replaced: list[tuple[Module, str, Any]] = []
         if joined:
             for parent in list(module.modules()):
-                if dtype != "float32":  # attention is slower on parts of a wider tensor
+                # float32 gains nothing by joining, and attention is slower on strided parts.
+                if dtype != "float32":
                     self._join_projections(parent)
                 self._join_activation(parent)
         taken = {id(layer) for prepared in self.prepared for layer in prepared.layers}

@@ -33,7 +33,7 @@ class PreparedLinear(torch.nn.Module):
         self.activation = activation
         self.in_features = layers[0].in_features
         self.out_features = sum(layer.out_features for layer in layers)
-        # Empty: T5 asks its layers for the dtype of their weights.
+        # A placeholder, so that `layer.weight.dtype` works: T5 reads it.
         self.weight = torch.empty(0, dtype=layers[0].weight.dtype)
         self._product: Product | None = None
 
@@ -83,7 +83,7 @@ class PreparedLinear(torch.nn.Module):
 
 
 class OnSameInput:
-    """What a layer made of its last input, for those who each want a part of it.
+    """The output of a layer for its last input, so that query, key and value share one product.
 
     # Parameters
 

@@ -3,38 +3,36 @@
 import pytest
 import torch
 
-from declutr import Encoder
+from declutr import Encoder, training_speed
+from declutr.text_models import devices, dtype_speed
 from declutr.text_models import dtype_report as module
-from declutr.text_models import dtype_speed
 from declutr.text_models.dtype_report import DtypeSpeed, as_table, dtype_report
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Products of a moment, by torch's own kernels."""
-    monkeypatch.setenv("DECLUTR_KERNELS", "plain")
+    """Dtypes are not kept, and layers are small."""
     monkeypatch.delenv(dtype_speed.KEEP)
-    monkeypatch.setattr(module, "FEATURES", 32)
+    monkeypatch.setattr(training_speed, "FEATURES", 32)
 
 
 def give(monkeypatch: pytest.MonkeyPatch, training: float, **embedding: float) -> None:
     """Let dtypes be so many times as fast as float32."""
-
-    def measured(name: str, *state: object) -> tuple[float, float]:
-        return 0.002 / embedding[name], 0.002
-
-    for place in (module, dtype_speed):
-        monkeypatch.setattr(place, "measured", measured)
-    seconds = {"float32": 0.008, "bfloat16": 0.008 / training}
-    monkeypatch.setattr(module, "training_seconds", lambda anew: seconds)
+    seconds = {"float32": 0.002, **{name: 0.002 / times for name, times in embedding.items()}}
+    monkeypatch.setattr(dtype_speed, "dtype_seconds", lambda: seconds)
+    trained = {"float32": 0.008, "bfloat16": 0.008 / training}
+    monkeypatch.setattr(module, "training_seconds", lambda: trained)
 
 
 def test_a_processor_that_gains(small, monkeypatch) -> None:
     give(monkeypatch, 3.0, bfloat16=4.0, int8=2.0)
-    monkeypatch.setattr(module, "has_bfloat16", lambda: True)
+    for place in (module, devices):
+        monkeypatch.setattr(place, "has_bfloat16", lambda: True)
     report = dtype_report()
     exact, *others = report.speeds
-    assert exact[:3] == ("embedding", "float32", True) and exact.gflops > 0 and exact.times == 1
+    assert exact[:3] == ("embedding", "float32", True) and exact.times == 1
+    # A product of 256 by 384 by 1536 in 2 ms.
+    assert exact.gflops == pytest.approx(2 * 256 * 384 * 1536 / 0.002 / 1e9)
     times = [(speed.work, speed.dtype, pytest.approx(speed.times)) for speed in others]
     assert times == [
         ("embedding", "bfloat16", 4.0),
@@ -47,12 +45,14 @@ def test_a_processor_that_gains(small, monkeypatch) -> None:
     assert others[2].gflops == pytest.approx(6 * 1024 * 512 * 512 / 0.008 / 1e9)
     chosen = {setting: dtype for setting, dtype, _ in report.choices}
     assert chosen['Encoder(dtype="int8")'] == "int8" and chosen['precision "auto"'] == "float32"
+    assert chosen['Encoder(dtype="auto")'] == "bfloat16"
     assert '"bfloat16" would train linear layers 3.0 times as fast' in report.choices[-1].why
 
 
 def test_a_processor_that_loses(small, monkeypatch, caplog) -> None:
     give(monkeypatch, 0.2, bfloat16=0.1, int8=0.05)
-    monkeypatch.setattr(module, "has_bfloat16", lambda: False)
+    for place in (module, devices):
+        monkeypatch.setattr(place, "has_bfloat16", lambda: False)
     report = dtype_report()
     chosen = {setting: (dtype, why) for setting, dtype, why in report.choices}
     assert chosen['Encoder(dtype="int8")'] == ("float32", "int8 takes 20.0 times as long")
@@ -62,11 +62,14 @@ def test_a_processor_that_loses(small, monkeypatch, caplog) -> None:
     assert caplog.records == []  # an answer, and no warning
 
 
-def test_auto_is_what_an_encoder_takes(small, monkeypatch, checkpoint) -> None:
-    give(monkeypatch, 1.0, bfloat16=1.0, int8=1.0)
+@pytest.mark.parametrize("gain", [1.0, 3.0])
+def test_auto_is_what_an_encoder_takes(small, monkeypatch, checkpoint, gain: float) -> None:
+    give(monkeypatch, 1.0, bfloat16=gain, int8=1.0)
+    monkeypatch.setattr(devices, "has_bfloat16", lambda: True)
     chosen = {setting: dtype for setting, dtype, _ in dtype_report().choices}
     described = Encoder(checkpoint, device="cpu").describe()
     assert chosen['Encoder(dtype="auto")'] == described["dtype"]
+    assert described["dtype"] == ("bfloat16" if gain > 1 else "float32")
 
 
 def test_as_a_table() -> None:
@@ -86,7 +89,7 @@ def test_as_a_table() -> None:
     )
 
 
-def test_measured_for_true(small, monkeypatch) -> None:
+def test_measured_for_true(small) -> None:
     """Without anything staged: it draws no random numbers, and all is there."""
     before = torch.get_rng_state()
     report = dtype_report()

@@ -12,7 +12,7 @@ import torch
 from declutr import Encoder, encoder_processes
 from declutr.bulk_embedding import EmbeddingFolderError, embed_rows
 from declutr.encoder_sources import open_encoder
-from declutr.kernel_choices import CHOICES, PLAIN
+from declutr.kernel_choices import PLAIN
 from declutr.text_models import dtype_speed, int8_product
 
 TEXTS = ["ka lo", "mi tu re"]
@@ -24,10 +24,8 @@ def speed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     monkeypatch.delenv(dtype_speed.KEEP)
 
     def set_speed(times: float) -> None:
-        monkeypatch.setattr(dtype_speed, "measured", lambda *_: (0.002 * times, 0.002))
-        monkeypatch.setattr(
-            CHOICES, "quickest", lambda asked, ways: PLAIN if times > 1 else asked.split()[0]
-        )
+        seconds = {"float32": 0.002, "bfloat16": 0.002 * times, "int8": 0.002 * times}
+        monkeypatch.setattr(dtype_speed, "dtype_seconds", lambda: seconds)
 
     return set_speed
 
@@ -51,7 +49,7 @@ def test_a_slow_dtype_is_not_computed_in(checkpoint: Path, speed, caplog, dtype:
 
 @pytest.mark.parametrize("kernels", ["", PLAIN])
 def test_one_that_is_not_slow_is(checkpoint, speed, caplog, monkeypatch, kernels: str) -> None:
-    speed(0.3)
+    speed(0.9)
     monkeypatch.setenv("DECLUTR_KERNELS", kernels)
     assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "int8"
     assert warnings(caplog) == []
@@ -62,6 +60,21 @@ def test_it_can_be_kept(checkpoint: Path, speed, caplog, monkeypatch) -> None:
     monkeypatch.setenv("DECLUTR_KEEP_DTYPE", "1")
     assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "int8"
     assert warnings(caplog) == []
+    monkeypatch.setenv("DECLUTR_KEEP_DTYPE", "true")
+    with pytest.raises(ValueError, match=r"DECLUTR_KEEP_DTYPE=true .* expected 0 or 1"):
+        Encoder(checkpoint, dtype="int8", device="cpu")
+
+
+def test_what_is_near_to_even_is_no_gain(checkpoint: Path, speed) -> None:
+    speed(0.92)
+    assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "float32"
+
+
+def test_a_dtype_that_cannot_be_computed_in(checkpoint: Path, monkeypatch, caplog) -> None:
+    monkeypatch.delenv(dtype_speed.KEEP)
+    monkeypatch.setattr(dtype_speed, "dtype_seconds", lambda: {"float32": 0.002})
+    assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "float32"
+    assert "no kernel of torch in int8" in warnings(caplog)[0]
 
 
 def test_several_processes_compute_in_what_was_decided(
@@ -100,13 +113,14 @@ def test_a_report_says_what_scores_are_of(checkpoint: Path, speed) -> None:
     assert described["dtype"] == "int8" and "precision_asked_for" not in described
 
 
-@pytest.mark.parametrize("name", ["int8", "bfloat16"])
-def test_measuring(name: str) -> None:
+def test_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """It takes some milliseconds, draws no random numbers, and is done once in the same state."""
+    monkeypatch.setenv("DECLUTR_CACHE", str(tmp_path))
     before = torch.get_rng_state()
-    seconds = dtype_speed.measured(name, "a test")
-    assert all(0 < value < 1 for value in seconds)
-    assert dtype_speed.measured(name, "a test") is seconds
+    seconds = dtype_speed.dtype_seconds()
+    assert seconds.keys() == {"float32", "bfloat16", "int8"}
+    monkeypatch.setattr(dtype_speed, "_ways", lambda: pytest.fail("measured again"))
+    assert dtype_speed.dtype_seconds() == seconds
     assert torch.equal(torch.get_rng_state(), before)
 
 
@@ -114,8 +128,6 @@ def test_torch_without_its_kernels_is_another_state(checkpoint: Path, monkeypatc
     """Staged: as on a processor without instructions for int8."""
     monkeypatch.delenv(dtype_speed.KEEP)
     monkeypatch.setattr(int8_product, "quickest", lambda shape: PLAIN)
-    for question in ("_is_vnni_supported", "_is_avx512_vnni_supported"):
-        monkeypatch.setattr(torch.cpu, question, lambda: False, raising=False)
     with torch.backends.mkldnn.flags(enabled=False), caplog.at_level(logging.WARNING):
         assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "float32"
     assert "int8 gains nothing on this processor" in warnings(caplog)[0]

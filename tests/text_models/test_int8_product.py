@@ -92,6 +92,23 @@ def test_sums_that_16_bits_do_not_hold_are_right(way: str) -> None:
     assert torch.allclose(got, expected[:, None].expand(4, 16), rtol=1e-4)
 
 
+def test_a_packed_product_that_cuts_sums_off_is_not_taken(monkeypatch) -> None:
+    """Staged: as of a kernel that adds in 16 bits, unlike the one that was tried."""
+    onednn = int8_product._onednn
+
+    def cut_off(*operands: torch.Tensor) -> torch.Tensor:
+        return onednn(*operands).clamp(-500_000, 500_000)
+
+    torch.manual_seed(0)
+    linear, x = torch.nn.Linear(64, 16), torch.randn(4, 64)
+    monkeypatch.setattr(int8_product, "quickest", lambda shape: PACKED)
+    right = Int8Product(linear.weight, linear.bias)
+    monkeypatch.setattr(int8_product, "_onednn", cut_off)
+    other = Int8Product(linear.weight, linear.bias)
+    assert right._packed is not None and other._packed is None
+    assert torch.allclose(right(x), other(x), atol=1e-5)
+
+
 @pytest.mark.parametrize("saturates", [True, False])
 def test_smaller_weights_where_sums_are_cut_off(saturates: bool, monkeypatch) -> None:
     def product(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:

@@ -1,0 +1,3 @@
+"""The release, for all modules to read."""
+
+__version__ = "1.8.0"
