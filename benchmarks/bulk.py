@@ -206,7 +206,7 @@ def _lines(corpus: Path, folder: Path, count: int, words: int) -> Path:
 
 
 def _model(corpus: Path, folder: Path) -> Path:
-    from declutr.checkpoints import make_checkpoint, train_tokenizer
+    from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 
     tokenizer = train_tokenizer(itertools.islice(lines(corpus), 5000), 8000, max_length=128)
     place = folder / "model"

@@ -14,7 +14,7 @@ import torch
 from benchmarks.results import Plot, record
 from benchmarks.texts import checkpoint, corpus_file, lines
 from benchmarks.timing import Timing, compare, ratio
-from declutr.encoder import Encoder
+from declutr.inference.encoder import Encoder
 
 _BYTES = 20_000_000  # of the corpus that texts are taken from
 

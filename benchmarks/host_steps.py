@@ -25,7 +25,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import inputs, reference, stubbed_kernels
 from benchmarks.part_times import PartTimes
-from declutr.sampling import SpanSampler
+from declutr.sampling.spans import SpanSampler
 
 VOCABULARY = 300
 _SPANS = SpanSampler(num_anchors=2, num_positives=2, min_span_len=4, max_span_len=8)
@@ -181,7 +181,7 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
     from allennlp.models import Model
     from allennlp.training.optimizers import HuggingfaceAdamWOptimizer
 
-    import declutr.model
+    import declutr.models.declutr
     import declutr.plugin
 
     unpadding = way.split()[-1]
@@ -211,7 +211,9 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
     fields = batch.text_fields()
 
     def parts(times: PartTimes) -> None:
-        from declutr import embedders, metrics, packed_attention, unpadded
+        from declutr.modules import embedders, metrics
+        from declutr.transformer import unpadding as unpadded
+        from declutr.transformer.attention import packed as packed_attention
 
         embedder: Any = model._text_field_embedder
         token_embedder = embedder.token_embedder
@@ -224,13 +226,13 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
         times.replace(unpadded.UnpaddedPass, "__call__", "packing, padding again")
         times.replace(embedders, "masked_lm_logits", "head of masked language modelling")
         times.replace(type(token_embedder), "masked_lm", "choice and loss of masked positions")
-        times.replace(declutr.model.DeCLUTR, "_masked", "masking")
-        times.replace(declutr.model.DeCLUTR, "_views", "joining views")
-        times.replace(declutr.model, "joined", "joining views")
-        times.replace(declutr.model.DeCLUTR, "_contrastive_loss", "around the objective")
-        times.replace(declutr.model, "_pooled", "pooling")
+        times.replace(declutr.models.declutr.DeCLUTR, "_masked", "masking")
+        times.replace(declutr.models.declutr.DeCLUTR, "_views", "joining views")
+        times.replace(declutr.models.declutr, "joined", "joining views")
+        times.replace(declutr.models.declutr.DeCLUTR, "_contrastive_loss", "around the objective")
+        times.replace(declutr.models.declutr, "_pooled", "pooling")
         times.replace(model._loss, "forward", "objective")
-        times.replace(declutr.model.DeCLUTR, "_record_geometry", "metrics")
+        times.replace(declutr.models.declutr.DeCLUTR, "_record_geometry", "metrics")
         times.replace(metrics.RunningMeans, "record", "metrics")
 
     return _step(model, optimizer, lambda: model(**fields)["loss"]), parts
@@ -238,8 +240,9 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
 
 def _as_on_a_gpu() -> None:
     """Take on CPU tensors what our code does with CUDA tensors."""
-    import declutr.model
-    from declutr import packed_attention, unpadded
+    import declutr.models.declutr
+    from declutr.transformer import unpadding as unpadded
+    from declutr.transformer.attention import packed as packed_attention
 
     attention: Any = packed_attention
     if hasattr(attention, "attention_of_nested"):  # until 1.6.0
@@ -254,7 +257,7 @@ def _as_on_a_gpu() -> None:
     attention._drop = torch.nn.functional.dropout
     # Zeros of kernels that compute nothing would not agree.
     unpadded.UnpaddedPass._try_packing = lambda *args: True  # type: ignore[method-assign,assignment]
-    declutr.model.HEAP.settle = lambda *args: None  # type: ignore[method-assign]
+    declutr.models.declutr.HEAP.settle = lambda *args: None  # type: ignore[method-assign]
 
 
 # ------------------------------------------------------------------------------------------- steps

@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import torch
 
-from declutr.masking import mask_tokens
-from declutr.sampling import SpanSampler, document_rng
+from declutr.sampling.masking import mask_tokens
+from declutr.sampling.spans import SpanSampler, document_rng
 
 BEGIN, PADDING, END, UNKNOWN, MASK = range(5)
-"""The special tokens of all shapes, RoBERTa's; `declutr.checkpoints` numbers them alike."""
+"""The special tokens of all shapes, RoBERTa's; `declutr.quickstart.small_checkpoints` numbers them
+alike."""
 
 PAPER = SpanSampler(num_anchors=2, num_positives=2, min_span_len=32, max_span_len=512)
 
@@ -171,7 +172,7 @@ def save_checkpoint(
     The tokenizer may have fewer tokens than the model (few texts do not give 50,265); the model
     keeps its size, which is what costs.
     """
-    from declutr.checkpoints import train_tokenizer
+    from declutr.quickstart.small_checkpoints import train_tokenizer
 
     size = SHAPES[shape]
     tokenizer = train_tokenizer(texts, size.vocab_size, max_length=size.max_length)

@@ -165,7 +165,7 @@ def ours(folder: Path, documents: Path, cache: str, workers: int) -> Iterable[An
     from allennlp.common import Params
     from allennlp.data import DatasetReader, Vocabulary
 
-    from declutr.data_loader import DeCLUTRDataLoader
+    from declutr.data.data_loader import DeCLUTRDataLoader
 
     transformer = {"type": "pretrained_transformer", "model_name": str(folder)}
     reader = DatasetReader.from_params(

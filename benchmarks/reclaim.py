@@ -18,8 +18,8 @@ from benchmarks.inputs import build_model
 from benchmarks.memory import in_fresh_process
 from benchmarks.results import Plot, record
 from benchmarks.timing import Timing, compare, ratio, seconds_of
-from declutr.objectives.reclaim import Reclaim
-from declutr.reclaim_model import ReclaimModel
+from declutr.models.reclaim.model import ReclaimModel
+from declutr.objectives.memories.reclaim import Reclaim
 
 BANKS: dict[str, dict[str, Any]] = {
     "float32 in memory, exact": {},

@@ -326,7 +326,7 @@ def _written(task: str, folder: Path, args: argparse.Namespace) -> tuple[Path, P
 
 
 def _parts(task: str, data: Path) -> tuple[Iterable[Pair], Iterable[Pair]]:
-    from declutr.glue import GlueReader
+    from declutr.task_models.glue import GlueReader
 
     def rows(name: str, path: Path) -> list[Pair]:
         return [

@@ -24,7 +24,7 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from torch.utils.data import Dataset
 
 from benchmarks.inputs import PAPER
-from declutr.sampling import SpanSampler
+from declutr.sampling.spans import SpanSampler
 
 UNITS = ("words", "word_pieces")
 

@@ -28,7 +28,7 @@ import os
 from allennlp.commands.train import train_model
 from allennlp.common import Params
 import declutr.plugin
-from declutr.checkpoints import make_checkpoint, train_tokenizer
+from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 texts = open("corpus.txt").read(1_000_000).splitlines()
 make_checkpoint("transformer", train_tokenizer(texts, 4000), layers={layers},
                 hidden_size=1024, heads=16, intermediate_size=4096)
@@ -54,7 +54,7 @@ Encoder("run", device="cpu", dtype="float32")
 import shutil, torch, declutr.plugin
 from types import SimpleNamespace
 from allennlp.training.trainer import TrainerCheckpoint
-from declutr.checkpointer import AtomicCheckpointer
+from declutr.training.checkpointer import AtomicCheckpointer
 weights = torch.load("run/best.th", weights_only=True)
 moments = {k: (v.float() * 2, v.float() * 3) for k, v in weights.items()}
 done = {"epochs_completed": 1, "batches_in_epoch_completed": 0, "optimizer": moments}

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from declutr.evaluation import relatedness
-from declutr.evaluation.scored_pairs import ScoredPairs, read_benchmark, read_sts_subset
+from declutr.evaluation.tasks import relatedness
+from declutr.evaluation.tasks.scored_pairs import ScoredPairs, read_benchmark, read_sts_subset
 
 LARGEST_DIFFERENCE = 1e-3
 """From 1 of the cosine of float32 vectors of a text. One that is cut elsewhere differs by more."""

@@ -28,8 +28,8 @@ from benchmarks.rival_ways import BASELINE, Way, ways_of
 from benchmarks.texts import corpus_file
 from benchmarks.timed_process import TimedProcess
 from benchmarks.timing import compare
-from declutr.evaluation.relatedness import cosines
 from declutr.evaluation.scores import spearman
+from declutr.evaluation.tasks.relatedness import cosines
 
 _ONNX = "onnx-models"
 _SHARES = {"short": 1.0, "mixed": 1.0, "few mixed": 0.25, "long": 0.125}  # of --texts

@@ -13,7 +13,7 @@ from benchmarks.inputs import SHAPES, spans_batch
 from benchmarks.results import Plot, record
 from benchmarks.step import ours_of
 from benchmarks.timing import compare, seconds_of
-from declutr.sampling import SpanSampler
+from declutr.sampling.spans import SpanSampler
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -21,7 +21,7 @@ from benchmarks.memory import in_fresh_process
 from benchmarks.reference import GRADIENT_NORM, reference_optimizer, reference_step
 from benchmarks.results import Plot, record
 from benchmarks.timing import compare, ratio
-from declutr.kernel_choices import PLAIN, VARIABLE
+from declutr.system.kernel_choices import PLAIN, VARIABLE
 
 PRECISIONS = ("float32", "bfloat16")
 _TEXTS = ["ids are made up; a tokenizer is only there to name the special ones"]
@@ -240,14 +240,14 @@ def same_masks(batch: SpansBatch, vocab_size: int):
 @contextmanager
 def masks(ids: torch.Tensor, labels: torch.Tensor):
     """Let the model predict these masked tokens, both `(B * A, L)`."""
-    import declutr.model
+    import declutr.models.declutr
 
-    drawn = declutr.model.mask_tokens
-    declutr.model.mask_tokens = lambda *_, **__: (ids, labels)
+    drawn = declutr.models.declutr.mask_tokens
+    declutr.models.declutr.mask_tokens = lambda *_, **__: (ids, labels)
     try:
         yield
     finally:
-        declutr.model.mask_tokens = drawn
+        declutr.models.declutr.mask_tokens = drawn
 
 
 def _agreement(shapes: list[str], args: argparse.Namespace) -> None:

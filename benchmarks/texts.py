@@ -36,7 +36,7 @@ def corpus_file(data: str | None = None) -> Path:
         return Path(data)
     file = workspace() / "docstrings.txt"
     if not file.exists():
-        from declutr.docstrings import DEFAULT_PACKAGES, write_corpus
+        from declutr.quickstart.docstrings import DEFAULT_PACKAGES, write_corpus
 
         partial = file.with_suffix(".partial")
         write_corpus(DEFAULT_PACKAGES, partial, workspace() / "validation.txt", workers=2)

@@ -12,7 +12,7 @@ from declutr._version import __version__
 __all__ = ["Encoder", "__version__"]
 
 if TYPE_CHECKING:
-    from declutr.encoder import Encoder
+    from declutr.inference.encoder import Encoder
 
 bridge.install()
 
@@ -23,7 +23,7 @@ def __getattr__(name: str) -> Any:
         from declutr.bridge.deferral import garbage
 
         with garbage():
-            from declutr.encoder import Encoder
+            from declutr.inference.encoder import Encoder
 
         return Encoder
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,26 +5,26 @@ from declutr.bridge.deferral import scipy_stats
 with scipy_stats():  # pytorch_metric_learning imports them, for one loss
     import declutr.objectives
 
-import declutr.augmentations
-import declutr.augmented_reader
-import declutr.callbacks
-import declutr.checkpointer
-import declutr.data_loader
-import declutr.dataset_reader
-import declutr.embedders
-import declutr.evaluation_callback
-import declutr.glue
-import declutr.image_text
-import declutr.linear_decay
-import declutr.model
-import declutr.ngram_pooler
-import declutr.pair_reader
-import declutr.predictor
+import declutr.data.augmentation.augmentation
+import declutr.data.augmentation.word_edits
+import declutr.data.augmented_reader
+import declutr.data.data_loader
+import declutr.data.pair_reader
+import declutr.data.sentence_reader
+import declutr.data.span_reader
+import declutr.models.declutr
+import declutr.models.predictor
+import declutr.models.reclaim.model
+import declutr.models.reclaim.predictor
+import declutr.modules.embedders
+import declutr.modules.ngram_pooler
 import declutr.pretrained_parts
-import declutr.reclaim_model
-import declutr.reclaim_predictor
-import declutr.sentence_reader
-import declutr.sharding
-import declutr.text_vae
-import declutr.trainer
-import declutr.word_edits  # noqa: F401
+import declutr.task_models.glue
+import declutr.task_models.image_text
+import declutr.task_models.text_vae
+import declutr.training.callbacks
+import declutr.training.checkpointer
+import declutr.training.evaluation_callback
+import declutr.training.linear_decay
+import declutr.training.sharding
+import declutr.training.trainer  # noqa: F401

@@ -13,6 +13,6 @@ import declutr.commands.search
 import declutr.commands.split_sentences
 import declutr.commands.whiten
 import declutr.components  # noqa: F401
-from declutr.torch_threads import keep_to_quota
+from declutr.system.torch_threads import keep_to_quota
 
 keep_to_quota()

@@ -9,8 +9,8 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
-from declutr.docstrings import DEFAULT_PACKAGES, STANDARD_LIBRARY, write_corpus
-from declutr.processors import usable_processors
+from declutr.quickstart.docstrings import DEFAULT_PACKAGES, STANDARD_LIBRARY, write_corpus
+from declutr.system.processors import usable_processors
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

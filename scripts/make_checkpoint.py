@@ -9,7 +9,7 @@ import argparse
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from declutr.checkpoints import make_checkpoint, train_tokenizer
+from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

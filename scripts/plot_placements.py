@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from declutr.sampling import PLACEMENTS, SpanSampler, document_rng
-from declutr.span_coverage import coverage
+from declutr.sampling.span_coverage import coverage
+from declutr.sampling.spans import PLACEMENTS, SpanSampler, document_rng
 
 LENGTHS = (300, 2048, 3072, 4096, 8192)
 PARTS = 64  # eight to an eighth
@@ -33,7 +33,7 @@ def mean_coverage(placement: str, length: int, draws: int, seed: int = 3) -> np.
 
 def drawn(curves: dict[str, dict[int, np.ndarray]]) -> Any:
     """A panel for each placement, a curve for each length."""
-    from declutr.evaluation.plots.style import COLOURS, new_panels
+    from declutr.evaluation.report.plots.style import COLOURS, new_panels
 
     figure, panels = new_panels(len(curves), 3.3, 3.0)
     places = (np.arange(PARTS) + 0.5) / PARTS
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from matplotlib import rc_context
     from PIL import Image  # matplotlib needs it, too
 
-    from declutr.evaluation.plots.style import STYLE
+    from declutr.evaluation.report.plots.style import STYLE
 
     whole = BytesIO()
     with rc_context(STYLE):

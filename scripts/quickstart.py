@@ -1,5 +1,5 @@
 #!/usr/bin/env python
-"""Train and use DeCLUTR once on text that every machine has: see `declutr.quickstart`."""
+"""Train and use DeCLUTR once on text that every machine has: see `declutr.quickstart.whole_way`."""
 
 import argparse
 import json
@@ -30,7 +30,7 @@ def main() -> None:
             sys.exit(f"{args.folder} does not look like a quickstart: not deleting it.")
         shutil.rmtree(args.folder)
 
-    from declutr.quickstart import DEFAULT_PACKAGES, Quickstart
+    from declutr.quickstart.whole_way import DEFAULT_PACKAGES, Quickstart
 
     packages = tuple(args.packages) if args.packages else DEFAULT_PACKAGES
     Quickstart(args.folder.resolve(), RECIPES, args.overrides, packages).run()

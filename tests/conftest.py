@@ -63,7 +63,7 @@ def corpus_file(tmp_path_factory: pytest.TempPathFactory, documents: list[str]) 
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory, documents: list[str]) -> Path:
     """A RoBERTa-shaped transformer of two layers, 32 wide, for 128 tokens, with its tokenizer."""
-    from declutr.checkpoints import make_checkpoint, train_tokenizer
+    from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 
     folder = tmp_path_factory.mktemp("checkpoint") / "tiny"
     tokenizer = train_tokenizer(documents, 400, max_length=128)
@@ -178,7 +178,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_f
 @pytest.fixture
 def onednn_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Linear layers of any size take oneDNN's kernels, on whatever processor this is."""
-    from declutr import linear_products
+    from declutr.transformer.linear import training_products as linear_products
 
     onednn = linear_products.Products("onednn", "onednn", "onednn")
     monkeypatch.setattr(linear_products, "LEAST_WEIGHTS", 1)

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
-import declutr.evaluation_callback as module
-from declutr.distributed import process_rank
+import declutr.training.evaluation_callback as module
 from declutr.evaluation.scores import Score
 from declutr.evaluation.suite import all_tasks
 from declutr.evaluation.task import Protocol, Task, Vectors
+from declutr.system.distributed import process_rank
 from tests import sharded_steps
 
 TEXTS = ["ka lo mi", "tu re", "", "sa no ve pi du ka lo", "mi mi mi mi"]

@@ -40,7 +40,7 @@ def main(folder: Path) -> None:
 
 def write_inputs() -> None:
     """A transformer of two layers, 16 wide, and the texts that everything else is made of."""
-    from declutr.checkpoints import make_checkpoint, train_tokenizer
+    from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 
     rng = random.Random(0)
     words = ["".join(rng.choices(["ka", "lo", "mi", "tu", "re", "sa"], k=3)) for _ in range(60)]
@@ -79,7 +79,7 @@ def write_runs() -> None:
     from allennlp.common import Params
 
     import declutr.plugin  # noqa: F401
-    from declutr.checkpointer import AtomicCheckpointer
+    from declutr.training.checkpointer import AtomicCheckpointer
 
     save = AtomicCheckpointer.save_checkpoint
     for name, config in configurations().items():
@@ -153,7 +153,7 @@ def write_uses_of_the_model() -> None:
     import numpy as np
 
     from declutr import Encoder
-    from declutr.semantic_search import SearchIndex, build_index
+    from declutr.search import SearchIndex, build_index
 
     command("whiten", "model", "sentences.txt", "--dimension", "8", "--quiet")
     embed = ["embed", "model", "texts.txt", "--shard-rows", "4", "--dtype", "float32", "--quiet"]

@@ -18,7 +18,7 @@ from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.metrics import CategoricalAccuracy, F1Measure, PearsonCorrelation
 
 import declutr.plugin  # noqa: F401  (registers what configurations name)
-from declutr.checkpointer import AtomicCheckpointer
+from declutr.training.checkpointer import AtomicCheckpointer
 
 EPOCHS = 3
 STEPS = 3

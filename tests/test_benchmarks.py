@@ -24,7 +24,7 @@ from benchmarks.reference import (
     reference_optimizer,
     reference_step,
 )
-from declutr.sampling import SpanSampler, document_rng
+from declutr.sampling.spans import SpanSampler, document_rng
 
 SHORT = SpanSampler(num_anchors=2, num_positives=2, min_span_len=4, max_span_len=12)
 
@@ -101,7 +101,7 @@ def test_ours_gives_the_same_loss(tmp_path: Path) -> None:
     from allennlp.models import Model
 
     import declutr.plugin  # noqa: F401
-    from declutr import masking
+    from declutr.sampling import masking
 
     model, masked, labels, *rest = tiny_batch()
     folder = save_checkpoint(tmp_path / "tiny", "tiny", ["a text of some words"] * 3, dropout=0.0)
@@ -115,7 +115,7 @@ def test_ours_gives_the_same_loss(tmp_path: Path) -> None:
     ours = Model.from_params(Params(params), vocab=Vocabulary.empty()).train()
     batch = spans_batch(3, 5, vocab_size=300, max_length=12, sampler=SHORT)
     with pytest.MonkeyPatch.context() as patch, torch.no_grad():
-        for module in (masking, sys.modules["declutr.model"]):
+        for module in (masking, sys.modules["declutr.models.declutr"]):
             patch.setattr(module, "mask_tokens", lambda *args, **kwargs: (masked, labels))
         loss = float(ours(**batch.text_fields())["loss"])
         assert loss == pytest.approx(float(reference_loss(model, masked, labels, *rest)), rel=1e-5)

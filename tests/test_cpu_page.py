@@ -5,8 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from declutr import heap, kernel_choices, linear_products, torch_threads, worker_processes
-from declutr.text_models import dtype_speed
+from declutr.system import cpu_memory as heap
+from declutr.system import kernel_choices, torch_threads, worker_processes
+from declutr.transformer.linear import dtype_speed
+from declutr.transformer.linear import training_products as linear_products
 
 PAGE = Path(__file__).parent.parent / "docs" / "CPU.md"
 

@@ -15,9 +15,10 @@ from allennlp.common import Params
 from transformers import AutoTokenizer
 
 import declutr.plugin  # noqa: F401
-from declutr import Encoder, __version__, corpus
-from declutr.bulk_embedding import StoredEmbeddings
-from declutr.semantic_search import SearchIndex
+from declutr import Encoder, __version__
+from declutr.corpus import tokenized as corpus
+from declutr.inference.bulk import StoredEmbeddings
+from declutr.search import SearchIndex
 from tests.release_files import QUERY, TEXTS, command
 
 RELEASES = sorted(Path(__file__).parent.glob("fixtures/release_*"))

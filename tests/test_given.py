@@ -11,7 +11,9 @@ from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from torch import Tensor
 
-from declutr.data_loader import DeCLUTRDataLoader
+from declutr.data.data_loader import DeCLUTRDataLoader
+from declutr.data.sentence_reader import SentenceReader
+from declutr.modules.text_keys import text_keys
 from declutr.objectives import (
     Triplet,
     instance_loss,
@@ -20,9 +22,7 @@ from declutr.objectives import (
     sup_con_loss,
     triplet_loss,
 )
-from declutr.sentence_reader import SentenceReader
-from declutr.text_keys import text_keys
-from tests.test_views import model_of, texts
+from tests.models.test_views import model_of, texts
 
 HEAD = {"type": "projector", "hidden_dims": [12, 8]}
 NGRAMS = {"type": "ngram_convolutions", "channels": 4}

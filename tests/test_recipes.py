@@ -25,13 +25,13 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from allennlp.training.optimizers import Optimizer
 
 import declutr.plugin  # noqa: F401
-from declutr.checkpointer import AtomicCheckpointer
-from declutr.dataset_reader import DeCLUTRDatasetReader
-from declutr.encoder import Encoder
-from declutr.model import DeCLUTR
+from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.inference.encoder import Encoder
+from declutr.models.declutr import DeCLUTR
+from declutr.training.checkpointer import AtomicCheckpointer
 from tests.conftest import RECIPES
 from tests.recipe_data import BATCH, INSTANCES, RecipeData
-from tests.test_callbacks import differences, metrics_of
+from tests.training.test_callbacks import differences, metrics_of
 
 RECIPE_FILES = sorted(RECIPES.rglob("*.jsonnet"))
 TRAINED = [recipe for recipe in RECIPE_FILES if not recipe.stem.startswith("transformer_")]

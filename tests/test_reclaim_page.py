@@ -11,8 +11,8 @@ from allennlp.commands.train import train_model_from_file
 from allennlp.models import load_archive
 
 import declutr.plugin  # noqa: F401
-from declutr.objectives.reclaim import Reclaim
-from declutr.reclaim_model import ReclaimModel
+from declutr.models.reclaim.model import ReclaimModel
+from declutr.objectives.memories.reclaim import Reclaim
 from tests.conftest import RECIPES, make_documents
 
 PAGE = (Path(__file__).parent.parent / "docs" / "RECLAIM.md").read_text()

@@ -159,7 +159,7 @@ def test_figures_of_a_checkpoint_of_an_earlier_release(
         for name in resume.keys() - {"seed", "means"}:
             del resume[name]
         torch.save(state, file)
-        with caplog.at_level(logging.WARNING, "declutr.epoch_figures"):
+        with caplog.at_level(logging.WARNING, "declutr.training.epoch_figures"):
             caplog.clear()
             different = differences(whole, outcome(tmp_path / "cut" / place))
         assert "hold what these were at: accuracy, others.f1, others.pearson" in caplog.text

@@ -9,8 +9,8 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules import TextFieldEmbedder
 
-from declutr.encoder import Encoder
 from declutr.export import ExportError, export_model
+from declutr.inference.encoder import Encoder
 from tests.conftest import run_config
 
 

@@ -137,7 +137,7 @@ def _validation(settings: Settings) -> dict[str, Any]:
 
 def _embeddings(settings: Settings) -> dict[str, Any]:
     """Of texts of all lengths, by `Encoder`, on the device and on the CPU."""
-    from declutr.encoder import Encoder
+    from declutr.inference.encoder import Encoder
 
     given = [*texts([1, 2, 5, 17, 40, 90, 3, 3, 120]), ""]
     folder = transformer(settings, "check")

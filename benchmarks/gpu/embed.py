@@ -51,7 +51,7 @@ def _load(settings: Settings, shape: str, ways: _Ways) -> dict[str, Any]:
     """Fills `ways`, the one compared with first."""
     from sentence_transformers import SentenceTransformer
 
-    from declutr.encoder import Encoder
+    from declutr.inference.encoder import Encoder
 
     folder, device = transformer(settings, shape), settings.device
 

@@ -15,7 +15,7 @@ from benchmarks.gpu.findings import Settings
 from benchmarks.inputs import SHAPES, SpansBatch, save_checkpoint, spans_batch
 from benchmarks.reference import GRADIENT_NORM
 from benchmarks.step import masks, our_model, our_optimizer
-from declutr.sampling import SpanSampler
+from declutr.sampling.spans import SpanSampler
 
 SHORT = SpanSampler(num_anchors=2, num_positives=2, min_span_len=8, max_span_len=100)
 """Spans for the shape "check"."""
@@ -90,7 +90,7 @@ def on_device(fields: Any, device: str | torch.device) -> Any:
     if isinstance(fields, dict):
         return {key: on_device(value, device) for key, value in fields.items()}
     try:
-        from declutr.host_copies import to_device
+        from declutr.system.host_copies import to_device
     except ImportError:
         return fields.to(device)
     return to_device(fields, torch.device(device))

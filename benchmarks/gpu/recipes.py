@@ -21,7 +21,7 @@ _FIRST = ("declutr", "simcse", "scd", "moco", "reclaim", "reclaim_image_text", "
 
 
 def run(findings: Findings, settings: Settings) -> None:
-    from declutr.checkpoints import make_checkpoint, train_tokenizer
+    from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
     from tests.conftest import make_documents
     from tests.recipe_data import RecipeData
 
@@ -67,7 +67,7 @@ def _embedded(settings: Settings, config: dict[str, Any], folder: Path) -> bool 
     """Whether embeddings of the run's archive are those of the CPU; None of a task's model."""
     if config["model"]["type"] != "declutr":
         return None
-    from declutr.encoder import Encoder
+    from declutr.inference.encoder import Encoder
 
     given = ["ka lo mi tu", "", "re sa no ve pi du ka"]
     theirs = Encoder(folder, device="cpu", dtype="float32")(given)

@@ -19,9 +19,9 @@ from types import ModuleType
 from typing import Any
 
 PLUGIN = "declutr.plugin"
-ARCHIVES = "declutr.archives"
-SAFE_ARCHIVES = "declutr.safe_archives"
-WEIGHT_DECAY = "declutr.weight_decay"
+ARCHIVES = "declutr.archives.carried"
+SAFE_ARCHIVES = "declutr.archives.safety"
+WEIGHT_DECAY = "declutr.training.weight_decay"
 
 
 def own_plugin(module: ModuleType) -> bool:
@@ -97,8 +97,8 @@ def one_draw_warning(module: ModuleType) -> bool:
 
 
 def archived_transformers(module: ModuleType) -> bool:
-    """Let archives carry the files of their transformer and load with them (`declutr.archives`),
-    and never be made of damaged weights.
+    """Let archives carry the files of their transformer and load with them
+    (`declutr.archives.carried`), and never be made of damaged weights.
 
     Can go when AllenNLP archives the files that a model's parts are built from.
     """
@@ -136,7 +136,7 @@ def archived_transformers(module: ModuleType) -> bool:
 
 
 def checked_extraction(module: ModuleType) -> bool:
-    """Extract archives by the rules of `declutr.safe_archives`: nothing outside a fresh folder.
+    """Extract archives by the rules of `declutr.archives.safety`: nothing outside a fresh folder.
 
     AllenNLP extracts whatever members there are: `../`, links, devices. Can go when it gives
     tarfile a filter and has a limit.
@@ -166,10 +166,9 @@ def checked_extraction(module: ModuleType) -> bool:
 def attached_models(module: ModuleType) -> bool:
     """Let a model, and what a `DdpAccelerator` wraps it in, meet its trainer by a method `attach`.
 
-    A model of which each process holds a part (`declutr.sharding`) can only be written by all of
-    them together, with the optimizer that the trainer holds; a momentum encoder moves after each
-    step of that. Can go when AllenNLP asks the wrapped
-    model for the state of a checkpoint.
+    A model of which each process holds a part (`declutr.training.sharding`) can only be written by
+    all of them together, with the optimizer that the trainer holds; a momentum encoder moves after
+    each step of that. Can go when AllenNLP asks the wrapped model for the state of a checkpoint.
     """
     cls = module.GradientDescentTrainer
     original = cls.__init__
@@ -188,7 +187,7 @@ def attached_models(module: ModuleType) -> bool:
 
 def groups_by_module(module: ModuleType) -> bool:
     """Let `parameter_groups` of any optimizer name what weight decay spares by the type of its
-    module (`declutr.weight_decay`).
+    module (`declutr.training.weight_decay`).
 
     "multi" matches patterns itself before other optimizers see them. Can go when AllenNLP gives
     optimizers the model.

@@ -17,11 +17,11 @@ from allennlp.common.checks import ConfigurationError
 import declutr
 from declutr.commands.separate_places import STDIN, require_apart
 from declutr.commands.user_errors import set_command
-from declutr.truncation_warnings import not_told
+from declutr.inference.truncation_warnings import not_told
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
-    from declutr.bulk_embedding import Summary
-    from declutr.encoder import Encoder
+    from declutr.inference.bulk import Summary
+    from declutr.inference.encoder import Encoder
 
 logger = logging.getLogger(__name__)
 
@@ -136,14 +136,14 @@ INPUT is text with a row a line, JSON lines or an array (.jsonl, .json), a table
 UTF-16 or UTF-32) is embedded with U+FFFD, and counted.
 
 Read what was written, whatever its format, with memory for what you take:
-    from declutr.bulk_embedding import StoredEmbeddings
+    from declutr.inference.bulk import StoredEmbeddings
     embeddings = StoredEmbeddings("FOLDER")  # embeddings[7], embeddings[:100], .blocks()"""
 
 
 def _run(args: argparse.Namespace) -> None:
-    from declutr.bulk_embedding import EmbeddingFolderError, embed_rows
-    from declutr.bulk_embedding.shard_files import require
-    from declutr.sources import SourceError
+    from declutr.corpus.documents import SourceError
+    from declutr.inference.bulk import EmbeddingFolderError, embed_rows
+    from declutr.inference.bulk.shard_files import require
 
     _check_numbers(args)
     try:
@@ -196,7 +196,7 @@ def _check_numbers(args: argparse.Namespace) -> None:
 
 def _files(inputs: list[str]) -> list[Path | None]:
     """The files behind the inputs, in their order; `None` is standard input."""
-    from declutr.sources import source_files
+    from declutr.corpus.documents import source_files
 
     if inputs.count(STDIN) > 1:
         raise ConfigurationError("Standard input (-) can be read once; it is given twice.")
@@ -204,8 +204,8 @@ def _files(inputs: list[str]) -> list[Path | None]:
 
 
 def _encoder(args: argparse.Namespace) -> Encoder:
-    from declutr.encoder import Encoder, EncoderError
-    from declutr.safe_archives import UnsafeArchive
+    from declutr.archives.safety import UnsafeArchive
+    from declutr.inference.encoder import Encoder, EncoderError
 
     try:
         return Encoder(
@@ -242,7 +242,7 @@ def _tell_of_prompts(encoder: Encoder) -> None:
 
 def _rows(args: argparse.Namespace, files: list[Path | None]) -> Iterator[str | None]:
     """All rows of all inputs; `None` is a record without a text."""
-    from declutr.sources import SourceError, read_documents, read_stream
+    from declutr.corpus.documents import SourceError, read_documents, read_stream
 
     bad: list[SourceError] = []
     told = False
@@ -269,7 +269,7 @@ def _bytes_of_text(files: list[Path | None]) -> int | None:
     """The size of all texts together, where files hold nothing else."""
     from fsspec.utils import infer_compression
 
-    from declutr.sources import file_format
+    from declutr.corpus.documents import file_format
 
     size = 0
     for file in files:
@@ -328,7 +328,7 @@ def summary_lines(summary: Summary, format: str, dtype: str) -> list[str]:
     else:
         lines += [
             "To read them:",
-            "  from declutr.bulk_embedding import StoredEmbeddings",
+            "  from declutr.inference.bulk import StoredEmbeddings",
             f"  embeddings = StoredEmbeddings({str(folder)!r})[:]",
         ]
     return lines

@@ -193,7 +193,7 @@ def _evaluate(
     folder = Path(args.output)
     folder.mkdir(parents=True, exist_ok=True)
     if not args.no_plots:
-        from declutr.evaluation.embedding_map import map_of
+        from declutr.evaluation.tasks.embedding_map import map_of
 
         picture = map_of(tasks)
         tasks = [*tasks, *([picture] if picture else [])]
@@ -253,7 +253,7 @@ def _truncated(names: Sequence[str], dimensions: Sequence[int]) -> list[str]:
 
     `ConfigurationError` : an encoder is called so itself.
     """
-    from declutr.evaluation.dimensions import truncated_name
+    from declutr.evaluation.report.dimensions import truncated_name
 
     found = [truncated_name(name, dimension) for name in names for dimension in dimensions]
     for name in names:
@@ -267,14 +267,14 @@ def _truncated(names: Sequence[str], dimensions: Sequence[int]) -> list[str]:
 
 def _encoder_sources() -> Any:
     # Only now: it loads transformers, and every `allennlp` command loads this module.
-    import declutr.encoder_sources
+    import declutr.inference.sources
 
-    return declutr.encoder_sources
+    return declutr.inference.sources
 
 
 def _add_encoders(run: Run, args: argparse.Namespace, names: Sequence[str]) -> None:
     """One after the other, so that only one is in memory. One that cannot be opened is told."""
-    from declutr.evaluation.dimensions import add_with_dimensions
+    from declutr.evaluation.report.dimensions import add_with_dimensions
     from declutr.evaluation.run import ChangedResults
     from declutr.evaluation.suite import go_on_after
 
@@ -297,10 +297,10 @@ def _add_encoders(run: Run, args: argparse.Namespace, names: Sequence[str]) -> N
 
 
 def _report(run: Run, args: argparse.Namespace, names: Sequence[str], order: Sequence[str]) -> bool:
-    from declutr.evaluation import plots
-    from declutr.evaluation.averages import averages
-    from declutr.evaluation.dimensions import by_family
-    from declutr.evaluation.report import About, Report
+    from declutr.evaluation.report import plots
+    from declutr.evaluation.report.averages import averages
+    from declutr.evaluation.report.dimensions import by_family
+    from declutr.evaluation.report.markdown import About, Report
     from declutr.evaluation.results import write_whole
     from declutr.evaluation.run import failed, nothing_scored
 

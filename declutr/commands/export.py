@@ -97,6 +97,6 @@ def _run(args: argparse.Namespace) -> None:
 
 
 def _texts(file: str | None) -> list[str]:
-    from declutr.sources import read_documents, source_files
+    from declutr.corpus.documents import read_documents, source_files
 
     return [] if file is None else list(read_documents(source_files(Path(file))))

@@ -13,10 +13,10 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.commands.separate_places import STDIN, require_apart
 from declutr.commands.user_errors import set_command
-from declutr.truncation_warnings import not_told
+from declutr.inference.truncation_warnings import not_told
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
-    from declutr.semantic_search import IndexSummary
+    from declutr.search import IndexSummary
 
 _BACKENDS = ("auto", "numpy", "faiss", "hnswlib")
 
@@ -79,10 +79,10 @@ is exact for any number. auto takes faiss, hnswlib or numpy, whichever is instal
 
 
 def _run(args: argparse.Namespace) -> None:
-    from declutr.encoder import Encoder
-    from declutr.semantic_search import build_index
-    from declutr.semantic_search.backends import chosen_backend
-    from declutr.semantic_search.index_files import require_ours
+    from declutr.inference.encoder import Encoder
+    from declutr.search import build_index
+    from declutr.search.backends import chosen_backend
+    from declutr.search.index_files import require_ours
 
     options = _options(args)
     try:
@@ -136,7 +136,7 @@ def _files(args: argparse.Namespace) -> list[Path]:
 
     `ConfigurationError` : standard input beside others.
     """
-    from declutr.sources import source_files
+    from declutr.corpus.documents import source_files
 
     if STDIN not in args.lines:
         return source_files(args.lines)
@@ -147,7 +147,7 @@ def _files(args: argparse.Namespace) -> list[Path]:
 
 def _lines(files: list[Path], text_key: str) -> Iterator[str]:
     """The rows of all files, or of standard input."""
-    from declutr.sources import read_documents, read_stream
+    from declutr.corpus.documents import read_documents, read_stream
 
     if not files:
         return read_stream(sys.stdin.buffer, "standard input")

@@ -13,9 +13,9 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader
 
 from declutr.commands.user_errors import set_command
-from declutr.dataset_reader import DeCLUTRDatasetReader
-from declutr.sampling import view_kind
-from declutr.span_coverage import EIGHTHS, coverage
+from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.sampling.span_coverage import EIGHTHS, coverage
+from declutr.sampling.spans import view_kind
 
 _DRAWS = 1000  # for the coverage: a tenth of a second
 

@@ -16,7 +16,7 @@ from allennlp.common.checks import ConfigurationError
 from declutr.commands.user_errors import set_command
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
-    from declutr.semantic_search import Hit, SearchIndex
+    from declutr.search import Hit, SearchIndex
 
 _PROMPT = "search: "
 # That JSON leaves as they are, and that some tools take for the end of a line.
@@ -66,7 +66,7 @@ Queries are embedded as the index says, after the model's prompt for queries if 
 
 
 def _run(args: argparse.Namespace) -> None:
-    from declutr.semantic_search import SearchIndex
+    from declutr.search import SearchIndex
 
     if args.k < 1:
         raise ConfigurationError(f"Expected a -k of at least 1, got {args.k}.")
@@ -96,7 +96,7 @@ def _run(args: argparse.Namespace) -> None:
 def _queries() -> Iterator[str]:
     """Lines of standard input that are not blank; a terminal is asked for them."""
     if not sys.stdin.isatty():
-        from declutr.sources import read_stream
+        from declutr.corpus.documents import read_stream
 
         lines = read_stream(sys.stdin.buffer, "standard input")
         yield from (line for line in lines if line.strip())

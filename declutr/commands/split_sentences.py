@@ -13,7 +13,7 @@ from allennlp.common.checks import ConfigurationError
 from declutr.commands.user_errors import set_command
 
 if TYPE_CHECKING:
-    from declutr.sentence_splitting import SplitCounts
+    from declutr.corpus.sentence_splitting import SplitCounts
 
 
 @Subcommand.register("split-sentences")
@@ -61,8 +61,8 @@ it is whole."""
 
 
 def _run(args: argparse.Namespace) -> None:
-    from declutr.sentence_splitting import SentenceSplitter, split_files
-    from declutr.sources import source_files
+    from declutr.corpus.documents import source_files
+    from declutr.corpus.sentence_splitting import SentenceSplitter, split_files
 
     try:
         counts = split_files(

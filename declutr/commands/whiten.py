@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
-from declutr.archive_members import named_as_archive
+from declutr.archives.tar_members import named_as_archive
 from declutr.commands.user_errors import set_command
-from declutr.truncation_warnings import not_told
+from declutr.inference.truncation_warnings import not_told
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     import numpy as np
 
-    from declutr.encoder import Encoder
-    from declutr.whitening import Whitening
+    from declutr.inference.encoder import Encoder
+    from declutr.inference.whitening import Whitening
 
 _BLOCK_TEXTS = 4096
 _BLOCK_CHARACTERS = 8 << 20
@@ -75,7 +75,7 @@ Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it
 
 
 def _run(args: argparse.Namespace) -> None:
-    from declutr.sources import source_files
+    from declutr.corpus.documents import source_files
 
     _check_numbers(args)
     stores = _stores(args)
@@ -113,7 +113,7 @@ def _check_numbers(args: argparse.Namespace) -> None:
 
 
 def _encoder(args: argparse.Namespace) -> Encoder:
-    from declutr.encoder import Encoder
+    from declutr.inference.encoder import Encoder
 
     return Encoder(args.model, whiten=False, normalize=False, device=args.device, trust=args.trust)
 
@@ -145,7 +145,7 @@ def _stores(args: argparse.Namespace) -> list[Store]:
             "serialization folder or a model.tar.gz; for a model of a hub or a URL, add --output "
             "FOLDER."
         )
-    from declutr.safe_archives import is_transformer
+    from declutr.archives.safety import is_transformer
 
     if is_transformer(model):
         raise ConfigurationError(
@@ -167,8 +167,8 @@ def _stores(args: argparse.Namespace) -> list[Store]:
 
 def _into_archive(archive: Path) -> Store:
     def store(whitening: Whitening) -> Path:
-        from declutr.archive_members import put_member
-        from declutr.whitening import FILE
+        from declutr.archives.tar_members import put_member
+        from declutr.inference.whitening import FILE
 
         put_member(archive, FILE, whitening.to_bytes())
         return archive
@@ -178,7 +178,7 @@ def _into_archive(archive: Path) -> Store:
 
 def _texts(files: list[Path], args: argparse.Namespace) -> Iterator[str]:
     """The rows that are not blank; of those a sample, the same every time, in their order."""
-    from declutr.sources import read_documents
+    from declutr.corpus.documents import read_documents
 
     texts = (text for text in read_documents(files, args.text_key) if text.strip())
     return texts if args.max_texts is None else _sample(texts, args.max_texts)
@@ -201,8 +201,8 @@ def _fitted(
 ) -> Whitening:
     from tqdm.auto import tqdm
 
-    from declutr.text_blocks import text_blocks
-    from declutr.whitening import Whitening
+    from declutr.corpus.text_blocks import text_blocks
+    from declutr.inference.whitening import Whitening
 
     digest = hashlib.sha256()
 

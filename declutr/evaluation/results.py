@@ -25,10 +25,10 @@ from zipfile import BadZipFile
 
 import numpy as np
 
-from declutr.checksums import json_checksum
 from declutr.evaluation.scores import Interval, Score, interval
 from declutr.evaluation.suite import TaskResult
 from declutr.evaluation.task import Protocol, Task
+from declutr.system.checksums import json_checksum
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from tqdm.auto import tqdm
 
-from declutr.evaluation.comparison import Comparison
+from declutr.evaluation.report.comparison import Comparison
 from declutr.evaluation.results import (
     Key,
     Record,
@@ -25,7 +25,7 @@ from declutr.evaluation.task import Protocol, Task
 
 
 class NamedEncoder(typing.Protocol):
-    """What `declutr.encoder_sources.open_encoder` gives; anything like it will do."""
+    """What `declutr.inference.sources.open_encoder` gives; anything like it will do."""
 
     name: str
     spec: str

@@ -55,7 +55,7 @@ def all_tasks(
 
     `ValueError` : `data` is a folder above or below such a one.
     """
-    from declutr.evaluation import (  # here: who brings tasks of their own needs none of these
+    from declutr.evaluation.tasks import (
         caption_retrieval,
         classification,
         geometry,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from declutr.corpus.text_encodings import marked_encoding
 from declutr.evaluation.task import BrokenData, require_file
-from declutr.text_encodings import marked_encoding
 
 _BAD = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of bytes that are not UTF-8
 _GOOD = re.compile("[^\x00-\x7f\udc80-\udcff]")

@@ -15,8 +15,8 @@ import torch
 
 from declutr.export.exportable import Exportable
 from declutr.export.onnx_model import FILE
-from declutr.quiet_loggers import loggers_at
-from declutr.text_models.pooling import pooled
+from declutr.system.quiet_loggers import loggers_at
+from declutr.transformer.pooling import pooled
 
 _BATCH = 16
 _LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 600)
@@ -147,7 +147,7 @@ def compare(
 
 
 def _by_encoder(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray:
-    from declutr.encoder import Encoder
+    from declutr.inference.encoder import Encoder
 
     return Encoder(folder, dtype="float32", device="cpu")(texts)
 

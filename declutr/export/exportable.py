@@ -9,15 +9,15 @@ import torch
 from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder, ClsPooler
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
-from declutr.embedders import MLMTextFieldEmbedder
+from declutr.archives.sentence_transformers_folder import Dense, read_modules
 from declutr.export.errors import ExportError
 from declutr.export.white_space import tokenizer_with_white_space
-from declutr.sentence_transformers_folder import Dense, read_modules
-from declutr.text_models.prompts import Prompts
-from declutr.text_models.special_tokens import special_tokens_of
-from declutr.text_models.trained_model import TrainedModel
-from declutr.text_models.transformer_model import TransformerModel
-from declutr.whitening import Whitening
+from declutr.inference.prompts import Prompts
+from declutr.inference.special_tokens import special_tokens_of
+from declutr.inference.trained_model import TrainedModel
+from declutr.inference.transformer_model import TransformerModel
+from declutr.inference.whitening import Whitening
+from declutr.modules.embedders import MLMTextFieldEmbedder
 
 _POOLINGS = ("mean", "cls", "max", "mean-sqrt-length", "last")
 _WHAT_CAN_BE = (
@@ -37,7 +37,7 @@ class Exportable:
     transformer : with its language modelling head, if it has one.
     tokenizer : as exported.
     inputs : names of the tensors that the transformer takes.
-    pooling : one of `declutr.text_models.pooling.POOLINGS` that other tools have as well.
+    pooling : one of `declutr.transformer.pooling.POOLINGS` that other tools have as well.
     max_length : tokens of a text, special ones included; `None` if there is no limit.
     dense : linear layers after pooling; whitening is the last.
     normalizes : whether embeddings have length 1.

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import torch
 
-from declutr.encoder import Encoder
+from declutr.corpus.documents import normalize_whitespace
+from declutr.corpus.text_inputs import as_texts, require_rows
 from declutr.export.comparison import Comparison, compare, quiet, reference_texts
 from declutr.export.errors import ExportDiffers, ExportError
 from declutr.export.exportable import Exportable, exportable
@@ -20,13 +21,12 @@ from declutr.export.model_card import model_card
 from declutr.export.onnx_model import FILE, EmbeddingGraph, missing_packages, write_onnx
 from declutr.export.sentence_transformers import write_modules
 from declutr.export.training_record import add_scores, training_record
-from declutr.file_modes import use_umask
-from declutr.sources import normalize_whitespace
-from declutr.text_inputs import as_texts, require_rows
-from declutr.text_models import open_text_model
-from declutr.text_models.trained_model import TrainedModel
-from declutr.text_models.transformer_model import TransformerModel
-from declutr.truncation_warnings import not_told
+from declutr.inference.encoder import Encoder
+from declutr.inference.open_text_model import open_text_model
+from declutr.inference.trained_model import TrainedModel
+from declutr.inference.transformer_model import TransformerModel
+from declutr.inference.truncation_warnings import not_told
+from declutr.system.umask import use_umask
 
 TOLERANCE = 1e-5
 
@@ -87,7 +87,8 @@ def export_model(
 
     `ExportError` : the model cannot be exported, or `folder` not be written.
     `ExportDiffers` : a part embeds differently.
-    `declutr.text_models.EncoderError`, `FileNotFoundError`, `declutr.safe_archives.UnsafeArchive` :
+    `declutr.inference.open_text_model.EncoderError`, `FileNotFoundError`,
+        `declutr.archives.safety.UnsafeArchive` :
         as opening the model raises.
     `TypeError` : a single string (or a path) for texts.
     """

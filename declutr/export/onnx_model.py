@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from declutr.text_models.pooling import pooled
+from declutr.transformer.pooling import pooled
 
 FILE = "onnx/model.onnx"
 PACKAGES = ("onnx", "onnxruntime")
@@ -24,7 +24,7 @@ class EmbeddingGraph(torch.nn.Module):
     # Parameters
 
     transformer : without a head.
-    pooling : see `declutr.text_models.pooling`.
+    pooling : see `declutr.transformer.pooling`.
     dense : linear layers after pooling.
     normalizes : scale to length 1.
     inputs : names of its inputs, in their order.

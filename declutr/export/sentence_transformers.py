@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from declutr.archives.sentence_transformers_folder import POOLING_FLAGS, Dense
 from declutr.export.exportable import Exportable
-from declutr.sentence_transformers_folder import POOLING_FLAGS, Dense
 
 
 def write_modules(model: Exportable, folder: Path) -> None:

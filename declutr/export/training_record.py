@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from declutr.export.errors import ExportError
-from declutr.text_models.file_fingerprints import files_fingerprint
+from declutr.inference.fingerprints import files_fingerprint
 
 _ABSOLUTE = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\|[/~.]")
 

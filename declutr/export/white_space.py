@@ -1,7 +1,7 @@
 """Texts as our reader sees them, wherever they are tokenised: one blank for a run of white space.
 
-`declutr.sources.normalize_whitespace` (`" ".join(text.split())`) runs before every tokenizer here.
-Other tools know nothing of it, so an exported tokenizer does it itself.
+`declutr.corpus.documents.normalize_whitespace` (`" ".join(text.split())`) runs before every
+tokenizer here. Other tools know nothing of it, so an exported tokenizer does it itself.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Any
 
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from declutr.sources import normalize_whitespace
+from declutr.corpus.documents import normalize_whitespace
 
 # What `str.split` takes for white space. `\s` of the regular expressions of tokenizers lacks
 # U+001C to U+001F.

@@ -8,7 +8,7 @@ import torch
 from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
 
-from declutr.objectives.miners import Miner
+from declutr.objectives.library.miners import Miner
 from declutr.objectives.objective import VIEWS, Objective
 
 

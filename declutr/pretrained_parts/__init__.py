@@ -3,7 +3,7 @@
 Registered as "declutr", each with the key `archive`: a `Tokenizer`, a `TokenIndexer`, a
 `TokenEmbedder`, a `TextFieldEmbedder` and a `Seq2VecEncoder`. Together they give the embedding that
 the archive was trained for: not whitened, not scaled to length 1. An archive that is trained with
-them carries what they are built from, and loads without the first one (`declutr.archives`).
+them carries what they are built from, and loads without the first one (`declutr.archives.carried`).
 """
 
 from declutr.pretrained_parts.opened import OpenedModel, open_model

@@ -19,12 +19,10 @@ from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.models import Model
 from allennlp.modules.token_embedders import Embedding
 
-import declutr.model  # noqa: F401 - archives name it
-from declutr.archive_members import named_as_archive
-from declutr.archives import local_place, use_archived_transformer
-from declutr.dataset_reader import DeCLUTRDatasetReader
-from declutr.embedders import PretrainedTransformerEmbedderMLM
-from declutr.safe_archives import (
+import declutr.models.declutr  # noqa: F401 - archives name it
+from declutr.archives.carried import local_place, use_archived_transformer
+from declutr.archives.configuration import trained_configuration
+from declutr.archives.safety import (
     BrokenArchive,
     UnsafeArchive,
     check_content,
@@ -35,7 +33,9 @@ from declutr.safe_archives import (
     weights_bytes,
     weights_of,
 )
-from declutr.trained_configuration import trained_configuration
+from declutr.archives.tar_members import named_as_archive
+from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 
 _WEIGHTS = ("weights.th", "best.th")  # in the order in which AllenNLP looks for them
 _EXPECTED = (
@@ -50,7 +50,7 @@ def open_model(archive: str) -> "OpenedModel":
     # Raises
 
     `ConfigurationError` : there is nothing, or something else.
-    `declutr.safe_archives.UnsafeArchive` : content that is not safe to open.
+    `declutr.archives.safety.UnsafeArchive` : content that is not safe to open.
     """
     place = local_place(archive)
     if not place.exists():

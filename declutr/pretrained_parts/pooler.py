@@ -13,9 +13,9 @@ from declutr.pretrained_parts.trained_part import TrainedPart
 class TrainedPooler(TrainedPart, Seq2VecEncoder):
     """Pools token vectors as a trained archive does: their mean, or what its recipe said.
 
-    The embedding is that of `declutr.encoder.Encoder` with its defaults. Whitening that is stored
-    with an archive is not applied, nor are embeddings scaled to length 1: a layer that is trained
-    on top learns such maps itself.
+    The embedding is that of `declutr.inference.encoder.Encoder` with its defaults. Whitening that
+    is stored with an archive is not applied, nor are embeddings scaled to length 1: a layer that is
+    trained on top learns such maps itself.
 
     # Parameters
 

@@ -7,7 +7,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.modules import TokenEmbedder
 
-from declutr.embedders import PretrainedTransformerEmbedderMLM
+from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.pretrained_parts.opened import open_model
 from declutr.pretrained_parts.trained_part import (
     TrainedPart,
@@ -30,8 +30,8 @@ class TrainedTokenEmbedder(TrainedPart, TokenEmbedder):
     max_length : fold longer texts into segments of so many tokens; the indexer must have the same
         `max_length`. By default as in training (not at all, as a rule).
     gradient_checkpointing : less memory for more time; by default as in training.
-    unpadding : how padding is kept from being computed on, see `declutr.unpadded`; by default as in
-        training.
+    unpadding : how padding is kept from being computed on, see `declutr.transformer.unpadding`; by
+        default as in training.
     load_weights : False builds the architecture only; archives do so, as they hold the weights.
     vocab : of the model around, to see that texts were indexed for this transformer.
 

@@ -5,16 +5,17 @@ from typing import Optional
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token, Tokenizer
 
+from declutr.corpus.documents import normalize_whitespace
+from declutr.data.codecs import max_tokens
 from declutr.pretrained_parts.opened import open_model
-from declutr.sources import normalize_whitespace
-from declutr.text_codecs import max_tokens
 
 
 @Tokenizer.register("declutr", constructor="from_archive")
 class TrainedTokenizer(PretrainedTransformerTokenizer):
     """Word pieces as a trained archive reads its texts: white space evened out, long ones cut.
 
-    `declutr.encoder.Encoder` does the same, so that a text has the same tokens here and there.
+    `declutr.inference.encoder.Encoder` does the same, so that a text has the same tokens here and
+    there.
     """
 
     def tokenize(self, text: str) -> list[Token]:

@@ -7,7 +7,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Vocabulary
 from allennlp.modules.token_embedders import TokenEmbedder
 
-from declutr.embedders import PretrainedTransformerEmbedderMLM
+from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.pretrained_parts.opened import OpenedModel
 
 

@@ -104,7 +104,7 @@ def archival(bare: Any) -> ModuleType:
 
 @pytest.fixture
 def ours(monkeypatch: Any) -> Any:
-    """Stands for `declutr.archives`."""
+    """Stands for `declutr.archives.carried`."""
     module = ModuleType("fake_archives")
     module.__spec__ = importlib.util.spec_from_loader("fake_archives", loader=None)
     module.use_archived_transformer = lambda c, d: f"{c} from {d}"  # type: ignore[attr-defined]

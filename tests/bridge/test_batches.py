@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from declutr import host_copies
 from declutr.bridge import batches
+from declutr.system import host_copies
 
 
 def test_tensors_go_to_a_gpu_as_those_of_our_loader_do(

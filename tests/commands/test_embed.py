@@ -17,10 +17,10 @@ from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 import declutr.plugin  # noqa: F401
-from declutr.bulk_embedding import StoredEmbeddings
-from declutr.bulk_embedding.manifest import Manifest
 from declutr.commands.embed import summary_lines
-from declutr.encoder import Encoder
+from declutr.inference.bulk import StoredEmbeddings
+from declutr.inference.bulk.manifest import Manifest
+from declutr.inference.encoder import Encoder
 from tests.conftest import make_documents
 
 COMMAND = [sys.executable, "-m", "declutr", "embed"]
@@ -415,8 +415,8 @@ def test_killed_twice_and_gone_on_with(embed, trained, write, out, tmp_path):
 
 
 def test_the_summary_of_a_run_that_went_on(tmp_path):
-    from declutr.bulk_embedding import Summary
-    from declutr.bulk_embedding.manifest import Counts
+    from declutr.inference.bulk import Summary
+    from declutr.inference.bulk.manifest import Counts
 
     counts = Counts(blank_rows=3, truncated_rows=2, not_finite_rows=1)
     summary = Summary(tmp_path, 1_000_000, 31, counts, 600_000, 300.0)

@@ -11,7 +11,7 @@ from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 import declutr.plugin  # noqa: F401
-from declutr.evaluation import plots
+from declutr.evaluation.report import plots
 
 CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 ENCODERS = """

@@ -14,7 +14,7 @@ from allennlp.common.checks import ConfigurationError
 
 import declutr.plugin  # noqa: F401
 from declutr.commands.sample_spans import describe_coverage, describe_spans
-from declutr.dataset_reader import DeCLUTRDatasetReader
+from declutr.data.span_reader import DeCLUTRDatasetReader
 
 RECIPE = Path(__file__).parents[2] / "training_config" / "declutr.jsonnet"
 SMALL = {"max_span_len": 20, "min_span_len": 5, "short_documents": "shrink"}

@@ -15,10 +15,10 @@ from allennlp.common.checks import ConfigurationError
 import declutr.commands.index
 import declutr.commands.search
 import declutr.commands.whiten
-import declutr.encoder
+import declutr.inference.encoder
 from declutr.commands.search import clipped, table
-from declutr.semantic_search import BACKENDS, Hit, SearchIndex
-from tests.semantic_search.fakes import FakeEncoder, naive
+from declutr.search import BACKENDS, Hit, SearchIndex
+from tests.search.fakes import FakeEncoder, naive
 
 LINES = ["w1 w2", "", "w2 w3", "w1\tw3", "  ", "w4", "w2 w1"]
 
@@ -53,7 +53,7 @@ def opened(monkeypatch) -> list[dict]:
         settings.append({"place": place, **arguments})
         return FakeEncoder(place=place)
 
-    monkeypatch.setattr(declutr.encoder, "Encoder", encoder)
+    monkeypatch.setattr(declutr.inference.encoder, "Encoder", encoder)
     return settings
 
 
@@ -85,7 +85,7 @@ class TestIndex:
         self, command, opened, tmp_path, monkeypatch
     ) -> None:
         pytest.importorskip("faiss")
-        import declutr.semantic_search.building as building
+        import declutr.search.building as building
 
         defaults = dict(building.build_index.__kwdefaults__, exact_rows=50)
         monkeypatch.setattr(building.build_index, "__kwdefaults__", defaults)
@@ -150,7 +150,7 @@ class TestIndex:
         assert not opened
 
     def test_a_missing_backend(self, command, opened, lines, tmp_path, monkeypatch) -> None:
-        from declutr.semantic_search import backends
+        from declutr.search import backends
 
         monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
         with pytest.raises(ConfigurationError, match=r"pip install 'declutr\[search\]'"):
@@ -319,7 +319,7 @@ def test_with_a_trained_model(command, trained: Path, documents, tmp_path: Path)
 
 
 def test_prompts_of_the_model(command, prompted: Path, tmp_path: Path) -> None:
-    encoder = declutr.encoder.Encoder(prompted, device="cpu")
+    encoder = declutr.inference.encoder.Encoder(prompted, device="cpu")
 
     def cosine(line_prompt: str, query_prompt: str) -> float:
         line, query = (

@@ -7,7 +7,7 @@ from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 import declutr.commands.split_sentences  # noqa: F401
-from declutr.sentence_reader import SentenceReader
+from declutr.data.sentence_reader import SentenceReader
 
 
 @pytest.fixture

@@ -11,10 +11,10 @@ from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 import declutr.plugin  # noqa: F401
+from declutr.archives.safety import UnsafeArchive
 from declutr.commands.user_errors import TRACEBACK, set_command
-from declutr.encoder import EncoderError
-from declutr.safe_archives import UnsafeArchive
-from declutr.sources import SourceError
+from declutr.corpus.documents import SourceError
+from declutr.inference.encoder import EncoderError
 
 
 @pytest.fixture(autouse=True)

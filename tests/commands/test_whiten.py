@@ -12,7 +12,7 @@ from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 from declutr.commands import whiten
-from declutr.whitening import FILE, Whitening
+from declutr.inference.whitening import FILE, Whitening
 
 
 class FakeEncoder:
@@ -65,9 +65,9 @@ def model(tmp_path: Path) -> Path:
 def run(monkeypatch, capsys):
     """`declutr whiten` with the fake encoder; what it prints."""
     import declutr.commands.whiten
-    import declutr.encoder
+    import declutr.inference.encoder
 
-    monkeypatch.setattr(declutr.encoder, "Encoder", FakeEncoder)
+    monkeypatch.setattr(declutr.inference.encoder, "Encoder", FakeEncoder)
     opened.clear()
 
     def run(*arguments) -> str:
@@ -252,7 +252,7 @@ def test_with_a_trained_model(
     """The real thing: the encoder whitens from then on, and its archive still loads."""
     from allennlp.models.archival import load_archive
 
-    from declutr.encoder import Encoder
+    from declutr.inference.encoder import Encoder
 
     model = tmp_path / "run"
     shutil.copytree(trained, model)

@@ -20,7 +20,7 @@ def hashed(texts: Sequence[str], dimension: int = 4) -> np.ndarray:
 
 
 class Encoder:
-    """A named encoder, as `declutr.encoder_sources.open_encoder` gives them, that keeps count."""
+    """A named encoder, as `declutr.inference.sources.open_encoder` gives them, that keeps count."""
 
     def __init__(
         self,

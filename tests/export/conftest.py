@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from declutr.encoder import Encoder
 from declutr.export import Exported, export_model
-from declutr.whitening import Whitening
+from declutr.inference.encoder import Encoder
+from declutr.inference.whitening import Whitening
 from tests import families
 from tests.conftest import make_documents, run_config
 

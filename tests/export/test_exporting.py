@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from declutr.encoder import Encoder
 from declutr.export import ExportDiffers, Exported, ExportError, export_model, exporting
-from declutr.text_models import EncoderError
-from declutr.whitening import Whitening
+from declutr.inference.encoder import Encoder
+from declutr.inference.open_text_model import EncoderError
+from declutr.inference.whitening import Whitening
 from tests import families
 from tests.conftest import make_documents, run_config
 from tests.export.conftest import TYPED, largest_difference

@@ -8,8 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from declutr.encoder import Encoder
 from declutr.export import export_model
+from declutr.inference.encoder import Encoder
 from tests.export.conftest import largest_difference
 
 TEXTS = ["", "kalo mitu", "resa nove pidu " * 60, "  odd\u2003white\x1cspace\n"]

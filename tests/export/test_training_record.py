@@ -8,7 +8,7 @@ import pytest
 
 from declutr.export import ExportError
 from declutr.export.training_record import add_scores, training_record, without_places
-from declutr.text_models.file_fingerprints import files_fingerprint
+from declutr.inference.fingerprints import files_fingerprint
 
 CONFIG = {
     "train_data_path": "/home/someone/secret/wiki.txt",

@@ -8,8 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer
 
+from declutr.corpus.documents import normalize_whitespace
 from declutr.export.white_space import _CLASS, tokenizer_with_white_space
-from declutr.sources import normalize_whitespace
 from tests import families
 
 INPUTS = ["input_ids", "attention_mask"]

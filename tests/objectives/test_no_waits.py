@@ -1,6 +1,7 @@
 """Steps of all objectives ask no tensor for a number: on a GPU the host would have to wait for it.
 
-What the library computes asks for many; `declutr.objectives.pytorch_metric_learning` says so.
+What the library computes asks for many; `declutr.objectives.library.pytorch_metric_learning` says
+so.
 """
 
 from contextlib import nullcontext

@@ -9,12 +9,12 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives import InfoNCE, NTXent, Objective, PairMarginMiner
-from declutr.objectives.alignment_uniformity import AlignUniform
-from declutr.objectives.bootstrap import BYOL
-from declutr.objectives.decorrelation import SCD, BarlowTwins
-from declutr.objectives.momentum_contrast import MomentumContrast
-from declutr.objectives.mutual_information import ISBert
+from declutr.objectives.memories.momentum_contrast import MomentumContrast
 from declutr.objectives.weighted_sum import WeightedObjective, WeightedSum
+from declutr.objectives.without_negatives.alignment_uniformity import AlignUniform
+from declutr.objectives.without_negatives.bootstrap import BYOL
+from declutr.objectives.without_negatives.decorrelation import SCD, BarlowTwins
+from declutr.objectives.without_negatives.mutual_information import ISBert
 from tests.objectives.laws import (
     assert_finite_where_it_is_hard,
     assert_full_precision,

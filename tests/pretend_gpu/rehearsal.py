@@ -23,8 +23,8 @@ import torch
 from allennlp.commands.train import TrainModel
 
 import declutr.plugin  # noqa: F401
-from declutr.checkpoints import make_checkpoint, train_tokenizer
-from declutr.model import DeCLUTR
+from declutr.models.declutr import DeCLUTR
+from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 from tests.conftest import make_documents
 from tests.recipe_data import RecipeData
 

@@ -31,7 +31,7 @@ class Wait:
         AllenNLP's trainer or data loader waits, `"library"` where anything else does that declutr
         called.
     kind : what waits, such as `"item"`.
-    place : the innermost frames, such as `"declutr/model.py:12 < allennlp/x.py:3"`.
+    place : the innermost frames, such as `"declutr/models/declutr.py:12 < allennlp/x.py:3"`.
     """
 
     owner: str

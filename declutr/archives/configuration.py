@@ -1,0 +1,80 @@
+"""The configuration by which what was trained is built again: of an archive, or of a plain
+transformer that is read as if it were one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from allennlp.common.checks import ConfigurationError
+
+from declutr.archives.sentence_transformers_folder import NotFollowed, read_modules
+
+_POOLERS: dict[str, dict[str, Any] | None] = {"mean": None, "cls": {"type": "cls_pooler"}}
+
+
+def trained_configuration(folder: Path) -> dict[str, Any]:
+    """The training configuration of an opened archive or serialization folder.
+
+    For a folder that Hugging Face or sentence-transformers load (`declutr export` writes such), the
+    configuration of a model "declutr" around that transformer, with the folder's own pooling (the
+    mean, where it says nothing).
+
+    # Raises
+
+    `ConfigurationError` : no configuration there, or an exported folder with modules or a pooling
+        for which there is no part.
+    """
+    from declutr.archives.safety import is_transformer  # it imports what imports this
+
+    if is_transformer(folder):
+        return _around_transformer(folder)
+    file = folder / "config.json"
+    if not file.is_file():
+        raise ConfigurationError(
+            f"'{folder}' holds no config.json. Expected the folder that `allennlp train … -s "
+            "FOLDER` wrote, its model.tar.gz, or a folder written by `declutr export`."
+        )
+    return json.loads(file.read_text())
+
+
+def _around_transformer(folder: Path) -> dict[str, Any]:
+    try:
+        modules = read_modules(str(folder))
+    except NotFollowed as error:
+        raise ConfigurationError(
+            f"{error} Parts can be had from the archive that a folder was exported from."
+        ) from error
+    if modules.pooling not in _POOLERS:
+        raise ConfigurationError(
+            f"The pooling of '{folder}' is '{modules.pooling}'; parts are made for "
+            f"{' and '.join(_POOLERS)}. Use the token vectors, with a pooler of your own."
+        )
+    if len(modules.dense) or modules.lower_case or modules.prompt:
+        raise ConfigurationError(
+            f"'{folder}' has dense layers (such as a whitening), lower case or a default prompt, "
+            "for which there is no part. Use the archive that it was exported from."
+        )
+    transformer, max_length = folder / modules.transformer_folder, modules.max_length
+    named = {"type": "pretrained_transformer", "model_name": str(transformer)}
+    embedder = {**named, "type": "pretrained_transformer_mlm", "masked_language_modeling": False}
+    tokenizer: dict[str, Any] = {**named}
+    if max_length is not None:
+        tokenizer["max_length"] = max_length
+    model: dict[str, Any] = {
+        "type": "declutr",
+        "text_field_embedder": {"type": "mlm", "token_embedders": {"tokens": embedder}},
+        "loss": {"type": "nt_xent"},  # a model has to have one; it is not computed
+    }
+    if _POOLERS[modules.pooling] is not None:
+        model["seq2vec_encoder"] = _POOLERS[modules.pooling]
+    return {
+        "dataset_reader": {
+            "type": "declutr",
+            "tokenizer": tokenizer,
+            "token_indexers": {"tokens": named},
+        },
+        "vocabulary": {"type": "empty"},
+        "model": model,
+    }

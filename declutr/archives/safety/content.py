@@ -1,0 +1,145 @@
+"""What an extracted archive, or a serialization folder, may hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from declutr.archives.safety.configuration import check_configuration
+from declutr.archives.safety.plain_json import read_plain_json
+from declutr.archives.safety.refusal import UnsafeArchive
+from declutr.archives.safety.tensor_files import check_no_pickle
+from declutr.archives.safety.transformer_files import check_transformer, check_transformer_file
+from declutr.archives.sentence_transformers_folder import NotFollowed, transformer_folder
+from declutr.system.bounded_json import JSONError, read_bounded_json
+
+_CONFIG = "config.json"
+_MODULES = "modules.json"
+TRANSFORMERS = "transformer"  # these three as `declutr.archives.carried` writes them
+_NAMES = "names.json"
+_ARCHIVES = "archives.json"
+_VOCABULARY = "vocabulary"
+_WEIGHTS = ("weights.th", "best.th")  # as AllenNLP chooses: the first that is there
+
+
+def check_content(folder: Path, trust: bool = False, everything: bool = True) -> None:
+    """Refuse files that would run code or name others when a model is loaded from `folder`.
+
+    # Parameters
+
+    folder : an extracted archive, a serialization folder, or one of a transformer, with its
+        `config.json` (or `modules.json`).
+    trust : allow what the configuration names and the code it brings; tensors are still tensors.
+    everything : look at every file; otherwise at what loading reads, as in a folder in which other
+        things, such as checkpoints of the training, may lie too.
+
+    # Raises
+
+    `UnsafeArchive` : it is refused; the message says which file and why.
+    `BrokenArchive` : a file of tensors is damaged.
+    `FileNotFoundError` : there is no `config.json`.
+    """
+    if not (folder / _CONFIG).is_file() and not (folder / _MODULES).is_file():
+        raise FileNotFoundError(f"'{folder}' holds no {_CONFIG}. Expected that of a trained model.")
+    configurations = _check_configurations(folder, trust)
+    for file in sorted(_every_file(folder) if everything else _loaded_files(folder)):
+        name = file.relative_to(folder).as_posix()
+        if name.startswith(f"{_VOCABULARY}/"):
+            _require_text(file, name)
+        check_no_pickle(file, name)
+        # Of the files beside them, only those of a transformer are settings of one.
+        if not trust and name.startswith(f"{TRANSFORMERS}/") and file not in configurations:
+            check_transformer_file(file, name)
+    if not trust and is_transformer(folder):
+        try:
+            inside = transformer_folder(str(folder))
+        except NotFollowed as error:
+            raise UnsafeArchive(str(error)) from error
+        check_transformer(str(folder), folder=inside)
+
+
+def is_transformer(folder: Path) -> bool:
+    """Whether a folder holds a transformer of Hugging Face or a sentence-transformers model.
+
+    # Raises
+
+    `UnsafeArchive` : its `config.json` is larger or nested deeper than such files are.
+    """
+    if (folder / _MODULES).is_file():
+        return True
+    config = folder / _CONFIG
+    if not config.is_file():
+        return False
+    try:
+        content = read_bounded_json(config)
+    except JSONError as error:
+        if error.text:  # Jsonnet, perhaps: said when the archive is opened
+            return False
+        raise UnsafeArchive(f"'{folder}': {_CONFIG} {error}.") from None
+    return isinstance(content, dict) and "model_type" in content
+
+
+def _check_configurations(folder: Path, trust: bool) -> list[Path]:
+    """Of a model, and of the trained archives it carries parts of; returns their files."""
+    config = folder / _CONFIG
+    if not config.is_file():  # there are modules instead
+        return []
+    checked = [config]
+    transformers = _carried(folder / TRANSFORMERS, _NAMES)
+    archives = _carried(folder / TRANSFORMERS, _ARCHIVES)
+    if not trust:
+        for name in sorted(check_configuration(config, set(transformers), set(archives))):
+            check_transformer(name)
+    for inner in archives.values():
+        if not (inner / _CONFIG).is_file():
+            raise UnsafeArchive(f"The archive it carries in '{inner.name}' holds no {_CONFIG}.")
+        try:
+            checked += _check_configurations(inner, trust)
+        except UnsafeArchive as error:
+            raise UnsafeArchive(f"In '{inner.name}', which it carries, {error}") from None
+    return checked
+
+
+def _carried(transformers: Path, file: str) -> dict[str, Path]:
+    """Folders of what `declutr.archives.carried` put in, by name."""
+    if not (transformers / file).is_file():
+        return {}
+    called = f"{TRANSFORMERS}/{file}"
+    names = read_plain_json(transformers / file)
+    if not isinstance(names, dict) or not all(isinstance(v, str) for v in names.values()):
+        raise UnsafeArchive(f"{called} should map names to folders beside it.")
+    folders = {}
+    for name, place in names.items():
+        target = (transformers / place).resolve() if place.isprintable() else transformers
+        if transformers.resolve() not in target.parents or not target.is_dir():
+            raise UnsafeArchive(
+                f"{called} says that '{name}' lies in '{place}', which is no folder beside it."
+            )
+        folders[name] = target
+    return folders
+
+
+def _every_file(folder: Path) -> Iterator[Path]:
+    return (file for file in folder.rglob("*") if file.is_file())
+
+
+def weights_of(folder: Path) -> Path | None:
+    """The file of weights that AllenNLP would load, if there is one."""
+    return next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
+
+
+def _loaded_files(folder: Path) -> Iterator[Path]:
+    weights = weights_of(folder)
+    if weights is not None:
+        yield weights
+    for name in (_VOCABULARY, TRANSFORMERS):
+        yield from _every_file(folder / name)
+
+
+def _require_text(file: Path, name: str) -> None:
+    try:
+        text = file.read_bytes().decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise UnsafeArchive(f"{name} is no UTF-8 text ({error}), as vocabularies are.") from None
+    if "\0" in text:
+        raise UnsafeArchive(f"{name} holds zero bytes; vocabularies are text.")

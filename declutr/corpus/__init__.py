@@ -1,0 +1,1 @@
+"""Files of any format as rows, sentences, and token ids on disk: no AllenNLP."""

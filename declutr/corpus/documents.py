@@ -1,0 +1,289 @@
+"""Documents from files of any format, one row each, in file order.
+
+Text files hold one document a line; JSON lines, JSON arrays and parquet hold it under a key, CSV
+and TSV in a column that their header names. Files are opened and decompressed by `fsspec`; parquet
+is read by Hugging Face `datasets`. Everything but a JSON array is streamed: memory stays flat and
+no second copy of the corpus is written.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any, BinaryIO
+from urllib.parse import urlsplit
+
+from declutr.corpus.delimited_rows import delimited_rows
+from declutr.corpus.text_files import (
+    NAMES,
+    TABLES,
+    SourceError,
+    decoded,
+    file_format,
+    noted_lines,
+    open_text,
+    undecodable,
+)
+
+PathLike = str | os.PathLike
+ENCODING_ERRORS = ("strict", "replace")
+
+_RECORDS_AT_ONCE = 1024  # of a parquet file, whatever the size of its row groups
+
+OnBadRow = Callable[[SourceError], None]
+
+
+def source_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
+    """The files behind `path`: a file, a folder (searched recursively), a glob, a URL, or a list.
+
+    Files of a folder or glob come in sorted order, so that row numbers are the same everywhere.
+    Raises `SourceError` if nothing is found.
+    """
+    if path is None:
+        raise SourceError("Got no path. Set train_data_path with -o, or in the recipe.")
+    if not isinstance(path, (str, os.PathLike)):
+        if not path:
+            raise SourceError("Got an empty list of files; expected at least one.")
+        return [file for part in path for file in source_files(part)]
+    text = os.fspath(path)
+    if not text:
+        raise SourceError("Got an empty path; expected a file, a folder, a glob or a URL.")
+    if "://" in text:
+        from cached_path import cached_path
+
+        file = Path(cached_path(text))
+        NAMES[file] = PurePosixPath(urlsplit(text).path).name
+        return [file]
+    expanded = Path(text).expanduser()
+    if expanded.is_dir():
+        files = sorted(
+            file
+            for file in expanded.rglob("*")
+            if file.is_file()
+            and not any(p.startswith(".") for p in file.relative_to(expanded).parts)
+        )
+    elif expanded.exists():
+        files = [expanded]
+    else:
+        files = sorted(Path(match) for match in glob.glob(str(expanded), recursive=True))
+        files = [file for file in files if file.is_file()]
+    if not files:
+        raise SourceError(
+            f"Found no documents at '{text}'. Expected a file with one document a line (plain or "
+            "compressed), JSON lines, CSV or TSV with a header, parquet, a folder of such files, "
+            "or a glob that matches some."
+        )
+    return files
+
+
+def read_documents(
+    files: Sequence[Path],
+    text_key: str = "text",
+    encoding_errors: str = "strict",
+    on_bad_row: OnBadRow | None = None,
+) -> Iterator[str]:
+    """Every row of every file, in order; blank rows are kept, as `""`.
+
+    A blank line of a JSON-lines file, and a null document, is a blank row. A line ends with a line
+    feed alone (`declutr.corpus.text_files`). What a byte order mark says is UTF-16 or UTF-32 is
+    read so.
+
+    CSV and TSV files are read as Python's `csv` and other tools read them: the first row names the
+    columns, a text in quotes may hold line ends, blank lines are no rows. To have the lines of such
+    a file as they are, call it `.txt`.
+
+    # Parameters
+
+    files : from `source_files`.
+    text_key : the key (or column) that holds the document in JSON lines, CSV, TSV and parquet.
+    encoding_errors : what to do with bytes that are not UTF-8 in text, tables and JSON lines.
+        `"strict"` raises `SourceError` with the line number, `"replace"` puts U+FFFD there and
+        logs how many rows of a text file.
+    on_bad_row : is called with the error of a record that has no document (it is not JSON, not an
+        object, has no such key or no string there, or other fields than the header), and the row is
+        blank; by default the error is raised.
+
+    # Raises
+
+    `SourceError` : a file or row that cannot be read; a table without a column `text_key`.
+    """
+    if encoding_errors not in ENCODING_ERRORS:
+        raise SourceError(
+            f"Unknown encoding_errors '{encoding_errors}': expected one of {ENCODING_ERRORS}."
+        )
+    for file in files:
+        kind = file_format(file)
+        if kind == "json" and not _is_array(file, encoding_errors):
+            kind = "lines"
+        if kind in TABLES:
+            lines = read_lines(file, encoding_errors, ends=True)
+            yield from _column(lines, TABLES[kind], file, text_key, on_bad_row)
+        elif kind == "text":
+            yield from read_lines(file, encoding_errors)
+        else:
+            rows = _rows(file, kind, encoding_errors)
+            yield from _documents(rows, kind, file, text_key, on_bad_row)
+
+
+def read_lines(file: Path, encoding_errors: str = "strict", ends: bool = False) -> Iterator[str]:
+    """Every line of a file, whatever its name stands for; without line ends, unless told `ends`.
+
+    # Raises
+
+    `SourceError` : a file that cannot be read; see `declutr.corpus.text_files`.
+    """
+    return noted_lines(_rows(file, "text", encoding_errors), file, encoding_errors, ends)
+
+
+def read_stream(
+    stream: BinaryIO,
+    name: str,
+    kind: str = "text",
+    text_key: str = "text",
+    on_bad_row: OnBadRow | None = None,
+) -> Iterator[str]:
+    """Every row of a stream that is read once, such as standard input, as `read_documents` has it.
+
+    Bytes that are not UTF-8 become U+FFFD.
+
+    # Parameters
+
+    stream : of bytes, not compressed.
+    name : of the stream, for messages.
+    kind : `"text"`, or `"lines"` of JSON.
+    text_key, on_bad_row : as for `read_documents`.
+    """
+    if kind not in ("text", "lines"):
+        raise SourceError(f"A stream holds 'text' or 'lines' (of JSON), got '{kind}'.")
+    lines = decoded(stream, "replace", name)
+    try:
+        if kind == "text":
+            yield from noted_lines(lines, name, "replace")
+        else:
+            yield from _documents(lines, kind, name, text_key, on_bad_row)
+    finally:
+        below: Any = lines.detach()  # the stream is not ours to close
+        if below is not stream:
+            below.detach()
+
+
+def _column(
+    lines: Iterable[str],
+    delimiter: str,
+    file: Path,
+    text_key: str,
+    on_bad_row: OnBadRow | None,
+) -> Iterator[str]:
+    """What a table holds in one column, row by row."""
+    rows = delimited_rows(lines, delimiter, file)
+    _, names = next(rows, (0, []))
+    if names and names.count(text_key) != 1:
+        found = "no column" if text_key not in names else "more than one column"
+        raise SourceError(
+            f"'{file}' has {found} '{text_key}'. Found {names}; set text_key on the dataset reader "
+            "(--text-key of a command) to the one that holds the document. To have its lines as "
+            "they are, give the file a name that ends in .txt."
+        )
+    column = names.index(text_key) if names else 0
+    for number, fields in rows:
+        if len(fields) == len(names):
+            yield fields[column]
+            continue
+        error = SourceError(
+            f"'{file}', line {number} has {len(fields)} field(s), expected {len(names)} as in the "
+            f"header {names}. Put texts that hold {delimiter!r} in quotes, or write JSON lines."
+        )
+        if on_bad_row is None:
+            raise error
+        on_bad_row(error)
+        yield ""
+
+
+def _documents(
+    rows: Iterable[Any], kind: str, file: Path | str, text_key: str, on_bad_row: OnBadRow | None
+) -> Iterator[str]:
+    for number, row in enumerate(rows, start=1):
+        try:
+            text = _document(row, kind, file, number, text_key)
+        except SourceError as error:
+            if on_bad_row is None:
+                raise
+            on_bad_row(error)
+            text = ""
+        yield text
+
+
+def _document(row: Any, kind: str, file: Path | str, number: int, text_key: str) -> str:
+    if kind == "lines":
+        if not row.strip():
+            return ""
+        row = _parsed(row, file, number)
+    if not isinstance(row, dict):
+        raise SourceError(
+            f"'{file}', row {number} is {type(row).__name__}, expected an object with the key "
+            f"'{text_key}'."
+        )
+    if text_key not in row:
+        raise SourceError(
+            f"'{file}', row {number}: no key '{text_key}'. Found {sorted(row)}; set text_key on "
+            "the dataset reader (--text-key of a command) to the one that holds the document."
+        )
+    text = row[text_key]
+    if text is not None and not isinstance(text, str):
+        raise SourceError(
+            f"'{file}', row {number}: '{text_key}' is {type(text).__name__}, expected a string."
+        )
+    return text or ""
+
+
+def _is_array(file: Path, encoding_errors: str) -> bool:
+    """Whether a JSON file begins with a bracket; otherwise it holds one object a line."""
+    for line in _rows(file, "text", encoding_errors):
+        if line.strip():
+            return line.lstrip().startswith("[")
+    return False
+
+
+def _parsed(line: str, file: Path | str, number: int) -> Any:
+    try:
+        return json.loads(line)
+    except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep
+        raise SourceError(
+            f"'{file}', row {number} is not JSON ({error}). Expected one object a line."
+        ) from error
+
+
+def _rows(file: Path, kind: str, encoding_errors: str) -> Iterator[Any]:
+    """The lines or records of a file, with `SourceError` for whatever goes wrong."""
+    try:
+        if kind == "parquet":
+            yield from _parquet_rows(file)
+            return
+        with open_text(file, encoding_errors) as lines:
+            yield from json.load(lines) if kind == "json" else lines
+    except SourceError:
+        raise
+    except UnicodeDecodeError as error:
+        raise undecodable(file, error) from error
+    except Exception as error:  # whatever a parser or decompressor raises
+        raise SourceError(f"'{file}' could not be read as {kind}: {error}") from error
+
+
+def _parquet_rows(file: Path) -> Iterable[dict[str, Any]]:
+    import datasets
+
+    return datasets.load_dataset(
+        "parquet",
+        data_files=[glob.escape(str(file))],
+        split="train",
+        streaming=True,
+        batch_size=_RECORDS_AT_ONCE,
+    )
+
+
+def normalize_whitespace(text: str) -> str:
+    """`text` with every run of white space as one blank, none at the ends (case is kept)."""
+    return " ".join(text.split())

@@ -1,0 +1,233 @@
+"""Documents to sentences, one a line, by spaCy's rules for a language; no model is needed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from itertools import chain, islice
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from tqdm.auto import tqdm
+
+from declutr.corpus.documents import (
+    SourceError,
+    file_format,
+    normalize_whitespace,
+    read_documents,
+)
+from declutr.corpus.text_blocks import text_blocks
+from declutr.corpus.text_files import COMPRESSIONS
+from declutr.corpus.text_inputs import no_text, require_rows
+from declutr.inference.bulk.shard_files import UNFINISHED, write_whole
+from declutr.system.worker_processes import default_workers, ordered_map
+
+if TYPE_CHECKING:
+    from spacy.language import Language
+    from spacy.tokens import Doc
+
+_PARAGRAPHS = re.compile(r"\n\s*\n")
+# What is split in one call, whichever is reached first.
+_BATCH_DOCUMENTS = 256
+_BATCH_CHARACTERS = 1 << 18
+
+
+class SentenceSplitter:
+    """Splits a text into its sentences, each with single blanks and none at the ends.
+
+    spaCy's tokenizer for the language (which knows its abbreviations) and its rule-based
+    `sentencizer`: a sentence ends with a full stop or the like, and with its paragraph. Brackets
+    and quotes that open after that begin the next one.
+
+    # Parameters
+
+    language : spaCy's code, such as `en`, `de`, or `xx` for any.
+    min_words : sentences of fewer words (between blanks) are left out.
+
+    # Raises
+
+    `ValueError` : spaCy does not know the language, or needs a package for it; `min_words` below 1.
+    """
+
+    def __init__(self, language: str = "en", min_words: int = 1) -> None:
+        if min_words < 1:
+            raise ValueError(f"Sentences have at least 1 word, got a minimum of {min_words}.")
+        self._nlp = _pipeline(language)
+        self._min_words = min_words
+
+    def __call__(self, text: str) -> list[str]:
+        return self.split([text])[0][0]
+
+    def split(self, texts: Iterable[str]) -> tuple[list[list[str]], int]:
+        """The sentences of each text, and how many were left out as too short.
+
+        # Raises
+
+        `TypeError` : what is no text, or a single one, not in a list.
+        """
+        require_rows(texts)
+        kept: list[list[str]] = []
+        short = 0
+        with self._nlp.memory_zone():  # else every word that was ever seen stays in memory
+            for text in texts:
+                if not isinstance(text, str):
+                    raise no_text(text, len(kept))
+                # JSON can hold halves of characters, which neither spaCy nor a text file can.
+                text = text.encode("utf-8", "replace").decode("utf-8")
+                paragraphs = map(normalize_whitespace, _PARAGRAPHS.split(text))
+                sentences = [
+                    sentence
+                    for paragraph in paragraphs
+                    if paragraph  # spaCy refuses to look for sentences in nothing
+                    for sentence in _sentences(self._nlp(paragraph))
+                ]
+                kept.append([one for one in sentences if len(one.split()) >= self._min_words])
+                short += len(sentences) - len(kept[-1])
+        return kept, short
+
+
+@dataclass
+class SplitCounts:
+    """What came of a corpus."""
+
+    documents: int = 0
+    """That gave a sentence."""
+    without: int = 0
+    """Documents that gave none: blank ones, and those of short sentences only."""
+    sentences: int = 0
+    short: int = 0
+    """Sentences of too few words, left out."""
+
+
+def split_files(
+    files: Sequence[Path],
+    output: Path,
+    splitter: SentenceSplitter,
+    *,
+    text_key: str = "text",
+    encoding_errors: str = "strict",
+    progress: bool = True,
+) -> SplitCounts:
+    """Write the sentences of documents to a text file: one a line, a blank line after a document.
+
+    Works with all cores (`DECLUTR_WORKERS` sets another number of processes) in flat memory. The
+    file appears whole or not at all. Documents without a sentence leave nothing.
+
+    # Parameters
+
+    files : from `declutr.corpus.documents.source_files`, of any format.
+    output : the file, which is replaced if there is one.
+    splitter : what splits.
+    text_key, encoding_errors : as for `declutr.corpus.documents.read_documents`.
+
+    # Raises
+
+    `SourceError` : a corpus that cannot be read, or without a sentence.
+    `ValueError` : `output` is one of the files, or its name stands for another format.
+    """
+    _check_output(output, files)
+    workers = default_workers()
+    counts = SplitCounts()
+    texts = read_documents(files, text_key, encoding_errors)
+    # None: only on a terminal, so that logs hold no bars.
+    bar = tqdm(unit=" documents", unit_scale=True, disable=None if progress else True)
+    try:
+        with bar, closing(_split(texts, splitter, workers)) as batches:
+            write_whole(output, lambda file: file.writelines(_lines(batches, counts, bar, files)))
+    except BaseException:
+        with suppress(FileNotFoundError):
+            output.with_name(output.name + UNFINISHED).unlink()
+        raise
+    return counts
+
+
+class _Split(NamedTuple):
+    """A batch of documents: the sentences of each, and how many are left out."""
+
+    sentences: list[list[str]]
+    short: int
+
+
+def _split(
+    texts: Iterable[str], splitter: SentenceSplitter, workers: int
+) -> Generator[_Split, None, None]:
+    def split(batch: list[str]) -> _Split:
+        return _Split(*splitter.split(batch))
+
+    batches = text_blocks(texts, _BATCH_DOCUMENTS, _BATCH_CHARACTERS)
+    first = list(islice(batches, 2))
+    if workers == 1 or len(first) < 2:
+        yield from map(split, chain(first, batches))
+    else:
+        yield from ordered_map(split, chain(first, batches), workers)
+
+
+def _lines(
+    batches: Iterable[_Split], counts: SplitCounts, bar: tqdm, files: Sequence[Path]
+) -> Iterator[bytes]:
+    for batch in batches:
+        counts.short += batch.short
+        for sentences in batch.sentences:
+            if not sentences:
+                counts.without += 1
+                continue
+            counts.documents += 1
+            counts.sentences += len(sentences)
+            yield ("\n".join(sentences) + "\n\n").encode("utf-8")
+        bar.update(len(batch.sentences))
+    if not counts.sentences:
+        names = ", ".join(str(file) for file in files[:3])
+        raise SourceError(
+            f"{counts.without} document(s) in {names} gave no sentence ({counts.short} were too "
+            "short). Expected at least one; lower the minimum of words, or name other files."
+        )
+
+
+def _check_output(output: Path, files: Sequence[Path]) -> None:
+    if file_format(output) != "text" or output.suffix.lower() in COMPRESSIONS:
+        raise ValueError(
+            f"Sentences are written as plain text, but '{output.name}' stands for another format. "
+            "Expected a name such as sentences.txt."
+        )
+    if output.is_dir():
+        raise ValueError(f"'{output}' is a folder, expected the name of a file.")
+    if output.resolve() in {file.resolve() for file in files}:
+        raise ValueError(f"'{output}' is one of the documents. Expected another file.")
+    output.parent.mkdir(parents=True, exist_ok=True)
+
+
+def _pipeline(language: str) -> Language:
+    import spacy
+
+    try:
+        pipeline = spacy.blank(language)
+    except ImportError as error:  # also where a language needs a package
+        raise ValueError(
+            f"spaCy cannot split the language '{language}' ({error}). Expected a code such as en, "
+            "de or fr, or xx for any language."
+        ) from error
+    pipeline.add_pipe("sentencizer")
+    pipeline.max_length = 1 << 62  # of characters: the limit is for parsers, which need memory
+    return pipeline
+
+
+def _sentences(doc: Doc) -> Iterator[str]:
+    starts = [_with_opening(doc, sentence.start) for sentence in doc.sents]
+    for start, end in zip(starts, [*starts[1:], len(doc)], strict=True):
+        yield doc[start:end].text.strip()
+
+
+def _with_opening(doc: Doc, start: int) -> int:
+    """Where a sentence begins, with the brackets and quotes that open it.
+
+    The sentencizer leaves all punctuation after a full stop to the sentence before. What has a
+    blank before it and none after belongs to this one.
+    """
+    first = start
+    while first > 0 and doc[first - 1].is_punct and not doc[first - 1].whitespace_:
+        first -= 1
+        if first and doc[first - 1].whitespace_:
+            return first
+    return start

@@ -1,0 +1,147 @@
+"""Text files as lines, plain or compressed: their names, their encodings, and where a line ends.
+
+A line ends with a line feed, or with a carriage return and a line feed, and with nothing else: so
+lines are those that `wc -l` and other tools count. A carriage return alone stays in its line.
+"""
+
+from __future__ import annotations
+
+import io
+import logging
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from declutr.corpus.text_encodings import HEAD, NoKnownEncoding, encoding_of
+
+logger = logging.getLogger("declutr.corpus.documents")  # one name for all that is said of a corpus
+
+COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst", ".lz4"}
+TABLES = {"csv": ",", "tsv": "\t"}
+"""Formats with a header and columns, and what stands between their fields."""
+
+_FORMATS = {
+    ".json": "json", ".jsonl": "lines", ".ndjson": "lines", ".parquet": "parquet", ".csv": "csv",
+    ".tsv": "tsv",
+}  # fmt: skip
+_REPLACEMENT = "\ufffd"
+
+# The names that downloaded files have at their URLs: they tell the format, the cache's do not.
+NAMES: dict[Path, str] = {}
+
+
+class SourceError(ValueError):
+    """A corpus that cannot be read: the message names the file, the row and the way out."""
+
+
+def file_format(file: Path) -> str:
+    """`"lines"` (of JSON), `"json"`, `"parquet"`, `"csv"`, `"tsv"` or `"text"`, told from the name.
+
+    A compression suffix does not count. `.json` files hold lines or an array.
+    """
+    suffixes = [suffix.lower() for suffix in Path(NAMES.get(file, file)).suffixes]
+    if suffixes and suffixes[-1] in COMPRESSIONS:
+        suffixes.pop()
+    return _FORMATS.get(suffixes[-1], "text") if suffixes else "text"
+
+
+def open_bytes(file: Path) -> BinaryIO:
+    """A file for reading, decompressed."""
+    # Not by `datasets`: its streams forget encoding and errors where a file is compressed.
+    import fsspec
+    from fsspec.utils import infer_compression
+
+    compression = infer_compression(NAMES.get(file, str(file)))
+    return fsspec.filesystem("file").open(str(file), "rb", compression=compression)
+
+
+def open_text(file: Path, errors: str) -> io.TextIOWrapper:
+    """A file for reading as text, its byte order mark left out; lines end as this module says.
+
+    # Raises
+
+    `SourceError` : it is UTF-16 or UTF-32 without a byte order mark, or no text.
+    """
+    return decoded(open_bytes(file), errors, file)
+
+
+def decoded(stream: Any, errors: str, name: Path | str) -> io.TextIOWrapper:
+    """A stream of bytes as text; its first bytes tell the encoding and need not be read again."""
+    stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
+    try:
+        encoding = encoding_of(stream.peek(HEAD)[:HEAD])
+    except NoKnownEncoding as error:
+        raise SourceError(f"'{name}' {error}") from error
+    return io.TextIOWrapper(stream, encoding=encoding, errors=errors, newline="\n")
+
+
+def noted_lines(
+    lines: Iterable[str], name: Path | str, errors: str, ends: bool = False
+) -> Iterator[str]:
+    """The lines of a file. What is odd about some of them is logged, once for a file.
+
+    # Parameters
+
+    lines : with their ends.
+    name, errors : of the file, and of its decoding.
+    ends : whether they keep their ends.
+
+    # Raises
+
+    `SourceError` : carriage returns and not one line feed, as in files of old Macs.
+    """
+    replaced, first_replaced, returns, first_return = 0, 0, 0, 0
+    for number, line in enumerate(lines, start=1):
+        text = line.removesuffix("\n").removesuffix("\r")
+        if errors == "replace" and _REPLACEMENT in text:
+            replaced, first_replaced = replaced + 1, first_replaced or number
+        if "\r" in text:
+            returns, first_return = returns + 1, first_return or number
+            if number == 1 and not line.endswith("\n"):
+                raise SourceError(
+                    f"'{name}' has {text.count(chr(13))} carriage return(s) and no line feed, so "
+                    "that all of it is one line. Expected lines that end with a line feed: convert "
+                    r"it with `tr '\r' '\n' < OLD > NEW`."
+                )
+        yield line if ends else text
+    if replaced:
+        logger.warning(
+            "'%s': %d line(s) hold U+FFFD where bytes were not valid UTF-8; the first is line %d.",
+            name,
+            replaced,
+            first_replaced,
+        )
+    if returns:
+        logger.warning(
+            "'%s': %d line(s) hold a carriage return, which does not end a line; the first is line "
+            "%d.",
+            name,
+            returns,
+            first_return,
+        )
+
+
+def undecodable(file: Path, error: UnicodeDecodeError) -> SourceError:
+    """The error of a file that is not valid in its encoding; of UTF-8 with the place."""
+    if not error.encoding.startswith("utf-8"):
+        return SourceError(
+            f"'{file}' begins with a byte order mark of {error.encoding.upper()[:6]}, but is not "
+            f"valid ({error.reason}). Convert the file to UTF-8, or set encoding_errors to "
+            "'replace' on the reader."
+        )
+    line, column = _first_undecodable(file)
+    return SourceError(
+        f"'{file}', line {line}: byte {column} is not valid UTF-8 ({error.reason}). Convert the "
+        "file to UTF-8, or set encoding_errors to 'replace' on the reader."
+    )
+
+
+def _first_undecodable(file: Path) -> tuple[int, int]:
+    """Line and byte (both from 1) of the first byte sequence that is not UTF-8."""
+    # Bytes that are not UTF-8 become lone surrogates.
+    with io.TextIOWrapper(open_bytes(file), "utf-8", "surrogateescape", newline="\n") as lines:
+        for number, line in enumerate(lines, start=1):
+            for column, character in enumerate(line):
+                if "\udc80" <= character <= "\udcff":
+                    return number, len(line[:column].encode("utf-8")) + 1
+    raise AssertionError(f"{file} decodes as UTF-8")

@@ -1,0 +1,116 @@
+"""What is taken for texts, and what is refused since it would be taken for others.
+
+Iterating a DataFrame gives the names of its columns, a dict its keys, a string its characters. No
+package is imported to know its classes again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+_EXPECTED = "Expected texts: a list of strings, or a tuple, Series, array or generator of them"
+
+# How a column becomes a list, by the package.
+_AS_LIST = {"pandas": ".tolist()", "polars": ".to_list()", "pyarrow": ".to_pylist()"}
+
+
+def as_texts(inputs: Any) -> list[str]:
+    """A list of the texts; a single string is one text.
+
+    # Raises
+
+    `TypeError` : something else than strings in an order; the message says what to give instead.
+    """
+    if isinstance(inputs, str):
+        return [inputs]
+    require_rows(inputs)
+    texts = list(inputs)
+    for position, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise no_text(text, position)
+    return texts
+
+
+def require_rows(inputs: Any) -> None:
+    """See that iterating gives texts, as far as that can be told without doing it.
+
+    # Raises
+
+    `TypeError` : it would give something else, or cannot be done.
+    """
+    told = _told(inputs)
+    if told:
+        raise TypeError(f"{_EXPECTED}; got {told}.")
+
+
+def no_text(value: Any, position: int) -> TypeError:
+    """The error of a value among texts that is none."""
+    name = type(value).__name__
+    if isinstance(value, (bytes, bytearray)):
+        what = "decode it: value.decode('utf-8')"
+    elif _is_missing(value):
+        name = "nan" if isinstance(value, float) else name
+        what = 'a missing text? Leave it out, or give "" (of a Series: series.fillna(""))'
+    elif isinstance(value, (list, tuple)) or getattr(value, "ndim", 0) != 0:
+        what = "texts are not nested: join its parts, or give a flat list"
+    elif isinstance(value, Mapping):
+        what = "give the text in it"
+    else:
+        what = "give str(value) if it stands for a text"
+    return TypeError(f"Expected strings, got {name} at position {position}: {what}.")
+
+
+def _told(inputs: Any) -> str:
+    """What is wrong with it, `""` for nothing."""
+    name = type(inputs).__name__
+    if isinstance(inputs, str):
+        return "a single one; put it in a list"
+    if isinstance(inputs, os.PathLike):
+        read = "read_documents(source_files(path), encoding_errors='replace')"
+        return f"{name}; the texts of a file come from declutr.corpus.documents: {read}"
+    if isinstance(inputs, (bytes, bytearray, memoryview)):
+        return f"{name}; decode it, inputs.decode('utf-8')"
+    if isinstance(inputs, Mapping):
+        return f"{name} with the keys {_some(inputs)}; give list(inputs.values()), or one of them"
+    columns = _columns(inputs)
+    if columns is not None:
+        column = columns[0] if columns and "text" not in columns else "text"
+        last = _AS_LIST.get(type(inputs).__module__.partition(".")[0], "")
+        return f"{name} with the columns {_some(columns)}; give one: frame[{_quoted(column)}]{last}"
+    if isinstance(inputs, (set, frozenset)):
+        return f"{name}, which has no order; give a list, such as sorted(inputs)"
+    dimensions = getattr(inputs, "ndim", 1)
+    if dimensions != 1:
+        shape = tuple(getattr(inputs, "shape", ()))
+        return f"{name} of shape {shape}; give one dimension: array.ravel().tolist() or array[:, 0]"
+    if not isinstance(inputs, Iterable) and not hasattr(inputs, "__getitem__"):
+        return name
+    return ""
+
+
+def _columns(inputs: Any) -> list[Any] | None:
+    """The names of the columns of a table; `None` for what is none."""
+    if getattr(inputs, "ndim", None) == 1:  # a Series, of which a label may be called so
+        return None
+    # Of datasets and pyarrow (whose `columns` are the data); of pandas, polars and Spark.
+    for name in ("column_names", "columns"):
+        columns = getattr(inputs, name, None)
+        if columns is not None and not callable(columns):
+            return list(columns)
+    return None
+
+
+def _is_missing(value: Any) -> bool:
+    missing = value is None or type(value).__name__ in ("NAType", "NaTType")
+    return missing or (isinstance(value, float) and value != value)
+
+
+def _quoted(column: Any) -> str:
+    return f'"{column}"' if isinstance(column, str) else repr(column)
+
+
+def _some(names: Iterable[Any]) -> str:
+    names = list(names)
+    return repr(names[:10])[:-1] + (", …]" if len(names) > 10 else "]")

@@ -1,0 +1,256 @@
+"""A corpus: documents tokenised once, kept on disk.
+
+The cache is keyed by what the ids depend on: the bytes of every file, how they are read, and the
+tokenizer. Change one of them and the corpus is tokenised again; move the files and it is not.
+Tokenising uses all cores; interrupted, it goes on where it was.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, suppress
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+from filelock import FileLock
+from tqdm.auto import tqdm
+
+from declutr.corpus.documents import (
+    PathLike,
+    SourceError,
+    file_format,
+    normalize_whitespace,
+    read_documents,
+    source_files,
+)
+from declutr.corpus.earlier_reading import read_as_by_1_5
+from declutr.corpus.file_digests import Appearance, check_unchanged, file_digests
+from declutr.corpus.text_blocks import text_blocks
+from declutr.corpus.text_files import COMPRESSIONS
+from declutr.corpus.token_store import DamagedStore, TokenStore, TokenStoreWriter
+from declutr.system.cache_folder import default_cache_dir
+from declutr.system.worker_processes import default_workers, ordered_map
+
+logger = logging.getLogger(__name__)
+
+_LAYOUT = 1  # raise it when what a store holds changes
+_READING = 2  # raise it when files are read otherwise; 1 was that of release 1.5.0
+_AS_BY_1_5 = "read-as-by-1.5"  # a mark in a store of then: its files have the same rows today
+# What is tokenised in one call, whichever is reached first: much against the cost of handing it to
+# another process, and little against memory.
+_BATCH_DOCUMENTS = 1024
+_BATCH_CHARACTERS = 1 << 19
+# A corpus of no more is not worth starting processes for.
+_CHARACTERS_ALONE = 1 << 21
+_BATCHES_ALONE = 16
+
+
+class DocumentCodec(Protocol):
+    """How documents become arrays; see `declutr.data.codecs`."""
+
+    dtype: np.dtype
+
+    @property
+    def fingerprint(self) -> str:
+        """Names everything the arrays depend on."""
+
+    def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
+        """The array of each text, and its length in tokens."""
+
+
+def open_corpus(
+    path: PathLike | Sequence[PathLike],
+    codec: DocumentCodec,
+    *,
+    text_key: str = "text",
+    encoding_errors: str = "strict",
+    cache_dir: PathLike | None = None,
+    progress: bool = True,
+) -> TokenStore:
+    """The documents at `path` as a store, tokenised first if need be.
+
+    One row of the source is one document of the store, blank ones included. Several processes may
+    call this at once: one tokenises, the others wait. It does so with all cores (`DECLUTR_WORKERS`
+    sets another number of processes), in memory that does not grow with the corpus. If it is
+    interrupted or killed, the next call goes on where it was, and the store is the same to the
+    byte. A store that is found damaged is said and made again.
+
+    # Raises
+
+    `SourceError` : nothing at `path`, an unreadable row, no row at all, or a file that changed
+        while it was being read.
+    """
+    files = source_files(path)
+    cache = Path(cache_dir or default_cache_dir()).expanduser()
+    cache.mkdir(parents=True, exist_ok=True)
+    digests = file_digests(files, cache, progress)
+    folder = _folder(cache, files, digests, codec, text_key, encoding_errors)
+    store = _opened(folder)
+    if store is None:
+        with FileLock(f"{folder}.lock"):
+            store = _opened(folder)
+            if store is None:
+                documents = read_documents(files, text_key, encoding_errors)
+                _tokenize(documents, codec, folder, files, digests, progress)
+                store = TokenStore(folder)
+    logger.info("%d documents, %d tokens in %s", len(store), store.meta["num_tokens"], folder)
+    return store
+
+
+def _opened(folder: Path) -> TokenStore | None:
+    """The store that lies there, if one does and it is sound."""
+    if not TokenStore.exists(folder):
+        return None
+    try:
+        return TokenStore(folder)
+    except FileNotFoundError:  # another process has just found it damaged
+        return None
+    except DamagedStore as error:
+        if TokenStore.exists(folder):  # in a cache that cannot be written to
+            raise
+        logger.warning("%s Tokenising the corpus again.", error)
+        return None
+
+
+class _Encoded(NamedTuple):
+    """A batch of documents: all values end to end, and of each document how many, and tokens."""
+
+    values: np.ndarray
+    lengths: np.ndarray
+    num_tokens: np.ndarray
+    num_bytes: int  # of the source
+
+
+def _tokenize(
+    documents: Iterator[str],
+    codec: DocumentCodec,
+    folder: Path,
+    files: list[Path],
+    digests: dict[Path, tuple[str, Appearance]],
+    progress: bool,
+) -> None:
+    workers = default_workers()  # first, as it may complain of its variable
+    writer = TokenStoreWriter(
+        folder,
+        codec.dtype,
+        drop_after=(SourceError,),
+        before_journal=lambda: check_unchanged(digests),
+    )
+    try:
+        with writer:
+            done = writer.length
+            if done:
+                logger.info("Going on after %d documents that are tokenised already.", done)
+            bar = tqdm(
+                total=_total_bytes(files),
+                initial=writer.notes.get("bytes", 0),
+                unit="B",
+                unit_scale=True,
+                desc="tokenising corpus",
+                disable=not progress,
+            )
+            remaining = islice(documents, done, None)
+            with bar, closing(_encoded(remaining, codec, workers)) as batches:
+                for batch in batches:
+                    writer.append_joined(batch.values, batch.lengths, batch.num_tokens)
+                    writer.notes["bytes"] = writer.notes.get("bytes", 0) + batch.num_bytes
+                    writer.journal_if_due()
+                    bar.set_postfix_str(f"{writer.length:,} documents", refresh=False)
+                    bar.update(batch.num_bytes)
+            if not writer.length:
+                names = ", ".join(str(file) for file in files[:3])
+                raise SourceError(f"The corpus is empty: not a single row in {names}.")
+            writer.meta = {
+                "layout": _LAYOUT,
+                "num_tokens": writer.num_tokens,
+                "tokenizer": codec.fingerprint,
+                "files": [str(file) for file in files],
+            }
+    except SourceError:
+        check_unchanged(digests)  # it may be unreadable because it is being written
+        raise
+    except BaseException:  # what was tokenised before is as good as ever
+        if writer.length:
+            logger.warning(
+                "Tokenising was interrupted after %d documents. They are kept: the next start with "
+                "this corpus goes on from there.",
+                writer.length,
+            )
+        raise
+
+
+def _encoded(
+    documents: Iterator[str], codec: DocumentCodec, workers: int
+) -> Generator[_Encoded, None, None]:
+    """The documents as arrays, in batches and in order, by up to so many processes."""
+
+    def encode(texts: list[str]) -> _Encoded:
+        arrays, num_tokens = codec.encode([normalize_whitespace(text) for text in texts])
+        return _Encoded(
+            np.concatenate([*arrays, np.empty(0, codec.dtype)], dtype=codec.dtype),
+            np.fromiter(map(len, arrays), dtype=np.int64, count=len(arrays)),
+            np.asarray(num_tokens, dtype=np.int64),
+            sum(_num_bytes(text) for text in texts),
+        )
+
+    batches = text_blocks(documents, _BATCH_DOCUMENTS, _BATCH_CHARACTERS)
+    first: list[list[str]] = []
+    characters, many = 0, False
+    for batch in batches:
+        first.append(batch)
+        characters += sum(map(len, batch))
+        many = characters > _CHARACTERS_ALONE or len(first) > _BATCHES_ALONE
+        if many:
+            break
+    if workers == 1 or not many:
+        yield from map(encode, chain(first, batches))
+    else:
+        yield from ordered_map(encode, chain(first, batches), workers)
+
+
+def _total_bytes(files: list[Path]) -> int | None:
+    compressed = any(
+        file_format(file) == "parquet" or file.suffix.lower() in COMPRESSIONS for file in files
+    )
+    return None if compressed else sum(file.stat().st_size for file in files)
+
+
+def _num_bytes(text: str) -> int:
+    return (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 1
+
+
+def _folder(
+    cache: Path,
+    files: list[Path],
+    digests: dict[Path, tuple[str, Appearance]],
+    codec: DocumentCodec,
+    text_key: str,
+    encoding_errors: str,
+) -> Path:
+    """Where the store lies: that of release 1.5.0, begun or whole, if it has the same rows."""
+    parts: list[Any] = [_LAYOUT, codec.fingerprint, encoding_errors]
+    for file in files:
+        kind = file_format(file)
+        parts += [kind, None if kind == "text" else text_key, digests[file][0]]
+    earlier, now = cache / _hashed(parts), cache / _hashed([*parts, {"reading": _READING}])
+    if TokenStore.exists(now):
+        return now
+    partial = Path(f"{earlier}.partial")
+    begun = partial if partial.is_dir() else earlier
+    if not begun.is_dir():
+        return now
+    if not (begun / _AS_BY_1_5).exists():
+        if not read_as_by_1_5(files):
+            return now
+        with suppress(OSError):  # a cache that may only be read: look again the next time
+            (begun / _AS_BY_1_5).touch()
+    return earlier
+
+
+def _hashed(parts: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

@@ -1,0 +1,1 @@
+"""DatasetReaders, fields, batches and the DataLoader."""

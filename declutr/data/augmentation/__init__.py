@@ -1,0 +1,1 @@
+"""Ways to change the words of a text without changing what it says."""

@@ -1,0 +1,79 @@
+"""Words of the same meaning: WordNet's, or those of a file."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from declutr.corpus.documents import SourceError, read_lines
+
+Synonyms = Callable[[str], tuple[str, ...]]
+"""A word in lower case -> others for it, in an order that is always the same; none if unknown."""
+
+
+class NoSynonyms(ValueError):
+    """There is nothing to take synonyms from."""
+
+
+def from_file(place: str | Path) -> Synonyms:
+    """Synonyms of a text file in UTF-8 with lines `word<TAB>synonym synonym ...`.
+
+    Case does not matter for the word, `_` stands for a space within a synonym, and empty lines are
+    passed over. Lines of the same word add up.
+
+    # Raises
+
+    `NoSynonyms` : the file cannot be read, or a line is of another form.
+    """
+    try:
+        lines = list(read_lines(Path(place)))
+    except SourceError as error:
+        raise NoSynonyms(f"Cannot read synonyms from '{place}': {error}") from error
+    known: dict[str, tuple[str, ...]] = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.strip():
+            continue
+        word, tab, others = line.partition("\t")
+        word, synonyms = word.strip().lower(), others.split()
+        if not (word and tab and synonyms):
+            raise NoSynonyms(
+                f"{place}, line {number}: expected 'word<TAB>synonym synonym ...', got {line!r}."
+            )
+        known[word] = _others(word, (*known.get(word, ()), *synonyms))
+    return lambda word: known.get(word, ())
+
+
+def from_wordnet() -> Synonyms:
+    """Synonyms of WordNet (Fellbaum, 1998): the words of all senses of a word, in English.
+
+    # Raises
+
+    `NoSynonyms` : nltk, or its copy of WordNet, is not there.
+    """
+    ask = (
+        "Install nltk and run `python -m nltk.downloader wordnet`, or give a file of lines "
+        "'word<TAB>synonym synonym ...' (synonyms)."
+    )
+    try:
+        from nltk.corpus import wordnet
+    except ImportError as error:
+        raise NoSynonyms(f"WordNet needs nltk, which is not installed. {ask}") from error
+    try:
+        wordnet.ensure_loaded()
+    except (LookupError, OSError) as error:  # nltk's own message is twenty lines long
+        raise NoSynonyms(f"nltk has no WordNet on this machine. {ask}") from error
+
+    @lru_cache(maxsize=100_000)
+    def synonyms(word: str) -> tuple[str, ...]:
+        senses: Any = wordnet.synsets(word)
+        return _others(word, [lemma.name() for sense in senses for lemma in sense.lemmas()])
+
+    return synonyms
+
+
+def _others(word: str, synonyms: tuple[str, ...] | list[str]) -> tuple[str, ...]:
+    """Once each, in their order, without the word itself."""
+    spoken = dict.fromkeys(synonym.replace("_", " ") for synonym in synonyms)
+    return tuple(synonym for synonym in spoken if synonym.lower() != word)

@@ -1,0 +1,140 @@
+"""Batches of spans without an object a token, a field or a span.
+
+A worker packs the ids of a batch end to end, in the few bytes they have on disk: that is what goes
+through the pipe to the training process, which unfolds it into padded tensors. The tensors are
+those of `SpansField` and `TokenIdsField`, key by key. What comes beside texts, a number an
+instance, travels with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+if TYPE_CHECKING:  # packing tokens, as an encoder does, needs no AllenNLP, which takes seconds
+    from allennlp.data import Field
+
+    from declutr.data.fields import TextFieldTensors
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """What lies around the ids of every span: the same for all of them.
+
+    # Parameters
+
+    start, end : the ids of the special tokens before and after, 1-D.
+    start_types, end_types : their segment ids.
+    type_id : the segment id of the tokens between.
+    padding_id : the id that fills `token_ids` up.
+    name : the key of the token indexer the tensors stand for.
+    """
+
+    start: np.ndarray
+    end: np.ndarray
+    start_types: np.ndarray
+    end_types: np.ndarray
+    type_id: int
+    padding_id: int
+    name: str
+
+
+@dataclass(frozen=True, eq=False)
+class PackedSpans:
+    """N spans end to end, special tokens left out.
+
+    # Parameters
+
+    ids : all tokens, in the dtype of the store.
+    lengths : tokens of each span, `(N,)`.
+    shape : how the spans lie in the batch, `(B, S)` or `(B,)`, with a product of N.
+    frame : their special tokens.
+    """
+
+    ids: np.ndarray
+    lengths: np.ndarray
+    shape: tuple[int, ...]
+    frame: Frame
+
+    @classmethod
+    def of(cls, spans: Sequence[np.ndarray], shape: tuple[int, ...], frame: Frame) -> PackedSpans:
+        """Pack spans, which may be views of documents."""
+        lengths = np.fromiter(map(len, spans), dtype=np.int64, count=len(spans))
+        return cls(np.concatenate(spans), lengths, shape, frame)
+
+    def tensors(self) -> TextFieldTensors:
+        """`token_ids` (long), `mask` (bool) and `type_ids` (long), each `(*shape, L)`.
+
+        L is the longest span with its special tokens.
+        """
+        frame, before = self.frame, len(self.frame.start)
+        ends = before + self.lengths  # where the special tokens at the end begin
+        width = int(ends.max(initial=0)) + len(frame.end)
+        rows = np.arange(len(ends))
+        token_ids = np.full((len(ends), width), frame.padding_id, dtype=np.int64)
+        token_ids[:, :before] = frame.start
+        position = 0
+        for row, length in zip(token_ids, self.lengths.tolist(), strict=True):
+            row[before : before + length] = self.ids[position : position + length]
+            position += length
+        mask = np.arange(width) < (ends + len(frame.end))[:, None]
+        type_ids = np.zeros_like(token_ids)
+        if frame.type_id:
+            type_ids[mask] = frame.type_id
+        type_ids[:, :before] = frame.start_types
+        for place in range(len(frame.end)):
+            token_ids[rows, ends + place] = frame.end[place]
+            type_ids[rows, ends + place] = frame.end_types[place]
+        shape = (*self.shape, width)
+        return {
+            frame.name: {
+                "token_ids": torch.from_numpy(token_ids.reshape(shape)),
+                "mask": torch.from_numpy(mask.reshape(shape)),
+                "type_ids": torch.from_numpy(type_ids.reshape(shape)),
+            }
+        }
+
+
+class PackedBatch:
+    """A batch of B instances on its way.
+
+    # Parameters
+
+    fields : the packed spans of each text field.
+    beside : what comes beside texts, by name, int64 or float32: `(B,)` each.
+    """
+
+    def __init__(
+        self, fields: dict[str, PackedSpans], beside: dict[str, np.ndarray] | None = None
+    ) -> None:
+        self.fields = fields
+        self.beside = beside or {}
+
+    def tensors(self) -> dict[str, Any]:
+        """The batch as AllenNLP's collation of instances gives it."""
+        texts = {name: spans.tensors() for name, spans in self.fields.items()}
+        beside = {name: torch.from_numpy(values) for name, values in self.beside.items()}
+        return {**texts, **beside}
+
+    def pin_memory(self) -> dict[str, Any]:
+        """The same in page-locked memory; torch calls this in its pinning thread."""
+        return _pinned(self.tensors())
+
+
+def number_field(value: int | float) -> Field:
+    """What comes beside one text, as a field: collated, int64 of integers and float32 of others."""
+    from allennlp.data.fields import LabelField, TensorField
+
+    if isinstance(value, int):
+        return LabelField(value, skip_indexing=True)
+    return TensorField(torch.tensor(value))
+
+
+def _pinned(batch: Any) -> Any:
+    if isinstance(batch, dict):
+        return {key: _pinned(value) for key, value in batch.items()}
+    return batch.pin_memory()

@@ -1,0 +1,318 @@
+"""The DataLoader "declutr": whole epochs in a known order, whatever reads them."""
+
+import logging
+import os
+from collections.abc import Iterator
+from typing import Any, Optional, Union
+
+import numpy as np
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DataLoader, DatasetReader, Instance, Vocabulary
+from allennlp.data.data_loaders.data_collator import allennlp_collate
+from allennlp.data.data_loaders.data_loader import TensorDict
+from torch.utils.data import DataLoader as TorchDataLoader
+from torch.utils.data import Dataset, Sampler
+
+from declutr.corpus.documents import SourceError
+from declutr.data.collation import PackedBatch
+from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.sampling.document_selection import shuffled, shuffled_batches
+from declutr.sampling.token_budget import BudgetBatches
+from declutr.system.distributed import process_rank, world_size
+from declutr.system.host_copies import to_device
+
+logger = logging.getLogger(__name__)
+
+
+@DataLoader.register("declutr")
+class DeCLUTRDataLoader(DataLoader):
+    """Batches of a "declutr" reader, the same for any number of workers and processes.
+
+    The documents of an epoch are put in an order that depends on (seed, epoch) alone and cut into
+    global batches; process r of W takes the r-th part of each. So W processes with `batch_size` B
+    see, batch by batch, what one process sees with W * B, and workers only fetch what they are
+    told. The length of an epoch is known before it begins, which schedulers need.
+
+    Exactly one of `batch_size` and `max_tokens` is to be given.
+
+    # Parameters
+
+    reader, data_path : come from `dataset_reader` and `train_data_path`.
+    batch_size : documents a batch and process.
+    max_tokens : tokens a batch and process instead, on average: documents a batch then vary, and
+        batches of a corpus of uneven documents cost about the same. A document counts as many
+        tokens as its spans have on average, special ones included (`ExpectedTokens`), a whole text
+        as many as it has. Every epoch has the same number of batches, and none a last one that is
+        not full: see `declutr.sampling.token_budget.BudgetBatches` for how they are cut. W
+        processes see what one with `max_tokens` W times as large sees, but for cuts at multiples of
+        W documents.
+    shuffle : a new order every epoch.
+    consecutive : batches of documents (sentences) that follow each other in the corpus; `shuffle`
+        then puts batches in order, not documents, and cuts them elsewhere every epoch; one may hold
+        the end of the corpus and its beginning. For `quick_thoughts`. With `batch_size` only.
+    drop_last : leave out the documents that do not fill a last batch. Training wants this: a
+        contrastive loss depends on the batch size. Without it (and with `max_tokens`), W processes
+        still leave out up to W - 1 documents at the end, as they must hold equally many.
+    num_workers : processes that draw and collate; 0 does it in this one.
+    start_method : of the workers, `"fork"`, `"spawn"` or `"forkserver"`.
+    resample : draw fresh spans (and a new order) every epoch. False gives those of epoch 0 in every
+        one, as validation wants.
+    seed : of the order of documents.
+    cuda_device, quiet : as in AllenNLP.
+
+    # Raises
+
+    `ConfigurationError` : another kind of reader, both or neither of `batch_size` and `max_tokens`,
+        fewer documents than one batch needs, or a `max_tokens` that two documents exceed.
+    """
+
+    def __init__(
+        self,
+        reader: DatasetReader,
+        data_path: Any,
+        *,
+        batch_size: Optional[int] = None,
+        shuffle: bool = False,
+        drop_last: bool = False,
+        num_workers: int = 0,
+        start_method: str = "fork",
+        resample: bool = True,
+        seed: int = 13370,
+        cuda_device: Optional[Union[int, str, torch.device]] = None,
+        quiet: bool = False,
+        max_tokens: Optional[int] = None,
+        consecutive: bool = False,
+    ) -> None:
+        if not isinstance(reader, DeCLUTRDatasetReader):
+            raise ConfigurationError(
+                f'The data loader "declutr" needs the dataset reader "declutr", got '
+                f'{type(reader).__name__}. Use the data loader "multiprocess" with it.'
+            )
+        if (batch_size is None) == (max_tokens is None):
+            raise ConfigurationError(
+                f"Got batch_size {batch_size} and max_tokens {max_tokens}; expected one of them. "
+                "Set batch_size for batches of equally many documents, or max_tokens for batches "
+                "of about equally many tokens (and the other to null)."
+            )
+        size = batch_size or 0 if max_tokens is None else max_tokens
+        if size < 1 or num_workers < 0:
+            raise ConfigurationError(
+                f"{'batch_size' if max_tokens is None else 'max_tokens'} must be at least 1 and "
+                f"num_workers at least 0, got {size} and {num_workers}."
+            )
+        if consecutive and batch_size is None:
+            raise ConfigurationError(
+                "consecutive is for batches of equally many documents: set batch_size, and "
+                "max_tokens to null."
+            )
+        self.reader = reader
+        self.data_path = data_path
+        self.batch_size = batch_size
+        self.max_tokens = max_tokens
+        self.shuffle = shuffle
+        self.consecutive = consecutive
+        self.drop_last = drop_last
+        self.num_workers = num_workers
+        self.resample = resample
+        self.seed = seed
+        self.quiet = quiet
+        self._start_method = start_method
+        self._vocab: Vocabulary | None = None
+        self._device = None if cuda_device is None else torch.device(cuda_device)
+        self._epoch = -1
+        self._resume_at = (0, 0)
+        self._loader: TorchDataLoader | None = None
+        self._sampler = _EpochBatches()
+        self._budget: tuple[tuple[int, int, bool], BudgetBatches] | None = None
+
+    # ------------------------------------------------------------------------------- the order
+
+    @property
+    def documents(self) -> np.ndarray:
+        """The rows of the corpus that this loader draws from."""
+        try:
+            return self.reader.documents(self.data_path)
+        except SourceError as error:
+            raise ConfigurationError(str(error)) from error
+
+    def __len__(self) -> int:
+        """Batches an epoch, the same in every process."""
+        if self.max_tokens is not None:
+            return len(self._budget_batches())
+        assert self.batch_size is not None
+        total, together = len(self.documents), self.batch_size * world_size()
+        batches = total // together
+        if not self.drop_last and total % together >= world_size():
+            batches += 1
+        if not batches:
+            raise ConfigurationError(
+                f"{self.data_path} gives {total} document(s), but a batch needs {together} "
+                f"(batch_size {self.batch_size} in {world_size()} process(es)). Lower batch_size, "
+                "or add documents."
+            )
+        return batches
+
+    def _budget_batches(self) -> BudgetBatches:
+        documents, processes = self.documents, world_size()
+        # It looks at every document, so it is kept; the group of processes may come to be later.
+        settings = len(documents), processes, self.reader.sample_spans
+        if self._budget is None or self._budget[0] != settings:
+            assert self.max_tokens is not None
+            lengths = self.reader.corpus(self.data_path).num_tokens
+            try:
+                batches = BudgetBatches(
+                    self.reader.expected_tokens(), lengths, documents, self.max_tokens, processes
+                )
+            except ValueError as error:
+                raise ConfigurationError(f"{self.data_path}: {error}") from error
+            self._budget = settings, batches
+        return self._budget[1]
+
+    def order(self, epoch: int) -> np.ndarray:
+        """The rows of one epoch, in the order in which all processes together read them."""
+        rows = self.documents
+        if not self.shuffle:
+            return rows
+        if not self.consecutive:
+            return shuffled(rows, (self.seed, epoch))
+        assert self.batch_size is not None
+        return shuffled_batches(rows, self.batch_size * world_size(), (self.seed, epoch))
+
+    def batches(self, epoch: int, first: int = 0) -> Iterator[np.ndarray]:
+        """This process's rows of each batch of an epoch, from batch number `first` on."""
+        rows = self.order(epoch)
+        if self.max_tokens is not None:
+            cuts = self._budget_batches().cuts(rows)
+        else:
+            assert self.batch_size is not None
+            together = self.batch_size * world_size()
+            cuts = np.minimum(np.arange(len(self) + 1) * together, len(rows))
+        return _own_shares(rows, cuts[first:])
+
+    # -------------------------------------------------------------------------------- iteration
+
+    def resume_at(self, epoch: int, batch: int) -> None:
+        """Skip what came before this batch: it is yielded as `{}`, and nothing is read for it.
+
+        AllenNLP's trainer walks through all it has done before a checkpoint; with this, that takes
+        no time. Called before training begins.
+        """
+        self._resume_at = (epoch, batch)
+
+    def begin_at(self, epoch: int) -> None:
+        """Count the next iteration as this epoch."""
+        self._epoch = epoch - 1
+
+    def __iter__(self) -> Iterator[TensorDict]:
+        if self._vocab is None:
+            raise ConfigurationError("Call index_with(vocab) before iterating over batches.")
+        self._epoch += 1
+        epoch, (resume_epoch, resume_batch) = self._epoch, self._resume_at
+        skipped = len(self) if epoch < resume_epoch else 0
+        if epoch == resume_epoch:
+            skipped = min(resume_batch, len(self))
+        for _ in range(skipped):
+            yield {}
+        if skipped == len(self):
+            return
+        for batch in self._fetch(epoch if self.resample else 0, skipped):
+            yield batch if self._device is None else _moved(batch, self._device)
+
+    def _fetch(self, epoch: int, first: int) -> Iterator[TensorDict]:
+        if self._loader is None:
+            self._loader = TorchDataLoader(
+                _Batches(self.reader, self.data_path, self._vocab),
+                sampler=self._sampler,
+                batch_size=None,  # the sampler's items are whole batches
+                collate_fn=_as_it_is,
+                num_workers=self.num_workers,
+                multiprocessing_context=self._start_method if self.num_workers else None,
+                persistent_workers=self.num_workers > 0,
+                worker_init_fn=_one_thread,
+                pin_memory=self._device is not None and self._device.type == "cuda",
+                # Without one of its own, torch would draw from the global generator.
+                generator=torch.Generator(),
+            )
+        self._sampler.start(epoch, self.batches(epoch, first))
+        for batch in self._loader:
+            yield batch.tensors() if isinstance(batch, PackedBatch) else batch  # type: ignore[misc]
+
+    def iter_instances(self) -> Iterator[Instance]:
+        """The instances of the first epoch, for building a vocabulary."""
+        for row in self.documents:
+            instance = self.reader.instance(self.data_path, int(row))
+            self.reader.apply_token_indexers(instance)
+            yield instance
+
+    def index_with(self, vocab: Vocabulary) -> None:
+        self._vocab = vocab
+
+    def set_target_device(self, device: torch.device) -> None:
+        self._device = device
+
+
+def _own_shares(rows: np.ndarray, cuts: np.ndarray) -> Iterator[np.ndarray]:
+    """This process's part of each of the global batches between these cuts."""
+    for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        share = (end - begin) // world_size()  # a last batch may not divide
+        start = begin + process_rank() * share
+        yield rows[start : start + share]
+
+
+class _EpochBatches(Sampler):
+    """What a worker needs to know of each batch, and all it needs: `(epoch, rows)`.
+
+    Holds no reference to the loader: workers of a loader that is part of a cycle are not told when
+    it goes, and torch waits five seconds for each.
+    """
+
+    def __init__(self) -> None:
+        self._epoch = 0
+        self._batches: Iterator[np.ndarray] = iter(())
+
+    def start(self, epoch: int, batches: Iterator[np.ndarray]) -> None:
+        self._epoch, self._batches = epoch, batches
+
+    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
+        epoch = self._epoch  # another iteration may begin before this one ends
+        for rows in self._batches:
+            yield epoch, rows
+
+
+class _Batches(Dataset):
+    """Batches by `(epoch, rows)`: packed where the reader can do it, else collated instances."""
+
+    def __init__(self, reader: DeCLUTRDatasetReader, path: Any, vocab: Vocabulary | None) -> None:
+        self._reader, self._path, self._vocab = reader, path, vocab
+
+    def __getitem__(self, key: tuple[int, np.ndarray]) -> PackedBatch | TensorDict:
+        epoch, rows = key
+        if self._reader.packs:
+            return self._reader.packed(self._path, rows, epoch)
+        instances = [self._reader.instance(self._path, row, epoch) for row in rows.tolist()]
+        for instance in instances:
+            self._reader.apply_token_indexers(instance)
+            if self._vocab is not None:
+                instance.index_fields(self._vocab)
+        return allennlp_collate(instances)
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
+
+
+def _moved(batch: Any, device: torch.device) -> Any:
+    """A batch on a device, whose tensors remember what they hold (`declutr.system.host_copies`)."""
+    if isinstance(batch, torch.Tensor):
+        return to_device(batch, device)
+    if isinstance(batch, dict):
+        return {key: _moved(value, device) for key, value in batch.items()}
+    return batch
+
+
+def _one_thread(worker_id: int) -> None:
+    # Workers copy small arrays, or tokenise a few texts; threads of their own would take cores from
+    # training.
+    torch.set_num_threads(1)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

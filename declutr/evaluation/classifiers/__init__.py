@@ -1,0 +1,1 @@
+"""What is trained on embeddings to see what they tell."""

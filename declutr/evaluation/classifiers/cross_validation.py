@@ -1,0 +1,107 @@
+"""SentEval's three ways to a test score, by what splits a data set has (its `validation.py`).
+
+One set: nested k-fold cross-validation, so that each item is tested once. Train and test: k-fold
+cross-validation for the penalty. Train, development and test: the penalty that is best on the
+development set. The folds are stratified, shuffled and seeded as SentEval's: those of nested
+cross-validation are the same whatever the seed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from dataclasses import dataclass
+
+import numpy as np
+from sklearn.model_selection import StratifiedKFold
+
+from declutr.evaluation.classifiers.classifiers import Found, Learner
+from declutr.evaluation.task import BrokenData
+
+NESTED_SEED = 1111
+"""Of the folds of nested cross-validation (SentEval); the seed of the protocol is not theirs."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What came of a classification task."""
+
+    predicted: np.ndarray
+    """The classes of the test items, `(n,)`."""
+    dev: np.ndarray
+    """Of each development item, how often it was classified rightly, 0 to 1, `(m,)`."""
+
+
+def nested_kfold(learner: Learner, rows: np.ndarray) -> Outcome:
+    """Test each of k folds with a penalty chosen by k-fold cross-validation on the others."""
+    folds = _folds(learner, rows, NESTED_SEED)
+    predicted = np.zeros(len(learner.labels), np.int64)
+    right, seen = np.zeros((2, len(learner.labels)))
+    chosen = []
+    for train, _ in folds:
+        inner = _folds(learner, train, NESTED_SEED)
+        found = _searched(learner, inner, learner.grid)
+        chosen.append(_best(found))
+        for (_, dev), correct in zip(inner, found.correct, strict=True):
+            right[dev] += correct[:, chosen[-1]]
+            seen[dev] += 1
+    penalties = np.array([learner.grid[number] for number in chosen])
+    final = learner.final([train for train, _ in folds], penalties)
+    for number, (_, test) in enumerate(folds):
+        predicted[test] = final.predict(number, 0, test)
+    return Outcome(predicted[rows], right[rows] / seen[rows])
+
+
+def kfold(learner: Learner, train: np.ndarray, test: np.ndarray) -> Outcome:
+    """Choose a penalty by k-fold cross-validation on `train`, train on it, test on `test`."""
+    folds = _folds(learner, train, learner.protocol.seed)
+    found = _searched(learner, folds, learner.kfold_grid)
+    best = _best(found)
+    right = np.zeros(len(learner.labels))
+    for (_, dev), correct in zip(folds, found.correct, strict=True):
+        right[dev] = correct[:, best]
+    final = learner.final([train], np.array([learner.kfold_grid[best]]))
+    return Outcome(final.predict(0, 0, test), right[train])
+
+
+def split(
+    learner: Learner,
+    train: np.ndarray,
+    dev: np.ndarray,
+    test: np.ndarray,
+    penalised: bool = True,
+) -> Outcome:
+    """Choose a penalty on `dev`; without one if not `penalised`.
+
+    SentEval trains the chosen classifier a second time, on the same data with the same seed. Here
+    the first one is taken.
+    """
+    grid = learner.grid if penalised else [learner.unpenalised]
+    found = learner.search([train], [dev], np.array([grid]))
+    best = _best(found)
+    return Outcome(found.predict(0, best, test), found.correct[0][:, best].astype(np.float64))
+
+
+def _searched(learner: Learner, folds: list[tuple[np.ndarray, np.ndarray]], grid) -> Found:
+    train, dev = [train for train, _ in folds], [dev for _, dev in folds]
+    return learner.search(train, dev, np.tile(np.array(grid), (len(folds), 1)))
+
+
+def _best(found: Found) -> int:
+    """The first penalty with the best mean accuracy, rounded to two decimals as in SentEval."""
+    return int(np.argmax(np.round(100 * found.accuracy.mean(axis=0), 2)))
+
+
+def _folds(learner: Learner, rows: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Rows to train on and rows left out, k times."""
+    k, labels = learner.protocol.kfold, learner.labels[rows]
+    if np.bincount(labels).max() < k:
+        raise BrokenData(
+            f"{k}-fold cross-validation needs a class of at least {k} items; the largest class of "
+            f"these {len(rows)} items has {np.bincount(labels).max()}."
+        )
+    splits = StratifiedKFold(k, shuffle=True, random_state=seed)
+    with warnings.catch_warnings():
+        # A class with fewer items than folds is missing from some: SentEval goes on, and so do we.
+        warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
+        parts = list(splits.split(np.zeros(len(rows)), labels))
+    return [(rows[train], rows[left_out]) for train, left_out in parts]

@@ -1,0 +1,1 @@
+"""Results as Markdown, JSON and pictures, and the comparison of several."""

@@ -1,0 +1,92 @@
+"""Pictures of a comparison of encoders. Drawn by matplotlib, which is an extra (`plots`)."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from declutr.evaluation.report.comparison import Comparison
+from declutr.evaluation.report.dimensions import whole_encoders
+from declutr.evaluation.report.plots.dimensions import dimension_curves
+from declutr.evaluation.report.plots.plane import plane
+from declutr.evaluation.report.plots.ridges import similarities
+from declutr.evaluation.report.plots.scatter import embedding_map
+from declutr.evaluation.report.plots.style import STYLE
+from declutr.evaluation.report.plots.task_bars import task_bars
+
+HOW_TO_GET = "Pictures need matplotlib: pip install 'declutr[plots]' (or pip install matplotlib)."
+
+
+class Picture(NamedTuple):
+    """A drawn file and the words beside it."""
+
+    path: Path
+    title: str
+    caption: str
+
+
+def available() -> bool:
+    """Whether matplotlib is there."""
+    return importlib.util.find_spec("matplotlib") is not None
+
+
+def draw(
+    comparison: Comparison, folder: str | Path, averages: Mapping[str, Mapping[str, float]]
+) -> list[Picture]:
+    """Every picture there are results for, as PNG files in `folder`.
+
+    # Parameters
+
+    averages : for each named average, its values by encoder; one of them colours a plane.
+
+    # Raises
+
+    `ModuleNotFoundError` : matplotlib is not installed.
+    """
+    if not available():
+        raise ModuleNotFoundError(HOW_TO_GET)
+    from matplotlib import rc_context
+
+    folder = Path(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    whole, found = whole_encoders(comparison), []
+    with rc_context(STYLE):
+        for name, title, figure, caption in (
+            ("tasks", "Scores of tasks", task_bars(whole), _BARS),
+            ("plane", "Alignment and uniformity", plane(whole, averages), _PLANE),
+            ("similarities", "Similarities", similarities(whole), _SIMILARITIES),
+            ("map", "Map of embeddings", embedding_map(whole), _MAP),
+            ("dimensions", "Dimension against quality", dimension_curves(comparison), _DIMENSIONS),
+        ):
+            path = folder / f"{name}.png"
+            path.unlink(missing_ok=True)
+            if figure is not None:
+                figure.savefig(path)
+                found.append(Picture(path, title, caption))
+    return found
+
+
+_BARS = (
+    "The main score of each task, in percent. A thin line is the 95 % bootstrap interval over test "
+    "items."
+)
+_PLANE = (
+    "Low is good on both axes: alignment is the mean squared distance of embeddings of sentences "
+    "that mean the same, uniformity tells how evenly embeddings cover the sphere (Wang and Isola, "
+    "2020). The colour is the score named beside the bar."
+)
+_SIMILARITIES = (
+    "How similar embeddings are, by cosine, for pairs of each degree of similarity that people "
+    "gave. Good embeddings put the rows at different places, in order. A mark is the median."
+)
+_MAP = (
+    "Embeddings of labelled sentences on their first two principal components. The share is that "
+    "of the variance which the two show."
+)
+_DIMENSIONS = (
+    "Main scores with the leading dimensions alone; the open mark is the whole embedding, of as "
+    "many dimensions as stand behind the name. Thin lines are the tasks of a mean, a band is the "
+    "95 % bootstrap interval over the test items of a single task."
+)

@@ -1,0 +1,1 @@
+"""What embeddings are tried on."""

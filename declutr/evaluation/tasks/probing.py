@@ -1,0 +1,90 @@
+"""SentEval's ten probing tasks: what an embedding knows of the surface and syntax of a sentence.
+
+Conneau et al. (2018), "What you can cram into a single vector". Each file holds all three splits,
+`tr|va|te<tab>label<tab>sentence` a line.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from declutr.evaluation.task import BrokenData, Protocol, Task
+from declutr.evaluation.tasks.labelled_text import (
+    ClassificationTask,
+    LabelledText,
+    Part,
+    fields_of,
+    label_of,
+    other_size,
+    require_all_labels,
+    spaced,
+)
+from declutr.evaluation.text_files import read_lines
+
+FILES = {
+    "Length": "sentence_length",
+    "WordContent": "word_content",
+    "Depth": "tree_depth",
+    "TopConstituents": "top_constituents",
+    "BigramShift": "bigram_shift",
+    "Tense": "past_present",
+    "SubjNumber": "subj_number",
+    "ObjNumber": "obj_number",
+    "OddManOut": "odd_man_out",
+    "CoordinationInversion": "coordination_inversion",
+}
+ROWS = {"tr": 100_000, "va": 10_000, "te": 10_000}
+"""Of each published file, by split."""
+SURROGATE = "surrogate:"
+"""Begins the names of tasks made of other text in the same format."""
+
+
+def tasks(data: Path, protocol: Protocol) -> list[Task]:
+    """The ten of `probing/`, then one for each file of `probing_surrogate/`, which are no part of
+    SentEval: their names say so, and they are in the group `extra`."""
+    found: list[Task] = []
+    for name, file in FILES.items():
+        # The 1,000 words of WordContent are told apart by logistic regression always (SentEval).
+        own = replace(protocol, hidden=0) if name == "WordContent" else protocol
+        read = partial(_read, data / "probing" / f"{file}.txt", True)
+        found.append(ClassificationTask(name, "probing", read, own))
+    for path in sorted((data / "probing_surrogate").glob("*.txt")):
+        read = partial(_read, path, False)
+        found.append(ClassificationTask(SURROGATE + path.stem, "extra", read, protocol))
+    return found
+
+
+def _read(path: Path, published: bool) -> LabelledText:
+    rows = read_lines(path, sum(ROWS.values()) if published else None, latin_1=False)
+    lines = [fields_of(line.rstrip(), "\t", 3, path, number) for number, line in enumerate(rows, 1)]
+    known = {
+        label: number
+        for number, label in enumerate(sorted({line[1] for line in lines if line[0] == "tr"}))
+    }
+    parts = {split: Part(([],), []) for split in ROWS}
+    for number, line in enumerate(lines, 1):
+        if line[0] not in parts:
+            raise BrokenData(
+                f"{path}, line {number}: got the split {line[0][:40]!r}, expected one of "
+                f"{sorted(parts)}."
+            )
+        parts[line[0]].columns[0].append(spaced(line[-1]))
+        parts[line[0]].labels.append(label_of(line[1], known, path, number))
+    for split, part in parts.items():
+        if not part.labels:
+            raise BrokenData(
+                f"{path} has no line of the split {split!r}; it may have been cut off."
+            )
+    require_all_labels(path, parts["te"].labels, known)
+    notes = (
+        [
+            note
+            for split, part in parts.items()
+            for note in other_size(f"sentences of {split}", len(part.labels), ROWS[split])
+        ]
+        if published
+        else ["made of other text than the published task: comparable with no paper"]
+    )
+    return LabelledText(len(known), parts["tr"], parts["va"], parts["te"], notes)

@@ -1,0 +1,300 @@
+"""Semantic similarity: STS12-16, STS-B and SICK-R, in the conventions of every paper.
+
+A task's correlation of cosines with gold scores has three readings (for subset k with n_k pairs and
+correlation r_k): `mean` is the average of r_k, `wmean` the average weighted by n_k, `all` the
+correlation over all pairs at once. SentEval and DeCLUTR report `mean` and `wmean`, SimCSE and SCD
+`all Spearman`. MTEB's convention is Spearman over the whole split, without removing duplicates:
+
+* STS12-16: the same number as `all Spearman`, under its own name so that nobody has to know;
+* STS-B: the same as `cosine Spearman` of the test split;
+* SICK-R: of all 9,927 pairs, because its split `test` holds train, trial and test.
+
+MTEB's texts are not tokenised as SentEval's are. The convention is the same, the last digits of a
+number need not be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from declutr.evaluation.classifiers.features import difference_and_product
+from declutr.evaluation.classifiers.relatedness_regressor import Rated, trained_relatedness
+from declutr.evaluation.scores import Items, Score
+from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, Vectors
+from declutr.evaluation.tasks.labelled_text import other_size
+from declutr.evaluation.tasks.scored_pairs import (
+    Read,
+    ScoredPairs,
+    read_benchmark,
+    read_other_benchmark,
+    read_sick,
+    read_sts_subset,
+)
+
+MEASURES = ("Pearson", "Spearman")
+
+DIGITS = 7
+"""Decimals of a cosine: those of float32, in which embeddings come and other code takes cosines."""
+
+STS_SUBSETS = {
+    "STS12": {
+        "MSRpar": 750,
+        "MSRvid": 750,
+        "SMTeuroparl": 459,
+        "surprise.OnWN": 750,
+        "surprise.SMTnews": 399,
+    },
+    # Without its subset SMT, whose licence keeps it from SentEval's data.
+    "STS13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
+    "STS14": {
+        "deft-forum": 450,
+        "deft-news": 300,
+        "headlines": 750,
+        "images": 750,
+        "OnWN": 750,
+        "tweet-news": 750,
+    },
+    "STS15": {
+        "answers-forums": 375,
+        "answers-students": 750,
+        "belief": 375,
+        "headlines": 750,
+        "images": 750,
+    },
+    "STS16": {
+        "answer-answer": 254,
+        "headlines": 249,
+        "plagiarism": 230,
+        "postediting": 244,
+        "question-question": 209,
+    },
+}
+"""Subsets of each task and how many pairs of them have a gold score."""
+
+STS_BENCHMARK = {"train": "sts-train.csv", "dev": "sts-dev.csv", "test": "sts-test.csv"}
+SICK = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
+STS_B_PAIRS = {"train": 5749, "dev": 1500, "test": 1379}
+SICK_PAIRS = {"train": 4500, "dev": 500, "test": 4927}
+
+
+def tasks(data: Path, protocol: Protocol) -> list[Task]:
+    """STS12-16, STS-B and every other folder beside it in its layout, SICK-R."""
+    folder = data / "downstream" / "STS"
+    return [
+        *(
+            SubsetSimilarity(name, folder / f"{name}-en-test", STS_SUBSETS[name])
+            for name in STS_SUBSETS
+        ),
+        *(
+            Relatedness(
+                benchmark_name(path),
+                {split: path / file for split, file in STS_BENCHMARK.items()},
+                reader_of(path),
+                protocol,
+                published=STS_B_PAIRS,
+            )
+            for path in benchmark_folders(data)
+        ),
+        Relatedness(
+            "SICK-R",
+            {split: data / "downstream" / "SICK" / file for split, file in SICK.items()},
+            read_sick,
+            protocol,
+            published=SICK_PAIRS,
+            mteb=("train", "dev", "test"),
+        ),
+    ]
+
+
+def benchmark_folders(data: Path) -> list[Path]:
+    """`STSBenchmark`, there or not, and other folders beside it that hold its test file."""
+    folder = data / "downstream" / "STS"
+    main = folder / "STSBenchmark"
+    found = (file.parent for file in folder.glob(f"*/{STS_BENCHMARK['test']}"))
+    return [main, *sorted(path for path in found if path != main)]
+
+
+def benchmark_name(folder: Path) -> str:
+    """`STS-B` for the published one; another goes by its own name, so that nobody confuses them."""
+    return "STS-B" if folder.name == "STSBenchmark" else folder.name
+
+
+def reader_of(folder: Path) -> Read:
+    """What reads the splits of such a folder."""
+    return read_benchmark if folder.name == "STSBenchmark" else read_other_benchmark
+
+
+def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Of rows of `(n, d)` and `(n, d)`: `(n,)` float64. 0 for a zero vector, as in SentEval.
+
+    They are rounded to `DIGITS` decimals, so that pairs tie if only rounding tells their cosines
+    apart, and a pair of equal vectors has exactly 1: ranks would follow rounding otherwise.
+    """
+    first, second = first.astype(np.float64), second.astype(np.float64)
+    lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    raw = np.einsum("nd,nd->n", first, second) / np.where(lengths > 0, lengths, 1)
+    return raw.round(DIGITS) + 0.0  # -0.0 is 0.0
+
+
+class SubsetSimilarity(Task):
+    """STS12-16: cosines against gold scores, in several subsets.
+
+    # Parameters
+
+    folder : with `STS.input.X.txt` and `STS.gs.X.txt` of every subset X.
+    subsets : their names, and how many pairs of each are published.
+    """
+
+    def __init__(self, name: str, folder: Path, subsets: Mapping[str, int]) -> None:
+        super().__init__(name, group="sts", main="all Spearman")
+        self._folder, self._subsets = folder, dict(subsets)
+
+    @cached_property
+    def _pairs(self) -> dict[str, ScoredPairs]:
+        if not self._folder.is_dir():
+            raise MissingData(f"{self._folder} is not there.")
+        try:
+            return {subset: read_sts_subset(self._folder, subset) for subset in self._subsets}
+        except MissingData as error:
+            raise BrokenData(
+                f"{error} {self.name} is all of {', '.join(self._subsets)}: without one of them "
+                "its scores compare with nothing."
+            ) from error
+
+    def sentences(self) -> list[str]:
+        return [text for pairs in self._pairs.values() for text in pairs.sentences]
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        each = {
+            subset: _cosine_items(vectors, [pairs], place)
+            for place, (subset, pairs) in enumerate(self._pairs.items())
+        }
+        items = {
+            key: np.concatenate([part[key] for part in each.values()])
+            for key in ("predicted", "gold", "subset")
+        }
+        return [
+            *(
+                Score(f"{over} {measure}", f"{measure.lower()}_{over}", items)
+                for over in ("all", "mean", "wmean")
+                for measure in MEASURES
+            ),
+            Score("MTEB Spearman", "spearman_all", items),
+            *(
+                Score(f"{subset} {measure}", f"{measure.lower()}_all", part)
+                for subset, part in each.items()
+                for measure in MEASURES
+            ),
+        ]
+
+    def notes(self) -> list[str]:
+        return _counts_note(
+            {subset: len(pairs) for subset, pairs in self._pairs.items()}, self._subsets
+        )
+
+
+class Relatedness(Task):
+    """STS-B and SICK-R: cosines, and a regressor trained on top of embeddings.
+
+    # Parameters
+
+    files : of the splits `train`, `dev` and `test`.
+    read : reads one of them.
+    published : how many pairs a split has; a note tells of others.
+    mteb : the splits that MTEB takes together.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        files: Mapping[str, Path],
+        read: Read,
+        protocol: Protocol,
+        published: Mapping[str, int],
+        mteb: Sequence[str] = ("test",),
+    ) -> None:
+        super().__init__(name, group="sts", main="cosine Spearman")
+        self._files, self._read, self._protocol = dict(files), read, protocol
+        self._published, self._mteb = dict(published), tuple(mteb)
+
+    @cached_property
+    def _splits(self) -> dict[str, ScoredPairs]:
+        return {
+            split: self._read(path, self._published[split]) for split, path in self._files.items()
+        }
+
+    def sentences(self) -> list[str]:
+        needed = set(self._splits) if self._protocol.regressor else {"dev", "test", *self._mteb}
+        return [
+            text
+            for split, pairs in self._splits.items()
+            if split in needed
+            for text in pairs.sentences
+        ]
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        items: dict[str, Items] = {
+            f"cosine {{}}{ending}": _cosine_items(vectors, [self._splits[split]])
+            for split, ending in (("test", ""), ("dev", " dev"))
+        }
+        if self._protocol.regressor:
+            items |= self._trained_items(vectors)
+        mteb = _cosine_items(vectors, [self._splits[split] for split in self._mteb])
+        return [
+            *(
+                Score(name.format(measure), f"{measure.lower()}_all", part)
+                for name, part in items.items()
+                for measure in MEASURES
+            ),
+            Score("MTEB Spearman", "spearman_all", mteb),
+        ]
+
+    def _trained_items(self, vectors: Vectors) -> dict[str, Items]:
+        rated = {
+            split: Rated(_features(vectors, pairs), pairs.gold)
+            for split, pairs in (self._splits | {"train": self._splits["train"].sorted()}).items()
+        }
+        predicted = trained_relatedness(
+            rated["train"],
+            rated["dev"],
+            rated["test"].features,
+            seed=self._protocol.seed,
+            device=self._protocol.device,
+        )
+        return {
+            "trained {}": {"predicted": predicted.test, "gold": rated["test"].gold},
+            "trained {} dev": {"predicted": predicted.dev, "gold": rated["dev"].gold},
+        }
+
+    def notes(self) -> list[str]:
+        return _counts_note(
+            {split: len(pairs) for split, pairs in self._splits.items()}, self._published
+        )
+
+
+def _cosine_items(vectors: Vectors, parts: Sequence[ScoredPairs], subset: int = 0) -> Items:
+    predicted = [cosines(vectors(pairs.first), vectors(pairs.second)) for pairs in parts]
+    gold = np.concatenate([pairs.gold for pairs in parts])
+    return {
+        "predicted": np.concatenate(predicted),
+        "gold": gold,
+        "subset": np.full(len(gold), subset),
+    }
+
+
+def _features(vectors: Vectors, pairs: ScoredPairs) -> torch.Tensor:
+    first, second = (torch.from_numpy(vectors(texts)) for texts in (pairs.first, pairs.second))
+    return difference_and_product(first, second)
+
+
+def _counts_note(counts: Mapping[str, int], published: Mapping[str, int]) -> list[str]:
+    return [
+        note
+        for name, count in counts.items()
+        for note in other_size(f"pairs in {name}", count, published[name])
+    ]

@@ -1,0 +1,189 @@
+"""Documents, queries and which documents answer them, in the layouts of Cranfield and of BEIR."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from declutr.evaluation.task import BrokenData
+from declutr.evaluation.tasks.labelled_text import words
+from declutr.evaluation.text_files import read_lines
+
+TREC_FILES = ("cran.all.1400.xml", "cran.qry.xml", "cranqrel.trec.txt")
+BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
+
+
+@dataclass(frozen=True)
+class RelevanceSet:
+    """What to find, and where."""
+
+    documents: list[str]
+    queries: list[str]
+    relevant: list[dict[int, float]]
+    """For each query the places of documents that answer it, and how well: grades above 0."""
+    itself: dict[int, int] = field(default_factory=dict)
+    """Queries that are a document themselves, and which: it is not among those to be found."""
+    notes: list[str] = field(default_factory=list)
+
+
+def read_trec(folder: Path) -> RelevanceSet:
+    """Cranfield in TREC's format: documents and topics marked up, judgements in four columns.
+
+    Cranfield's topics have the numbers 1, 2, 4, 8 to 365, but its judgements count topics from 1 to
+    225. So where judgements name a topic that has no such number, all are taken to count.
+
+    # Raises
+
+    `MissingData`, `BrokenData`.
+    """
+    documents_file, topics_file, judgements_file = (folder / name for name in TREC_FILES)
+    documents = {
+        _field(part, "docno", documents_file): _with_title(
+            _field(part, "title", documents_file), _field(part, "text", documents_file)
+        )
+        for part in _elements(documents_file, "doc")
+    }
+    topics = {
+        _field(part, "num", topics_file): _field(part, "title", topics_file)
+        for part in _elements(topics_file, "top")
+    }
+    judgements = list(_trec_judgements(judgements_file))
+    notes = []
+    if not {query for query, _, _ in judgements} <= set(topics):
+        topics = {str(count): text for count, text in enumerate(topics.values(), start=1)}
+        notes.append(
+            f"{judgements_file.name} counts topics from 1; their own numbers are not used."
+        )
+    found = _judged(documents, topics, judgements, judgements_file)
+    return replace(found, notes=[*notes, *found.notes])
+
+
+def read_beir(folder: Path) -> RelevanceSet:
+    """BEIR's layout (Thakur et al., 2021): two JSON-lines files and a table with a header.
+
+    A document is its title and text. A document that is a query itself, by identifier and by text,
+    is not to be found.
+
+    # Raises
+
+    `MissingData`, `BrokenData`.
+    """
+    corpus_file, queries_file, judgements_file = (folder / name for name in BEIR_FILES)
+    texts, documents = {}, {}
+    for identifier, row in _json_rows(corpus_file):
+        texts[identifier] = words(row["text"])
+        documents[identifier] = words(f"{row.get('title') or ''} {row['text']}")
+    queries = {identifier: words(row["text"]) for identifier, row in _json_rows(queries_file)}
+    itself = {
+        query
+        for query, text in queries.items()
+        if query in texts and text in (texts[query], documents[query])
+    }
+    return _judged(documents, queries, _beir_judgements(judgements_file), judgements_file, itself)
+
+
+Judgement = tuple[str, str, float]
+"""A query, a document, a grade."""
+
+
+def _judged(
+    documents: Mapping[str, str],
+    queries: Mapping[str, str],
+    judgements: Iterable[Judgement],
+    file: Path,
+    itself: Collection[str] = (),
+) -> RelevanceSet:
+    """Those queries that some document answers: there is nothing to find for others.
+
+    # Parameters
+
+    itself : identifiers that a query shares with a document because the two are one.
+    """
+    places = {identifier: place for place, identifier in enumerate(documents)}
+    relevant: dict[str, dict[int, float]] = {}
+    for query, document, grade in judgements:
+        if query not in queries or document not in places:
+            which = f"query {query!r}" if query not in queries else f"document {document!r}"
+            raise BrokenData(f"{file} names {which}, which is not there. A file may be truncated.")
+        if grade > 0 and not (query == document and query in itself):
+            relevant.setdefault(query, {})[places[document]] = grade
+    answered = [query for query in queries if query in relevant]
+    if not answered:
+        raise BrokenData(f"{file} names no relevant document.")
+    left_out = len(queries) - len(answered)
+    return RelevanceSet(
+        list(documents.values()),
+        [queries[query] for query in answered],
+        [relevant[query] for query in answered],
+        itself={number: places[query] for number, query in enumerate(answered) if query in itself},
+        notes=[f"{left_out:,} queries without an answer left out."] if left_out else [],
+    )
+
+
+def _elements(path: Path, tag: str) -> list[str]:
+    """What is inside of each `<tag>`; the file need not be well-formed XML, Cranfield's is not."""
+    text = "\n".join(read_lines(path, latin_1=False))
+    found = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
+    if not found or text.count(f"<{tag}>") != len(found):
+        raise BrokenData(
+            f"{path} has {text.count(f'<{tag}>')} of <{tag}> and {len(found)} that end, expected "
+            "the same number above 0. The file may be truncated."
+        )
+    return found
+
+
+def _field(part: str, tag: str, path: Path) -> str:
+    found = re.search(rf"<{tag}>(.*?)</{tag}>", part, flags=re.DOTALL)
+    if found is None:
+        raise BrokenData(f"{path}: expected <{tag}> in {part.strip()[:80]!r}.")
+    return words(html.unescape(found[1]))
+
+
+def _with_title(title: str, text: str) -> str:
+    """Most of Cranfield's texts begin with their title."""
+    return text if text.startswith(title) else words(f"{title} {text}")
+
+
+def _trec_judgements(path: Path) -> Iterator[Judgement]:
+    """Rows of query, iteration, document, grade."""
+    for number, line in enumerate(read_lines(path, latin_1=False), start=1):
+        parts = line.split()
+        if parts:
+            if len(parts) != 4:
+                raise BrokenData(f"{path}, line {number}: expected 4 columns, got {line!r}.")
+            yield parts[0], parts[2], _grade(path, number, parts[3])
+
+
+def _beir_judgements(path: Path) -> Iterator[Judgement]:
+    """Rows of query, document, grade, after a header."""
+    for number, line in enumerate(read_lines(path, latin_1=False), start=1):
+        parts = line.split("\t")
+        if number > 1 and line.strip():
+            if len(parts) != 3:
+                raise BrokenData(f"{path}, line {number}: expected 3 columns, got {line!r}.")
+            yield parts[0], parts[1], _grade(path, number, parts[2])
+
+
+def _grade(path: Path, number: int, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BrokenData(f"{path}, line {number}: expected a grade, got {text!r}.") from None
+
+
+def _json_rows(path: Path) -> Iterator[tuple[str, dict]]:
+    for number, line in enumerate(read_lines(path, latin_1=False), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+            yield str(row["_id"]), {**row, "text": str(row["text"])}
+        except (ValueError, KeyError, TypeError) as error:
+            raise BrokenData(
+                f"{path}, line {number}: expected an object with `_id` and `text`, got "
+                f"{line[:80]!r} ({type(error).__name__}). The file may be truncated."
+            ) from error

@@ -1,0 +1,238 @@
+"""Retrieval: queries find the documents that answer them; spans find others of their document."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from xxhash import xxh3_128_digest
+
+from declutr.corpus.documents import SourceError, read_documents, source_files
+from declutr.evaluation.scores import Score
+from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, Vectors
+from declutr.evaluation.tasks.geometry import unit
+from declutr.evaluation.tasks.relevance_sets import BEIR_FILES, RelevanceSet, read_beir, read_trec
+from declutr.evaluation.tasks.span_retrieval import SpanPairs, adjacent_span_pairs, span_ranks
+
+DEPTH = 100
+"""How many documents are looked at for each query."""
+
+
+def tasks(data: Path, protocol: Protocol) -> list[Task]:
+    """Cranfield, and every folder of BEIR's layout in `retrieval/`."""
+    found = (data / "retrieval").glob(f"*/{BEIR_FILES[0]}")
+    return [
+        Retrieval("Cranfield", data / "extra" / "cranfield", read_trec),
+        *(Retrieval(file.parent.name, file.parent, read_beir) for file in sorted(found)),
+    ]
+
+
+def nearest(
+    queries: np.ndarray,
+    documents: np.ndarray,
+    depth: int = DEPTH,
+    itself: dict[int, int] | None = None,
+    numbers: int = 2**25,
+) -> np.ndarray:
+    """The places of the most similar documents by cosine, the best first; exact.
+
+    Equally similar documents come in their own order. Those with equal vectors are equally similar,
+    which products of matrices alone, whose rounding differs by column, would not make them.
+
+    # Parameters
+
+    queries, documents : embeddings `(q, d)` and `(n, d)`.
+    itself : a document for some queries, by place, that is not to be found: it comes last.
+    numbers : cosines in memory at a time, 128 MiB.
+
+    # Returns
+
+    `(q, min(depth, n))`.
+    """
+    queries, documents = unit(queries), unit(documents)
+    depth = min(depth, len(documents))
+    block = max(1, numbers // len(documents))
+    same = _first_equal(documents)
+    best = np.empty((len(queries), depth), dtype=np.int64)
+    for start in range(0, len(queries), block):
+        cosines = queries[start : start + block] @ documents.T  # (b, n)
+        if same is not None:
+            cosines = cosines[:, same]
+        for query, document in (itself or {}).items():
+            if start <= query < start + len(cosines):
+                cosines[query - start, document] = -np.inf
+        best[start : start + block] = _highest(cosines, depth)
+    return best
+
+
+def _first_equal(rows: np.ndarray) -> np.ndarray | None:
+    """Of each row the place of the first that is equal to it, `(n,)`; none if all are different."""
+    places: dict[bytes, int] = {}
+    # Digests, which take a fraction of the vectors' memory; -0.0 is 0.0.
+    digests = (xxh3_128_digest((row + 0.0).tobytes()) for row in rows)
+    first = [places.setdefault(digest, place) for place, digest in enumerate(digests)]
+    return np.array(first) if len(places) < len(rows) else None
+
+
+def _highest(values: np.ndarray, depth: int) -> np.ndarray:
+    """The columns `(b, depth)` of the highest values of each row, the highest first."""
+    n = values.shape[1]
+    if depth == n:
+        return np.argsort(-values, axis=1, kind="stable")
+    cut = np.partition(values, n - depth, axis=1)[:, n - depth]  # the lowest value that is taken
+    rows = []
+    for row, lowest in zip(values, cut, strict=True):
+        places = np.flatnonzero(row >= lowest)
+        rows.append(places[np.argsort(-row[places], kind="stable")][:depth])
+    return np.stack(rows)
+
+
+def gains(ranked: np.ndarray, relevant: list[dict[int, float]]) -> np.ndarray:
+    """The grades of the documents found, `(q, depth)`; 0 where they answer nothing."""
+    return np.array(
+        [
+            [grades.get(place, 0.0) for place in places]
+            for places, grades in zip(ranked.tolist(), relevant, strict=True)
+        ]
+    )
+
+
+def ndcg(found: np.ndarray, relevant: list[dict[int, float]], depth: int) -> np.ndarray:
+    """Of each query, `(q,)`: the sum of grade / log2(rank + 1) over the best that it could be.
+
+    Grades as they are, as in trec_eval and BEIR (Järvelin and Kekäläinen, 2002).
+    """
+    discounts = 1 / np.log2(np.arange(2, depth + 2))
+    found = found[:, :depth]
+    ideal = np.zeros((len(relevant), depth))
+    for row, grades in zip(ideal, relevant, strict=True):
+        best = sorted(grades.values(), reverse=True)[:depth]
+        row[: len(best)] = best
+    return found @ discounts[: found.shape[1]] / (ideal @ discounts)
+
+
+def recall(found: np.ndarray, relevant: list[dict[int, float]], depth: int) -> np.ndarray:
+    """Of each query, `(q,)`: the share of documents that answer it among the first `depth`."""
+    return (found[:, :depth] > 0).sum(axis=1) / np.array([len(grades) for grades in relevant])
+
+
+def average_precision(
+    found: np.ndarray, relevant: list[dict[int, float]], depth: int
+) -> np.ndarray:
+    """Of each query, `(q,)`: precision at the ranks of right documents, summed, over all right."""
+    hits = found[:, :depth] > 0
+    precisions = hits.cumsum(axis=1) / np.arange(1, hits.shape[1] + 1)
+    return (precisions * hits).sum(axis=1) / np.array([len(grades) for grades in relevant])
+
+
+def reciprocal_rank(found: np.ndarray, depth: int) -> np.ndarray:
+    """Of each query, `(q,)`: 1 / rank of the first right document, 0 beyond `depth`."""
+    hits = found[:, :depth] > 0
+    return np.where(hits.any(axis=1), 1 / (hits.argmax(axis=1) + 1), 0.0)
+
+
+class Retrieval(Task):
+    """Exact search by cosine in a set of documents.
+
+    # Parameters
+
+    folder : with the files that `read` reads.
+    """
+
+    def __init__(self, name: str, folder: Path, read: Callable[[Path], RelevanceSet]) -> None:
+        super().__init__(name, group="retrieval", main="nDCG@10")
+        self._folder, self._read = folder, read
+
+    @cached_property
+    def _set(self) -> RelevanceSet:
+        return self._read(self._folder)
+
+    def sentences(self) -> list[str]:
+        return [*self._set.documents, *self._set.queries]
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        relevant = self._set.relevant
+        ranked = nearest(
+            vectors(self._set.queries), vectors(self._set.documents), itself=self._set.itself
+        )
+        found = gains(ranked, relevant)
+        values = {
+            "nDCG@10": ndcg(found, relevant, 10),
+            "recall@10": recall(found, relevant, 10),
+            "recall@100": recall(found, relevant, 100),
+            "MAP@10": average_precision(found, relevant, 10),
+            "MRR@10": reciprocal_rank(found, 10),
+        }
+        return [Score(name, "mean", {"value": value}) for name, value in values.items()]
+
+    def notes(self) -> list[str]:
+        return [
+            f"{len(self._set.queries):,} queries, {len(self._set.documents):,} documents.",
+            *self._set.notes,
+        ]
+
+
+class SpanRetrieval(Task):
+    """Does a span of a document find the span beside it? Needs a corpus and no labels.
+
+    # Parameters
+
+    corpus : documents, one a line, in any format that training reads.
+    documents : how many are used: the first that are long enough.
+    min_words, max_words, seed : as `adjacent_span_pairs` takes them.
+    """
+
+    def __init__(
+        self,
+        corpus: Path,
+        documents: int = 2000,
+        min_words: int = 16,
+        max_words: int = 64,
+        seed: int = 0,
+    ) -> None:
+        super().__init__("span retrieval", group="retrieval", main="accuracy")
+        self._corpus, self._documents, self._seed = corpus, documents, seed
+        self._min_words, self._max_words = min_words, max_words
+
+    @cached_property
+    def _pairs(self) -> SpanPairs:
+        if not self._corpus.exists():
+            raise MissingData(f"{self._corpus} is not there.")
+        try:
+            documents = self._long_enough()
+        except SourceError as error:
+            raise BrokenData(str(error)) from error
+        if len(documents) < 2:
+            raise BrokenData(
+                f"{self._corpus} has {len(documents)} documents (one a line) of "
+                f"{2 * self._max_words} words or more, expected at least two."
+            )
+        return adjacent_span_pairs(documents, self._min_words, self._max_words, self._seed)
+
+    def _long_enough(self) -> list[str]:
+        long = []
+        for document in read_documents(source_files(self._corpus)):
+            if len(document.split()) >= 2 * self._max_words:
+                long.append(document)
+            if len(long) == self._documents:
+                break
+        return long
+
+    def sentences(self) -> list[str]:
+        return [*self._pairs.queries, *self._pairs.targets]
+
+    def scores(self, vectors: Vectors) -> list[Score]:
+        ranks = span_ranks(vectors(self._pairs.queries), vectors(self._pairs.targets))
+        return [
+            Score("accuracy", "mean", {"value": ranks.found}),
+            Score("MRR", "mean", {"value": ranks.reciprocal}),
+        ]
+
+    def notes(self) -> list[str]:
+        count = len(self._pairs.queries)
+        return [
+            f"{count:,} documents of {self._corpus.name} with {2 * self._max_words} words or more; "
+            f"chance is {100 / count:.2f} %."
+        ]

@@ -1,0 +1,1 @@
+"""From texts to embeddings: open a model, cut, batch, embed, whiten."""

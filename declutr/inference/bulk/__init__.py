@@ -1,0 +1,22 @@
+"""Embeddings of any number of rows in a folder: written shard by shard, gone on with, read back.
+
+    embed_rows(encode, rows, "out", dimension=384, describe={...})
+    embeddings = StoredEmbeddings("out")
+    embeddings[[3, 1_000_000]]  # (2, 384)
+
+It takes a callable `list[str] -> (n, d)` and knows no model.
+"""
+
+from declutr.inference.bulk.embedding_run import Summary, embed_rows
+from declutr.inference.bulk.manifest import EmbeddingFolderError
+from declutr.inference.bulk.shard_files import DTYPES, FORMATS
+from declutr.inference.bulk.stored_embeddings import StoredEmbeddings
+
+__all__ = [
+    "DTYPES",
+    "FORMATS",
+    "EmbeddingFolderError",
+    "StoredEmbeddings",
+    "Summary",
+    "embed_rows",
+]

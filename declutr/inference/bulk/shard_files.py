@@ -1,0 +1,168 @@
+"""One shard of embeddings as a file: npy, parquet or JSON lines. Each gives back what was written.
+
+A file appears under its name when all of it is on the disk, never before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from declutr.system.checksums import CheckedFile, DamagedFile
+
+FORMATS = ("npy", "parquet", "jsonl")
+DTYPES = ("float32", "float16")
+
+UNFINISHED = ".tmp"
+# Significant digits that tell every number of a type from its neighbours.
+_DIGITS = {"float32": 9, "float16": 5}
+_NEEDS_PYARROW = (
+    "Parquet needs pyarrow, which is not installed: pip install pyarrow. The formats npy and jsonl "
+    "do without."
+)
+
+
+def require(format: str) -> None:
+    """See that files of this format can be written here.
+
+    # Raises
+
+    `ImportError` : the package that writes them is missing; the message names it.
+    """
+    if format == "parquet":
+        _pyarrow()
+
+
+def write_shard(path: Path, format: str, start: int, vectors: np.ndarray) -> None:
+    """Write a shard, so that it is there whole or not at all, even if the power fails.
+
+    # Parameters
+
+    path : of the file.
+    format : one of `FORMATS`.
+    start : the number of the first row; parquet and JSON lines number theirs.
+    vectors : `(n, d)`, one of `DTYPES`. A row that is not finite is `null` in JSON, which has no
+        such numbers.
+    """
+    write_whole(path, lambda file: _WRITERS[format](file, start, vectors))
+
+
+def read_shard(path: Path, format: str, dtype: str, dimension: int) -> np.ndarray:
+    """The vectors `(n, d)` of a shard; an npy file is mapped, and read as they are used."""
+    return _READERS[format](path, np.dtype(dtype), dimension)
+
+
+def checked_shard(
+    path: Path, format: str, dtype: str, dimension: int, rows: int, checksums: str | None
+) -> CheckedFile | None:
+    """What compares a shard with its checksums; `None` if version 1.5 wrote it without them.
+
+    Of such a shard, the header of an npy file is compared with what it should be.
+
+    # Raises
+
+    `DamagedFile` : it has another size, or another header.
+    """
+    if checksums is not None:
+        return CheckedFile(path, checksums)
+    if format == "npy":
+        try:
+            found = _read_npy(path, np.dtype(dtype), dimension)
+        except ValueError as error:
+            raise DamagedFile(f"'{path}' is damaged: {error}") from error
+        if found.shape != (rows, dimension) or found.dtype != np.dtype(dtype):
+            raise DamagedFile(
+                f"'{path}' holds an array {found.shape} of {found.dtype}, expected "
+                f"{(rows, dimension)} of {dtype}."
+            )
+    return None
+
+
+def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
+    """Let `write` fill a file beside `path`, and give it its name once it is on the disk."""
+    beside = path.with_name(path.name + UNFINISHED)
+    with open(beside, "wb") as file:
+        write(file)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(beside, path)
+    _sync_folder(path.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Bring the names in a folder to the disk, where the system can."""
+    if os.name == "nt":  # cannot open folders
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _write_npy(file: BinaryIO, start: int, vectors: np.ndarray) -> None:
+    np.save(file, vectors, allow_pickle=False)
+
+
+def _read_npy(path: Path, dtype: np.dtype, dimension: int) -> np.ndarray:
+    return np.load(path, mmap_mode="r", allow_pickle=False)
+
+
+def _write_parquet(file: BinaryIO, start: int, vectors: np.ndarray) -> None:
+    pyarrow, parquet = _pyarrow()
+    values = pyarrow.array(vectors.reshape(-1))
+    table = pyarrow.table(
+        {
+            "row": pyarrow.array(np.arange(start, start + len(vectors), dtype=np.int64)),
+            "embedding": pyarrow.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
+        }
+    )
+    # Coordinates hardly repeat, so that a dictionary of them would only take time.
+    parquet.write_table(table, file, use_dictionary=False)
+
+
+def _read_parquet(path: Path, dtype: np.dtype, dimension: int) -> np.ndarray:
+    _, parquet = _pyarrow()
+    column = parquet.read_table(path, columns=["embedding"])["embedding"]
+    chunks = [chunk.flatten().to_numpy().reshape(-1, dimension) for chunk in column.chunks]
+    return np.concatenate([np.empty((0, dimension), dtype), *chunks])
+
+
+def _write_jsonl(file: BinaryIO, start: int, vectors: np.ndarray) -> None:
+    number = f"%.{_DIGITS[vectors.dtype.name]}g"
+    template = '{"row": %d, "embedding": [' + ", ".join([number] * vectors.shape[1]) + "]}\n"
+    finite = np.isfinite(vectors).all(axis=1).tolist()
+    for row, vector in enumerate(vectors, start=start):
+        if finite[row - start]:
+            line = template % (row, *vector.tolist())
+        else:
+            line = f'{{"row": {row}, "embedding": null}}\n'
+        file.write(line.encode("ascii"))
+
+
+def _read_jsonl(path: Path, dtype: np.dtype, dimension: int) -> np.ndarray:
+    vectors = []
+    with open(path, encoding="ascii") as lines:
+        for line in lines:
+            # As integers, -0 would lose its sign.
+            embedding = json.loads(line, parse_int=float)["embedding"]
+            vectors.append(np.array(embedding or [np.nan] * dimension, dtype))
+    return np.array(vectors, dtype).reshape(len(vectors), dimension)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(_NEEDS_PYARROW) from error
+    return pyarrow, pyarrow.parquet
+
+
+_WRITERS = {"npy": _write_npy, "parquet": _write_parquet, "jsonl": _write_jsonl}
+_READERS = {"npy": _read_npy, "parquet": _read_parquet, "jsonl": _read_jsonl}

@@ -1,0 +1,156 @@
+"""What each dtype gives on this processor, measured, and what is chosen here.
+
+>>> print(as_table(dtype_report()))  # doctest: +SKIP
+Intel(R) Xeon(R) Processor: avx2, avx512, vnni, avx512_bf16, amx
+2 processors, no quota, 2 threads
+
+work       dtype     instructions  GFLOP/s  times float32
+embedding  float32   yes               310            1.0
+embedding  bfloat16  yes              1490            4.8
+...
+Encoder(dtype="auto") computes in bfloat16: the processor has instructions for bfloat16.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import NamedTuple
+
+import torch
+
+from declutr.inference.devices import chosen_dtype
+from declutr.system.kernel_choices import GAIN, instructions, processor_name
+from declutr.system.processors import cpu_quota, usable_processors
+from declutr.system.quiet_loggers import loggers_at
+from declutr.transformer.linear import dtype_speed
+from declutr.transformer.linear.training_speed import FLOPS, has_bfloat16, training_seconds
+
+_CPU = torch.device("cpu")
+
+
+class DtypeSpeed(NamedTuple):
+    """A linear layer in one dtype.
+
+    # Parameters
+
+    work : `"embedding"`, its forward pass alone, or `"training"`, with the backward pass.
+    dtype : `"float32"`, `"bfloat16"` or `"int8"`.
+    native : whether the processor has instructions for it.
+    gflops : 10^9 operations a second, by all threads together.
+    times : how many times as fast as in float32.
+    """
+
+    work: str
+    dtype: str
+    native: bool
+    gflops: float
+    times: float
+
+
+class DtypeChoice(NamedTuple):
+    """What becomes of a setting on this processor: `setting`, the dtype `chosen`, and `why`."""
+
+    setting: str
+    chosen: str
+    why: str
+
+
+class DtypeReport(NamedTuple):
+    """What `dtype_report` finds.
+
+    # Parameters
+
+    processor : its name.
+    instructions : those of `avx2`, `avx512`, `vnni`, `avx512_bf16` and `amx` that it has.
+    processors : how many this process can use.
+    quota : processor time that the container grants, in processors; `None` if there is no limit.
+    threads : that torch computes with.
+    """
+
+    processor: str
+    instructions: tuple[str, ...]
+    processors: int
+    quota: float | None
+    threads: int
+    speeds: tuple[DtypeSpeed, ...]
+    choices: tuple[DtypeChoice, ...]
+
+
+def dtype_report() -> DtypeReport:
+    """Report what a linear layer takes in every dtype on this CPU, and what is chosen here.
+
+    It takes some seconds where nothing has been measured yet, and tells what was found then
+    (`declutr.system.kernel_choices`) elsewhere.
+
+    report = dtype_report()
+    {speed.dtype: speed.times for speed in report.speeds if speed.work == "embedding"}
+    """
+    has = instructions()
+    embedding = _speeds("embedding", dtype_speed.dtype_seconds(), dtype_speed.FLOPS)
+    training = _speeds("training", training_seconds(), FLOPS)
+    return DtypeReport(
+        processor_name(),
+        has,
+        usable_processors(),
+        cpu_quota(),
+        torch.get_num_threads(),
+        (*embedding, *training),
+        (*_of_encoder(embedding), _of_precision(training)),
+    )
+
+
+def as_table(report: DtypeReport) -> str:
+    """Return the report as lines of text."""
+    quota = "no quota" if report.quota is None else f"a quota of {report.quota:g}"
+    lines = [
+        f"{report.processor}: {', '.join(report.instructions) or 'no known instruction sets'}",
+        f"{report.processors} processors, {quota}, {report.threads} threads",
+        "",
+        f"{'work':<11}{'dtype':<10}{'instructions':<14}{'GFLOP/s':>7}  times float32",
+    ]
+    for speed in report.speeds:
+        native = "yes" if speed.native else "no"
+        start = f"{speed.work:<11}{speed.dtype:<10}{native:<14}"
+        lines.append(f"{start}{speed.gflops:>7.0f}  {speed.times:>13.1f}")
+    lines.append("")
+    lines += [f"{setting} computes in {chosen}: {why}." for setting, chosen, why in report.choices]
+    return "\n".join(lines)
+
+
+def _speeds(work: str, seconds: dict[str, float], flops: int) -> list[DtypeSpeed]:
+    has = instructions()
+    native = {"float32": True, "bfloat16": has_bfloat16(), "int8": "vnni" in has or "amx" in has}
+    return [
+        DtypeSpeed(work, dtype, native[dtype], flops / took / 1e9, seconds["float32"] / took)
+        for dtype, took in seconds.items()
+    ]
+
+
+def _of_encoder(speeds: list[DtypeSpeed]) -> list[DtypeChoice]:
+    found = {speed.dtype: speed for speed in speeds}
+    choices = []
+    # What would be a warning when a model is opened is an answer here.
+    with loggers_at(logging.ERROR, "declutr.transformer.linear.dtype_speed"):
+        for dtype in ("auto", "bfloat16", "int8"):
+            chosen = chosen_dtype(dtype, _CPU)
+            if dtype == "auto":
+                has = "has" if has_bfloat16() else "has no"
+                why = f"the processor {has} instructions for bfloat16"
+                if has_bfloat16() and chosen != "bfloat16":
+                    why += ", but gains nothing by them"
+            elif dtype not in found:
+                why = f"torch has no kernels for {dtype} here"
+            elif chosen != dtype:
+                why = f"{dtype} takes {1 / found[dtype].times:.1f} times as long"
+            else:
+                why = f"{found[dtype].times:.1f} times the speed of float32"
+            choices.append(DtypeChoice(f'Encoder(dtype="{dtype}")', chosen, why))
+    return choices
+
+
+def _of_precision(speeds: list[DtypeSpeed]) -> DtypeChoice:
+    times = max((speed.times for speed in speeds if speed.dtype == "bfloat16"), default=0.0)
+    why = "so it is on every CPU, for the same weights everywhere"
+    if times >= GAIN:
+        why += f'; "bfloat16" would train linear layers {times:.1f} times as fast'
+    return DtypeChoice('precision "auto"', "float32", why)

@@ -1,0 +1,392 @@
+"""`Encoder`: texts in, a numpy array out."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import warnings
+from collections.abc import Iterator, Sequence
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from tqdm.auto import tqdm
+
+from declutr.corpus.named_files import NamedFiles
+from declutr.corpus.text_inputs import as_texts
+from declutr.inference.devices import chosen_device, chosen_dtype
+from declutr.inference.encoder_processes import EncoderProcesses
+from declutr.inference.open_text_model import EncoderError, open_text_model
+from declutr.inference.prompts import Prompts
+from declutr.inference.text_pieces import LONG_TEXTS, Piece, batches, mean_of_pieces, pieces_of
+from declutr.system.cpu_memory import HEAP
+from declutr.system.host_copies import Arriving
+from declutr.system.torch_threads import keep_to_quota
+
+logger = logging.getLogger(__name__)
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_BATCH_TOKENS = {"cpu": 2048, "cuda": 32768}
+_TOGETHER = 1 << 15  # texts that are tokenised and sorted together
+
+_Item = TypeVar("_Item")
+
+
+class Encoder:
+    """Embeds texts with a trained model, or with a transformer.
+
+        encoder = Encoder("output")  # a serialization folder, or its model.tar.gz
+        embeddings = encoder(["A sentence.", "Another one."])  # (2, d)
+
+    What else is in a call does not change an embedding (float32: by 1e-5 at most).
+
+    # Parameters
+
+    place : a serialization folder, an archive (`model.tar.gz`), a URL of one, a folder
+        that `declutr export`, sentence-transformers or Hugging Face wrote, or a name on the hub. It
+        may come from another machine.
+    normalize : scale embeddings to length 1. By default what the model says: archives do not,
+        folders with a normalisation do.
+    truncate_dim : keep so many leading dimensions (before scaling), for models that were trained or
+        whitened for it.
+    pooling : for transformers, one of `declutr.transformer.pooling.POOLINGS`.
+    whiten : apply the whitening that is stored with the model; by default if there is one.
+    prompt_name : of the model's prompt (`encoder.prompts.named`) that is put before every text,
+        such as `"query"`; by default the one that the model has for its default, if any.
+    prompt : the text itself of a prompt.
+    max_length : tokens of a text, special ones and the prompt included; never more than the model
+        takes.
+    long_texts : what becomes of longer texts. `"truncate"` cuts their tails (their beginnings, if
+        the `truncation_side` of the model's tokenizer is left), with a count; `"chunk"` embeds
+        them in parts of equal length and takes the mean, weighted by tokens.
+    dtype : `"float32"`, `"bfloat16"`, `"int8"` (CPU), or `"auto"`: bfloat16 where the device
+        computes in it, else float32. A CPU that is not faster in what was asked for than in
+        float32 computes in that, with a warning; `describe` says in what. Embeddings are always
+        handed out in float32.
+    device : `"cpu"`, `"cuda"`, `"cuda:1"`; by default the first GPU if there is any. A list of them
+        starts a process for each, and they share the work: `["cuda:0", "cuda:1"]`, `["cpu"] * 4`.
+    batch_tokens : tokens a batch; by default what suits the device.
+    trust : open models that would be refused as unsafe (`declutr.archives.safety`), and run the
+        code that they bring. Only for those you made yourself.
+    revision : branch, tag or commit of a name on the hub.
+    overrides : changes to an archive's configuration, as for `allennlp predict`.
+    sphereize : subtract the mean of the embeddings of a call and scale them to length 1.
+    kind : `"archive"` or `"transformer"`, where what lies at the place does not tell.
+    cuda_device : the GPU by its number, -1 for the CPU; `device` is more general.
+
+    # Raises
+
+    `FileNotFoundError` : there is no model at that place.
+    `EncoderError` (a `ValueError`) : a setting out of range, or one that this model does not have;
+        of a prompt's name, with the names there are.
+    `declutr.archives.safety.UnsafeArchive` : the archive would run code, or touch other files.
+    """
+
+    def __init__(
+        self,
+        place: str | os.PathLike,
+        sphereize: bool = False,
+        cuda_device: int | None = None,
+        *,
+        normalize: bool | None = None,
+        truncate_dim: int | None = None,
+        pooling: str | None = None,
+        whiten: bool | None = None,
+        max_length: int | None = None,
+        long_texts: str = "truncate",
+        dtype: str = "auto",
+        device: str | Sequence[str] | None = None,
+        batch_tokens: int | None = None,
+        trust: bool = False,
+        revision: str | None = None,
+        overrides: dict[str, Any] | str | None = None,
+        kind: str | None = None,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+    ) -> None:
+        keep_to_quota()
+        self._place = os.fspath(place)
+        self._sphereize = sphereize
+        self._overrides = overrides
+        if long_texts not in LONG_TEXTS:
+            raise EncoderError(
+                f"Expected long_texts to be one of {', '.join(LONG_TEXTS)}, got {long_texts!r}."
+            )
+        for name, value in (("max_length", max_length), ("batch_tokens", batch_tokens)):
+            if value is not None and value < 1:
+                raise EncoderError(f"{name} must be at least 1, got {value}.")
+        devices = _devices(device, cuda_device)
+        where = chosen_device(devices[0])
+        self._dtype = chosen_dtype(dtype, where)
+        self._model = open_text_model(
+            self._place,
+            # Processes of their own compute; this one only has to know what they will give.
+            device=torch.device("cpu") if len(devices) > 1 else where,
+            kind=kind,
+            pooling=pooling,
+            revision=revision,
+            overrides=overrides,
+            trust=trust,
+        )
+        self._prompt = self.prompts.chosen(prompt, prompt_name, self._place)
+        self._named_files = NamedFiles("encoder(pathlib.Path(...))")
+        self._max_length = _length(self._place, self._model, max_length)
+        self._long_texts = long_texts
+        if self._model.cuts_texts and (max_length or long_texts == "chunk"):
+            raise EncoderError(
+                "max_length and long_texts are for models over word pieces "
+                f"(tokenizer and indexer of type pretrained_transformer); '{self._place}' is not."
+            )
+        self._whitening = self._model.whitening if whiten is not False else None
+        if whiten and self._whitening is None:
+            raise EncoderError(
+                f"There is no whitening stored with '{self._place}'. Fit one with `declutr whiten`."
+            )
+        width = self._whitening.dimension if self._whitening else self._model.dimension
+        if truncate_dim is not None and not 1 <= truncate_dim <= width:
+            raise EncoderError(f"truncate_dim must lie in 1 to {width}, got {truncate_dim}.")
+        self._truncate_dim = truncate_dim
+        self._normalize = self._model.normalizes if normalize is None else normalize
+        self._batch_tokens = batch_tokens or _BATCH_TOKENS.get(where.type, 8192)
+        self._truncated = 0
+        self._told = False  # that texts are cut
+        self._processes: EncoderProcesses | None = None
+        if len(devices) > 1:
+            settings = {
+                "place": self._place, "normalize": normalize, "truncate_dim": truncate_dim,
+                "pooling": pooling, "whiten": whiten, "max_length": max_length,
+                "long_texts": long_texts, "dtype": self._dtype, "batch_tokens": batch_tokens,
+                "trust": trust, "revision": revision, "overrides": overrides, "kind": kind,
+            }  # fmt: skip
+            self._processes = EncoderProcesses(
+                settings,
+                [name or "cuda:0" for name in devices],
+                lambda: self._model.choose_products(self._dtype),
+            )
+        elif where.type == "cpu":
+            self._model.prepare(self._dtype)
+
+    @property
+    def dimension(self) -> int:
+        """The width d of the embeddings."""
+        if self._truncate_dim is not None:
+            return self._truncate_dim
+        return self._whitening.dimension if self._whitening else self._model.dimension
+
+    @property
+    def max_length(self) -> int | None:
+        """Tokens of a text, special ones included; `None` if there is no limit."""
+        return self._max_length
+
+    @property
+    def prompts(self) -> Prompts:
+        """The prompts of the model: their texts by name, and the name of its default."""
+        return self._model.prompts
+
+    @property
+    def prompt(self) -> str | None:
+        """What it was made to put before texts; `None` leaves that to the model's default."""
+        return self._prompt
+
+    @property
+    def truncated_texts(self) -> int:
+        """How many texts so far were longer than `max_length`, and were cut."""
+        elsewhere = self._processes.truncated_texts if self._processes else 0
+        return self._truncated + self._model.texts_cut + elsewhere
+
+    def describe(self) -> dict[str, Any]:
+        """What embeddings depend on, as JSON values: `place`, `kind`, `content`, the settings."""
+        whitening = self._whitening
+        # Release 1.5.0 kept beginnings always, and said nothing of it.
+        cut = {"truncation_side": "left"} if self._model.keeps_end else {}
+        return {
+            "place": self._place,
+            **self._model.describe(),
+            "overrides": self._overrides or None,
+            "dimension": self.dimension,
+            "max_length": self._max_length,
+            "long_texts": self._long_texts,
+            **(cut if self._long_texts == "truncate" else {}),
+            "dtype": self._dtype,
+            "whitening": None if whitening is None else list(whitening.matrix.shape),
+            "truncate_dim": self._truncate_dim,
+            "normalize": self._normalize,
+            "sphereize": self._sphereize,
+            # The default is part of the content.
+            **({} if self._prompt is None else {"prompt": self._prompt}),
+        }
+
+    def __call__(
+        self,
+        inputs: str | Sequence[str] | os.PathLike,
+        batch_size: int | None = None,
+        show_progress: bool = False,
+        prompt_name: str | None = None,
+        prompt: str | None = None,
+    ) -> np.ndarray:
+        """The embeddings `(n, d)` of `inputs`, float32, in their order.
+
+        Texts are sorted by length inside and go through the model a number of tokens at a time. A
+        blank text has an embedding too.
+
+        # Parameters
+
+        inputs : texts in a list, tuple, Series, array or generator; a single string is one text,
+            even if it names a file. A path (`pathlib.Path`) is read as `declutr embed` reads it: a
+            text a line, the key `text` of JSON lines and parquet, or that column of CSV and TSV.
+        batch_size : texts a batch at most; `batch_tokens` alone decides by default.
+        show_progress : show a progress bar.
+        prompt_name, prompt : as for the encoder, for this call; `prompt=""` leaves out the default.
+
+        # Raises
+
+        `TypeError` : an input that is not a string, named by its position; or what is no sequence
+            of texts, such as a DataFrame, a dict or a set.
+        `ValueError` : a batch size below 1; a prompt that the model does not have; a path that
+            cannot be read.
+        """
+        if batch_size is not None and batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, or None, got {batch_size}.")
+        before_each = self._before_each(prompt, prompt_name)
+        texts = _strings(self._named_files.texts(inputs))
+        embeddings = np.empty((len(texts), self.dimension), dtype=np.float32)
+        if not texts:
+            return embeddings
+        before = self.truncated_texts
+        with tqdm(total=len(texts), unit="text", disable=not show_progress) as bar:
+            if self._processes is not None:
+                for rows, vectors in self._processes.embed(texts, batch_size, before_each):
+                    embeddings[rows] = vectors
+                    bar.update(len(rows))
+            else:
+                for start in range(0, len(texts), _TOGETHER):
+                    part = texts[start : start + _TOGETHER]
+                    vectors = self._embedded(part, before_each, batch_size, bar)
+                    embeddings[start : start + len(part)] = vectors
+        truncated = self.truncated_texts - before
+        if truncated and not self._told:
+            self._told = True
+            logger.warning(
+                "%d of %d texts were too long and lost their %s; truncated_texts counts on, "
+                'long_texts="chunk" embeds all of them.',
+                truncated,
+                len(texts),
+                "beginning" if self._model.keeps_end else "tail",
+            )
+        return self._sphereized(embeddings) if self._sphereize else embeddings
+
+    def close(self) -> None:
+        """End the processes of several devices; they end with this object in any case."""
+        if self._processes is not None:
+            self._processes.close()
+
+    def __enter__(self) -> Encoder:
+        return self
+
+    def __exit__(self, *error: Any) -> None:
+        self.close()
+
+    def _before_each(self, prompt: str | None, prompt_name: str | None) -> str:
+        """The prompt of a call."""
+        asked = self.prompts.chosen(prompt, prompt_name, self._place)
+        own = self._prompt if asked is None else asked
+        return self.prompts.default if own is None else own
+
+    def _embedded(
+        self, texts: list[str], prompt: str, batch_size: int | None, bar: tqdm
+    ) -> np.ndarray:
+        tokens = self._model.tokenize(texts, prompt)
+        pieces, truncated = pieces_of(tokens, self._limit, self._long_texts, self._model.keeps_end)
+        self._truncated += truncated
+        vectors = np.empty((len(pieces), self._model.dimension), dtype=np.float32)
+        special = self._model.special_tokens
+        last = np.array([piece.last for piece in pieces])
+        started = (
+            (rows, self._vectors([pieces[row] for row in rows]))
+            for rows in batches(pieces, self._batch_tokens, special, batch_size)
+        )
+        # A GPU has the next batch to compute while the host waits for one.
+        for rows, arriving in _one_behind(started):
+            vectors[rows] = arriving.wait().numpy()
+            bar.update(int(last[rows].sum()))
+        return self._finished(mean_of_pieces(vectors, pieces, len(texts)))
+
+    @property
+    def _limit(self) -> int | None:
+        """Tokens of a text without special ones."""
+        return None if self._max_length is None else self._max_length - self._model.special_tokens
+
+    def _vectors(self, pieces: Sequence[Piece]) -> Arriving:
+        device = self._model.device.type
+        if device == "cpu":
+            HEAP.settle()
+        with torch.autocast(device, torch.bfloat16, enabled=self._dtype == "bfloat16"):
+            vectors = self._model.embed([piece.tokens for piece in pieces])
+        return Arriving(vectors)
+
+    def _finished(self, vectors: np.ndarray) -> np.ndarray:
+        """Whitened, truncated and scaled, as far as that is wanted."""
+        if self._whitening is not None:
+            vectors = self._whitening.transform(vectors).astype(np.float32)
+        if self._truncate_dim is not None:
+            vectors = vectors[:, : self._truncate_dim]
+        return _unit(vectors) if self._normalize else vectors
+
+    @staticmethod
+    def _sphereized(embeddings: np.ndarray) -> np.ndarray:
+        if len(embeddings) < 2:
+            warnings.warn(
+                "sphereize needs more than one text; the embedding is returned as it is.",
+                stacklevel=3,
+            )
+            return embeddings
+        return _unit(embeddings - embeddings.mean(axis=0))
+
+
+def _one_behind(items: Iterator[_Item]) -> Iterator[_Item]:
+    """The same items, each of them only after the next has been made."""
+    waiting: list[_Item] = []
+    for item in items:
+        yield from waiting
+        waiting = [item]
+    yield from waiting
+
+
+def _unit(vectors: np.ndarray) -> np.ndarray:
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
+
+
+def _strings(inputs: str | Sequence[str]) -> list[str]:
+    """As a list; what is no text in UTF-8 (lone surrogates, of undecodable bytes) is U+FFFD."""
+    texts = as_texts(inputs)
+    for position, text in enumerate(texts):
+        if not text.isascii() and _SURROGATE.search(text):
+            texts[position] = _SURROGATE.sub("\ufffd", text)
+    return texts
+
+
+def _devices(device: str | Sequence[str] | None, cuda_device: int | None) -> list[str | None]:
+    """The names of devices, each checked."""
+    if cuda_device is not None:
+        if device is not None:
+            raise EncoderError("Got device and cuda_device; give one of them.")
+        return ["cpu" if cuda_device < 0 else f"cuda:{cuda_device}"]
+    if device is None or isinstance(device, str):
+        return [device]
+    if not device:
+        raise EncoderError("Expected at least one device, got an empty list.")
+    for name in device:
+        chosen_device(name)
+    return list(device)
+
+
+def _length(place: str, model: Any, asked: int | None) -> int | None:
+    """`max_length` of texts, that of the model and that of the user considered."""
+    if asked is not None and asked <= model.special_tokens:
+        raise EncoderError(
+            f"max_length must be more than the {model.special_tokens} special tokens that "
+            f"'{place}' adds to each text, got {asked}."
+        )
+    known = [length for length in (asked, model.max_length) if length is not None]
+    return min(known, default=None)

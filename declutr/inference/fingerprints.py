@@ -1,0 +1,78 @@
+"""What a model was read from, in a few letters: they change when its files do."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from declutr.corpus.file_digests import file_digests
+from declutr.inference.errors import EncoderError
+from declutr.system.cache_folder import default_cache_dir
+
+_MODEL_FILES = {".json", ".safetensors", ".bin", ".pt", ".th", ".txt", ".model", ".npy", ".npz"}
+_NOT_OF_THE_MODEL = {
+    "optimizer.pt", "scheduler.pt", "scaler.pt", "training_args.bin", "trainer_state.json",
+}  # fmt: skip
+
+
+def files_fingerprint(files: Sequence[Path], root: Path | None = None) -> str:
+    """Of names (below `root`, if there is one) and contents; files may be moved and touched.
+
+    Contents are read once: `declutr.corpus.file_digests` remembers what a file that looks the same
+    held.
+    """
+    # Resolved: in the cache of the hub, files are links.
+    cache = default_cache_dir()
+    cache.mkdir(parents=True, exist_ok=True)
+    digests = file_digests([file.resolve() for file in files], cache)
+    names = {
+        str(file.relative_to(root)) if root else str(number): digests[file.resolve()][0]
+        for number, file in enumerate(files)
+    }
+    return hashlib.sha256(json.dumps(names, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def model_fingerprint(place: str, revision: str | None = None) -> str:
+    """Of a folder with a model, or of what the cache of the hub holds under a name.
+
+    Configuration, weights and tokenizer count, in sub-folders too; logs, the optimizer and
+    checkpoints of a training do not.
+    """
+    folder = Path(place)
+    if not folder.is_dir():
+        return f"revision {_hub_revision(place, revision)}"
+    return files_fingerprint(_model_files(folder), folder)
+
+
+def code_fingerprint(folder: Path) -> str | None:
+    """Of the Python code that a folder brings, if it brings any."""
+    files = sorted(folder.rglob("*.py"))
+    return files_fingerprint(files, folder) if files else None
+
+
+def _model_files(folder: Path) -> list[Path]:
+    found = []
+    lists = [folder / name for name in ("modules.json", "router_config.json")]
+    named = "".join(file.read_text("utf-8", "replace") for file in lists if file.is_file())
+    for path in sorted(folder.iterdir()):
+        if path.is_dir():
+            # Modules of sentence-transformers, most often called 0_Transformer, 1_Pooling, 2_Dense.
+            if path.name[:1].isdigit() or re.search(rf'["/]{re.escape(path.name)}["/]', named):
+                found += _model_files(path)
+        elif path.suffix in _MODEL_FILES and path.name not in _NOT_OF_THE_MODEL:
+            found.append(path)
+    return found
+
+
+def _hub_revision(name: str, revision: str | None) -> str:
+    """The commit that was downloaded."""
+    from huggingface_hub import try_to_load_from_cache
+
+    for file in ("modules.json", "config.json", "config_sentence_transformers.json"):
+        found = try_to_load_from_cache(name, file, revision=revision)
+        if isinstance(found, str):
+            return Path(found).parent.name
+    raise EncoderError(f"'{name}' is neither a folder nor in the cache of the Hugging Face hub.")

@@ -1,0 +1,168 @@
+"""The short texts that name encoders."""
+
+from __future__ import annotations
+
+import difflib
+import importlib.util
+import json
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from declutr.archives.tar_members import named_as_archive
+from declutr.inference.sources.source import EncoderError
+
+FORMS = """\
+  FOLDER, model.tar.gz or a URL   a trained model; also archive:PLACE; options precision=bf16|int8,
+                                  dim=N, normalize=true, whiten=false, long_texts=chunk
+  hf:NAME_OR_FOLDER               a Hugging Face transformer, mean of its tokens; these options, and
+                                  pooling=mean|cls|first-last|max|last|pooler, revision=
+  st:NAME_OR_FOLDER               a sentence-transformers model; options revision=,
+                                  prompt_name=query (by default its default prompt, if any)
+  words:FILE                      mean of word vectors (GloVe or fastText text file, .gz or .xz);
+                                  options tokens=words, case=exact, weights=sif, counts=FILE
+  random:DIM                      mean of a random vector for each word; options combine=sum,
+                                  tokens=words, seed=
+  random-sentence:DIM             a random vector for each sentence: chance; option seed=
+  MODULE:FUNCTION                 a Python function list[str] -> array; also call:MODULE:FUNCTION
+A folder may be a transformer or a sentence-transformers model as well. Options follow a question
+mark (hf:roberta-base?pooling=cls), LABEL= before all gives a name for tables."""
+
+_OWN = ("precision", "dim", "normalize", "whiten", "long_texts")
+OPTIONS = {
+    "archive": (*_OWN, "prompt_name"),
+    "hf": ("pooling", "revision", *_OWN),
+    "st": ("revision", "prompt_name"),
+    "words": ("tokens", "case", "weights", "counts"),
+    "random": ("combine", "tokens", "seed"),
+    "random-sentence": ("seed",),
+    "call": (),
+}
+"""Of each kind of encoder, the options it takes."""
+
+_FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
+_LABEL = re.compile(r"([^=:/?\\]+)=(.+)", re.DOTALL)
+_VECTOR_FILES = (".vec", ".txt", ".gz", ".xz")
+
+
+@dataclass(frozen=True)
+class EncoderSpec:
+    """What a text names."""
+
+    text: str
+    """As it was given, the label left out."""
+    name: str
+    """For tables: the label, or something short."""
+    kind: str
+    """A key of `OPTIONS`."""
+    place: str
+    options: dict[str, str] = field(default_factory=dict)
+
+
+def parse_spec(text: str) -> EncoderSpec:
+    """What `text` names; nothing is loaded.
+
+    # Raises
+
+    `EncoderError` : it is none of `FORMS`, or there is no such file or folder.
+    """
+    spec, label = text.strip(), ""
+    if not Path(spec).exists() and (match := _LABEL.fullmatch(spec)):
+        label, spec = match[1].strip(), match[2].strip()
+    kind, place, options = _parts(spec) if spec else ("", "", {})
+    if not place:
+        raise EncoderError(f"Expected more than {spec!r}. An encoder is one of\n{FORMS}")
+    for key in options:
+        if key not in OPTIONS[kind]:
+            raise EncoderError(
+                f"Unknown option {key!r} in {spec!r}; {kind} takes "
+                f"{', '.join(OPTIONS[kind]) or 'none'}."
+            )
+    return EncoderSpec(spec, label or _short_name(kind, place, options), kind, place, options)
+
+
+def _parts(spec: str) -> tuple[str, str, dict[str, str]]:
+    """Kind, place and options."""
+    before, colon, after = spec.partition(":")
+    if colon and before in OPTIONS:
+        return before, *_with_options(after)
+    place, options = _with_options(spec)
+    if "://" in place:
+        return "archive", place, options
+    if Path(place).exists():
+        return _kind_of(Path(place)), place, options
+    if _FUNCTION.fullmatch(place) and not _looks_misspelt(before):
+        return "call", place, options
+    raise EncoderError(f"{_complaint(spec, before if colon else '')} An encoder is one of\n{FORMS}")
+
+
+def _with_options(text: str) -> tuple[str, dict[str, str]]:
+    place, mark, query = text.partition("?")
+    if not mark or Path(text).exists():
+        return text, {}
+    options = {}
+    for part in query.split("&"):
+        key, sign, value = part.partition("=")
+        if not (key and sign and value):
+            raise EncoderError(f"Expected KEY=VALUE after the question mark, got {part!r}: {text}")
+        if key in options:
+            raise EncoderError(f"The option {key!r} stands twice in {text!r}.")
+        options[key] = value
+    return place, options
+
+
+def _kind_of(place: Path) -> str:
+    """What a file or folder is."""
+    if place.is_file():
+        if named_as_archive(place):
+            return "archive"
+        if place.suffix in _VECTOR_FILES:
+            return "words"
+        raise EncoderError(
+            f"'{place}' is neither an archive nor named like word vectors "
+            f"({', '.join(_VECTOR_FILES)}). An encoder is one of\n{FORMS}"
+        )
+    if (place / "modules.json").exists():
+        return "st"
+    config = place / "config.json"
+    if not config.exists():
+        raise EncoderError(
+            f"'{place}' holds neither a config.json nor a modules.json, so it is neither a trained "
+            f"model nor a transformer. An encoder is one of\n{FORMS}"
+        )
+    try:
+        content = json.loads(config.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise EncoderError(f"'{config}' is not JSON: {error}.") from error
+    return "hf" if isinstance(content, dict) and "model_type" in content else "archive"
+
+
+def _looks_misspelt(module: str) -> bool:
+    """Whether what may be a module is almost a kind of encoder, and no module."""
+    if not difflib.get_close_matches(module, OPTIONS, n=1):
+        return False
+    return importlib.util.find_spec(module) is None and not Path(f"{module}.py").exists()
+
+
+def _complaint(spec: str, kind: str) -> str:
+    near = difflib.get_close_matches(kind, OPTIONS, n=1) if kind else []
+    if near:
+        return f"No encoder {spec!r}: did you mean {near[0]}:?"
+    if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", spec):
+        return (
+            f"No encoder {spec!r}: there is no such file or folder. A model of the Hugging Face "
+            f"hub is hf:{spec} or st:{spec}."
+        )
+    return f"No encoder {spec!r}: there is no such file or folder."
+
+
+def _short_name(kind: str, place: str, options: dict[str, str]) -> str:
+    if kind in ("random", "random-sentence"):
+        name = f"{kind}:{place}"
+    elif kind == "call" or (kind in ("hf", "st") and not Path(place).exists()):
+        name = place
+    else:
+        path = Path(place)
+        name = (path.parent if path.name == "model.tar.gz" else path).resolve().name or place
+    chosen = ", ".join(f"{key}={value}" for key, value in options.items() if key != "counts")
+    return f"{name} ({chosen})" if chosen else name

@@ -1,0 +1,226 @@
+"""A model that was trained here."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Batch, Instance
+from allennlp.models.archival import load_archive
+from allennlp.nn.util import move_to_device
+from allennlp.predictors import Predictor
+from torch.overrides import TorchFunctionMode
+
+import declutr.components  # noqa: F401 - archives name what it registers
+from declutr.archives.safety import UnsafeArchive, opened_archive, weights_of
+from declutr.corpus.documents import normalize_whitespace
+from declutr.data.codecs import WordPieceCodec
+from declutr.inference.errors import EncoderError
+from declutr.inference.fingerprints import files_fingerprint
+from declutr.inference.text_model import TextModel
+from declutr.inference.whitening import Whitening
+from declutr.modules.embedders import MLMTextFieldEmbedder
+from declutr.system.host_copies import to_device
+from declutr.system.quiet_loggers import loggers_at
+
+_GZIP = b"\x1f\x8b"
+
+
+class TrainedModel(TextModel):
+    """The model and the reader of a serialization folder or an archive.
+
+    Word pieces of a reader of type "declutr" are handled as ids; anything else goes through
+    instances.
+
+    # Parameters
+
+    place : a serialization folder, an archive (`model.tar.gz`), or a URL of one.
+    device : where it computes.
+    overrides : of the archive's configuration, as for AllenNLP's `load_archive`.
+    trust : accept an archive that names classes outside of AllenNLP's registries or brings code;
+        see `declutr.archives.safety`.
+
+    # Raises
+
+    `FileNotFoundError` : there is no archive at that place, or something else.
+    `EncoderError`, `declutr.archives.safety.BrokenArchive` : it cannot be read, or built.
+    `declutr.archives.safety.UnsafeArchive` : it would run code, or touch other files.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        device: torch.device,
+        overrides: dict[str, Any] | str | None = None,
+        trust: bool = False,
+    ) -> None:
+        if "://" not in place:
+            _require_archive(Path(place))
+        self.device = device
+        number = (device.index or 0) if device.type == "cuda" else -1
+        # Without AllenNLP's line for each parameter that no initialiser touches, and the like.
+        quiet = loggers_at(logging.WARNING, "allennlp", "transformers")
+        with opened_archive(place, trust=trust) as folder, quiet:
+            _require_weights(folder, place)
+            with _broken(place), _Undrawn():
+                archive = load_archive(folder, cuda_device=number, overrides=overrides or {})
+            self.whitening = Whitening.load(folder) if Whitening.stored_in(folder) else None
+        self._predictor = Predictor.from_archive(archive, predictor_name="declutr")
+        self.model: Any = self._predictor._model
+        self.reader: Any = self._predictor._dataset_reader
+        codec = getattr(self.reader, "_codec", None)
+        self.codec = codec if isinstance(codec, WordPieceCodec) else None
+        if self.codec is not None:
+            self.special_tokens = self.codec.num_special_tokens
+            self.keeps_end = self.codec.keeps_end
+            if self.codec.limit is not None:
+                self.max_length = self.codec.limit + self.special_tokens
+        self._content = _content(place)
+
+    @property
+    def dimension(self) -> int:
+        return self.model.embedding_dim
+
+    @property
+    def cuts_texts(self) -> bool:
+        return self.codec is None
+
+    @property
+    def texts_cut(self) -> int:
+        return getattr(self.reader, "truncated_texts", 0) if self.cuts_texts else 0
+
+    def tokenize(self, texts: list[str], prompt: str = "") -> list[Any]:
+        if prompt:
+            texts = [prompt + text for text in texts]
+        if self.codec is not None:
+            arrays, _ = self.codec.encode([normalize_whitespace(text) for text in texts])
+            return arrays
+        return [_Text(self._predictor._json_to_instance({"text": text})) for text in texts]
+
+    @torch.inference_mode()
+    def embed(self, pieces: Sequence[Any]) -> torch.Tensor:
+        if self.codec is not None:
+            texts = self.codec.pack(pieces, (len(pieces),)).tensors()
+            tensors: Any = {
+                "anchors": {
+                    name: {key: to_device(tensor, self.device) for key, tensor in indexed.items()}
+                    for name, indexed in texts.items()
+                }
+            }
+        else:
+            instances = [piece.instance for piece in pieces]
+            for instance in instances:
+                self.reader.apply_token_indexers(instance)
+            batch = Batch(instances)
+            batch.index_instances(self.model.vocab)
+            tensors = batch.as_tensor_dict()
+        output = self.model(**move_to_device(tensors, self.device))
+        return output["embeddings"].float()
+
+    def describe(self) -> dict[str, Any]:
+        return {
+            "kind": "trained archive",
+            "pooling": type(self.model._seq2vec_encoder).__name__,
+            "content": self._content,
+        }
+
+    @property
+    def linear_part(self) -> torch.nn.Module:
+        parts = [
+            embedder.token_embedder.encoder  # without the head
+            if isinstance(embedder, MLMTextFieldEmbedder)
+            else embedder
+            for embedder in self.model.embedders
+        ]
+        return parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
+
+
+@contextmanager
+def _broken(place: str) -> Iterator[None]:
+    """Errors of whatever broken content makes fail, as one."""
+    try:
+        yield
+    except (UnsafeArchive, ConfigurationError, OSError, MemoryError):  # these say it themselves
+        raise
+    except Exception as error:
+        raise EncoderError(
+            f"No model could be built from '{place}': {type(error).__name__}: {error}. Its "
+            "content may be broken, or made by another release."
+        ) from error
+
+
+class _Undrawn(TorchFunctionMode):
+    """Within this context, what would be drawn at random is zero, and no random number is spent.
+
+    Parameters that are about to be loaded need none, and large ones take long.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        # Methods of tensors, and those functions of `torch.nn.init` that ask before they call them.
+        if getattr(func, "__name__", "") in ("normal_", "uniform_", "kaiming_uniform_"):
+            tensor = args[0] if args else kwargs["tensor"]
+            tensor.detach().zero_()
+            return tensor
+        return func(*args, **kwargs)
+
+
+class _Text:
+    """An instance, as long as its text."""
+
+    def __init__(self, instance: Instance) -> None:
+        self.instance = instance
+
+    def __len__(self) -> int:
+        return len(self.instance["anchors"])  # type: ignore[arg-type]
+
+
+def _require_archive(place: Path) -> None:
+    """Raise what helps if this is not a trained model."""
+    expected = "Expected the folder that `allennlp train … -s FOLDER` wrote, or its model.tar.gz."
+    if not place.exists():
+        raise FileNotFoundError(f"No model at '{place}'. {expected}")
+    if place.is_file():
+        with place.open("rb") as file:
+            if file.read(2) != _GZIP:
+                raise FileNotFoundError(f"'{place}' is not an archive. {expected}")
+        return
+    if not (place / "config.json").exists():
+        raise FileNotFoundError(f"'{place}' holds no config.json. {expected}")
+    _require_weights(place, str(place))
+
+
+def _require_weights(folder: Path, place: str) -> None:
+    if weights_of(folder) is None:
+        raise FileNotFoundError(
+            f"'{place}' holds no weights (weights.th, best.th): its training has not finished, or "
+            "they were left out."
+        )
+
+
+def _content(place: str) -> str:
+    """A fingerprint of what is loaded from there."""
+    if "://" in place:
+        from cached_path import cached_path
+
+        return files_fingerprint([Path(cached_path(place))])
+    path = Path(place)
+    if path.is_file():
+        return files_fingerprint([path])
+    weights = weights_of(path) or path / "weights.th"
+    inside = [
+        file
+        for folder in ("vocabulary", "transformer")
+        for file in sorted((path / folder).rglob("*"))
+        if file.is_file() and not file.name.startswith(".")
+    ]
+    inside += [file for file in (path / "whitening.safetensors",) if file.exists()]
+    return files_fingerprint([path / "config.json", weights, *inside], path)

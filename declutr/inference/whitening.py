@@ -1,0 +1,314 @@
+"""Whitening: embeddings with mean 0 and covariance I, or the first k components of those.
+
+Post-processing, fitted on training text and stored beside the weights (Su et al. 2021,
+arXiv:2103.15316, "Whitening-k"). With the mean mu and the covariance Sigma = U diag(s) U' of the
+embeddings of training text, an embedding x becomes
+
+    y = (x - mu) U diag(s)^(-1/2) [:, :k],   s falling.
+
+Cosines of whitened embeddings do not depend on whether Sigma divides by N or by N - 1; it is N - 1
+here. Scaling y to length 1 is the caller's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from declutr._version import __version__
+from declutr.system.checksums import BlockHasher, json_checksum
+
+FILE = "whitening.safetensors"
+"""What it is called in the folder of a model, and at the root of an archive."""
+
+FLOOR = 1e-8
+"""Variances below this share of the largest one count as this much.
+
+Transformers that end in layer normalisation have a direction in which embeddings differ by rounding
+alone; divided by its own deviation, that would be as loud as any other."""
+
+_FORMAT = "1"
+_ROWS = 4096  # converted to float64 at a time
+
+
+class WhiteningError(ValueError):
+    """Embeddings that cannot be whitened, or a file that does not hold a whitening."""
+
+
+@dataclass(frozen=True, eq=False)
+class Whitening:
+    """An affine map of embeddings, `(x - mean) @ matrix`.
+
+        whitening = Whitening.fit(blocks, dimension=256)
+        embeddings = whitening.transform(embeddings)  # (n, d) -> (n, 256)
+
+    # Parameters
+
+    mean : `(d,)`, of the training text's embeddings.
+    matrix : `(d, k)`, the scaled directions, in the order of falling variance.
+    variances : `(d,)`, of all directions, falling, before the floor; `None` if they are not known.
+    texts : how many embeddings it was fitted on; 0 if that is not known.
+    digest : tells the training text from others; any string, kept with it.
+
+    # Raises
+
+    `WhiteningError` : shapes that do not go together, or numbers that are not finite.
+    """
+
+    mean: np.ndarray
+    matrix: np.ndarray
+    variances: np.ndarray | None = None
+    texts: int = 0
+    digest: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("mean", "matrix", "variances"):
+            if getattr(self, name) is not None:
+                object.__setattr__(self, name, np.asarray(getattr(self, name), dtype=np.float64))
+        d = self.mean.shape[0] if self.mean.ndim == 1 else 0
+        shapes = f"mean {self.mean.shape} and matrix {self.matrix.shape}"
+        if not d or self.matrix.ndim != 2 or len(self.matrix) != d or not self.matrix.shape[1]:
+            raise WhiteningError(f"Got {shapes}, expected (d,) and (d, k).")
+        if self.matrix.shape[1] > d:
+            raise WhiteningError(f"Got {shapes}, expected (d,) and (d, k) with k of at most d.")
+        if self.variances is not None and self.variances.shape != (d,):
+            raise WhiteningError(f"Got {shapes} with variances {self.variances.shape}.")
+        if not all(np.isfinite(array).all() for array in (self.mean, self.matrix)):
+            raise WhiteningError("Got a whitening with numbers that are not finite.")
+
+    @classmethod
+    def fit(cls, blocks: Iterable[np.ndarray], dimension: int | None = None) -> Whitening:
+        """The whitening of all rows of all blocks, which are looked at once.
+
+        Memory is that of a block and a few `(d, d)` arrays, and everything is float64. Directions
+        point where their largest entry is positive, so that a fit can be repeated.
+
+        # Parameters
+
+        blocks : embeddings `(n, d)`, as many as there are.
+        dimension : k; by default d.
+
+        # Raises
+
+        `WhiteningError` : k is not within 1 to d; there are no more rows than k; rows are not
+        finite, of different width, or all equal.
+        """
+        if dimension is not None and dimension < 1:
+            raise WhiteningError(f"Expected to keep at least 1 dimension, got {dimension}.")
+        moments = _Moments()
+        for block in blocks:
+            moments.add(np.asarray(block))
+            # At once, not after a million more.
+            if dimension is not None and len(moments.mean) and dimension > len(moments.mean):
+                raise WhiteningError(
+                    f"Embeddings have {len(moments.mean)} dimensions; whitening cannot keep "
+                    f"{dimension}. Expected at most {len(moments.mean)}."
+                )
+        if not moments.count:
+            raise WhiteningError("Got no texts to fit whitening on.")
+        kept = dimension or len(moments.mean)
+        if moments.count <= kept:
+            raise WhiteningError(
+                f"Whitening to {kept} dimensions needs more than {kept} texts, got "
+                f"{moments.count}. Give more text, or keep fewer dimensions."
+            )
+        variances, directions = np.linalg.eigh(moments.scatter / (moments.count - 1))
+        variances, directions = variances[::-1], directions[:, ::-1]  # falling
+        # A mean of equal rows is off by rounding, and so they seem to vary.
+        if not variances[0] > (1e-12 * np.abs(moments.mean).max()) ** 2:
+            raise WhiteningError(
+                f"The {moments.count} embeddings are all equal: there is nothing to whiten."
+            )
+        largest = np.abs(directions).argmax(axis=0)
+        directions = directions * np.sign(directions[largest, np.arange(len(largest))])
+        matrix = directions / np.sqrt(np.maximum(variances, FLOOR * variances[0]))
+        return cls(moments.mean, matrix[:, :kept], variances.clip(min=0), moments.count)
+
+    @property
+    def input_dimension(self) -> int:
+        """d."""
+        return len(self.mean)
+
+    @property
+    def dimension(self) -> int:
+        """k."""
+        return self.matrix.shape[1]
+
+    @cached_property
+    def bias(self) -> np.ndarray:
+        """`(k,)`: what a linear layer with `matrix` adds, `x @ matrix + bias`."""
+        return -(self.mean @ self.matrix)
+
+    @property
+    def kept_variance(self) -> float | None:
+        """The share of the training embeddings' variance that lies in the k directions."""
+        if self.variances is None:
+            return None
+        return float(self.variances[: self.dimension].sum() / self.variances.sum())
+
+    def truncated(self, dimension: int) -> Whitening:
+        """The one with the first `dimension` of these directions.
+
+        # Raises
+
+        `WhiteningError` : there are not so many.
+        """
+        if not 1 <= dimension <= self.dimension:
+            raise WhiteningError(
+                f"Expected to keep 1 to {self.dimension} dimensions, got {dimension}."
+            )
+        return Whitening(
+            self.mean, self.matrix[:, :dimension], self.variances, self.texts, self.digest
+        )
+
+    def transform(self, embeddings: np.ndarray) -> np.ndarray:
+        """`(n, d)` to `(n, k)`, in the type of the input, computed in float64. Nothing is scaled.
+
+        # Raises
+
+        `WhiteningError` : another shape.
+        """
+        embeddings = np.asarray(embeddings)
+        if embeddings.ndim != 2 or embeddings.shape[1] != self.input_dimension:
+            raise WhiteningError(
+                f"This whitening is for embeddings (n, {self.input_dimension}), got "
+                f"{embeddings.shape}. Fit it again for this model."
+            )
+        dtype = embeddings.dtype if embeddings.dtype.kind == "f" else np.dtype(np.float64)
+        whitened = np.empty((len(embeddings), self.dimension), dtype=dtype)
+        for start in range(0, len(embeddings), _ROWS):
+            block = embeddings[start : start + _ROWS].astype(np.float64) - self.mean
+            whitened[start : start + _ROWS] = block @ self.matrix
+        return whitened
+
+    @staticmethod
+    def stored_in(folder: str | os.PathLike) -> bool:
+        """Whether a folder holds a whitening."""
+        return (Path(folder) / FILE).is_file()
+
+    def save(self, folder: str | os.PathLike) -> Path:
+        """Write `whitening.safetensors` into a folder, whole or not at all; where it is now."""
+        file = Path(folder) / FILE
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beside = file.with_name(f".{FILE}.{os.getpid()}.new")
+        try:
+            beside.write_bytes(self.to_bytes())
+            os.replace(beside, file)
+        finally:
+            beside.unlink(missing_ok=True)
+        return file
+
+    def to_bytes(self) -> bytes:
+        """What the file holds: the same bytes for the same whitening."""
+        from safetensors.numpy import save
+
+        tensors = {"mean": self.mean, "matrix": np.ascontiguousarray(self.matrix)}
+        if self.variances is not None:
+            tensors["variances"] = np.ascontiguousarray(self.variances)
+        about = {
+            "format": _FORMAT,
+            "version": __version__,
+            "texts": self.texts,
+            "dimension": self.dimension,
+            "digest": self.digest,
+        }
+        about["checksum"] = _checksum(about, tensors)
+        # One entry: safetensors writes several in any order.
+        return save(tensors, {"whitening": json.dumps(about)})
+
+    @classmethod
+    def load(cls, folder: str | os.PathLike) -> Whitening:
+        """What `save` wrote.
+
+        # Raises
+
+        `FileNotFoundError` : there is none.
+        `WhiteningError` : the file holds something else.
+        """
+        from safetensors import SafetensorError, safe_open
+
+        file = Path(folder) / FILE
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"No {FILE} in '{folder}'. `declutr whiten MODEL TEXTS` makes one."
+            )
+        try:
+            with safe_open(file, framework="numpy") as stored:
+                about = json.loads((stored.metadata() or {})["whitening"])
+                arrays = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118
+            if about["format"] != _FORMAT:
+                raise WhiteningError(
+                    f"its format is {about['format']!r}, expected {_FORMAT!r}: it is of another "
+                    "version of declutr"
+                )
+            checksum = about.pop("checksum", None)  # version 1.5 wrote none
+            if checksum not in (None, _checksum(about, arrays)):
+                raise WhiteningError("it is damaged: its numbers are not what its checksum says")
+            return cls(
+                arrays["mean"],
+                arrays["matrix"],
+                arrays.get("variances"),
+                int(about["texts"]),
+                about["digest"],
+            )
+        except (SafetensorError, KeyError, TypeError, ValueError) as error:
+            raise WhiteningError(
+                f"'{file}' does not hold a whitening ({error}). Fit it again: `declutr whiten "
+                "MODEL TEXTS`."
+            ) from error
+
+
+def _checksum(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    sums = {}
+    for name, array in arrays.items():
+        hasher = BlockHasher()
+        hasher.update(array.tobytes())
+        sums[name] = [array.shape, hasher.checksums]
+    return json_checksum([about, sums])
+
+
+class _Moments:
+    """Count, mean and scatter of rows that come in blocks.
+
+    Blocks are merged as by Chan, Golub and LeVeque (1983): nothing is cancelled, however far the
+    mean lies from 0.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.mean = np.zeros(0)
+        self.scatter = np.zeros((0, 0))  # the sum of (x - mean) (x - mean)'
+
+    def add(self, block: np.ndarray) -> None:
+        if block.ndim != 2:
+            raise WhiteningError(f"Got embeddings {block.shape}, expected (n, d).")
+        if self.count and block.shape[1] != len(self.mean):
+            raise WhiteningError(
+                f"Got embeddings of {block.shape[1]} dimensions after others of {len(self.mean)}."
+            )
+        for start in range(0, len(block), _ROWS):
+            self._add(block[start : start + _ROWS].astype(np.float64))
+
+    def _add(self, rows: np.ndarray) -> None:
+        if not np.isfinite(rows).all():
+            raise WhiteningError(
+                f"Got embeddings that are not finite, within the {len(rows)} rows after "
+                f"{self.count}. Expected numbers: the model, or a text, is broken."
+            )
+        if not self.count:
+            self.mean, self.scatter = np.zeros(rows.shape[1]), np.zeros((rows.shape[1],) * 2)
+        count = self.count + len(rows)
+        mean = rows.mean(axis=0)
+        centred = rows - mean
+        apart = mean - self.mean
+        self.scatter += centred.T @ centred
+        self.scatter += np.outer(apart, apart) * (self.count * len(rows) / count)
+        self.mean = self.mean + apart * (len(rows) / count)
+        self.count = count

@@ -1,0 +1,1 @@
+"""The AllenNLP Models, and what they make of a batch."""

@@ -1,0 +1,1 @@
+"""RECLAIM as a term beside the loss of any model."""

@@ -1,0 +1,274 @@
+"""The Model "reclaim": any AllenNLP model, trained with a contrastive term beside its own loss."""
+
+import inspect
+import logging
+import os
+import tempfile
+from os import PathLike
+from typing import Any, Optional, Union
+
+import torch
+from allennlp.common import Lazy, Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+from allennlp.models import Model
+from allennlp.models.model import _DEFAULT_WEIGHTS
+from allennlp.nn.parallel import DdpAccelerator
+from allennlp.nn.util import read_state_dict
+
+from declutr.models.reclaim.submodule_features import (
+    SubmoduleFeature,
+    pooler_name,
+    recorded_calls,
+    word_embeddings_name,
+)
+from declutr.modules.metrics import RunningMeans
+from declutr.modules.text_keys import text_keys
+from declutr.objectives import Objective
+from declutr.objectives.memories.reclaim import Reclaim
+from declutr.system.distributed import gather_ragged_rows, world_size
+
+logger = logging.getLogger(__name__)
+
+_TASK = "model"  # the attribute, so that its weights are `model.*`
+
+
+@Model.register("reclaim")
+class ReclaimModel(Model):
+    """A task model whose features u and v are contrasted in training (RECLAIM, equation 8):
+    `loss = task loss + weight * term`.
+
+    u and v are what two of its submodules give in its forward pass; nothing of it is changed.
+    Outside training this is the task model: the same outputs, metrics, decoding and predictor, and
+    no cost. Its weights are `model.*` in checkpoints, critic and banks lie beside them.
+
+    The override `{"model.bare": true}` loads an archive as the task model itself, without critic
+    and banks. (It takes no `ids`: set `with_ids` of the dataset reader to false as well.)
+
+    Batches need `ids` `(n,)`, the row of each instance in the training data, as the readers "glue",
+    "image_text" and "text_lines" bring with `with_ids`. Under several processes the term is that of
+    the instances of all.
+
+    # Parameters
+
+    vocab : of AllenNLP.
+    model : the task model. It must give a `loss` in training.
+    objective : of type "reclaim", whose `embedding_size` and `v_embedding_size` are filled in.
+    weight : lambda. The paper: 0.1.
+    u, v : dotted names of submodules of `model`, for `declutr.models.reclaim.submodule_features`.
+        By default u is the pooled text (`_seq2vec_encoder`, or the only Seq2VecEncoder) and v the
+        mean of its word embeddings (of the first Hugging Face transformer, or what the text field
+        embedder gives).
+    u_width, v_width : of submodules that do not say their own.
+    mask_identical_texts : instances of the same text are no negatives of each other.
+    same : a field of whole numbers `(n,)`: instances that have the same one are no negatives of
+        each other, such as captions of the same image (`"image_ids"`).
+    serialization_dir, ddp_accelerator : of AllenNLP.
+
+    # Raises
+
+    `ConfigurationError` : another objective, no such submodule or one of unknown width; in
+        training, a batch without ids or a task model without a loss.
+    """
+
+    default_predictor = "reclaim"
+
+    asked_rarely: bool = False
+    """As of the Model "declutr": whether metrics are only asked for when they are wanted."""
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        model: Model,
+        objective: Lazy[Objective],
+        weight: float = 0.1,
+        u: Optional[str] = None,
+        v: Optional[str] = None,
+        u_width: Optional[int] = None,
+        v_width: Optional[int] = None,
+        mask_identical_texts: bool = False,
+        same: Optional[str] = None,
+        serialization_dir: Optional[str] = None,
+        ddp_accelerator: Optional[DdpAccelerator] = None,
+    ) -> None:
+        super().__init__(vocab, None, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
+        if weight < 0:
+            raise ConfigurationError(f"weight must be 0 or more, got {weight}.")
+        self.model = model
+        self._u = SubmoduleFeature(model, "u", pooler_name(model) if u is None else u, u_width)
+        v = word_embeddings_name(model) if v is None else v
+        self._v = SubmoduleFeature(model, "v", v, v_width)
+        # Made last: the task model begins with the weights that it has without this.
+        made = objective.construct(embedding_size=self._u.width, v_embedding_size=self._v.width)
+        if not isinstance(made, Reclaim):
+            raise ConfigurationError(
+                f"Expected an objective of type 'reclaim', got {type(made).__name__}. "
+                'Set "objective": {"type": "reclaim", "instances": …}.'
+            )
+        self._objective: Reclaim = made
+        self._weight = weight
+        if mask_identical_texts and same is not None:
+            raise ConfigurationError(
+                f"Got mask_identical_texts and same ('{same}'): both say which instances are no "
+                "negatives of each other. Remove one."
+            )
+        self._mask_identical_texts, self._same = mask_identical_texts, same
+        self._told_of_no_gradient = False
+        self._takes_ids = "ids" in inspect.signature(model.forward).parameters
+        self._means = RunningMeans()
+
+    # --------------------------------------------------------------------------------- training
+
+    def forward(  # type: ignore[override]
+        self, ids: Optional[torch.Tensor] = None, **fields: Any
+    ) -> dict[str, torch.Tensor]:
+        """What the task model gives for `fields`; in training its `loss` with the term.
+
+        `ids` are passed on only to a task model that takes them.
+        """
+        given = {**fields, "ids": ids} if self._takes_ids and ids is not None else fields
+        if not self.training:
+            return self.model(**given)
+        ids = _require_ids(ids)
+        with recorded_calls(self.model, [self._u.name, self._v.name]) as calls:
+            output = self.model(**given)
+        if "loss" not in output:
+            raise ConfigurationError(
+                f"In training {type(self.model).__name__} gave no 'loss', but "
+                f"{', '.join(output) or 'nothing'}: do the instances have labels?"
+            )
+        u, v = (
+            feature.of_batch(self.model, calls[feature.name], given, len(ids))
+            for feature in (self._u, self._v)
+        )
+        if not (u.requires_grad or v.requires_grad) and not self._told_of_no_gradient:
+            self._told_of_no_gradient = True
+            logger.warning(
+                "Neither u ('%s') nor v ('%s') has a gradient: RECLAIM's term trains its critic "
+                "and nothing else. Are the submodules frozen?",
+                self._u.name,
+                self._v.name,
+            )
+        term = self._term(u, v, ids, self._keys(fields))
+        return {**output, "loss": output["loss"] + self._weight * term}
+
+    def _keys(self, fields: dict[str, Any]) -> Optional[torch.Tensor]:
+        """Numbers `(n,)` that are equal for instances that are no negatives of each other."""
+        if self._same is not None:
+            keys = fields.get(self._same)
+            if not isinstance(keys, torch.Tensor) or keys.dim() != 1 or keys.is_floating_point():
+                raise ConfigurationError(
+                    f"same is '{self._same}', but no field of one whole number an instance. The "
+                    f"batch has {', '.join(fields)}."
+                )
+            return keys.long()
+        if not self._mask_identical_texts:
+            return None
+        keys = text_keys(fields)
+        if keys is None:
+            raise ConfigurationError(
+                "mask_identical_texts compares texts by the ids of their tokens, but no text field "
+                f"has any. The batch has {', '.join(fields)}. Index texts by single ids as well, "
+                "or set it to false."
+            )
+        return keys
+
+    def _term(
+        self, u: torch.Tensor, v: torch.Tensor, ids: torch.Tensor, texts: Optional[torch.Tensor]
+    ) -> torch.Tensor:
+        """The objective over the instances of all processes."""
+        # Each process holds the gradient of its own rows, and DistributedDataParallel averages.
+        # At the end of an epoch processes may have batches of different sizes.
+        rows = gather_ragged_rows(torch.cat([u, v], dim=1), world_size())  # one exchange for both
+        u, v = rows.split([self._u.width, self._v.width], dim=1)
+        given = {"ids": ids} if texts is None else {"ids": ids, "texts": texts}
+        given = {name: gather_ragged_rows(values) for name, values in given.items()}
+        term = self._objective(u, v, **given)
+        self._means.record("reclaim_loss", term, u.size(0))
+        for name, value in self._objective.last_metrics.items():
+            self._means.record(f"reclaim_{name}", value)
+        return term
+
+    @property
+    def training_means(self) -> RunningMeans:
+        """Of the term, in this epoch so far."""
+        return self._means
+
+    # ------------------------------------------------------------------------- as the task model
+
+    def get_metrics(self, reset: bool = False) -> dict[str, float]:
+        """Those of the task model, and in training `reclaim_loss`, without its weight."""
+        metrics = dict(self.model.get_metrics(reset))
+        if self.training:
+            wanted = reset or self.asked_rarely or self._means.due()
+            metrics |= self._means.compute() if wanted else self._means.last
+            if reset:
+                self._means.reset()
+        return metrics
+
+    def make_output_human_readable(
+        self, output_dict: dict[str, torch.Tensor]
+    ) -> dict[str, torch.Tensor]:
+        return self.model.make_output_human_readable(output_dict)
+
+    def get_regularization_penalty(self) -> Optional[torch.Tensor]:
+        return self.model.get_regularization_penalty()
+
+    def extend_embedder_vocab(
+        self, embedding_sources_mapping: Optional[dict[str, str]] = None
+    ) -> None:
+        self.model.extend_embedder_vocab(embedding_sources_mapping)  # type: ignore[arg-type]
+
+    def __getattr__(self, name: str) -> Any:
+        """What this model does not have, the task model may, such as what a predictor asks for."""
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            if name == _TASK or name.startswith("__"):
+                raise
+            return getattr(self.model, name)
+
+    # ---------------------------------------------------------------------------------- archives
+
+    @classmethod
+    def _load(
+        cls,
+        config: Params,
+        serialization_dir: Union[str, PathLike],
+        weights_file: Optional[Union[str, PathLike]] = None,
+        cuda_device: int = -1,
+    ) -> Model:
+        settings = config["model"]
+        if not settings.pop_bool("bare", False):
+            return super()._load(config, serialization_dir, weights_file, cuda_device)
+        config["model"] = settings["model"]
+        weights = read_state_dict(
+            weights_file or os.path.join(serialization_dir, _DEFAULT_WEIGHTS), cuda_device=-1
+        )
+        prefix = f"{_TASK}."
+        own = {
+            name.removeprefix(prefix): value
+            for name, value in weights.items()
+            if name.startswith(prefix)
+        }
+        # The task model may have a way of its own of loading, which reads a file.
+        with tempfile.TemporaryDirectory() as folder:
+            file = os.path.join(folder, _DEFAULT_WEIGHTS)
+            torch.save(own, file)
+            return Model.load(config, serialization_dir, file, cuda_device)
+
+
+def _require_ids(ids: Optional[torch.Tensor]) -> torch.Tensor:
+    if ids is None:
+        raise ConfigurationError(
+            "In training the model 'reclaim' needs 'ids', the row of each instance in the training "
+            'data: set "with_ids": true in the dataset readers "glue", "image_text" and '
+            '"text_lines", or let your reader add the field LabelField(row, skip_indexing=True) '
+            'under the name "ids".'
+        )
+    if ids.dim() != 1 or ids.is_floating_point():
+        raise ConfigurationError(
+            f"Expected ids (n,) of whole numbers, one of each instance, got {tuple(ids.shape)} of "
+            f"{ids.dtype}."
+        )
+    return ids

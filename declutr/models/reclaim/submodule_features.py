@@ -1,0 +1,336 @@
+"""Features of texts that submodules of any AllenNLP model give on the way, taken by hooks."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.modules import Seq2VecEncoder, TextFieldEmbedder
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from declutr.modules.text_field_masks import (
+    TextField,
+    indexed_ids,
+    mask_of_ids,
+    mask_of_length,
+    text_fields,
+)
+from declutr.system.host_copies import on_host
+
+_POOLER = "_seq2vec_encoder"  # where AllenNLP's own models have theirs
+
+
+# ------------------------------------------------------------------------------- which submodules
+
+
+def require_submodule(model: torch.nn.Module, name: str, key: str) -> torch.nn.Module:
+    """The submodule of that dotted name, which the setting `key` gives.
+
+    # Raises
+
+    `ConfigurationError` : there is none; with names that are like it.
+    """
+    modules = {path: module for path, module in model.named_modules() if path}
+    if name in modules:
+        return modules[name]
+    ends = [path for path in modules if path.endswith(f".{name}")]
+    close = (ends or difflib.get_close_matches(name, modules, n=3))[:3]
+    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
+    parts = [path for path in modules if "." not in path]
+    raise ConfigurationError(
+        f"{key} is '{name}', but {type(model).__name__} has no submodule of that name.{hint} Its "
+        f"parts are {', '.join(parts) or 'none'}; parts of those have dotted names."
+    )
+
+
+def pooler_name(model: torch.nn.Module) -> str:
+    """The submodule that makes a vector of a text: `_seq2vec_encoder`, or else the only
+    Seq2VecEncoder.
+
+    # Raises
+
+    `ConfigurationError` : there are none or several.
+    """
+    if isinstance(getattr(model, _POOLER, None), torch.nn.Module):
+        return _POOLER
+    return _only(model, Seq2VecEncoder, "u")
+
+
+def word_embeddings_name(model: torch.nn.Module) -> str:
+    """The submodule that makes vectors of words or word pieces: the input embeddings of the first
+    Hugging Face transformer, or else the only TextFieldEmbedder.
+
+    # Raises
+
+    `ConfigurationError` : there is neither, or several embedders.
+    """
+    return _input_embeddings_name(model) or _only(model, TextFieldEmbedder, "v")
+
+
+def _input_embeddings_name(model: torch.nn.Module) -> str | None:
+    for module in model.modules():
+        if isinstance(module, PreTrainedModel):
+            words = module.get_input_embeddings()
+            return next(path for path, part in model.named_modules() if part is words)
+    return None
+
+
+def _only(model: torch.nn.Module, kind: type[torch.nn.Module], key: str) -> str:
+    """The name of the only part of a kind, not counting parts of such a part."""
+    found: list[str] = []
+    for path, module in model.named_modules():
+        inside = any(path.startswith(f"{outer}.") for outer in found)
+        if path and isinstance(module, kind) and not inside:
+            found.append(path)
+    if len(found) == 1:
+        return found[0]
+    got = f"several ({', '.join(found)})" if found else "none"
+    raise ConfigurationError(
+        f"By default {key} is what the {kind.__name__} of a model gives, of which "
+        f"{type(model).__name__} has {got}. Set '{key}' to the dotted name of a submodule."
+    )
+
+
+def output_width(module: torch.nn.Module) -> int | None:
+    """How wide the vectors are that a module gives, if it says so."""
+    get_output_dim = getattr(module, "get_output_dim", None)
+    if callable(get_output_dim):
+        try:
+            return int(get_output_dim())
+        except NotImplementedError:
+            return None
+    config = getattr(module, "config", None)
+    widths = (
+        getattr(module, "embedding_dim", None),
+        getattr(module, "out_features", None),
+        getattr(config, "hidden_size", None),
+    )
+    return next((width for width in widths if isinstance(width, int)), None)
+
+
+# ------------------------------------------------------------------------------------- the calls
+
+
+@dataclass
+class Call:
+    """One call of a submodule: all tensors it was given, and the first that it gave back."""
+
+    given: list[Tensor]
+    output: Tensor | None
+
+
+@contextmanager
+def recorded_calls(model: torch.nn.Module, names: Sequence[str]) -> Iterator[dict[str, list[Call]]]:
+    """The calls of submodules within the block, by name; outside of it nothing is hooked."""
+    calls: dict[str, list[Call]] = {name: [] for name in names}
+
+    def recorder(name: str) -> Any:
+        def record(module: torch.nn.Module, args: Any, kwargs: Any, output: Any) -> None:
+            first = next((t for t in _tensors(output) if t.is_floating_point()), None)
+            calls[name].append(Call([*_tensors(args), *_tensors(kwargs)], first))
+
+        return record
+
+    with ExitStack() as hooks:
+        for name in calls:
+            module = model.get_submodule(name)
+            hooks.enter_context(module.register_forward_hook(recorder(name), with_kwargs=True))
+        yield calls
+
+
+def _tensors(value: Any) -> Iterator[Tensor]:
+    """Those in nested mappings and sequences, in order."""
+    if isinstance(value, Tensor):
+        yield value
+    elif isinstance(value, Mapping):
+        for part in value.values():
+            yield from _tensors(part)
+    elif isinstance(value, (tuple, list)):
+        for part in value:
+            yield from _tensors(part)
+
+
+def _same(one: Tensor, other: Tensor) -> bool:
+    """Whether both are the same piece of memory, which takes no look at what is in it."""
+    return (
+        one.shape == other.shape
+        and one.stride() == other.stride()
+        and one.data_ptr() == other.data_ptr()
+    )
+
+
+# ------------------------------------------------------------------------------------ the feature
+
+
+class SubmoduleFeature:
+    """A vector `(d,)` of each instance of a batch, made of what a submodule gives.
+
+    Vectors `(n, d)` are taken as they are, of token vectors `(n, L, d)` the mean over those of the
+    text; of tuples and model outputs the first tensor counts. Of a submodule that is called more
+    than once in a forward pass, as where premise and hypothesis are embedded apart, the feature is
+    the mean over its calls.
+
+    The input embeddings of a Hugging Face transformer are looked up once more where the transformer
+    does not see the texts as they are in the batch (packed, in groups, in segments).
+
+    # Parameters
+
+    model : the model that has the submodule.
+    key : `"u"` or `"v"`, the setting that is meant in errors.
+    name : the dotted name of the submodule.
+    width : d; by default what the submodule says.
+
+    # Raises
+
+    `ConfigurationError` : no such submodule, or it does not say its width.
+    """
+
+    def __init__(
+        self, model: torch.nn.Module, key: str, name: str, width: int | None = None
+    ) -> None:
+        module = require_submodule(model, name, key)
+        known = output_width(module) if width is None else width
+        if known is None:
+            raise ConfigurationError(
+                f"The submodule '{name}' ({type(module).__name__}) does not say how wide its "
+                f"vectors are: set '{key}_width'."
+            )
+        self.key, self.name, self.width = key, name, known
+        self._of_words = name == _input_embeddings_name(model)
+
+    def of_batch(
+        self,
+        model: torch.nn.Module,
+        calls: Sequence[Call],
+        fields: Mapping[str, Any],
+        instances: int,
+    ) -> Tensor:
+        """The features `(n, d)`, with their gradient, in float32 at least.
+
+        # Parameters
+
+        calls : of the submodule in a forward pass.
+        fields : the batch, as the model got it.
+        instances : n.
+
+        # Raises
+
+        `ConfigurationError` : calls that give no such features.
+        """
+        if not calls:
+            raise ConfigurationError(
+                f"The submodule '{self.name}' was not called in the forward pass, so it gives no "
+                f"feature. Set '{self.key}' to another one."
+            )
+        parts = self._of_words_of(model, calls, fields) if self._of_words else []
+        if not parts:
+            parts = [self._of_call(call, fields, instances) for call in calls]
+        for part in parts:
+            if part.shape != (instances, self.width):
+                raise ConfigurationError(
+                    f"The submodule '{self.name}' gave features {tuple(part.shape)}, expected "
+                    f"{(instances, self.width)}: if they are of {instances} instances, set "
+                    f"'{self.key}_width' to {part.size(1)}."
+                )
+        return parts[0] if len(parts) == 1 else torch.stack(parts).mean(dim=0)
+
+    def _of_words_of(
+        self, model: torch.nn.Module, calls: Sequence[Call], fields: Mapping[str, Any]
+    ) -> list[Tensor]:
+        """The mean word embeddings `(n, d)` of each text field of word pieces."""
+        pieces = [
+            (indexer, ids, mask_of_ids(field[indexer], ids))
+            for field in text_fields(fields).values()
+            for indexer, ids in indexed_ids(field, ("token_ids",))
+        ]
+        seen = [
+            mean_of_texts(call.output, mask)
+            for call in calls
+            for _, ids, mask in pieces
+            if call.output is not None and any(_same(ids, given) for given in call.given)
+        ]
+        if seen or len({indexer for indexer, *_ in pieces}) != 1:
+            return seen
+        embed = model.get_submodule(self.name)
+        return [mean_of_texts(embed(ids), mask) for _, ids, mask in pieces]
+
+    def _of_call(self, call: Call, fields: Mapping[str, Any], instances: int) -> Tensor:
+        output = call.output
+        if output is None:
+            raise ConfigurationError(
+                f"The submodule '{self.name}' gave no tensor of numbers. Set '{self.key}' to one "
+                "that gives vectors (n, d) or token vectors (n, L, d)."
+            )
+        if output.dim() not in (2, 3) or output.size(0) != instances:
+            raise ConfigurationError(
+                f"The submodule '{self.name}' gave a tensor {tuple(output.shape)}, expected "
+                f"vectors ({instances}, d) or token vectors ({instances}, L, d) of the "
+                f"{instances} instances of the batch. Set '{self.key}' to another one; if texts go "
+                "through the transformer packed, in groups or in segments, remove that "
+                '(unpadding "none", no max_length of the indexer), or take what comes after it.'
+            )
+        if output.dim() == 2:
+            return _wide(output)
+        return mean_of_texts(output, self._mask(call, fields, output.shape[:2]))
+
+    def _mask(self, call: Call, fields: Mapping[str, Any], shape: torch.Size) -> Tensor:
+        """The mask `(n, L)` of the text field that a call was about."""
+        texts = text_fields(fields)
+        given = {
+            name: field
+            for name, field in texts.items()
+            if any(_same(own, other) for own in _tensors(field) for other in call.given)
+        }
+        masks = {name: mask_of_length(field, shape) for name, field in (given or texts).items()}
+        fitting = {name: mask for name, mask in masks.items() if mask is not None}
+        if not fitting:
+            lengths = {
+                name: tuple(ids.shape)
+                for name, field in texts.items()
+                for indexer, ids in indexed_ids(field)
+            }
+            raise ConfigurationError(
+                f"The submodule '{self.name}' gave token vectors for {tuple(shape)} tokens, but no "
+                f"text field of the batch has that shape: {lengths or 'it has none'}. Set "
+                f"'{self.key}' to a submodule that gives vectors (n, d), or one for each token."
+            )
+        first, *others = fitting.values()
+        if others and not _all_equal([texts[name] for name in fitting], shape):
+            raise ConfigurationError(
+                f"The submodule '{self.name}' gave token vectors for {tuple(shape)} tokens, which "
+                f"may be of any of the text fields {', '.join(fitting)}. Set '{self.key}' to a "
+                "submodule that gives vectors (n, d), or to the one that embeds tokens."
+            )
+        return first
+
+
+def _all_equal(fields: Sequence[TextField], shape: torch.Size) -> bool:
+    """Whether the masks of that shape are equal, by what the host knows of the fields."""
+    known = [
+        {
+            name: {key: on_host(tensor) for key, tensor in part.items()}
+            for name, part in each.items()
+        }
+        for each in fields
+    ]
+    first, *others = (mask_of_length(each, shape) for each in known)
+    return all(
+        first is not None and other is not None and torch.equal(first, other) for other in others
+    )
+
+
+def mean_of_texts(vectors: Tensor, mask: Tensor) -> Tensor:
+    """`(n, L, d)` -> `(n, d)`, the mean where the mask is set, in float32 at least; 0 for an empty
+    text."""
+    kept = _wide(vectors).masked_fill(~mask.unsqueeze(-1), 0)
+    return kept.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp_min(1)
+
+
+def _wide(vectors: Tensor) -> Tensor:
+    return vectors.float() if vectors.itemsize < 4 else vectors

@@ -1,0 +1,1 @@
+"""AllenNLP modules between token ids and embeddings: embedders, poolers, heads, metrics."""

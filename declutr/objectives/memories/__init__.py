@@ -1,0 +1,1 @@
+"""Objectives with negatives from memories of earlier steps."""

@@ -1,0 +1,209 @@
+"""Which rows of a large matrix are nearest to a few: exactly, or by faiss."""
+
+import logging
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from allennlp.common.checks import ConfigurationError
+
+from declutr.objectives.distances import unit
+from declutr.objectives.full_precision import full_precision
+from declutr.system.processors import usable_processors
+
+BLOCK = 1 << 22
+"""Numbers of a block of cosines, or of rows that are copied for them: 16 MB in float32."""
+
+CACHED = 1 << 20
+"""Numbers of the rows that a CPU multiplies at once: 4 MB in float32, which its caches hold. The
+product is then twice as fast as over a block, and three times where rows are copied for it."""
+
+DEVICE_BLOCK = 1 << 25
+"""As `BLOCK`, on a GPU: 128 MB in float32. Work of a few large pieces keeps it busy."""
+
+
+@full_precision
+def nearest_rows(
+    queries: torch.Tensor,
+    lengths: torch.Tensor,
+    block: Callable[[int, int], torch.Tensor],
+    usable: Callable[[int, int], torch.Tensor],
+    k: int,
+    at_once: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """The k rows of the largest cosines, in memory that does not grow with the number of rows.
+
+    # Parameters
+
+    queries : raw `(n, d)`.
+    lengths : of the rows `(M,)`, above 0.
+    block : gives raw rows `(b, d)`, from one to another, as the queries are.
+    usable : which of them each query may find: `(n, b)` or `(b,)`.
+    at_once : how many rows to ask `block` for; a CPU takes no more than its caches hold.
+
+    # Returns
+
+    Numbers `(n, min(k, M))` of rows, the nearest first, and whether there was one.
+    """
+    n, count = queries.size(0), lengths.size(0)
+    queries = unit(queries)
+    best = queries.new_empty(n, 0)
+    rows = torch.empty(n, 0, dtype=torch.long, device=queries.device)
+    size = max(1, BLOCK // n)
+    at_once = min(at_once, size)
+    if queries.device.type == "cpu":
+        at_once = min(at_once, max(1, CACHED // queries.size(1)))
+    for start in range(0, count, size):
+        stop = min(start + size, count)
+        some = range(start, stop, at_once)
+        products = [queries @ block(first, min(first + at_once, stop)).T for first in some]
+        cosines = torch.cat(products, dim=1).div_(lengths[start:stop])  # (n, b)
+        cosines.masked_fill_(~usable(start, stop), -torch.inf)
+        near, place = cosines.topk(min(k, stop - start), dim=1)
+        best, rows = torch.cat([best, near], dim=1), torch.cat([rows, place + start], dim=1)
+        best, order = best.topk(min(k, best.size(1)), dim=1)
+        rows = rows.gather(1, order)
+    return rows, best > -torch.inf
+
+
+@full_precision
+def nearest_rows_on_device(
+    queries: torch.Tensor,
+    lengths: torch.Tensor,
+    block: Callable[[int, int], torch.Tensor],
+    usable: Callable[[int, int], torch.Tensor],
+    k: int,
+    at_once: int,
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """`nearest_rows` in as few and large pieces as there is memory for, as a GPU wants them.
+
+    Of 400,000 rows of width 768 a product with 64 queries reads 1.2 GB, which takes a GPU about a
+    millisecond: an index would be no faster, and has to be built on the host.
+    """
+    n, count = queries.size(0), lengths.size(0)
+    queries = unit(queries)
+    best: list[torch.Tensor] = []
+    rows: list[torch.Tensor] = []
+    size = max(1, min(DEVICE_BLOCK // n, at_once))
+    for start in range(0, count, size):
+        stop = min(start + size, count)
+        cosines = (queries @ block(start, stop).T).div_(lengths[start:stop])  # (n, b)
+        cosines.masked_fill_(~usable(start, stop), -torch.inf)
+        near, place = cosines.topk(min(k, stop - start), dim=1)
+        best, rows = [*best, near], [*rows, place + start]
+    if len(best) == 1:
+        return rows[0], best[0] > -torch.inf
+    near, order = torch.cat(best, dim=1).topk(min(k, count), dim=1)
+    return torch.cat(rows, dim=1).gather(1, order), near > -torch.inf
+
+
+class InvertedLists:
+    """An approximate index of faiss over the rows of a matrix as they are now.
+
+    Rows are divided among the nearest of some centres and kept as codes of a byte for each number
+    (IVF, SQ8), a quarter of what they take in float32; a search looks into a few lists. It gives
+    candidates: who asks compares with the rows themselves.
+
+    # Parameters
+
+    numbers, lengths : `(m,)`, the rows to index, and how long they are.
+    row : gives rows `(b, d)` by numbers `(b,)`, raw.
+    seed : of the sample that recall is measured on.
+
+    # Raises
+
+    `ConfigurationError` : faiss is not installed.
+    """
+
+    TARGET = 0.95
+    """The recall that `tune` looks for."""
+
+    _SAMPLE = 64  # queries of `tune`
+    _PER_CENTRE = 64  # rows that centres are trained on; faiss wants 39 at least
+
+    def __init__(
+        self,
+        numbers: torch.Tensor,
+        lengths: torch.Tensor,
+        row: Callable[[torch.Tensor], torch.Tensor],
+        seed: int = 0,
+    ) -> None:
+        faiss = _faiss()
+        self._numbers, self._row, self._lengths = numbers, row, lengths
+        self._generator = torch.Generator().manual_seed(seed)
+        count, width = len(numbers), row(numbers[:1]).size(1)
+        # As faiss advises for up to a million rows, and no more than can be trained.
+        lists = max(1, min(round(4 * math.sqrt(count)), count // self._PER_CENTRE))
+        self._index: Any = faiss.IndexIVFScalarQuantizer(
+            faiss.IndexFlatIP(width),
+            width,
+            lists,
+            faiss.ScalarQuantizer.QT_8bit,
+            faiss.METRIC_INNER_PRODUCT,
+        )
+        self._index.train(self._unit(self._drawn(lists * self._PER_CENTRE)))
+        for some in numbers.split(max(1, BLOCK // width)):
+            self._index.add_with_ids(self._unit(some), some.cpu().numpy())
+        self.recall = 0.0
+
+    def candidates(self, queries: torch.Tensor, count: int) -> torch.Tensor:
+        """Numbers `(n, count)` of rows that are near raw `queries` `(n, d)`; -1 where none is left:
+        more lists are looked into where those of `tune` hold too few."""
+        vectors = unit(queries.detach()).cpu().float().numpy()
+        tuned = lists = self._index.nprobe
+        found = self._index.search(vectors, count)[1]
+        try:
+            while lists < self._index.nlist and (few := (found < 0).any(axis=1)).any():
+                lists = self._index.nprobe = min(2 * lists, self._index.nlist)
+                found[few] = self._index.search(vectors[few], count)[1]
+        finally:
+            self._index.nprobe = tuned
+        return torch.from_numpy(found).to(queries.device)
+
+    def tune(self, k: int, candidates: int) -> float:
+        """Look into as few lists, doubling, as have `TARGET` of the true k nearest rows of rows
+        drawn at random among `candidates`; the share it is, which is also `recall`."""
+        chosen = self._drawn(self._SAMPLE)
+        queries = self._row(chosen)
+        truth, found = nearest_rows(
+            queries,
+            self._lengths,
+            lambda start, stop: self._row(self._numbers[start:stop]),
+            lambda start, stop: chosen.unsqueeze(1) != self._numbers[start:stop],
+            k,
+            max(1, BLOCK // queries.size(1)),
+        )
+        truth = self._numbers[truth]
+        self._index.nprobe = 1
+        while True:
+            near = self.candidates(queries, candidates).to(truth.device)
+            hit = (truth.unsqueeze(2) == near.unsqueeze(1)).any(dim=2) & found
+            self.recall = float(hit.sum() / found.sum().clamp_min(1))
+            if self.recall >= self.TARGET or self._index.nprobe >= self._index.nlist:
+                return self.recall
+            self._index.nprobe = min(2 * self._index.nprobe, self._index.nlist)
+
+    def _drawn(self, count: int) -> torch.Tensor:
+        order = torch.randperm(len(self._numbers), generator=self._generator)[:count]
+        return self._numbers[order.to(self._numbers.device)]
+
+    def _unit(self, numbers: torch.Tensor) -> Any:
+        return unit(self._row(numbers)).cpu().float().numpy()
+
+
+def _faiss() -> Any:
+    # It logs at INFO which of its builds it tries, and with a traceback those that are not there.
+    loader = logging.getLogger("faiss.loader")
+    if loader.level == logging.NOTSET:
+        loader.setLevel(logging.WARNING)
+    try:
+        import faiss
+    except ImportError as error:
+        raise ConfigurationError(
+            'search "approximate" needs the package faiss-cpu, which is not installed: pip install '
+            'faiss-cpu, or set search to "exact".'
+        ) from error
+    # It counts the processors of the host, too.
+    faiss.omp_set_num_threads(min(faiss.omp_get_max_threads(), usable_processors()))
+    return faiss

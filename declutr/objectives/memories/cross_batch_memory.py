@@ -1,0 +1,121 @@
+"""Negatives from earlier batches."""
+
+from typing import Any, Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from pytorch_metric_learning import losses
+
+from declutr.objectives.distances import unit
+from declutr.objectives.full_precision import full_precision
+from declutr.objectives.library.metric_learning import LibraryObjective, MetricLearningObjective
+from declutr.objectives.library.miners import Miner
+from declutr.objectives.objective import Objective
+from declutr.objectives.pairs.nt_xent import NTXent, partner_loss
+
+
+@Objective.register("cross_batch_memory")
+class CrossBatchMemory(MetricLearningObjective):
+    """Negatives from earlier batches as well (Wang et al., 2020), around another objective.
+
+    The memory, its position and the labels go into checkpoints, so a resumed run continues with
+    the same queue.
+
+    # Parameters
+
+    loss : the objective inside: `nt_xent`, or `pytorch_metric_learning` with a loss that can
+        compare rows of a batch with rows of a memory.
+    embedding_size : d, the width of embeddings (or of projections, with a feed-forward layer).
+    memory_size : how many rows are remembered. A batch brings 2N of them.
+    miner : selects pairs between batch and memory.
+
+    # Raises
+
+    `ConfigurationError` : a loss that cannot be used with a memory.
+    """
+
+    takes = ()  # it numbers pairs itself, over batches; classes would not go with that
+
+    def __init__(
+        self,
+        loss: Objective,
+        embedding_size: int,
+        memory_size: int = 1024,
+        miner: Optional[Miner] = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(loss, LibraryObjective):
+            raise ConfigurationError(
+                f"cross_batch_memory wraps 'nt_xent', got {type(loss).__name__}. It can also wrap "
+                "'pytorch_metric_learning'."
+            )
+        inside = loss.pair_loss(mined=miner is not None)
+        known = losses.CrossBatchMemory.supported_losses()
+        if type(inside).__name__ not in known:
+            raise ConfigurationError(
+                f"{type(inside).__name__} cannot compare a batch with a memory. Losses that can: "
+                f"{', '.join(known)}."
+            )
+        self._inner = loss
+        self.temperature = getattr(loss, "temperature", None)
+        self.reduction = getattr(loss, "reduction", None)
+        self._memory = losses.CrossBatchMemory(
+            loss=inside,
+            embedding_size=embedding_size,
+            memory_size=memory_size,
+            miner=miner,
+        )
+        self.embedding_size = embedding_size
+        self._next_label = 0
+
+    def attach_miner(self, miner: Miner) -> None:
+        self._memory.miner = miner
+        self._memory.loss = self._inner.pair_loss(mined=True)
+
+    def labels(self, count: int, device: torch.device) -> torch.Tensor:
+        # Rows stay in memory with their labels: a label used again would make false positives.
+        return self._next_label + torch.arange(count, device=device)
+
+    @full_precision
+    def labelled_loss(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        size = self._memory.memory_size
+        if embeddings.size(0) > size:
+            raise ConfigurationError(
+                f"memory_size is {size}, but one batch brings {embeddings.size(0)} rows (anchors "
+                "and positives of all processes). Raise memory_size."
+            )
+        if not self.training:  # validation must not leave rows behind
+            return self._inner(*embeddings.chunk(2))
+        self._next_label += labels.size(0) // 2
+        if isinstance(self._inner, NTXent) and self._memory.miner is None:
+            return self._nt_xent(embeddings, labels, self._inner)
+        return self._memory(embeddings, labels)
+
+    def _nt_xent(
+        self, embeddings: torch.Tensor, labels: torch.Tensor, inner: NTXent
+    ) -> torch.Tensor:
+        """What the library computes, without its lists of pairs, whose length the host waits for.
+
+        The batch is put in first, and a row's own copy left out. No other rows of the memory have
+        the labels of the batch, so that the only positive of a row is the copy of its partner.
+        """
+        memory = self._memory
+        memory.embedding_memory = memory.embedding_memory.to(embeddings)  # of that dtype, too
+        memory.label_memory = memory.label_memory.to(labels)
+        memory.add_to_memory(embeddings, labels, len(embeddings))
+        filled = memory.memory_size if memory.has_been_filled else memory.queue_idx
+        held = unit(memory.embedding_memory[:filled])  # (K, d)
+        own = memory.curr_batch_idx  # (2N,)
+        return partner_loss(unit(embeddings), held, own, inner.temperature, inner.reduction)
+
+    def get_extra_state(self) -> dict[str, Any]:
+        return {
+            "next_label": self._next_label,
+            "queue_idx": int(self._memory.queue_idx),
+            "has_been_filled": bool(self._memory.has_been_filled),
+        }
+
+    def set_extra_state(self, state: dict[str, Any]) -> None:
+        self._next_label = state["next_label"]
+        self._memory.queue_idx = state["queue_idx"]
+        self._memory.has_been_filled = state["has_been_filled"]

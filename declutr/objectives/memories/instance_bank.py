@@ -1,0 +1,201 @@
+"""Telling every training instance from all others (Wu et al., 2018)."""
+
+import math
+from typing import Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from torch.nn.functional import cross_entropy, softplus
+
+from declutr.objectives.distances import unit
+from declutr.objectives.full_precision import full_precision
+from declutr.objectives.host_count import HostCount
+from declutr.objectives.memories.instance_ids import last_rows, require_ids
+from declutr.objectives.objective import TEXTS, Objective
+from declutr.objectives.reductions import reduced
+from declutr.objectives.settings import above_zero, scalar_reduction
+from declutr.system.host_copies import to_device
+
+
+@full_precision
+def instance_loss(
+    features: torch.Tensor,
+    ids: torch.Tensor,
+    bank: torch.Tensor,
+    temperature: float = 0.07,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """`-log softmax_i(v f / tau)`: the non-parametric softmax (Wu et al., 2018, equation 2).
+
+    `features` are raw `(N, d)`, `ids` `(N,)` their rows in `bank`, raw `(M, d)`, which gets no
+    gradient. Both are L2-normalised here. Costs `(N, M)`.
+    """
+    logits = _similarities(features, bank) / temperature  # (N, M)
+    return reduced(cross_entropy(logits, ids, reduction="none"), reduction, features)
+
+
+@full_precision
+def instance_nce_loss(
+    features: torch.Tensor,
+    ids: torch.Tensor,
+    bank: torch.Tensor,
+    noise: torch.Tensor,
+    log_normaliser: torch.Tensor,
+    temperature: float = 0.07,
+    reduction: str = "mean",
+) -> torch.Tensor:
+    """Noise-contrastive estimate of `instance_loss` (Wu et al., 2018, equations 4 to 7).
+
+    With `P(i|f) = exp(v_i f / tau) / Z` and noise uniform over the M instances,
+    `h(i) = P(i|f) / (P(i|f) + m / M)`, and a row's loss is `-log h(own) - sum_noise log(1 - h)`.
+
+    # Parameters
+
+    features, ids, bank : as for `instance_loss`.
+    noise : m ids `(m,)`, drawn uniformly with replacement and shared by the rows, which leaves the
+        expectation as it is and needs `(N, m)` instead of `(N, m, d)`.
+    log_normaliser : log Z, a constant, see `estimated_log_normaliser`.
+    """
+    near_own = unit(features) * unit(bank[ids].to(features)).detach()
+    near_noise = _similarities(features, bank[noise])  # (N, m)
+    odds = log_normaliser.to(features) + math.log(max(noise.numel(), 1) / bank.size(0))
+    own = softplus(odds - near_own.sum(dim=-1) / temperature)  # -log h
+    others = softplus(near_noise / temperature - odds)  # -log(1 - h)
+    return reduced(own + others.sum(dim=1), reduction, features)
+
+
+@torch.no_grad()
+@full_precision
+def estimated_log_normaliser(
+    features: torch.Tensor, bank: torch.Tensor, noise: torch.Tensor, temperature: float = 0.07
+) -> torch.Tensor:
+    """log of `Z = M mean_{row, noise} exp(v f / tau)` (Wu et al., 2018, equation 8), a scalar."""
+    logits = _similarities(features, bank[noise]) / temperature  # (N, m)
+    return logits.flatten().logsumexp(dim=0) + math.log(bank.size(0) / logits.numel())
+
+
+def _similarities(features: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+    """Cosines; gradient to `features` only."""
+    rows = unit(rows.detach().to(features.dtype))
+    return unit(features) @ rows.T
+
+
+@Objective.register("instance_discrimination")
+class InstanceDiscrimination(Objective):
+    """`instance_loss` or `instance_nce_loss` over a bank with one slot for every instance.
+
+    It takes ids instead of a second view: `forward(features (N, d), ids (N,))`. The loss is taken
+    against the bank as it was; then, in training only, the slots of the batch are moved:
+    `v <- normalise(m v + (1 - m) f)`. Of several rows of one id the last counts. The bank starts
+    from random unit vectors, as in the public code, so that the first epoch draws every instance
+    to a direction of its own. Bank, Z and steps are saved in checkpoints; the noise depends on the
+    seed and the number of training steps, and is the same after resuming and in every process.
+
+    # Parameters
+
+    instances : M, how many the training data has.
+    embedding_size : d.
+    temperature : tau, above 0.
+    momentum : m in [0, 1): how much of a slot stays.
+    noise : draws a step for the estimate; without it the exact softmax over all M is taken.
+    reduction : `"mean"` or `"sum"` over the rows.
+    seed : of the noise.
+    """
+
+    compares = TEXTS
+    needs = ("ids",)
+    min_pairs = 1  # the negatives are in the bank
+
+    bank: torch.Tensor
+    log_normaliser: torch.Tensor
+    steps: torch.Tensor
+
+    def __init__(
+        self,
+        instances: int,
+        embedding_size: int,
+        temperature: float = 0.07,
+        momentum: float = 0.5,
+        noise: Optional[int] = None,
+        reduction: str = "mean",
+        seed: int = 13370,
+    ) -> None:
+        super().__init__()
+        above_zero("instances", instances)
+        above_zero("embedding_size", embedding_size)
+        self.instances, self.embedding_size = instances, embedding_size
+        if not 0 <= momentum < 1:
+            raise ConfigurationError(f"momentum must be in [0, 1), got {momentum}.")
+        if noise is not None and noise < 1:
+            raise ConfigurationError(f"noise must be at least 1 draw, got {noise}.")
+        self.temperature = above_zero("temperature", temperature)
+        self.momentum = momentum
+        self.noise = noise
+        self.reduction = scalar_reduction(reduction)
+        self.seed = seed
+        start = unit(torch.randn(instances, embedding_size))
+        self.register_buffer("bank", start)  # (M, d)
+        self.register_buffer("log_normaliser", torch.zeros(()))  # of the first step, see below
+        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
+        self._steps_done = HostCount(self, "steps")
+
+    def forward(  # type: ignore[override]
+        self,
+        features: torch.Tensor,
+        ids: torch.Tensor,
+        generator: Optional[torch.Generator] = None,
+    ) -> torch.Tensor:
+        """`generator` replaces the draws of this step.
+
+        # Raises
+
+        `ValueError` : shapes that do not fit, or ids that the bank does not have.
+        """
+        self._check(features, ids)
+        if self.noise is None:
+            loss = instance_loss(features, ids, self.bank, self.temperature, self.reduction)
+        else:
+            loss = self._estimated(features, ids, self.noise, generator)
+        if self.training:  # validation must not leave anything behind
+            self._steps_done.advance()
+            self.update(features, ids)
+        return loss
+
+    def _estimated(
+        self,
+        features: torch.Tensor,
+        ids: torch.Tensor,
+        count: int,
+        generator: Optional[torch.Generator],
+    ) -> torch.Tensor:
+        if generator is None:
+            generator = torch.Generator().manual_seed(self.seed + self._steps_done.value)
+        noise = torch.randint(self.bank.size(0), (count,), generator=generator)
+        noise = to_device(noise, features.device)
+        log_normaliser = self.log_normaliser
+        if self._steps_done.value == 0:
+            log_normaliser = estimated_log_normaliser(features, self.bank, noise, self.temperature)
+            if self.training:  # Z is taken from the first batch and kept
+                self.log_normaliser.copy_(log_normaliser)
+        return instance_nce_loss(
+            features, ids, self.bank, noise, log_normaliser, self.temperature, self.reduction
+        )
+
+    @torch.no_grad()
+    def update(self, features: torch.Tensor, ids: torch.Tensor) -> None:
+        """Move the slots `ids` `(N,)` towards raw `features` `(N, d)`."""
+        rows = last_rows(ids)
+        if rows is not None:
+            features, ids = features[rows], ids[rows]
+        features = features.to(self.bank.dtype)
+        mixed = self.momentum * self.bank[ids] + (1 - self.momentum) * unit(features)
+        self.bank[ids] = unit(mixed)
+
+    def _check(self, features: torch.Tensor, ids: torch.Tensor) -> None:
+        count, width = self.bank.shape
+        if features.dim() != 2 or features.size(1) != width or ids.shape != features.shape[:1]:
+            raise ValueError(
+                f"Expected features (N, {width}) and ids (N,), got {tuple(features.shape)} and "
+                f"{tuple(ids.shape)}."
+            )
+        require_ids(ids, count)

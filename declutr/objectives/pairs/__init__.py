@@ -1,0 +1,1 @@
+"""Objectives that compare each text with those of other pairs in its batch."""

@@ -1,0 +1,1 @@
+"""Objectives without negatives: what keeps embeddings apart is another term or network."""

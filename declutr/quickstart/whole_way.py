@@ -1,0 +1,219 @@
+"""The whole way once, on text that every machine has: corpus, transformer, training, embeddings.
+
+The corpus is the docstrings of the installed Python packages, the transformer a small one that
+begins at random, so no hub and no download is needed. Every part that is already there is kept, and
+an interrupted training goes on where it stopped.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+from allennlp.common import Params
+from allennlp.data import DataLoader, DatasetReader
+from allennlp.models.archival import load_archive
+from allennlp.training.util import evaluate
+
+import declutr.plugin  # noqa: F401 - recipes name what it registers
+from declutr.corpus.documents import read_lines
+from declutr.evaluation.tasks.span_retrieval import adjacent_span_pairs, span_retrieval_accuracy
+from declutr.inference.encoder import Encoder
+from declutr.quickstart.docstrings import DEFAULT_PACKAGES, write_corpus
+from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
+from declutr.system.processors import usable_processors
+
+VOCABULARY = 8_000
+MAX_LENGTH = 128
+
+
+class Quality(NamedTuple):
+    """What a model is worth on held-out documents."""
+
+    validation_loss: float
+    retrieval: float
+
+
+class Quickstart:
+    """One quickstart, in one folder.
+
+    # Parameters
+
+    folder : where everything goes.
+    recipes : the folder of recipes, `training_config`.
+    overrides : keys of the recipe to change, as for `allennlp train -o`.
+    packages : whose docstrings are read.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        recipes: Path,
+        overrides: dict | None = None,
+        packages: tuple[str, ...] = DEFAULT_PACKAGES,
+    ) -> None:
+        self.folder = folder
+        self.recipes = recipes
+        self.packages = packages
+        self.train_file = folder / "train.txt"
+        self.validation_file = folder / "validation.txt"
+        self.checkpoint = folder / "transformer"
+        self.untrained = folder / "untrained"
+        self.model = folder / "model"
+        self.embeddings = folder / "embeddings.jsonl"
+        self.overrides = {
+            "train_data_path": str(self.train_file),
+            "validation_data_path": str(self.validation_file),
+            **(overrides or {}),
+        }
+        folder.mkdir(parents=True, exist_ok=True)
+        os.environ["TRANSFORMER_MODEL"] = str(self.checkpoint)
+        os.environ["DECLUTR_CACHE"] = str(folder / "cache")
+
+    def run(self) -> tuple[Quality, Quality]:
+        """All of it; returns the quality before and after training."""
+        steps = [
+            ("Corpus: the docstrings of the installed Python packages", self.make_corpus),
+            ("A tokenizer and a small transformer with random weights", self.make_transformer),
+            ("allennlp train", self.train),
+            ("allennlp predict: embeddings of the held-out documents", self.predict),
+        ]
+        for number, (title, step) in enumerate(steps, start=1):
+            _say(f"{number}/5  {title}")
+            # A step counts only when it has come to its end: half a file is not kept.
+            done = self.folder / f".{step.__name__}.done"
+            if done.exists():
+                print("     kept from an earlier run")
+                continue
+            step()
+            done.touch()
+        _say("5/5  Held-out documents before and after training")
+        before, after = self.quality(self.untrained), self.quality(self.model)
+        print(self.report(before, after))
+        return before, after
+
+    def make_corpus(self) -> None:
+        """Write the training and the held-out documents."""
+        counts = write_corpus(
+            self.packages,
+            self.train_file,
+            self.validation_file,
+            min_words=2 * 64,
+            workers=usable_processors(),
+        )
+        print(
+            f"     {counts.train_documents} documents to train on ({counts.train_words / 1e6:.1f} "
+            f"million words), {counts.validation_documents} held out"
+        )
+
+    def make_transformer(self) -> None:
+        """Train a tokenizer on the corpus, and make a transformer for it."""
+        with self.train_file.open(encoding="utf-8") as texts:
+            tokenizer = train_tokenizer(texts, VOCABULARY, max_length=MAX_LENGTH)
+        model = make_checkpoint(
+            self.checkpoint,
+            tokenizer,
+            layers=3,
+            hidden_size=128,
+            heads=4,
+            max_length=MAX_LENGTH,
+            # Attention with dropout has no fast path on CPUs, and so short a training can do
+            # without.
+            dropout=0.0,
+        )
+        print(f"     {model.num_parameters() / 1e6:.1f} million parameters")
+
+    def train(self) -> None:
+        """Archive the untrained transformer, then train it; goes on after an interruption."""
+        recipe = ["train", str(self.recipes / "quickstart.jsonnet")]
+        # The same recipe, with a trainer that does nothing.
+        kept = {k: v for k, v in self.overrides.items() if not k.startswith("trainer")}
+        nothing = json.dumps({**kept, "trainer": {"type": "no_op"}})
+        _allennlp(*recipe, "-s", str(self.untrained), "-o", nothing, "--force", quiet=True)
+        begun = (self.model / "config.json").exists()
+        _allennlp(
+            *(*recipe, "-s", str(self.model), "-o", json.dumps(self.overrides)),
+            "--recover" if begun else "--force",
+        )
+
+    def predict(self) -> None:
+        """Embed the held-out documents, one row each."""
+        _allennlp(
+            "predict",
+            str(self.model),
+            str(self.validation_file),
+            "--use-dataset-reader",
+            *("--output-file", str(self.embeddings)),
+            *("--batch-size", "32"),
+            "--silent",
+        )
+        with self.embeddings.open() as rows:
+            print(f"     {sum(1 for _ in rows)} rows in {self.embeddings}")
+
+    def quality(self, archive: Path) -> Quality:
+        """Loss and retrieval of an archive on the held-out documents."""
+        documents = list(read_lines(self.validation_file))
+        encoder = Encoder(archive)
+        retrieval = span_retrieval_accuracy(encoder, adjacent_span_pairs(documents))
+        return Quality(self._validation_loss(archive), retrieval)
+
+    def _validation_loss(self, archive: Path) -> float:
+        params = Params.from_file(self.recipes / "quickstart.jsonnet", json.dumps(self.overrides))
+        reader = DatasetReader.from_params(params["dataset_reader"])
+        loader = DataLoader.from_params(
+            params["validation_data_loader"], reader=reader, data_path=self.validation_file
+        )
+        model = load_archive(archive).model
+        loader.index_with(model.vocab)
+        return evaluate(model.eval(), loader)["loss"]
+
+    def report(self, before: Quality, after: Quality) -> str:
+        """What came out, where it lies, and what to try next."""
+        own = shlex.quote(json.dumps({"train_data_path": "docs.txt"}))
+        losses = f"{before.validation_loss:8.3f}   {after.validation_loss:8.3f}"
+        retrieval = f"{before.retrieval:8.1%}   {after.retrieval:8.1%}"
+        return f"""
+                                    before      after
+    validation loss               {losses}
+    span retrieval accuracy       {retrieval}
+
+  Retrieval: a span of a held-out document must find the span next to it among all documents; the
+  two share no text.
+
+  Everything lies in {self.folder}:
+    {self.model.name}/             the trained model (model.tar.gz), metrics, and run.json
+    {self.embeddings.name}   one embedding for each line of {self.validation_file.name}
+    {self.checkpoint.name}/       the transformer that training began with
+
+  Next:
+    source {Path(sys.executable).parent}/activate
+    TRANSFORMER_MODEL={self.checkpoint} declutr sample-spans \\
+        {self.recipes}/quickstart.jsonnet --data {self.train_file}
+        shows what is contrasted
+    TRANSFORMER_MODEL=distilroberta-base declutr train {self.recipes}/declutr.jsonnet \\
+        -s output -o {own}
+        trains the paper's recipe on your own documents, one a line
+    python -c 'from declutr import Encoder; print(Encoder("{self.model}")(["Some text."]).shape)'
+"""
+
+
+def _allennlp(*arguments: str, quiet: bool = False) -> None:
+    """Run the `allennlp` command, with its progress bars and without its log."""
+    command = [sys.executable, "-m", "declutr", *arguments]
+    if not sys.stderr.isatty():
+        command.append("--file-friendly-logging")
+    print(f"     $ allennlp {shlex.join(arguments)}", flush=True)
+    environment = {**os.environ, "ALLENNLP_LOG_LEVEL": "ERROR", "HF_HUB_OFFLINE": "1"}
+    output = subprocess.PIPE if quiet else None
+    done = subprocess.run(command, env=environment, stderr=output, check=False, text=True)
+    if done.returncode:
+        raise SystemExit(f"{done.stderr or ''}\nThe command above failed (exit {done.returncode}).")
+
+
+def _say(title: str) -> None:
+    print(f"\n{title}", flush=True)

@@ -1,0 +1,1 @@
+"""Which tokens of a document are drawn or masked: numpy and torch only."""

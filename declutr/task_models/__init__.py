@@ -1,0 +1,1 @@
+"""Task models and readers that RECLAIM is tried on."""

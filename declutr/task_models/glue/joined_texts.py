@@ -1,0 +1,81 @@
+"""One text or two as the tokens of one sequence."""
+
+from __future__ import annotations
+
+import copy
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Tokenizer
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
+
+from declutr.data.codecs import cut, keeps_end, max_tokens
+
+
+class JoinedTexts:
+    """Makes the sequence that a transformer takes of one text or of a pair.
+
+    Special tokens are added whatever the tokenizer's `add_special_tokens`: it may be false, as
+    AllenNLP's readers of pairs want it. What is longer than the transformer takes, or than the
+    tokenizer's `max_length`, loses its tail, or its beginning if the tokenizer's `truncation_side`
+    is left; of a pair the longer text does first.
+
+    # Parameters
+
+    tokenizer : any for single texts. Only a transformer's knows what goes between two.
+
+    # Raises
+
+    `ConfigurationError` : a `max_length` that leaves no room for a token of each text.
+    """
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        self._content = tokenizer  # gives the tokens of a text without special ones
+        self._limit: int | None = None
+        self.joins_pairs = isinstance(tokenizer, PretrainedTransformerTokenizer)
+        if not isinstance(tokenizer, PretrainedTransformerTokenizer):
+            return
+        specials = tokenizer.num_special_tokens_for_sequence()
+        between = tokenizer.num_special_tokens_for_pair()
+        known = [limit for limit in (tokenizer._max_length, max_tokens(tokenizer)) if limit]
+        self._limit = min(known) if known else None
+        if self._limit is not None and self._limit < between + 2:
+            raise ConfigurationError(
+                f"The tokenizer's max_length is {self._limit}, but a pair has {between} special "
+                f"tokens. Raise max_length to at least {between + 2}."
+            )
+        self._content = copy.copy(tokenizer)
+        self._content._add_special_tokens = False
+        # AllenNLP then counts special tokens on top.
+        self._content._max_length = None if self._limit is None else self._limit - specials
+
+    def single(self, text: str) -> list[Token]:
+        """The tokens of a text, special ones included."""
+        tokens = self._content.tokenize(text)
+        if isinstance(self._tokenizer, PretrainedTransformerTokenizer):
+            return self._tokenizer.add_special_tokens(tokens)
+        # A text without any token would give tensors of length 0, which embedders refuse.
+        return tokens or [Token("")]
+
+    def pair(self, first: str, second: str) -> list[Token]:
+        """The tokens of two texts, special ones before, between and after them included."""
+        assert isinstance(self._tokenizer, PretrainedTransformerTokenizer)
+        one, other = self._content.tokenize(first), self._content.tokenize(second)
+        if self._limit is not None:
+            room = self._limit - self._tokenizer.num_special_tokens_for_pair()
+            kept = longest_first(len(one), len(other), room)
+            end = keeps_end(self._tokenizer)
+            one, other = cut(one, kept[0], end), cut(other, kept[1], end)
+        return self._tokenizer.add_special_tokens(one, other)
+
+
+def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
+    """The lengths of two texts that fit into `room` together: the longer one is cut first."""
+    if first + second <= room:
+        return first, second
+    half = room // 2
+    if second <= half:
+        return room - second, second
+    if first <= room - half:
+        return first, room - first
+    return room - half, half

@@ -1,0 +1,159 @@
+"""The Model "image_text": captions and images in one space."""
+
+from typing import Any, Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import TextFieldTensors, Vocabulary
+from allennlp.models import Model
+from allennlp.modules import Seq2VecEncoder, TextFieldEmbedder
+from allennlp.nn import InitializerApplicator, RegularizerApplicator
+from allennlp.nn.parallel import DdpAccelerator
+from allennlp.nn.util import get_text_field_mask
+from torch.nn.functional import normalize
+
+from declutr.system.distributed import (
+    gather_numbers,
+    gather_rows,
+    of_all_processes,
+    process_rank,
+    world_size,
+)
+from declutr.task_models.image_text.matching_loss import NEGATIVES, matching_loss
+from declutr.task_models.image_text.retrieval import recalls, retrieval_ranks
+
+
+@Model.register("image_text")
+class ImageText(Model):
+    """Visual-semantic embeddings (VSE++; Faghri et al., 2018).
+
+    A caption is what the encoder makes of its words, an image a linear map of its features (of the
+    mean over its regions, if there are several), both of unit length. The loss is `matching_loss`,
+    over the pairs of all processes. Validation measures recall@1, 5, 10 both ways over the whole
+    set, in per cent, and `rsum`, their sum.
+
+    For the model "reclaim", u is the output of `_seq2vec_encoder` and v that of `image_features`,
+    both before they get unit length.
+
+    # Parameters
+
+    vocab : of AllenNLP.
+    text_field_embedder : of words or of a transformer.
+    seq2vec_encoder : makes the embedding of a caption, such as a GRU. Its width is that of the
+        common space.
+    image_width : d of image features.
+    margin : of the loss.
+    negatives : `"hardest"` of the batch, or the sum over `"all"`.
+    initializer, regularizer, serialization_dir, ddp_accelerator : of AllenNLP.
+
+    # Raises
+
+    `ConfigurationError` : unknown `negatives`, or images of another width or rank.
+    """
+
+    def __init__(
+        self,
+        vocab: Vocabulary,
+        text_field_embedder: TextFieldEmbedder,
+        seq2vec_encoder: Seq2VecEncoder,
+        image_width: int,
+        margin: float = 0.2,
+        negatives: str = "hardest",
+        initializer: Optional[InitializerApplicator] = None,
+        regularizer: Optional[RegularizerApplicator] = None,
+        serialization_dir: Optional[str] = None,
+        ddp_accelerator: Optional[DdpAccelerator] = None,
+    ) -> None:
+        super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
+        if negatives not in NEGATIVES:
+            raise ConfigurationError(
+                f"Unknown negatives '{negatives}': expected one of {', '.join(NEGATIVES)}."
+            )
+        if margin < 0 or image_width < 1:
+            raise ConfigurationError(
+                f"margin must be 0 or more and image_width at least 1, got {margin} and "
+                f"{image_width}."
+            )
+        self._text_field_embedder = text_field_embedder
+        self._seq2vec_encoder = seq2vec_encoder
+        self.image_features = torch.nn.Linear(image_width, seq2vec_encoder.get_output_dim())
+        self._margin, self._negatives = margin, negatives
+        # Of the validation set: images, captions, image ids of each batch.
+        self._seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
+        (initializer or InitializerApplicator())(self)
+
+    def forward(  # type: ignore[override]
+        self,
+        tokens: Optional[TextFieldTensors] = None,
+        image: Optional[torch.Tensor] = None,
+        image_ids: Optional[torch.Tensor] = None,
+    ) -> dict[str, torch.Tensor]:
+        """Embed captions, images, or both; of both there is a loss.
+
+        # Parameters
+
+        tokens : captions `(n, L)`.
+        image : features `(n, d)` or `(n, regions, d)`.
+        image_ids : `(n,)`, which images are the same; by default none are, and nothing is measured.
+
+        # Returns
+
+        `caption_embeddings` and `image_embeddings` `(n, e)`, of unit length, and `loss`.
+        """
+        output = {}
+        if tokens is not None:
+            output["caption_embeddings"] = self._embedded_captions(tokens)
+        if image is not None:
+            output["image_embeddings"] = self._embedded_images(image)
+        if len(output) == 2:
+            captions, images = output["caption_embeddings"], output["image_embeddings"]
+            output["loss"] = self._loss(captions, images, image_ids)
+        return output
+
+    def _embedded_captions(self, tokens: TextFieldTensors) -> torch.Tensor:
+        vectors = self._text_field_embedder(tokens)
+        return normalize(self._seq2vec_encoder(vectors, get_text_field_mask(tokens)), dim=-1)
+
+    def _embedded_images(self, image: torch.Tensor) -> torch.Tensor:
+        if image.dim() not in (2, 3) or image.size(-1) != self.image_features.in_features:
+            width = self.image_features.in_features
+            raise ConfigurationError(
+                f"Got images {tuple(image.shape)}, expected (n, {width}) or (n, regions, {width}). "
+                "Set image_width of the model to the width of the features."
+            )
+        if image.dim() == 3:
+            image = image.mean(dim=1)
+        return normalize(self.image_features(image), dim=-1)
+
+    def _loss(
+        self, captions: torch.Tensor, images: torch.Tensor, image_ids: Optional[torch.Tensor]
+    ) -> torch.Tensor:
+        if image_ids is None:
+            image_ids = torch.arange(len(images), device=images.device)
+            image_ids = image_ids + process_rank() * len(images)
+        elif not self.training:
+            seen = images, captions, image_ids
+            self._seen.append(tuple(part.detach().cpu() for part in seen))  # type: ignore[arg-type]
+        if self.training:  # batches of validation may differ between processes
+            # Each holds the gradient of its own rows, and DistributedDataParallel averages.
+            images, captions = (gather_rows(rows, world_size()) for rows in (images, captions))
+            image_ids = gather_numbers(image_ids)
+        return matching_loss(images, captions, image_ids, self._margin, self._negatives)
+
+    def get_metrics(self, reset: bool = False) -> dict[str, float]:
+        """Recalls of all validation batches since the last `reset`, and only with it: they take a
+        comparison of everything with everything."""
+        if not reset:
+            return {}
+        parts: Any = [part for each in of_all_processes(self._seen) for part in each]
+        self._seen = []
+        if not parts:
+            return {}
+        images, captions, ids = (torch.cat(rows) for rows in zip(*parts, strict=True))
+        known, image_of = ids.unique(return_inverse=True)
+        first = torch.full((len(known),), len(ids)).scatter_reduce(
+            0, image_of, torch.arange(len(ids)), "amin"
+        )
+        device = self.image_features.weight.device
+        found = retrieval_ranks(images[first].to(device), captions.to(device), image_of.to(device))
+        return recalls(found)

@@ -1,0 +1,190 @@
+"""The DatasetReader "image_text": captions and the features of their images."""
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple, Optional, Union
+
+import numpy as np
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
+from allennlp.data.fields import TensorField, TextField
+
+from declutr.corpus.documents import SourceError, normalize_whitespace, read_documents, source_files
+from declutr.corpus.tables import Column, Row, read_rows
+from declutr.data.collation import number_field
+from declutr.data.numbered_texts import NumberedTextsReader
+from declutr.task_models.image_text.stored_images import ImageField, StoredImages, stored_images
+
+logger = logging.getLogger(__name__)
+
+
+class Caption(NamedTuple):
+    """A caption, the row of its image, and its own number in the data."""
+
+    text: str
+    image: int
+    id: int
+
+
+@DatasetReader.register("image_text")
+class ImageTextReader(NumberedTextsReader):
+    """Captions, each with the features of its image; an image may have any number of captions.
+
+    The data path is a file of captions, or `{"captions": ..., "images": ...}` with the .npy file of
+    features too, `(n, d)` or `(n, regions, d)`. Captions are rows of TSV, CSV, JSON lines or
+    parquet that name the row of their image; or, with `captions_per_image`, one a line in the order
+    of the images. Features stay on disk until a batch needs them. Blank captions are left out,
+    which the log counts.
+
+    Fields: `tokens` `(L,)`, `image` `(d,)` or `(regions, d)`, and `image_ids` (int64), the row of
+    the image. With `with_ids`, `ids` (int64), the number of the caption in its file.
+
+    # Parameters
+
+    tokenizer, token_indexers : any AllenNLP pair; the default is white space and single ids.
+    images : the file of features, where the data path does not name it. By default it lies beside
+        the captions: `train.npy` for `train.jsonl`.
+    caption, image : columns of the text and of the row of its image, by name or number from 0.
+    header : the first line of TSV and CSV files names the columns.
+    captions_per_image : captions are lines without columns, so many for each image (the layout of
+        the features that are published for Flickr30k and COCO).
+    with_ids : give each instance its `ids`.
+    encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
+    max_instances, serialization_dir : of AllenNLP.
+
+    # Raises
+
+    `ConfigurationError` : settings that make no sense, or data that cannot be read; then it names
+        file and line.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Optional[Tokenizer] = None,
+        token_indexers: Optional[dict[str, TokenIndexer]] = None,
+        images: Optional[str] = None,
+        caption: Union[str, int] = "caption",
+        image: Union[str, int] = "image",
+        header: bool = True,
+        captions_per_image: Optional[int] = None,
+        with_ids: bool = False,
+        encoding_errors: str = "strict",
+        max_instances: Optional[int] = None,
+        serialization_dir: Optional[str] = None,
+    ) -> None:
+        super().__init__(tokenizer, token_indexers, with_ids, max_instances, serialization_dir)
+        if captions_per_image is not None and captions_per_image < 1:
+            raise ConfigurationError(
+                f"captions_per_image must be at least 1, got {captions_per_image}."
+            )
+        self._images = images
+        self._caption: Column = caption
+        self._image: Column = image
+        self._header = header
+        self._captions_per_image = captions_per_image
+        self._encoding_errors = encoding_errors
+
+    def captions(self, path: Any) -> tuple[StoredImages, list[Caption]]:
+        """The images at `path`, and their captions that are not blank.
+
+        # Raises
+
+        `ConfigurationError` : data that cannot be read.
+        """
+        texts, features = self._places(path)
+        try:
+            images = stored_images(features)
+            found = list(self._numbered(texts, len(images), features))
+        except SourceError as error:
+            raise ConfigurationError(str(error)) from error
+        captions = [caption for caption in found if caption.text]
+        logger.info(
+            "%s: %d captions of %d images; %d blank ones are left out. The features are %s.",
+            texts,
+            len(captions),
+            len({caption.image for caption in captions}),
+            len(found) - len(captions),
+            features,
+        )
+        if not captions:
+            raise ConfigurationError(
+                f"{texts}: no captions among {len(found)} row(s). Expected rows with a text."
+            )
+        return images, captions
+
+    def _places(self, path: Any) -> tuple[Any, str]:
+        """The files of captions, and the one of features."""
+        if isinstance(path, Mapping):
+            if not {"captions"} <= set(path) <= {"captions", "images"}:
+                raise ConfigurationError(
+                    f"Got a data path of {sorted(path)}, expected 'captions' and 'images'."
+                )
+            texts, features = path["captions"], path.get("images", self._images)
+        else:
+            texts, features = path, self._images
+        if features is not None:
+            return texts, str(features)
+        if not isinstance(texts, (str, Path)):
+            raise ConfigurationError(
+                f"Got captions in {texts}, and no file of image features. Set 'images' of the "
+                "dataset reader, or of the data path."
+            )
+        return texts, str(Path(texts).with_suffix(".npy"))
+
+    def _numbered(self, texts: Any, images: int, features: str) -> Iterator[Caption]:
+        files = source_files(texts)
+        if self._captions_per_image is None:
+            for id, row in enumerate(read_rows(files, self._header, self._encoding_errors)):
+                number = _image_row(row, self._image, images, features)
+                yield Caption(row.text(self._caption), number, id)
+            return
+        rows = read_documents(files, str(self._caption), self._encoding_errors)
+        id = -1
+        for id, text in enumerate(rows):
+            yield Caption(normalize_whitespace(text), id // self._captions_per_image, id)
+        if id + 1 != images * self._captions_per_image:
+            raise SourceError(
+                f"{texts} has {id + 1} line(s), expected {images * self._captions_per_image}: "
+                f"{self._captions_per_image} (captions_per_image) for each of the {images} rows of "
+                f"'{features}'."
+            )
+
+    def _read(self, file_path: Any) -> Iterable[Instance]:
+        images, captions = self.captions(file_path)
+        for caption in self.shard_iterable(captions):
+            image = ImageField(images, caption.image)
+            yield self.text_to_instance(caption.text, image, caption.image, caption.id)
+
+    def text_to_instance(  # type: ignore[override]
+        self,
+        caption: Optional[str] = None,
+        image: Optional[Any] = None,
+        image_id: Optional[int] = None,
+        id: Optional[int] = None,
+    ) -> Instance:
+        """The instance of a caption, of an image (its features, or a field), or of both."""
+        fields: dict[str, Field] = {}
+        if caption is not None:
+            fields["tokens"] = TextField(self._tokenizer.tokenize(normalize_whitespace(caption)))
+        if image is not None:
+            features = image if isinstance(image, Field) else _features_field(image)
+            fields["image"] = features
+        if image_id is not None:
+            fields["image_ids"] = number_field(image_id)
+        return Instance({**fields, **self.numbered(id)})
+
+
+def _features_field(image: Any) -> TensorField:
+    return TensorField(np.asarray(image, dtype=np.float32))
+
+
+def _image_row(row: Row, column: Column, images: int, features: str) -> int:
+    value = row.value(column)
+    number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
+    if isinstance(number, bool) or not isinstance(number, int) or not 0 <= number < images:
+        raise SourceError(
+            f"{row.place}: the image is {value!r}, expected a row of '{features}', 0 to "
+            f"{images - 1}."
+        )
+    return number

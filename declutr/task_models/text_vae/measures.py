@@ -1,0 +1,104 @@
+"""What is measured of a text VAE, over all texts of a set and without keeping them."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+
+from declutr.system.distributed import all_reduced
+from declutr.task_models.text_vae.latent_code import Code, log_densities
+
+ACTIVE = 0.01
+"""The variance of its mean from which on a dimension is active (Burda et al., 2016)."""
+_ROWS = 64  # of an (n, n, k) comparison at a time
+
+
+@torch.no_grad()
+def mutual_information(code: Code) -> torch.Tensor:
+    """I(x, z) under q in nats, `E_x KL(q(z|x) || p(z)) - KL(q(z) || p(z))` with q(z) the mean of
+    q(z|x) over this batch (Hoffman & Johnson, 2016).
+
+    Both terms are estimated by the same samples, so p(z) cancels: the mean of
+    `log q(z_i|x_i) - log 1/n sum_j q(z_i|x_j)`, which is at most log n.
+    """
+    rows = []
+    for samples in code.sample.split(_ROWS):
+        rows.append(log_densities(samples, code.mean, code.log_variance))
+    densities = torch.cat(rows)  # (n, n)
+    aggregate = densities.logsumexp(dim=1) - math.log(len(densities))
+    return (densities.diagonal() - aggregate).mean()
+
+
+class VaeMeasures:
+    """Means over all texts since the last `reset`, in nats; exact, from running sums.
+
+    `negative_elbo` (`reconstruction + kl`, a text), `perplexity` (a bound on it, a token). Outside
+    training also `mutual_information` (of batches, weighted by their texts: it depends on the batch
+    size, and is at most its logarithm; so He et al., 2019) and `active_units`, the number of
+    dimensions of the code whose mean varies by more than 0.01 over the texts.
+    """
+
+    def __init__(self) -> None:
+        self._sums: torch.Tensor | None = None  # (5 + 2k,)
+
+    @torch.no_grad()
+    def record(
+        self,
+        code: Code,
+        reconstruction: torch.Tensor,
+        kl: torch.Tensor,
+        tokens: torch.Tensor,
+        information: torch.Tensor | None = None,
+    ) -> None:
+        """Add a batch.
+
+        # Parameters
+
+        reconstruction, kl : negative log-likelihood and KL term of each text, `(n,)`.
+        tokens : predicted in each, `(n,)`.
+        information : `mutual_information` of the batch.
+        """
+        dtype = torch.float32 if kl.device.type == "mps" else torch.float64
+        texts = torch.full((), len(kl), dtype=dtype, device=kl.device)
+        shared = torch.zeros_like(texts) if information is None else information.to(dtype) * texts
+        means = code.mean.to(dtype)
+        sums = torch.cat(
+            [
+                torch.stack([texts, shared]),
+                torch.stack([part.to(dtype).sum() for part in (reconstruction, kl, tokens)]),
+                means.sum(dim=0),
+                (means**2).sum(dim=0),
+            ]
+        )
+        self._sums = sums if self._sums is None else self._sums + sums
+
+    def compute(self, training: bool, all_processes: bool = False) -> dict[str, float]:
+        """The measures so far; `{}` of no texts.
+
+        # Parameters
+
+        training : without what is measured outside training only.
+        all_processes : of the texts of all of them, which must call this together.
+        """
+        if self._sums is None:
+            return {}
+        sums = all_reduced(self._sums) if all_processes else self._sums
+        (texts, information, reconstruction, kl, tokens), per_dimension = sums[:5], sums[5:]
+        elbo = reconstruction + kl
+        found = {
+            "negative_elbo": elbo / texts,
+            "reconstruction": reconstruction / texts,
+            "kl": kl / texts,
+            "perplexity": (elbo / tokens).exp(),
+        }
+        if not training:
+            mean, square = (per_dimension / texts).chunk(2)
+            found["mutual_information"] = information / texts
+            found["active_units"] = (square - mean**2 > ACTIVE).sum()
+        values = torch.stack([value.to(sums.dtype) for value in found.values()]).tolist()
+        return dict(zip(found, values, strict=True))
+
+    def reset(self) -> None:
+        """Forget everything."""
+        self._sums = None

@@ -1,0 +1,82 @@
+"""The DatasetReader "text_lines": texts one a line, between a start and an end token."""
+
+from collections.abc import Iterable
+from typing import Any, Optional
+
+from allennlp.common.checks import ConfigurationError
+from allennlp.common.util import END_SYMBOL, START_SYMBOL
+from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
+from allennlp.data.fields import TextField
+from allennlp.data.tokenizers import Token
+
+from declutr.corpus.documents import SourceError, normalize_whitespace, read_documents, source_files
+from declutr.data.numbered_texts import NumberedTextsReader
+
+
+@DatasetReader.register("text_lines")
+class TextLinesReader(NumberedTextsReader):
+    """Texts of plain files (one a line), JSON lines, CSV, TSV or parquet, plain or compressed.
+
+    Blank rows are left out. Fields: `tokens` `(L,)`, the text between `@start@` and `@end@`. With
+    `with_ids`, `ids` (int64), the number of the row.
+
+    # Parameters
+
+    tokenizer, token_indexers : the default is white space and single ids.
+    max_tokens : of a text, without start and end; the rest of it is cut.
+    text_key : of the text in JSON lines, CSV, TSV and parquet.
+    with_ids : give each instance its `ids`.
+    encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
+    max_instances, serialization_dir : of AllenNLP.
+
+    # Raises
+
+    `ConfigurationError` : a `max_tokens` below 1, or data that cannot be read.
+    """
+
+    def __init__(
+        self,
+        tokenizer: Optional[Tokenizer] = None,
+        token_indexers: Optional[dict[str, TokenIndexer]] = None,
+        max_tokens: Optional[int] = None,
+        text_key: str = "text",
+        with_ids: bool = False,
+        encoding_errors: str = "strict",
+        max_instances: Optional[int] = None,
+        serialization_dir: Optional[str] = None,
+    ) -> None:
+        super().__init__(tokenizer, token_indexers, with_ids, max_instances, serialization_dir)
+        if max_tokens is not None and max_tokens < 1:
+            raise ConfigurationError(f"max_tokens must be at least 1, got {max_tokens}.")
+        self._max_tokens = max_tokens
+        self._text_key = text_key
+        self._encoding_errors = encoding_errors
+
+    def _read(self, file_path: Any) -> Iterable[Instance]:
+        return map(self._instance, self.shard_iterable(self._rows(file_path)))
+
+    def _rows(self, path: Any) -> Iterable[tuple[int, str]]:
+        """Number and text of each row that is not blank."""
+        rows = used = 0
+        try:
+            texts = read_documents(source_files(path), self._text_key, self._encoding_errors)
+            for rows, text in enumerate(texts, start=1):
+                text = normalize_whitespace(text)
+                if text:
+                    used += 1
+                    yield rows - 1, text
+        except SourceError as error:
+            raise ConfigurationError(str(error)) from error
+        if not used:
+            raise ConfigurationError(f"{path}: no texts among {rows} row(s). Expected one a line.")
+
+    def _instance(self, row: tuple[int, str]) -> Instance:
+        return self.text_to_instance(row[1], row[0])
+
+    def text_to_instance(self, text: str, id: Optional[int] = None) -> Instance:  # type: ignore[override]
+        """The instance of a text."""
+        tokens = self._tokenizer.tokenize(normalize_whitespace(text))[: self._max_tokens]
+        fields: dict[str, Field] = {
+            "tokens": TextField([Token(START_SYMBOL), *tokens, Token(END_SYMBOL)])
+        }
+        return Instance({**fields, **self.numbered(id)})

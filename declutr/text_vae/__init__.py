@@ -1,9 +1,0 @@
-"""Variational autoencoders of texts (Bowman et al., 2016).
-
-Registered as the DatasetReader "text_lines" and the Model "text_vae".
-"""
-
-from declutr.text_vae.model import TextVae
-from declutr.text_vae.reader import TextLinesReader
-
-__all__ = ["TextLinesReader", "TextVae"]

@@ -1,0 +1,1 @@
+"""What happens around training steps: resuming, checkpoints, records, evaluation."""

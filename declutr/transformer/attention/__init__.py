@@ -1,0 +1,1 @@
+"""Attention over texts that stand end to end."""

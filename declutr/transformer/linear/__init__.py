@@ -1,0 +1,1 @@
+"""Linear layers on a CPU: for training, and prepared once for inference."""

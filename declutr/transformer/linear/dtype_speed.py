@@ -1,0 +1,88 @@
+"""Whether a CPU gains anything by a dtype other than float32: measured, and kept.
+
+Having the instructions is not enough: torch must have fast kernels for them. Without either, int8
+takes up to 50 times as long as float32, and bfloat16 5 to 30 times.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from functools import partial
+
+import torch
+
+from declutr.system.kernel_choices import GAIN, Ways, kept_seconds
+from declutr.transformer.linear.prepared_linear import PreparedLinear
+
+logger = logging.getLogger(__name__)
+
+KEEP = "DECLUTR_KEEP_DTYPE"
+"""Set to 1, this variable of the environment keeps a dtype however slow it is."""
+
+_IN, _OUT, _ROWS = 384, 1536, 256  # as in a small transformer: some milliseconds in float32
+
+FLOPS = 2 * _ROWS * _IN * _OUT
+"""Of the layer that is measured: multiplications and additions."""
+
+
+def worthwhile_dtype(name: str) -> str:
+    """Return `name`, or `"float32"` with a warning if that is less than a tenth faster on this CPU.
+
+    # Parameters
+
+    name : `"bfloat16"` or `"int8"`.
+    """
+    if gains(name):
+        return name
+    seconds = dtype_seconds()
+    took = f"{1000 * seconds[name]:.2f} ms" if name in seconds else "no kernel of torch"
+    logger.warning(
+        "%s gains nothing on this processor: a linear layer takes %s in %s and %.2f ms in "
+        "float32. Embeddings are computed in float32 instead. With %s=1 in the environment they "
+        "are computed in %s all the same.",
+        *(name, took, name, 1000 * seconds["float32"], KEEP, name),
+    )
+    return "float32"
+
+
+def gains(name: str) -> bool:
+    """Return whether a layer is at least a tenth faster in a dtype than in float32, or it is kept.
+
+    # Raises
+
+    `ValueError` : `DECLUTR_KEEP_DTYPE` is neither 0 nor 1.
+    """
+    keep = os.environ.get(KEEP, "0") or "0"
+    if keep not in ("0", "1"):
+        raise ValueError(f"{KEEP}={keep} in the environment is not understood: expected 0 or 1.")
+    if keep == "1":
+        return True
+    seconds = dtype_seconds()
+    return name in seconds and seconds[name] * GAIN <= seconds["float32"]
+
+
+def dtype_seconds() -> dict[str, float]:
+    """Return the seconds of a linear layer in each dtype that this build of torch computes in.
+
+    It is computed as in an encoder (`declutr.transformer.linear.prepared_linear`), measured once
+    for a processor and number of threads.
+    """
+    library = "" if torch.backends.mkldnn.enabled else ", without oneDNN"
+    return kept_seconds(f"linear layer {_IN} to {_OUT} in each dtype, prepared{library}", _ways)
+
+
+def _ways() -> Ways:
+    rows = torch.ones(_ROWS, _IN)
+    return {dtype: partial(_layer(dtype), rows) for dtype in ("float32", "bfloat16", "int8")}
+
+
+def _layer(dtype: str) -> PreparedLinear:
+    with torch.random.fork_rng(devices=[]):
+        linear = torch.nn.Linear(1, 1, bias=False)
+    # Not drawn at random, which takes longer than all the rest.
+    linear.weight = torch.nn.Parameter(torch.full((_OUT, _IN), 0.01))
+    linear.in_features, linear.out_features = _IN, _OUT
+    layer = PreparedLinear(linear, activation="gelu")
+    layer.prepare(dtype)
+    return layer

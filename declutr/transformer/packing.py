@@ -1,0 +1,109 @@
+"""Texts of different lengths end to end, and texts of similar length together.
+
+Padding is work for nothing: 37 % of a batch of paper-sized spans. Here is where tokens lie with and
+without it; nothing in this module knows a transformer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from declutr.system.host_copies import to_device
+
+
+class Packing:
+    """Where the tokens of N texts lie when they stand end to end, longest text first.
+
+    # Parameters
+
+    lengths : tokens of each text; 0 is allowed.
+    width : L, the padded length.
+    device : of the tensors to pack.
+    mask : `(N, L)` bool on the host, true at the tokens of each text; not needed where they are
+        the first ones.
+    """
+
+    def __init__(
+        self,
+        lengths: Sequence[int],
+        width: int,
+        device: torch.device,
+        mask: Tensor | None = None,
+    ) -> None:
+        counts = np.asarray(lengths, dtype=np.int64)
+        order = np.argsort(-counts, kind="stable")
+        counts = counts[order]
+        ends = np.cumsum(counts)
+        if mask is None:
+            positions = np.arange(counts.sum()) - np.repeat(ends - counts, counts)
+        else:
+            positions = mask.numpy()[order].nonzero()[1]
+        self.shape = (len(counts), width)
+        self.lengths: list[int] = counts[counts > 0].tolist()
+        places = np.repeat(order, counts) * width + positions
+        # One array, one copy to the device.
+        sent = to_device(torch.from_numpy(np.stack([places, positions])), device)
+        self._places, self.positions = sent
+        self._of_longest = self.positions[: max(self.lengths, default=0)]
+        # Where each text begins, and the end: int32, as attention kernels take it.
+        starts = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int32)
+        self.cu_seqlens = to_device(torch.from_numpy(starts), device)
+
+    # Both are sizes of tensors, as `torch.compile` takes other numbers for constants here and would
+    # compile anew for each.
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all texts together, T."""
+        return self.positions.size(0)
+
+    @property
+    def longest(self) -> int:
+        """Tokens of the longest text."""
+        return self._of_longest.size(0)
+
+    def pack(self, padded: Tensor) -> Tensor:
+        """`(N, L)` -> `(T,)`, T being the number of tokens."""
+        return padded.flatten()[self._places]
+
+    def pad(self, packed: Tensor) -> Tensor:
+        """`(T, d)` -> `(N, L, d)`, zero where there is no token."""
+        texts, width = self.shape
+        padded = packed.new_zeros(texts * width, packed.size(-1))
+        return padded.index_copy(0, self._places, packed).view(texts, width, -1)
+
+
+def text_lengths(mask: Tensor) -> list[int]:
+    """Tokens of each text of a mask `(N, L)` that lies on the host."""
+    return mask.numpy().sum(axis=1).tolist()
+
+
+def text_ends(mask: Tensor) -> list[int]:
+    """Where each text of a mask `(N, L)` on the host ends: one past its last token, 0 without any.
+
+    It is more than the number of its tokens where padding lies before or between them.
+    """
+    tokens = mask.numpy()
+    after = tokens[:, ::-1].argmax(axis=1)
+    return np.where(tokens.any(axis=1), tokens.shape[1] - after, 0).tolist()
+
+
+def length_groups(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
+    """Texts of similar length together: lists of their numbers, the longest text first throughout.
+
+    A list times its longest text makes at most `most_tokens` tokens, unless it is a single text.
+    Texts without tokens are left out.
+    """
+    groups: list[list[int]] = []
+    for text in sorted(range(len(lengths)), key=lambda text: -lengths[text]):
+        if not lengths[text]:
+            break
+        if groups and (len(groups[-1]) + 1) * lengths[groups[-1][0]] <= most_tokens:
+            groups[-1].append(text)
+        else:
+            groups.append([text])
+    return groups

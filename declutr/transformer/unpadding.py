@@ -1,0 +1,292 @@
+"""A transformer over padded texts, without computing on the padding."""
+
+from __future__ import annotations
+
+import contextlib
+import inspect
+import logging
+from collections.abc import Callable, Iterable
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from declutr.system.distributed import is_sharded
+from declutr.system.host_copies import on_host, remember, to_device
+from declutr.transformer.attention.packed import CannotPack, PackedAttention
+from declutr.transformer.attention.whole_masks import KnownWhole, padding_not_looked_for
+from declutr.transformer.linear.training_products import quick_products
+from declutr.transformer.packing import Packing, length_groups, text_ends, text_lengths
+
+logger = logging.getLogger(__name__)
+
+UNPADDING = ("auto", "packed", "grouped", "none")
+
+# Padded tokens of a group of similar length: few enough on a CPU to stay in its caches, enough on a
+# GPU to keep it busy.
+_GROUP_TOKENS = {"cpu": 2048, "cuda": 16384}
+
+Run = Callable[..., Tensor]
+"""Inputs of a transformer by name -> token vectors, `(1, T, d)` or `(N, L, d)`."""
+
+
+class UnpaddedPass:
+    """Runs a transformer on padded texts and gives the padded token vectors it would have given.
+
+    Three ways, equal up to rounding:
+
+    - `"packed"`: all texts end to end in one row, attention within each text. No waste at all.
+    - `"grouped"`: texts of similar length together, one pass a group. Little waste, any
+      architecture.
+    - `"none"`: as they come.
+
+    `"auto"` packs if the transformer can be packed, which is tried out once on a few short texts,
+    and groups otherwise, saying so in the log.
+
+    A mask may have holes: tokens inside a text to which nothing attends, while all others keep
+    their positions. Such texts are packed without them on a GPU; on a CPU they are grouped.
+
+    Everything but tokens is looked up on the host: the host never waits for a GPU if it is known
+    there what the mask holds (`declutr.system.host_copies`).
+
+    # Parameters
+
+    unpadding : one of the above.
+    padding_id : the token id at padding.
+    first_position : the position of a text's first token: 0, or one after the padding id (RoBERTa).
+
+    # Raises
+
+    `ValueError` : an unknown way; `CannotPack` with `"packed"`, for a transformer that cannot be.
+    """
+
+    def __init__(
+        self, unpadding: str = "auto", *, padding_id: int = 0, first_position: int = 0
+    ) -> None:
+        if unpadding not in UNPADDING:
+            raise ValueError(
+                f"Unknown unpadding '{unpadding}': expected one of {', '.join(UNPADDING)}."
+            )
+        self.unpadding = unpadding
+        self._padding_id = padding_id
+        self._first_position = first_position
+        self._asks_masks = False  # whether the transformer is one of the library transformers
+        # Whether it can be packed; `None` until that is tried.
+        self._packs: bool | None = None if unpadding in ("auto", "packed") else False
+
+    def __call__(
+        self,
+        transformer: torch.nn.Module,
+        run: Run,
+        token_ids: Tensor,
+        mask: Tensor,
+        type_ids: Tensor | None = None,
+        of_texts: Tensor | None = None,
+    ) -> Tensor:
+        """Token vectors `(N, L, d)` of texts `(N, L)`; padding is where `mask` is False.
+
+        `run` calls `transformer` with inputs by name. Vectors at padding mean nothing. Of
+        `of_texts` `(N, k)`, anything about each text, `run` gets under that name what is about the
+        text of each token that it is given: `(n, 1, k)`, or `(1, T, k)` of texts end to end.
+        """
+        with quick_products(transformer, mask.device):
+            return self._computed(transformer, run, token_ids, mask, type_ids, of_texts)
+
+    def _computed(
+        self,
+        transformer: torch.nn.Module,
+        run: Run,
+        token_ids: Tensor,
+        mask: Tensor,
+        type_ids: Tensor | None,
+        of_texts: Tensor | None,
+    ) -> Tensor:
+        self._asks_masks = type(transformer).__module__.startswith("transformers.")
+        if self.unpadding == "none":
+            return self._padded(run, token_ids, mask, type_ids, of_texts)
+        known = on_host(mask)
+        lengths, ends = text_lengths(known), text_ends(known)
+        if not any(ends):
+            return self._padded(run, token_ids, mask, type_ids, of_texts)
+        holes = lengths != ends
+        # On a CPU texts with holes have always been grouped, with which they draw other dropout.
+        packable = not holes or (mask.device.type != "cpu" and _begin_at_once(known))
+        if self._packs is None and (packable or is_sharded(transformer)):  # then all must, together
+            self._packs = self._try_packing(transformer, run, mask.device)
+        if packable and self._packs:
+            packing = Packing(lengths, mask.size(1), mask.device, known if holes else None)
+            try:
+                return self._packed(transformer, run, packing, token_ids, type_ids, of_texts)
+            except CannotPack as error:  # it was changed since
+                raise _cannot_pack(transformer, error) from error
+        if not is_sharded(transformer):  # processes may have different numbers of groups
+            return self._grouped(run, ends, token_ids, mask, type_ids, of_texts)
+        return self._padded(run, token_ids, mask, type_ids, of_texts)
+
+    def _padded(
+        self,
+        run: Run,
+        token_ids: Tensor,
+        mask: Tensor,
+        type_ids: Tensor | None,
+        of_texts: Tensor | None = None,
+    ) -> Tensor:
+        # RoBERTa counts positions by the ids that are not padding, so padding must be the padding
+        # id, and what is cut out of a text must not.
+        token_ids = token_ids.masked_fill(~_within_texts(mask), self._padding_id)
+        about = None if of_texts is None else of_texts[:, None]
+        inputs = {**_named(token_ids, type_ids, about), "attention_mask": mask.long()}
+        if mask.device.type == "cpu" or not self._asks_masks:
+            return run(**inputs)
+        with KnownWhole(mask.shape, bool(on_host(mask).all())):
+            return run(**inputs)
+
+    def _packed(
+        self,
+        transformer: torch.nn.Module,
+        run: Run,
+        packing: Packing,
+        token_ids: Tensor,
+        type_ids: Tensor | None,
+        of_texts: Tensor | None = None,
+    ) -> Tensor:
+        if type_ids is None and "token_type_ids" in _inputs_of(transformer):
+            # transformers 4 would take those of a single text, which may be shorter than the row.
+            type_ids = torch.zeros_like(token_ids)
+        types = None if type_ids is None else packing.pack(type_ids)[None]
+        about = None
+        if of_texts is not None:
+            texts = torch.arange(len(token_ids), device=token_ids.device)[:, None]
+            about = of_texts[packing.pack(texts.expand_as(token_ids))][None]
+        inputs = _named(packing.pack(token_ids)[None], types, about)
+        inputs["position_ids"] = packing.positions[None] + self._first_position
+        asked = token_ids.device.type != "cpu" and self._asks_masks
+        quiet = padding_not_looked_for(transformer) if asked else contextlib.nullcontext()
+        with PackedAttention(packing, asked) as attention, quiet:
+            hidden = run(**inputs)
+        if not attention.calls:
+            raise CannotPack("its attention is not torch's scaled_dot_product_attention")
+        return packing.pad(hidden[0])
+
+    def _grouped(
+        self,
+        run: Run,
+        ends: list[int],
+        token_ids: Tensor,
+        mask: Tensor,
+        type_ids: Tensor | None,
+        of_texts: Tensor | None = None,
+    ) -> Tensor:
+        padded: Tensor | None = None
+        known, device = on_host(mask), mask.device
+        groups = length_groups(ends, _GROUP_TOKENS.get(device.type, 16384))
+        sent = to_device(torch.tensor(list(chain(*groups))), device)  # one copy for all
+        for texts, rows in zip(groups, sent.split([len(each) for each in groups]), strict=True):
+            width = ends[texts[0]]
+            types = None if type_ids is None else type_ids[rows, :width]
+            about = None if of_texts is None else of_texts[rows]
+            some = remember(mask[rows, :width], known[texts, :width])
+            hidden = self._padded(run, token_ids[rows, :width], some, types, about)
+            if padded is None:
+                padded = hidden.new_zeros(*token_ids.shape, hidden.size(-1))
+            padded[rows, :width] = hidden
+        assert padded is not None
+        return padded
+
+    @torch.no_grad()
+    def _try_packing(self, transformer: torch.nn.Module, run: Run, device: torch.device) -> bool:
+        """Whether packing some short texts gives what padding gives, without dropout."""
+        try:
+            if "position_ids" not in _inputs_of(transformer):
+                raise CannotPack("it takes no position_ids")
+            config = getattr(transformer, "config", None)
+            if any(getattr(config, key, None) for key in ("local_attention", "sliding_window")):
+                raise CannotPack("some of its layers attend to neighbours only")
+            token_ids, mask = self._texts_to_try(transformer, device)
+            # Compiled code would not say that its attention has a mask.
+            eagerly = torch.compiler.set_stance("force_eager")
+            with eagerly, _evaluating(transformer), torch.autocast(device.type, enabled=False):
+                packing = Packing(mask.sum(dim=1).tolist(), mask.size(1), device)
+                packed = self._packed(transformer, run, packing, token_ids, None)
+                # Three of them tell; the last lies further on than a single text reaches.
+                step = max(1, (len(mask) - 1) // 2)
+                few = slice((len(mask) - 1) % step, None, step)
+                packed, mask = packed[few], mask[few]
+                padded = self._padded(run, token_ids[few], mask, None)
+            apart = float((packed - padded)[mask].abs().max() / padded[mask].abs().max())
+            if not apart < max(1e-3, 8 * torch.finfo(padded.dtype).eps):
+                raise CannotPack(f"packed and padded texts differ by {apart:.1g}")
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # whatever a transformer makes of inputs it does not expect
+            if self.unpadding == "packed":
+                raise _cannot_pack(transformer, error) from error
+            logger.info(
+                "%s is not packed (%s): texts of similar length go through it together instead.",
+                type(transformer).__name__,
+                error,
+            )
+            return False
+        return True
+
+    def _texts_to_try(
+        self, transformer: torch.nn.Module, device: torch.device
+    ) -> tuple[Tensor, Tensor]:
+        """Token ids and mask of a few short texts, together longer than one text may be."""
+        longest = getattr(getattr(transformer, "config", None), "max_position_embeddings", None)
+        width = max(1, min(64, (longest or 64) - self._first_position))
+        lengths = [width, width - width // 2]
+        while sum(lengths) <= min(longest or 0, 1024):  # more would take long on a CPU
+            lengths.append(width - len(lengths) % (width // 2 + 1))
+        texts = len(lengths)
+        embeddings: Any = transformer.get_input_embeddings()  # type: ignore[operator]
+        vocabulary = embeddings.num_embeddings
+        token_ids = torch.arange(texts * width, device=device).view(texts, width) % vocabulary
+        token_ids[token_ids == self._padding_id] = (self._padding_id + 1) % vocabulary
+        ends = torch.tensor(lengths, device=device)
+        return token_ids, torch.arange(width, device=device) < ends[:, None]
+
+
+def _cannot_pack(transformer: torch.nn.Module, reason: Exception) -> CannotPack:
+    return CannotPack(
+        f"{type(transformer).__name__} cannot be packed: {reason}. Set unpadding to 'grouped'."
+    )
+
+
+def _inputs_of(transformer: torch.nn.Module) -> Iterable[str]:
+    return inspect.signature(transformer.forward).parameters
+
+
+def _named(
+    token_ids: Tensor, type_ids: Tensor | None, of_texts: Tensor | None
+) -> dict[str, Tensor]:
+    inputs = {"input_ids": token_ids, "token_type_ids": type_ids, "of_texts": of_texts}
+    return {name: tensor for name, tensor in inputs.items() if tensor is not None}
+
+
+def _begin_at_once(mask: Tensor) -> bool:
+    """Whether no text of a mask `(N, L)` has padding before its first token."""
+    return bool((mask[:, 0] | ~mask.any(dim=1)).all())
+
+
+def _within_texts(mask: Tensor) -> Tensor:
+    """`(N, L)`: the first to the last token of each text, with all that lies between."""
+    begun = mask.cumsum(dim=1) > 0
+    to_come = mask.flip(1).cumsum(dim=1).flip(1) > 0
+    return begun & to_come
+
+
+class _evaluating:
+    """Evaluation mode inside the block; afterwards every module is in the mode it was in."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self._modes = [(part, part.training) for part in module.modules()]
+
+    def __enter__(self) -> None:
+        for part, _ in self._modes:
+            part.training = False
+
+    def __exit__(self, *error: Any) -> None:
+        for part, training in self._modes:
+            part.training = training

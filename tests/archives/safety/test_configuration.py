@@ -1,0 +1,230 @@
+"""What a configuration may name, and what not."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from allennlp.common import Params
+
+import declutr.components  # noqa: F401
+from declutr.archives.safety import UnsafeArchive
+from declutr.archives.safety.configuration import check_configuration
+from tests.conftest import RECIPES
+
+CONFIG: dict[str, Any] = {
+    "dataset_reader": {
+        "type": "declutr",
+        "tokenizer": {"type": "pretrained_transformer", "model_name": "/home/me/roberta"},
+        "cache_dir": "/scratch/cache",
+    },
+    "vocabulary": {"type": "from_files", "directory": "/home/me/vocabulary"},
+    "train_data_path": "/home/me/docs.txt",
+    "model": {
+        "type": "declutr",
+        "text_field_embedder": {
+            "type": "mlm",
+            "token_embedders": {
+                "tokens": {
+                    "type": "pretrained_transformer_mlm",
+                    "model_name": "/home/me/roberta",
+                    "transformer_kwargs": {"rope_scaling": {"type": "yarn"}},
+                    "compile": {"mode": "max-autotune", "dynamic": False},
+                    "pretrained_file": "https://somewhere/vectors.txt",
+                }
+            },
+        },
+        "initializer": {"regexes": [[".*", {"type": "pretrained", "weights_file_path": "/w"}]]},
+        "part": {"type": "declutr", "archive": "/home/me/model.tar.gz"},
+        "start_token": "/",
+        "separators": ["..", "~", "./"],
+        "language": "en_core_web_sm",
+        "hub_model": "sentence-transformers/all-MiniLM-L6-v2",
+        "version": "1.0",
+        "pattern": "layer\\.[0-9]+\\.bias",
+    },
+    "trainer": {"callbacks": [{"type": "unknown_here", "path": "/home/me/logs"}]},
+}
+
+
+def check(config: Any, folder: Path) -> None:
+    file = folder / "config.json"
+    file.write_text(json.dumps(config))
+    check_configuration(file, {"/home/me/roberta"}, {"/home/me/model.tar.gz"})
+
+
+def changed(keys: str, value: Any) -> Any:
+    config = json.loads(json.dumps(CONFIG))
+    inner, *path = config, *keys.split(".")
+    for key in path[:-1]:
+        inner = inner.setdefault(key, {})
+    inner[path[-1]] = value
+    return config
+
+
+def test_an_honest_configuration(tmp_path: Path) -> None:
+    check(CONFIG, tmp_path)
+
+
+@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.jsonnet")), ids=lambda file: file.stem)
+def test_every_recipe_is_honest(recipe: Path, tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setenv("TRANSFORMER_MODEL", "distilroberta-base")
+    check(Params.from_file(str(recipe)).as_dict(quiet=True), tmp_path)
+
+
+EMBEDDER = "model.text_field_embedder.token_embedders.tokens"
+REFUSED = {
+    "dotted type": ("model.type", "os.path.Model", r"'model\.type' is 'os\.path\.Model', which"),
+    "dotted model": ("model", "subprocess.Popen", r"'model' is 'subprocess\.Popen', which Allen"),
+    "dotted far from what is built": (
+        "trainer.callbacks",
+        [{"a": [{"type": "x.Y"}]}],
+        r"'trainer\.callbacks\.0\.a\.0\.type' is 'x\.Y', which AllenNLP would import and run",
+    ),
+    "dotted vocabulary": ("vocabulary", "x.Y", r"'vocabulary' is 'x\.Y'"),
+    "another archive": ("model.type", "from_archive", r"'model\.type' loads another archive"),
+    "another archive, short": ("model", "from_archive", r"'model' loads another archive"),
+    "archive_file": ("model.archive_file", "m", r"'model\.archive_file' names another archive"),
+    "a part of an archive": (
+        "model.part.archive",
+        "other.tar.gz",
+        r"'model\.part\.archive' is 'other\.tar\.gz', another archive, of which this one carries",
+    ),
+    "a part that is not replaced": (
+        "model.part.type",
+        "basic",
+        r"'model\.part\.archive' is '/home/me/model\.tar\.gz', another archive",
+    ),
+    "_pretrained": (
+        "model.encoder",
+        {"_pretrained": {"archive_file": "m"}},
+        r"'model\.encoder\._pretrained' names another archive",
+    ),
+    "remote code": (
+        f"{EMBEDDER}.transformer_kwargs.trust_remote_code",
+        True,
+        r"tokens\.transformer_kwargs\.trust_remote_code' is True, which lets code from the web run",
+    ),
+    "remote code as text": (
+        "dataset_reader.tokenizer.tokenizer_kwargs",
+        {"trust_remote_code": "false"},
+        r"trust_remote_code' is 'false', which lets code",
+    ),
+    "kernels": (f"{EMBEDDER}.transformer_kwargs.use_kernels", 1, "lets code from the web run"),
+    "attention kernels": (
+        f"{EMBEDDER}.transformer_kwargs.attn_implementation",
+        {"text_config": "evil/attention"},
+        r"is 'evil/attention': attention from there is code",
+    ),
+    "auto_map": ("anything.auto_map", {"AutoModel": "x.Y"}, r"'anything\.auto_map' names Python"),
+    "compiler options": (
+        f"{EMBEDDER}.compile",
+        {"options": {"cpp.cxx": ["touch"]}},
+        r"gives torch\.compile \['options'\], which can name programs to run",
+    ),
+    "compiler backend": (f"{EMBEDDER}.compile", {"backend": "x"}, r"\['backend'\]"),
+    "spaCy": ("dataset_reader.tokenizer.language", "numpy", r"'numpy', a package that spaCy would"),
+    "a folder": (
+        f"{EMBEDDER}.model_name",
+        "/home/me/other",
+        r"model_name' is '/home/me/other', a place outside the archive, which does not carry",
+    ),
+    "a folder above": (f"{EMBEDDER}.model_name", "../other", r"'\.\./other', a place outside"),
+    "a folder here": (f"{EMBEDDER}.model_name", "./other", r"'\./other', a place outside"),
+    "this folder": (f"{EMBEDDER}.model_name", ".", r"'\.', a place outside"),
+    "a URL": (f"{EMBEDDER}.model_name", "http://x/y", r"'http://x/y', a place outside"),
+    "names that are not replaced": (
+        f"{EMBEDDER}.model_name",
+        ["/home/me/roberta"],
+        r"model_name\.0' names a place outside the archive, '/home/me/roberta'",
+    ),
+    "weights": (
+        f"{EMBEDDER}.override_weights_file",
+        "weights.bin",
+        r"override_weights_file' names a place outside the archive, 'weights\.bin'",
+    ),
+    "any file": ("validation_dataset_reader.schema", "~/schema", r"'validation_dataset_reader\.s"),
+    "a Windows path": ("model.schema", "C:\\schema", r"names a place outside the archive, 'C:"),
+    "climbing": ("model.schema", "a/../../b", r"'a/\.\./\.\./b'"),
+    "files in a dictionary": (
+        "model.vocab_files",
+        {"tokens": "x"},
+        r"'model\.vocab_files\.tokens'",
+    ),
+    "an initializer that is not stripped": (
+        "model.parts",
+        [{"initializer": {"regexes": [[".*", {"weights_file_path": "w"}]]}}],
+        r"'model\.parts\.0\.initializer\.regexes\.0\.1\.weights_file_path' names a place",
+    ),
+    "cache of the hub": (f"{EMBEDDER}.transformer_kwargs.cache_dir", "/x", r"cache_dir' names"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_refused(name: str, tmp_path: Path) -> None:
+    keys, value, message = REFUSED[name]
+    with pytest.raises(UnsafeArchive, match=message) as refusal:
+        check(changed(keys, value), tmp_path)
+    assert str(refusal.value).startswith("config.json: ")
+    assert str(refusal.value).endswith("allow it with --trust (trust=True).")
+
+
+AUGMENTED = {"type": "augmented", "augmentation": {"type": "eda", "synonyms": "/home/me/synonyms"}}
+
+
+def augmented(**changes: Any) -> Any:
+    """A reader "augmented" whose augmentation differs by `changes`."""
+    return {**AUGMENTED, "augmentation": {**AUGMENTED["augmentation"], **changes}}
+
+
+@pytest.mark.parametrize("section", ["dataset_reader", "validation_dataset_reader"])
+def test_what_augments(section: str, tmp_path: Path) -> None:
+    """Synonyms are read, and functions imported, when texts are augmented: not by loading."""
+    check(changed(section, AUGMENTED), tmp_path)
+    check(changed(section, augmented(synonyms="https://somewhere/synonyms")), tmp_path)
+    calling = {"type": "callable", "function": "package.module:function"}
+    check(changed(section, {"type": "augmented", "augmentation": calling}), tmp_path)
+
+
+NOT_SYNONYMS = {
+    "of another reader": ("dataset_reader", {**AUGMENTED, "type": "declutr"}),
+    "of a reader without a type": ("dataset_reader", {"augmentation": AUGMENTED["augmentation"]}),
+    "of another augmentation": ("dataset_reader", augmented(type="of_a_plugin")),
+    "deeper": ("dataset_reader", {"type": "multitask", "readers": {"a": AUGMENTED}}),
+    "in another augmentation": (
+        "dataset_reader",
+        augmented(synonyms=None, type="of_a_plugin", inner=AUGMENTED["augmentation"]),
+    ),
+    "in a list": ("dataset_reader", augmented(synonyms=["/home/me/synonyms"])),
+    "in a dictionary": ("dataset_reader", augmented(synonyms={"a": "/home/me/synonyms"})),
+    "under another key": ("dataset_reader", augmented(stop_words=["/home/me/words"])),
+    "of the model": ("model.reader", AUGMENTED),
+}
+
+
+@pytest.mark.parametrize("name", NOT_SYNONYMS)
+def test_what_only_looks_like_synonyms(name: str, tmp_path: Path) -> None:
+    keys, value = NOT_SYNONYMS[name]
+    with pytest.raises(UnsafeArchive, match=r"names a place outside the archive, '/home/me/"):
+        check(changed(keys, value), tmp_path)
+
+
+@pytest.mark.parametrize("value", [False, None])
+def test_remote_code_that_is_off(value: Any, tmp_path: Path) -> None:
+    check(changed(f"{EMBEDDER}.transformer_kwargs.trust_remote_code", value), tmp_path)
+
+
+def test_registered_names_with_a_dot(tmp_path: Path) -> None:
+    from allennlp.common import Registrable
+    from allennlp.nn import Activation
+
+    Activation.register("of.a.plugin")(Activation)
+    try:
+        check(changed("model.activation", {"type": "of.a.plugin"}), tmp_path)
+    finally:
+        del Registrable._registry[Activation]["of.a.plugin"]
+
+
+def test_a_configuration_that_is_no_object(tmp_path: Path) -> None:
+    with pytest.raises(UnsafeArchive, match=r"config\.json holds no JSON object"):
+        check(["model"], tmp_path)

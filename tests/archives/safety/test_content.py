@@ -1,0 +1,244 @@
+"""What lies in an archive beside its configuration."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from declutr.archives.safety import UnsafeArchive, check_content
+from tests import hostile_archives as hostile
+
+
+@pytest.fixture
+def folder(trained: Path, tmp_path: Path) -> Path:
+    """What an honest archive holds."""
+    place = tmp_path / "content"
+    place.mkdir()
+    return hostile.changed(trained / "model.tar.gz", place, lambda folder: None)
+
+
+def names_json(folder: Path, place: str) -> None:
+    names = json.loads((folder / "transformer" / "names.json").read_text())
+    new = dict.fromkeys(names, place)
+    (folder / "transformer" / "names.json").write_text(json.dumps(new))
+
+
+def test_honest_content(folder: Path, trained: Path) -> None:
+    check_content(folder)
+    check_content(folder, trust=True)
+    check_content(trained, everything=False)
+
+
+@pytest.mark.parametrize("place", ["..", "../vocabulary", "/etc", "", ".", "0/../..", "1", "\0"])
+def test_transformers_outside(place: str, folder: Path) -> None:
+    names_json(folder, place)
+    for trust in (False, True):
+        with pytest.raises(UnsafeArchive, match=r"transformer/names\.json says that .* lies in '"):
+            check_content(folder, trust)
+
+
+def test_names_that_are_no_names(folder: Path) -> None:
+    hostile.with_json("transformer/names.json", x=[1])(folder)
+    with pytest.raises(UnsafeArchive, match=r"names\.json should map names to folders beside it"):
+        check_content(folder)
+
+
+def test_a_transformer_that_is_not_carried(folder: Path) -> None:
+    hostile.without("transformer")(folder)
+    message = r"config\.json: '.*model_name' is '/.*', a place outside the archive"
+    with pytest.raises(UnsafeArchive, match=message):
+        check_content(folder)
+    check_content(folder, trust=True)
+
+
+def carry(folder: Path, change: Callable[[Path], None]) -> None:
+    """Let the archive carry parts of another one, which is itself after a change."""
+    inner = folder / "transformer" / "archive0"
+    shutil.copytree(folder, folder.with_name("copy"))
+    folder.with_name("copy").rename(inner)
+    change(inner)
+    (folder / "transformer" / "archives.json").write_text('{"/home/me/other.tar.gz": "archive0"}')
+    part = {"type": "declutr", "archive": "/home/me/other.tar.gz"}
+    hostile.with_config("dataset_reader", "part", value=part)(folder)
+
+
+def test_archives_that_are_carried(folder: Path) -> None:
+    carry(folder, lambda inner: None)
+    check_content(folder)
+    check_content(folder, everything=False)
+    hostile.with_text("transformer/archives.json", '{"x": "../.."}')(folder)
+    with pytest.raises(UnsafeArchive, match=r"transformer/archives\.json says that 'x' lies in"):
+        check_content(folder)
+
+
+CARRIED = {
+    "dotted type": (
+        hostile.with_config("model", "type", value="x.Y"),
+        r"In 'archive0', which it carries, config\.json: 'model\.type' is 'x\.Y'",
+    ),
+    "names outside": (
+        hostile.with_json("transformer/names.json", x="/etc"),
+        r"In 'archive0', which it carries, transformer/names\.json says that 'x' lies in '/etc'",
+    ),
+    "nothing": (
+        hostile.without("config.json"),
+        r"The archive it carries in 'archive0' holds no config\.json",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CARRIED)
+def test_carried_archives_are_looked_into(name: str, folder: Path) -> None:
+    change, message = CARRIED[name]
+    carry(folder, change)
+    with pytest.raises(UnsafeArchive, match=message):
+        check_content(folder)
+
+
+@pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
+def test_code_beside_the_transformer(file: str, folder: Path) -> None:
+    name = f"transformer/0/{file}"
+    hostile.with_json(name, auto_map={"AutoModel": "modelling.Model"})(folder)
+    with pytest.raises(UnsafeArchive, match=rf"{name}: 'auto_map' names Python code .*--trust"):
+        check_content(folder)
+    check_content(folder, trust=True)
+
+
+def test_a_tokenizer_from_elsewhere(folder: Path) -> None:
+    name = "transformer/0/tokenizer_config.json"
+    hostile.with_json(name, special_tokens_map_file="/home/me/x.json", vocab_file=None)(folder)
+    check_content(folder)
+    hostile.with_json(name, tokenizer_file="/etc/hosts")(folder)
+    with pytest.raises(UnsafeArchive, match=rf"{name}: 'tokenizer_file' names a file, '/etc/host"):
+        check_content(folder)
+
+
+def test_settings_of_the_transformer_that_are_no_json(folder: Path) -> None:
+    hostile.with_text("transformer/0/config.json", 'import "x"')(folder)
+    with pytest.raises(UnsafeArchive, match=r"transformer/0/config\.json is not plain JSON: Ex"):
+        check_content(folder)
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_pickles_anywhere(trust: bool, folder: Path, tmp_path: Path) -> None:
+    marker = tmp_path / "marker"
+    hostile.with_torch_pickle("transformer/0/pytorch_model.bin", marker)(folder)
+    with pytest.raises(UnsafeArchive, match=r"transformer/0/pytorch_model\.bin should hold tens"):
+        check_content(folder, trust)
+    hostile.without("transformer/0/pytorch_model.bin")(folder)
+    (folder / "elsewhere").mkdir()
+    hostile.with_pickle("elsewhere/notes", marker)(folder)
+    with pytest.raises(UnsafeArchive, match=r"elsewhere/notes should hold tensors only"):
+        check_content(folder, trust)
+    assert not marker.exists()
+    check_content(folder, trust, everything=False)  # nothing reads it
+
+
+@pytest.mark.parametrize("content", [b"\xff\xfe", b"a\0b"])
+def test_vocabularies_are_text(content: bytes, folder: Path) -> None:
+    (folder / "vocabulary" / "tags.txt").write_bytes(content)
+    with pytest.raises(UnsafeArchive, match=r"vocabulary/tags\.txt (is no UTF-8 text|holds zero)"):
+        check_content(folder)
+
+
+def test_a_folder_may_hold_checkpoints_of_the_training(folder: Path, tmp_path: Path) -> None:
+    """Of the weights, those that would be loaded are looked at."""
+    shutil.copy(folder / "weights.th", folder / "best.th")
+    hostile.with_torch_pickle("training_state_e1_b0.th", tmp_path / "marker")(folder)
+    hostile.with_torch_pickle("best.th", tmp_path / "marker")(folder)
+    check_content(folder, everything=False)
+    hostile.without("weights.th")(folder)
+    with pytest.raises(UnsafeArchive, match=r"best\.th should hold tensors only"):
+        check_content(folder, everything=False)
+    assert not (tmp_path / "marker").exists()
+
+
+@pytest.mark.parametrize("depth", [2_000, 100_000])
+def test_nesting_without_end(depth: int, folder: Path) -> None:
+    (folder / "config.json").write_text('{"a": ' * depth + "1" + "}" * depth)
+    with pytest.raises(UnsafeArchive, match=r"config\.json is nested too deeply"):
+        check_content(folder)
+
+
+BOMBS = {
+    "config.json": 2**20,
+    "transformer/0/config.json": 2**20,
+    "transformer/0/tokenizer_config.json": 2**23,
+    "transformer/0/tokenizer.json": 2**26,
+}
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_files_that_are_too_large(name: str, folder: Path) -> None:
+    """Parsed, they would be many times as large: they are not read."""
+    with (folder / name).open("r+b") as file:
+        file.truncate(BOMBS[name] + 1)
+    message = rf"{name.rpartition('/')[2]} has {BOMBS[name] / 2**20:.1f} MiB; expected at most"
+    with pytest.raises(UnsafeArchive, match=message):
+        check_content(folder)
+
+
+def test_configurations_that_nothing_reads(folder: Path) -> None:
+    (folder / "notes").mkdir()
+    for name in ("my_config.json", "notes/config.json"):
+        (folder / name).write_text("[" * 100_000)
+    check_content(folder)
+
+
+def test_a_hub_name_that_is_a_folder_here(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """transformers would take the folder, whatever lies in it."""
+    hostile.without("transformer")(folder)
+    for keys in (("dataset_reader", "tokenizer"), ("dataset_reader", "token_indexers", "tokens")):
+        hostile.with_config(*keys, "model_name", value="someone/model")(folder)
+    embedder = ("model", "text_field_embedder", "token_embedders", "tokens", "model_name")
+    hostile.with_config(*embedder, value="someone/model")(folder)
+    monkeypatch.chdir(tmp_path)
+    check_content(folder)  # of older releases: the hub is asked for it
+    (tmp_path / "someone" / "model").mkdir(parents=True)
+    with pytest.raises(UnsafeArchive, match=r"model_name' is 'someone/model', a place outside"):
+        check_content(folder)
+    check_content(folder, trust=True)
+
+
+def test_a_hub_name_whose_files_bring_code(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hostile.without("transformer")(folder)
+    text = (folder / "config.json").read_text()
+    names = {
+        part["model_name"] for part in json.loads(text)["dataset_reader"]["token_indexers"].values()
+    }
+    (name,) = names
+    (folder / "config.json").write_text(text.replace(json.dumps(name), '"someone/model"'))
+    cached = tmp_path / "cached" / "config.json"
+    cached.parent.mkdir()
+    cached.write_text('{"auto_map": {"AutoModel": "modelling.Model"}}')
+    found = lambda place, file, **_: str(cached) if file == "config.json" else None  # noqa: E731
+    monkeypatch.setattr("transformers.utils.cached_file", found)
+    message = r"someone/model: config\.json: 'auto_map' names Python code"
+    with pytest.raises(UnsafeArchive, match=message):
+        check_content(folder)
+
+
+def test_folders_of_transformers_are_looked_into(checkpoint: Path, tmp_path: Path) -> None:
+    place = tmp_path / "model"
+    shutil.copytree(checkpoint, place)
+    check_content(place, everything=False)
+    hostile.with_json("tokenizer_config.json", auto_map={"AutoTokenizer": ["a.B", None]})(place)
+    with pytest.raises(UnsafeArchive, match=r"tokenizer_config\.json: 'auto_map' names Python"):
+        check_content(place, everything=False)
+    check_content(place, trust=True, everything=False)
+    hostile.with_text("modules.json", "{}")(place)
+    with pytest.raises(UnsafeArchive, match=r"modules\.json should hold a list"):
+        check_content(place, everything=False)
+
+
+def test_no_configuration(tmp_path: Path) -> None:
+    torch.save({}, tmp_path / "weights.th")
+    with pytest.raises(FileNotFoundError, match=r"holds no config\.json. Expected that of a"):
+        check_content(tmp_path)

@@ -1,0 +1,257 @@
+"""Opening and loading: the hostile set as whole archives, and honest ones."""
+
+import json
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common import cached_transformers
+from allennlp.predictors import Predictor
+
+import declutr.components  # noqa: F401
+from declutr.archives.safety import (
+    BrokenArchive,
+    UnsafeArchive,
+    opened_archive,
+    safely_loaded_archive,
+)
+from tests import hostile_archives as hostile
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where temporary folders are made: it must be empty in the end."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    return folder
+
+
+@pytest.fixture
+def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
+    """What hostile archives would make; `hostile_module` makes it when it is imported."""
+    mark = tmp_path / "marker"
+    modules = tmp_path / "modules"
+    modules.mkdir()
+    (modules / "hostile_module.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+    monkeypatch.syspath_prepend(str(modules))
+    yield mark
+    sys.modules.pop("hostile_module", None)
+
+
+HOSTILE: dict[str, tuple[Callable[[Path], Callable[[Path], None]], str]] = {
+    "pickle in the weights": (
+        lambda marker: hostile.with_torch_pickle("weights.th", marker),
+        r"weights\.th should hold tensors only, but names \w+\.mkdir",
+    ),
+    "pickle in the weights, of old": (
+        lambda marker: hostile.with_torch_pickle("weights.th", marker, zipped=False),
+        r"weights\.th should hold tensors only, but names \w+\.mkdir",
+    ),
+    "pickle in place of the weights": (
+        lambda marker: hostile.with_pickle("weights.th", marker),
+        r"weights\.th (should hold tensors only|cannot be read as tensors)",
+    ),
+    "dotted type": (
+        lambda marker: hostile.with_config("model", "type", value="hostile_module.Model"),
+        r"'model\.type' is 'hostile_module\.Model', which AllenNLP would import and run",
+    ),
+    "dotted reader": (
+        lambda marker: hostile.with_config("validation_dataset_reader", value="hostile_module.R"),
+        r"'validation_dataset_reader' is 'hostile_module\.R'",
+    ),
+    "bare dotted string": (
+        lambda marker: hostile.with_config("model", "loss", value="hostile_module.Loss"),
+        r"An? Objective is 'hostile_module\.Loss', which AllenNLP would import and run",
+    ),
+    "bare dotted string in a list": (
+        lambda marker: hostile.with_config(
+            "model", "feedforward", "activations", value=["hostile_module.Activation"]
+        ),
+        r"An? Activation is 'hostile_module\.Activation'",
+    ),
+    "importstr": (
+        lambda marker: hostile.with_text("config.json", '{"model": importstr "/etc/hosts"}'),
+        r"config\.json is not plain JSON: line 1 has the Jsonnet `importstr`",
+    ),
+    "another archive": (
+        lambda marker: hostile.with_config(
+            "model", value={"type": "from_archive", "archive_file": "/other.tar.gz"}
+        ),
+        r"'model\.type' loads another archive",
+    ),
+    "auto_map": (
+        lambda marker: hostile.with_json(
+            "transformer/0/config.json", auto_map={"AutoConfig": "hostile_module.Config"}
+        ),
+        r"transformer/0/config\.json: 'auto_map' names Python code",
+    ),
+    "names outside": (
+        lambda marker: hostile.with_json("transformer/names.json", other="../.."),
+        r"transformer/names\.json says that 'other' lies in '\.\./\.\.'",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("kind", ["archive", "folder"])
+def test_the_hostile_set(
+    name: str, kind: str, trained: Path, marker: Path, tmp_path: Path, temporary: Path
+) -> None:
+    make, message = HOSTILE[name]
+    (tmp_path / "content").mkdir()
+    place = hostile.changed(trained / "model.tar.gz", tmp_path / "content", make(marker))
+    if kind == "archive":
+        place = hostile.packed(place, tmp_path / "model.tar.gz")
+    with pytest.raises(UnsafeArchive, match=message):
+        safely_loaded_archive(place)
+    assert not marker.exists()
+    assert "hostile_module" not in sys.modules
+    assert list(temporary.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["archive", "folder"])
+def test_honest_models_load(
+    kind: str, trained: Path, documents: list[str], temporary: Path
+) -> None:
+    place = trained / "model.tar.gz" if kind == "archive" else trained
+    cached_transformers._clear_caches()
+    loaded = safely_loaded_archive(str(place))
+    assert list(temporary.iterdir()) == []
+    weights = torch.load(trained / "best.th", weights_only=True)
+    state = loaded.model.state_dict()
+    assert all(torch.equal(state[name], value) for name, value in weights.items())
+    predictor = Predictor.from_archive(loaded, "declutr")  # reads nothing that is gone
+    embeddings = predictor.predict_json({"text": documents[0]})["embeddings"]
+    assert len(embeddings) == 6 or len(embeddings) == 32
+    assert loaded.config["model"]["type"] == "declutr"
+
+
+def test_what_the_caller_overrides(trained: Path) -> None:
+    changes = {"model.mlm_weight": 0.5, "dataset_reader.seed": 7}
+    loaded = safely_loaded_archive(trained, overrides=changes)
+    assert loaded.config["model"]["mlm_weight"] == 0.5
+    loaded = safely_loaded_archive(trained, overrides=json.dumps(changes))
+    assert loaded.config["dataset_reader"]["seed"] == 7
+
+
+def test_trust_imports(trained: Path, marker: Path, tmp_path: Path) -> None:
+    (tmp_path / "content").mkdir()
+    change = hostile.with_config("model", "type", value="hostile_module.Model")
+    folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
+    with pytest.raises(Exception, match="hostile_module"):  # it has no such class
+        safely_loaded_archive(folder, trust=True)
+    assert marker.exists()
+
+
+def test_trust_evaluates_jsonnet(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "content").mkdir()
+    folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", lambda folder: None)
+    config = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(f"// a note\n{config}")
+    with pytest.raises(UnsafeArchive, match=r"content: config\.json .* line 1 has the comment `//"):
+        safely_loaded_archive(folder)
+    assert safely_loaded_archive(folder, trust=True).config["model"]["type"] == "declutr"
+
+
+@pytest.mark.parametrize("name", ["pickle in the weights", "names outside"])
+def test_trust_is_no_trust_in_pickles(
+    name: str, trained: Path, marker: Path, tmp_path: Path
+) -> None:
+    make, message = HOSTILE[name]
+    (tmp_path / "content").mkdir()
+    folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", make(marker))
+    with pytest.raises(UnsafeArchive, match=message):
+        safely_loaded_archive(folder, trust=True)
+    assert not marker.exists()
+
+
+def test_trust_extracts_by_the_same_rules(tmp_path: Path, temporary: Path) -> None:
+    archive = hostile.tar_of(tmp_path / "model.tar.gz", [hostile.regular("../escaped")])
+    with pytest.raises(UnsafeArchive, match="climbs out"), opened_archive(archive, trust=True):
+        pytest.fail("it was extracted")
+    assert list(temporary.iterdir()) == []
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_an_opened_archive_is_a_folder_for_a_while(trained: Path, temporary: Path) -> None:
+    with opened_archive(trained / "model.tar.gz") as folder:
+        assert folder.parent == temporary
+        assert {"config.json", "weights.th", "vocabulary"} <= {p.name for p in folder.iterdir()}
+    assert list(temporary.iterdir()) == []
+    with opened_archive(trained) as folder:
+        assert folder == trained
+
+
+def test_places_on_the_web_come_through_the_cache(trained: Path, monkeypatch: Any) -> None:
+    asked = []
+
+    def fetched(url: str) -> str:
+        asked.append(url)
+        return str(trained / "model.tar.gz")
+
+    monkeypatch.setattr("allennlp.common.file_utils.cached_path", fetched)
+    with opened_archive("https://somewhere/model.tar.gz") as folder:
+        assert (folder / "config.json").exists()
+    assert asked == ["https://somewhere/model.tar.gz"]
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with (
+        pytest.raises(FileNotFoundError, match=r"No model at '.*nowhere'. Expected the folder"),
+        opened_archive(tmp_path / "nowhere"),
+    ):
+        pytest.fail("it was opened")
+    (tmp_path / "notes.txt").write_text("not an archive")
+    with (
+        pytest.raises(BrokenArchive, match=r"notes\.txt' cannot be read as a model\.tar\.gz"),
+        opened_archive(tmp_path / "notes.txt"),
+    ):
+        pytest.fail("it was opened")
+
+
+@pytest.mark.parametrize("share", [0.02, 0.5, 0.99])
+def test_archives_that_were_cut_off(
+    share: float, trained: Path, tmp_path: Path, temporary: Path, monkeypatch: Any
+) -> None:
+    whole = (trained / "model.tar.gz").read_bytes()
+    cut = tmp_path / "model.tar.gz"
+    cut.write_bytes(whole[: int(len(whole) * share)])
+    message = r"^'.*model\.tar\.gz' cannot be read as .* it is damaged or cut off .*Copy it anew"
+    with pytest.raises(BrokenArchive, match=message) as error, opened_archive(cut):
+        pytest.fail("it was opened")
+    # Commands say what is a `ValueError`; who knows tarfile's error finds it.
+    assert isinstance(error.value, ValueError) and isinstance(error.value, tarfile.ReadError)
+    assert list(temporary.iterdir()) == []
+    monkeypatch.setattr("allennlp.common.file_utils.cached_path", lambda url: str(cut))
+    with (
+        pytest.raises(BrokenArchive, match=r"^'https://somewhere/m\.tar\.gz' cannot be read as"),
+        opened_archive("https://somewhere/m.tar.gz"),
+    ):
+        pytest.fail("it was opened")
+
+
+def test_an_archive_without_a_configuration(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "content").mkdir()
+    change = hostile.without("config.json")
+    folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
+    place = hostile.packed(folder, tmp_path / "model.tar.gz")
+    with (
+        pytest.raises(FileNotFoundError, match=rf"^'{place}' holds no config\.json"),
+        opened_archive(place),
+    ):
+        pytest.fail("it was opened")
+
+
+def test_a_vocabulary_of_billions(trained: Path, tmp_path: Path) -> None:
+    (tmp_path / "content").mkdir()
+    change = hostile.with_json("transformer/0/config.json", vocab_size=2**28, hidden_size=2)
+    folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
+    message = r"asks for 1 parameters of 2,147,483,648 bytes .*weight of Embedding"
+    with pytest.raises(UnsafeArchive, match=message):
+        safely_loaded_archive(folder)

@@ -1,0 +1,262 @@
+"""The commands that users type, as subprocesses: train, recover after a kill, several processes,
+predict from elsewhere."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.conftest import RECIPES, make_documents
+
+COMMAND = [sys.executable, "-m", "allennlp"]
+
+
+def settings(corpus: Path, **more: Any) -> dict[str, Any]:
+    """Overrides that make the paper's recipe small: 4 documents a step, short spans."""
+    return {
+        "dataset_reader.max_span_len": 32,
+        "dataset_reader.min_span_len": 8,
+        "train_data_path": str(corpus),
+        "validation_data_path": str(corpus),
+        "data_loader.batch_size": 4,
+        "validation_data_loader.batch_size": 8,
+        "trainer.num_epochs": 2,
+        "trainer.cuda_device": -1,
+        "trainer.optimizer.lr": 1e-3,
+        **more,
+    }
+
+
+@pytest.fixture
+def environment(checkpoint: Path) -> dict[str, str]:
+    return {
+        **os.environ,
+        "TRANSFORMER_MODEL": str(checkpoint),
+        "OMP_NUM_THREADS": "1",
+        "ALLENNLP_LOG_LEVEL": "WARNING",
+    }
+
+
+def train(
+    output: Path, overrides: dict[str, Any], environment: dict[str, str], *more: str
+) -> subprocess.Popen:
+    return subprocess.Popen(
+        [
+            *COMMAND,
+            "train",
+            str(RECIPES / "declutr.jsonnet"),
+            "-s",
+            str(output),
+            "-o",
+            json.dumps(overrides),
+            *more,
+        ],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def finished(process: subprocess.Popen) -> str:
+    output, _ = process.communicate(timeout=300)
+    assert process.returncode == 0, output
+    return output
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    state = torch.load(folder / "best.th", weights_only=True)
+    return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+
+def metrics(folder: Path) -> dict[str, float]:
+    recorded = json.loads((folder / "metrics.json").read_text())
+    return {
+        name: value
+        for name, value in recorded.items()
+        if isinstance(value, float) and not name.endswith("_MB")
+    }
+
+
+def test_train_and_predict_from_another_folder(
+    corpus_file: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    output = tmp_path / "output"
+    finished(train(output, settings(corpus_file), environment))
+    record = metrics(output)
+    assert record["validation_loss"] < 8 and record["validation_retrieval_accuracy"] > 0.5
+    for name in ("contrastive_loss", "mlm_loss", "mlm_accuracy", "alignment", "uniformity"):
+        assert f"training_{name}" in record and f"validation_{name}" in record
+
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    lines = ["ka lo mi", "", "tu re", "   ", "sa no ve pi du"]
+    (elsewhere / "lines.txt").write_text("\n".join(lines) + "\n")
+    (elsewhere / "lines.jsonl").write_text(
+        "".join("\n" if not line.strip() else json.dumps({"text": line}) + "\n" for line in lines)
+    )
+    rows = {}
+    for name, reader in (("lines.txt", ["--use-dataset-reader"]), ("lines.jsonl", [])):
+        subprocess.run(
+            [
+                *COMMAND,
+                "predict",
+                str(output / "model.tar.gz"),
+                name,
+                *reader,
+                "--output-file",
+                f"{name}.out",
+                "--silent",
+                "--batch-size",
+                "2",
+            ],
+            env=environment,
+            cwd=elsewhere,
+            check=True,
+            capture_output=True,
+        )
+        text = (elsewhere / f"{name}.out").read_text()
+        rows[name] = [json.loads(line)["embeddings"] for line in text.splitlines()]
+        assert len(rows[name]) == len(lines), "one row for each line, blank ones included"
+    torch.testing.assert_close(torch.tensor(rows["lines.txt"]), torch.tensor(rows["lines.jsonl"]))
+    torch.testing.assert_close(
+        torch.tensor(rows["lines.txt"][1]), torch.tensor(rows["lines.txt"][3])
+    )
+
+
+def test_kill_and_recover_equals_an_uninterrupted_run(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    corpus = tmp_path / "corpus.txt"
+    corpus.write_text("\n".join(make_documents(48, 200, seed=1)))
+    overrides = settings(corpus)
+    overrides["trainer.checkpointer.save_every_num_batches"] = 2
+    straight, killed = tmp_path / "straight", tmp_path / "killed"
+    finished(train(straight, overrides, environment))
+
+    more: list[str] = []
+    for needed in ("training_state_e0_b*.th", "training_state_e1_b*.th"):
+        process = train(killed, overrides, environment, *more)
+        deadline = time.time() + 240
+        while not list(killed.glob(needed)) and process.poll() is None and time.time() < deadline:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
+        process.communicate()
+        more = ["--recover"]
+    assert list(killed.glob("model_state_e*_b*.th")), "killed before the first checkpoint"
+    assert not (killed / "model.tar.gz").exists(), "finished before it was killed"
+    finished(train(killed, overrides, environment, "--recover"))
+
+    recovered = metrics(killed)
+    # As if it had been killed between the last checkpoint and what comes after it.
+    for name in ("best.th", "model.tar.gz"):
+        (killed / name).unlink()
+    finished(train(killed, overrides, environment, "--recover"))
+    assert (killed / "model.tar.gz").exists()
+
+    expected, got = weights(straight), weights(killed)
+    assert expected.keys() == got.keys()
+    for name, value in expected.items():
+        torch.testing.assert_close(got[name], value, rtol=0, atol=1e-6, msg=name)
+    left, right = metrics(straight), recovered
+    for name in left:
+        if name == "training_loss":  # AllenNLP keeps no sum of what came before a checkpoint
+            continue
+        assert right[name] == pytest.approx(left[name], abs=1e-6), name
+
+
+def test_two_processes_equal_one(
+    corpus_file: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Contrastive training without dropout: what masks and dropout draw differs by process."""
+    embedder = "model.text_field_embedder.token_embedders.tokens"
+    overrides = settings(
+        corpus_file,
+        **{
+            f"{embedder}.masked_language_modeling": False,
+            f"{embedder}.transformer_kwargs": {
+                "hidden_dropout_prob": 0.0,
+                "attention_probs_dropout_prob": 0.0,
+            },
+        },
+    )
+    one, two = tmp_path / "one", tmp_path / "two"
+    finished(train(one, overrides, environment))
+    overrides["data_loader.batch_size"] = 2
+    overrides["validation_data_loader.batch_size"] = 4
+    del overrides["trainer.cuda_device"]
+    overrides["distributed"] = {"cuda_devices": [-1, -1]}
+    finished(train(two, overrides, environment))
+
+    expected, got = weights(one), weights(two)
+    for name, value in expected.items():
+        torch.testing.assert_close(got[name], value, rtol=1e-5, atol=1e-5, msg=name)
+    left, right = metrics(one), metrics(two)
+    for name in left:
+        assert right[name] == pytest.approx(left[name], abs=1e-5), name
+
+
+def test_a_configuration_of_the_original_package_still_trains(
+    corpus_file: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    recipe = Path(__file__).parents[1] / "fixtures" / "original.jsonnet"
+    done = subprocess.run(
+        [
+            *COMMAND,
+            "train",
+            str(recipe),
+            "-s",
+            str(tmp_path / "output"),
+            "-o",
+            json.dumps({"train_data_path": str(corpus_file)}),
+        ],
+        env=environment,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "spans are drawn once" in done.stderr, "AllenNLP's loader keeps instances: say so"
+    assert (tmp_path / "output" / "model.tar.gz").exists()
+
+
+def test_an_output_folder_that_exists_is_refused(
+    corpus_file: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    process = train(tmp_path, settings(corpus_file), environment)
+    output, _ = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "already exists" in output and "--recover" in output
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+@pytest.mark.parametrize("command", [["-m", "declutr"], ["-m", "allennlp"]])
+def test_sample_spans_is_a_subcommand(
+    command: list[str], corpus_file: Path, environment: dict[str, str], tmp_path: Path
+) -> None:
+    done = subprocess.run(
+        [
+            sys.executable,
+            *command,
+            "sample-spans",
+            str(RECIPES / "quickstart.jsonnet"),
+            "--data",
+            str(corpus_file),
+            "--documents",
+            "1",
+        ],
+        env=environment,
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "anchor 1 [" in done.stdout and "positive (" in done.stdout
+    assert "easy negative (document" in done.stdout

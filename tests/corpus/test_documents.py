@@ -1,0 +1,596 @@
+"""Oracle: the rows as they were written. Every format holds the same rows and gives them back."""
+
+import bz2
+import csv
+import functools
+import gzip
+import http.server
+import io
+import json
+import logging
+import lzma
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from declutr.corpus.documents import (
+    SourceError,
+    file_format,
+    normalize_whitespace,
+    read_documents,
+    read_stream,
+    source_files,
+)
+
+ROWS = ["the first", "", "  third, with blanks ", "", "", "naïve 文 𝔘", "last"]
+LINES = "\n".join(ROWS) + "\n"
+RECORDS = "".join(json.dumps({"n": n, "text": row}) + "\n" for n, row in enumerate(ROWS))
+
+
+def read(*files: Path, **options) -> list[str]:
+    return list(read_documents(files, **options))
+
+
+@pytest.fixture
+def write(tmp_path: Path):
+    def write(name: str, content: str | bytes) -> Path:
+        file = tmp_path / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(content if isinstance(content, bytes) else content.encode("utf-8"))
+        return file
+
+    return write
+
+
+class TestFormats:
+    @pytest.mark.parametrize(
+        "name", ["a.txt", "noextension", "a.TXT", "a.tsv.txt", ".hidden/a.txt"]
+    )
+    def test_text(self, write, name):
+        assert read(write(name, LINES)) == ROWS
+
+    @pytest.mark.parametrize(
+        ("name", "compress"),
+        [
+            ("a.txt.gz", gzip.compress),
+            ("a.TXT.GZ", gzip.compress),
+            ("a.gz", gzip.compress),
+            ("a.txt.bz2", bz2.compress),
+            ("a.txt.xz", lzma.compress),
+        ],
+    )
+    def test_compressed_text(self, write, name, compress):
+        assert read(write(name, compress(LINES.encode("utf-8")))) == ROWS
+
+    @pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.ndjson", "a.JSONL"])
+    def test_json_lines(self, write, name):
+        assert read(write(name, RECORDS)) == ROWS
+
+    def test_compressed_json_lines(self, write):
+        assert read(write("a.jsonl.gz", gzip.compress(RECORDS.encode("utf-8")))) == ROWS
+
+    def test_json_array(self, write):
+        assert read(write("a.json", json.dumps([{"text": row} for row in ROWS]))) == ROWS
+
+    @pytest.mark.parametrize("group", [1, 3, 100])
+    @pytest.mark.parametrize("kind", [pa.string(), pa.large_string()])
+    def test_parquet(self, tmp_path, group, kind):
+        table = pa.table({"text": pa.array(ROWS, kind), "n": range(len(ROWS))})
+        pq.write_table(table, tmp_path / "a.parquet", row_group_size=group)
+        assert read(tmp_path / "a.parquet") == ROWS
+
+    def test_null_is_a_blank_document(self, write, tmp_path):
+        pq.write_table(pa.table({"text": ["a", None, "b"]}), tmp_path / "a.parquet")
+        assert read(tmp_path / "a.parquet") == ["a", "", "b"]
+        assert read(write("a.jsonl", '{"text": "a"}\n{"text": null}\n')) == ["a", ""]
+
+    def test_another_key(self, write, tmp_path):
+        file = write("a.jsonl", '{"body": "a", "text": 1}\n{"body": "b", "text": [2]}\n')
+        assert read(file, text_key="body") == ["a", "b"]
+        pq.write_table(pa.table({"body": ["a"]}), tmp_path / "a.parquet")
+        assert read(tmp_path / "a.parquet", text_key="body") == ["a"]
+
+    def test_other_keys_may_change_their_type(self, write):
+        file = write("a.jsonl", '{"text":"a","m":1}\n{"text":"b","m":"x"}\n{"text":"c","m":[1]}\n')
+        assert read(file) == ["a", "b", "c"]
+
+    def test_blank_json_lines_are_rows(self, write):
+        """As `allennlp predict` has them, so that rows are the same both ways."""
+        assert read(write("a.jsonl", '\n{"text":"a"}\n  \n{"text":"b"}\n')) == ["", "a", "", "b"]
+
+    def test_an_array_and_dates(self, write):
+        file = write("a.json", '\n [{"text":"a"},\n {"text":"2020-01-01T00:00:00"}]')
+        with_dates = write("a.jsonl", '{"text":"2020-01-01T00:00:00"}\n')
+        assert read(with_dates) == ["2020-01-01T00:00:00"]
+        assert read(file) == ["a", "2020-01-01T00:00:00"]
+
+    def test_several_files_in_the_given_order(self, write):
+        text, records = write("b.txt", "1\n2\n"), write("a.jsonl", '{"text": "3"}\n')
+        assert read(text, records) == ["1", "2", "3"]
+        assert read(records, text) == ["3", "1", "2"]
+
+    @pytest.mark.parametrize(
+        ("name", "kind"),
+        [
+            ("a", "text"),
+            ("a.txt.gz", "text"),
+            ("a.json.txt", "text"),
+            ("a.gz.jsonl", "lines"),
+            ("v1.2.JSON.bz2", "json"),
+            ("a.parquet", "parquet"),
+            ("a.CSV", "csv"),
+            ("a.tsv.gz", "tsv"),
+            (".gz", "text"),
+        ],
+    )
+    def test_told_from_the_name(self, name, kind):
+        assert file_format(Path("folder.jsonl") / name) == kind
+
+
+class TestLines:
+    def test_windows_ends(self, write):
+        content = LINES.replace("\n", "\r\n")
+        assert read(write("a.txt", content)) == ROWS
+        assert read(write("a.txt.gz", gzip.compress(content.encode("utf-8")))) == ROWS
+
+    @pytest.mark.parametrize(
+        ("content", "rows"),
+        [
+            ("", []),
+            ("\n", [""]),
+            ("\n\n", ["", ""]),
+            ("a", ["a"]),
+            ("a\n\nb", ["a", "", "b"]),
+            ("a\n\n", ["a", ""]),
+            ("\na", ["", "a"]),
+        ],
+    )
+    def test_blank_lines_and_last_line(self, write, content, rows):
+        assert read(write("a.txt", content)) == rows
+
+    def test_only_line_ends_end_a_line(self, write):
+        row = "a\x0bb\x0cc\x1cd\x85e\u2028f\u2029g\x00h"
+        assert read(write("a.txt", f"{row}\n{row}\n")) == [row, row]
+
+    def test_byte_order_mark(self, write):
+        for name, pack in (("a.txt", bytes), ("a.txt.gz", gzip.compress)):
+            assert read(write(name, pack("\ufeffa\n\ufeffb\n".encode()))) == ["a", "\ufeffb"]
+        assert read(write("a.jsonl", '\ufeff{"text": "a"}\n')) == ["a"]
+
+    @given(st.lists(st.text(st.characters(blacklist_characters="\0\n", codec="utf-8")), max_size=9))
+    @settings(max_examples=25, deadline=None)
+    def test_any_lines(self, tmp_path_factory, rows):
+        file = tmp_path_factory.mktemp("any") / "a.txt"
+        rows = [row.removeprefix("\ufeff") if not n else row for n, row in enumerate(rows)]
+        rows = [row.removesuffix("\r") for row in rows]
+        file.write_bytes("".join(f"{row}\n" for row in rows).encode("utf-8"))
+        assert read(file) == rows
+
+    def test_rows_do_not_change_where_blocks_end(self, write):
+        rows = ["x" * (n % 977) for n in range(26_000)]  # 12.7 MB; blocks have 10
+        file = write("a.txt", "\r\n".join(rows))
+        assert read(file) == rows
+
+
+class TestCarriageReturns:
+    """Rows are what `wc -l` counts: a line feed ends one, a carriage return alone does not."""
+
+    def test_alone_it_stays_in_its_line(self, write, caplog):
+        with caplog.at_level(logging.WARNING, logger="declutr.corpus.documents"):
+            assert read(write("a.txt", "a cat\rsat\nbread\r\r\nb\r")) == [
+                "a cat\rsat",
+                "bread\r",
+                "b",
+            ]
+        assert "2 line(s) hold a carriage return, which does not end a line" in caplog.text
+
+    def test_of_a_stream(self):
+        stream = io.BytesIO(b"a\rb\r\nc\n")
+        assert list(read_stream(stream, "stdin")) == ["a\rb", "c"]
+
+    @pytest.mark.parametrize("name", ["a.txt", "a.csv"])
+    def test_files_of_old_macs_are_refused(self, write, name):
+        with pytest.raises(SourceError, match=r"2 carriage return\(s\) and no line feed.* `tr "):
+            read(write(name, "text\rone\rtwo"))
+        with pytest.raises(SourceError, match="'stdin' has 1 carriage return"):
+            list(read_stream(io.BytesIO(b"one\rtwo\r"), "stdin"))
+
+    def test_between_records(self, write):
+        with pytest.raises(SourceError, match="row 1 is not JSON"):
+            read(write("a.jsonl", '{"text": "a"}\r{"text": "b"}\n'))
+        array = '[{"text": "a"},\r {"text": "b"}]\r'
+        assert read(write("a.json", array)) == ["a", "b"]
+
+
+class TestTables:
+    ROWS = ("a cat, sat", 'he said "no"', "", "tab\there")
+    LINES = ("two\r\nlines", "a\nb")  # within one field
+
+    @staticmethod
+    def table(delimiter: str, rows: Sequence[str], **options) -> str:
+        file = io.StringIO(newline="")
+        writer = csv.writer(file, delimiter=delimiter, **options)
+        writer.writerows([("id", "text"), *enumerate(rows)])
+        return file.getvalue()
+
+    @pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL])
+    @pytest.mark.parametrize("end", ["\n", "\r\n"])
+    @pytest.mark.parametrize(
+        ("name", "delimiter", "pack"),
+        [("a.csv", ",", bytes), ("a.TSV", "\t", bytes), ("a.csv.gz", ",", gzip.compress)],
+    )
+    def test_what_csv_writes_is_read_back(self, write, name, delimiter, pack, end, quoting):
+        rows = self.ROWS if delimiter == "\t" else self.ROWS + self.LINES
+        content = self.table(delimiter, rows, lineterminator=end, quoting=quoting)
+        assert read(write(name, pack(f"\ufeff{content}".encode()))) == list(rows)
+
+    def test_another_column(self, write):
+        assert read(write("a.csv", "text,body\n1,x\n\n2,y\n"), text_key="body") == ["x", "y"]
+
+    def test_a_document_longer_than_csv_takes_by_itself(self, write):
+        assert read(write("a.csv", f"text\n{'x' * 200_000}\n")) == ["x" * 200_000]
+
+    def test_nothing_in_it(self, write):
+        assert read(write("a.csv", "")) == read(write("b.tsv", "id\ttext\n")) == []
+
+    @pytest.mark.parametrize(
+        ("name", "header", "said"),
+        [
+            (
+                "a.csv",
+                "id;text",
+                r"no column 'text'. Found \['id;text'\]; set text_key .*--text-key",
+            ),
+            ("a.tsv", "id\tbody", r"no column 'text'. Found \['id', 'body'\]; .* ends in .txt"),
+            ("a.csv", "text,text", "more than one column 'text'"),
+        ],
+    )
+    @pytest.mark.parametrize("on_bad_row", [None, lambda error: None])
+    def test_no_such_column(self, write, name, header, said, on_bad_row):
+        with pytest.raises(SourceError, match=said):
+            read(write(name, f"{header}\n1,a\n"), on_bad_row=on_bad_row)
+
+    def test_a_row_of_other_fields(self, write):
+        file = write("a.csv", "id,text\n1,a\n2,b, c\n3,d\n")
+        with pytest.raises(
+            SourceError, match=r"a.csv', line 3 has 3 field\(s\), expected 2 .*in qu"
+        ):
+            read(file)
+        errors: list[SourceError] = []
+        assert read(file, on_bad_row=errors.append) == ["a", "", "d"] and len(errors) == 1
+
+    @pytest.mark.parametrize(
+        ("name", "content", "line"),
+        [
+            ("a.csv", 'text\n"a" b\n', 2),
+            ("a.csv", 'text\na\n"b\nc\n', 4),
+            ("a.csv", "id,text\n1,a\rb\n", 2),
+            ("a.tsv", 'id\ttext\n1\t"Hello.\n2\tHe said "\n3\tx\n', 3),
+            ("a.tsv", 'text\nFirst.\n"I left.\nAnother.\nI came back."\nLast.\n', 5),
+        ],
+        ids=["quote-inside", "never-closed", "carriage-return", "another-row", "one-column"],
+    )
+    def test_quotes_that_do_not_fit(self, write, name, content, line):
+        with pytest.raises(
+            SourceError, match=rf"line {line} is not [CT]SV \(.*JSON lines can hold"
+        ):
+            read(write(name, content))
+
+    def test_as_plain_lines_under_another_name(self, write):
+        assert read(write("a.csv.txt", "text\na,b\n")) == ["text", "a,b"]
+
+
+class TestEncoding:
+    @pytest.mark.parametrize(
+        "codec", ["utf-16", "utf-16-le", "utf-16-be", "utf-32", "utf-32-le", "utf-32-be", "utf-8"]
+    )
+    @pytest.mark.parametrize(
+        ("name", "content"),
+        [("a.txt", LINES), ("a.txt.gz", LINES), ("a.jsonl", RECORDS), ("a.csv", 'text\n"à, b"\n')],
+    )
+    def test_byte_order_marks(self, write, name, content, codec):
+        marked = content if codec in ("utf-16", "utf-32") else f"\ufeff{content}"
+        data = marked.encode(codec)
+        packed = gzip.compress(data) if name.endswith("gz") else data
+        assert read(write(name, packed)) == read(
+            write(f"plain-{name.removesuffix('.gz')}", content)
+        )
+
+    @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-32-le"])
+    @pytest.mark.parametrize("errors", ["strict", "replace"])
+    @pytest.mark.parametrize("text", ["a cat\nbread\n", "春天里河边的老房子又卖掉了。\n" * 9])
+    def test_without_a_mark_they_are_refused(self, write, codec, errors, text):
+        with pytest.raises(SourceError, match=r"a.txt' has \d+ NUL bytes .* `iconv -f UTF-16LE"):
+            read(write("a.txt", text.encode(codec)), encoding_errors=errors)
+        with pytest.raises(SourceError, match=r"'stdin' has \d+ NUL bytes"):
+            list(read_stream(io.BytesIO(text.encode(codec)), "stdin"))
+
+    def test_a_marked_stream(self):
+        stream = io.BytesIO("a\r\nb".encode("utf-16"))
+        assert list(read_stream(stream, "stdin")) == ["a", "b"] and not stream.closed
+
+    def test_a_mark_before_what_is_not_valid(self, write):
+        file = write("a.txt", "a\nb\n".encode("utf-16") + b"\x00")
+        with pytest.raises(
+            SourceError, match=r"mark of UTF-16, but is not valid \(truncated data\)"
+        ):
+            read(file)
+        assert read(file, encoding_errors="replace") == ["a", "b", "\ufffd"]
+
+    BAD = b"one\n\n\xc3\xa9\xff!\ntwo\n\xe2\x82\n"
+
+    @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz", "a.TXT.GZ"])
+    def test_strict_names_line_and_byte(self, write, name):
+        packed = gzip.compress(self.BAD) if name.lower().endswith("gz") else self.BAD
+        file = write(name, packed)
+        with pytest.raises(
+            SourceError,
+            match=r"line 3: byte 3 is not valid UTF-8 .*Convert the file .* 'replace'",
+        ) as caught:
+            read(file)
+        assert str(file) in str(caught.value)
+
+    @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+    def test_lines_are_counted_as_they_are_read(self, write, end):
+        file = write("a.txt", end.join([b"a", b"", b"b\xff", b"c"]))
+        with pytest.raises(SourceError, match="line 3: byte 2"):
+            read(file)
+
+    def test_cut_off_at_the_end_of_the_file(self, write):
+        with pytest.raises(SourceError, match=r"line 2: byte 2 .*unexpected end"):
+            read(write("a.txt", b"a\nb\xe2\x82"))
+
+    def test_far_into_the_file(self, write):
+        with pytest.raises(SourceError, match="line 12001: byte 1 "):
+            read(write("a.txt", b"x" * 1000 + b"\n" + (b"x" * 1000 + b"\n") * 11_999 + b"\xff\n"))
+
+    @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+    def test_replaced_and_counted(self, write, caplog, name):
+        packed = gzip.compress(self.BAD) if name.endswith("gz") else self.BAD
+        with caplog.at_level(logging.WARNING, logger="declutr.corpus.documents"):
+            rows = read(write(name, packed), encoding_errors="replace")
+        assert rows == ["one", "", "é\ufffd!", "two", "\ufffd"]
+        assert "2 line(s) hold U+FFFD" in caplog.text and "first is line 3" in caplog.text
+
+    def test_nothing_to_replace_nothing_logged(self, write, caplog):
+        with caplog.at_level(logging.WARNING, logger="declutr.corpus.documents"):
+            assert read(write("a.txt", LINES), encoding_errors="replace") == ROWS
+        assert not caplog.records
+
+    def test_json_lines(self, write):
+        file = write("a.jsonl", b'{"text": "a"}\n{"text": "b\xff"}\n{"text": "c"}\n')
+        with pytest.raises(SourceError, match=r"a\.jsonl', line 2: byte 12 is not valid UTF-8"):
+            read(file)
+        assert read(file, encoding_errors="replace") == ["a", "b\ufffd", "c"]
+
+    def test_unknown_option(self, write):
+        with pytest.raises(SourceError, match=r"Unknown encoding_errors 'ignore': .*'replace'"):
+            read(write("a.txt", LINES), encoding_errors="ignore")
+
+
+class TestErrors:
+    def test_missing_key(self, write):
+        file = write("a.jsonl", '{"body": "a", "n": 1}\n')
+        with pytest.raises(
+            SourceError, match=r"row 1: no key 'text'. Found \['body', 'n'\]; set text_key"
+        ):
+            read(file)
+
+    def test_missing_column(self, tmp_path):
+        pq.write_table(pa.table({"body": ["a"]}), tmp_path / "a.parquet")
+        with pytest.raises(SourceError, match=r"no key 'text'. Found \['body'\]; set text_key"):
+            read(tmp_path / "a.parquet")
+
+    @pytest.mark.parametrize(
+        ("value", "name"), [("1", "int"), ('["a"]', "list"), ('{"a": 1}', "dict"), ("true", "bool")]
+    )
+    def test_key_holds_no_string(self, write, value, name):
+        file = write("a.jsonl", f'{{"text": "a"}}\n{{"text": {value}}}\n')
+        with pytest.raises(SourceError, match=f"row 2: 'text' is {name}, expected a string"):
+            read(file)
+
+    def test_column_holds_no_strings(self, tmp_path):
+        pq.write_table(pa.table({"text": [1, 2]}), tmp_path / "a.parquet")
+        with pytest.raises(SourceError, match="row 1: 'text' is int, expected a string"):
+            read(tmp_path / "a.parquet")
+
+    @pytest.mark.parametrize("suffix", ["jsonl", "json"])
+    @pytest.mark.parametrize(
+        ("line", "message"),
+        [
+            ('{"text":', r"row 3 is not JSON \(.*\). Expected one object a line"),
+            ('"a"', "row 3 is str, expected an object with the key 'text'"),
+            ('{"body": "a"}', r"row 3: no key 'text'. Found \['body'\]"),
+        ],
+    )
+    def test_broken_line_is_named(self, write, suffix, line, message):
+        file = write(f"a.{suffix}", f'{{"text": "a"}}\n\n{line}\n')
+        with pytest.raises(SourceError, match=message):
+            read(file)
+
+    @pytest.mark.parametrize(
+        ("name", "content", "kind"),
+        [
+            ("a.json", b'[{"text": "a"}, {"text":', "json"),
+            ("a.parquet", b"not parquet at all", "parquet"),
+            ("a.txt.gz", b"not gzip at all", "text"),
+            ("a.txt.gz", gzip.compress(bytes(range(32, 127)) * 99)[:-20], "text"),
+            ("a.txt.xz", b"not xz at all", "text"),
+        ],
+        ids=["broken-array", "no-parquet", "no-gzip", "cut-gzip", "no-xz"],
+    )
+    def test_broken_file(self, write, name, content, kind):
+        with pytest.raises(SourceError, match=f"{name}' could not be read as {kind}: .+"):
+            read(write(name, content))
+
+    @pytest.mark.parametrize("name", ["a.txt", "a.jsonl", "a.json.gz", "a.txt.gz"])
+    def test_empty_file_has_no_rows(self, write, name):
+        assert read(write(name, gzip.compress(b"") if name.endswith("gz") else b"")) == []
+
+    def test_empty_parquet_has_no_rows(self, tmp_path):
+        pq.write_table(pa.table({"text": pa.array([], pa.string())}), tmp_path / "a.parquet")
+        assert read(tmp_path / "a.parquet") == []
+
+
+class TestSourceFiles:
+    def test_file(self, write):
+        file = write("a.txt", LINES)
+        assert source_files(file) == source_files(str(file)) == [file]
+
+    def test_folder_is_searched_in_sorted_order_without_hidden_files(self, write, tmp_path):
+        names = ["b.txt", "a/z.txt", "a/b/c.jsonl", "c.parquet", "B.txt"]
+        files = sorted(write(name, "x") for name in names)
+        for name in (".DS_Store", ".git/x.txt", "a/.x"):
+            write(name, "x")
+        assert source_files(tmp_path) == files
+
+    def test_folder_in_a_hidden_folder(self, write, tmp_path):
+        file = write(".store/data/a.txt", LINES)
+        assert source_files(tmp_path / ".store" / "data") == [file]
+        assert read(file) == ROWS
+
+    def test_glob(self, write, tmp_path):
+        first, second = write("x1.txt", "1"), write("x/x2.txt", "2")
+        write("y.txt", "3")
+        (tmp_path / "x9.txt").mkdir()
+        assert source_files(f"{tmp_path}/x*.txt") == [first]
+        assert source_files(f"{tmp_path}/**/x?.txt") == [second, first]
+
+    def test_list_keeps_its_order_and_may_repeat(self, write, tmp_path):
+        first, second = write("a.txt", "1"), write("f/b.txt", "2")
+        assert source_files([second, str(first)]) == [second, first]
+        assert source_files((tmp_path / "f", first, f"{tmp_path}/a*", first)) == [
+            second,
+            *[first] * 3,
+        ]
+
+    def test_home(self, write, monkeypatch, tmp_path):
+        file = write("a.txt", "1")
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert source_files("~/a.txt") == [file]
+
+    @pytest.mark.parametrize("name", ["a [1] *?.txt", "a#b %20 & é@c.txt", "[x]/{y}.txt"])
+    def test_odd_names(self, write, name):
+        file = write(name, LINES)
+        assert source_files(file) == [file]
+        assert read(file) == ROWS
+
+    def test_relative_path(self, write, monkeypatch, tmp_path):
+        write("a.txt", LINES)
+        monkeypatch.chdir(tmp_path)
+        assert read(*source_files("a.txt")) == read(*source_files("*.txt")) == ROWS
+
+    @pytest.mark.parametrize("name", ["missing.txt", "none*.txt", "empty"])
+    def test_nothing_found(self, tmp_path, name):
+        (tmp_path / "empty").mkdir()
+        with pytest.raises(
+            SourceError, match=rf"Found no documents at '{tmp_path}/.*'. Expected a file .* a glob"
+        ):
+            source_files(tmp_path / name)
+
+    def test_one_of_a_list_is_missing(self, write, tmp_path):
+        with pytest.raises(SourceError, match=r"no documents at '.*missing"):
+            source_files([write("a.txt", "1"), tmp_path / "missing"])
+
+    @pytest.mark.parametrize(("path", "got"), [("", "an empty path"), ([], "an empty list")])
+    def test_empty(self, path, got):
+        with pytest.raises(SourceError, match=f"Got {got}.*; expected"):
+            source_files(path)
+
+    def test_url_keeps_the_format_of_its_name(self, write, tmp_path, monkeypatch):
+        write("www/a.jsonl.gz", gzip.compress(RECORDS.encode("utf-8")))
+        write("www/b.txt.gz", gzip.compress(b"a\nb\xff\n"))
+        monkeypatch.setattr("cached_path.common.CACHE_DIRECTORY", tmp_path / "downloads")
+        monkeypatch.setenv("no_proxy", "127.0.0.1")
+        handler = functools.partial(_Quiet, directory=str(tmp_path / "www"))
+        with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+            threading.Thread(target=server.serve_forever, daemon=True).start()
+            url = f"http://127.0.0.1:{server.server_port}"
+            assert read(*source_files(f"{url}/a.jsonl.gz?download=1")) == ROWS
+            with pytest.raises(SourceError, match="line 2: byte 2"):
+                read(*source_files(f"{url}/b.txt.gz"))
+            server.shutdown()
+
+
+class TestBadRows:
+    LINES = b'{"text": "a"}\nno json\n{"body": 1}\n{"text": 3}\n[1]\n\n{"text": "b"}\n'
+    DEEP = b"[" * 100_000 + b"\n" + b'{"text": ' + b"1" * 5000 + b"}\n"
+
+    def test_are_blank_and_told_on_demand(self, write):
+        errors: list[SourceError] = []
+        rows = read(write("a.jsonl", self.LINES), on_bad_row=errors.append)
+        assert rows == ["a", "", "", "", "", "", "b"]
+        said = [str(error) for error in errors]
+        assert ["row 2 is not JSON" in said[0], "row 3: no key 'text'" in said[1]] == [True, True]
+        assert "'text' is int" in said[2] and "row 5 is list" in said[3] and len(said) == 4
+
+    def test_json_that_python_gives_up_on(self, write):
+        errors: list[SourceError] = []
+        assert read(write("a.jsonl", self.DEEP), on_bad_row=errors.append) == ["", ""]
+        assert all("is not JSON" in str(error) for error in errors)
+        with pytest.raises(SourceError, match="row 1 is not JSON"):
+            read(write("a.jsonl", self.DEEP))
+
+    def test_of_an_array(self, write):
+        errors: list[SourceError] = []
+        file = write("a.json", '[{"text": "a"}, 3, {"text": "b"}]')
+        assert read(file, on_bad_row=errors.append) == ["a", "", "b"]
+        assert "row 2 is int" in str(errors[0])
+
+
+class TestStream:
+    @pytest.mark.parametrize(
+        "content", [LINES, LINES.replace("\n", "\r\n"), "\ufeff" + LINES, "", "\n\n", "a\n\nb"]
+    )
+    def test_the_rows_of_a_file_with_the_same_bytes(self, write, content):
+        stream = io.BytesIO(content.encode("utf-8"))
+        assert list(read_stream(stream, "stdin")) == read(write("a.txt", content))
+        assert not stream.closed
+
+    def test_json_lines(self, write):
+        for content in (RECORDS, "\n" + RECORDS):
+            rows = list(read_stream(io.BytesIO(content.encode()), "stdin", "lines"))
+            assert rows == read(write("a.jsonl", content))
+
+    def test_bytes_that_are_not_utf8(self, caplog):
+        with caplog.at_level(logging.WARNING, logger="declutr.corpus.documents"):
+            rows = list(read_stream(io.BytesIO(TestEncoding.BAD), "standard input"))
+        assert rows == ["one", "", "é\ufffd!", "two", "\ufffd"]
+        assert "'standard input': 2 line(s) hold U+FFFD" in caplog.text
+
+    def test_bad_rows(self):
+        errors: list[SourceError] = []
+        stream = io.BytesIO(TestBadRows.LINES)
+        rows = list(read_stream(stream, "stdin", "lines", "text", errors.append))
+        assert rows == ["a", "", "", "", "", "", "b"] and len(errors) == 4
+        with pytest.raises(SourceError, match="'stdin', row 2 is not JSON"):
+            list(read_stream(io.BytesIO(TestBadRows.LINES), "stdin", "lines"))
+
+    def test_a_kind_that_cannot_be_streamed(self):
+        with pytest.raises(SourceError, match=r"'text' or 'lines' .*, got 'parquet'"):
+            list(read_stream(io.BytesIO(), "stdin", "parquet"))
+
+
+class _Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("", ""),
+        (" \t\r\n\u3000", ""),
+        ("  A\tb \n C ", "A b C"),
+        ("a\u00a0b\u2028c\x85d", "a b c d"),
+        ("a\u200bb", "a\u200bb"),  # no white space: it has no width, but joins
+    ],
+)
+def test_normalize_whitespace(text, expected):
+    assert normalize_whitespace(text) == expected

@@ -1,0 +1,216 @@
+"""Oracle: hashlib over the whole file; a count of how often files are read."""
+
+import hashlib
+import json
+import multiprocessing
+import os
+import time
+from pathlib import Path
+
+import pytest
+
+from declutr.corpus import file_digests as module
+from declutr.corpus.documents import SourceError
+from declutr.corpus.file_digests import appearance, check_unchanged, file_digests
+
+
+@pytest.fixture
+def cache(tmp_path) -> Path:
+    (tmp_path / "cache").mkdir()
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def file(tmp_path) -> Path:
+    (tmp_path / "a.txt").write_text("some text\n")
+    return tmp_path / "a.txt"
+
+
+@pytest.fixture
+def read(monkeypatch) -> list[str]:
+    """The names of files that are read for a digest, in order."""
+    names: list[str] = []
+    original = module._digest
+    monkeypatch.setattr(
+        module, "_digest", lambda file, *a: (names.append(file.name), original(file, *a))[1]
+    )
+    return names
+
+
+def digest(file: Path, cache: Path) -> str:
+    return file_digests([file], cache)[file][0]
+
+
+class TestIndex:
+    def test_the_right_digest_and_only_once(self, file, cache, read):
+        expected = hashlib.sha256(file.read_bytes()).hexdigest()
+        for _ in range(3):
+            assert file_digests([file], cache) == {file: (expected, appearance(file))}
+        assert read == ["a.txt"]
+
+    def test_a_damaged_record_is_not_believed(self, file, cache, read):
+        expected = digest(file, cache)
+        index = cache / module.INDEX_NAME
+        sound = index.read_bytes()
+        for number in range(0, 8 * len(sound), 11):
+            damaged = bytearray(sound)
+            damaged[number // 8] ^= 1 << number % 8
+            index.write_bytes(damaged)
+            assert digest(file, cache) == expected
+        assert len(read) > 50
+
+    def test_a_record_of_version_1_5_is_believed(self, file, cache, read):
+        expected = digest(file, cache)
+        index = cache / module.INDEX_NAME
+        index.write_text(json.dumps({n: e[:2] for n, e in json.loads(index.read_text()).items()}))
+        assert digest(file, cache) == expected and read == ["a.txt"]
+
+    def test_many_files_some_of_them_known(self, tmp_path, cache, read):
+        files = [tmp_path / f"{n}.txt" for n in range(4)]
+        for number, file in enumerate(files):
+            file.write_text(f"text {number}")
+        file_digests(files[:2], cache)
+        found = file_digests([*files, files[0]], cache)
+        assert [found[f][0] for f in files] == [
+            hashlib.sha256(f.read_bytes()).hexdigest() for f in files
+        ]
+        assert read == ["0.txt", "1.txt", "2.txt", "3.txt"]
+
+    @pytest.mark.parametrize("name", ["relative", "link"])
+    def test_by_another_name(self, file, cache, read, monkeypatch, name):
+        digest(file, cache)
+        monkeypatch.chdir(file.parent)
+        other = Path("a.txt")
+        if name == "link":
+            other = file.with_name("link.txt")
+            other.symlink_to(file)
+        assert digest(other, cache) == digest(file, cache)
+        assert read == ["a.txt"]
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda file: file.write_text("other text\n"),
+            lambda file: file.write_text("SOME text\n"),  # as long as before
+            lambda file: os.utime(file, ns=(1, 1)),
+            lambda file: (file.with_name("b").write_text("SOME text\n"), swap(file)),
+        ],
+        ids=["size", "time", "touched", "replaced"],
+    )
+    def test_what_looks_otherwise_is_read_again(self, file, cache, read, change):
+        digest(file, cache)
+        change(file)
+        assert digest(file, cache) == hashlib.sha256(file.read_bytes()).hexdigest()
+        assert read == ["a.txt", "a.txt"]
+
+    def test_rewritten_at_once_with_its_old_time(self, file, cache):
+        """The time of change cannot be set back, and a tick of the clock is waited for."""
+        for number in range(20):
+            file.write_text(f"text {number:02}")
+            os.utime(file, ns=(10**18, 10**18))
+            assert digest(file, cache) == hashlib.sha256(file.read_bytes()).hexdigest()
+
+    @pytest.mark.parametrize(
+        "content",
+        [b"", b"{", b"[]", b"3", b"\xff\xfe", b'{"%s": 3}', b'{"%s": ["a"]}', b'{"%s": [1, {}]}'],
+    )
+    def test_one_that_cannot_be_read_is_written_anew(self, file, cache, read, content):
+        (cache / "digests.json").write_bytes(content.replace(b"%s", str(file).encode()))
+        right = hashlib.sha256(file.read_bytes()).hexdigest()
+        assert digest(file, cache) == digest(file, cache) == right
+        assert read == ["a.txt"]
+
+    def test_a_cache_that_may_not_be_written(self, file, cache, read, monkeypatch):
+        def refuse(*_, **__):
+            raise PermissionError("read only")
+
+        monkeypatch.setattr(module.FileLock, "acquire", refuse)
+        monkeypatch.setattr(module.os, "replace", refuse)
+        for _ in range(2):
+            assert digest(file, cache) == hashlib.sha256(file.read_bytes()).hexdigest()
+        assert read == ["a.txt", "a.txt"]
+
+    def test_does_not_grow_without_end(self, tmp_path, cache, monkeypatch):
+        monkeypatch.setattr(module, "_MOST", 3)
+        for number in range(5):
+            (tmp_path / f"{number}.txt").write_text("text")
+            digest(tmp_path / f"{number}.txt", cache)
+        names = [Path(path).name for path in json.loads((cache / "digests.json").read_text())]
+        assert names == ["2.txt", "3.txt", "4.txt"]
+
+    def test_leaves_nothing_beside_it(self, file, cache):
+        digest(file, cache)
+        assert {p.name for p in cache.iterdir() if p.suffix != ".lock"} == {"digests.json"}
+
+
+def swap(file: Path) -> None:
+    stat = file.stat()
+    os.utime(file.with_name("b"), ns=(stat.st_atime_ns, stat.st_mtime_ns))
+    os.replace(file.with_name("b"), file)
+
+
+def _digest_in_process(files: list[Path], cache: Path, log: Path, start) -> None:
+    original = module._digest
+
+    def noted(file: Path, *rest):
+        with log.open("a") as lines:
+            lines.write(f"{file.name}\n")
+        time.sleep(0.2)  # so that the others come meanwhile
+        return original(file, *rest)
+
+    module._digest = noted
+    start.wait(60)
+    assert len(file_digests(files, cache)) == len(files)
+
+
+def test_of_several_processes_one_reads(tmp_path, cache):
+    files = [tmp_path / f"{n}.txt" for n in range(3)]
+    for file in files:
+        file.write_text(file.name)
+    context = multiprocessing.get_context("fork")
+    start = context.Barrier(4)
+    processes = [
+        context.Process(target=_digest_in_process, args=(files, cache, tmp_path / "log", start))
+        for _ in range(4)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert [process.exitcode for process in processes] == [0] * 4
+    assert (tmp_path / "log").read_text().split() == ["0.txt", "1.txt", "2.txt"]
+
+
+class TestChanges:
+    def test_while_it_is_read(self, file, cache, monkeypatch):
+        class Bar:
+            def update(self, count):
+                file.write_text("grown " * 9)
+
+        with pytest.raises(SourceError, match=r"a.txt' changed while it was being read. Expected"):
+            module._digest(file, Bar())
+
+    def test_nothing_of_it_is_kept(self, file, cache, monkeypatch):
+        looks = iter([(1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1), (2, 2, 2, 2)])
+        monkeypatch.setattr(module, "appearance", lambda _: next(looks))
+        with pytest.raises(SourceError, match="changed"):
+            file_digests([file], cache)
+        assert not (cache / "digests.json").exists()
+
+    def test_later(self, file, cache):
+        digests = file_digests([file], cache)
+        check_unchanged(digests)
+        os.utime(file, (5, 5))
+        check_unchanged(digests)  # only touched
+        assert digests[file][1] == appearance(file)
+        for change in (lambda: file.write_text("SOME text\n"), file.unlink):
+            change()
+            with pytest.raises(SourceError, match="wait until it is finished"):
+                check_unchanged(digests)
+
+
+@pytest.mark.parametrize(("size", "shown"), [(5, True), (10**6, False)])
+def test_a_bar_for_what_takes_long(file, cache, monkeypatch, capsys, size, shown):
+    monkeypatch.setattr(module, "_SHOWN_FROM", size)
+    file_digests([file], cache)
+    assert ("looking for changes in the corpus: 100%" in capsys.readouterr().err) is shown

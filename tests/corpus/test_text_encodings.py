@@ -1,0 +1,33 @@
+"""Oracle: Python's own codecs, which write the marks."""
+
+import pytest
+
+from declutr.corpus.text_encodings import NoKnownEncoding, encoding_of
+
+TEXT = "naïve 文 𝔘\n"
+
+
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [
+        (b"", "utf-8-sig"),
+        (b"\x00", "utf-8-sig"),
+        (TEXT.encode(), "utf-8-sig"),
+        (TEXT.encode("utf-8-sig"), "utf-8-sig"),
+        (TEXT.encode()[:3] + b"\xff\x00", "utf-8-sig"),
+        (TEXT.encode() * 9 + b"\x00\x00" + TEXT.encode()[:-2], "utf-8-sig"),
+        (TEXT.encode("utf-16"), "utf-16"),
+        (f"\ufeff{TEXT}".encode("utf-16-be"), "utf-16"),
+        (TEXT.encode("utf-32"), "utf-32"),
+        (f"\ufeff{TEXT}".encode("utf-32-be"), "utf-32"),
+    ],
+)
+def test_marks_decide(data, name):
+    assert encoding_of(data) == name
+    assert data.decode(name, "replace")[:1] != "\ufeff"
+
+
+@pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
+def test_nul_bytes_without_a_mark(codec):
+    with pytest.raises(NoKnownEncoding, match=r"NUL bytes .* no byte order mark: .*iconv -f"):
+        encoding_of((TEXT * 3).encode(codec))

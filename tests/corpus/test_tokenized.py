@@ -1,0 +1,733 @@
+"""Oracle: a codec that counts its calls. What is tokenised, when, and what is left on disk."""
+
+import gzip
+import hashlib
+import json
+import logging
+import multiprocessing
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import tracemalloc
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from declutr.corpus import tokenized as corpus
+from declutr.corpus.documents import SourceError
+from declutr.corpus.token_store import DamagedStore, TokenStore
+from declutr.corpus.tokenized import default_cache_dir, open_corpus
+
+
+class BytesCodec:
+    """One token a word, one value a byte. Calls are noted in a file, for other processes to see."""
+
+    dtype = np.dtype(np.uint8)
+
+    def __init__(self, log: Path | None = None, fingerprint: str = "bytes") -> None:
+        self.log, self.fingerprint, self.texts = log, fingerprint, 0
+
+    def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
+        self.texts += len(texts)
+        if self.log is not None:
+            with self.log.open("a") as log:
+                log.write(f"{os.getpid()}\n")
+        arrays = [np.frombuffer(text.encode("utf-8"), np.uint8) for text in texts]
+        return arrays, [len(text.split()) for text in texts]
+
+
+class FailingCodec(BytesCodec):
+    """Fails at the document "stop"."""
+
+    def __init__(self, error: BaseException) -> None:
+        super().__init__()
+        self.error = error
+
+    def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
+        if "stop" in texts:
+            raise self.error
+        return super().encode(texts)
+
+
+@pytest.fixture(autouse=True)
+def workers(monkeypatch):
+    """How many processes tokenise: two where the corpus is worth it, unless told otherwise."""
+    monkeypatch.setenv("DECLUTR_WORKERS", "2")
+    return lambda count: monkeypatch.setenv("DECLUTR_WORKERS", str(count))
+
+
+@pytest.fixture
+def small_batches(monkeypatch):
+    """Ten documents at once, and two processes from the third batch on."""
+    monkeypatch.setattr(corpus, "_BATCH_DOCUMENTS", 10)
+    monkeypatch.setattr(corpus, "_BATCHES_ALONE", 2)
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Path:
+    return tmp_path / "stores"
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    file = tmp_path / "a.txt"
+    file.write_text("one\n\n  two \t words \n")
+    return file
+
+
+def opened(path, cache: Path, codec=None, **options) -> TokenStore:
+    return open_corpus(path, codec or BytesCodec(), cache_dir=cache, progress=False, **options)
+
+
+def texts(store: TokenStore) -> list[str]:
+    return [document.tobytes().decode() for document in store]
+
+
+class TestRows:
+    def test_one_row_one_document_blank_ones_included(self, file, cache):
+        store = opened(file, cache)
+        assert texts(store) == ["one", "", "two words"]
+        assert store.num_tokens.tolist() == [1, 0, 2]
+        assert store.meta["num_tokens"] == 3
+        assert store.meta["files"] == [str(file)]
+
+    def test_more_rows_than_are_tokenised_at_once(self, tmp_path, cache):
+        rows = [f"row {n}" for n in range(5000)]
+        (tmp_path / "a.txt").write_text("\n".join(rows))
+        codec = BytesCodec()
+        assert texts(opened(tmp_path / "a.txt", cache, codec)) == rows
+        assert codec.texts == 5000
+
+    def test_several_files(self, file, tmp_path, cache):
+        (tmp_path / "b.jsonl").write_text('{"body": "three"}\n')
+        store = opened([tmp_path / "b.jsonl", file], cache, text_key="body")
+        assert texts(store) == ["three", "one", "", "two words"]
+
+    def test_only_blank_rows(self, tmp_path, cache):
+        (tmp_path / "a.txt").write_text("\n \n")
+        assert texts(opened(tmp_path / "a.txt", cache)) == ["", ""]
+
+
+class TestTokenisedOnce:
+    def test_not_again(self, file, cache):
+        codec = BytesCodec()
+        first = opened(file, cache, codec)
+        assert codec.texts == 3
+        assert texts(opened(file, cache, codec)) == texts(first)
+        assert codec.texts == 3
+
+    def test_wherever_the_file_lies_and_whatever_it_is_called(self, file, tmp_path, cache):
+        codec = BytesCodec()
+        opened(file, cache, codec)
+        moved = tmp_path / "elsewhere" / "b.txt"
+        moved.parent.mkdir()
+        shutil.move(file, moved)
+        os.utime(moved, (1, 1))
+        assert texts(opened(moved, cache, codec)) == ["one", "", "two words"]
+        assert codec.texts == 3
+        assert len(stores(cache)) == 1
+
+    def test_by_relative_and_absolute_path(self, file, cache, monkeypatch):
+        codec = BytesCodec()
+        monkeypatch.chdir(file.parent)
+        opened("a.txt", cache, codec)
+        opened([file], cache, codec)
+        assert codec.texts == 3
+
+    def test_text_key_of_no_account_for_text(self, file, cache):
+        codec = BytesCodec()
+        opened(file, cache, codec)
+        opened(file, cache, codec, text_key="body")
+        assert codec.texts == 3
+
+    def test_is_pickled_without_its_content(self, file, cache):
+        import pickle
+
+        store = pickle.loads(pickle.dumps(opened(file, cache)))
+        assert texts(store) == ["one", "", "two words"]
+
+
+class TestTokenisedAgain:
+    @pytest.mark.parametrize(
+        "content",
+        ["one\n\n  two \t wordz \n", "one\n  two \t words \n\n", "one\n\n  two \t words \n\n"],
+        ids=["a-letter", "order", "longer"],
+    )
+    def test_other_content(self, file, cache, content):
+        opened(file, cache)
+        file.write_text(content)
+        codec = BytesCodec()
+        opened(file, cache, codec)
+        assert codec.texts and len(stores(cache)) == 2
+
+    def test_other_content_of_the_same_length_within_a_clock_tick(self, file, cache):
+        before = file.stat()
+        opened(file, cache)
+        file.write_text("ONE\n\n  two \t words \n")
+        os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+        assert texts(opened(file, cache))[0] == "ONE"
+
+    def test_other_key(self, tmp_path, cache):
+        (tmp_path / "a.jsonl").write_text('{"text": "a", "body": "b"}\n')
+        assert texts(opened(tmp_path / "a.jsonl", cache)) == ["a"]
+        assert texts(opened(tmp_path / "a.jsonl", cache, text_key="body")) == ["b"]
+
+    def test_other_tokenizer(self, file, cache):
+        opened(file, cache)
+        codec = BytesCodec(fingerprint="other")
+        opened(file, cache, codec)
+        assert codec.texts == 3
+
+    def test_other_treatment_of_bad_bytes(self, tmp_path, cache):
+        (tmp_path / "a.txt").write_bytes(b"a\xff\n")
+        assert texts(opened(tmp_path / "a.txt", cache, encoding_errors="replace")) == ["a\ufffd"]
+        with pytest.raises(SourceError, match="line 1"):
+            opened(tmp_path / "a.txt", cache)
+
+    def test_other_order_of_files(self, tmp_path, cache):
+        a, b = tmp_path / "a.txt", tmp_path / "b.txt"
+        a.write_text("a\n")
+        b.write_text("b\n")
+        assert texts(opened([a, b], cache)) == ["a", "b"]
+        assert texts(opened([b, a], cache)) == ["b", "a"]
+
+    def test_same_bytes_in_another_format(self, tmp_path, cache):
+        for name in ("a.jsonl", "a.txt"):
+            (tmp_path / name).write_text('{"text": "a"}\n')
+        assert texts(opened(tmp_path / "a.jsonl", cache)) == ["a"]
+        assert texts(opened(tmp_path / "a.txt", cache)) == ['{"text": "a"}']
+
+
+class TestStoresOf15:
+    """Release 1.5.0 named a store by these parts alone; what it read otherwise is not used."""
+
+    PLAIN = b"one\r\n\r\ntwo\r\n"
+
+    @staticmethod
+    def folder(file: Path, cache: Path) -> Path:
+        parts = [1, "bytes", "strict", "text", None, hashlib.sha256(file.read_bytes()).hexdigest()]
+        return cache / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+    @pytest.mark.parametrize(
+        ("name", "content", "kept"),
+        [
+            ("a.txt", PLAIN, True),
+            ("a.txt.gz", gzip.compress(PLAIN, mtime=0), True),
+            ("a.txt", b"\xef\xbb\xbfone\n\xc3\xa9\n", True),
+            ("a.txt", b"one\rmore\ntwo\n", False),
+            ("a.txt.gz", gzip.compress(b"one\rmore\ntwo\n", mtime=0), False),
+            ("a.txt", b"x" * ((1 << 22) - 1) + b"\r\n", True),
+            ("a.txt", b"x" * ((1 << 22) - 1) + b"\ry\n", False),
+            ("a.csv", b"text\none\ntwo\n", False),
+            ("a.txt", "one\ntwo\n".encode("utf-16"), False),
+        ],
+    )
+    def test_whose_files_have_the_same_rows(
+        self, tmp_path, cache, monkeypatch, name, content, kept
+    ):
+        file, codec = tmp_path / name, BytesCodec()
+        file.write_bytes(content)
+        store = opened(file, cache)
+        rows, before = texts(store), self.folder(file, cache)
+        store.folder.rename(before)
+        again = opened(file, cache, codec)
+        assert (again.folder == before) is kept and not (kept and codec.texts)
+        assert texts(again) == rows
+        # It was looked at once.
+        monkeypatch.setattr(corpus, "read_as_by_1_5", lambda files: pytest.fail("read again"))
+        assert opened(file, cache, codec).folder == again.folder
+
+    def test_that_would_be_refused_today(self, tmp_path, cache):
+        file = tmp_path / "a.txt"
+        file.write_text("one\n")
+        store = opened(file, cache)
+        file.write_bytes(b"one\rtwo\r")
+        store.folder.rename(self.folder(file, cache))
+        with pytest.raises(SourceError, match="no line feed"):
+            opened(file, cache)
+
+    def test_that_were_not_finished(self, tmp_path, cache, small_batches):
+        file, codec = tmp_path / "a.txt", BytesCodec()
+        file.write_text("a\n" * 15 + "stop\n")
+        with pytest.raises(RuntimeError):
+            opened(file, cache, FailingCodec(RuntimeError()))
+        (begun,) = cache.glob("*.partial")
+        begun.rename(f"{self.folder(file, cache)}.partial")
+        assert opened(file, cache, codec).folder == self.folder(file, cache)
+        assert codec.texts == 6
+
+
+class TestFailures:
+    @pytest.mark.parametrize("content", ["", "gz"])
+    def test_empty(self, tmp_path, cache, content):
+        file = tmp_path / ("a.txt.gz" if content else "a.txt")
+        file.write_bytes(gzip.compress(b"") if content else b"")
+        with pytest.raises(SourceError, match=rf"corpus is empty: not a single row in {file}"):
+            opened(file, cache)
+        assert stores(cache) == []
+
+    def test_missing(self, tmp_path, cache):
+        with pytest.raises(SourceError, match=r"Found no documents at .*missing.txt'. Expected"):
+            opened(tmp_path / "missing.txt", cache)
+        assert not cache.exists()
+
+    @pytest.mark.parametrize("rows", [15, 900])
+    def test_the_next_try_after_an_error_works(self, tmp_path, cache, small_batches, rows):
+        """In this process, and in others. What was tokenised before it is kept."""
+        (tmp_path / "a.txt").write_text("a\n" * rows + "stop\n")
+        with pytest.raises(RuntimeError, match="out of words"):
+            opened(tmp_path / "a.txt", cache, FailingCodec(RuntimeError("out of words")))
+        assert len(opened(tmp_path / "a.txt", cache)) == rows + 1
+
+    @pytest.mark.parametrize("rows", [15, 900])
+    def test_bad_row_leaves_nothing(self, tmp_path, cache, small_batches, rows):
+        (tmp_path / "a.txt").write_bytes(b"a\n" * rows + b"\xff")
+        for _ in range(2):
+            with pytest.raises(SourceError, match=f"line {rows + 1}: byte 1 is not valid"):
+                opened(tmp_path / "a.txt", cache)
+            assert stores(cache) == []
+
+    def test_half_a_store_is_no_store(self, file, cache):
+        folder = opened(file, cache).folder
+        (folder / "meta.json").unlink()
+        (folder / "values.npy").write_bytes(b"")
+        assert texts(opened(file, cache)) == ["one", "", "two words"]
+
+
+class TestPlace:
+    def test_environment_then_home(self, monkeypatch, tmp_path):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        monkeypatch.setenv("DECLUTR_CACHE", "~/here")
+        assert default_cache_dir() == tmp_path / "here"
+        monkeypatch.setenv("DECLUTR_CACHE", "")
+        assert default_cache_dir() == tmp_path / ".cache" / "declutr"
+        monkeypatch.delenv("DECLUTR_CACHE")
+        assert default_cache_dir() == tmp_path / ".cache" / "declutr"
+
+    def test_home_in_cache_dir(self, file, monkeypatch, tmp_path):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        assert opened(file, "~/stores").folder.parent == tmp_path / "stores"
+
+    def test_logs_how_much_there_is(self, file, cache, caplog):
+        with caplog.at_level(logging.INFO, logger="declutr.corpus.tokenized"):
+            opened(file, cache)
+        assert "3 documents, 3 tokens" in caplog.text
+
+
+def _open_in_process(file: Path, cache: Path, log: Path, start) -> None:
+    codec = BytesCodec(log)
+    start.wait(60)
+    assert len(opened(file, cache, codec)) == 2000
+
+
+def test_of_several_processes_one_tokenises(tmp_path, cache):
+    file, log = tmp_path / "a.txt", tmp_path / "log"
+    file.write_text("some words of a document\n" * 2000)
+    context = multiprocessing.get_context("spawn")
+    start = context.Barrier(2)
+    processes = [
+        context.Process(target=_open_in_process, args=(file, cache, log, start)) for _ in range(2)
+    ]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(90)
+    assert [process.exitcode for process in processes] == [0, 0]
+    pids = log.read_text().split()
+    assert len(pids) == 2 and len(set(pids)) == 1  # 2000 rows, 1024 at once
+    assert len(stores(cache)) == 1
+
+
+def rows_of(count: int) -> list[str]:
+    """Rows of many lengths, some of them blank."""
+    return [" ".join(f"r{number}w{n}" for n in range(number % 17)) for number in range(count)]
+
+
+class TestSeveralProcesses:
+    @pytest.fixture
+    def many(self, tmp_path) -> Path:
+        (tmp_path / "many.txt").write_text("\n".join(rows_of(500)) + "\n")
+        return tmp_path / "many.txt"
+
+    @pytest.mark.parametrize("count", [1, 2, 3, 7])
+    def test_the_same_to_the_byte(self, many, tmp_path, cache, small_batches, workers, count):
+        workers(count)
+        codec = BytesCodec(tmp_path / "log")
+        store = opened(many, cache, codec)
+        assert texts(store) == rows_of(500)
+        workers(1)
+        assert contents(store.folder) == contents(opened(many, tmp_path / "other").folder)
+        pids = set((tmp_path / "log").read_text().split())
+        assert len(pids) <= count and (str(os.getpid()) in pids) is (count == 1)
+
+    @pytest.mark.parametrize("kind", ["pieces", "words"])
+    def test_real_tokenizers(
+        self, checkpoint, corpus_file, documents, cache, tmp_path, monkeypatch, workers, kind
+    ):
+        # Not above: the processes that are interrupted import this file.
+        from allennlp.data.token_indexers import PretrainedTransformerIndexer
+        from allennlp.data.tokenizers import PretrainedTransformerTokenizer, WhitespaceTokenizer
+
+        from declutr.data.codecs import text_codec
+
+        monkeypatch.setattr(corpus, "_BATCH_DOCUMENTS", 2)
+        monkeypatch.setattr(corpus, "_BATCHES_ALONE", 2)
+        name = str(checkpoint)
+        codec = (
+            text_codec(
+                PretrainedTransformerTokenizer(name), {"tokens": PretrainedTransformerIndexer(name)}
+            )
+            if kind == "pieces"
+            else text_codec(WhitespaceTokenizer(), {})
+        )
+        store = opened(corpus_file, cache, codec)
+        workers(1)
+        assert contents(store.folder) == contents(
+            opened(corpus_file, tmp_path / "other", codec).folder
+        )
+        arrays, lengths = codec.encode(documents)
+        assert [document.tolist() for document in store] == [array.tolist() for array in arrays]
+        assert store.num_tokens.tolist() == lengths
+
+    def test_a_small_corpus_needs_none(self, many, tmp_path, cache):
+        codec = BytesCodec(tmp_path / "log")
+        opened(many, cache, codec)
+        assert set((tmp_path / "log").read_text().split()) == {str(os.getpid())}
+
+    def test_long_documents_are_few_at_once(self, tmp_path, cache, monkeypatch):
+        monkeypatch.setattr(corpus, "_BATCH_CHARACTERS", 100)
+        (tmp_path / "a.txt").write_text(("long " * 50 + "\n") * 6 + "short\n" * 30)
+        opened(tmp_path / "a.txt", cache, BytesCodec(tmp_path / "log"))
+        assert len((tmp_path / "log").read_text().split()) == 6 + 2
+
+    def test_a_source_error_comes_unchanged(self, many, cache, small_batches):
+        many.write_text(many.read_text() + "stop\n")
+        for error in (KeyError("stop"), SourceError("row 501 is odd")):  # the latter keeps nothing
+            with pytest.raises(type(error)) as caught:
+                opened(many, cache, FailingCodec(error))
+            assert str(caught.value) == str(error)
+        assert stores(cache) == [] and multiprocessing.active_children() == []
+
+    def test_wrong_number(self, many, cache, small_batches, workers):
+        workers("many")
+        with pytest.raises(ValueError, match="DECLUTR_WORKERS is 'many', expected a number"):
+            opened(many, cache)
+
+
+class SlowCodec(BytesCodec):
+    """Waits where the source says "wait", after a note that it has come so far."""
+
+    def __init__(self, note: Path) -> None:
+        super().__init__()
+        self.note = note
+
+    def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
+        if "wait" in texts and not self.note.exists():
+            beside = self.note.with_suffix(".new")
+            beside.write_text(str(os.getpid()))
+            os.replace(beside, self.note)
+            time.sleep(600)
+        return super().encode(texts)
+
+
+def _tokenise_slowly(file: str, cache: str, note: str, journal_every: str) -> None:
+    """Run in a process of its own, to be interrupted."""
+    from declutr.corpus import token_store
+
+    corpus._BATCH_DOCUMENTS, corpus._BATCHES_ALONE = 10, 2
+    token_store._JOURNAL_EVERY = float(journal_every)
+    logging.basicConfig(level=logging.INFO)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
+    if "SIGTERM_RAISES" in os.environ:
+        from allennlp.common.util import install_sigterm_handler
+
+        install_sigterm_handler()
+    opened(Path(file), Path(cache), SlowCodec(Path(note)))
+
+
+class TestInterrupted:
+    @pytest.fixture
+    def file(self, tmp_path) -> Path:
+        rows = rows_of(400)
+        rows[300] = "wait"
+        (tmp_path / "rows.txt").write_text("\n".join(rows) + "\n")
+        return tmp_path / "rows.txt"
+
+    def start(self, file, cache, note, journal_every=0.0) -> subprocess.Popen:
+        """A process that has tokenised 300 documents and hangs at the next."""
+        code = f"import sys; from {__name__} import _tokenise_slowly as f; f(*sys.argv[1:])"
+        process = subprocess.Popen(
+            [sys.executable, "-c", code, str(file), str(cache), str(note), str(journal_every)],
+            cwd=Path(__file__).parents[2],
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,  # as a terminal has: a Ctrl-C goes to all its processes
+        )
+        deadline = time.monotonic() + 120
+        while not note.exists():
+            assert process.poll() is None and time.monotonic() < deadline, process.communicate()
+            time.sleep(0.02)
+        if not journal_every:
+            journal = None
+            while journal is None or json.loads(journal.read_text())["state"][0] < 300:
+                assert time.monotonic() < deadline
+                time.sleep(0.02)
+                journal = next(cache.glob("*.partial/journal.json"), None)
+        return process
+
+    def check_the_rest(self, file, cache, tmp_path, done: int) -> None:
+        codec = BytesCodec()
+        store = opened(file, cache, codec)
+        assert codec.texts == 400 - done  # in this process: too few are left for others
+        assert contents(store.folder) == contents(opened(file, tmp_path / "other").folder)
+        assert stores(cache) == [store.folder.name]
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_killed(self, file, cache, tmp_path, workers, count):
+        workers(count)
+        process = self.start(file, cache, tmp_path / "note")
+        process.kill()
+        process.communicate()
+        assert_gone((tmp_path / "note").read_text())
+        self.check_the_rest(file, cache, tmp_path, done=300)
+
+    def test_killed_before_the_first_journal(self, file, cache, tmp_path):
+        process = self.start(file, cache, tmp_path / "note", journal_every=1000.0)
+        process.kill()
+        process.communicate()
+        self.check_the_rest(file, cache, tmp_path, done=0)
+
+    @pytest.mark.parametrize("count", [1, 2])
+    def test_ctrl_c(self, file, cache, tmp_path, workers, count):
+        workers(count)
+        # Alone, it has all 300 when it hangs, and notes that on its way out. Of others' answers
+        # the last journal tells that they have come.
+        process = self.start(file, cache, tmp_path / "note", 1000.0 if count == 1 else 0.0)
+        os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == -signal.SIGINT
+        assert "interrupted after 300 documents. They are kept: the next start" in errors
+        assert errors.count("Traceback") == 1  # none of a worker's
+        assert_gone((tmp_path / "note").read_text())
+        self.check_the_rest(file, cache, tmp_path, done=300)
+
+    @pytest.mark.parametrize("handler", [False, True])
+    def test_terminated(self, file, cache, tmp_path, monkeypatch, handler):
+        """By a plain SIGTERM, and by one that AllenNLP's commands turn into an exception."""
+        if handler:
+            monkeypatch.setenv("SIGTERM_RAISES", "yes")
+        process = self.start(file, cache, tmp_path / "note")
+        process.terminate()
+        process.communicate(timeout=60)
+        assert_gone((tmp_path / "note").read_text())
+        self.check_the_rest(file, cache, tmp_path, done=300)
+
+    def test_a_mistake_at_the_next_start_costs_nothing(self, file, cache, tmp_path, monkeypatch):
+        process = self.start(file, cache, tmp_path / "note")
+        process.kill()
+        process.communicate()
+        monkeypatch.setenv("DECLUTR_WORKERS", "four")
+        with pytest.raises(ValueError, match="DECLUTR_WORKERS is 'four'"):
+            opened(file, cache)
+        monkeypatch.setenv("DECLUTR_WORKERS", "1")
+        self.check_the_rest(file, cache, tmp_path, done=300)
+
+    def test_a_worker_that_is_killed(self, file, cache, tmp_path):
+        process = self.start(file, cache, tmp_path / "note")
+        os.kill(int((tmp_path / "note").read_text()), signal.SIGKILL)
+        _, errors = process.communicate(timeout=60)
+        assert "WorkerLost: A worker process ended with exit code -9" in errors
+        assert process.returncode == 1
+        self.check_the_rest(file, cache, tmp_path, done=300)
+
+    def test_the_rest_by_several_processes(self, file, cache, tmp_path, small_batches):
+        process = self.start(file, cache, tmp_path / "note")
+        process.kill()
+        process.communicate()
+        store = opened(file, cache, BytesCodec(tmp_path / "log"))
+        assert contents(store.folder) == contents(opened(file, tmp_path / "other").folder)
+        assert str(os.getpid()) not in (tmp_path / "log").read_text().split()
+
+    def test_content_that_changed_meanwhile_is_another_corpus(self, file, cache, tmp_path):
+        process = self.start(file, cache, tmp_path / "note")
+        process.kill()
+        process.communicate()
+        file.write_text("other\n" * 400)
+        assert texts(opened(file, cache)) == ["other"] * 400
+
+    def test_progress_begins_with_what_is_done(self, file, cache, tmp_path, capsys):
+        process = self.start(file, cache, tmp_path / "note")
+        process.kill()
+        process.communicate()
+        open_corpus(file, BytesCodec(), cache_dir=cache, progress=True)
+        bar = capsys.readouterr().err
+        assert re.search(r"corpus:  7\d%", bar.split("\r")[1]) and "100%" in bar
+        assert "400 documents" in bar
+
+
+def assert_gone(pid: str) -> None:
+    """A worker ends with its process, though it hangs; nobody is left to collect it but init."""
+    deadline = time.monotonic() + 30
+    while time.monotonic() < deadline:
+        try:
+            state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+        except (FileNotFoundError, ProcessLookupError):
+            return
+        if state == "Z":
+            return
+        time.sleep(0.05)
+    os.kill(int(pid), signal.SIGKILL)
+    raise AssertionError(f"process {pid} still runs")
+
+
+class ChangingCodec(BytesCodec):
+    """Does something to the source when it comes to the second batch."""
+
+    def __init__(self, change) -> None:
+        super().__init__()
+        self.change = change
+
+    def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
+        if self.texts == 10:
+            self.change()
+        return super().encode(texts)
+
+
+class TestChangedWhileTokenising:
+    @pytest.fixture
+    def file(self, tmp_path, small_batches, workers) -> Path:
+        workers(1)
+        (tmp_path / "rows.txt").write_text("\n".join(rows_of(40)) + "\n")
+        return tmp_path / "rows.txt"
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda file: file.write_text("another\n" * 40),
+            lambda file: file.open("a").write("one more\n"),
+            lambda file: file.open("ab").write(b"\xff\n"),
+            lambda file: file.unlink(),
+            lambda file: file.write_text(file.read_text().replace("r16w0", "r16wx")),
+        ],
+        ids=["rewritten", "longer", "undecodable", "gone", "same-length"],
+    )
+    def test_is_noticed_and_nothing_is_kept(self, file, cache, change):
+        with pytest.raises(SourceError, match=r"rows.txt' changed while it was being read. Expect"):
+            opened(file, cache, ChangingCodec(lambda: change(file)))
+        assert stores(cache) == []
+
+    def test_not_by_a_touch(self, file, cache):
+        store = opened(file, cache, ChangingCodec(lambda: os.utime(file, (1, 1))))
+        assert texts(store) == rows_of(40)
+
+    def test_before_an_interrupt(self, file, cache):
+        """What was read of the changed file is not taken for that of the first one later."""
+
+        def change_and_stop():
+            file.write_text("another\n" * 40)
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            opened(file, cache, ChangingCodec(change_and_stop))
+        assert stores(cache) == []
+
+
+def test_in_a_daemonic_process(tmp_path, cache):
+    """A worker of a torch loader may have no children."""
+    (tmp_path / "a.txt").write_text("some words\n" * 500)
+    context = multiprocessing.get_context("fork")
+    process = context.Process(
+        target=_open_in_small_batches, args=(tmp_path / "a.txt", cache), daemon=True
+    )
+    process.start()
+    process.join(60)
+    assert process.exitcode == 0 and len(stores(cache)) == 1
+
+
+def _open_in_small_batches(file: Path, cache: Path) -> None:
+    corpus._BATCH_DOCUMENTS, corpus._BATCHES_ALONE = 10, 2
+    assert len(opened(file, cache)) == 500
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "bound"),
+    # The parser of JSON lines holds blocks of 10 MB, in four forms at once.
+    [("a.txt", 12_000, 12e6), ("a.txt.gz", 12_000, 12e6), ("a.jsonl", 30_000, 58e6)],
+)
+def test_memory_stays_flat(tmp_path, cache, name, rows, bound):
+    """24 and 60 MB of documents."""
+    text = " ".join(["w" * 399] * 5)
+    line = f'{{"text": "{text}"}}\n' if name.endswith("jsonl") else text + "\n"
+    packed = gzip.compress if name.endswith("gz") else bytes
+    (tmp_path / name).write_bytes(packed((line * rows).encode()))
+    (tmp_path / "few").mkdir()
+    (tmp_path / "few" / name).write_bytes(packed(line.encode()))
+    opened(tmp_path / "few", cache)  # loads libraries
+    tracemalloc.start()
+    try:
+        store = opened(tmp_path / name, cache)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert len(store) == rows and store.meta["num_tokens"] == rows * 5
+    assert peak < bound < rows * len(line)
+
+
+class TestDamaged:
+    @pytest.fixture
+    def file(self, tmp_path) -> Path:
+        file = tmp_path / "docs.txt"
+        file.write_text("".join(f"a document of {number} words\n" for number in range(50)))
+        return file
+
+    @pytest.mark.parametrize("name", ["values.npy", "offsets.npy", "num_tokens.npy", "meta.json"])
+    def test_a_damaged_store_is_made_again(self, file, cache, caplog, name):
+        store = open_corpus(file, BytesCodec(), cache_dir=cache)
+        sound = contents(store.folder)
+        damaged = bytearray(sound[name])
+        damaged[-20] ^= 1
+        (store.folder / name).write_bytes(damaged)
+        codec = BytesCodec()
+        again = open_corpus(file, codec, cache_dir=cache)
+        assert codec.texts == 50 and contents(again.folder) == sound
+        assert "is damaged" in caplog.text and "Tokenising the corpus again" in caplog.text
+
+    def test_found_by_another_process_just_now(self, file, cache, monkeypatch):
+        folder = open_corpus(file, BytesCodec(), cache_dir=cache).folder
+        exists = TokenStore.exists
+
+        def and_then_it_is_gone(folder) -> bool:
+            there = exists(folder)
+            if there:
+                (folder / "meta.json").unlink()
+            return there
+
+        with monkeypatch.context() as patch:
+            patch.setattr(TokenStore, "exists", staticmethod(and_then_it_is_gone))
+            assert len(open_corpus(file, BytesCodec(), cache_dir=cache)) == 50
+        assert exists(folder)
+
+    def test_in_a_cache_that_may_only_be_read(self, file, cache, monkeypatch):
+        folder = open_corpus(file, BytesCodec(), cache_dir=cache).folder
+        (folder / "meta.json").write_text("{")
+
+        def refuse(*_):
+            raise PermissionError("read-only")
+
+        monkeypatch.setattr("declutr.corpus.token_store.os.replace", refuse)
+        with pytest.raises(DamagedStore, match="Remove the folder"):
+            open_corpus(file, BytesCodec(), cache_dir=cache)
+
+
+def stores(cache: Path) -> list[str]:
+    """Folders in the cache, partial ones included."""
+    return [p.name for p in cache.iterdir() if p.is_dir()] if cache.exists() else []
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}

@@ -1,0 +1,553 @@
+"""Oracles: the augmentation by itself with `document_rng`, then the tokenizer; instances for packed
+batches; the reader "declutr" without sampling for whole rows."""
+
+import json
+import logging
+import os
+import pickle
+import shutil
+import sys
+from copy import deepcopy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from allennlp.commands.train import TrainModel, train_model
+from allennlp.common import Params, cached_transformers
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Batch, DatasetReader, Vocabulary
+from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer
+
+import declutr.plugin  # noqa: F401
+from declutr.archives.safety import UnsafeArchive, safely_loaded_archive
+from declutr.corpus.documents import SourceError
+from declutr.data.augmentation.augmentation import Augmentation
+from declutr.data.augmentation.word_edits import EasyDataAugmentation
+from declutr.data.augmented_reader import AugmentedReader, RowTexts
+from declutr.data.collation import PackedBatch
+from declutr.data.data_loader import DeCLUTRDataLoader
+from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.inference.encoder import Encoder
+from declutr.sampling.spans import document_rng
+from declutr.system.untrusted_parts import untrusted
+from tests import hostile_archives as hostile
+from tests.conftest import RECIPES, run_config
+
+ROWS = ["ka lo mi tu re", "", "  sa \t no   ve", "pi", " ", "du ka lo mi sa no ve pi"]
+USED = [0, 2, 3, 5]
+SEED = 13370
+
+
+class Doubled(Augmentation):
+    """Keeps what it was given, and says each text twice."""
+
+    def __init__(self) -> None:
+        self.given: list[str] = []
+
+    def __call__(self, text: str, rng: np.random.Generator) -> str:
+        self.given.append(text)
+        return f"{text} {text}"
+
+
+class Numbered(Augmentation):
+    """Names of digits that are drawn: no two draws are alike."""
+
+    def __call__(self, text: str, rng: np.random.Generator) -> str:
+        return " ".join(map(str, rng.integers(10, size=12)))
+
+
+class Emptied(Augmentation):
+    """Nothing is left of texts of one or three words."""
+
+    def __call__(self, text: str, rng: np.random.Generator) -> str:
+        return " \n " if len(text.split()) in (1, 3) else f"{text} ka"
+
+
+@pytest.fixture(scope="module")
+def rows_file(tmp_path_factory):
+    file = tmp_path_factory.mktemp("rows") / "rows.txt"
+    file.write_text("\n".join(ROWS) + "\n")
+    return file
+
+
+@pytest.fixture(scope="module")
+def many_file(tmp_path_factory, documents):
+    """47 texts of 3 to 60 words, a blank row after each fourth one."""
+    words = " ".join(documents).split()
+    rng = np.random.default_rng(0)
+    rows = []
+    for number in range(47):
+        rows += [" ".join(rng.choice(words, rng.integers(3, 60)))] + [""] * (number % 4 == 3)
+    file = tmp_path_factory.mktemp("many") / "rows.txt"
+    file.write_text("\n".join(rows) + "\n")
+    return file
+
+
+@pytest.fixture(scope="module")
+def synonyms(tmp_path_factory, documents) -> Path:
+    """A synonym for each word of the documents."""
+    file = tmp_path_factory.mktemp("synonyms") / "synonyms.tsv"
+    words = sorted(set(" ".join(documents).split()) | set(" ".join(ROWS).split()))
+    file.write_text("".join(f"{word}\t{word}x {word}y\n" for word in words))
+    return file
+
+
+@pytest.fixture
+def make(pair, synonyms):
+    def make(augmentation=None, **changes) -> AugmentedReader:
+        augmentation = augmentation or EasyDataAugmentation(synonyms=str(synonyms))
+        return AugmentedReader(augmentation, *pair, **changes)
+
+    return make
+
+
+def ids(pair, text: str) -> list[int]:
+    return pair[0].tokenizer(" ".join(text.split()))["input_ids"]
+
+
+def read(instance) -> tuple[list[int], list[int]]:
+    """The ids of anchor and positive of an instance."""
+    (anchor,), (positive,) = (
+        instance[name].human_readable_repr() for name in ("anchors", "positives")
+    )
+    return anchor, positive
+
+
+def texts(batches) -> list[str]:
+    """Each pair of the batches without its padding."""
+    found = []
+    for batch in batches:
+        groups = [batch[name]["tokens"] for name in ("anchors", "positives")]
+        for row in range(len(groups[0]["token_ids"])):
+            found.append(str([g["token_ids"][row][g["mask"][row]].tolist() for g in groups]))
+    return found
+
+
+def collated(reader, path, rows, epoch=0) -> dict:
+    batch = Batch([reader.instance(path, int(row), epoch) for row in rows])
+    batch.index_instances(Vocabulary.empty())
+    return batch.as_tensor_dict()
+
+
+def assert_same(first, second) -> None:
+    """Equal batches: fields, keys, shapes, types and values."""
+    for one, other in zip(first, second, strict=True):
+        assert one.keys() == other.keys()
+        for field, value in one.items():
+            groups = value["tokens"] if isinstance(value, dict) else {field: value}
+            others = other[field]["tokens"] if isinstance(value, dict) else {field: other[field]}
+            assert groups.keys() == others.keys()
+            for key, tensor in groups.items():
+                torch.testing.assert_close(others[key], tensor, rtol=0, atol=0)
+
+
+class TestRowTexts:
+    def test_every_text_as_it_was(self):
+        rows = [*ROWS, "Übergrößen – 测试 🙂\u200d", "\ud800 alone", ""]
+        texts = RowTexts(iter(rows))
+        assert len(texts) == len(rows)
+        assert [texts[row] for row in range(len(rows))] == rows
+        sent = pickle.loads(pickle.dumps(texts))
+        assert [sent[row] for row in range(len(rows))] == rows
+
+
+class TestInstances:
+    @pytest.mark.parametrize("kind", ["txt", "jsonl", "parquet"])
+    def test_the_original_text_is_augmented(self, make, pair, tmp_path, kind):
+        file = tmp_path / f"rows.{kind}"
+        if kind == "txt":
+            file.write_text("\n".join(ROWS) + "\n")
+        elif kind == "jsonl":
+            file.write_text("".join(json.dumps({"body": row}) + "\n" for row in ROWS))
+        else:
+            pandas = pytest.importorskip("pandas")
+            pytest.importorskip("pyarrow")
+            pandas.DataFrame({"body": ROWS}).to_parquet(file)
+        augmentation = Doubled()
+        reader = make(augmentation, text_key="body")
+        assert reader.documents(file).tolist() == USED
+        assert augmentation.given == []  # reading alone augments nothing
+        for row in USED:
+            expected = ids(pair, ROWS[row]), ids(pair, f"{ROWS[row]} {ROWS[row]}")
+            assert read(reader.instance(file, row)) == expected
+        assert augmentation.given == [ROWS[row] for row in USED]  # white space and all
+
+    def test_draws_are_of_seed_epoch_and_row(self, make, pair, rows_file, synonyms):
+        reader = make(seed=7)
+        augment = EasyDataAugmentation(synonyms=str(synonyms))
+        for epoch in (0, 3):
+            for row in USED:
+                augmented = augment(ROWS[row], document_rng(7, epoch, row))
+                expected = ids(pair, ROWS[row]), ids(pair, augmented)
+                assert read(reader.instance(rows_file, row, epoch)) == expected
+
+    def test_both_views(self, make, pair, rows_file):
+        """The positive is what it is without `both`; the anchor is drawn after it."""
+        one, both = make(Numbered()), make(Numbered(), both=True)
+        rng = document_rng(SEED, 2, 5)
+        positive, anchor = (ids(pair, Numbered()("", rng)) for _ in range(2))
+        assert anchor != positive
+        assert read(both.instance(rows_file, 5, 2)) == (anchor, positive)
+        assert read(one.instance(rows_file, 5, 2)) == (ids(pair, ROWS[5]), positive)
+
+    def test_anew_every_epoch_or_not(self, make, rows_file):
+        def epochs(reader) -> list[str]:
+            return [str(read(reader.instance(rows_file, 5, epoch))) for epoch in range(3)]
+
+        anew, fixed = make(Numbered()), make(Numbered(), resample=False)
+        assert len(set(epochs(anew))) == 3 and anew.draws_anew
+        assert set(epochs(fixed)) == {epochs(anew)[0]} and not fixed.draws_anew
+        assert epochs(make(Numbered(), seed=1)) != epochs(anew)
+
+    @pytest.mark.parametrize("changes", [{}, {"both": True}, {"with_ids": True}])
+    def test_packed_is_what_instances_give(self, make, many_file, changes):
+        reader = make(**changes)
+        rows = reader.documents(many_file)[[3, 0, 40, 11]]
+        packed = reader.packed(many_file, rows, 2)
+        assert isinstance(packed, PackedBatch)
+        batch = packed.tensors()
+        assert_same([batch], [collated(reader, many_file, rows, 2)])
+        assert batch["positives"]["tokens"]["token_ids"].shape[:2] == (4, 1)
+        if "with_ids" in changes:
+            assert batch["ids"].tolist() == rows.tolist()
+            assert batch["documents"].tolist() == [0, 0, 10, 2]
+
+    def test_where_nothing_is_left_the_text_stays(self, make, pair, rows_file, caplog):
+        reader = make(Emptied())
+        with caplog.at_level(logging.WARNING, logger="declutr.data.augmented_reader"):
+            for _ in range(2):
+                batch = reader.packed(rows_file, USED).tensors()
+                assert_same([batch], [collated(reader, rows_file, USED)])
+        group = batch["positives"]["tokens"]
+        positives = zip(group["token_ids"][:, 0], group["mask"][:, 0], strict=True)
+        expected = [f"{ROWS[0]} ka", ROWS[2], ROWS[3], f"{ROWS[5]} ka"]
+        assert [row[mask].tolist() for row, mask in positives] == [
+            ids(pair, text) for text in expected
+        ]
+        assert reader.blank_augmentations == 8
+        assert caplog.text.count("left nothing of a text, which is taken as it is") == 1
+
+    def test_where_nothing_is_left_of_both(self, make, pair, rows_file):
+        reader = make(Emptied(), both=True)
+        assert read(reader.instance(rows_file, 3)) == (ids(pair, ROWS[3]),) * 2
+        assert reader.blank_augmentations == 2
+
+    def test_tails_are_cut(self, pair, checkpoint, many_file):
+        tokenizer = PretrainedTransformerTokenizer(str(checkpoint), max_length=12)
+        reader = AugmentedReader(Doubled(), tokenizer, pair[1])
+        batch = reader.packed(many_file, reader.documents(many_file)).tensors()
+        for name in ("anchors", "positives"):
+            assert batch[name]["tokens"]["mask"].shape == (47, 1, 12)
+
+    def test_words(self, rows_file):
+        """Any pair of tokenizer and indexer; the default is white space."""
+        reader = AugmentedReader(Doubled())
+        batch = Batch(list(reader.read(rows_file)))
+        batch.index_instances(Vocabulary.from_instances(batch.instances))
+        assert batch.as_tensor_dict()["positives"]["tokens"]["tokens"].shape == (4, 1, 16)
+
+    def test_which_rows(self, make, pair, rows_file):
+        lengths = [len(ids(pair, row)) - 2 for row in ROWS]
+        least = sorted(lengths)[-2]
+        expected = [row for row in range(6) if lengths[row] >= least]
+        assert make(min_document_len=least).documents(rows_file).tolist() == expected
+        reader = make(max_instances=2)
+        assert reader.documents(rows_file).tolist() == [0, 2]
+        assert len(list(reader.read(rows_file))) == 2
+        with pytest.raises(ConfigurationError, match=r"0 of 6 rows have at least 99 token\(s\)"):
+            make(min_document_len=99).documents(rows_file)
+        with pytest.raises(ConfigurationError, match="at least 1 token, got 0"):
+            make(min_document_len=0)
+
+    def test_a_text_alone(self, make, pair, rows_file):
+        reader = make(Numbered())
+        mine = reader.text_to_instance(ROWS[5], row=5, epoch=4)
+        assert read(mine) == read(reader.instance(rows_file, 5, 4))
+        made = [read(reader.text_to_instance(text))[1] for text in [*ROWS[2:4], ROWS[2]]]
+        assert len(set(map(str, made))) == 3  # of other texts, and of one text again
+        again = make(Numbered())
+        assert [read(again.text_to_instance(ROWS[n]))[1] for n in (3, 2, 2)] == [
+            made[n] for n in (1, 0, 2)
+        ]
+        fixed = make(Numbered(), resample=False)
+        assert read(fixed.text_to_instance("ka")) == read(fixed.text_to_instance("ka"))
+
+    def test_a_corpus_that_changes_meanwhile(self, make, tmp_path):
+        file = tmp_path / "rows.txt"
+        file.write_text("ka lo\nmi\n")
+        reader = make()
+        reader.corpus(file)
+        file.write_text("ka lo\n")
+        with pytest.raises(SourceError, match=r"1 rows, but 2 were tokenised: it changed while"):
+            reader.documents(file)
+
+
+class TestWholeRows:
+    """While `sample_spans` is false, the reader "declutr" without sampling."""
+
+    def test_every_row_in_order(self, make, pair, rows_file):
+        augmentation = Doubled()
+        reader, plain = make(augmentation, with_ids=True), DeCLUTRDatasetReader(*pair)
+        with reader.no_sample():
+            instances = list(reader.read(rows_file))
+            assert [list(one.fields) for one in instances] == [["anchors"]] * 6
+            assert [one["anchors"].human_readable_repr() for one in instances] == [
+                [ids(pair, row)] for row in ROWS
+            ]
+            assert reader.documents(rows_file).tolist() == list(range(6))
+            batches = [one.packed(rows_file, range(6)).tensors() for one in (reader, plain)]
+            assert_same(batches[:1], batches[1:])
+            assert_same([collated(reader, rows_file, range(6))], batches[1:])
+            whole = reader.text_to_instance("ka  lo")
+            assert list(whole.fields) == ["anchors"]
+            assert whole["anchors"].human_readable_repr() == [ids(pair, "ka lo")]
+            assert reader.expected_tokens().units(np.array([3])) == [5 * 64]
+            assert not reader.draws_anew
+        assert augmentation.given == [] and reader._texts == {} and reader.sample_spans
+
+
+class TestLoader:
+    @pytest.fixture
+    def loader(self, make, many_file):
+        def loader(reader=None, **changes) -> DeCLUTRDataLoader:
+            options = {"batch_size": 5, "shuffle": True, **changes}
+            loader = DeCLUTRDataLoader(reader or make(), str(many_file), **options)
+            loader.index_with(Vocabulary.empty())
+            return loader
+
+        return loader
+
+    def everything(self, reader, path, epoch) -> list[str]:
+        return sorted(texts([collated(reader, path, reader.documents(path), epoch)]))
+
+    @pytest.mark.parametrize("both", [False, True])
+    def test_the_same_for_any_number_of_workers(self, loader, make, many_file, both):
+        plain, busy = (loader(make(both=both), num_workers=number) for number in (0, 2))
+        for epoch in range(2):
+            batches = list(plain)
+            assert_same(batches, list(busy))
+            assert sorted(texts(batches)) == self.everything(make(both=both), many_file, epoch)
+
+    def test_workers_inherit_the_texts_and_count_together(self, loader, make, monkeypatch):
+        reader = make(Emptied())
+        busy = loader(reader, num_workers=2, drop_last=False)
+        len(busy)
+        monkeypatch.setattr("declutr.data.augmented_reader.read_documents", None)
+        blank = sum(len(reader.texts(busy.data_path)[row].split()) in (1, 3) for row in range(58))
+        assert blank > 0 and len(list(busy)) == 10
+        assert 1 <= reader.blank_augmentations <= blank
+
+    def test_resumed(self, loader):
+        whole, resumed = loader(), loader()
+        epochs = [list(whole) for _ in range(2)]
+        assert texts(epochs[0]) != texts(epochs[1])
+        resumed.resume_at(1, 3)
+        assert list(resumed) == [{}] * len(whole)
+        assert_same(list(resumed)[3:], epochs[1][3:])
+
+    def test_validation_repeats_the_first_epoch(self, loader):
+        batches = loader(resample=False, shuffle=False)
+        assert_same(list(batches), list(batches))
+
+    def test_max_tokens(self, loader):
+        batches = loader(batch_size=None, max_tokens=800)
+        tokens = [
+            sum(int(batch[name]["tokens"]["mask"].sum()) for name in ("anchors", "positives"))
+            for _ in range(3)
+            for batch in batches
+        ]
+        assert 0.7 * 800 < np.mean(tokens) <= 1.1 * 800
+
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_of_allennlp(self, make, many_file, workers):
+        loader = MultiProcessDataLoader(
+            make(),
+            str(many_file),
+            batch_size=5,
+            num_workers=workers,
+            max_instances_in_memory=100,
+            quiet=True,
+        )
+        loader.index_with(Vocabulary.empty())
+        for epoch in range(2):
+            assert sorted(texts(loader)) == self.everything(make(), many_file, epoch)
+
+
+class TestSettings:
+    def test_from_params(self, checkpoint, rows_file, synonyms):
+        transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
+        params = {
+            "type": "augmented",
+            "augmentation": {"type": "eda", "synonyms": str(synonyms), "swap": 0.3},
+            "both": True,
+            "min_document_len": 2,
+            "resample": False,
+            "seed": 3,
+            "max_instances": 2,
+            "with_ids": True,
+            "tokenizer": transformer,
+            "token_indexers": {"tokens": dict(transformer)},
+        }
+        reader = DatasetReader.from_params(Params(deepcopy(params)))
+        assert isinstance(reader, AugmentedReader)
+        expected = AugmentedReader(
+            EasyDataAugmentation(synonyms=str(synonyms), swap=0.3),
+            reader._tokenizer,
+            reader._token_indexers,
+            both=True,
+            seed=3,
+            with_ids=True,
+        )
+        assert reader.documents(rows_file).tolist() == [0, 2]
+        assert_same(
+            [collated(reader, rows_file, [0, 2], 9)], [collated(expected, rows_file, [0, 2])]
+        )
+        twin = pickle.loads(pickle.dumps(reader))  # once it was used, as to a spawned worker
+        assert_same(
+            [twin.packed(rows_file, [2]).tensors()], [reader.packed(rows_file, [2]).tensors()]
+        )
+
+    def test_it_needs_an_augmentation(self):
+        with pytest.raises(ConfigurationError, match='key "augmentation" is required'):
+            DatasetReader.from_params(Params({"type": "augmented"}))
+
+    def test_nothing_is_augmented_without_trust(self, pair, rows_file):
+        augmentation = Doubled()
+        with untrusted():
+            reader = AugmentedReader(augmentation, *pair)
+        reader = pickle.loads(pickle.dumps(reader))
+        reader._augmentation = augmentation
+        message = "of an archive that was opened without trust.*open it with trust=True"
+        for use in (
+            lambda: reader.instance(rows_file, 0),
+            lambda: reader.packed(rows_file, [0]),
+            lambda: reader.text_to_instance("ka"),
+            lambda: list(reader.read(rows_file)),
+        ):
+            with pytest.raises(ConfigurationError, match=message):
+                use()
+        assert augmentation.given == []
+        with reader.no_sample():
+            assert len(list(reader.read(rows_file))) == 6
+
+
+MODULE = "def turned(text):\n    return ' '.join(reversed(text.split()))\n"
+AUGMENTATIONS = {
+    "eda": {"type": "eda"},
+    "callable": {"type": "callable", "function": "own_turning:turned"},
+}
+
+
+@pytest.fixture(scope="module", params=sorted(AUGMENTATIONS))
+def archive(request, tmp_path_factory, checkpoint, synonyms, many_file) -> Path:
+    """A model trained on augmented texts, where neither file nor module are any more."""
+    folder = tmp_path_factory.mktemp(f"augmented_{request.param}")
+    augmentation = dict(AUGMENTATIONS[request.param])
+    if request.param == "eda":
+        augmentation["synonyms"] = str(shutil.copy(synonyms, folder / "synonyms.tsv"))
+    (folder / "own_turning.py").write_text(MODULE)
+    shutil.copytree(checkpoint, folder / "checkpoint")
+    config = run_config(folder / "checkpoint", many_file)
+    config["dataset_reader"] = {
+        "type": "augmented",
+        "augmentation": augmentation,
+        **{key: config["dataset_reader"][key] for key in ("tokenizer", "token_indexers")},
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(str(folder))
+        train_model(Params(config), str(folder / "run"))
+    sys.modules.pop("own_turning", None)
+    (folder / "own_turning.py").unlink()
+    (folder / "synonyms.tsv").unlink(missing_ok=True)
+    shutil.rmtree(folder / "checkpoint")
+    cached_transformers._clear_caches()
+    return folder / "run" / "model.tar.gz"
+
+
+class TestArchives:
+    def test_they_open_elsewhere_without_trust(self, archive):
+        rows = ["ka lo", "", "mi tu re"]
+        embeddings = Encoder(str(archive), dtype="float32")(rows)
+        assert embeddings.shape[0] == 3 and np.isfinite(embeddings).all()
+        assert "own_turning" not in sys.modules
+        trusted = Encoder(str(archive), dtype="float32", trust=True)(rows)
+        np.testing.assert_array_equal(embeddings, trusted)
+
+    def test_their_readers_augment_with_trust_only(self, archive, many_file):
+        with pytest.raises(ConfigurationError, match="opened without trust"):
+            next(iter(safely_loaded_archive(archive).dataset_reader.read(many_file)))
+        # With trust, what was used in training is looked for, and said to be missing.
+        loaded = safely_loaded_archive(archive, trust=True).dataset_reader
+        with pytest.raises(ConfigurationError, match=r"No module 'own_turning'|synonyms\.tsv'"):
+            list(loaded.read(many_file))
+
+    def test_a_hostile_one_gains_nothing(self, archive, many_file, tmp_path, monkeypatch):
+        """The reader names a module that leaves a mark, or a file that must not be read."""
+        mark = tmp_path / "mark"
+        (tmp_path / "hostile_turning.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        for augmentation in (
+            {"type": "callable", "function": "hostile_turning:mkdir"},
+            {"type": "eda", "synonyms": str(many_file)},
+        ):
+            place = tmp_path / augmentation["type"]
+            place.mkdir()
+            change = hostile.with_config("dataset_reader", "augmentation", value=augmentation)
+            hostile.changed(archive, place, change)
+            opened: list[str] = []
+            monkeypatch.setattr("declutr.data.augmentation.word_edits.from_file", opened.append)
+            Encoder(str(place))(["ka lo"])
+            reader = safely_loaded_archive(place).dataset_reader
+            with pytest.raises(ConfigurationError, match="opened without trust"):
+                list(reader.read(many_file))
+            assert not mark.exists() and opened == []
+            assert "hostile_turning" not in sys.modules
+
+    def test_files_under_other_keys_are_refused(self, archive, tmp_path):
+        change = hostile.with_config(
+            "dataset_reader", "augmentation", value={"type": "eda", "stop_words": ["/etc/passwd"]}
+        )
+        place = hostile.changed(archive, tmp_path, change)
+        with pytest.raises(UnsafeArchive, match=r"'dataset_reader\.augmentation\.stop_words\.0'"):
+            safely_loaded_archive(place)
+
+
+@pytest.mark.parametrize("name", ["cert", "eda"])
+def test_recipes_take_a_step(name, checkpoint, many_file, synonyms, tmp_path, monkeypatch):
+    monkeypatch.setitem(os.environ, "TRANSFORMER_MODEL", str(checkpoint))
+    overrides: dict = {
+        "train_data_path": str(many_file),
+        "data_loader.batch_size": 4,
+        "data_loader.num_workers": 0,
+        "trainer.cuda_device": -1,
+    }
+    if name == "eda":
+        overrides["dataset_reader.augmentation.synonyms"] = str(synonyms)
+    else:
+        overrides["train_data_path"] = str(tmp_path / "pairs.jsonl")
+        overrides["model.head.hidden_dims"] = [24, 16]
+        overrides |= {"model.loss.embedding_size": 16, "model.loss.queue_size": 8}
+        rows = [row for row in many_file.read_text().splitlines() if row]
+        pairs = [{"text": row, "augmented": row[::-1]} for row in rows]
+        (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in pairs))
+    params = Params.from_file(str(RECIPES / f"{name}.jsonnet"), json.dumps(overrides))
+    assert params["model"]["views"] == "spans"
+    for seed in ("random_seed", "numpy_seed", "pytorch_seed"):
+        params.pop(seed)
+    run = TrainModel.from_params(params, serialization_dir=str(tmp_path / "run"), local_rank=0)
+    run.trainer.data_loader.index_with(run.model.vocab)
+    batches = list(run.trainer.data_loader)
+    assert all(list(batch) == ["anchors", "positives"] for batch in batches)
+    before = [parameter.detach().clone() for parameter in run.model.parameters()]
+    for batch in batches[:2]:  # the queue of MoCo is empty at first
+        run.trainer.optimizer.zero_grad()
+        loss = run.trainer.batch_outputs(batch, for_training=True)["loss"]
+        assert torch.isfinite(loss)
+        loss.backward()
+        run.trainer.optimizer.step()
+    assert loss > 0
+    assert any(
+        not torch.equal(old, new) for old, new in zip(before, run.model.parameters(), strict=True)
+    )

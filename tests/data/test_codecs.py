@@ -1,0 +1,455 @@
+"""Oracles: AllenNLP's tokenizer and indexer over the same pieces; the slow codec for the fast."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from allennlp.data import Batch, Instance, Vocabulary
+from allennlp.data.fields import TextField
+from allennlp.data.token_indexers import (
+    PretrainedTransformerIndexer,
+    PretrainedTransformerMismatchedIndexer,
+    SingleIdTokenIndexer,
+    TokenCharactersIndexer,
+)
+from allennlp.data.tokenizers import (
+    CharacterTokenizer,
+    PretrainedTransformerTokenizer,
+    WhitespaceTokenizer,
+)
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from declutr.corpus.content_ids import ContentIds
+from declutr.corpus.documents import normalize_whitespace as normalized
+from declutr.data.codecs import (
+    TokenCodec,
+    WordPieceCodec,
+    max_content_tokens,
+    max_tokens,
+    text_codec,
+)
+from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
+from tests.hostile_archives import with_json, with_remote_code
+
+INTERVALS = [(0, 5), (3, 40), (0, 200), (150, 300), (17, 18)]  # 200: longer than the limit of 126
+
+
+@pytest.fixture(scope="module")
+def name(checkpoint) -> str:
+    return str(checkpoint)
+
+
+@pytest.fixture(scope="module")
+def tokenizer(name) -> PretrainedTransformerTokenizer:
+    return PretrainedTransformerTokenizer(name)
+
+
+@pytest.fixture(scope="module")
+def indexers(name) -> dict:
+    return {"tokens": PretrainedTransformerIndexer(name)}
+
+
+@pytest.fixture(scope="module")
+def fast(tokenizer, indexers) -> WordPieceCodec:
+    return text_codec(tokenizer, indexers)
+
+
+@pytest.fixture(scope="module")
+def other(tmp_path_factory, documents) -> str:
+    """Another vocabulary of the same size."""
+    folder = tmp_path_factory.mktemp("other") / "tiny"
+    tokenizer = train_tokenizer(documents[::-1] + ["zebra crossing zebra"] * 90, 400)
+    make_checkpoint(folder, tokenizer, layers=1, hidden_size=8, heads=1, max_length=128)
+    return str(folder)
+
+
+def tensors(field, indexers, vocab=None) -> dict[str, dict[str, torch.Tensor]]:
+    """As a reader and a loader would make them."""
+    reader = DeCLUTRDatasetReader(token_indexers=indexers)
+    instance = Instance({"text": field})
+    reader.apply_token_indexers(instance)
+    batch = Batch([instance])
+    batch.index_instances(vocab or Vocabulary.from_instances([instance]))
+    return batch.as_tensor_dict()["text"]
+
+
+def assert_same(got, expected) -> None:
+    assert got.keys() == expected.keys()
+    for name in expected:
+        assert got[name].keys() == expected[name].keys()
+        for key in expected[name]:
+            torch.testing.assert_close(got[name][key], expected[name][key], rtol=0, atol=0)
+
+
+class TestChoice:
+    def test_fast_path(self, fast):
+        assert type(fast) is WordPieceCodec
+
+    @pytest.mark.parametrize(
+        "pair",
+        [
+            lambda name: (WhitespaceTokenizer(), {"tokens": SingleIdTokenIndexer()}),
+            lambda name: (
+                PretrainedTransformerTokenizer(name, add_special_tokens=False),
+                {"tokens": PretrainedTransformerIndexer(name)},
+            ),
+            lambda name: (
+                PretrainedTransformerTokenizer(name),
+                {"tokens": PretrainedTransformerIndexer(name, max_length=32)},
+            ),
+            lambda name: (
+                PretrainedTransformerTokenizer(name),
+                {"tokens": PretrainedTransformerIndexer(name, token_min_padding_length=9)},
+            ),
+            lambda name: (
+                PretrainedTransformerTokenizer(name),
+                {"tokens": PretrainedTransformerIndexer(name), "words": SingleIdTokenIndexer()},
+            ),
+            lambda name: (
+                WhitespaceTokenizer(),
+                {"tokens": PretrainedTransformerMismatchedIndexer(name)},
+            ),
+            lambda name: (PretrainedTransformerTokenizer(name), {"tokens": SingleIdTokenIndexer()}),
+        ],
+        ids=["words", "no-specials", "folded", "min-padding", "two", "mismatched", "single-id"],
+    )
+    def test_any_other_pair_takes_the_slow_path(self, name, pair, documents):
+        tokenizer, indexers = pair(name)
+        codec = text_codec(tokenizer, indexers)
+        assert type(codec) is TokenCodec
+        arrays, lengths = codec.encode(documents[:1])
+        assert lengths[0] > 100
+        field = codec.spans_field(arrays[0], [(0, 20), (90, 95)])
+        for group in tensors(field, indexers).values():
+            for key, tensor in group.items():
+                assert tensor.shape[:2] == (1, 2), key  # (B, S, L) or (B, S, L, characters)
+                assert tensor.dim() >= 3
+
+    def test_another_transformer_is_another_vocabulary(self, name, tmp_path):
+        shutil.copytree(name, tmp_path / "twin")
+        indexers = {"tokens": PretrainedTransformerIndexer(str(tmp_path / "twin"))}
+        assert type(text_codec(PretrainedTransformerTokenizer(name), indexers)) is TokenCodec
+
+
+class TestEncoding:
+    TEXTS = ("ka lo mi", "", "<s> ka </s><mask>", "K\u00e4 \u6d4b\u8bd5", "ka " * 500)
+
+    def test_ids_of_the_backend_are_those_of_the_tokenizer(self, fast):
+        assert fast._content_ids.uses_backend()
+        arrays, lengths = fast.encode(list(self.TEXTS))
+        assert [array.tolist() for array in arrays] == fast._content_ids.by_tokenizer(
+            list(self.TEXTS)
+        )
+        assert lengths == [len(array) for array in arrays] and lengths[-1] >= 500
+
+    def test_padding_and_truncation_of_other_calls_do_not_matter(self, tokenizer, fast):
+        expected = [array.tolist() for array in fast.encode(list(self.TEXTS))[0]]
+        tokenizer.tokenizer(list(self.TEXTS), padding=True, truncation=True, max_length=4)
+        assert [array.tolist() for array in fast.encode(list(self.TEXTS))[0]] == expected
+        whole = tokenizer.tokenizer("ka lo mi", truncation=True, max_length=4)["input_ids"]
+        assert len(whole) == 4
+
+    def test_a_tokenizer_that_does_more_than_its_backend(self, name, indexers):
+        codec = text_codec(PretrainedTransformerTokenizer(name), indexers)
+        codec._tokenizer = _Upper(codec._tokenizer)
+        codec._content_ids = ContentIds(codec._tokenizer)
+        assert not codec._content_ids.uses_backend()
+        assert codec.encode(["ka"])[0][0].tolist() == codec._tokenizer(["KA"])["input_ids"][0]
+
+
+class _Upper:
+    """Wraps a tokenizer: texts in capitals."""
+
+    def __init__(self, tokenizer) -> None:
+        self._tokenizer = tokenizer
+
+    def __getattr__(self, name):
+        return getattr(self._tokenizer, name)
+
+    def __call__(self, texts, **options):
+        options["add_special_tokens"] = False
+        return self._tokenizer([text.upper() for text in texts], **options)
+
+
+class TestLimit:
+    def test_of_the_transformer(self, tokenizer):
+        assert max_content_tokens(tokenizer) == 126
+
+    def test_of_the_tokenizer_if_lower(self, name):
+        assert max_content_tokens(PretrainedTransformerTokenizer(name, max_length=20)) == 18
+        assert max_content_tokens(PretrainedTransformerTokenizer(name, max_length=500)) == 126
+
+    def test_none(self, name, tmp_path):
+        assert max_content_tokens(WhitespaceTokenizer()) is None
+        shutil.copytree(name, tmp_path / "endless")
+        settings = json.loads((tmp_path / "endless" / "tokenizer_config.json").read_text())
+        settings["model_max_length"] = 1e30
+        (tmp_path / "endless" / "tokenizer_config.json").write_text(json.dumps(settings))
+        # Nor does the transformer know, if it has relative positions.
+        config = tmp_path / "endless" / "config.json"
+        config.write_text(
+            json.dumps({**json.loads(config.read_text()), "max_position_embeddings": -1})
+        )
+        assert max_content_tokens(PretrainedTransformerTokenizer(str(tmp_path / "endless"))) is None
+
+
+class TestWordPieces:
+    def test_ids_are_those_of_the_tokenizer(self, fast, tokenizer, documents):
+        arrays, lengths = fast.encode([*documents[:3], "", "ka"])
+        for text, array, length in zip([*documents[:3], "", "ka"], arrays, lengths, strict=True):
+            ids = tokenizer.tokenizer(text, add_special_tokens=False)["input_ids"]
+            assert array.tolist() == ids and length == len(ids)
+        assert arrays[0].dtype == fast.dtype == np.uint16
+        assert lengths[0] > 128  # not cut at the transformer's limit
+
+    def test_earlier_truncation_is_forgotten(self, fast, tokenizer, documents):
+        tokenizer.tokenizer(documents[0], truncation=True, max_length=9)
+        assert fast.encode(documents[:1])[1][0] > 128
+
+    def test_spans_are_slices_between_special_tokens(self, fast, tokenizer, documents):
+        document = fast.encode(documents[:1])[0][0]
+        field = fast.spans_field(document, INTERVALS)
+        for (start, end), span in zip(INTERVALS, field.spans, strict=True):
+            ids = document[start : min(end, start + 126)].tolist()
+            assert span.tolist() == tokenizer.tokenizer.build_inputs_with_special_tokens(ids)
+            assert len(span) <= 128
+
+    @given(st.data())
+    @settings(max_examples=60, deadline=None)
+    def test_no_span_is_decoded_and_tokenised_again(self, fast, documents, data):
+        texts = st.one_of(st.text(max_size=60), st.sampled_from(documents))
+        document = fast.encode([data.draw(texts)])[0][0]
+        ends = st.integers(0, len(document))
+        pairs = data.draw(st.lists(st.tuples(ends, ends).map(sorted), min_size=1, max_size=4))
+        field = fast.spans_field(document, pairs)
+        for (start, end), span in zip(pairs, field.spans, strict=True):
+            assert span.tolist() == [0, *document[start:end][:126].tolist(), 2]
+
+    @pytest.mark.parametrize("text", ["", "ka", "ka lo mi", "long"])
+    def test_whole_text_equals_allennlp(self, fast, tokenizer, indexers, documents, text):
+        text = documents[0] if text == "long" else text
+        field = fast.text_field(fast.encode([text])[0][0])
+        limited = PretrainedTransformerTokenizer(tokenizer._model_name, max_length=128)
+        expected = TextField(limited.tokenize(text), indexers)
+        assert_same(tensors(field, indexers), tensors(expected, indexers))
+
+    def test_truncation_is_told(self, fast):
+        assert [fast.is_truncated(n) for n in (0, 126, 127)] == [False, False, True]
+
+    def test_limit_of_the_tokenizer(self, name, indexers, documents):
+        codec = text_codec(PretrainedTransformerTokenizer(name, max_length=10), indexers)
+        document = codec.encode(documents[:1])[0][0]
+        assert len(document) > 128
+        assert len(codec.text_field(document)) == 10
+        assert list(map(len, codec.spans_field(document, [(0, 5), (0, 50)]).spans)) == [7, 10]
+
+    def test_decode(self, fast):
+        document = fast.encode(["ka lo mi tu"])[0][0]
+        assert fast.decode(document, 0, len(document)) == "ka lo mi tu"
+        assert fast.decode(document, 0, 0) == ""
+
+    def test_large_vocabularies_get_wider_ids(self, tokenizer, monkeypatch):
+        kind = type(tokenizer.tokenizer)
+        monkeypatch.setattr(kind, "__len__", lambda self: 65536)
+        assert WordPieceCodec(tokenizer).dtype == np.uint16
+        monkeypatch.setattr(kind, "__len__", lambda self: 65537)
+        assert WordPieceCodec(tokenizer).dtype == np.uint32
+
+
+class TestFastEqualsSlow:
+    @pytest.mark.parametrize("side", ["right", "left"])
+    @pytest.mark.parametrize("max_length", [None, 20])
+    def test_spans(self, name, indexers, documents, max_length, side):
+        tokenizer = PretrainedTransformerTokenizer(
+            name, max_length=max_length, tokenizer_kwargs={"truncation_side": side}
+        )
+        fast, slow = text_codec(tokenizer, indexers), TokenCodec(tokenizer)
+        (ids,), (count,) = fast.encode(documents[:1])
+        (raw,), (slow_count,) = slow.encode(documents[:1])
+        assert count == slow_count
+        assert_same(
+            tensors(fast.spans_field(ids, INTERVALS), indexers),
+            tensors(slow.spans_field(raw, INTERVALS), indexers),
+        )
+        packed = fast.pack([ids[start:end] for start, end in INTERVALS], (1, len(INTERVALS)))
+        assert_same(packed.tensors(), tensors(fast.spans_field(ids, INTERVALS), indexers))
+        text = fast.text_field(ids).spans[0].tolist()
+        cut = {"truncation": True, "max_length": max_length or 128}
+        assert text == tokenizer.tokenizer([normalized(documents[0])], **cut)["input_ids"][0]
+
+    @given(st.text(max_size=80))
+    @settings(max_examples=40, deadline=None)
+    def test_texts(self, fast, tokenizer, indexers, text):
+        slow = TokenCodec(tokenizer)
+        (ids,), lengths = fast.encode([text])
+        (raw,), slow_lengths = slow.encode([text])
+        assert lengths == slow_lengths
+        assert_same(
+            tensors(fast.text_field(ids), indexers), tensors(slow.text_field(raw), indexers)
+        )
+
+    def test_through_the_reader(self, name, indexers, corpus_file, monkeypatch):
+        settings = {
+            "num_anchors": 2,
+            "num_positives": 3,
+            "max_span_len": 40,
+            "min_span_len": 5,
+            "token_indexers": indexers,
+        }
+        fast = DeCLUTRDatasetReader(PretrainedTransformerTokenizer(name), **settings)
+        monkeypatch.setattr(
+            "declutr.data.span_reader.text_codec", lambda tokenizer, _: TokenCodec(tokenizer)
+        )
+        slow = DeCLUTRDatasetReader(PretrainedTransformerTokenizer(name), **settings)
+        for row in (0, 7):
+            pair = [Batch([reader.instance(corpus_file, row, 3)]) for reader in (fast, slow)]
+            for reader, batch in zip((fast, slow), pair, strict=True):
+                reader.apply_token_indexers(batch.instances[0])
+                batch.index_instances(Vocabulary.empty())
+            ours, theirs = (batch.as_tensor_dict() for batch in pair)
+            assert_same(ours["anchors"], theirs["anchors"])
+            assert_same(ours["positives"], theirs["positives"])
+
+
+class TestTokens:
+    def test_words(self):
+        codec = TokenCodec(WhitespaceTokenizer())
+        arrays, lengths = codec.encode(["a b c", "", "naïve 文"])
+        assert lengths == [3, 0, 2]
+        assert arrays[2].tobytes().decode() == "naïve 文"
+        field = codec.spans_field(arrays[0], [(0, 2), (1, 3)])
+        assert [[str(t) for t in text.tokens] for text in field] == [["a", "b"], ["b", "c"]]
+        assert codec.decode(arrays[0], 1, 3) == "b c"
+        assert not codec.is_truncated(10**9)
+
+    def test_single_ids(self):
+        codec, indexers = TokenCodec(WhitespaceTokenizer()), {"tokens": SingleIdTokenIndexer()}
+        (document,), _ = codec.encode(["a b a c"])
+        field = codec.spans_field(document, [(0, 3), (3, 4)])
+        ids = tensors(field, indexers)["tokens"]["tokens"]
+        assert ids.shape == (1, 2, 3)
+        assert ids[0, 0, 0] == ids[0, 0, 2] != ids[0, 0, 1]
+        assert ids[0, 1, 1:].tolist() == [0, 0]
+
+    def test_characters(self):
+        codec = TokenCodec(CharacterTokenizer())
+        (document,), (count,) = codec.encode(["naïve"])
+        assert count == 5
+        indexers = {
+            "c": TokenCharactersIndexer(min_padding_length=3),
+            "s": SingleIdTokenIndexer(namespace="letters"),
+        }
+        group = tensors(codec.spans_field(document, [(0, 5), (1, 3)]), indexers)
+        assert group["c"]["token_characters"].shape == (1, 2, 5, 3)
+        assert group["s"]["tokens"].shape == (1, 2, 5)
+
+    @pytest.mark.parametrize(
+        "indexer",
+        [SingleIdTokenIndexer, lambda: TokenCharactersIndexer(min_padding_length=3)],
+        ids=["ids", "characters"],
+    )
+    def test_empty_text_still_has_a_token(self, indexer):
+        codec = TokenCodec(WhitespaceTokenizer())
+        group = tensors(codec.text_field(codec.encode([""])[0][0]), {"x": indexer()})["x"]
+        assert all(0 not in tensor.shape for tensor in group.values())
+
+    def test_without_special_tokens(self, name, indexers):
+        codec = TokenCodec(PretrainedTransformerTokenizer(name, add_special_tokens=False))
+        (document,), (count,) = codec.encode(["ka lo mi"])
+        ids = tensors(codec.text_field(document), indexers)["tokens"]["token_ids"]
+        assert ids.shape == (1, count) and 0 not in ids and 2 not in ids
+
+    def test_the_tokenizer_itself_is_left_alone(self, name):
+        tokenizer = PretrainedTransformerTokenizer(name, max_length=9)
+        TokenCodec(tokenizer)
+        assert tokenizer._add_special_tokens and tokenizer._max_length == 9
+
+
+class TestFingerprint:
+    def prints(self, *tokenizers) -> list[str]:
+        return [TokenCodec(tokenizer).fingerprint for tokenizer in tokenizers]
+
+    def test_of_the_vocabulary_not_of_the_name(self, name, other, tmp_path):
+        same = shutil.copytree(name, tmp_path / "same")
+        first, second, third = (
+            WordPieceCodec(PretrainedTransformerTokenizer(str(n))).fingerprint
+            for n in (name, other, same)
+        )
+        assert first != second and first == third
+
+    @pytest.mark.parametrize("codec", [WordPieceCodec, TokenCodec])
+    def test_same_name_other_vocabulary(self, codec, name, other, tmp_path):
+        from allennlp.common import cached_transformers
+
+        folder = tmp_path / "swapped"
+        fingerprints = []
+        for source in (name, other, name):
+            shutil.copytree(source, folder)
+            cached_transformers._clear_caches()
+            tokenizer = PretrainedTransformerTokenizer(str(folder))
+            fingerprints.append(codec(tokenizer).fingerprint)
+            shutil.rmtree(folder)
+        cached_transformers._clear_caches()
+        assert fingerprints[0] == fingerprints[2] != fingerprints[1]
+
+    def test_of_no_earlier_call(self, name, documents):
+        tokenizer = PretrainedTransformerTokenizer(name)
+        before = WordPieceCodec(tokenizer).fingerprint
+        tokenizer.tokenizer(documents[:2], truncation=True, max_length=9, padding=True)
+        assert WordPieceCodec(tokenizer).fingerprint == before
+
+    def test_of_the_settings(self):
+        assert (
+            len(
+                set(
+                    self.prints(CharacterTokenizer(), CharacterTokenizer(lowercase_characters=True))
+                )
+            )
+            == 2
+        )
+        assert len(set(self.prints(CharacterTokenizer(), WhitespaceTokenizer()))) == 2
+        assert len(set(self.prints(WhitespaceTokenizer(), WhitespaceTokenizer()))) == 1
+
+    def test_of_the_spacy_pipeline(self):
+        spacy = pytest.importorskip("spacy")
+        words = [WhitespaceTokenizer() for _ in range(3)]
+        for tokenizer, language in zip(words, ("en", "de", "en"), strict=True):
+            tokenizer.spacy = spacy.blank(language)  # as SpacyTokenizer keeps it
+        first, second, third = self.prints(*words)
+        assert first == third != second
+
+
+def test_a_tokenizer_without_a_limit_asks_the_transformer(checkpoint, tmp_path):
+    """As many on the hub: then RoBERTa's positions count, less those before the first token."""
+    folder = shutil.copytree(checkpoint, tmp_path / "silent")
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    del settings["model_max_length"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    tokenizer = PretrainedTransformerTokenizer(str(folder))
+    assert tokenizer.tokenizer.model_max_length > 10**9
+    assert max_tokens(tokenizer) == 128
+    assert max_content_tokens(tokenizer) == 126
+
+
+def test_positions_of_a_transformer_with_its_own_code(
+    checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says how many only to a recipe that runs its code; nobody is asked."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    modules = str(tmp_path / "modules")
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)
+    place = tmp_path / "model"
+    shutil.copytree(checkpoint, place)
+    with_remote_code(tmp_path / "marker")(place)
+    with_json("tokenizer_config.json", model_max_length=int(1e30))(place)
+    assert max_tokens(PretrainedTransformerTokenizer(str(place))) is None
+    assert not (tmp_path / "marker").exists()
+    trusting = {"trust_remote_code": True}
+    tokenizer = PretrainedTransformerTokenizer(str(place), tokenizer_kwargs=trusting)
+    positions = json.loads((place / "config.json").read_text())["max_position_embeddings"]
+    assert max_tokens(tokenizer) == positions  # of a type that is not known to count otherwise

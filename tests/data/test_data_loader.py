@@ -1,0 +1,707 @@
+"""Oracles: one process without workers for any number of them; the reader, row by row; golden
+learning rates for the number of steps."""
+
+import gc
+import itertools
+import json
+import pickle
+import random
+import weakref
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Batch, DataLoader, DatasetReader, Vocabulary
+from allennlp.data.token_indexers import PretrainedTransformerIndexer
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer, WhitespaceTokenizer
+from allennlp.training.learning_rate_schedulers import LearningRateScheduler
+
+from declutr.data.data_loader import DeCLUTRDataLoader
+from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.system.host_copies import on_host
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "fixtures" / "golden_schedule.json").read_text())
+SPANS = {"num_anchors": 2, "num_positives": 2, "max_span_len": 24, "min_span_len": 8}
+
+
+@pytest.fixture(scope="module")
+def make_reader(checkpoint):
+    tokenizer = PretrainedTransformerTokenizer(str(checkpoint))
+    indexers = {"tokens": PretrainedTransformerIndexer(str(checkpoint))}
+    return lambda **changes: DeCLUTRDatasetReader(tokenizer, indexers, **{**SPANS, **changes})
+
+
+@pytest.fixture
+def make(make_reader, corpus_file):
+    """A loader of batches of 5 from 24 documents, unless told otherwise."""
+
+    def make(reader=None, path=corpus_file, **changes) -> DeCLUTRDataLoader:
+        options = {"batch_size": 5, "shuffle": True, **changes}
+        loader = DeCLUTRDataLoader(reader or make_reader(), str(path), **options)
+        loader.index_with(Vocabulary.empty())
+        return loader
+
+    return make
+
+
+@pytest.fixture
+def processes(monkeypatch):
+    """Pretend to be one of several processes."""
+
+    def pretend(rank: int, count: int) -> None:
+        monkeypatch.setattr("declutr.data.data_loader.world_size", lambda: count)
+        monkeypatch.setattr("declutr.data.data_loader.process_rank", lambda: rank)
+
+    return pretend
+
+
+def assert_same(first, second) -> None:
+    """Equal batches: the same keys, shapes, types and values."""
+    assert len(first) == len(second)
+    for one, other in zip(first, second, strict=True):
+        assert one.keys() == other.keys()
+        for field in set(one) - {"ids"}:
+            for key, tensor in one[field]["tokens"].items():
+                torch.testing.assert_close(other[field]["tokens"][key], tensor, rtol=0, atol=0)
+        assert "ids" not in one or one["ids"].tolist() == other["ids"].tolist()
+
+
+def texts(batches) -> list[str]:
+    """Each document of the batches without its padding, to be counted and compared."""
+    found = []
+    for batch in batches:
+        groups = [batch[field]["tokens"] for field in sorted(batch)]
+        for row in range(len(groups[0]["token_ids"])):
+            found.append(str([g["token_ids"][row][g["mask"][row]].tolist() for g in groups]))
+    return found
+
+
+def expected(loader, epoch: int, rows) -> list[str]:
+    """The same for rows, straight from the reader."""
+    batch = Batch([loader.reader.instance(loader.data_path, int(row), epoch) for row in rows])
+    batch.index_instances(Vocabulary.empty())
+    return texts([batch.as_tensor_dict()])
+
+
+class TestEpochs:
+    @pytest.mark.parametrize("shuffle", [True, False])
+    def test_every_document_once_with_the_spans_of_the_epoch(self, make, shuffle):
+        loader = make(shuffle=shuffle)
+        for epoch in range(3):
+            batches = list(loader)
+            assert [len(b["anchors"]["tokens"]["mask"]) for b in batches] == [5, 5, 5, 5, 4]
+            assert sorted(texts(batches)) == sorted(expected(loader, epoch, range(24)))
+
+    def test_without_shuffling_in_order(self, make):
+        loader = make(shuffle=False)
+        for epoch in range(2):
+            assert texts(loader) == expected(loader, epoch, range(24))
+
+    def test_the_order_is_new_every_epoch_and_the_seed_decides(self, make):
+        orders = [make(seed=seed).order(epoch).tolist() for seed in (1, 2) for epoch in range(3)]
+        assert len(set(map(tuple, orders))) == 6
+        assert all(sorted(order) == list(range(24)) for order in orders)
+        assert make(seed=2).order(1).tolist() == orders[4]
+
+    def test_batches_follow_the_order(self, make):
+        loader = make()
+        for epoch in range(2):
+            order = loader.order(epoch)
+            assert np.concatenate(list(loader.batches(epoch))).tolist() == order.tolist()
+            assert texts(loader) == expected(loader, epoch, order)
+
+    def test_tensors(self, make):
+        batch = next(iter(make()))
+        assert batch["anchors"]["tokens"]["token_ids"].shape[:2] == (5, 2)
+        assert batch["positives"]["tokens"]["token_ids"].shape[:2] == (5, 4)
+
+    def test_left_out_documents_stay_out(self, make, make_reader, tmp_path):
+        (tmp_path / "a.txt").write_text(("ka lo mi " * 40 + "\n\nka\n") * 5)
+        loader = make(make_reader(short_documents="skip"), tmp_path / "a.txt", batch_size=2)
+        assert loader.documents.tolist() == [0, 3, 6, 9, 12]
+        assert len(loader) == 3
+        assert sorted(texts(loader)) == sorted(expected(loader, 0, [0, 3, 6, 9, 12]))
+
+    def test_max_instances(self, make, make_reader):
+        loader = make(make_reader(max_instances=7), shuffle=False)
+        assert len(loader) == 2 and texts(loader) == expected(loader, 0, range(7))
+
+    def test_whole_texts(self, make, make_reader, tmp_path):
+        (tmp_path / "a.txt").write_text("ka lo\n\nmi tu re\n")
+        loader = make(
+            make_reader(num_anchors=None), tmp_path / "a.txt", batch_size=2, shuffle=False
+        )
+        first, second = loader
+        assert first["anchors"]["tokens"]["mask"].sum(1)[1] == 2  # the blank row
+        assert len(second["anchors"]["tokens"]["mask"]) == 1
+
+    def test_words(self, make, tmp_path):
+        (tmp_path / "a.txt").write_text(" ".join(f"w{n}" for n in range(99)) + "\n")
+        reader = DeCLUTRDatasetReader(**SPANS)
+        loader = make(reader, tmp_path / "a.txt", batch_size=1)
+        vocab = Vocabulary.from_instances(loader.iter_instances())
+        assert vocab.get_vocab_size() > 10
+        loader.index_with(vocab)
+        (batch,) = loader
+        ids = batch["anchors"]["tokens"]["tokens"]
+        assert ids.shape[:2] == (1, 2) and (ids > 1).any()
+
+
+class TestSameForAnyNumberOfWorkers:
+    @pytest.mark.parametrize(("workers", "method"), [(1, "fork"), (2, "fork"), (1, "spawn")])
+    def test_two_epochs(self, make, workers, method):
+        plain, busy = make(), make(num_workers=workers, start_method=method)
+        for _ in range(2):
+            assert_same(list(plain), list(busy))
+
+    def test_an_epoch_that_is_broken_off(self, make):
+        for workers in (0, 2):
+            loader, whole = make(num_workers=workers), make()
+            for _ in loader:
+                break
+            list(whole)
+            assert_same(list(whole), list(loader))
+
+    def test_two_iterations_at_a_time(self, make):
+        loader, whole = make(), make()
+        first, second = iter(loader), iter(loader)
+        got = [(next(first), next(second)) for _ in range(3)]
+        for one in zip(*got, strict=True):
+            assert_same(list(one), list(whole)[:3])
+
+    def test_resumed(self, make):
+        whole = make()
+        epochs = [list(whole) for _ in range(3)]
+        loader = make(num_workers=2)
+        loader.resume_at(1, 3)
+        assert list(loader) == [{}] * 5
+        assert_same(list(loader)[3:], epochs[1][3:])
+        assert_same(list(loader), epochs[2])
+
+    def test_workers_end_with_their_loader(self, make):
+        """In a cycle of references they would not be told, and torch would wait for them."""
+        loader = make(num_workers=2)
+        list(loader)
+        iterator = weakref.ref(loader._loader._iterator)
+        workers = list(iterator()._workers)
+        assert len(workers) == 2 and all(worker.is_alive() for worker in workers)
+        gc.disable()
+        try:
+            del loader
+            assert iterator() is None
+        finally:
+            gc.enable()
+        assert [worker.exitcode for worker in workers] == [0, 0]  # not killed
+
+    def test_errors_of_workers_arrive(self, make, make_reader, monkeypatch):
+        reader = make_reader()
+        loader = make(reader, num_workers=1)
+        len(loader)
+        monkeypatch.setattr(type(reader), "packed", _broken)
+        with pytest.raises(RuntimeError, match="cannot be read"):
+            list(loader)
+        loader._loader._iterator._shutdown_workers()  # else torch waits, as the error holds them
+
+
+def _broken(*_: object) -> None:
+    raise RuntimeError("this document cannot be read")
+
+
+class TestSeveralProcesses:
+    @pytest.mark.parametrize("count", [2, 3])
+    @pytest.mark.parametrize("drop_last", [True, False])
+    def test_together_one_process_with_the_whole_batch(self, make, processes, count, drop_last):
+        whole = make(batch_size=4 * count, drop_last=drop_last)
+        for epoch in range(2):
+            one = list(whole.batches(epoch))
+            parts = []
+            for rank in range(count):
+                processes(rank, count)
+                loader = make(batch_size=4, drop_last=drop_last)
+                parts.append(list(loader.batches(epoch)))
+                assert len(loader) == len(parts[-1]) == len(one)
+            processes(0, 1)
+            for number, rows in enumerate(one):
+                joined = np.concatenate([part[number] for part in parts])
+                assert joined.tolist() == rows.tolist()
+
+    def test_tensors_of_both_make_the_whole_batch(self, make, processes):
+        whole = texts(list(make(batch_size=8, drop_last=True)))
+        halves = []
+        for rank in range(2):
+            processes(rank, 2)
+            halves.append(list(make(batch_size=4, drop_last=True)))
+        joined = [texts([batch]) for pair in zip(*halves, strict=True) for batch in pair]
+        assert list(itertools.chain(*joined)) == whole
+
+    @pytest.mark.parametrize("total", [1, 2, 3, 5, 6, 7, 8, 9, 11, 12, 23, 24])
+    def test_every_process_has_as_many_batches_of_the_same_size(
+        self, make, make_reader, processes, total
+    ):
+        reader = make_reader(max_instances=total)
+        sizes = []
+        for rank in range(3):
+            processes(rank, 3)
+            loader = make(reader, batch_size=2)
+            try:
+                sizes.append([len(rows) for rows in loader.batches(0)])
+            except ConfigurationError:
+                assert total < 3
+                return
+            assert len(loader) == len(sizes[-1]) and min(sizes[-1]) > 0
+        assert sizes[0] == sizes[1] == sizes[2]
+        assert sum(sizes[0]) * 3 == total - total % 3
+
+    def test_too_few_documents_for_all_processes(self, make, make_reader, processes):
+        processes(1, 4)
+        with pytest.raises(
+            ConfigurationError,
+            match=r"gives 3 document\(s\), but a batch needs 20 \(batch_size 5 in 4 process\(es\)\)"
+            ". Lower batch_size, or add documents",
+        ):
+            len(make(make_reader(max_instances=3)))
+
+
+def follow_each_other(rows, count: int = 24) -> bool:
+    """Whether they do, the first row coming after the last."""
+    return all((first + 1) % count == second for first, second in itertools.pairwise(rows))
+
+
+class TestConsecutive:
+    @pytest.mark.parametrize("drop_last", [True, False])
+    @pytest.mark.parametrize("batch_size", [4, 5])
+    def test_batches_of_rows_that_follow_each_other(self, make, batch_size, drop_last):
+        loader = make(consecutive=True, batch_size=batch_size, drop_last=drop_last)
+        firsts = []
+        for epoch in range(4):
+            batches = [rows.tolist() for rows in loader.batches(epoch)]
+            assert len(batches) == len(loader)
+            assert all(follow_each_other(rows) for rows in batches)
+            # The corpus is a ring: one batch at most holds its end and its beginning.
+            assert sum(rows != sorted(rows) for rows in batches) <= 1
+            rows = list(itertools.chain(*batches))
+            assert len(set(rows)) == len(rows) == (20 if drop_last and batch_size == 5 else 24)
+            firsts.append(tuple(one[0] for one in batches))
+        assert len(set(firsts)) == 4
+
+    def test_what_is_read(self, make, make_reader):
+        loader = make(make_reader(with_ids=True), consecutive=True)
+        for epoch in range(2):
+            batches = list(loader)
+            assert [one["ids"].tolist() for one in batches] == [
+                rows.tolist() for rows in loader.batches(epoch)
+            ]
+            ids = torch.cat([one.pop("ids") for one in batches])
+            assert texts(batches) == expected(
+                make(consecutive=True), epoch, loader.order(epoch).tolist()
+            )
+            assert sorted(ids.tolist()) == list(range(24))
+
+    def test_neighbours_that_are_apart_meet_in_another_epoch(self, make):
+        loader = make(consecutive=True, batch_size=4)  # batches fill the corpus exactly
+        apart, together = [], []
+        for epoch in range(30):
+            batches = [rows.tolist() for rows in loader.batches(epoch)]
+            met = {pair for rows in batches for pair in itertools.pairwise(rows)}
+            together.append(met)
+            apart.append({(row, row + 1) for row in range(23)} - met)
+        assert all(len(pairs) >= 5 for pairs in apart)
+        assert set.union(*apart) <= set.union(*together)
+
+    def test_without_shuffling_in_order(self, make):
+        loader = make(consecutive=True, shuffle=False)
+        assert loader.order(3).tolist() == list(range(24))
+
+    def test_the_seed_decides(self, make):
+        def orders(seed: int) -> list[list[int]]:
+            return [make(consecutive=True, seed=seed).order(epoch).tolist() for epoch in range(3)]
+
+        assert orders(1) == orders(1) and orders(1) != orders(2)
+
+    @pytest.mark.parametrize("workers", [1, 2])
+    def test_the_same_for_any_number_of_workers(self, make, make_reader, workers):
+        reader = make_reader(with_ids=True)
+        plain, busy = (make(reader, consecutive=True, num_workers=n) for n in (0, workers))
+        for _ in range(2):
+            assert_same(list(plain), list(busy))
+
+    @pytest.mark.parametrize("count", [2, 3])
+    @pytest.mark.parametrize("drop_last", [True, False])
+    def test_several_processes_together_one(self, make, processes, count, drop_last):
+        """What processes hold together follows each other, as the whole batch of one does."""
+        whole = make(consecutive=True, batch_size=4 * count, drop_last=drop_last)
+        for epoch in range(3):
+            one = [rows.tolist() for rows in whole.batches(epoch)]
+            parts = []
+            for rank in range(count):
+                processes(rank, count)
+                loader = make(consecutive=True, batch_size=4, drop_last=drop_last)
+                parts.append(list(loader.batches(epoch)))
+                assert len(loader) == len(parts[-1]) == len(one)
+            processes(0, 1)
+            joined = [np.concatenate(shares).tolist() for shares in zip(*parts, strict=True)]
+            assert joined == one and all(follow_each_other(rows) for rows in joined)
+
+    def test_resumed(self, make):
+        whole, loader = make(consecutive=True), make(consecutive=True, num_workers=1)
+        epochs = [list(whole) for _ in range(3)]
+        loader.resume_at(1, 3)
+        assert list(loader) == [{}] * 5
+        assert_same(list(loader)[3:], epochs[1][3:])
+        assert_same(list(loader), epochs[2])
+
+    def test_a_batch_larger_than_the_corpus(self, make):
+        loader = make(consecutive=True, batch_size=25)
+        (batch,) = loader.batches(0)
+        assert sorted(batch.tolist()) == list(range(24)) and follow_each_other(batch.tolist())
+        with pytest.raises(
+            ConfigurationError,
+            match=r"gives 24 document\(s\), but a batch needs 25 .*Lower batch_s",
+        ):
+            list(make(consecutive=True, batch_size=25, drop_last=True))
+
+    def test_refused_with_max_tokens(self, make):
+        with pytest.raises(
+            ConfigurationError,
+            match="consecutive is for batches of equally many documents: set batch_size, and "
+            "max_tokens to null",
+        ):
+            make(consecutive=True, batch_size=None, max_tokens=700)
+
+    def test_from_params(self, make_reader, corpus_file):
+        params = {"type": "declutr", "batch_size": 4, "shuffle": True, "consecutive": True}
+        loader = DataLoader.from_params(
+            Params(params), reader=make_reader(), data_path=str(corpus_file)
+        )
+        assert all(follow_each_other(rows.tolist()) for rows in loader.batches(0))
+
+
+@pytest.fixture(scope="module")
+def uneven_file(tmp_path_factory, documents) -> Path:
+    """48 documents of 10 to 300 words, and a blank one."""
+    rng = np.random.default_rng(0)
+    rows = [
+        " ".join(documents[number % 24].split()[: rng.integers(10, 300)]) for number in range(48)
+    ]
+    file = tmp_path_factory.mktemp("uneven") / "rows.txt"
+    file.write_text("\n".join([*rows, ""]) + "\n")
+    return file
+
+
+BUDGET = {"batch_size": None, "max_tokens": 700}  # a document of below has about 20 to 150
+
+
+class TestMaxTokens:
+    @pytest.mark.parametrize("shuffle", [True, False])
+    @pytest.mark.parametrize("drop_last", [True, False])
+    def test_every_document_once(self, make, uneven_file, shuffle, drop_last):
+        loader = make(path=uneven_file, shuffle=shuffle, drop_last=drop_last, **BUDGET)
+        sizes = []
+        for epoch in range(3):
+            batches = list(loader)
+            assert len(batches) == len(loader) > 4
+            sizes.append([len(batch["anchors"]["tokens"]["mask"]) for batch in batches])
+            assert texts(batches) == expected(loader, epoch, loader.order(epoch))
+        assert (sizes[0] != sizes[1]) is shuffle
+        assert len(set(sizes[0])) > 1 and min(sizes[0]) >= 2
+
+    def test_about_as_many_tokens_in_each(self, make, uneven_file):
+        loader = make(path=uneven_file, **BUDGET)
+        tokens = [
+            int(sum(group["tokens"]["mask"].sum() for group in batch.values()))
+            for _ in range(20)
+            for batch in loader
+        ]
+        assert 0.85 * 700 < np.mean(tokens) <= 1.02 * 700
+
+    def test_whole_texts_count_as_they_are(self, make, make_reader, uneven_file):
+        loader = make(make_reader(num_anchors=None), uneven_file, **BUDGET)
+        tokens = [int(batch["anchors"]["tokens"]["mask"].sum()) for batch in loader]
+        assert np.mean(tokens) <= 700 and max(tokens) < 700 + 128
+
+    def test_words(self, make, uneven_file):
+        loader = make(DeCLUTRDatasetReader(**SPANS), uneven_file, **BUDGET)
+        loader.index_with(Vocabulary.from_instances(loader.iter_instances()))
+        assert sum(len(b["anchors"]["tokens"]["tokens"]) for b in loader) == len(loader.documents)
+
+    @pytest.mark.parametrize(("workers", "method"), [(1, "fork"), (2, "fork"), (1, "spawn")])
+    def test_the_same_for_any_number_of_workers(self, make, uneven_file, workers, method):
+        plain = make(path=uneven_file, **BUDGET)
+        busy = make(path=uneven_file, num_workers=workers, start_method=method, **BUDGET)
+        for _ in range(2):
+            assert_same(list(plain), list(busy))
+
+    def test_resumed(self, make, uneven_file):
+        whole = make(path=uneven_file, **BUDGET)
+        epochs = [list(whole) for _ in range(3)]
+        loader = make(path=uneven_file, num_workers=2, **BUDGET)
+        loader.resume_at(1, 3)
+        assert list(loader) == [{}] * len(whole)
+        assert_same(list(loader)[3:], epochs[1][3:])
+        assert_same(list(loader), epochs[2])
+        loader.begin_at(1)
+        assert_same(list(loader)[3:], epochs[1][3:])
+
+    @pytest.mark.parametrize("count", [2, 3])
+    def test_several_processes(self, make, uneven_file, processes, count):
+        """Equal shares; together the order of the epoch, and as many batches as one process has."""
+        whole = make(path=uneven_file, batch_size=None, max_tokens=700 * count)
+        for epoch in range(2):
+            parts = []
+            for rank in range(count):
+                processes(rank, count)
+                loader = make(path=uneven_file, **BUDGET)
+                parts.append(list(loader.batches(epoch)))
+                assert len(loader) == len(parts[-1])
+            processes(0, 1)
+            assert len(parts[0]) == len(whole)
+            joined = []
+            for shares in zip(*parts, strict=True):
+                assert len({len(share) for share in shares}) == 1 and len(shares[0]) >= 2
+                joined.append(np.concatenate(shares))
+            order = whole.order(epoch)
+            assert np.concatenate(joined).tolist() == order[: 48 - 48 % count].tolist()
+            cuts = np.cumsum([len(rows) for rows in whole.batches(epoch)])
+            mine = np.cumsum([len(rows) for rows in joined])
+            assert np.abs(cuts - mine).max() <= count
+
+    def test_the_group_of_processes_may_come_later(self, make, uneven_file, processes):
+        loader = make(path=uneven_file, **BUDGET)
+        alone = len(loader)
+        processes(0, 2)
+        assert len(loader) < alone
+
+    def test_from_params(self, make_reader, uneven_file):
+        params = {"type": "declutr", "max_tokens": 700}
+        loader = DataLoader.from_params(
+            Params(params), reader=make_reader(), data_path=str(uneven_file)
+        )
+        assert loader.max_tokens == 700 and loader.batch_size is None
+
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"batch_size": None}, "Got batch_size None and max_tokens None; expected one of"),
+            ({"max_tokens": 700}, "Got batch_size 5 and max_tokens 700; expected one of them"),
+            ({"batch_size": None, "max_tokens": 0}, "max_tokens must be at least 1 and num_work"),
+        ],
+    )
+    def test_settings(self, make, changes, message):
+        with pytest.raises(ConfigurationError, match=message):
+            make(**changes)
+
+    def test_too_small(self, make, uneven_file):
+        loader = make(path=uneven_file, batch_size=None, max_tokens=150)
+        for use in (len, list):
+            with pytest.raises(
+                ConfigurationError,
+                match=r"rows.txt: max_tokens is 150, but a batch holds two documents at least, and "
+                r"two of the largest give 2\d\d tokens .*Raise max_tokens to that",
+            ):
+                use(loader)
+
+    def test_too_few_documents(self, make, make_reader, processes):
+        processes(1, 4)
+        with pytest.raises(ConfigurationError, match=r"7 document\(s\) are not enough for a batch"):
+            len(make(make_reader(max_instances=7), batch_size=None, max_tokens=9999))
+
+
+class TestLength:
+    @pytest.mark.parametrize(
+        ("batch_size", "drop_last", "length"),
+        [
+            (5, True, 4),
+            (5, False, 5),
+            (6, True, 4),
+            (6, False, 4),
+            (24, True, 1),
+            (25, False, 1),
+            (1, True, 24),
+        ],
+    )
+    def test_is_known_before_and_right(self, make, batch_size, drop_last, length):
+        loader = make(batch_size=batch_size, drop_last=drop_last)
+        assert len(loader) == length == len(list(loader)) == len(list(loader))
+
+    def test_too_few_documents(self, make):
+        loader = make(batch_size=25, drop_last=True)
+        for use in (len, list):
+            with pytest.raises(
+                ConfigurationError, match=r"gives 24 document\(s\), but a batch needs 25 .*Lower"
+            ):
+                use(loader)
+
+    def test_of_the_published_corpus(self, make, monkeypatch):
+        loader = make(batch_size=16, drop_last=True)
+        monkeypatch.setattr(type(loader), "documents", np.arange(497_868))
+        assert len(loader) == GOLDEN["values"]["steps_per_epoch_497868_docs_batch16_drop_last"]
+
+
+class TestSchedule:
+    """What `slanted_triangular` makes of the length of an epoch."""
+
+    def scheduler(self, steps: int, epochs: int = 1):
+        inputs = GOLDEN["inputs"]
+        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))], lr=inputs["lr"])
+        params = {"type": "slanted_triangular"}
+        params |= {key: inputs[key] for key in ("cut_frac", "ratio")}
+        scheduler = LearningRateScheduler.from_params(
+            Params(params), optimizer=optimizer, num_epochs=epochs, num_steps_per_epoch=steps
+        )
+        return scheduler, optimizer
+
+    def rates(self, loader, epochs: int = 1) -> list[float]:
+        """The learning rate before the first step and after each, as the trainer sets them."""
+        scheduler, optimizer = self.scheduler(len(loader), epochs)
+        rates, step = [optimizer.param_groups[0]["lr"]], 0
+        for _ in range(epochs):
+            for _ in range(len(loader)):
+                step += 1
+                scheduler.step_batch(step)
+                rates.append(optimizer.param_groups[0]["lr"])
+            scheduler.step()
+        return rates
+
+    @pytest.mark.parametrize("epochs", [1, 4])
+    def test_golden(self, make, monkeypatch, epochs):
+        loader = make(batch_size=16, drop_last=True)
+        steps = GOLDEN["inputs"]["T"] // epochs
+        monkeypatch.setattr(type(loader), "documents", np.arange(steps * 16 + 15))
+        rates = self.rates(loader, epochs)
+        assert len(rates) == GOLDEN["inputs"]["T"] + 1
+        chosen = [rates[t] for t in GOLDEN["inputs"]["t"]]
+        assert chosen == pytest.approx(GOLDEN["values"]["lr"], rel=1e-6)
+
+    def test_what_an_unknown_length_would_do(self):
+        """Why the length matters: told nothing, AllenNLP takes every step for the peak."""
+        scheduler, optimizer = self.scheduler(None)
+        rates = []
+        for step in range(1, 50):
+            scheduler.step_batch(step)
+            rates.append(optimizer.param_groups[0]["lr"])
+        assert len(set(rates)) == 1  # no schedule at all
+
+    def test_a_real_epoch_peaks_where_it_should(self, make):
+        rates = self.rates(make(batch_size=1), epochs=2)  # 48 steps: the cut is at 4
+        assert int(np.argmax(rates)) == 4
+        assert rates[-1] == pytest.approx(rates[0]) == pytest.approx(max(rates) / 32)
+
+
+class TestResume:
+    def test_skipped_batches_are_empty_and_nothing_is_read(self, make, make_reader, monkeypatch):
+        reader = make_reader()
+        whole = make(reader)
+        epochs = [list(whole) for _ in range(4)]
+        read = []
+        original = type(reader).packed
+        monkeypatch.setattr(
+            type(reader),
+            "packed",
+            lambda self, path, rows, epoch: (
+                read.extend((int(row), epoch) for row in rows),
+                original(self, path, rows, epoch),
+            )[1],
+        )
+        loader = make(reader)
+        loader.resume_at(2, 3)
+        assert list(loader) == [{}] * 5 and list(loader) == [{}] * 5
+        assert read == []
+        batches = list(loader)
+        assert batches[:3] == [{}] * 3
+        assert_same(batches[3:], epochs[2][3:])
+        assert read == [(int(row), 2) for row in loader.order(2)[15:]]
+        assert_same(list(loader), epochs[3])
+
+    @pytest.mark.parametrize("batch", [0, 1, 4, 5, 99])
+    def test_any_batch(self, make, batch):
+        loader, whole = make(), make()
+        loader.resume_at(0, batch)
+        batches, right = list(loader), list(whole)
+        skipped = min(batch, 5)
+        assert batches[:skipped] == [{}] * skipped
+        assert_same(batches[skipped:], right[skipped:])
+        assert_same(list(loader), list(whole))
+
+    def test_lengths_do_not_change(self, make):
+        loader = make()
+        loader.resume_at(1, 2)
+        assert len(loader) == 5 == len(list(loader)) == len(list(loader))
+
+
+class TestRandomNumbers:
+    @pytest.mark.parametrize("workers", [0, 2])
+    def test_global_state_is_left_alone(self, make, workers):
+        def state():
+            return (
+                random.getstate(),
+                pickle.dumps(np.random.get_state()),
+                torch.random.get_rng_state().tolist(),
+            )
+
+        before = state()
+        loader = make(num_workers=workers)
+        for _ in range(2):
+            for _ in loader:
+                assert state() == before
+        assert state() == before
+
+    def test_global_seeds_do_not_matter(self, make):
+        batches = []
+        for seed in (0, 1):
+            random.seed(seed), np.random.seed(seed), torch.manual_seed(seed)
+            batches.append(list(make()))
+        assert_same(*batches)
+
+
+class TestSettings:
+    def test_from_params(self, make_reader, corpus_file):
+        params = {"type": "declutr", "batch_size": 8, "drop_last": True, "num_workers": 1}
+        loader = DataLoader.from_params(
+            Params(params), reader=make_reader(), data_path=str(corpus_file)
+        )
+        assert isinstance(loader, DeCLUTRDataLoader) and len(loader) == 3
+        assert not loader.shuffle and loader.num_workers == 1
+
+    def test_another_reader(self, corpus_file):
+        reader = DatasetReader.by_name("text_classification_json")(tokenizer=WhitespaceTokenizer())
+        with pytest.raises(
+            ConfigurationError,
+            match=r'needs the dataset reader "declutr", got TextClassificationJsonReader. Use the '
+            'data loader "multiprocess"',
+        ):
+            DeCLUTRDataLoader(reader, str(corpus_file), batch_size=2)
+
+    @pytest.mark.parametrize("changes", [{"batch_size": 0}, {"num_workers": -1}])
+    def test_numbers_out_of_range(self, make, changes):
+        with pytest.raises(ConfigurationError, match="batch_size must be at least 1 and num_work"):
+            make(**changes)
+
+    def test_needs_a_vocabulary(self, make_reader, corpus_file):
+        loader = DeCLUTRDataLoader(make_reader(), str(corpus_file), batch_size=2)
+        with pytest.raises(ConfigurationError, match=r"Call index_with\(vocab\) before"):
+            next(iter(loader))
+
+    def test_missing_corpus(self, make, tmp_path):
+        with pytest.raises(ConfigurationError, match=r"Found no documents at '.*missing"):
+            len(make(path=tmp_path / "missing.txt"))
+
+    def test_empty_corpus(self, make, tmp_path):
+        (tmp_path / "a.txt").touch()
+        with pytest.raises(ConfigurationError, match="corpus is empty: not a single row"):
+            list(make(path=tmp_path / "a.txt"))
+
+    def test_instances_for_a_vocabulary(self, make):
+        loader = make()
+        assert len(list(loader.iter_instances())) == 24
+        assert_same(list(loader), list(make()))  # they do not count as an epoch
+
+    def test_device(self, make):
+        loader = make(cuda_device="cpu")
+        loader.set_target_device(torch.device("meta"))
+        ids = next(iter(loader))["anchors"]["tokens"]["token_ids"]
+        assert ids.device.type == "meta"
+        expected = next(iter(make()))["anchors"]["tokens"]["token_ids"]
+        assert torch.equal(on_host(ids), expected)  # known, though nothing can be read there

@@ -1,0 +1,187 @@
+"""Averages by hand, and of the rows that papers print; none where a member is missing."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from declutr.evaluation.report.averages import DEFINITIONS, V1_AVERAGE, Definition, averages
+
+PUBLISHED = json.loads(
+    (Path(__file__).parents[2] / "fixtures" / "published_averages.json").read_text()
+)
+ROUNDED = 0.0101  # half of the last digit of what is printed, and of the members
+MEMBERS = {definition.name: definition.members for definition in DEFINITIONS}
+
+
+def every_score(value: float) -> dict[str, dict[str, float]]:
+    """All scores that any average needs."""
+    scores: dict[str, dict[str, float]] = {}
+    for members in MEMBERS.values():
+        for task, score in members.items():
+            scores.setdefault(task, {})[score] = value
+    return scores
+
+
+def test_names_and_sizes() -> None:
+    assert {name: len(members) for name, members in MEMBERS.items()} == {
+        "SimCSE STS": 7,
+        "MTEB STS, 7 of its 10 tasks": 7,
+        "STS12-16 mean Pearson": 5,
+        "STS12-16 wmean Pearson": 5,
+        "STS12-16 mean Spearman": 5,
+        "STS12-16 wmean Spearman": 5,
+        "STS12-16 all Spearman": 5,
+        "SimCSE transfer": 7,
+        "DeCLUTR downstream": 17,
+        "DeCLUTR downstream with SNLI": 18,
+        "DeCLUTR probing": 10,
+        "DeCLUTR all": 27,
+        "DeCLUTR all with SNLI": 28,
+        V1_AVERAGE: 28,
+        "DeCLUTR downstream, dev": 17,
+        "DeCLUTR downstream with SNLI, dev": 18,
+        "DeCLUTR probing, dev": 10,
+        "DeCLUTR all, dev": 27,
+        "DeCLUTR all with SNLI, dev": 28,
+        f"{V1_AVERAGE}, dev": 28,
+    }
+
+
+def test_seven_tasks_by_hand() -> None:
+    # Unsupervised SimCSE-BERT-base in table 5 of its paper.
+    published = [68.40, 82.41, 74.38, 80.91, 78.56, 76.85, 72.23]
+    names = ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
+    scores = {
+        name: {"all Spearman": value, "cosine Spearman": value, "MTEB Spearman": value - 1}
+        for name, value in zip(names, published, strict=True)
+    }
+    got = {average.name: average for average in averages(scores)}
+    assert round(got["SimCSE STS"].value, 2) == 76.25
+    assert got["MTEB STS, 7 of its 10 tasks"].value == pytest.approx(got["SimCSE STS"].value - 1)
+
+
+def test_declutr_takes_other_scores_on_dev_than_on_test() -> None:
+    test, dev = (
+        MEMBERS["DeCLUTR downstream with SNLI"],
+        MEMBERS["DeCLUTR downstream with SNLI, dev"],
+    )
+    assert set(test) == set(dev)
+    assert {task: (test[task], dev[task]) for task in ("MRPC", "STS-B", "SICK-R", "STS14")} == {
+        "MRPC": ("accuracy_and_f1", "dev_accuracy"),
+        "STS-B": ("trained Spearman", "trained Pearson dev"),
+        "SICK-R": ("trained Spearman", "trained Pearson dev"),
+        "STS14": ("mean Spearman", "mean Spearman"),
+    }
+    assert (test["SNLI"], dev["SNLI"]) == ("accuracy", "dev_accuracy")
+    assert set(test) - set(MEMBERS["DeCLUTR downstream"]) == {"SNLI"}
+
+
+def test_tasks_weigh_the_same() -> None:
+    scores = every_score(50)
+    scores["SNLI"]["accuracy"] = 68
+    scores["Length"]["accuracy"] = 60
+    scores["MRPC"] |= {"accuracy_and_f1": 84, "accuracy": 80}
+    got = {average.name: average.value for average in averages(scores)}
+    assert got["DeCLUTR downstream"] == pytest.approx(50 + 34 / 17)
+    assert got["DeCLUTR downstream with SNLI"] == pytest.approx(50 + (34 + 18) / 18)
+    assert got["DeCLUTR probing"] == pytest.approx(51)
+    assert got["DeCLUTR all"] == pytest.approx(50 + (34 + 10) / 27)
+    assert got["DeCLUTR all with SNLI"] == pytest.approx(50 + (34 + 18 + 10) / 28)
+    assert got[V1_AVERAGE] == pytest.approx(50 + (34 + 18) / 18 / 2 + 10 / 10 / 2)
+    assert got["SimCSE transfer"] == pytest.approx(50 + 30 / 7)
+    assert got["DeCLUTR all, dev"] == pytest.approx(50)
+
+
+def test_a_missing_member_is_named_and_there_is_no_average() -> None:
+    scores = every_score(50)
+    del scores["STS13"]
+    del scores["SICK-R"]["cosine Spearman"]
+    scores["TREC"]["accuracy"] = math.nan
+    got = {average.name: average for average in averages(scores)}
+    assert got["SimCSE STS"].value is None
+    assert got["SimCSE STS"].missing == ["STS13", "SICK-R"]
+    assert got["MTEB STS, 7 of its 10 tasks"].missing == ["STS13"]
+    assert got["SimCSE transfer"].missing == ["TREC"]
+    assert got["DeCLUTR downstream"].missing == ["TREC", "STS13"]
+    assert got[V1_AVERAGE].missing == ["TREC", "STS13"]
+    assert got["DeCLUTR probing"].missing == []
+    assert got["DeCLUTR probing"].value == 50
+
+
+def test_without_scores_every_average_is_missing() -> None:
+    for average in averages({}):
+        assert average.value is None
+        assert average.missing == list(MEMBERS[average.name])
+
+
+def of_row(table: dict, encoder: str) -> dict[str, float]:
+    """All averages of a row; each number of it is the score of its task that an average wants.
+
+    Of accuracy and F1, the mean, as `accuracy_and_f1`.
+    """
+    numbers = (sum(n) / len(n) if isinstance(n, list) else n for n in table["rows"][encoder])
+    scores = {
+        task: dict.fromkeys((members[task] for members in MEMBERS.values() if task in members), n)
+        for task, n in zip(table["tasks"], numbers, strict=True)
+    }
+    return {average.name: average.value for average in averages(scores)}
+
+
+# What a paper prints and its row does not give, under any name; and what the row gives.
+WRONG_IN_PRINT = {("scd, table 2", "Avg. BERT embeddings"): 84.954}
+
+
+@pytest.mark.parametrize("name", PUBLISHED["tables"])
+def test_printed_averages_follow_from_their_rows(name: str) -> None:
+    table = PUBLISHED["tables"][name]
+    assert set(table["rows"]) == set(table["printed"])
+    for encoder, printed in table["printed"].items():
+        got = of_row(table, encoder)
+        for average, value in zip(table["averages"], printed, strict=True):
+            if (name, encoder) in WRONG_IN_PRINT:
+                known = [value for value in got.values() if value is not None]
+                assert min(abs(one - value) for one in known) > ROUNDED
+                assert got[average] == pytest.approx(WRONG_IN_PRINT[name, encoder], abs=0.001)
+            else:
+                assert got[average] == pytest.approx(value, abs=ROUNDED), (encoder, average)
+
+
+@pytest.mark.parametrize(
+    ("encoder", "printed", "alike"),
+    [("DeCLUTR-base", 75.98, 76.60), ("USE", 72.91, 74.69), ("GloVe", 63.96, 64.40)],
+)
+def test_all_tasks_alike_is_another_number(encoder: str, printed: float, alike: float) -> None:
+    got = of_row(PUBLISHED["tables"]["declutr v1, table 1"], encoder)
+    assert got[V1_AVERAGE] == pytest.approx(printed, abs=ROUNDED)
+    assert got["DeCLUTR all with SNLI"] == pytest.approx(alike, abs=ROUNDED)
+
+
+@pytest.mark.parametrize(
+    "table", PUBLISHED["halves of declutr v1 (downstream, probing, average; dev)"]
+)
+def test_averages_printed_beside_their_halves(table: str) -> None:
+    """Tables S1 and S5 give no rows of tasks: any with such averages do."""
+    downstream, probing = (
+        MEMBERS[f"DeCLUTR {group}, dev"] for group in ("downstream with SNLI", "probing")
+    )
+    rows = PUBLISHED["halves of declutr v1 (downstream, probing, average; dev)"][table]
+    for *halves, printed in rows:
+        scores = {
+            task: {score: value}
+            for members, value in zip((downstream, probing), halves, strict=True)
+            for task, score in members.items()
+        }
+        got = {average.name: average.value for average in averages(scores)}
+        assert got[f"{V1_AVERAGE}, dev"] == pytest.approx(printed, abs=ROUNDED)
+
+
+def test_sums_of_recalls() -> None:
+    """RECLAIM prints sums of six recalls; SCAN's on Flickr30K is not the sum of its row."""
+    mean = Definition("mean recall", (dict.fromkeys("abcdef", "recall"),))
+    differences = []
+    for *recalls, printed in PUBLISHED["sums of reclaim, table 3 (six recalls, sum)"]:
+        scores = {task: {"recall": n} for task, n in zip("abcdef", recalls, strict=True)}
+        differences.append(round(printed - 6 * mean.of(scores).value, 1))
+    assert differences == [0, 0, 0.8, *[0] * 7]

@@ -1,0 +1,242 @@
+"""Each data set of single sentences in its own format, whole and broken."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from declutr.evaluation.task import PROTOTYPING, BrokenData, MissingData, Task
+from declutr.evaluation.tasks import classification
+from declutr.evaluation.tasks.labelled_text import ClassificationTask
+from tests.evaluation.known_encoders import revealing, sentence
+
+QUICK = replace(PROTOTYPING, kfold=3, batch_size=8, tenacity=1)
+TREC = ["ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM"]
+
+
+def write(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    """All tasks: twenty sentences a class and part, sixty for classes that have a file each."""
+    downstream = tmp_path / "downstream"
+    for name, (positive, negative, _) in classification.BINARY.items():
+        for file, kind in ((positive, 1), (negative, 0)):
+            write(downstream / name / file, [sentence(row, kind) for row in range(60)])
+    for number, split in enumerate(("train", "dev", "test")):
+        rows = range(100 * number, 100 * number + 100)
+        two = [f"{sentence(row, row % 2)} \t{row % 2}" for row in rows]
+        five = [f"{row % 5} {sentence(row, row % 5)}" for row in rows]
+        write(downstream / "SST" / "binary" / f"sentiment-{split}", two)
+        write(downstream / "SST" / "fine" / f"sentiment-{split}", five)
+    for file, count in (("train_5500.label", 120), ("TREC_10.label", 30)):
+        lines = [f"{TREC[row % 6]}:fine {sentence(row, row % 6)}: ?" for row in range(count)]
+        write(downstream / "TREC" / file, lines)
+    news = [
+        f'"{row % 4 + 1}","A ""title"", {row}","a\\{sentence(row, row % 4)}"' for row in range(120)
+    ]
+    write(tmp_path / "extra" / "ag_news_test" / "test.csv", news)
+    return tmp_path
+
+
+def named(data: Path, name: str) -> Task:
+    return {task.name: task for task in classification.tasks(data, QUICK)}[name]
+
+
+NAMES = ["MR", "CR", "MPQA", "SUBJ", "SST2", "SST5", "TREC", "AGNews"]
+
+
+def test_all_tasks_are_there_without_data(tmp_path: Path) -> None:
+    tasks = classification.tasks(tmp_path, QUICK)
+    assert [task.name for task in tasks] == NAMES
+    assert [task.group for task in tasks] == ["downstream"] * 7 + ["extra"]
+    assert {task.main for task in tasks} == {"accuracy"}
+    for task in tasks:
+        with pytest.raises(MissingData, match=str(tmp_path)):
+            task.sentences()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_who_sees_the_label_is_always_right(name: str, data: Path) -> None:
+    task = named(data, name)
+    sentences = task.sentences()
+    assert {score.name: score.value for score in task.scores(revealing)}["accuracy"] == 100
+    tested = {"SST2": 100, "SST5": 100, "TREC": 30}.get(name, 120)
+    assert len(task.scores(revealing)[0].items["gold"]) == tested
+    assert all("where the published data has" in note for note in task.notes())
+    assert len(task.notes()) == {"SST2": 3, "SST5": 3, "TREC": 2}.get(name, 1)
+    for row in (0, 1, 5):  # no mark-up, no label left in the sentence
+        if name == "TREC":
+            assert f"{sentence(row, row % 6)}: ?" in sentences
+        elif name == "AGNews":
+            assert f'A "title", {row} a {sentence(row, row % 4)}' in sentences
+        else:
+            assert any(sentence(row, kind) in sentences for kind in range(5))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+def without_last_class(path: Path) -> None:
+    kept = [line for line in path.read_text().splitlines() if "kind1" not in line]
+    write(path, kept)
+
+
+def unknown_label(old: str, new: str) -> Callable[[Path], None]:
+    return lambda path: path.write_text(path.read_text().replace(old, new, 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "damage", "message"),
+    [
+        ("MR", "MR/rt-polarity.neg", Path.unlink, "MissingData"),
+        (
+            "MR",
+            "MR/rt-polarity.pos",
+            cut,
+            "rt-polarity.pos ends in the middle of line 60, expected 5331",
+        ),
+        ("CR", "CR/custrev.neg", lambda path: path.write_text(""), "custrev.neg is empty"),
+        ("SST2", "SST/binary/sentiment-dev", cut, "ends in the middle of line"),
+        ("SST2", "SST/binary/sentiment-dev", Path.unlink, "MissingData"),
+        (
+            "SST2",
+            "SST/binary/sentiment-test",
+            without_last_class,
+            r"sentiment-test has no item of class \['1'\]",
+        ),
+        (
+            "SST2",
+            "SST/binary/sentiment-train",
+            unknown_label("\t1", "\t7"),
+            r"line 2: got the label '7', expected one of \['0', '1'\]",
+        ),
+        (
+            "SST2",
+            "SST/binary/sentiment-train",
+            unknown_label("\t1", " 1"),
+            "line 2: expected 2 fields, got 1",
+        ),
+        (
+            "SST5",
+            "SST/fine/sentiment-train",
+            unknown_label("4 this", "this"),
+            "line 5: got the label 'this'",
+        ),
+        (
+            "SST5",
+            "SST/fine/sentiment-dev",
+            without_last_class,
+            r"sentiment-dev has no item of class \['1'\]",
+        ),
+        (
+            "TREC",
+            "TREC/TREC_10.label",
+            unknown_label("ABBR:", "WHY:"),
+            "TREC_10.label, line 1: got the label 'WHY'",
+        ),
+        (
+            "TREC",
+            "TREC/train_5500.label",
+            without_last_class,
+            r"train_5500.label has no item of class \['DESC'\]",
+        ),
+    ],
+)
+def test_what_is_broken_is_named(
+    name: str, file: str, damage: Callable[[Path], object], message: str, data: Path
+) -> None:
+    path = data / "downstream" / file
+    damage(path)
+    if message == "MissingData":
+        with pytest.raises(MissingData, match=path.name):
+            named(data, name).sentences()
+        return
+    with pytest.raises(BrokenData, match=message) as error:
+        named(data, name).sentences()
+    assert path.name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ('"1",', '"9",', r"line 1: got the label '9'"),
+        ('"1","A ""title"", 0",', '"1",', r"line 1: expected 3 fields .*, got 2"),
+        ('kind3"\n', "kind3", r"line 4: .* expected after"),
+    ],
+)
+def test_broken_news(old: str, new: str, message: str, data: Path) -> None:
+    path = data / "extra" / "ag_news_test" / "test.csv"
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(BrokenData, match=message):
+        named(data, "AGNews").sentences()
+
+
+def test_news_that_end_within_quotes(data: Path) -> None:
+    cut(data / "extra" / "ag_news_test" / "test.csv")
+    with pytest.raises(BrokenData, match=r"test.csv, line 120: unexpected end of data"):
+        named(data, "AGNews").sentences()
+
+
+def test_latin_1_is_read(data: Path) -> None:
+    path = data / "downstream" / "TREC" / "train_5500.label"
+    path.write_bytes(path.read_text().replace("number 0", "num\u00e9ro 0").encode("latin-1"))
+    assert any("num\u00e9ro 0" in text for text in named(data, "TREC").sentences())
+
+
+def test_sizes_of_files_add_up_to_those_of_tasks() -> None:
+    for positive, negative, published in classification.BINARY.values():
+        rows = [classification.FILE_ROWS[file] for file in (positive, negative)]
+        assert sum(rows) == published
+
+
+@pytest.mark.parametrize("name", classification.BINARY)
+def test_a_whole_file_needs_no_last_line_end(name: str, tmp_path: Path) -> None:
+    positive, negative, published = classification.BINARY[name]
+    for file in (positive, negative):
+        rows = classification.FILE_ROWS[file]
+        path = tmp_path / "downstream" / name / file
+        write(path, [sentence(row, 0) for row in range(rows)])
+        path.write_bytes(path.read_bytes()[:-1])
+    task = named(tmp_path, name)
+    assert len(task.sentences()) == published
+    assert task.notes() == []
+
+
+@pytest.mark.parametrize("name", ["CR", "MPQA"])
+def test_the_order_is_that_of_sentevals_binary_py(name: str, data: Path) -> None:
+    """Written as there: lists of words, blank lines without any; stable, positive ones first."""
+    positive, negative, _ = classification.BINARY[name]
+    given = {
+        positive: ["b c", "", "a", "x y z", " ", "d"],
+        negative: ["e", "", "f g", "\t", "h i j"],
+    }
+    rows = []
+    for (file, lines), label in zip(given.items(), (1, 0), strict=True):
+        write(data / "downstream" / name / file, lines)
+        rows += [(line.split(), label) for line in lines]
+    expected = sorted(rows, key=lambda row: (len(row[0]), row[1]))
+    task = named(data, name)
+    assert task.sentences() == [" ".join(text) or "." for text, _ in expected]
+    assert task.data.train.labels == [label for _, label in expected]
+
+
+def test_a_bad_byte_is_named(data: Path) -> None:
+    for name, file in (("CR", "CR/custrev.pos"), ("SST2", "SST/binary/sentiment-dev")):
+        path = data / "downstream" / file
+        path.write_bytes("caf\u00e9 kind1\t1\n".encode() + b"bad \xff kind0\t0\n")
+        with pytest.raises(BrokenData, match=rf"{path.name}, line 2: byte 5 .0xFF. is not UTF-8"):
+            named(data, name).sentences()
+
+
+def test_tasks_are_classifications_with_the_given_protocol(tmp_path: Path) -> None:
+    for task in classification.tasks(tmp_path, QUICK):
+        assert isinstance(task, ClassificationTask)
+        assert task._protocol is QUICK

@@ -1,0 +1,248 @@
+"""Alignment, uniformity and spread: golden numbers, naive loops, known spheres, alarms."""
+
+import json
+import math
+from collections.abc import Callable, Sequence
+from itertools import combinations
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from declutr.evaluation.results import data_digest
+from declutr.evaluation.scores import Score, interval
+from declutr.evaluation.sentence_vectors import SentenceVectors
+from declutr.evaluation.suite import evaluate
+from declutr.evaluation.task import PUBLISHED, BadEmbeddings, BrokenData, MissingData
+from declutr.evaluation.tasks.geometry import (
+    alignment_contributions,
+    collapse_alarm,
+    cosine_contributions,
+    spectrum,
+    tasks,
+    uniformity_contributions,
+)
+from declutr.objectives.without_negatives import alignment_uniformity
+from tests.evaluation.tasks.test_relatedness import hashed, write_benchmark
+
+GOLDEN = json.loads((Path(__file__).parents[2] / "fixtures/golden_objectives.json").read_text())[
+    "align_uniform"
+]
+
+
+def uniformity(x: np.ndarray, t: float = 2, block: int = 1024) -> float:
+    return Score("u", "log_mean", {"value": uniformity_contributions(x, t, block)}).value
+
+
+def random(n: int, d: int, seed: int = 0) -> np.ndarray:
+    return np.random.default_rng(seed).normal(size=(n, d))
+
+
+def test_golden_numbers() -> None:
+    x, y = (np.array(GOLDEN["inputs"][name]) for name in ("x", "y"))
+    assert alignment_contributions(x, y).mean() == pytest.approx(0.076101, abs=1e-6)
+    assert uniformity(x) == pytest.approx(-2.981681, abs=1e-6)
+    assert uniformity(y) == pytest.approx(-2.449400, abs=1e-6)
+
+
+@given(st.integers(2, 40), st.integers(1, 6), st.integers(1, 50), st.floats(0.5, 4))
+def test_uniformity_is_that_of_a_naive_loop_and_of_the_loss(
+    n: int, d: int, block: int, t: float
+) -> None:
+    x = random(n, d, seed=n * 7 + d)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    kernel = [math.exp(-t * np.sum((a - b) ** 2)) for a, b in combinations(unit, 2)]
+    expected = math.log(sum(kernel) / len(kernel))
+    assert uniformity(x, t, block) == pytest.approx(expected, abs=1e-9)
+    loss = alignment_uniformity.uniformity(torch.from_numpy(x), t)
+    assert uniformity(x, t, block) == pytest.approx(loss.item(), abs=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [1, 2])
+def test_alignment_is_that_of_the_loss(alpha: float) -> None:
+    x, y = random(9, 4), random(9, 4, seed=1)
+    loss = alignment_uniformity.alignment(torch.from_numpy(x), torch.from_numpy(y), alpha)
+    assert alignment_contributions(x, y, alpha).mean() == pytest.approx(loss.item())
+    assert alignment_contributions(x, 3 * x, alpha) == pytest.approx(np.zeros(9), abs=1e-7)
+    assert alignment_contributions(x, -x, alpha) == pytest.approx(np.full(9, 2**alpha))
+
+
+def test_bounds_of_uniformity() -> None:
+    same = np.ones((10, 3))
+    assert uniformity(same) == pytest.approx(0, abs=1e-12)
+    assert uniformity(np.array([[1.0, 0], [-1, 0]])) == pytest.approx(-8)
+    # In many dimensions all are nearly orthogonal: |a - b|^2 = 2
+    assert uniformity(random(300, 2000)) == pytest.approx(-4, abs=0.05)
+    with pytest.raises(ValueError, match="at least two embeddings, got 1"):
+        uniformity(np.ones((1, 3)))
+
+
+def test_single_precision_is_enough() -> None:
+    x = random(200, 30)
+    assert uniformity(x.astype(np.float32)) == pytest.approx(uniformity(x), abs=1e-5)
+
+
+def test_a_zero_vector_is_as_far_from_each_other_as_its_length() -> None:
+    x = np.array([[0.0, 0], [3, 4]])  # distance 1 on the sphere's scale
+    assert uniformity(x) == pytest.approx(-2)
+    assert cosine_contributions(x).mean() == 0
+
+
+@given(st.integers(2, 30), st.integers(1, 5))
+def test_the_mean_cosine_is_that_of_all_pairs(n: int, d: int) -> None:
+    x = random(n, d, seed=n + 100 * d)
+    each = [a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in combinations(x, 2)]
+    assert cosine_contributions(x).mean() == pytest.approx(np.mean(each), abs=1e-9)
+
+
+@pytest.mark.parametrize(("n", "d"), [(60, 5), (12, 40), (7, 7)])
+def test_the_spectrum_is_that_of_singular_values(n: int, d: int) -> None:
+    x = random(n, d) * np.linspace(1, 4, d)
+    unit = x / np.linalg.norm(x, axis=1, keepdims=True)
+    values = np.linalg.svd(unit - unit.mean(axis=0), compute_uv=False) ** 2
+    shares = values / values.sum()
+    shares = shares[shares > 1e-12]
+    got = spectrum(x)
+    assert got.first.mean() == pytest.approx(shares[0])
+    assert got.rank.mean() == pytest.approx(math.exp(-(shares * np.log(shares)).sum()))
+
+
+def test_known_spectra() -> None:
+    corners = np.concatenate([np.eye(4), -np.eye(4)])
+    got = spectrum(corners)
+    assert got.first.mean() == pytest.approx(1 / 4)
+    assert got.rank.mean() == pytest.approx(4)
+    line = np.array([[1.0, 0, 0], [-1, 0, 0], [1, 0, 0]])
+    assert spectrum(line).first.mean() == pytest.approx(1)
+    assert spectrum(line).rank.mean() == pytest.approx(1)
+    same = spectrum(np.full((5, 3), 0.1, np.float32))
+    assert (same.first.mean(), same.rank.mean()) == (1, 1)
+
+
+STATISTICS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
+    "uniformity": ("log_mean", uniformity_contributions),
+    "cosine": ("plain_mean", cosine_contributions),
+    "first": ("mean", lambda x: spectrum(x).first),
+    "rank": ("plain_mean", lambda x: spectrum(x).rank),
+}
+
+
+@pytest.mark.parametrize("name", STATISTICS)
+def test_intervals_are_as_wide_as_scores_vary_between_samples(name: str) -> None:
+    """Influences have the spread of the score: compare it with new samples from the same source."""
+    statistic, contributions = STATISTICS[name]
+
+    def sample(seed: int) -> np.ndarray:
+        return random(150, 6, seed) * np.array([3, 2, 1, 1, 1, 1]) + 0.3
+
+    scores = [Score("s", statistic, {"value": contributions(sample(seed))}) for seed in range(120)]
+    spread = np.std([score.value for score in scores])
+    widths = [
+        (high - low) / (2 * 1.96)
+        for low, high in (interval(score, resamples=300) for score in scores[:10])
+    ]
+    assert np.mean(widths) == pytest.approx(spread, rel=0.25)
+
+
+def alarm(x: np.ndarray) -> str | None:
+    return collapse_alarm(x, cosine_contributions(x).mean(), spectrum(x).rank.mean())
+
+
+def test_alarms() -> None:
+    assert alarm(random(50, 20)) is None
+    assert alarm(random(50, 2)) is None
+    assert alarm(random(50, 1)) is None
+    assert alarm(random(50, 300) + 1) is None  # anisotropic, as most encoders are
+    point = np.ones((50, 20)) + 1e-3 * random(50, 20)
+    assert "COLLAPSE: all 50 embeddings point the same way (mean cosine 0.99999" in str(
+        alarm(point)
+    )
+    line = np.outer(random(50, 1)[:, 0], np.ones(20)) + 1e-3 * random(50, 20)
+    assert "vary in 1.0 of 20 dimensions (effective rank)" in str(alarm(line))
+    zeros = np.concatenate([np.zeros((30, 4)), random(20, 4)])
+    assert "of 30 of 50 sentences are zero" in str(alarm(zeros))
+
+
+def pairs(golds: list[float], seed: int) -> list[tuple[str, str, float]]:
+    return [(f"a {seed} {n}", f"b {seed} {n}", gold) for n, gold in enumerate(golds)]
+
+
+def test_the_task(tmp_path: Path) -> None:
+    rows = {
+        "train": pairs([4.2, 4.0, 1, 2], 0),
+        "dev": pairs([5, 0, 3], 1),
+        "test": pairs([4.8, 2], 2),
+    }
+    rows["test"].append(("a 0 0", "b 1 1", 0.5))  # sentences that came before
+    write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
+    (task,) = tasks(tmp_path, PUBLISHED)
+    assert (task.name, task.group, task.main) == ("geometry", "geometry", "uniformity")
+    assert len(task.sentences()) == len(set(task.sentences())) == 18
+    vectors = SentenceVectors(hashed)
+    vectors.add(task.sentences())
+    got = {score.name: score for score in task.scores(vectors)}
+    same = [("a 0 0", "b 0 0"), ("a 1 0", "b 1 0"), ("a 2 0", "b 2 0")]  # above 4, not at it
+    x, y = (hashed([pair[side] for pair in same]) for side in (0, 1))
+    assert got["alignment"].value == pytest.approx(alignment_contributions(x, y).mean(), rel=1e-5)
+    x = hashed(task.sentences())
+    assert got["uniformity"].value == pytest.approx(uniformity(x), rel=1e-5)
+    assert got["mean cosine"].value == pytest.approx(cosine_contributions(x).mean(), abs=1e-5)
+    first = 100 * spectrum(x).first.mean()
+    assert got["first component share"].value == pytest.approx(first, rel=1e-5)
+    assert got["effective rank"].value == pytest.approx(spectrum(x).rank.mean(), rel=1e-5)
+    about = "STS-B: alignment of 3 pairs scored above 4 of 5; the rest over 18 different sentences."
+    assert task.notes() == [about]
+
+
+def test_the_alarm_is_a_note_and_goes_with_its_encoder(tmp_path: Path) -> None:
+    rows = {split: pairs([5, 1, 3], n) for n, split in enumerate(("train", "dev", "test"))}
+    write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
+    (task,) = tasks(tmp_path, PUBLISHED)
+    for encode, alarms in ((lambda t: np.ones((len(t), 4)), 1), (hashed, 0)):
+        vectors = SentenceVectors(encode)
+        vectors.add(task.sentences())
+        scores = {score.name: score.value for score in task.scores(vectors)}
+        assert len([note for note in task.notes() if note.startswith("COLLAPSE")]) == alarms
+        assert (scores["uniformity"] == 0) == bool(alarms)
+
+
+def test_scoring_changes_neither_the_digest_nor_the_notes_of_the_next(tmp_path: Path) -> None:
+    rows = {split: pairs([5, 1, 3], n) for n, split in enumerate(("train", "dev", "test"))}
+    write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
+    (task,) = tasks(tmp_path, PUBLISHED)
+    fresh, about = data_digest(task), task.notes()
+    assert fresh == "b07acae42c8014e8a953b9edb9298f98"  # results on disk have such digests
+    (result,) = evaluate(lambda texts: np.ones((len(texts), 4)), [task])
+    assert result.notes[0].startswith("COLLAPSE")
+    assert data_digest(task) == fresh and task.notes() == about
+    task.scores(lambda texts: np.ones((len(texts), 4)))
+    assert data_digest(task) == fresh and task.notes() != about
+    with pytest.raises(BadEmbeddings):
+        task.scores(refuse)
+    assert task.notes() == about
+
+
+def refuse(texts: Sequence[str]) -> np.ndarray:
+    raise BadEmbeddings
+
+
+def test_another_folder_stands_in_and_is_named(tmp_path: Path) -> None:
+    (task,) = tasks(tmp_path, PUBLISHED)
+    with pytest.raises(MissingData, match=r"STSBenchmark/sts-train.csv is not there"):
+        task.sentences()
+    rows = {split: pairs([5, 1], n) for n, split in enumerate(("train", "dev", "test"))}
+    write_benchmark(tmp_path / "downstream/STS/STSBenchmark-part", rows)
+    (task,) = tasks(tmp_path, PUBLISHED)
+    assert len(task.sentences()) == 12
+    assert task.notes()[0].startswith("STSBenchmark-part: alignment of 3 pairs")
+
+
+def test_without_a_pair_above_the_cut_there_is_no_alignment(tmp_path: Path) -> None:
+    rows = {split: pairs([4, 1], n) for n, split in enumerate(("train", "dev", "test"))}
+    write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
+    (task,) = tasks(tmp_path, PUBLISHED)
+    with pytest.raises(BrokenData, match="no pair that was scored above 4 of 5"):
+        task.scores(hashed)

@@ -1,0 +1,201 @@
+"""Paraphrase and entailment data in their own formats, whole and broken."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from declutr.evaluation.classifiers import features
+from declutr.evaluation.task import PROTOTYPING, PUBLISHED, BrokenData, MissingData, Task
+from declutr.evaluation.tasks import pairs
+from tests.evaluation.known_encoders import WIDTH, random, sentence
+
+QUICK = replace(PROTOTYPING, kfold=3, batch_size=8, tenacity=1)
+MRPC = "Quality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+SICK = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
+SICK_LABELS = ["CONTRADICTION", "NEUTRAL", "ENTAILMENT"]
+SNLI_LABELS = ["entailment", "neutral", "contradiction"]
+
+
+def two(row: int, kind: int) -> tuple[str, str]:
+    """Two sentences whose product and difference tell the kind."""
+    return sentence(row, 9), sentence(1000 + row, kind)
+
+
+def write(path: Path, lines: list[str]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    downstream = tmp_path / "downstream"
+    for start, file in ((0, "msr_paraphrase_train.txt"), (100, "msr_paraphrase_test.txt")):
+        rows = range(start, start + 60)
+        lines = [f"{row % 2}\t7\t8\t" + "\t".join(two(row, row % 2)) for row in rows]
+        write(downstream / "MRPC" / file, [MRPC, *lines])
+    for start, file in ((0, "train"), (100, "trial"), (200, "test_annotated")):
+        rows = range(start, start + 60)
+        lines = [
+            f"{row}\t{first}\t{second}\t3.5\t{SICK_LABELS[row % 3]}"
+            for row in rows
+            for first, second in [two(row, row % 3)]
+        ]
+        write(downstream / "SICK" / f"SICK_{file}.txt", [SICK, *lines])
+    for start, split in ((0, "train"), (100, "dev"), (200, "test")):
+        rows = range(start, start + 60)
+        both = [two(row, row % 3) for row in rows]
+        write(downstream / "SNLI" / f"s1.{split}", [first for first, _ in both])
+        write(downstream / "SNLI" / f"s2.{split}", [second for _, second in both])
+        write(downstream / "SNLI" / f"labels.{split}", [SNLI_LABELS[row % 3] for row in rows])
+    return tmp_path
+
+
+def revealing(sentences: list[str]) -> np.ndarray:
+    """One-hot, but 1 everywhere for the first sentence of a pair: products are one-hot too."""
+    kinds = [int(text[-1]) for text in sentences]
+    return np.stack([20 * np.eye(WIDTH)[kind] if kind < 9 else np.ones(WIDTH) for kind in kinds])
+
+
+def vectors(sentences: list[str]) -> np.ndarray:
+    return revealing(sentences).astype(np.float32)
+
+
+def named(data: Path, name: str) -> Task:
+    return {task.name: task for task in pairs.tasks(data, QUICK)}[name]
+
+
+def test_all_tasks_are_there_without_data(tmp_path: Path) -> None:
+    tasks = pairs.tasks(tmp_path, QUICK)
+    assert [(task.name, task.group, task.main) for task in tasks] == [
+        (name, "downstream", "accuracy") for name in ("MRPC", "SICK-E", "SNLI")
+    ]
+    for task in tasks:
+        with pytest.raises(MissingData, match=str(tmp_path)):
+            task.sentences()
+
+
+@pytest.mark.parametrize("name", ["MRPC", "SICK-E", "SNLI"])
+def test_who_sees_the_label_is_always_right(name: str, data: Path) -> None:
+    task = named(data, name)
+    sentences = task.sentences()
+    assert set(two(3, 1 if name == "MRPC" else 0)) <= set(sentences)
+    assert len(sentences) == (240 if name == "MRPC" else 360)
+    scores = {score.name: score.value for score in task.scores(vectors)}
+    assert scores["accuracy"] == 100
+    assert scores.get("accuracy_and_f1", 100) == 100
+    assert ("f1" in scores) == (name == "MRPC")
+    assert len(task.notes()) == (2 if name == "MRPC" else 3)
+
+
+def test_snli_is_looked_at_after_every_pass_and_fifteen_at_most(tmp_path: Path) -> None:
+    """As in SentEval's snli.py; the others have the settings of all tasks."""
+    used = {task.name: task._protocol for task in pairs.tasks(tmp_path, PUBLISHED)}
+    assert used["SNLI"] == replace(PUBLISHED, max_epoch=15, epoch_size=1)
+    assert used["MRPC"] == used["SICK-E"] == PUBLISHED
+
+
+def test_features_made_batch_by_batch_give_the_same_scores(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at_once = named(data, "SNLI").scores(random)
+    monkeypatch.setattr(features, "MATERIALISED", 0)
+    in_batches = named(data, "SNLI").scores(random)
+    for one, other in zip(at_once, in_batches, strict=True):
+        for name in one.items:
+            np.testing.assert_array_equal(one.items[name], other.items[name])
+
+
+def test_the_order_is_that_of_sentevals_snli_py(data: Path) -> None:
+    """Written as there: second sentences first, and labels that are strings still."""
+    rng = np.random.default_rng(0)
+    labels = [SNLI_LABELS[kind] for kind in rng.integers(0, 3, 40)]
+    first, second = (
+        [" ".join(["w"] * count + [str(row)][:count]) for row, count in enumerate(counts)]
+        for counts in rng.integers(0, 3, (2, 40))
+    )
+    for column, lines in (("s1", first), ("s2", second), ("labels", labels)):
+        write(data / "downstream" / "SNLI" / f"{column}.dev", lines)
+    rows = [
+        (two.split(), one.split(), label)
+        for one, two, label in zip(first, second, labels, strict=True)
+    ]
+    rows.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
+    dev = named(data, "SNLI").data.dev
+    assert dev.columns[0] == [" ".join(one) or "." for _, one, _ in rows]
+    assert dev.columns[1] == [" ".join(two) or "." for two, _, _ in rows]
+    assert [SNLI_LABELS[label] for label in dev.labels] == [label for *_, label in rows]
+
+
+def test_snli_without_its_train_split(data: Path) -> None:
+    (data / "downstream" / "SNLI" / "s1.train").unlink()
+    with pytest.raises(MissingData, match=r"s1.train is not there.*trained on it.*no score"):
+        named(data, "SNLI").sentences()
+
+
+def drop_line(path: Path) -> None:
+    write(path, path.read_text().splitlines()[:-1])
+
+
+def replaced(old: str, new: str) -> Callable[[Path], None]:
+    return lambda path: path.write_text(path.read_text().replace(old, new, 1))
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-20])
+
+
+@pytest.mark.parametrize(
+    ("name", "file", "damage", "message"),
+    [
+        ("MRPC", "MRPC/msr_paraphrase_train.txt", cut, "middle of line 61, expected 4077 lines"),
+        (
+            "MRPC",
+            "MRPC/msr_paraphrase_test.txt",
+            replaced("0\t7\t8", "0\t7"),
+            "line 2: expected 5 fields, got 4",
+        ),
+        (
+            "MRPC",
+            "MRPC/msr_paraphrase_test.txt",
+            replaced("0\t7", "yes\t7"),
+            "line 2: got the label 'yes'",
+        ),
+        (
+            "SICK-E",
+            "SICK/SICK_trial.txt",
+            replaced("NEUTRAL", "PERHAPS"),
+            "got the label 'PERHAPS', expected one of",
+        ),
+        (
+            "SICK-E",
+            "SICK/SICK_test_annotated.txt",
+            lambda path: path.write_text(path.read_text().replace("NEUTRAL", "ENTAILMENT")),
+            r"no item of class \['NEUTRAL'\]",
+        ),
+        ("SNLI", "SNLI/s2.dev", drop_line, "s2.dev has 59 rows, expected 60"),
+        ("SNLI", "SNLI/labels.test", drop_line, "labels.test has 59 rows, expected 60"),
+        ("SNLI", "SNLI/labels.train", replaced("neutral", "-"), "line 2: got the label '-'"),
+    ],
+)
+def test_what_is_broken_is_named(
+    name: str, file: str, damage: Callable[[Path], object], message: str, data: Path
+) -> None:
+    path = data / "downstream" / file
+    damage(path)
+    with pytest.raises(BrokenData, match=message) as error:
+        named(data, name).sentences()
+    assert path.name in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "file", ["MRPC/msr_paraphrase_test.txt", "SICK/SICK_trial.txt", "SNLI/s2.train"]
+)
+def test_what_is_missing_is_named(file: str, data: Path) -> None:
+    path = data / "downstream" / file
+    path.unlink()
+    name = {"MRPC": "MRPC", "SICK": "SICK-E", "SNLI": "SNLI"}[path.parent.name]
+    with pytest.raises(MissingData, match=path.name):
+        named(data, name).sentences()

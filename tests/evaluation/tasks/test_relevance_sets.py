@@ -1,0 +1,163 @@
+"""Cranfield's and BEIR's files, with their traps."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from declutr.evaluation.task import BrokenData, MissingData
+from declutr.evaluation.tasks.relevance_sets import read_beir, read_trec
+
+
+def write_trec(
+    folder: Path,
+    documents: dict[str, tuple[str, str]],
+    topics: dict[str, str],
+    judgements: list[tuple[str, str, str]],
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "cran.all.1400.xml").write_text(
+        "".join(
+            f"<doc>\n<docno>{number}</docno>\n<title>{title}</title>\n<author>x</author>\n"
+            f"<bib></bib>\n<text>{text}</text>\n</doc>\n"
+            for number, (title, text) in documents.items()
+        )
+    )
+    (folder / "cran.qry.xml").write_text(
+        "<?xml version='1.0'?>\n<xml>\n"
+        + "".join(
+            f"<top>\n<num> {number}</num> \n<title>\n{text}\n</title>\n</top>\n"
+            for number, text in topics.items()
+        )
+        + "</xml>"
+    )
+    (folder / "cranqrel.trec.txt").write_text(
+        "".join(f"{query} 0 {document}  {grade}\r\n" for query, document, grade in judgements)
+    )
+
+
+def write_beir(
+    folder: Path,
+    documents: dict[str, tuple[str, str]],
+    queries: dict[str, str],
+    judgements: list[tuple[str, str, int]],
+) -> None:
+    (folder / "qrels").mkdir(parents=True, exist_ok=True)
+    (folder / "corpus.jsonl").write_text(
+        "".join(
+            json.dumps({"_id": key, "title": title, "text": text}) + "\n"
+            for key, (title, text) in documents.items()
+        )
+    )
+    (folder / "queries.jsonl").write_text(
+        "".join(json.dumps({"_id": key, "text": text}) + "\n" for key, text in queries.items())
+    )
+    rows = "".join(f"{query}\t{document}\t{grade}\n" for query, document, grade in judgements)
+    (folder / "qrels/test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{rows}")
+
+
+DOCUMENTS = {"1": ("a wing .", "a wing .\n  it flies"), "2": ("heat", "of slabs &amp; rods")}
+
+
+def test_a_title_is_not_said_twice_and_an_empty_document_is_one(tmp_path: Path) -> None:
+    documents = {**DOCUMENTS, "3": ("", "")}
+    write_trec(tmp_path, documents, {"1": "what\nflies"}, [("1", "1", "1")])
+    found = read_trec(tmp_path)
+    assert found.documents == ["a wing . it flies", "heat of slabs & rods", "."]
+    assert found.queries == ["what flies"]
+    assert (found.relevant, found.itself, found.notes) == ([{0: 1.0}], {}, [])
+
+
+def test_judgements_of_cranfield_count_topics(tmp_path: Path) -> None:
+    """Topics 1, 4 and 9 are 1, 2 and 3 to the judgements."""
+    topics = {"1": "first", "4": "second", "9": "third"}
+    judgements = [("1", "1", "1"), ("2", "2", "1"), ("3", "1", "0"), ("3", "2", "2")]
+    write_trec(tmp_path, DOCUMENTS, topics, judgements)
+    found = read_trec(tmp_path)
+    assert dict(zip(found.queries, found.relevant, strict=True)) == {
+        "first": {0: 1.0},
+        "second": {1: 1.0},
+        "third": {1: 2.0},
+    }
+    assert found.notes == [
+        "cranqrel.trec.txt counts topics from 1; their own numbers are not used."
+    ]
+
+
+def test_judgements_that_name_topics_are_believed(tmp_path: Path) -> None:
+    topics = {"1": "first", "4": "second", "9": "third"}
+    write_trec(tmp_path, DOCUMENTS, topics, [("9", "1", "1"), ("4", "1", "-1")])
+    found = read_trec(tmp_path)
+    assert found.queries == ["third"]
+    assert found.notes == ["2 queries without an answer left out."]
+
+
+def test_faults_of_cranfield_are_named(tmp_path: Path) -> None:
+    with pytest.raises(MissingData, match=r"cran.all.1400.xml is not there"):
+        read_trec(tmp_path)
+
+    def broken(message: str) -> None:
+        with pytest.raises(BrokenData, match=message):
+            read_trec(tmp_path)
+
+    write_trec(tmp_path, DOCUMENTS, {"1": "first"}, [("1", "7", "1")])
+    broken(r"cranqrel.trec.txt names document '7', which is not there")
+    write_trec(tmp_path, DOCUMENTS, {"1": "first"}, [("5", "1", "1")])
+    broken(r"cranqrel.trec.txt names query '5', which is not there")
+    write_trec(tmp_path, DOCUMENTS, {"1": "first"}, [("1", "1", "0")])
+    broken("names no relevant document")
+    write_trec(tmp_path, DOCUMENTS, {"1": "first"}, [("1", "1", "x")])
+    broken(r"cranqrel.trec.txt, line 1: expected a grade, got 'x'")
+    (tmp_path / "cranqrel.trec.txt").write_text("1 0 1\n")
+    broken(r"line 1: expected 4 columns, got '1 0 1'")
+    file = tmp_path / "cran.all.1400.xml"
+    file.write_text(file.read_text()[:-30])
+    broken(r"cran.all.1400.xml has 2 of <doc> and 1 that end")
+    file.write_text("<doc><docno>1</docno></doc>")
+    broken(r"cran.all.1400.xml: expected <title> in '<docno>1")
+
+
+def test_beir(tmp_path: Path) -> None:
+    documents = {"d1": ("Wings", "they  fly"), "d2": ("", "heat"), "d3": ("Rods", "bend")}
+    queries = {"q1": "what flies", "q2": "never judged", "q3": "what bends"}
+    judgements = [("q1", "d1", 2), ("q1", "d2", 1), ("q3", "d3", 1), ("q3", "d2", 0)]
+    write_beir(tmp_path, documents, queries, judgements)
+    found = read_beir(tmp_path)
+    assert found.documents == ["Wings they fly", "heat", "Rods bend"]
+    assert found.queries == ["what flies", "what bends"]
+    assert found.relevant == [{0: 2.0, 1: 1.0}, {2: 1.0}]
+    assert found.itself == {}
+    assert found.notes == ["1 queries without an answer left out."]
+
+
+def test_a_query_that_is_a_document_does_not_find_itself(tmp_path: Path) -> None:
+    """Only if the text is the same too: some sets number queries and documents from 1 each."""
+    documents = {"1": ("", "an argument"), "2": ("", "another"), "3": ("", "a third")}
+    queries = {"3": "other text", "1": "an  argument", "2": "never judged"}
+    judgements = [("1", "1", 1), ("1", "2", 1), ("3", "3", 1)]
+    write_beir(tmp_path, documents, queries, judgements)
+    found = read_beir(tmp_path)
+    assert found.queries == ["other text", "an argument"]
+    assert found.relevant == [{2: 1.0}, {1: 1.0}]
+    assert found.itself == {1: 0}
+
+
+def test_faults_of_beir_are_named(tmp_path: Path) -> None:
+    def broken(message: str) -> None:
+        with pytest.raises(BrokenData, match=message):
+            read_beir(tmp_path)
+
+    documents, queries = {"d": ("", "text")}, {"q": "query"}
+    write_beir(tmp_path, documents, queries, [("q", "d", 1)])
+    (tmp_path / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq\td\n")
+    broken(r"test.tsv, line 2: expected 3 columns")
+    (tmp_path / "queries.jsonl").write_text('{"_id": "q", "te')
+    broken(r"queries.jsonl, line 1: expected an object with `_id` and `text`.*truncated")
+    (tmp_path / "corpus.jsonl").write_text('{"_id": "d"}\n')
+    broken(r"corpus.jsonl, line 1: .*\(KeyError\)")
+    (tmp_path / "corpus.jsonl").write_text("[1]\n")
+    broken(r"corpus.jsonl, line 1: .*\(TypeError\)")
+    write_beir(tmp_path, documents, queries, [("q", "d", 1)])
+    (tmp_path / "qrels/test.tsv").unlink()
+    with pytest.raises(MissingData, match=r"test.tsv is not there"):
+        read_beir(tmp_path)

@@ -1,0 +1,444 @@
+"""Oracle: the embedding of each row by itself, and the folder of a run without interruptions."""
+
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from declutr.inference.bulk import FORMATS, EmbeddingFolderError, StoredEmbeddings, embed_rows
+from declutr.inference.bulk import embedding_run as module
+from declutr.inference.bulk.embedding_run import default_shard_rows
+from tests.inference.bulk.fakes import DIMENSION, Encoder, embedding
+
+ROWS: list[str | None] = [f"row {n} " + "x" * (n % 7) for n in range(25)]
+ROWS[3:6] = ["", "  \t", None]
+ROWS[11] = "a nan here"
+ROWS[20] = "half \ud83d of a pair"
+CLEAN = [(row or "").replace("\ud83d", "\ufffd") for row in ROWS]
+
+
+def run(folder: Path, rows: Any = ROWS, encoder: Encoder | None = None, **options: Any):
+    encoder = encoder or Encoder()
+    settings = {
+        "dimension": DIMENSION,
+        "describe": {"content": "fake", "normalize": False},
+        "shard_rows": 4,
+        "truncated_texts": lambda: encoder.truncated_texts,
+    }
+    return embed_rows(encoder, rows, folder, **{**settings, **options})
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.name != ".lock"}
+
+
+def expected(texts: list[str]) -> np.ndarray:
+    vectors = np.array([embedding(text) for text in texts]).reshape(len(texts), DIMENSION)
+    vectors[~np.isfinite(vectors).all(axis=1)] = np.nan
+    return vectors
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> dict[str, bytes]:
+    """What a run over `ROWS` without interruptions leaves."""
+    run(tmp_path / "whole")
+    return contents(tmp_path / "whole")
+
+
+@pytest.mark.parametrize("format", ["npy", "parquet", "jsonl"])
+@pytest.mark.parametrize("rows", [0, 1, 3, 4, 5, 8, 25])
+@pytest.mark.parametrize("shard_rows", [1, 4, 100])
+def test_a_row_for_each_row(out, format, rows, shard_rows):
+    summary = run(out, ROWS[:rows], format=format, shard_rows=shard_rows)
+    stored = StoredEmbeddings(out)
+    assert np.array_equal(stored[:], expected(CLEAN[:rows]), equal_nan=True)
+    assert summary.rows == summary.embedded_rows == len(stored) == rows
+    assert summary.shards == -(-rows // shard_rows) == len(list(out.glob("embeddings-*")))
+
+
+def test_counts_are_summed_over_shards(out):
+    rows = [*ROWS, "long " * 10]
+    counts = run(out, rows, Encoder(longest=40)).counts
+    assert counts.blank_rows == 3 and counts.unreadable_rows == 1
+    assert counts.not_finite_rows == 1 and counts.replaced_rows == 1
+    assert counts.truncated_rows == 1
+    assert StoredEmbeddings(out).manifest.counts == counts
+
+
+def test_float16(out):
+    rows = ["a", "inf", "x" * 1_000_000]
+    summary = run(out, rows, dtype="float16")  # the length overflows
+    found = np.load(out / "embeddings-00000.npy")
+    assert found.dtype == np.float16 and summary.counts.not_finite_rows == 2
+    assert np.array_equal(found[0], embedding("a").astype(np.float16))
+    assert np.isnan(found[1:]).all()
+
+
+class TestMemory:
+    def test_one_block_of_text_at_a_time(self, out, monkeypatch):
+        monkeypatch.setattr(module, "_BLOCK_CHARACTERS", 100)
+        encoder, rows = Encoder(), [f"{n:030d}" for n in range(30)]
+        run(out, rows, encoder, shard_rows=10)
+        assert [len(call) for call in encoder.calls] == [4, 4, 2] * 3
+        assert np.array_equal(StoredEmbeddings(out)[:], expected(rows))
+
+    def test_rows_are_read_when_they_are_needed(self, out):
+        """A shard is on the disk before the first row of the next is read."""
+        seen = []
+
+        def rows() -> Iterator[str]:
+            for number in range(10):
+                seen.append(len(list(out.glob("embeddings-*.npy"))))
+                yield str(number)
+
+        run(out, rows())
+        assert seen == [0, 0, 0, 0, 1, 1, 1, 1, 2, 2]
+
+    @pytest.mark.parametrize(
+        ("dimension", "dtype", "rows"),
+        [
+            (1, "float32", 65_536),
+            (256, "float32", 65_536),
+            (257, "float32", 32_768),
+            (384, "float32", 32_768),
+            (768, "float32", 16_384),
+            (768, "float16", 32_768),
+            (10**9, "float32", 1),
+        ],
+    )
+    def test_size_of_a_shard(self, dimension, dtype, rows):
+        assert default_shard_rows(dimension, dtype) == rows
+
+    def test_the_default_is_taken_and_kept(self, out):
+        run(out, shard_rows=None)
+        assert StoredEmbeddings(out).manifest.settings["shard_rows"] == 65_536
+        run(out, shard_rows=None, overwrite=True)
+        run(out / "other", shard_rows=3)
+        encoder = Encoder()
+        run(out / "other", encoder=encoder, shard_rows=None)  # as it was there
+        assert not encoder.calls
+
+
+class TestGoingOn:
+    @pytest.mark.parametrize("format", ["npy", "parquet", "jsonl"])
+    def test_after_each_possible_interruption(self, tmp_path, format):
+        run(tmp_path / "whole", format=format)
+        for stop in range(0, 25, 4):
+            out = tmp_path / str(stop)
+            with pytest.raises(KeyboardInterrupt):
+                run(out, encoder=Encoder(fail_at=stop), format=format)
+            encoder = Encoder()
+            summary = run(out, encoder=encoder, format=format)
+            assert encoder.texts == CLEAN[stop:]  # nothing of what was finished
+            assert (summary.embedded_rows, summary.rows) == (25 - stop, 25)
+            assert contents(out) == contents(tmp_path / "whole")
+
+    def test_killed_before_the_manifest_lists_a_shard(self, out, whole, monkeypatch):
+        def killed(*_):
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+            patch.setattr(module._Run, "_keep", killed)
+            run(out)
+        assert (out / "embeddings-00000.npy").exists()
+        run(out)
+        assert contents(out) == whole
+
+    def test_killed_while_writing(self, out, whole):
+        with pytest.raises(KeyboardInterrupt):
+            run(out, encoder=Encoder(fail_at=8))
+        for name in ("embeddings-00002.npy.tmp", "embeddings-00009.npy.tmp", "manifest.json.tmp"):
+            (out / name).write_bytes(b"half")
+        run(out)
+        assert contents(out) == whole
+
+    def test_an_error_of_the_source_keeps_what_is_finished(self, out, whole):
+        def rows() -> Iterator[str | None]:
+            yield from ROWS[:10]
+            raise OSError("the disk is gone")
+
+        with pytest.raises(OSError, match="the disk is gone"):
+            run(out, rows())
+        encoder = Encoder()
+        run(out, encoder=encoder)
+        assert encoder.texts == CLEAN[8:] and contents(out) == whole
+
+    @pytest.mark.parametrize("damage", ["missing", "short"])
+    def test_a_shard_that_is_gone_is_made_again(self, out, whole, damage, caplog):
+        run(out)
+        if damage == "missing":
+            (out / "embeddings-00002.npy").unlink()
+        else:
+            os.truncate(out / "embeddings-00002.npy", 100)
+        encoder = Encoder()
+        run(out, encoder=encoder)
+        assert encoder.texts == CLEAN[8:12] and contents(out) == whole
+        assert "embeddings-00002.npy' is gone or was changed" in caplog.text
+
+    @pytest.mark.parametrize("format", FORMATS)
+    def test_a_damaged_shard_is_made_again(self, out, caplog, format):
+        run(out, format=format)
+        sound = contents(out)
+        (path,) = out.glob("embeddings-00002.*")
+        damaged = bytearray(path.read_bytes())
+        damaged[-3] ^= 1
+        path.write_bytes(damaged)
+        encoder = Encoder()
+        run(out, encoder=encoder, format=format)
+        assert encoder.texts == CLEAN[8:12] and contents(out) == sound
+        assert re.search(r"embeddings-00002\.\w+' is damaged: .* It is made again", caplog.text)
+
+    def test_shards_of_version_1_5_are_gone_on_with(self, out, whole, caplog):
+        """Without checksums; of npy, the header is looked at."""
+        with pytest.raises(KeyboardInterrupt):
+            run(out, encoder=Encoder(fail_at=12))
+        path = out / "manifest.json"
+        content = json.loads(path.read_text())
+        del content["checksum"], content["checksums"]
+        path.write_text(json.dumps(content))
+        np.save(out / "embeddings-00001.npy", np.zeros((8, 2), np.float32))
+        encoder = Encoder()
+        run(out, encoder=encoder)
+        assert encoder.texts == CLEAN[4:8] + CLEAN[12:]
+        assert "embeddings-00001.npy' holds an array (8, 2)" in caplog.text
+
+    def test_a_finished_run_does_nothing(self, out, whole):
+        run(out)
+        times = {path: path.stat().st_mtime_ns for path in out.iterdir()}
+        encoder = Encoder()
+        summary = run(out, encoder=encoder)
+        assert not encoder.calls and (summary.embedded_rows, summary.rows) == (0, 25)
+        assert {p: p.stat().st_mtime_ns for p in times if p.name != ".lock"} == {
+            p: time for p, time in times.items() if p.name != ".lock"
+        }
+
+    def test_about_may_change(self, out):
+        run(out, about={"place": "here"})
+        run(out, about={"place": "there"})
+        assert StoredEmbeddings(out).manifest.about == {"place": "here"}
+
+
+class TestRefused:
+    @pytest.mark.parametrize("rows", ["a text", {"a": "b"}, b"a", np.array([["a"]])])
+    def test_what_gives_something_else_when_iterated(self, out, rows):
+        with pytest.raises(TypeError, match=r"Expected texts: .*; got"):
+            run(out, rows)
+        assert not out.exists()
+
+    @pytest.mark.parametrize("value", [0, b"", float("nan"), ["a"]])
+    def test_a_row_that_is_no_text(self, out, value):
+        with pytest.raises(TypeError, match=r"Expected strings, got .* at position 2"):
+            run(out, ["a", "b", value])
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (
+                {"describe": {"content": "fake", "normalize": True}},
+                "encoder.normalize: false there, true now",
+            ),
+            ({"describe": {"normalize": False}}, 'encoder.content: "fake" there, none now'),
+            ({"shard_rows": 5}, "shard_rows: 4 there, 5 now"),
+            ({"format": "jsonl"}, 'format: "npy" there, "jsonl" now'),
+            ({"dtype": "float16"}, 'dtype: "float32" there, "float16" now'),
+        ],
+    )
+    @pytest.mark.parametrize("finished", [True, False])
+    def test_other_settings(self, out, options, message, finished):
+        run_to(out, None if finished else 8)
+        before = contents(out)
+        with pytest.raises(EmbeddingFolderError, match=rf"made otherwise. {message}.*--overwrite"):
+            run(out, **options)
+        assert contents(out) == before
+        run(out, **options, overwrite=True)
+        assert len(StoredEmbeddings(out)) == 25
+
+    @pytest.mark.parametrize(
+        ("rows", "message"),
+        [
+            (["other", *ROWS[1:]], r"rows 0 to 3 \(from 0\) are not .*embeddings-00000.npy"),
+            ([*ROWS[:9], "other", *ROWS[10:]], r"rows 8 to 11 .* are not"),
+            ([*ROWS[:24], "other"], r"rows 24 to 24 .* are not"),
+            ([*ROWS[:3], None, *ROWS[4:]], r"rows 0 to 3 .* are not"),  # "" before
+            (ROWS[1:], "rows 0 to 3"),
+            (ROWS[:24], "ends after 24 rows, .* has embeddings of 25"),
+            (ROWS[:10], "ends after 10 rows"),
+            ([], "ends after 0 rows"),
+            ([*ROWS, "more"], "goes on after the 25 rows"),
+        ],
+    )
+    def test_other_rows(self, out, rows, message):
+        run(out)
+        before, encoder = contents(out), Encoder()
+        with pytest.raises(EmbeddingFolderError, match=rf"The input has changed: .*{message}"):
+            run(out, rows, encoder)
+        assert contents(out) == before and not encoder.calls
+
+    def test_more_rows_after_full_shards(self, out):
+        run(out, ROWS[:8])
+        before = contents(out)
+        with pytest.raises(EmbeddingFolderError, match="goes on after the 8 rows"):
+            run(out, ROWS[:9])
+        assert contents(out) == before
+
+    def test_other_rows_where_a_shard_is_missing(self, out):
+        run(out)
+        (out / "embeddings-00002.npy").unlink()
+        with pytest.raises(EmbeddingFolderError, match=r"other rows where .*-00002.npy' is miss"):
+            run(out, [*ROWS[:8], "other", *ROWS[9:]])
+        assert not (out / "embeddings-00002.npy").exists()
+
+    def test_a_second_run_at_the_same_time(self, out):
+        out.mkdir()
+        with FileLock(out / ".lock"), pytest.raises(EmbeddingFolderError, match="Another run is"):
+            run(out)
+        assert run(out).rows == 25
+
+    def test_shards_of_unknown_origin(self, out):
+        out.mkdir()
+        (out / "embeddings-00000.npy").write_bytes(b"precious")
+        for overwrite in (False, True):
+            with pytest.raises(EmbeddingFolderError, match=r"embeddings-00000.npy but no manifest"):
+                run(out, overwrite=overwrite)
+            assert contents(out) == {"embeddings-00000.npy": b"precious"}
+
+    @pytest.mark.parametrize("content", [b'{"name": "an app"}', b"\xff\xfe no JSON"])
+    def test_a_manifest_of_something_else(self, out, content):
+        out.mkdir()
+        (out / "manifest.json").write_bytes(content)
+        (out / "embeddings-00000.npy").write_bytes(b"precious")
+        before = contents(out)
+        for overwrite in (False, True):
+            with pytest.raises(EmbeddingFolderError, match=r"is not the manifest .*left as it is"):
+                run(out, overwrite=overwrite)
+            assert contents(out) == before
+
+    def test_a_folder_that_cannot_be_made(self, tmp_path):
+        (tmp_path / "file").write_text("")
+        with pytest.raises(
+            EmbeddingFolderError,
+            match=r"file/out' cannot be written to \(Not a directory\). Choose",
+        ):
+            run(tmp_path / "file" / "out")
+
+    def test_a_file(self, out):
+        out.write_text("")
+        with pytest.raises(EmbeddingFolderError, match="is a file, expected a folder"):
+            run(out)
+
+    @pytest.mark.parametrize("shape", [(3, DIMENSION), (4, DIMENSION - 1), (4,)])
+    def test_an_encoder_that_gives_something_else(self, out, shape):
+        with pytest.raises(
+            EmbeddingFolderError, match=rf"shape \(4, 4\), the encoder gave \({shape[0]}"
+        ):
+            embed_rows(
+                lambda texts: np.zeros(shape), ["a"] * 4, out, dimension=DIMENSION, describe={}
+            )
+
+    def test_a_single_string_is_no_rows(self, out):
+        with pytest.raises(TypeError, match="got a single one; put it in a list"):
+            embed_rows(Encoder(), "docs.txt", out, dimension=DIMENSION, describe={})
+        assert not out.exists()
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"format": "csv"}, "Unknown format 'csv', expected one of"),
+            ({"dtype": "int8"}, "Unknown dtype 'int8', expected one of"),
+            ({"shard_rows": 0}, "shard_rows must be at least 1, got 0"),
+            ({"dimension": 0}, "dimension must be at least 1, got 0"),
+        ],
+    )
+    def test_settings_out_of_range(self, out, options, message):
+        with pytest.raises(ValueError, match=message):
+            run(out, **options)
+        assert not out.exists()
+
+
+def run_to(out: Path, stop: int | None) -> None:
+    """A run that is interrupted after so many rows, or is not."""
+    if stop is None:
+        run(out)
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            run(out, encoder=Encoder(fail_at=stop))
+
+
+def test_overwriting_removes_what_was_more(out):
+    run(out, shard_rows=1)
+    (out / "notes.txt").write_text("mine")
+    run(out, ROWS[:6], format="jsonl", overwrite=True)
+    assert set(contents(out)) == {
+        "embeddings-00000.jsonl",
+        "embeddings-00001.jsonl",
+        "manifest.json",
+        "notes.txt",
+    }
+
+
+def test_overwriting_with_what_cannot_be_read_removes_nothing(out, whole):
+    run(out)
+
+    def rows() -> Iterator[str]:
+        yield "another row"
+        raise OSError("the disk is gone")
+
+    with pytest.raises(OSError, match="the disk is gone"):
+        run(out, rows(), overwrite=True)
+    assert contents(out) == whole
+
+
+def test_overwriting_what_another_release_wrote(out):
+    run(out)
+    content = {**json.loads((out / "manifest.json").read_text()), "version": 99}
+    (out / "manifest.json").write_text(json.dumps(content))
+    with pytest.raises(EmbeddingFolderError, match=r"version 99, expected 1.*--overwrite"):
+        run(out)
+    run(out, ROWS[:3], overwrite=True)
+    assert len(StoredEmbeddings(out)) == 3
+
+
+def test_the_folder_may_be_moved(out, tmp_path, whole):
+    run_to(out, 8)
+    shutil.move(out, tmp_path / "moved")
+    run(tmp_path / "moved")
+    assert contents(tmp_path / "moved") == whole
+
+
+def test_settings_are_recorded(out):
+    run(out, about={"place": "somewhere"}, describe={"pooling": ("mean",), "width": 4})
+    content = json.loads((out / "manifest.json").read_text())
+    assert content["settings"] == {
+        "format": "npy",
+        "dtype": "float32",
+        "dimension": 4,
+        "shard_rows": 4,
+        "encoder": {"pooling": ["mean"], "width": 4},
+    }
+    run(out, describe={"pooling": ("mean",), "width": 4})  # a tuple is a list in JSON
+
+
+class TestProgress:
+    def test_on_a_terminal(self, out, monkeypatch, capsys):
+        monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+        size = sum(len(text.encode()) + 1 for text in CLEAN)
+        run(out, progress=True, total_bytes=size)
+        last = capsys.readouterr().err.split("\r")[-1]
+        assert "100%" in last and "25.0/25.0" in last and "0.0 MB of text" in last
+
+    def test_logs_hold_no_bars(self, out, capsys):
+        run(out, progress=True)
+        run(out, progress=False)
+        assert not capsys.readouterr().err

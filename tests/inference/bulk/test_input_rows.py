@@ -1,0 +1,85 @@
+"""Rows pass through as they are; the digest tells apart what is not the same."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from declutr.inference.bulk.input_rows import InputRows
+
+ROWS = st.lists(st.one_of(st.none(), st.text(max_size=5)), max_size=12)
+
+
+def digest(rows) -> str:
+    found = InputRows(rows)
+    found.take(1000, 1000)
+    return found.digest
+
+
+@given(ROWS, ROWS)
+@settings(max_examples=100, deadline=None)
+def test_digests_are_equal_where_rows_are(one, other):
+    assert (digest(one) == digest(other)) == (one == other)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [(["ab", "c"], ["a", "bc"]), (["a"], ["a", ""]), ([None], [""]), (["1 a"], ["a"])],
+)
+def test_digests_of_rows_that_look_alike(one, other):
+    assert digest(one) != digest(other)
+
+
+def test_the_digest_does_not_depend_on_blocks():
+    rows = [f"row {n}" for n in range(3000)]
+    by_blocks, skipped = InputRows(rows), InputRows(rows)
+    while by_blocks.take(7, 1000):
+        pass
+    assert skipped.skip(5000) == 3000
+    assert by_blocks.digest == skipped.digest and by_blocks.read == skipped.read == 3000
+
+
+def test_blocks_are_bounded_by_rows_and_by_characters():
+    rows = InputRows(["x" * 10] * 100)
+    assert len(rows.take(30, 10_000)) == 30
+    assert len(rows.take(30, 95)) == 10  # the tenth is where 95 are passed
+    assert len(rows.take(30, 1)) == 1  # one at least
+    assert len(rows.take(1000, 10_000)) == 59 and rows.take(10, 10) == []
+    assert rows.read == 100 and rows.bytes == 1100
+
+
+def test_nothing_is_read_ahead():
+    """A shard is written when its rows are there, however slow the next ones are."""
+    source = iter(["a", "b", "c"])
+    rows = InputRows(source)
+    assert rows.take(2, 100) == ["a", "b"] and next(source) == "c"
+
+
+def test_odd_rows_are_counted_and_kept():
+    rows = InputRows(["", " \t\u3000", None, "a\ufffd", "\ud83d", "\ud83d\ude00", "plain"])
+    texts = rows.take(10, 1000)
+    assert texts == ["", " \t\u3000", "", "a\ufffd", "\ufffd", "\ufffd\ufffd", "plain"]
+    assert (rows.blank, rows.unreadable, rows.replaced) == (3, 1, 3)
+    rows.begin_shard()
+    assert (rows.blank, rows.unreadable, rows.replaced) == (0, 0, 0) and rows.read == 7
+    assert rows.digest == InputRows([]).digest
+
+
+@given(ROWS, st.integers(0, 15), st.integers(0, 30))
+@settings(max_examples=100, deadline=None)
+def test_reading_ahead_changes_nothing(rows, most, characters):
+    ahead = InputRows(rows)
+    ahead.read_ahead(most, characters)
+    assert ahead.read == 0
+    taken = ahead.take(1000, 1000)
+    plain = InputRows(rows)
+    assert taken == plain.take(1000, 1000) and ahead.digest == plain.digest
+
+
+def test_reading_ahead_meets_what_cannot_be_read():
+    def rows():
+        yield "a"
+        raise OSError("the disk is gone")
+
+    InputRows(rows()).read_ahead(1, 10)
+    with pytest.raises(OSError, match="the disk is gone"):
+        InputRows(rows()).read_ahead(2, 10)

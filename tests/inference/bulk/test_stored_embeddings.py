@@ -1,0 +1,225 @@
+"""Oracle: all rows in one array in memory, indexed by numpy."""
+
+import gc
+import json
+import os
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from declutr.inference.bulk import FORMATS, EmbeddingFolderError, StoredEmbeddings, embed_rows
+from declutr.system import checksums
+from tests.inference.bulk.fakes import DIMENSION, Encoder, embedding
+
+TEXTS = [f"text {n}" for n in range(23)]
+ALL = np.array([embedding(text) for text in TEXTS])
+
+
+@pytest.fixture(scope="module", params=[*FORMATS, "npy of float16"])
+def stored(request, tmp_path_factory) -> StoredEmbeddings:
+    """23 rows in shards of 5."""
+    folder = tmp_path_factory.mktemp("stored")
+    options = {"format": request.param.split()[0], "shard_rows": 5}
+    if "float16" in request.param:
+        options["dtype"] = "float16"
+    embed_rows(Encoder(), TEXTS, folder, dimension=DIMENSION, describe={}, **options)
+    return StoredEmbeddings(folder)
+
+
+@pytest.fixture
+def rows(stored) -> np.ndarray:
+    """What `stored` should hold."""
+    return ALL.astype(stored.manifest.settings["dtype"]).astype(np.float32)
+
+
+def test_shape(stored):
+    assert len(stored) == 23 and stored.dimension == DIMENSION and stored.shape == (23, 4)
+
+
+@pytest.mark.parametrize("number", [0, 4, 5, 22, -1, -23, np.int64(7)])
+def test_one_row(stored, rows, number):
+    assert np.array_equal(stored[number], rows[number]) and stored[number].shape == (4,)
+
+
+INDICES = st.one_of(
+    st.slices(23),
+    st.lists(st.integers(-23, 22), max_size=40),
+    st.lists(st.booleans(), min_size=23, max_size=23).map(np.array),
+)
+
+
+@given(index=INDICES)
+@settings(max_examples=80, deadline=None)
+def test_as_numpy_has_it(stored, index):
+    rows = ALL.astype(stored.manifest.settings["dtype"]).astype(np.float32)
+    numpys = np.array(index, dtype=int) if isinstance(index, list) else index
+    found = stored[index]
+    assert found.dtype == np.float32 and np.array_equal(found, rows[numpys])
+
+
+@pytest.mark.parametrize("size", [1, 2, 5, 100])
+def test_blocks(stored, rows, size):
+    seen = 0
+    for start, block in stored.blocks(size):
+        assert start == seen and 0 < len(block) <= size and block.dtype == np.float32
+        assert np.array_equal(block, rows[start : start + len(block)])
+        seen += len(block)
+    assert seen == 23
+
+
+def test_blocks_may_be_gone_through_again(stored):
+    assert len(list(stored.blocks())) == len(list(stored.blocks())) == 5
+
+
+@pytest.mark.parametrize("number", [23, -24, [0, 23], [-24]])
+def test_no_such_row(stored, number):
+    with pytest.raises(IndexError, match=r"There is no row -?2\d among 23"):
+        stored[number]
+
+
+@pytest.mark.parametrize("index", [[0.5], [[1, 2]], ["a"], np.zeros(5, bool)])
+def test_no_row_numbers(stored, index):
+    with pytest.raises(IndexError, match="Expected"):
+        stored[index]
+
+
+def test_no_row_number(stored):
+    with pytest.raises(TypeError, match="integer"):
+        stored[1.5]
+
+
+def test_blocks_of_nothing(stored):
+    with pytest.raises(ValueError, match="at least 1 row, got 0"):
+        next(stored.blocks(0))
+
+
+def test_an_empty_folder_of_embeddings(tmp_path):
+    embed_rows(Encoder(), [], tmp_path, dimension=DIMENSION, describe={})
+    stored = StoredEmbeddings(tmp_path)
+    assert stored.shape == (0, 4) and stored[:].shape == (0, 4) and list(stored.blocks()) == []
+    with pytest.raises(IndexError, match="There is no row 0 among 0"):
+        stored[0]
+
+
+class TestMemory:
+    def stored(self, tmp_path, format, shards):
+        options = {"format": format, "shard_rows": 1, "dimension": DIMENSION, "describe": {}}
+        embed_rows(Encoder(), map(str, range(shards)), tmp_path, **options)
+        return StoredEmbeddings(tmp_path)
+
+    @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files")
+    def test_few_files_are_open_at_a_time(self, tmp_path):
+        stored = self.stored(tmp_path, "npy", 80)
+        gc.collect()
+        before = len(os.listdir("/proc/self/fd"))
+        assert len(stored[:]) == 80
+        assert len(os.listdir("/proc/self/fd")) <= before + 64
+
+    @pytest.mark.parametrize("format", ["parquet", "jsonl"])
+    def test_two_shards_are_kept_of_what_cannot_be_mapped(self, tmp_path, format):
+        stored = self.stored(tmp_path, format, 8)
+        assert len(stored[:]) == 8
+        assert stored._shard.cache_info().currsize == 2
+
+
+class TestRefused:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        options = {"shard_rows": 5, "dimension": DIMENSION, "describe": {}}
+        embed_rows(Encoder(), TEXTS, tmp_path, **options)
+        return tmp_path
+
+    def test_no_embeddings(self, tmp_path):
+        for place in (tmp_path, tmp_path / "nowhere"):
+            with pytest.raises(EmbeddingFolderError, match=r"no manifest.json .*`declutr embed`"):
+                StoredEmbeddings(place)
+
+    def test_not_finished(self, tmp_path):
+        with pytest.raises(KeyboardInterrupt):
+            embed_rows(
+                Encoder(fail_at=10),
+                TEXTS,
+                tmp_path,
+                shard_rows=5,
+                dimension=DIMENSION,
+                describe={},
+            )
+        with pytest.raises(EmbeddingFolderError, match=r"has 10 rows so far .*repeat the command"):
+            StoredEmbeddings(tmp_path)
+
+    def test_a_missing_shard(self, folder):
+        (folder / "embeddings-00001.npy").unlink()
+        with pytest.raises(
+            EmbeddingFolderError, match=r"00001.npy' is gone or was changed: repeat"
+        ):
+            StoredEmbeddings(folder)
+
+    def test_a_shard_of_another_shape(self, folder):
+        """Of as many bytes."""
+        without_checksums(folder)
+        np.save(folder / "embeddings-00001.npy", np.zeros((4, 5), np.float32))
+        with pytest.raises(
+            EmbeddingFolderError, match=r"holds an array \(4, 5\) .*expected \(5, 4"
+        ):
+            StoredEmbeddings(folder)[7]
+
+    def test_pickles_are_not_loaded(self, folder):
+        without_checksums(folder)
+        path = folder / "embeddings-00001.npy"
+        np.save(path, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+        size = (folder / "embeddings-00000.npy").stat().st_size
+        path.write_bytes(path.read_bytes().ljust(size, b"\0")[:size])
+        with pytest.raises(ValueError, match=r"Python objects|allow_pickle"):
+            StoredEmbeddings(folder)[7]
+
+
+def without_checksums(folder) -> None:
+    """As version 1.5 wrote it."""
+    path = folder / "manifest.json"
+    content = json.loads(path.read_text())
+    del content["checksum"], content["checksums"]
+    path.write_text(json.dumps(content))
+
+
+class TestDamaged:
+    @pytest.fixture(params=FORMATS)
+    def folder(self, request, tmp_path):
+        options = {"shard_rows": 5, "dimension": DIMENSION, "describe": {}}
+        embed_rows(Encoder(), TEXTS, tmp_path, format=request.param, **options)
+        return tmp_path
+
+    def test_no_flipped_bit_passes(self, folder):
+        """Of one shard."""
+        (path,) = folder.glob("embeddings-00001.*")
+        sound = path.read_bytes()
+        for number in range(0, 8 * len(sound), 67):
+            damaged = bytearray(sound)
+            damaged[number // 8] ^= 1 << number % 8
+            path.write_bytes(damaged)
+            stored = StoredEmbeddings(folder)
+            assert np.array_equal(stored[:5], ALL[:5])
+            for read in (lambda s: s[[2, 7]], lambda s: s[9], lambda s: list(s.blocks())):
+                with pytest.raises(
+                    EmbeddingFolderError, match=r"00001\..* is damaged: .*Repeat the"
+                ):
+                    read(stored)
+
+    @pytest.mark.parametrize("rows", [[0], [1, 2], [600, 3, 3]])
+    def test_of_npy_what_is_not_read_is_not_checked(self, tmp_path, monkeypatch, rows):
+        monkeypatch.setattr(checksums, "BLOCK", 256)  # 16 rows
+        texts = [f"text {n}" for n in range(1000)]
+        embed_rows(Encoder(), texts, tmp_path, dimension=DIMENSION, describe={})
+        path = tmp_path / "embeddings-00000.npy"
+        damaged = bytearray(path.read_bytes())
+        damaged[128 + 16 * 500] ^= 1
+        path.write_bytes(damaged)
+        stored = StoredEmbeddings(tmp_path)
+        assert np.array_equal(stored[rows], [embedding(texts[row]) for row in rows])
+        with pytest.raises(EmbeddingFolderError, match="is damaged"):
+            stored[[*rows, 499]]
+
+    def test_of_version_1_5(self, folder):
+        without_checksums(folder)
+        assert np.array_equal(StoredEmbeddings(folder)[:], ALL)

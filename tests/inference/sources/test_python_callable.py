@@ -1,0 +1,185 @@
+"""Functions of the user's own."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from declutr.inference.official_protocols import MtebEncoder
+from declutr.inference.sources import EncoderError, open_encoder
+from declutr.inference.sources.source_files import source_files
+
+SOURCE = """
+import numpy as np
+import torch
+
+def lengths(sentences):
+    assert type(sentences) is list
+    return np.array([[len(text), 1] for text in sentences])
+
+def lists(sentences):
+    return [[len(text), 1.5] for text in sentences]
+
+def tensors(sentences):
+    return torch.tensor([[len(text), 1.5] for text in sentences], dtype=torch.bfloat16,
+                        requires_grad=True)
+
+class Model:
+    fingerprint = "weights of may"
+
+    def __call__(self, sentences):
+        return lengths(sentences)
+
+    def encode(self, sentences):
+        return 2 * lengths(sentences)
+
+model = Model()
+number = 3
+"""
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    """A module in the current folder; each test has one of its own name."""
+    name = f"encoders_of_{abs(hash(request.node.name))}"
+    (tmp_path / f"{name}.py").write_text(SOURCE)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    return name
+
+
+def test_functions_and_methods(module: str) -> None:
+    texts = ["one", "", "three"]
+    for name in ("lengths", "lists", "tensors", "model", "model.encode"):
+        encoder = open_encoder(f"{module}:{name}")
+        assert encoder.dimension is None
+        rows = encoder(texts)
+        assert rows.dtype == np.float32 and rows.shape == (3, 2) and encoder.dimension == 2
+        assert rows[:, 0].tolist() == [6, 0, 10] if "encode" in name else [3, 0, 5]
+        assert np.array_equal(open_encoder(f"call:{module}:{name}")(texts), rows)
+
+
+def test_the_current_folder_hides_nothing(module: str, tmp_path: Path) -> None:
+    (tmp_path / "numpy.py").write_text("raise SystemExit('hidden')")
+    open_encoder(f"{module}:lengths")
+    assert sys.path[-1] == str(tmp_path)
+
+
+def fingerprint(place: str) -> str:
+    return open_encoder(f"mine={place}").describe()["fingerprint"]
+
+
+def test_fingerprints(module: str, tmp_path: Path) -> None:
+    before = {name: fingerprint(f"{module}:{name}") for name in ("lengths", "model", "lists")}
+    assert {name: fingerprint(f"{module}:{name}") for name in before} == before
+    assert len({*before.values()}) == 3  # functions of one file
+    method = fingerprint(f"{module}:model.encode")
+    sys.modules[module].model.fingerprint = "weights of june"
+    assert fingerprint(f"{module}:model") != before["model"]
+    assert fingerprint(f"{module}:model.encode") != method  # it belongs to the object
+    assert fingerprint(f"{module}:lengths") == before["lengths"]
+
+
+def test_mteb_tells_functions_apart(module: str) -> None:
+    one, other = (MtebEncoder(open_encoder(f"mine={module}:{n}")) for n in ("lengths", "lists"))
+    assert one.name == other.name and one.revision != other.revision
+
+
+def test_a_file_that_changes_after_its_import(module: str, tmp_path: Path) -> None:
+    """What runs is neither what the file says now nor, for all we know, what it said before."""
+    before = fingerprint(f"{module}:lengths")
+    (tmp_path / f"{module}.py").write_text(SOURCE.replace("len(text), 1]", "len(text), 2]"))
+    assert len({before, fingerprint(f"{module}:lengths"), fingerprint(f"{module}:lengths")}) == 3
+    importlib.reload(sys.modules[module])
+    reloaded = fingerprint(f"{module}:lengths")
+    assert reloaded != before and reloaded == fingerprint(f"{module}:lengths")
+
+
+HELPERS = {
+    "at_the_top": "from {0}_helper import shift\ndef encode(texts): return shift(texts)",
+    "in_a_function": "def encode(texts):\n    import {0}_helper as h\n    return h.shift(texts)",
+    "through_another": "from {0}_between import shift as encode",
+}
+
+
+@pytest.mark.parametrize("name", HELPERS)
+def test_what_a_module_imports_counts(module: str, tmp_path: Path, name: str) -> None:
+    """In each case for a new process, as modules here were not imported before."""
+    prints = []
+    for number, value in enumerate((1, 2, 1)):
+        folder = tmp_path / f"{name}{number}"
+        folder.mkdir()
+        (folder / f"{module}_between.py").write_text(f"from {module}_helper import *")
+        (folder / f"{module}_helper.py").write_text(f"def shift(texts): return [[{value}]]")
+        (folder / f"{module}_other.py").write_text(f"unused = {number}")
+        (folder / f"{module}_of.py").write_text(HELPERS[name].format(module))
+        files = source_files(f"{module}_of", folder / f"{module}_of.py")
+        assert files == [folder / f"{module}_of.py"]  # the folder is not on the path yet
+        with pytest.MonkeyPatch.context() as patch:
+            patch.chdir(folder)
+            prints.append(fingerprint(f"{module}_of:encode"))
+            for known in [known for known in sys.modules if known.startswith(f"{module}_")]:
+                del sys.modules[known]
+            sys.path.remove(str(folder))
+    assert prints[0] == prints[2] != prints[1]
+
+
+def test_source_files_of_a_package(tmp_path: Path) -> None:
+    """Relative imports; not numpy, and what cannot be parsed or found is passed over."""
+    package = tmp_path / "made_of_parts"
+    (package / "inner").mkdir(parents=True)
+    (package / "__init__.py").write_text("import numpy, os.path, sys, absent_everywhere")
+    (package / "inner" / "__init__.py").write_text("from .. import settings")
+    (package / "inner" / "deep.py").write_text("from ..words import table\nfrom .broken import x")
+    (package / "inner" / "broken.py").write_text("def (")
+    (package / "settings.py").write_text("from ....beyond import nothing")
+    (package / "words.py").write_text("from declutr import Encoder")
+    (package / "unused.py").write_text("")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        files = source_files("made_of_parts.inner.deep", package / "inner" / "deep.py")
+    expected = ["__init__", "inner/__init__", "inner/broken", "inner/deep", "settings", "words"]
+    assert [str(file.relative_to(package).with_suffix("")) for file in files] == expected
+
+
+def test_source_files_of_packages_without_init(tmp_path: Path) -> None:
+    """In one another, and not imported yet; packages of a user, wherever they are installed."""
+    inner = tmp_path / "parts_of_it" / "inner"
+    inner.mkdir(parents=True)
+    (inner / "words.py").write_text("")
+    installed = tmp_path / "lib" / "site-packages"
+    installed.mkdir(parents=True)
+    (installed / "somebodys_package.py").write_text("")
+    own = tmp_path / "own_encoder.py"
+    own.write_text(
+        "def encode(s):\n    from parts_of_it.inner import words\n    import somebodys_package"
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(tmp_path)
+        patch.syspath_prepend(installed)
+        assert source_files("own_encoder", own) == [own, inner / "words.py"]
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ("absent_module:encode", r"No module 'absent_module'.*absent_module\.py in"),
+        ("MODULE.inside:encode", r"No module 'encoders_of_\d+\.inside'"),
+        ("MODULE:absent", r"'encoders_of_\d+' \(.*\.py\) has no 'absent'"),
+        ("MODULE:model.absent", r"has no 'model\.absent'"),
+        ("MODULE:number", r"to be a function.*got an object of type int"),
+        ("MODULE:Model", r"to be a function.*got the class Model"),
+        ("call:MODULE", r"Expected MODULE:FUNCTION, got 'encoders_of_\d+'"),
+    ],
+)
+def test_what_is_no_function(module: str, spec: str, message: str) -> None:
+    with pytest.raises(EncoderError, match=message):
+        open_encoder(spec.replace("MODULE", module))
+
+
+def test_what_a_module_fails_to_import_is_its_own_matter(module: str, tmp_path: Path) -> None:
+    (tmp_path / f"{module}_b.py").write_text("import absent_dependency")
+    with pytest.raises(ModuleNotFoundError, match="absent_dependency"):
+        open_encoder(f"{module}_b:encode")

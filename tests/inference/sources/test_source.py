@@ -1,0 +1,100 @@
+"""What all named encoders do, whatever is behind them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from declutr.inference.devices import chosen_device
+from declutr.inference.sources import EncoderError, NamedEncoder, open_encoder
+from declutr.inference.sources.source import EncoderSource
+
+
+class Given(EncoderSource):
+    """Gives what it was told to."""
+
+    def __init__(self, vectors: Any, dimension: int | None = None, **settings: Any) -> None:
+        self.vectors, self.width, self.settings = vectors, dimension, settings
+
+    @property
+    def dimension(self) -> int | None:
+        return self.width
+
+    def __call__(self, sentences: list[str]) -> Any:
+        return self.vectors
+
+    def describe(self) -> dict[str, Any]:
+        return {"kind": "given", "place": "here", **self.settings}
+
+
+def named(*args: Any, **kwargs: Any) -> NamedEncoder:
+    return NamedEncoder("mine", "given:here", Given(*args, **kwargs))
+
+
+def test_output_is_float32_and_its_width_is_learnt() -> None:
+    encoder = named(np.ones((2, 3)))
+    assert encoder.dimension is None and encoder([]).shape == (0, 0)
+    rows = encoder(("a", "b"))
+    assert rows.dtype == np.float32 and rows.shape == (2, 3)
+    assert encoder.dimension == 3 and encoder([]).shape == (0, 3)
+    assert repr(encoder) == "NamedEncoder('mine', 'given:here')"
+
+
+@pytest.mark.parametrize(
+    ("vectors", "dimension", "message"),
+    [
+        (
+            np.ones((2, 4)),
+            3,
+            r"mine: expected embeddings of shape \(2, 3\) as before, got \(2, 4\)",
+        ),
+        (np.ones((3, 4)), None, r"expected embeddings of shape \(2, 'd'\), got \(3, 4\)"),
+        (np.ones(2), None, r"got \(2,\)"),
+        (np.ones((2, 0)), None, r"got \(2, 0\)"),
+        ([[1.0], [1.0, 2.0]], None, r"expected numbers of shape \(2, d\), got list"),
+        ("text", None, r"expected numbers of shape \(2, d\), got str"),
+    ],
+)
+def test_outputs_that_are_no_embeddings(vectors: Any, dimension: int | None, message: str) -> None:
+    with pytest.raises(EncoderError, match=message):
+        named(vectors, dimension)(["a", "b"])
+
+
+def test_inputs_that_are_not_lists_of_strings() -> None:
+    for wrong in ("text", b"text", Path("lines.txt")):
+        kind = "a single one" if wrong == "text" else type(wrong).__name__
+        with pytest.raises(TypeError, match=f"Expected texts: a list .*; got {kind}; "):
+            named(np.ones((1, 2)))(wrong)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="got int at position 1"):
+        named(np.ones((2, 2)))(["text", 3])  # type: ignore[list-item]
+
+
+def test_the_fingerprint_covers_settings_and_not_the_place() -> None:
+    one = named(None, 2, place="a", pooling="mean").describe()
+    assert one == {**one, "kind": "given", "place": "a", "pooling": "mean", "dimension": 2}
+    moved = named(None, 2, place="b", pooling="mean").describe()
+    other = named(None, 2, place="a", pooling="max").describe()
+    assert one["fingerprint"] == moved["fingerprint"] != other["fingerprint"]
+    encoder = named(np.ones((1, 2)))
+    before = encoder.describe()["fingerprint"]
+    encoder(["text"])
+    assert encoder.describe()["fingerprint"] == before  # though the width is known now
+    assert encoder.counts() == {}
+
+
+@pytest.mark.parametrize("name", ["batch_size", "max_length"])
+def test_sizes_below_one(name: str) -> None:
+    with pytest.raises(EncoderError, match=f"{name} must be at least 1, got 0"):
+        open_encoder("random:3", **{name: 0})  # type: ignore[arg-type]
+
+
+def test_devices() -> None:
+    assert chosen_device("cpu") == torch.device("cpu")
+    gpu = torch.cuda.is_available()
+    assert chosen_device(None) == torch.device("cuda:0" if gpu else "cpu")
+    with pytest.raises(EncoderError, match="Expected a device cpu, cuda or cuda:N, got 'gpu 7'"):
+        chosen_device("gpu 7")
+    with pytest.raises(EncoderError, match=r"No device 'cuda:99': there are \d+ GPUs"):
+        chosen_device("cuda:99")

@@ -1,0 +1,121 @@
+"""Texts that name encoders: what they mean, and what is said about those that mean nothing."""
+
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from declutr.inference.sources import EncoderError, parse_spec
+from declutr.inference.sources.spec import FORMS, OPTIONS
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "place", "options", "name"),
+    [
+        ("hf:roberta-base", "hf", "roberta-base", {}, "roberta-base"),
+        (
+            "hf:org/model?pooling=cls&precision=bf16",
+            "hf",
+            "org/model",
+            {"pooling": "cls", "precision": "bf16"},
+            "org/model (pooling=cls, precision=bf16)",
+        ),
+        ("SBERT=st:org/model", "st", "org/model", {}, "SBERT"),
+        ("My GloVe = words:a/glove.txt", "words", "a/glove.txt", {}, "My GloVe"),
+        ("words:a/glove.txt?tokens=words", "words", "a/glove.txt", {"tokens": "words"}, None),
+        ("random:300", "random", "300", {}, "random:300"),
+        ("chance=random-sentence:8?seed=3", "random-sentence", "8", {"seed": "3"}, "chance"),
+        ("call:my.module:Model.encode", "call", "my.module:Model.encode", {}, None),
+        ("my_module:encode", "call", "my_module:encode", {}, "my_module:encode"),
+        ("https://host/model.tar.gz", "archive", "https://host/model.tar.gz", {}, None),
+        ("archive:runs/one/model.tar.gz", "archive", "runs/one/model.tar.gz", {}, "one"),
+    ],
+)
+def test_forms(text: str, kind: str, place: str, options: dict, name: str | None) -> None:
+    spec = parse_spec(text)
+    assert (spec.kind, spec.place, spec.options) == (kind, place, options)
+    assert spec.name == (name or spec.name) and spec.name
+    assert parse_spec(spec.text) == parse_spec(spec.text.strip())
+
+
+def test_folders_and_files_are_recognised(tmp_path: Path) -> None:
+    def folder(name: str, **files: object) -> str:
+        (tmp_path / name).mkdir()
+        for file, content in files.items():
+            (tmp_path / name / f"{file}.json").write_text(json.dumps(content))
+        return str(tmp_path / name)
+
+    transformer = folder("transformer", config={"model_type": "roberta"})
+    sentences = folder("sentences", config={"model_type": "roberta"}, modules=[])
+    run = folder("run", config={"model": {"type": "declutr"}, "dataset_reader": {}})
+    vectors = tmp_path / "glove.txt"
+    vectors.write_text("a 1 2\n")
+    archive = tmp_path / "run" / "model.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(vectors, "glove.txt")
+    found = {
+        place: parse_spec(str(place)).kind
+        for place in (transformer, sentences, run, vectors, archive)
+    }
+    assert list(found.values()) == ["hf", "st", "archive", "words", "archive"]
+    assert parse_spec(f"{run}/").name == "run" == parse_spec(str(archive)).name
+    assert parse_spec(f"{transformer}?pooling=max").options == {"pooling": "max"}
+
+
+def test_a_path_with_odd_letters_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("lr=0.1").mkdir()
+    Path("lr=0.1", "config.json").write_text('{"model": {}}')
+    assert parse_spec("lr=0.1").place == "lr=0.1"
+    assert (parse_spec("x=lr=0.1").place, parse_spec("x=lr=0.1").name) == ("lr=0.1", "x")
+    Path("what?.txt").write_text("a 1\n")
+    assert parse_spec("words:what?.txt").place == "what?.txt"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("hff:roberta-base", r"did you mean hf:\?"),
+        ("word:glove", r"did you mean words:\?"),
+        ("org/model", r"no such file or folder.*hf:org/model or st:org/model"),
+        ("nowhere/at all", r"no such file or folder"),
+        ("hf:", r"Expected more than 'hf:'"),
+        ("", r"Expected more than ''"),
+        ("hf:x?pool=cls", r"Unknown option 'pool'.*pooling, revision, precision, dim"),
+        ("archive:x?pooling=cls", r"archive takes precision, dim"),
+        ("hf:x?pooling", r"Expected KEY=VALUE.*'pooling'"),
+        ("hf:x?pooling=cls&pooling=max", r"'pooling' stands twice"),
+    ],
+)
+def test_texts_that_mean_nothing(text: str, message: str) -> None:
+    with pytest.raises(EncoderError, match=message):
+        parse_spec(text)
+
+
+def test_the_forms_are_listed() -> None:
+    with pytest.raises(EncoderError) as caught:
+        parse_spec("nothing")
+    assert FORMS in str(caught.value)
+    for kind, options in OPTIONS.items():
+        assert f"{kind}:" in FORMS
+        assert all(f"{option}=" in FORMS for option in options)
+
+
+def test_folders_that_are_no_model(tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match=r"neither a config\.json nor a modules\.json"):
+        parse_spec(str(tmp_path))
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(EncoderError, match=r"config\.json' is not JSON"):
+        parse_spec(str(tmp_path))
+    (tmp_path / "notes.md").write_text("words")
+    with pytest.raises(EncoderError, match="neither an archive nor named like word vectors"):
+        parse_spec(str(tmp_path / "notes.md"))
+
+
+def test_a_module_may_be_named_almost_like_a_kind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("word.py").touch()
+    assert parse_spec("word:glove").kind == "call"

@@ -1,0 +1,381 @@
+"""Hugging Face folders, trained archives and sentence-transformers models, all tiny and local."""
+
+import json
+import shutil
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModel, AutoTokenizer, BertConfig, BertForMaskedLM, BertModel
+
+from declutr.inference.encoder import Encoder
+from declutr.inference.sources import EncoderError, open_encoder
+from declutr.inference.transformer_model import longest_input
+from declutr.transformer.pooling import POOLINGS
+from tests.families import wordpiece
+
+PLAIN = [pooling for pooling in POOLINGS if pooling != "pooler"]
+
+
+@pytest.fixture(scope="module")
+def texts(documents: list[str]) -> list[str]:
+    """Of very different lengths, some blank, none longer than the transformer."""
+    cut = [document[: 7 * i + 1] for i, document in enumerate(documents[:16])]
+    return [*cut, "", "   \t", "one", documents[21][:90], "one"]
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A BERT with a pooler whose weights are in the checkpoint; its tokenizer knows no limit."""
+    folder = tmp_path_factory.mktemp("bert")
+    tokenizer = wordpiece()
+    tokenizer.model_max_length = int(1e30)
+    tokenizer.save_pretrained(folder)
+    _bert(len(tokenizer), BertModel).save_pretrained(folder)
+    return folder
+
+
+def _bert(vocab_size: int, kind: type) -> torch.nn.Module:
+    torch.manual_seed(0)
+    size = {"num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
+    config = BertConfig(vocab_size=vocab_size, hidden_size=16, max_position_embeddings=24, **size)
+    model = kind(config)
+    for weight in model.parameters():  # far from each other, so that poolings differ visibly
+        if weight.dim() == 2:
+            torch.nn.init.normal_(weight, std=0.3)
+    return model
+
+
+@lru_cache
+def loaded(folder: Path) -> tuple[Any, Any]:
+    return AutoTokenizer.from_pretrained(folder), AutoModel.from_pretrained(folder).eval()
+
+
+def plainly(folder: Path, text: str, pooling: str) -> np.ndarray:
+    """The vector of one text, written down from the definition of a pooling."""
+    tokenizer, model = loaded(folder)
+    with torch.no_grad():
+        output = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
+    tokens = output.last_hidden_state[0].double().numpy()  # (length, d)
+    layers = [layer[0].double().numpy() for layer in output.hidden_states]
+    assert len(layers) == model.config.num_hidden_layers + 1  # the embeddings are number 0
+    return {
+        "mean": lambda: tokens.mean(axis=0),
+        "cls": lambda: tokens[0],
+        "max": lambda: tokens.max(axis=0),
+        "mean-sqrt-length": lambda: tokens.sum(axis=0) / np.sqrt(len(tokens)),
+        "last": lambda: tokens[-1],
+        "first-last": lambda: ((layers[1] + layers[-1]) / 2).mean(axis=0),
+        "pooler": lambda: output.pooler_output[0].numpy(),
+    }[pooling]()
+
+
+@pytest.mark.parametrize("pooling", PLAIN)
+def test_pooling_is_the_plain_formula(checkpoint: Path, texts: list[str], pooling: str) -> None:
+    encoder = open_encoder(f"hf:{checkpoint}?pooling={pooling}", batch_size=4, device="cpu")
+    expected = np.stack([plainly(checkpoint, text, pooling) for text in texts])
+    assert np.abs(encoder(texts) - expected).max() < 2e-6
+    assert encoder.dimension == 32 and encoder.counts() == {"truncated_texts": 0}
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_a_bert_with_token_types_and_a_pooler(bert: Path, pooling: str) -> None:
+    texts = ["the old house", "good trains run late when snow falls", "why", ""]
+    encoder = open_encoder(f"{bert}?pooling={pooling}", device="cpu")
+    expected = np.stack([plainly(bert, text, pooling) for text in texts])
+    assert np.allclose(encoder(texts), expected, atol=2e-6)
+
+
+@pytest.mark.parametrize("pooling", PLAIN)
+def test_poolings_differ(bert: Path, pooling: str) -> None:
+    others = [other for other in POOLINGS if other != pooling]
+    text = ["good trains run late"]
+    mine = open_encoder(f"{bert}?pooling={pooling}", device="cpu")(text)
+    for other in others:
+        theirs = open_encoder(f"{bert}?pooling={other}", device="cpu")(text)
+        assert np.abs(mine - theirs).max() > 1e-2, other
+
+
+@pytest.mark.parametrize("pooling", PLAIN)
+@pytest.mark.parametrize("batch_size", [1, 2, 7, 1000])
+def test_neighbours_and_order_do_not_matter(
+    checkpoint: Path, texts: list[str], batch_size: int, pooling: str
+) -> None:
+    alone = open_encoder(f"hf:{checkpoint}?pooling={pooling}", device="cpu", batch_size=1)
+    together = open_encoder(
+        f"hf:{checkpoint}?pooling={pooling}", device="cpu", batch_size=batch_size
+    )
+    expected = np.concatenate([alone([text]) for text in texts])
+    assert np.abs(together(texts) - expected).max() < 1e-5
+    order = np.random.default_rng(0).permutation(len(texts))
+    assert np.abs(together([texts[i] for i in order]) - expected[order]).max() < 1e-5
+
+
+def test_long_texts_are_cut_and_counted(checkpoint: Path, documents: list[str]) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    encoder = open_encoder(f"hf:{checkpoint}", device="cpu")
+    rows = encoder([documents[0], "short", documents[1]])
+    assert encoder.counts() == {"truncated_texts": 2}
+    assert encoder.describe()["max_length"] == 128
+    # The special token at the end is kept.
+    ids = tokenizer(documents[0], truncation=True, max_length=128)["input_ids"]
+    assert len(ids) == 128 and ids[-1] == tokenizer.sep_token_id
+    model = AutoModel.from_pretrained(checkpoint).eval()
+    with torch.no_grad():
+        expected = model(torch.tensor([ids])).last_hidden_state[0].mean(dim=0)
+    assert np.abs(rows[0] - expected.numpy()).max() < 1e-6
+
+
+def test_max_length_shortens_and_never_lengthens(checkpoint: Path) -> None:
+    for asked, got in ((16, 16), (1000, 128)):
+        encoder = open_encoder(f"hf:{checkpoint}", device="cpu", max_length=asked)
+        assert encoder.describe()["max_length"] == got
+        encoder(["ka lo mi " * 100])
+        encoder(["ka"])
+        assert encoder.counts() == {"truncated_texts": 1}
+
+
+def test_the_limit_of_a_tokenizer_that_knows_none(bert: Path, checkpoint: Path) -> None:
+    assert open_encoder(str(bert), device="cpu").describe()["max_length"] == 24
+    # RoBERTa's positions begin after the padding id, so fewer tokens fit than it has positions.
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    tokenizer.model_max_length = int(1e30)
+    model = AutoModel.from_pretrained(checkpoint)
+    limit = longest_input(tokenizer, model)
+    assert limit == model.config.max_position_embeddings - tokenizer.pad_token_id - 1
+    assert limit is not None
+    model(torch.full((1, limit), 7))
+    with pytest.raises((IndexError, RuntimeError)):
+        model(torch.full((1, limit + 1), 7))
+
+
+def test_bf16_is_close_and_float32_the_default(checkpoint: Path, texts: list[str]) -> None:
+    exact = open_encoder(f"hf:{checkpoint}", device="cpu")(texts)
+    rough = open_encoder(f"hf:{checkpoint}?precision=bf16", device="cpu")(texts)
+    difference = np.abs(exact - rough).max()
+    assert 1e-6 < difference < 0.1 and rough.dtype == np.float32
+
+
+def test_weights_in_half_precision_are_computed_with_in_float32(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    model = AutoModel.from_pretrained(checkpoint).to(torch.bfloat16)
+    model.save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(tmp_path)
+    rows = open_encoder(str(tmp_path), device="cpu")(["ka lo mi"])
+    assert not np.array_equal(rows, torch.tensor(rows).bfloat16().float().numpy())
+
+
+def test_loading_leaves_the_random_state_alone(checkpoint: Path) -> None:
+    torch.manual_seed(3)
+    expected = torch.rand(4)
+    torch.manual_seed(3)
+    open_encoder(f"hf:{checkpoint}", device="cpu")(["text"])  # its pooler is drawn at random
+    assert torch.equal(torch.rand(4), expected)
+
+
+def test_a_pooler_that_was_never_trained_is_refused(checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match=r"lacks 2 weights that pooler pooling needs.*another"):
+        open_encoder(f"hf:{checkpoint}?pooling=pooler", device="cpu")
+    tokenizer = wordpiece()
+    tokenizer.save_pretrained(tmp_path)
+    _bert(len(tokenizer), BertForMaskedLM).save_pretrained(tmp_path)
+    assert np.isfinite(open_encoder(str(tmp_path), device="cpu")(["why"])).all()
+
+
+def test_a_checkpoint_without_a_layer_is_refused(bert: Path, tmp_path: Path) -> None:
+    shutil.copytree(bert, tmp_path, dirs_exist_ok=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps({**config, "num_hidden_layers": 4}))
+    with pytest.raises(EncoderError, match=r"lacks 16 weights that mean pooling needs.*layer\.3"):
+        open_encoder(f"hf:{tmp_path}", device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ("pooling=average", "Expected pooling to be one of mean, cls, .* got 'average'"),
+        ("precision=half", "Expected precision to be one of float32, bf16, int8, got 'half'"),
+        ("dim=0", "truncate_dim must lie in 1 to 32, got 0"),
+        ("dim=many", "Expected dim to be a whole number, got 'many'"),
+        ("normalize=1", "Expected normalize to be true or false, got '1'"),
+        ("whiten=true", "There is no whitening stored with .*declutr whiten"),
+    ],
+)
+def test_options_that_are_none(checkpoint: Path, options: str, message: str) -> None:
+    with pytest.raises(EncoderError, match=message):
+        open_encoder(f"hf:{checkpoint}?{options}")
+
+
+def test_a_folder_that_is_no_transformer(tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match=r"No transformer could be loaded from .*config\.json"):
+        open_encoder(f"hf:{tmp_path}")
+
+
+def test_fingerprints_notice_another_checkpoint(bert: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "moved"
+    shutil.copytree(bert, moved)
+
+    def fingerprint(options: str = "") -> str:
+        return open_encoder(f"hf:{moved}{options}", device="cpu").describe()["fingerprint"]
+
+    before = open_encoder(f"hf:{bert}", device="cpu").describe()["fingerprint"]
+    assert fingerprint() == before != fingerprint("?pooling=cls")
+    (moved / "README.md").write_text("not of the model")
+    (moved / "checkpoint-5").mkdir()
+    (moved / "checkpoint-5" / "model.safetensors").write_text("another one's")
+    assert fingerprint() == before
+    model = AutoModel.from_pretrained(moved)
+    with torch.no_grad():
+        next(model.parameters()).add_(1e-3)
+    model.save_pretrained(moved)
+    assert fingerprint() != before
+
+
+def test_every_option_is_part_of_the_fingerprint(checkpoint: Path) -> None:
+    options = ["", *(f"?pooling={name}" for name in ("cls", "first-last", "max", "last"))]
+    options += ["?precision=bf16", "?dim=5", "?normalize=true", "?long_texts=chunk"]
+    encoders = [open_encoder(f"hf:{checkpoint}{each}", device="cpu") for each in options]
+    encoders.append(open_encoder(f"hf:{checkpoint}", device="cpu", max_length=9))
+    assert len({encoder.describe()["fingerprint"] for encoder in encoders}) == len(encoders)
+
+
+def test_a_name_on_the_hub(
+    checkpoint: Path, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Laid out as the hub's cache is: the commit is the fingerprint."""
+    repository = tmp_path / "models--org--tiny"
+    commit = "0123456789abcdef0123456789abcdef01234567"
+    shutil.copytree(checkpoint, repository / "snapshots" / commit)
+    (repository / "refs").mkdir()
+    (repository / "refs" / "main").write_text(commit)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    # transformers 4 keeps a copy.
+    monkeypatch.setattr("transformers.utils.hub.TRANSFORMERS_CACHE", str(tmp_path), raising=False)
+    encoder = open_encoder("hf:org/tiny", device="cpu")
+    assert encoder.describe()["content"] == f"revision {commit}" and encoder.name == "org/tiny"
+    expected = open_encoder(f"hf:{checkpoint}", device="cpu")(texts)
+    assert np.array_equal(encoder(texts), expected)
+    with pytest.raises(EncoderError, match="No transformer could be loaded from 'org/absent'"):
+        open_encoder("hf:org/absent", device="cpu")
+
+
+def test_trained_archives(trained: Path, texts: list[str]) -> None:
+    expected = Encoder(trained, cuda_device=-1, dtype="float32")(texts)
+    for spec in (
+        str(trained),
+        f"{trained}/",
+        f"it={trained / 'model.tar.gz'}",
+        f"archive:{trained}",
+    ):
+        encoder = open_encoder(spec, batch_size=5, device="cpu")
+        assert np.abs(encoder(texts) - expected).max() < 1e-5
+        assert encoder.dimension == 32 and encoder.describe()["kind"] == "trained archive"
+    assert open_encoder(f"it={trained}", device="cpu").name == "it"
+
+
+def test_archives_cut_where_they_are_told_to(trained: Path, documents: list[str]) -> None:
+    words = documents[0].split()
+    whole = open_encoder(str(trained), device="cpu")
+    short = open_encoder(str(trained), device="cpu", max_length=16)
+    texts = [" ".join(words[:100]), " ".join(words[:40]), words[0]]
+    full, cut = whole(texts), short(texts)
+    assert not np.allclose(full[1], cut[1], atol=1e-4)
+    assert np.allclose(full[2], cut[2], atol=1e-6)
+    assert whole.counts() == {"truncated_texts": 1}
+    assert short.counts() == {"truncated_texts": 2}
+    assert whole.describe()["fingerprint"] != short.describe()["fingerprint"]
+
+
+def test_fingerprints_notice_another_archive(trained: Path, tmp_path: Path) -> None:
+    moved = tmp_path / "run"
+    shutil.copytree(trained, moved)
+    before = open_encoder(str(trained), device="cpu").describe()["fingerprint"]
+    (moved / "metrics.json").write_text("{}")
+    assert open_encoder(str(moved), device="cpu").describe()["fingerprint"] == before
+    for name in ("best.th", "weights.th"):
+        if (moved / name).exists():
+            weights = torch.load(moved / name, weights_only=True)
+            torch.save({key: value + 1 for key, value in weights.items()}, moved / name)
+    assert open_encoder(str(moved), device="cpu").describe()["fingerprint"] != before
+
+
+def test_archives_that_are_none(tmp_path: Path) -> None:
+    with pytest.raises(EncoderError, match=r"No model at .*absent"):
+        open_encoder(f"archive:{tmp_path}/absent")
+    (tmp_path / "config.json").write_text('{"model": {"type": "declutr"}}')
+    with pytest.raises(EncoderError, match="holds no weights"):
+        open_encoder(str(tmp_path))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
+    package = pytest.importorskip(
+        "sentence_transformers", reason="the extra sentence-transformers is not installed"
+    )
+    folder = tmp_path_factory.mktemp("st") / "model"
+    package.SentenceTransformer(str(checkpoint), device="cpu").save(str(folder))
+    return folder
+
+
+class TestSentenceTransformers:
+    """With the real package, on a model made of the same checkpoint."""
+
+    def test_the_folder_is_recognised(
+        self, folder: Path, checkpoint: Path, texts: list[str]
+    ) -> None:
+        encoder = open_encoder(str(folder), device="cpu", batch_size=3)
+        assert encoder.describe()["kind"] == "sentence-transformers" and encoder.dimension == 32
+        explicit = open_encoder(f"st:{folder}", device="cpu")
+        assert np.abs(encoder(texts) - explicit(texts)).max() < 1e-5
+        # Without a model of its own the package takes the mean of tokens, as we do.
+        own = open_encoder(f"hf:{checkpoint}", device="cpu")(texts)
+        # Its releases before 6 strip texts.
+        filled = [row for row, text in enumerate(texts) if text and text == text.strip()]
+        assert np.abs(encoder(texts)[filled] - own[filled]).max() < 1e-5
+
+    def test_long_texts_are_counted(self, folder: Path, documents: list[str]) -> None:
+        encoder = open_encoder(str(folder), device="cpu", max_length=20)
+        assert encoder(["ka lo", documents[0]]).shape == (2, 32)
+        assert encoder.counts() == {"truncated_texts": 1}
+        assert encoder.describe()["max_length"] == 20
+
+    def test_fingerprints_notice_another_pooling(self, folder: Path, tmp_path: Path) -> None:
+        moved = tmp_path / "moved"
+        shutil.copytree(folder, moved)
+        before = open_encoder(str(folder), device="cpu").describe()["fingerprint"]
+        assert open_encoder(str(moved), device="cpu").describe()["fingerprint"] == before
+        config = moved / "1_Pooling" / "config.json"
+        config.write_text(config.read_text() + "\n")
+        assert open_encoder(str(moved), device="cpu").describe()["fingerprint"] != before
+
+    def test_fingerprints_notice_modules_by_other_names_and_code(
+        self, folder: Path, tmp_path: Path
+    ) -> None:
+        """The package runs code of modules in a folder."""
+        moved = tmp_path / "moved"
+        shutil.copytree(folder, moved)
+        (moved / "1_Pooling").rename(moved / "pooling")
+        modules = moved / "modules.json"
+        modules.write_text(modules.read_text().replace("1_Pooling", "pooling"))
+        seen = [open_encoder(str(moved), device="cpu").describe()["fingerprint"]]
+        config = moved / "pooling" / "config.json"
+        config.write_text(config.read_text() + "\n")
+        seen.append(open_encoder(str(moved), device="cpu").describe()["fingerprint"])
+        for code in ("factor = 1", "factor = 2"):
+            (moved / "pooling" / "own.py").write_text(code)
+            seen.append(open_encoder(str(moved), device="cpu").describe()["fingerprint"])
+        assert len(set(seen)) == 4
+
+    def test_a_folder_that_is_none(self, folder: Path, tmp_path: Path) -> None:
+        with pytest.raises(EncoderError, match="No sentence-transformers model could be loaded"):
+            open_encoder(f"st:{tmp_path / 'absent'}")
+
+
+def test_without_the_package(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
+    with pytest.raises(EncoderError, match=r"needs the package.*pip install.*hf:.*pooling=mean"):
+        open_encoder(f"st:{checkpoint}")

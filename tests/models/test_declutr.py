@@ -1,0 +1,964 @@
+"""The model, on batches of the real reader and loader, against naive computations of every part."""
+
+import json
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+from allennlp.data.token_indexers import (
+    PretrainedTransformerIndexer,
+    SingleIdTokenIndexer,
+    TokenCharactersIndexer,
+)
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer
+from allennlp.models import Model
+from allennlp.models.archival import load_archive
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+from transformers import AutoModelForMaskedLM, AutoTokenizer
+
+from declutr.data.data_loader import DeCLUTRDataLoader
+from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.models.declutr import DeCLUTR, NonFiniteLoss
+from declutr.modules.metrics import RunningMeans, UnreadLosses
+from declutr.modules.text_batches import flat
+from declutr.objectives import NTXent, alignment, uniformity
+from declutr.sampling.masking import IGNORE, mask_tokens
+from declutr.system.host_copies import on_host, to_device
+from tests.conftest import run_config
+from tests.reference_kernels import as_on_a_gpu
+
+GOLDEN = json.loads((Path(__file__).parents[1] / "fixtures" / "golden_objectives.json").read_text())
+NO_DROPOUT = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+NT_XENT = {"type": "nt_xent", "temperature": 0.1}
+
+
+def make_reader(folder: Path, **changes: Any) -> DeCLUTRDatasetReader:
+    options: dict[str, Any] = {"num_anchors": 2, "num_positives": 2}
+    options |= {"max_span_len": 24, "min_span_len": 8, **changes}
+    return DeCLUTRDatasetReader(
+        tokenizer=PretrainedTransformerTokenizer(str(folder)),
+        token_indexers={"tokens": PretrainedTransformerIndexer(str(folder))},
+        **options,
+    )
+
+
+def batches_of(
+    reader: DeCLUTRDatasetReader,
+    corpus: Path,
+    count: int = 1,
+    batch_size: int = 4,
+    vocab: Vocabulary | None = None,
+) -> list[dict]:
+    loader = DeCLUTRDataLoader(reader, str(corpus), batch_size=batch_size, shuffle=True, quiet=True)
+    loader.index_with(vocab or Vocabulary())
+    return [batch for _, batch in zip(range(count), loader, strict=False)]
+
+
+@pytest.fixture(scope="module")
+def batches(checkpoint: Path, corpus_file: Path) -> list[dict]:
+    """Three batches of 4 documents, 2 anchors of 2 positives each."""
+    return batches_of(make_reader(checkpoint), corpus_file, 3)
+
+
+@pytest.fixture
+def batch(batches: list[dict]) -> dict:
+    return batches[0]
+
+
+@pytest.fixture
+def make_model(checkpoint: Path) -> Callable[..., DeCLUTR]:
+    """Builds a model from parameters: without dropout, with MLM and NT-Xent unless changed."""
+
+    def make(mlm: bool = True, embedder: dict[str, Any] | None = None, **changes: Any) -> DeCLUTR:
+        transformer = {
+            "type": "pretrained_transformer_mlm",
+            "model_name": str(checkpoint),
+            "masked_language_modeling": mlm,
+            "transformer_kwargs": dict(NO_DROPOUT),
+            **(embedder or {}),
+        }
+        config = {  # through JSON, below: Params empty what they are given
+            "type": "declutr",
+            "text_field_embedder": {"type": "mlm", "token_embedders": {"tokens": transformer}},
+            "loss": dict(NT_XENT),
+            **changes,
+        }
+        torch.manual_seed(0)
+        model = Model.from_params(Params(json.loads(json.dumps(config))), vocab=Vocabulary())
+        assert isinstance(model, DeCLUTR)
+        return model
+
+    return make
+
+
+def feedforward(input_dim: int = 32) -> dict[str, Any]:
+    options = {"num_layers": 1, "hidden_dims": 6, "activations": "tanh"}
+    return {"input_dim": input_dim, **options}
+
+
+def rows_of(texts: dict) -> dict[str, Tensor]:
+    """`(B, S, L)` as `(B * S, L)`."""
+    return {key: tensor.flatten(0, 1) for key, tensor in texts["tokens"].items()}
+
+
+def pooled(vectors: Tensor, mask: Tensor) -> Tensor:
+    """The mean of the token vectors of each text, one text at a time."""
+    return torch.stack([v[m].mean(dim=0) for v, m in zip(vectors, mask, strict=True)])
+
+
+class Naive:
+    """The joint objective by way of Hugging Face's whole model, for a known global seed."""
+
+    def __init__(self, folder: Path) -> None:
+        self.model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval()
+        self.tokenizer = AutoTokenizer.from_pretrained(folder)
+
+    def hidden(self, ids: Tensor, mask: Tensor) -> Tensor:
+        return self.model.base_model(ids, attention_mask=mask.long()).last_hidden_state
+
+    def embed(self, texts: dict, ids: Tensor | None = None) -> Tensor:
+        rows = rows_of(texts)
+        ids = rows["token_ids"] if ids is None else ids
+        return pooled(self.hidden(ids, rows["mask"]), rows["mask"])
+
+    def masked(self, anchors: dict, probability: float = 0.15, **options: Any) -> tuple:
+        rows = rows_of(anchors)
+        ids, specials = rows["token_ids"].tolist(), self.tokenizer.all_special_ids
+        special = torch.tensor([[token in specials for token in row] for row in ids])
+        return mask_tokens(
+            rows["token_ids"],
+            rows["mask"] & ~special,
+            mask_id=self.tokenizer.mask_token_id,
+            vocab_size=len(self.tokenizer),
+            probability=probability,
+            **options,
+        )
+
+    def predictions(self, ids: Tensor, labels: Tensor, anchors: dict) -> tuple[Tensor, Tensor]:
+        mask = rows_of(anchors)["mask"]
+        logits = self.model(ids, attention_mask=mask.long()).logits
+        chosen = labels != IGNORE
+        return logits[chosen], labels[chosen]
+
+
+@pytest.fixture(scope="module")
+def naive(checkpoint: Path) -> Naive:
+    return Naive(checkpoint)
+
+
+def positives_of(naive: Naive, batch: dict, positives_an_anchor: int = 2) -> Tensor:
+    """The mean of the raw embeddings of each anchor's positives, one anchor at a time."""
+    raw = naive.embed(batch["positives"])
+    return torch.stack([group.mean(dim=0) for group in raw.split(positives_an_anchor)])
+
+
+# -------------------------------------------------------------------- the terms, and their sum
+
+
+def test_mlm_alone(make_model: Callable, batch: dict, naive: Naive) -> None:
+    model = make_model(loss=None).train()
+    torch.manual_seed(1)
+    ids, labels = naive.masked(batch["anchors"])
+    logits, targets = naive.predictions(ids, labels, batch["anchors"])
+    torch.manual_seed(1)
+    output = model(**batch)
+    assert set(output) == {"loss"} and output["loss"].shape == ()
+    assert output["loss"].item() == pytest.approx(cross_entropy(logits, targets).item(), abs=1e-5)
+    assert set(model.get_metrics()) == {"mlm_loss", "mlm_accuracy"}
+
+
+def test_mlm_alone_needs_no_positives(make_model: Callable, batch: dict) -> None:
+    model = make_model(loss=None).train()
+    torch.manual_seed(1)
+    with_positives = model(**batch)["loss"]
+    torch.manual_seed(1)
+    assert torch.equal(model(anchors=batch["anchors"])["loss"], with_positives)
+
+
+@pytest.mark.parametrize("head_is_loaded", [True, False])
+def test_contrast_alone(
+    make_model: Callable, batch: dict, naive: Naive, head_is_loaded: bool
+) -> None:
+    model = make_model(mlm=head_is_loaded, mlm_weight=0.0 if head_is_loaded else 1.0).train()
+    before = torch.get_rng_state()
+    loss = model(**batch)["loss"]
+    assert torch.equal(torch.get_rng_state(), before)  # nothing was masked
+    expected = NTXent(0.1)(naive.embed(batch["anchors"]), positives_of(naive, batch))
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    assert "mlm_loss" not in model.get_metrics()
+    loss.backward()
+    for name, parameter in model.named_parameters():
+        assert (parameter.grad is not None) is parameter.requires_grad, name
+
+
+@pytest.mark.parametrize("mask_contrastive_anchor", [True, False])
+@pytest.mark.parametrize("weights", [(1.0, 1.0), (0.5, 3.0)])
+def test_both_terms(
+    make_model: Callable,
+    batch: dict,
+    naive: Naive,
+    weights: tuple[float, float],
+    mask_contrastive_anchor: bool,
+) -> None:
+    torch.manual_seed(2)
+    ids, labels = naive.masked(batch["anchors"], 0.3)
+    mlm = cross_entropy(*naive.predictions(ids, labels, batch["anchors"]))
+    anchors = naive.embed(batch["anchors"], ids if mask_contrastive_anchor else None)
+    contrastive = NTXent(0.1)(anchors, positives_of(naive, batch))
+    model = make_model(
+        contrastive_weight=weights[0],
+        mlm_weight=weights[1],
+        mlm_probability=0.3,
+        mask_contrastive_anchor=mask_contrastive_anchor,
+    ).train()
+    torch.manual_seed(2)
+    loss = model(**batch)["loss"]
+    expected = weights[0] * contrastive + weights[1] * mlm
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    loss.backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    expected.backward()
+    theirs = dict(naive.model.named_parameters())
+    transformer = model._text_field_embedder.token_embedder.transformer_model
+    for name, parameter in transformer.named_parameters():
+        assert torch.allclose(parameter.grad, theirs[name].grad, atol=1e-5), name
+    naive.model.zero_grad()
+
+
+@pytest.mark.parametrize("mask_contrastive_anchor", [True, False])
+def test_one_pass(make_model: Callable, batch: dict, mask_contrastive_anchor: bool) -> None:
+    """Masked anchors, clean ones if those are contrasted, and positives, all at once."""
+    model = make_model(mask_contrastive_anchor=mask_contrastive_anchor).train()
+    model(**batch)  # tries packing
+    rows: list[int] = []
+    encoder = model._text_field_embedder.token_embedder.encoder
+    encoder.register_forward_hook(
+        lambda _, args, inputs, output: rows.append(inputs["input_ids"].numel()), with_kwargs=True
+    )
+    model(**batch)
+    tokens = {name: int(texts["tokens"]["mask"].sum()) for name, texts in batch.items()}
+    views = 1 if mask_contrastive_anchor else 2
+    assert rows == [views * tokens["anchors"] + tokens["positives"]]
+
+
+# ------------------------------------------------------------------------------ gradient caching
+
+OBJECTIVES = {
+    "nt_xent": {},
+    "sum": {"loss": {**NT_XENT, "reduction": "sum"}},
+    "mined": {"miner": {"type": "pair_margin", "pos_margin": 0.9, "neg_margin": 0.1}},
+    "memory": {"loss": {"type": "cross_batch_memory", "loss": NT_XENT, "embedding_size": 32}},
+    "projected": {"feedforward": feedforward()},
+    "clean anchors": {"mask_contrastive_anchor": False},
+    "no mlm": {"mlm": False},
+    "mlm only": {"loss": None},
+    "mix of layers": {"embedder": {"last_layer_only": False}},
+    "mix of layers, mlm only": {"embedder": {"last_layer_only": False}, "loss": None},
+}
+
+
+@pytest.mark.parametrize("objective", list(OBJECTIVES))
+@pytest.mark.parametrize("chunk_size", [1, 3])
+def test_chunks_equal_the_whole_batch(
+    make_model: Callable, batches: list[dict], objective: str, chunk_size: int
+) -> None:
+    """Losses, metrics and all gradients of two steps, the last chunk being smaller."""
+    found = []
+    for size in (None, chunk_size):
+        model = make_model(**OBJECTIVES[objective], chunk_size=size).train()
+        steps = []
+        for number, batch in enumerate(batches[:2]):
+            model.zero_grad()
+            torch.manual_seed(number)  # of the masks
+            loss = model(**batch)["loss"]
+            loss.backward()
+            gradients = {n: p.grad.clone() for n, p in model.named_parameters()}
+            steps.append((loss.item(), gradients))
+        found.append((steps, model.get_metrics()))
+    (whole, metrics), (chunked, metrics_in_chunks) = found
+    assert metrics_in_chunks == pytest.approx(metrics, rel=1e-5)
+    for (loss, gradients), (loss_in_chunks, gradients_in_chunks) in zip(
+        whole, chunked, strict=True
+    ):
+        assert loss_in_chunks == pytest.approx(loss, rel=1e-5)
+        for name, gradient in gradients.items():
+            apart = (gradients_in_chunks[name] - gradient).norm()
+            assert apart <= 1e-4 * gradient.norm() + 1e-6, name
+
+
+@pytest.mark.parametrize(("chunk_size", "passes"), [(None, 1), (1, 8)])
+def test_the_heap_is_settled_before_every_pass_of_training(
+    make_model: Callable,
+    batch: dict,
+    chunk_size: int | None,
+    passes: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each of the four documents goes through the encoder twice, if in chunks."""
+    settled: list[None] = []
+    monkeypatch.setattr("declutr.models.declutr.HEAP.settle", lambda: settled.append(None))
+    model = make_model(chunk_size=chunk_size).train()
+    model(**batch)["loss"].backward()
+    assert len(settled) == passes
+    with torch.no_grad():
+        model.eval()(**batch)
+    assert len(settled) == passes
+
+
+def test_chunks_draw_the_same_dropout_twice(make_model: Callable, batch: dict) -> None:
+    """Against the same chunks without recomputation: equal to the bit, dropout included."""
+    gradients = []
+    for again in (True, False):
+        model = make_model(embedder={"transformer_kwargs": {}}, chunk_size=1).train()
+        dropouts = [m.p for m in model.modules() if isinstance(m, torch.nn.Dropout)]
+        assert dropouts and min(dropouts) > 0
+        with pytest.MonkeyPatch.context() as patch:
+            if not again:
+                plain = lambda function, *args, use_reentrant: function(*args)  # noqa: E731
+                patch.setattr("declutr.modules.gradient_caching.checkpoint", plain)
+            torch.manual_seed(0)
+            model(**batch)["loss"].backward()
+        gradients.append([p.grad for p in model.parameters()])
+    assert all(torch.equal(*pair) for pair in zip(*gradients, strict=True))
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        {},
+        {"chunk_size": 1},
+        {"embedder": {"gradient_checkpointing": True}},
+        {"two_encoders": True},
+    ],
+    ids=str,
+)
+def test_by_the_kernels_of_a_gpu(make_model: Callable, batch: dict, way: dict) -> None:
+    """Packed, through reference kernels, against padded: the loss and all gradients."""
+    found = []
+    with as_on_a_gpu() as calls:
+        for unpadding in ("none", "packed"):
+            options = {**way, "embedder": {**way.get("embedder", {}), "unpadding": unpadding}}
+            model = make_model(**options).train()
+            torch.manual_seed(0)  # of the masks
+            loss = model(**batch)["loss"]
+            loss.backward()
+            found.append([loss, *(p.grad for p in model.parameters() if p.grad is not None)])
+    assert calls["efficient backward"] > 0
+    for padded, packed in zip(*found, strict=True):
+        assert (padded - packed).norm() <= 1e-4 * padded.norm() + 1e-6
+
+
+def test_chunks_keep_no_activations(make_model: Callable, batches: list[dict]) -> None:
+    """What is kept for the backward pass grows with the batch, but hardly with chunks."""
+
+    def kept(chunk_size: int | None, copies: int) -> int:
+        model = make_model(chunk_size=chunk_size).train()
+        batch = {
+            name: {"tokens": {k: t.repeat(copies, 1, 1) for k, t in texts["tokens"].items()}}
+            for name, texts in batches[0].items()
+        }
+        known = {p.data_ptr() for p in model.parameters()}
+        sizes: dict[int, int] = {}
+
+        def pack(tensor: Tensor) -> Tensor:
+            if tensor.data_ptr() not in known:
+                sizes[tensor.data_ptr()] = tensor.untyped_storage().nbytes()
+            return tensor
+
+        model(**batch)  # tries packing
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+            model(**batch)
+        return sum(sizes.values())
+
+    assert kept(None, 8) > 6 * kept(None, 1)
+    assert kept(2, 8) < kept(None, 8) / 10
+
+
+def test_chunks_in_validation(make_model: Callable, batch: dict) -> None:
+    losses = []
+    for size in (None, 1):
+        model = make_model(chunk_size=size).eval()
+        with torch.no_grad():
+            losses.append(model(**batch)["loss"].item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_chunk_size_must_be_positive(make_model: Callable) -> None:
+    with pytest.raises(ConfigurationError, match="chunk_size must be at least 1, got 0"):
+        make_model(chunk_size=0)
+
+
+@pytest.mark.parametrize("unpadding", ["packed", "grouped"])
+def test_equals_the_padded_step(make_model: Callable, batch: dict, unpadding: str) -> None:
+    """Loss and every gradient, against transformers' own padded pass."""
+    losses, gradients = [], []
+    for way in ("none", unpadding):
+        model = make_model(embedder={"unpadding": way}).train()
+        torch.manual_seed(0)
+        loss = model(**batch)["loss"]
+        loss.backward()
+        losses.append(loss.item())
+        gradients.append({n: p.grad for n, p in model.named_parameters()})
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5)
+    for name, gradient in gradients[0].items():
+        # Key biases have no gradient but rounding: a constant added to all scores changes nothing.
+        assert (gradients[1][name] - gradient).norm() <= 1e-5 * gradient.norm() + 1e-7, name
+
+
+def test_folded_inputs(checkpoint: Path, corpus_file: Path, make_model: Callable) -> None:
+    """Long spans in segments of 16 tokens: as wide as they come, whatever the mask says."""
+    transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
+    reader = DeCLUTRDatasetReader(
+        tokenizer=PretrainedTransformerTokenizer(str(checkpoint), add_special_tokens=False),
+        token_indexers={"tokens": PretrainedTransformerIndexer(str(checkpoint), max_length=16)},
+        num_anchors=2,
+        num_positives=2,
+        max_span_len=40,
+        min_span_len=8,
+    )
+    (batch,) = batches_of(reader, corpus_file)
+    losses = []
+    for unpadding in ("auto", "none"):
+        ours = {**transformer, "type": "pretrained_transformer_mlm", "max_length": 16}
+        ours |= {"masked_language_modeling": False, "unpadding": unpadding}
+        ours["transformer_kwargs"] = dict(NO_DROPOUT)
+        model = make_model(
+            text_field_embedder={"type": "basic", "token_embedders": {"tokens": ours}}
+        ).train()
+        losses.append(model(**batch)["loss"].item())
+    assert losses[0] == pytest.approx(losses[1], rel=1e-5)
+
+
+@pytest.mark.parametrize(("unpadding", "passes"), [("packed", 1), ("none", 2)])
+def test_views_share_a_pass_where_padding_is_free(
+    make_model: Callable, batch: dict, unpadding: str, passes: int
+) -> None:
+    model = make_model(embedder={"unpadding": unpadding}).train()
+    model(**batch)  # tries packing
+    calls: list[int] = []
+    encoder = model._text_field_embedder.token_embedder.encoder
+    encoder.register_forward_hook(lambda *_: calls.append(1))
+    model(**batch)
+    assert len(calls) == passes
+
+
+def test_unknown_unpadding(make_model: Callable) -> None:
+    with pytest.raises(ConfigurationError, match="Unknown unpadding 'squeezed'"):
+        make_model(embedder={"unpadding": "squeezed"})
+
+
+def test_masks_are_the_same_on_any_device(make_model: Callable, batch: dict) -> None:
+    """Nothing is read from the device: a tensor of "meta" holds nothing."""
+    meta = torch.device("meta")
+    texts = flat(batch["anchors"])
+    there = {"tokens": {key: to_device(values, meta) for key, values in texts["tokens"].items()}}
+    model = make_model().train()
+    (drawn, labels), (on_meta, labels_on_meta) = (
+        (torch.manual_seed(7), model._masked(anchors))[1] for anchors in (texts, there)
+    )
+    ids = on_meta["tokens"]["token_ids"]
+    assert ids.device == labels_on_meta.device == meta
+    assert torch.equal(on_host(ids), drawn["tokens"]["token_ids"])
+    assert torch.equal(on_host(labels_on_meta), labels) and (labels != IGNORE).any()
+
+
+def test_nothing_masked(make_model: Callable, batch: dict, naive: Naive) -> None:
+    """Then the MLM term is 0, every parameter still has a gradient, and no metric is made up."""
+    model = make_model(mlm_probability=1e-12).train()
+    loss = model(**batch)["loss"]
+    expected = NTXent(0.1)(naive.embed(batch["anchors"]), positives_of(naive, batch))
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-5)
+    loss.backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+    assert not {"mlm_loss", "mlm_accuracy"} & set(model.get_metrics())
+
+
+@pytest.mark.parametrize("copies", [2, 5])
+def test_copies_of_a_positive_equal_one(make_model: Callable, batch: dict, copies: int) -> None:
+    model = make_model(mlm=False).train()
+    one = {"tokens": {key: t[:, ::2] for key, t in batch["positives"]["tokens"].items()}}
+    many = {"tokens": {k: t.repeat_interleave(copies, dim=1) for k, t in one["tokens"].items()}}
+    losses = [model(batch["anchors"], positives)["loss"].item() for positives in (one, many)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-6)
+
+
+def test_the_mean_is_over_the_positives_of_the_same_anchor(
+    make_model: Callable, batch: dict
+) -> None:
+    model = make_model(mlm=False).train()
+    expected = model(**batch)["loss"].item()
+
+    def reordered(order: list[int]) -> float:
+        tensors = {k: t[:, order] for k, t in batch["positives"]["tokens"].items()}
+        return model(batch["anchors"], {"tokens": tensors})["loss"].item()
+
+    assert reordered([1, 0, 3, 2]) == pytest.approx(expected, abs=1e-6)
+    assert abs(reordered([0, 2, 1, 3]) - expected) > 1e-4
+
+
+# --------------------------------------------------------------------------- parts of the model
+
+
+def test_golden_mean_pooling(make_model: Callable) -> None:
+    golden = GOLDEN["mean_pool"]
+    hidden = torch.tensor(golden["inputs"]["hidden"])
+    mask = torch.tensor(golden["inputs"]["attention_mask"]).bool()
+    model = make_model()
+    pooler = type(model._seq2vec_encoder)(2, averaged=True)
+    expected = torch.tensor(golden["values"]["including_special_tokens"])
+    assert torch.allclose(pooler(hidden, mask), expected)
+
+
+def test_embeddings_are_means_of_all_token_vectors(
+    make_model: Callable, batch: dict, naive: Naive
+) -> None:
+    model = make_model().eval()
+    output = model(batch["anchors"])
+    assert set(output) == {"embeddings"} and output["embeddings"].dtype == torch.float32
+    assert torch.allclose(output["embeddings"], naive.embed(batch["anchors"]), atol=1e-6)
+    flat = {"tokens": rows_of(batch["anchors"])}
+    assert torch.equal(model(flat)["embeddings"], output["embeddings"])
+
+
+@pytest.mark.parametrize("pooler", [{}, {"embedding_dim": 32}])
+def test_cls_pooler_takes_the_first_token(
+    make_model: Callable, batch: dict, naive: Naive, pooler: dict
+) -> None:
+    model = make_model(seq2vec_encoder={"type": "cls_pooler", **pooler}).eval()
+    rows = rows_of(batch["anchors"])
+    first = naive.hidden(rows["token_ids"], rows["mask"])[:, 0]
+    assert torch.allclose(model(batch["anchors"])["embeddings"], first, atol=1e-6)
+
+
+@pytest.mark.parametrize("mlm", [True, False])
+def test_feedforward_is_between_embedding_and_loss(
+    make_model: Callable, batch: dict, naive: Naive, mlm: bool
+) -> None:
+    """Each positive is projected, then they are averaged; geometry is measured before."""
+    model = make_model(mlm=mlm, mask_contrastive_anchor=False, feedforward=feedforward())
+    embedded = model.eval()(batch["anchors"])
+    assert torch.allclose(embedded["embeddings"], naive.embed(batch["anchors"]), atol=1e-6)
+    project = model._feedforward
+    assert torch.equal(embedded["projections"], project(embedded["embeddings"]))
+    assert embedded["projections"].shape == (8, 6)
+    anchors = naive.embed(batch["anchors"])
+    positives = project(naive.embed(batch["positives"])).reshape(8, 2, 6).mean(dim=1)
+    expected = NTXent(0.1)(project(anchors), positives).item()
+    loss = model.train()(**batch)["loss"]
+    metrics = model.get_metrics()
+    assert metrics["contrastive_loss"] == pytest.approx(expected, abs=1e-5)
+    raw = alignment(anchors, positives_of(naive, batch)).item()
+    assert metrics["alignment"] == pytest.approx(raw, abs=1e-5)
+    loss.backward()
+    assert [name for name, p in model.named_parameters() if p.grad is None] == []
+
+
+def test_miner_selects_pairs(make_model: Callable, batch: dict, naive: Naive) -> None:
+    rows = torch.cat([naive.embed(batch["anchors"]), positives_of(naive, batch)])
+    middle = torch.cosine_similarity(rows[:, None], rows[None], dim=-1).median().item()
+    miner = {"type": "pair_margin", "pos_margin": 1.1, "neg_margin": middle}
+    plain, mined = make_model(mlm=False), make_model(mlm=False, miner=miner)
+    values = [model.train()(**batch)["loss"].item() for model in (plain, mined)]
+    assert math.isfinite(values[1]) and abs(values[0] - values[1]) > 1e-3
+    everything = {"type": "pair_margin", "pos_margin": 1.1, "neg_margin": -1.1}
+    same = make_model(mlm=False, miner=everything).train()(**batch)["loss"].item()
+    assert same == pytest.approx(values[0], abs=1e-5)
+
+
+def test_miner_without_a_loss(make_model: Callable) -> None:
+    with pytest.raises(ConfigurationError, match="A miner needs a contrastive loss"):
+        make_model(loss=None, miner={"pos_margin": 0.1, "neg_margin": 0.1})
+
+
+def test_initializer_is_applied_last(make_model: Callable) -> None:
+    constant = {"type": "constant", "val": 0.25}
+    model = make_model(
+        feedforward=feedforward(), initializer={"regexes": [["_feedforward.*weight", constant]]}
+    )
+    assert (model._feedforward._linear_layers[0].weight == 0.25).all()
+
+
+def test_cross_batch_memory_in_the_model(make_model: Callable, batches: list[dict]) -> None:
+    """The second batch has the first one's rows among its negatives, validation has not."""
+    memory = {"type": "cross_batch_memory", "loss": NT_XENT, "embedding_size": 32}
+    plain, model = make_model(mlm=False), make_model(mlm=False, loss=memory)
+    values = [[m.train()(**b)["loss"].item() for b in batches[:2]] for m in (plain, model)]
+    assert values[1][0] == pytest.approx(values[0][0], abs=1e-5)
+    assert values[1][1] > values[0][1] + 1e-3
+    state = str(model._loss.state_dict())
+    validation = [m.eval()(**batches[2])["loss"].item() for m in (plain, model)]
+    assert validation[0] == pytest.approx(validation[1], abs=1e-6)
+    assert str(model._loss.state_dict()) == state
+    described = model.describe_objective()
+    assert (described["objective"], described["temperature"]) == ("CrossBatchMemory", 0.1)
+
+
+# ------------------------------------------------------------------- other embedders and tokens
+
+
+INDEXERS: dict[str, Callable] = {
+    "single_id": lambda: {"tokens": SingleIdTokenIndexer()},
+    "characters": lambda: {"tokens": TokenCharactersIndexer(min_padding_length=3)},
+    "both": lambda: {
+        "tokens": SingleIdTokenIndexer(),
+        "characters": TokenCharactersIndexer("character_ids", min_padding_length=3),
+    },
+}
+_WORDS = {"type": "embedding", "embedding_dim": 12}
+_CHARACTERS = {
+    "type": "character_encoding",
+    "embedding": {"embedding_dim": 5, "vocab_namespace": "token_characters"},
+    "encoder": {"type": "cnn", "embedding_dim": 5, "num_filters": 4, "ngram_filter_sizes": [2, 3]},
+}
+_OTHER = {**_CHARACTERS, "embedding": {"embedding_dim": 5, "vocab_namespace": "character_ids"}}
+EMBEDDERS = {
+    "single_id": {"tokens": _WORDS},
+    "characters": {"tokens": _CHARACTERS},
+    "both": {"tokens": _WORDS, "characters": _OTHER},
+}
+
+
+@pytest.mark.parametrize("kind", INDEXERS)
+def test_contrast_of_any_embedder(kind: str, corpus_file: Path) -> None:
+    """White space and AllenNLP's own embedders. Oracle: every span embedded as a text, alone."""
+    spans = {"num_anchors": 2, "num_positives": 3, "max_span_len": 20, "min_span_len": 4}
+    reader = DeCLUTRDatasetReader(token_indexers=INDEXERS[kind](), **spans)
+    loader = DeCLUTRDataLoader(reader, str(corpus_file), batch_size=4, quiet=True)
+    vocab = Vocabulary.from_instances(loader.iter_instances())
+    (batch,) = batches_of(reader, corpus_file, vocab=vocab)
+    torch.manual_seed(0)
+    config = {
+        "type": "declutr",
+        "text_field_embedder": {"type": "basic", "token_embedders": EMBEDDERS[kind]},
+        "loss": NT_XENT,
+    }
+    model = Model.from_params(Params(json.loads(json.dumps(config))), vocab=vocab)
+
+    def alone(texts: dict) -> Tensor:
+        rows = []
+        for document in range(4):
+            for span in range(next(iter(texts["tokens"].values())).size(1)):
+                text = {
+                    name: {key: t[document, span : span + 1] for key, t in tensors.items()}
+                    for name, tensors in texts.items()
+                }
+                rows.append(model.eval()(text)["embeddings"][0])
+        return torch.stack(rows)
+
+    anchors = alone(batch["anchors"])
+    positives = alone(batch["positives"]).reshape(8, 3, -1).mean(dim=1)
+    expected = NTXent(0.1)(anchors, positives).item()
+    assert model.train()(**batch)["loss"].item() == pytest.approx(expected, abs=1e-5)
+
+
+# --------------------------------------------------------------------------------------- metrics
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_metrics_are_means_over_the_epoch(
+    make_model: Callable, batches: list[dict], naive: Naive, training: bool
+) -> None:
+    model = make_model().train(training)
+    sums = {"mlm_loss": 0.0, "mlm_accuracy": 0.0}
+    contrastive, retrieval, aligned, uniform, masked = [], [], [], [], 0
+    for number, batch in enumerate(batches):
+        torch.manual_seed(number)
+        options = {} if training else {"generator": torch.Generator().manual_seed(13370)}
+        ids, labels = naive.masked(batch["anchors"], **options)
+        logits, targets = naive.predictions(ids, labels, batch["anchors"])
+        sums["mlm_loss"] += cross_entropy(logits, targets, reduction="sum").item()
+        sums["mlm_accuracy"] += (logits.argmax(-1) == targets).sum().item()
+        masked += len(targets)
+        anchors = naive.embed(batch["anchors"], ids if training else None)
+        positives = positives_of(naive, batch)
+        contrastive.append(NTXent(0.1)(anchors, positives).item())
+        similarity = torch.cosine_similarity(positives[:, None], anchors[None], dim=-1)
+        retrieval.append((similarity.argmax(1) == torch.arange(8)).double().mean().item())
+        aligned.append(alignment(anchors, positives).item())
+        uniform.append(uniformity(anchors).item())
+        torch.manual_seed(number)
+        model(**batch)
+    expected = {name: value / masked for name, value in sums.items()}
+    expected |= {
+        "contrastive_loss": sum(contrastive) / 3,
+        "retrieval_accuracy": sum(retrieval) / 3,
+        "alignment": sum(aligned) / 3,
+        "uniformity": sum(uniform) / 3,
+    }
+    assert model.get_metrics() == pytest.approx(expected, abs=1e-5)
+    assert model.get_metrics(reset=True) == pytest.approx(expected, abs=1e-5)
+    assert model.get_metrics() == {}
+    model.train(not training)
+    assert model.get_metrics() == {}
+
+
+def test_validation_does_not_touch_the_means_of_training(
+    make_model: Callable, batches: list[dict]
+) -> None:
+    model = make_model().train()
+    model(**batches[0])
+    before = model.get_metrics()
+    model.eval()(**batches[1])
+    assert model.get_metrics(reset=True) != before
+    assert model.train().get_metrics() == before
+
+
+# ------------------------------------------------------------------------------------ validation
+
+
+def test_validation_is_deterministic_and_leaves_randomness_alone(
+    make_model: Callable, batch: dict
+) -> None:
+    """Dropout is off, masks are fixed, and the next training step draws what it would have."""
+    model = make_model(embedder={"transformer_kwargs": {}}).eval()
+    values = []
+    for seed in range(3):
+        torch.manual_seed(seed)
+        before = torch.get_rng_state()
+        values.append(model(**batch)["loss"].item())
+        assert torch.equal(torch.get_rng_state(), before)
+    assert len(set(values)) == 1
+    model.train()
+    assert len({model(**batch)["loss"].item() for _ in range(3)}) == 3
+
+
+def test_use_after_training_is_deterministic(make_model: Callable, batch: dict) -> None:
+    model = make_model(embedder={"transformer_kwargs": {}}).eval()
+    texts = {"tokens": rows_of(batch["anchors"])}
+    assert torch.equal(model(texts)["embeddings"], model(texts)["embeddings"])
+
+
+# ---------------------------------------------------------------------------------------- errors
+
+
+def single_pair(batch: dict) -> dict:
+    return {
+        name: {"tokens": {key: t[:1, :1] for key, t in texts["tokens"].items()}}
+        for name, texts in batch.items()
+    }
+
+
+def test_a_batch_without_negatives(make_model: Callable, batch: dict) -> None:
+    model = make_model().train()
+    with pytest.raises(ConfigurationError, match=r"1 anchor\(s\), so there are no negatives"):
+        model(**single_pair(batch))
+    validated = model.eval()(**single_pair(batch))  # the last batch of a validation set may be
+    assert validated["loss"].item() == pytest.approx(model.get_metrics()["mlm_loss"], abs=1e-6)
+    assert make_model(mlm=False).eval()(**single_pair(batch)) == {}
+
+
+@pytest.mark.parametrize("mlm", [True, False])
+def test_no_positives(make_model: Callable, batch: dict, mlm: bool) -> None:
+    with pytest.raises(ConfigurationError, match=r"no positives to contrast.*num_positives"):
+        make_model(mlm=mlm).train()(anchors=batch["anchors"])
+
+
+@pytest.mark.parametrize("where", ["encoder", "head"])
+def test_a_loss_that_is_not_a_number(make_model: Callable, batch: dict, where: str) -> None:
+    model = make_model().train()
+    model(**batch)
+    transformer = model._text_field_embedder.token_embedder.transformer_model
+    module = transformer.base_model if where == "encoder" else transformer.lm_head.dense
+    with torch.no_grad():
+        next(iter(reversed(list(module.parameters())))).fill_(math.nan)
+    with pytest.raises(NonFiniteLoss, match=r"The loss is nan.*mlm_loss.*learning rate"):
+        model(**batch)
+    assert math.isnan(model.eval()(**batch)["loss"].item())  # validation reports, and goes on
+
+
+def test_on_a_device_losses_are_looked_at_later(make_model: Callable, batch: dict) -> None:
+    """By whoever asks for metrics of an epoch, or for weights to write: nothing broken is kept."""
+    for look in ("get_metrics", "state_dict"):
+        model = make_model().train()
+        model._losses = UnreadLosses(keep=True)
+        model._metrics[True] = RunningMeans(keep=True)
+        model(**batch)
+        assert model.get_metrics()["mlm_loss"] > 0
+        transformer = model._text_field_embedder.token_embedder.transformer_model
+        with torch.no_grad():
+            next(iter(transformer.lm_head.dense.parameters())).fill_(math.nan)
+        for _ in range(2):
+            assert math.isnan(model(**batch)["loss"].item())
+        assert model.get_metrics()["mlm_loss"] > 0  # what was read last
+        options = {"reset": True} if look == "get_metrics" else {}
+        with pytest.raises(NonFiniteLoss, match=r"loss is nan in training pass 2 of 3: not a fin"):
+            getattr(model, look)(**options)
+
+
+def test_whoever_asks_rarely_gets_what_is(make_model: Callable, batches: list[dict]) -> None:
+    model, other = make_model().train(), make_model().train()
+    other._metrics[True], other.asked_rarely = RunningMeans(keep=True), True
+    for one in batches:
+        for each in (model, other):
+            torch.manual_seed(0)
+            each(**one)
+        assert other.get_metrics() == model.get_metrics()
+
+
+def test_nothing_to_train_by(make_model: Callable) -> None:
+    for changes in (
+        {"mlm": False, "loss": None},
+        {"mlm_weight": 0.0, "contrastive_weight": 0.0},
+        {"mlm": False, "contrastive_weight": 0.0},
+        {"mlm_weight": 0.0, "loss": None},
+    ):
+        with pytest.raises(ConfigurationError, match="Nothing to train by"):
+            make_model(**changes)
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"feedforward": feedforward(31)}, "input of feedforward is 31 wide.*width 32"),
+        (
+            {"seq2vec_encoder": {"type": "boe", "embedding_dim": 31}},
+            "input of seq2vec_encoder is 31 wide.*width 32",
+        ),
+        ({"mlm_probability": 0.0}, r"mlm_probability must lie in \(0, 1\], got 0"),
+        ({"mlm_probability": 1.5}, r"mlm_probability must lie in \(0, 1\], got 1.5"),
+        ({"precision": "float16"}, "Unknown precision 'float16'"),
+    ],
+)
+def test_wrong_settings(make_model: Callable, changes: dict, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        make_model(**changes)
+
+
+# ------------------------------------------------------------------------------------- precision
+
+
+def test_bfloat16_trains_and_embeds_in_float32(make_model: Callable, batch: dict) -> None:
+    model = make_model(precision="bfloat16", feedforward=feedforward()).train()
+    model(**batch)  # tries packing, in float32
+    dtypes: list[torch.dtype] = []
+    encoder = model._text_field_embedder.token_embedder.encoder
+    linear = next(m for m in encoder.modules() if isinstance(m, torch.nn.Linear))
+    linear.register_forward_hook(lambda _, inputs, output: dtypes.append(output.dtype))
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    losses = []
+    for _ in range(12):
+        optimizer.zero_grad()
+        loss = model(**batch)["loss"]
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert set(dtypes) == {torch.bfloat16} and loss.dtype == torch.float32
+    assert {p.grad.dtype for p in model.parameters()} == {torch.float32}
+    assert losses[-1] < losses[0]
+    dtypes.clear()
+    output = model.eval()(batch["anchors"])
+    assert set(dtypes) == {torch.float32}
+    assert {tensor.dtype for tensor in output.values()} == {torch.float32}
+
+
+def test_bfloat16_is_near_float32(make_model: Callable, batch: dict) -> None:
+    values = []
+    for precision in ("float32", "bfloat16"):
+        torch.manual_seed(0)
+        model = make_model(precision=precision).train()
+        torch.manual_seed(5)
+        values.append(model(**batch)["loss"].item())
+    assert values[0] != values[1] and values[1] == pytest.approx(values[0], rel=0.03)
+
+
+# -------------------------------------------------------------------------------------- training
+
+
+def test_overfits_one_batch(make_model: Callable, batch: dict) -> None:
+    model = make_model(mlm=False, loss={"type": "nt_xent", "temperature": 0.05}).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
+    first = model(**batch)["loss"].item()
+    for _ in range(40):
+        optimizer.zero_grad()
+        loss = model(**batch)["loss"]
+        loss.backward()
+        optimizer.step()
+    model.get_metrics(reset=True)
+    assert model(**batch)["loss"].item() < 0.02 < 0.5 < first
+    metrics = model.get_metrics()
+    assert metrics["retrieval_accuracy"] == 1
+    assert metrics["alignment"] < 1 and metrics["uniformity"] < -1
+
+
+def test_overfits_one_batch_of_masks(
+    make_model: Callable, batch: dict, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def every_fifth(ids: Tensor, maskable: Tensor, *, mask_id: int, **_: Any) -> tuple:
+        chosen = maskable & (torch.arange(ids.size(1)) % 5 == 2)
+        return ids.masked_fill(chosen, mask_id), ids.masked_fill(~chosen, IGNORE)
+
+    monkeypatch.setattr("declutr.models.declutr.mask_tokens", every_fifth)
+    model = make_model(loss=None).train()
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    for _ in range(80):
+        optimizer.zero_grad()
+        loss = model(**batch)["loss"]
+        loss.backward()
+        optimizer.step()
+    assert loss.item() < 1.5 < math.log(400) - 1
+    model.get_metrics(reset=True)
+    model(**batch)
+    assert model.get_metrics()["mlm_accuracy"] > 0.7
+
+
+@settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
+@given(seed=st.integers(0, 10**6))
+def test_the_order_of_documents_does_not_matter(
+    make_model: Callable, batch: dict, seed: int
+) -> None:
+    model = make_model(mlm=False).train()
+    order = torch.randperm(4, generator=torch.Generator().manual_seed(seed))
+    shuffled = {
+        name: {"tokens": {key: t[order] for key, t in texts["tokens"].items()}}
+        for name, texts in batch.items()
+    }
+    expected = model(**batch)["loss"].item()
+    assert model(**shuffled)["loss"].item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("kind", ["both", "memory"])
+def test_trains_saves_and_loads(
+    kind: str, checkpoint: Path, corpus_file: Path, batch: dict, tmp_path: Path
+) -> None:
+    """Like AllenNLP's `ModelTestCase`, but predictions of the loaded model are exactly the same."""
+    loss: dict[str, Any] = NT_XENT
+    if kind == "memory":
+        loss = {"type": "cross_batch_memory", "loss": loss, "embedding_size": 6, "memory_size": 40}
+    config = run_config(
+        checkpoint,
+        corpus_file,
+        validation_data_path=str(corpus_file),
+        data_loader={"type": "declutr", "batch_size": 4, "shuffle": True, "drop_last": True},
+    )
+    config["model"]["loss"] = loss
+    config["trainer"]["optimizer"]["lr"] = 1e-3
+    model = train_model(Params(json.loads(json.dumps(config))), str(tmp_path / "run"), force=True)
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    for part in ("training", "validation"):
+        for name in ("loss", "contrastive_loss", "mlm_loss", "mlm_accuracy", "uniformity"):
+            assert math.isfinite(metrics[f"{part}_{name}"])
+    loaded = load_archive(tmp_path / "run" / "model.tar.gz").model
+    state, loaded_state = model.state_dict(), loaded.state_dict()
+    assert list(state) == list(loaded_state)
+    for key, value in state.items():
+        same = torch.equal if isinstance(value, Tensor) else type(value).__eq__
+        assert same(value, loaded_state[key]), key
+    outputs = [m.eval()(batch["anchors"]) for m in (model, loaded)]
+    assert set(outputs[0]) == {"embeddings", "projections"}
+    for key in outputs[0]:
+        assert torch.equal(outputs[0][key], outputs[1][key])
+    validation = [m(**batch)["loss"] for m in (model, loaded)]
+    assert torch.equal(*validation)
+    batch_of_one = {"tokens": {k: t[:1] for k, t in rows_of(batch["anchors"]).items()}}
+    alone = loaded(batch_of_one)["embeddings"][0]
+    assert torch.allclose(alone, outputs[1]["embeddings"][0], atol=1e-6)

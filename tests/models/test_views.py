@@ -1,0 +1,248 @@
+"""Where the second view comes from, in the model."""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+from allennlp.models import Model
+
+import declutr.plugin  # noqa: F401
+from declutr.objectives import NTXent, scd_loss
+from declutr.transformer.dropout_rates import dropout_rate
+from tests.transformer.test_dropout_rates import Rates
+
+
+def model_of(checkpoint: Path, unpadding: str = "auto", **changes: Any) -> Any:
+    embedder = {
+        "unpadding": unpadding,
+        "type": "pretrained_transformer_mlm",
+        "model_name": str(checkpoint),
+        "masked_language_modeling": False,
+    }
+    config = {
+        "type": "declutr",
+        "text_field_embedder": {"type": "mlm", "token_embedders": {"tokens": embedder}},
+        "loss": {"type": "nt_xent"},
+        **changes,
+    }
+    torch.manual_seed(0)
+    # AllenNLP takes configurations apart.
+    return Model.from_params(Params(copy.deepcopy(config)), vocab=Vocabulary()).train()
+
+
+def texts(count: int = 6, length: int = 9, seed: int = 0) -> dict:
+    generator = torch.Generator().manual_seed(seed)
+    ids = torch.randint(5, 300, (count, length), generator=generator)
+    mask = torch.arange(length) < torch.arange(length - count, length)[:, None] + 1
+    tensors = {"token_ids": ids, "mask": mask, "type_ids": torch.zeros_like(ids)}
+    return {"tokens": tensors}
+
+
+def seen_by(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
+    """What its objective gets."""
+    given: list[tuple] = []
+    objective = model._loss.forward
+    monkeypatch.setattr(
+        model._loss,
+        "forward",
+        lambda *views, **beside: (
+            given.append((*views, *beside.values())),
+            objective(*views, **beside),
+        )[1],
+    )
+    return given
+
+
+def test_dropout_makes_two_views_in_one_pass(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(checkpoint, views="dropout")
+    given = seen_by(model, monkeypatch)
+    passes: list[int] = []
+    embed = model._text_field_embedder.forward
+    monkeypatch.setattr(
+        model._text_field_embedder,
+        "forward",
+        lambda given: (passes.append(len(given["tokens"]["token_ids"])), embed(given))[1],
+    )
+    loss = model(texts())["loss"]
+    loss.backward()
+    ((anchors, positives),) = given
+    assert passes == [12] and anchors.shape == positives.shape == (6, 32)
+    apart = (anchors - positives).norm(dim=1)
+    assert (apart > 1e-3).all()  # dropout, of each text
+    cosines = torch.nn.functional.cosine_similarity(anchors[:, None], positives[None], dim=-1)
+    assert cosines.argmax(dim=1).tolist() == list(range(6))
+    assert loss.item() == pytest.approx(NTXent()(anchors, positives).item(), rel=1e-6)
+
+
+def test_without_dropout_the_views_are_equal(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model = model_of(checkpoint, views={"type": "dropout_rates", "low": 0.0, "high": 0.5})
+    given = seen_by(model, monkeypatch)
+    model(texts())
+    model.eval()
+    expected = model(texts())["embeddings"]
+    ((anchors, positives),) = given
+    assert torch.allclose(anchors, expected, atol=1e-6)  # rate 0
+    assert not torch.allclose(positives, expected, atol=1e-2)
+
+
+def test_levels_are_embeddings_and_words(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    model = model_of(checkpoint, views="levels")
+    given = seen_by(model, monkeypatch)
+    model(texts())["loss"].backward()
+    ((anchors, positives),) = given
+    assert anchors.shape == (6, 32)
+    tokens = texts()["tokens"]
+    table = model._text_field_embedder.token_embedder.transformer_model.get_input_embeddings()
+    for ids, mask, words in zip(tokens["token_ids"], tokens["mask"], positives, strict=True):
+        assert torch.allclose(words, table.weight[ids[mask]].mean(dim=0), atol=1e-6)
+    (of_words,) = torch.autograd.grad(
+        model._make_views.embed_positives(texts(), model._text_field_embedder).sum(), table.weight
+    )
+    reached = (of_words.abs().sum(dim=1) > 0).nonzero()[:, 0]
+    assert torch.equal(reached, tokens["token_ids"][tokens["mask"]].unique())
+
+
+def test_two_rates_in_two_passes(checkpoint: Path) -> None:
+    # Packed, torch's functions are not what computes; they get what the layers have all the same.
+    views = {"type": "dropout_rates", "low": 0.05, "high": 0.15}
+    model = model_of(checkpoint, unpadding="none", views=views)
+    before = [part.p for part in model.modules() if isinstance(part, torch.nn.Dropout)]
+    with Rates() as rates:
+        model(texts())
+    half = len(rates.layers) // 2
+    assert set(rates.layers[:half]) == {0.05} and set(rates.layers[half:]) == {0.15}
+    half = len(rates.attention) // 2
+    assert set(rates.attention[:half]) == {0.05} and set(rates.attention[half:]) == {0.15}
+    assert [p.p for p in model.modules() if isinstance(p, torch.nn.Dropout)] == before
+
+
+def test_scd_is_the_papers_loss(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Embeddings and projections go into it, those of the batch together."""
+    model = model_of(
+        checkpoint,
+        views="dropout_rates",
+        head={"type": "projector", "hidden_dims": [16, 8]},
+        loss={"type": "scd"},
+        seq2vec_encoder={"type": "cls_pooler"},
+    )
+    given = seen_by(model, monkeypatch)
+    loss = model(texts())["loss"]
+    ((first, second, p, q),) = given
+    assert first.shape == second.shape == (6, 32) and p.shape == q.shape == (6, 8)
+    assert torch.allclose(p, model._head(first), atol=1e-5)
+    assert loss.item() == pytest.approx(scd_loss(first, second, p, q).item(), rel=1e-5)
+    loss.backward()
+    assert all(
+        parameter.grad is not None for parameter in model.parameters() if parameter.requires_grad
+    )
+    described = model.describe_objective()
+    assert (described["views"], described["head"]) == ("DropoutRateViews", "Projector")
+
+
+@pytest.mark.parametrize(
+    "views", [{"type": "dropout_rates", "low": 0.0, "high": 1e-9}, {"type": "levels"}]
+)
+def test_chunks_are_the_whole_batch_also_with_two_passes(checkpoint: Path, views: dict) -> None:
+    """Where nothing is dropped, the gradients of both ways are equal."""
+    gradients = []
+    for chunk_size in (None, 2):
+        model = model_of(checkpoint, views=views, chunk_size=chunk_size)
+        with dropout_rate(model, 0.0):
+            model(texts())["loss"].backward()
+        gradients.append({n: p.grad for n, p in model.named_parameters() if p.grad is not None})
+    assert gradients[0].keys() == gradients[1].keys()
+    for name, gradient in gradients[0].items():
+        assert torch.allclose(gradient, gradients[1][name], atol=1e-5), name
+
+
+def test_hard_negatives_reach_objectives_that_take_them(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def spans(seed: int, each: int) -> dict:
+        tensors = texts(6 * each, seed=seed)["tokens"] if each == 1 else {}
+        return {"tokens": {key: t.unflatten(0, (6, each)) for key, t in tensors.items()}}
+
+    model = model_of(checkpoint, loss={"type": "info_nce"})
+    given = seen_by(model, monkeypatch)
+    model(spans(0, 1), spans(1, 1), spans(2, 1))["loss"].backward()
+    assert len(given[0]) == 3
+    assert all(view.shape == (6, 32) for view in given[0])
+    model = model_of(checkpoint, loss={"type": "nt_xent"})
+    with pytest.raises(ConfigurationError, match="hard negatives, of which NTXent makes no use"):
+        model(spans(0, 1), spans(1, 1), spans(2, 1))
+
+
+@pytest.mark.parametrize("unpadding", ["auto", "none"])
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("kind", ["token", "span", "feature"])
+def test_cutoff_makes_the_second_view(
+    kind: str, both: bool, unpadding: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without dropout, what is whole is the embedding, and what is cut is not."""
+    views = {"type": "cutoff", "kind": kind, "rate": 0.3, "both": both}
+    model = model_of(checkpoint, unpadding=unpadding, views=views)
+    given = seen_by(model, monkeypatch)
+    with dropout_rate(model, 0.0):
+        model(texts(length=20))["loss"].backward()
+    model.eval()
+    expected = model(texts(length=20))["embeddings"]
+    ((anchors, positives),) = given
+    assert torch.allclose(anchors, expected, atol=1e-5) is not both
+    assert ((positives - expected).norm(dim=1) > 1e-2).all()
+    assert ((anchors - positives).norm(dim=1) > 1e-2).all()
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"views": {"type": "cutoff", "kind": "word"}}, "Unknown kind of cutoff 'word'"),
+        ({"views": {"type": "cutoff", "rate": 1.0}}, r"rate must lie in \(0, 1\), got 1.0"),
+        ({"loss": {"type": "scd"}}, "SCD compares embeddings and their projections: add a head"),
+        (
+            {"loss": {"type": "instance_discrimination", "instances": 3, "embedding_size": 64}},
+            "embedding_size 64, but gets embeddings of width 32. Set model.loss.embedding_size",
+        ),
+        (
+            {"loss": {"type": "quick_thoughts"}},
+            'QuickThoughts finds what belongs together in the batch.*"views": "dropout"',
+        ),
+        (
+            {"views": "levels", "two_encoders": True, "loss": {"type": "quick_thoughts"}},
+            "LevelViews makes the vectors of the second view without an encoder",
+        ),
+        ({"views": {"type": "dropout_rates", "low": 0.2, "high": 0.1}}, "low must be below high"),
+        ({"views": {"type": "dropout_rates", "high": 1.0}}, r"high must lie in \[0, 1\), got 1.0"),
+        (
+            {
+                "head": {"type": "projector"},
+                "feedforward": {
+                    "input_dim": 32,
+                    "num_layers": 1,
+                    "hidden_dims": 6,
+                    "activations": "tanh",
+                },
+            },
+            "Got feedforward and head; give one",
+        ),
+    ],
+)
+def test_what_does_not_go_together(checkpoint: Path, changes: dict, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        model_of(checkpoint, **changes)
+
+
+def test_readers_and_views_that_do_not_go_together(checkpoint: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r'There are no positives.*"views": "dropout"'):
+        model_of(checkpoint)(texts())
+    spans = {"tokens": {key: t[:, None] for key, t in texts()["tokens"].items()}}
+    with pytest.raises(ConfigurationError, match="DropoutViews makes both views of the same text"):
+        model_of(checkpoint, views="dropout")(spans, spans)

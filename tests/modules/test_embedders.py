@@ -1,0 +1,641 @@
+"""Embedders of seven families of transformers, against Hugging Face's own models and AllenNLP's."""
+
+import json
+import math
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Batch, Instance, Vocabulary
+from allennlp.data.fields import LabelField, TextField
+from allennlp.data.token_indexers import PretrainedTransformerIndexer
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer
+from allennlp.models import Model
+from allennlp.modules import TextFieldEmbedder, TokenEmbedder
+from allennlp.modules.token_embedders import Embedding, PretrainedTransformerEmbedder
+from torch import Tensor
+from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
+
+from declutr.modules.embedders import (
+    MLMTextFieldEmbedder,
+    PretrainedTransformerEmbedderMLM,
+)
+from declutr.sampling.masking import IGNORE
+from declutr.transformer.linear import training_products as linear_products
+from declutr.transformer.masked_lm_head import masked_lm_logits
+from tests.families import FAMILIES, MAX_LENGTH, TEXTS, build, build_gpt2, build_t5
+from tests.hostile_archives import with_remote_code
+
+
+@pytest.fixture(scope="session")
+def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
+    """The folder of a family's checkpoint, made when first asked for."""
+    made: dict[str, str] = {}
+
+    def get(family: str) -> str:
+        if family not in made:
+            made[family] = str(build(family, tmp_path_factory.mktemp(family)))
+        return made[family]
+
+    return get
+
+
+@pytest.fixture(params=FAMILIES)
+def family(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture
+def folder(family: str, folder_of: Callable[[str], str]) -> str:
+    return folder_of(family)
+
+
+@pytest.fixture
+def bert(folder_of: Callable[[str], str]) -> str:
+    return folder_of("bert")
+
+
+def batch_of(folder: str, texts: list[str] = TEXTS) -> tuple[Tensor, Tensor]:
+    """Token ids and mask, both `(N, L)`, with padding."""
+    short = [texts[0], *(text[: 20 + 5 * i] for i, text in enumerate(texts[1:]))]
+    encoded = AutoTokenizer.from_pretrained(folder)(short, padding=True, return_tensors="pt")
+    return encoded["input_ids"], encoded["attention_mask"].bool()
+
+
+def masked_batch(folder: str) -> tuple[Tensor, Tensor, Tensor]:
+    """Token ids with every third one replaced by the mask token, mask, and labels."""
+    ids, mask = batch_of(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    chosen = mask & (torch.arange(ids.numel()).view_as(ids) % 3 == 1)
+    labels = ids.masked_fill(~chosen, IGNORE)
+    return ids.masked_fill(chosen, tokenizer.mask_token_id), mask, labels
+
+
+def reference(folder: str, with_head: bool = True) -> Any:
+    cls = AutoModelForMaskedLM if with_head else AutoModel
+    return cls.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def head_modules(embedder: PretrainedTransformerEmbedderMLM) -> list[torch.nn.Module]:
+    encoder = {id(module) for module in embedder.encoder.modules()}
+    model = embedder.transformer_model
+    return [m for m in model.modules() if id(m) not in encoder and m is not model]
+
+
+@pytest.fixture
+def head_calls() -> Iterator[Callable]:
+    """Counts the calls of every module of a head, with the shapes of their inputs."""
+    handles = []
+
+    def watch(embedder: PretrainedTransformerEmbedderMLM) -> list[torch.Size]:
+        shapes: list[torch.Size] = []
+        modules = head_modules(embedder)
+        assert modules
+        for module in modules:
+            handles.append(
+                module.register_forward_pre_hook(lambda _, inputs: shapes.append(inputs[0].shape))
+            )
+        return shapes
+
+    yield watch
+    for handle in handles:
+        handle.remove()
+
+
+# -------------------------------------------------------------------- equal to transformers' own
+
+
+@pytest.mark.parametrize("with_head", [True, False])
+def test_embeds_like_the_bare_transformer(folder: str, with_head: bool) -> None:
+    embedder = PretrainedTransformerEmbedderMLM(folder, masked_language_modeling=with_head).eval()
+    ids, mask = batch_of(folder)
+    expected = reference(folder, with_head=False)(input_ids=ids, attention_mask=mask.long())
+    vectors = embedder(ids, mask)
+    assert vectors.dtype == torch.float32 and vectors.shape == (*ids.shape, 16)
+    assert embedder.get_output_dim() == 16
+    assert torch.allclose(vectors[mask], expected.last_hidden_state[mask], atol=1e-6)
+
+
+@pytest.mark.parametrize("kernels", ["torch's own", "oneDNN's"])
+def test_loss_and_gradients_are_those_of_the_whole_model(
+    folder: str, kernels: str, request: pytest.FixtureRequest
+) -> None:
+    """The head runs on masked positions alone; nobody can tell from loss or gradients."""
+    if kernels == "oneDNN's":
+        request.getfixturevalue("onednn_products")
+    ids, mask, labels = masked_batch(folder)
+    embedder = PretrainedTransformerEmbedderMLM(folder).eval()
+    whole = reference(folder)
+    expected = whole(input_ids=ids, attention_mask=mask.long(), labels=labels)
+    output = embedder.masked_lm(labels, ids, mask)
+    count = int((labels != IGNORE).sum())
+    assert output.num_masked.item() == count > 5
+    assert (output.loss_sum / count).item() == pytest.approx(expected.loss.item(), rel=1e-6)
+    correct = (expected.logits.argmax(-1) == labels).sum().item()
+    assert output.num_correct.item() == correct and not output.num_correct.requires_grad
+    (output.loss_sum / count).backward()
+    expected.loss.backward()
+    theirs = {name: p.grad for name, p in whole.named_parameters()}
+    for name, parameter in embedder.transformer_model.named_parameters():
+        assert parameter.grad is not None, name
+        assert torch.allclose(parameter.grad, theirs[name], atol=1e-6), name
+
+
+def test_masked_positions_are_those_of_a_boolean_index(folder: str) -> None:
+    """To the bit, gradients too."""
+    ids, mask, labels = masked_batch(folder)
+    embedder = PretrainedTransformerEmbedderMLM(folder).eval()
+    parameters = list(embedder.transformer_model.parameters())
+    chosen = labels != IGNORE
+    logits = masked_lm_logits(embedder.transformer_model, embedder(ids, mask)[chosen])
+    expected = torch.nn.functional.cross_entropy(logits, labels[chosen], reduction="sum")
+    loss = embedder.masked_lm(labels, ids, mask).loss_sum
+    assert torch.equal(loss, expected)
+    gradients = [torch.autograd.grad(each, parameters) for each in (loss, expected)]
+    for one, other in zip(*gradients, strict=True):
+        assert torch.equal(one, other)
+
+
+def test_logits_at_any_positions(folder: str) -> None:
+    ids, mask, labels = masked_batch(folder)
+    model = reference(folder)
+    hidden = model.base_model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    chosen = labels != IGNORE
+    full = model(input_ids=ids, attention_mask=mask.long()).logits
+    names = [name for name, _ in model.named_modules()]
+    logits = masked_lm_logits(model, hidden[chosen])
+    assert logits.shape == (int(chosen.sum()), full.size(-1))
+    assert torch.allclose(logits, full[chosen], atol=1e-6)
+    assert [name for name, _ in model.named_modules()] == names  # the copy took nothing away
+    assert torch.equal(model(input_ids=ids, attention_mask=mask.long()).logits, full)
+
+
+def test_the_vectors_of_the_masked_pass_are_those_of_forward(folder: str) -> None:
+    ids, mask, labels = masked_batch(folder)
+    embedder = PretrainedTransformerEmbedderMLM(folder).eval()
+    assert torch.equal(embedder.masked_lm(labels, ids, mask).embeddings, embedder(ids, mask))
+
+
+def test_the_head_runs_on_masked_positions_alone(folder: str, head_calls: Callable) -> None:
+    ids, mask, labels = masked_batch(folder)
+    embedder = PretrainedTransformerEmbedderMLM(folder)
+    shapes = head_calls(embedder)
+    embedder(ids, mask)
+    assert not shapes
+    embedder.masked_lm(labels, ids, mask)
+    count = int((labels != IGNORE).sum())
+    assert shapes and all(shape[:2] == (1, count) for shape in shapes)
+
+
+@pytest.mark.parametrize("nothing_masked", [False, True])
+def test_every_parameter_gets_a_gradient(folder: str, nothing_masked: bool) -> None:
+    """Otherwise DistributedDataParallel would wait for it, in the step or in the next."""
+    ids, mask, labels = masked_batch(folder)
+    embedder = PretrainedTransformerEmbedderMLM(folder).train()
+    if nothing_masked:
+        labels = torch.full_like(labels, IGNORE)
+    output = embedder.masked_lm(labels, ids, mask)
+    (output.loss_sum + embedder(ids, mask).pow(2).mean()).backward()
+    for name, parameter in embedder.named_parameters():
+        assert parameter.requires_grad and parameter.grad is not None, name
+        assert parameter.grad.isfinite().all(), name
+    if nothing_masked:
+        values = (output.loss_sum, output.num_correct, output.num_masked)
+        assert [value.item() for value in values] == [0, 0, 0]
+        assert all(value.dtype == torch.float32 and value.shape == () for value in values)
+
+
+def test_bare_encoder_has_no_parameter_to_spare(folder: str) -> None:
+    embedder = PretrainedTransformerEmbedderMLM(folder, masked_language_modeling=False)
+    embedder(*batch_of(folder)).pow(2).mean().backward()
+    assert [name for name, p in embedder.named_parameters() if p.grad is None] == []
+
+
+# ------------------------------------------------------------------------------------- positions
+
+
+def test_the_longest_text_fits_and_no_longer_one(folder: str) -> None:
+    embedder = PretrainedTransformerEmbedderMLM(folder).eval()
+    assert embedder.max_positions() == MAX_LENGTH
+    ids = torch.full((1, MAX_LENGTH + 1), 7)
+    assert embedder(ids[:, 1:], torch.ones(1, MAX_LENGTH, dtype=torch.bool)).isfinite().all()
+    with pytest.raises(ConfigurationError, match=f"text of {MAX_LENGTH + 1} tokens.*{MAX_LENGTH}"):
+        embedder(ids, torch.ones_like(ids, dtype=torch.bool))
+
+
+def test_maskable_leaves_out_special_tokens_and_padding(folder: str) -> None:
+    ids, mask = batch_of(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    expected = [
+        [bool(m) and i not in tokenizer.all_special_ids for i, m in zip(row, on, strict=True)]
+        for row, on in zip(ids.tolist(), mask.tolist(), strict=True)
+    ]
+    assert PretrainedTransformerEmbedderMLM(folder).maskable(ids, mask).tolist() == expected
+    assert any(map(any, expected)) and not all(map(all, expected))
+
+
+def test_padding_changes_nothing(folder: str) -> None:
+    """A text alone and beside a longer one; padding of whatever id."""
+    embedder = PretrainedTransformerEmbedderMLM(folder).eval()
+    ids, mask = batch_of(folder)
+    row = int(mask.sum(dim=1).argmin())
+    length = int(mask[row].sum())
+    assert length < ids.size(1)
+    alone = embedder(ids[row : row + 1, :length], mask[row : row + 1, :length])
+    assert torch.allclose(embedder(ids, mask)[row, :length], alone[0], atol=1e-6)
+
+
+# -------------------------------------------------------------------------------------- settings
+
+
+def test_architecture_without_weights(folder: str) -> None:
+    """What an archive builds: the same names and shapes, other values."""
+    loaded = PretrainedTransformerEmbedderMLM(folder)
+    built = PretrainedTransformerEmbedderMLM(folder, load_weights=False)
+    shapes = {name: tensor.shape for name, tensor in loaded.state_dict().items()}
+    assert {name: tensor.shape for name, tensor in built.state_dict().items()} == shapes
+    ids, mask = batch_of(folder)
+    assert not torch.allclose(built.eval()(ids, mask), loaded.eval()(ids, mask), atol=1e-3)
+    built.load_state_dict(loaded.state_dict())
+    assert torch.equal(built(ids, mask), loaded(ids, mask))
+    labels = masked_batch(folder)[2]
+    output, expected = (e.masked_lm(labels, ids, mask).loss_sum for e in (built, loaded))
+    assert torch.equal(output, expected)
+
+
+@pytest.mark.parametrize("load_weights", [True, False])
+def test_transformer_kwargs(bert: str, load_weights: bool) -> None:
+    options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.25}
+    embedder = PretrainedTransformerEmbedderMLM(
+        bert, load_weights=load_weights, transformer_kwargs=options
+    )
+    rates = {m.p for m in embedder.encoder.modules() if isinstance(m, torch.nn.Dropout)}
+    assert 0.0 in rates and rates <= {0.0, 0.25}
+    assert embedder.config.attention_probs_dropout_prob == 0.25
+
+
+def test_half_precision_checkpoints_load_in_float32(bert: str, tmp_path: Path) -> None:
+    AutoModelForMaskedLM.from_pretrained(bert, dtype=torch.bfloat16).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path)
+    assert json.loads((tmp_path / "config.json").read_text())["dtype"] == "bfloat16"
+    for load_weights in (True, False):
+        embedder = PretrainedTransformerEmbedderMLM(str(tmp_path), load_weights=load_weights)
+        assert {p.dtype for p in embedder.parameters()} == {torch.float32}
+
+
+def test_frozen_parameters(bert: str) -> None:
+    embedder = PretrainedTransformerEmbedderMLM(bert, train_parameters=False)
+    assert not any(parameter.requires_grad for parameter in embedder.parameters())
+    assert not embedder(*batch_of(bert)).requires_grad
+
+
+@pytest.mark.parametrize("eval_mode", [True, False])
+def test_eval_mode_keeps_dropout_off(bert: str, eval_mode: bool) -> None:
+    embedder = PretrainedTransformerEmbedderMLM(bert, eval_mode=eval_mode).train()
+    ids, mask = batch_of(bert)
+    assert embedder.training and embedder.transformer_model.training is not eval_mode
+    assert torch.equal(embedder(ids, mask), embedder(ids, mask)) is eval_mode
+
+
+@pytest.mark.parametrize("unpadding", ["auto", "grouped", "none"])
+def test_the_head_reads_the_last_layer_beside_a_mix(folder: str, unpadding: str) -> None:
+    """As in the original package: embeddings are the mix, and the loss is the whole model's."""
+    ids, mask, labels = masked_batch(folder)
+    embedder = PretrainedTransformerEmbedderMLM(
+        folder, last_layer_only=False, unpadding=unpadding
+    ).eval()
+    for scalar, value in zip(embedder._scalar_mix.scalar_parameters, (0.3, -0.5), strict=True):
+        scalar.data.fill_(value)
+    whole = reference(folder)
+    expected = whole(input_ids=ids, attention_mask=mask.long(), labels=labels).loss
+    output = embedder.masked_lm(labels, ids, mask)
+    assert (output.loss_sum / output.num_masked).item() == pytest.approx(expected.item(), rel=1e-6)
+    assert torch.allclose(output.embeddings[mask], embedder(ids, mask)[mask], atol=1e-6)
+    output.loss_sum.backward()
+    mixing = [p.grad for n, p in embedder.named_parameters() if n.startswith("_scalar_mix")]
+    assert len(mixing) == 3 and not any(grad is not None and grad.any() for grad in mixing)
+    table = embedder.transformer_model.get_input_embeddings().weight
+    assert table.grad is not None and table.grad.any()
+
+
+def test_a_head_that_was_trained_on_the_mix_reads_it(
+    bert: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That of a run of release 1.5, whose weights have no mark; saved again, they have."""
+    told: list[str] = []
+    monkeypatch.setattr(
+        "declutr.modules.embedders.logger.warning", lambda message: told.append(message)
+    )
+    ids, mask, labels = masked_batch(bert)
+    embedder = PretrainedTransformerEmbedderMLM(bert, last_layer_only=False).eval()
+    state = embedder.state_dict()
+    assert state.pop("_head_reads_last_layer") and not embedder.head_reads_mix
+    for _ in range(2):
+        embedder = PretrainedTransformerEmbedderMLM(bert, last_layer_only=False).eval()
+        embedder.load_state_dict(state)
+        state = embedder.state_dict()
+        assert embedder.head_reads_mix and not state["_head_reads_last_layer"]
+    embedder(ids, mask)
+    assert not told  # embeddings are the mix in any case
+    output = embedder.masked_lm(labels, ids, mask)
+    chosen = labels != IGNORE
+    logits = masked_lm_logits(embedder.transformer_model, embedder(ids, mask)[chosen])
+    expected = torch.nn.functional.cross_entropy(logits, labels[chosen], reduction="sum")
+    assert output.loss_sum.item() == pytest.approx(expected.item(), rel=1e-6)
+    output.loss_sum.backward()
+    assert all(p.grad.any() for p in embedder._scalar_mix.scalar_parameters)
+    embedder.masked_lm(labels, ids, mask)
+    assert len(told) == 1 and "read the mix of layers. It goes on so." in told[0]
+    fresh = PretrainedTransformerEmbedderMLM(bert, last_layer_only=False)
+    embedder.load_state_dict(fresh.state_dict())
+    assert not embedder.head_reads_mix
+
+
+@pytest.mark.parametrize("with_head", [True, False])
+def test_scalar_mix_of_all_layers(folder: str, with_head: bool) -> None:
+    embedder = PretrainedTransformerEmbedderMLM(
+        folder, last_layer_only=False, masked_language_modeling=with_head
+    ).eval()
+    ids, mask = batch_of(folder)
+    bare = reference(folder, with_head=False)
+    layers = bare(input_ids=ids, attention_mask=mask.long(), output_hidden_states=True)
+    weights = torch.tensor([0.3, -0.5])
+    for scalar, value in zip(embedder._scalar_mix.scalar_parameters, weights, strict=True):
+        scalar.data.fill_(value)
+    shares = weights.softmax(0)
+    mixed = sum(s * layer for s, layer in zip(shares, layers.hidden_states[1:], strict=True))
+    assert torch.allclose(embedder(ids, mask)[mask], mixed[mask], atol=1e-6)
+
+
+def test_sub_module(bert: str, tmp_path: Path) -> None:
+    """The encoder of an encoder-decoder."""
+    folder = str(build_t5(tmp_path))
+    options = {"sub_module": "encoder", "masked_language_modeling": False}
+    embedder = PretrainedTransformerEmbedderMLM(folder, **options).eval()
+    ids, mask = batch_of(folder)
+    expected = reference(folder, with_head=False).encoder(ids, mask.long()).last_hidden_state
+    assert torch.equal(embedder(ids, mask), expected)
+    assert not any("decoder" in name for name, _ in embedder.named_parameters())
+    with pytest.raises(ConfigurationError, match="cannot be combined with masked"):
+        PretrainedTransformerEmbedderMLM(bert, sub_module="encoder")
+    with pytest.raises(ConfigurationError, match="'decoder' is no part of BertModel"):
+        PretrainedTransformerEmbedderMLM(bert, **{**options, "sub_module": "decoder"})
+
+
+def test_gradient_checkpointing_changes_no_gradient(
+    bert: str, onednn_products: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    quick: list[int] = []
+    linear = linear_products._linear
+    monkeypatch.setattr(linear_products, "_linear", lambda *a: quick.append(1) or linear(*a))
+    ids, mask, labels = masked_batch(bert)
+    options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    gradients, calls, counts = [], [], []
+    for checkpointing in (False, True):
+        embedder = PretrainedTransformerEmbedderMLM(
+            bert, gradient_checkpointing=checkpointing, transformer_kwargs=options
+        ).train()
+        embedder(ids, mask)  # tries packing
+        modules = dict(embedder.encoder.named_modules())
+        dense = next(module for name, module in modules.items() if name.endswith("mediate.dense"))
+        dense.register_forward_hook(lambda *_: calls.append(1))
+        loss = embedder.masked_lm(labels, ids, mask).loss_sum
+        loss.backward(retain_graph=checkpointing)
+        gradients.append([parameter.grad for parameter in embedder.parameters()])
+        counts.append(len(quick))
+    assert len(calls) == 1 + 2  # once, and then once more on the way back
+    layers = embedder.config.num_hidden_layers
+    # The same kernels on the way back, for six linear layers in each layer.
+    assert counts[1] - counts[0] == counts[0] + 6 * layers
+    for plain, recomputed in zip(*gradients, strict=True):
+        assert torch.allclose(plain, recomputed, atol=1e-6)
+    loss.backward()  # computes layers again a second time
+    for plain, recomputed in zip(*gradients, strict=True):
+        assert torch.allclose(2 * plain, recomputed, atol=2e-6)
+
+
+def test_compiled_equals_eager(bert: str) -> None:
+    """And batches of other lengths need no further compilation."""
+    options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+    options["num_hidden_layers"] = 1  # compiling takes time
+    plain, compiled = (
+        PretrainedTransformerEmbedderMLM(bert, compile=compile, transformer_kwargs=options).train()
+        for compile in (False, {"backend": "eager", "fullgraph": True})
+    )
+    ids, mask = batch_of(bert)
+    graphs = []
+    for rows in (slice(None), slice(1, 3), slice(0, 1)):
+        outputs = [embedder(ids[rows], mask[rows]) for embedder in (plain, compiled)]
+        assert torch.allclose(*(output[mask[rows]] for output in outputs), atol=1e-6)
+        graphs.append(torch._dynamo.utils.counters["stats"]["unique_graphs"])
+    for output in outputs:
+        output[mask[rows]].sin().sum().backward()
+    for one, other in zip(plain.parameters(), compiled.parameters(), strict=True):
+        assert (one.grad is None) == (other.grad is None)
+        assert one.grad is None or torch.allclose(one.grad, other.grad, atol=1e-5)
+    assert compiled._unpadded._packs
+    assert graphs[0] > 0 and graphs[0] == graphs[-1]
+    assert plain.state_dict().keys() == compiled.state_dict().keys()
+
+
+def test_compile_refuses_gradient_checkpointing(bert: str) -> None:
+    with pytest.raises(ConfigurationError, match="do not go together: remove one of them"):
+        PretrainedTransformerEmbedderMLM(bert, compile=True, gradient_checkpointing=True)
+
+
+def test_added_tokens_get_vectors(bert: str) -> None:
+    """In the archive as well, where the table must have the size it had in training."""
+    options = {"additional_special_tokens": ["<one>", "<two>"]}
+    for load_weights in (True, False):
+        embedder = PretrainedTransformerEmbedderMLM(
+            bert, tokenizer_kwargs=options, load_weights=load_weights
+        ).eval()
+        size = len(embedder.tokenizer)
+        assert size == len(AutoTokenizer.from_pretrained(bert)) + 2
+        assert embedder.encoder.get_input_embeddings().num_embeddings == size
+        ids = torch.tensor([[2, size - 1, size - 2, 3]])
+        output = embedder.masked_lm(ids, ids, torch.ones_like(ids, dtype=torch.bool))
+        assert output.loss_sum.isfinite()
+        assert not embedder.maskable(ids, torch.ones_like(ids, dtype=torch.bool)).any()
+
+
+def test_no_mask_token(bert: str, tmp_path: Path) -> None:
+    AutoModelForMaskedLM.from_pretrained(bert).save_pretrained(tmp_path)
+    tokenizer = AutoTokenizer.from_pretrained(bert)
+    tokenizer.mask_token = None
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(ConfigurationError, match=r"has no mask token.*to false"):
+        PretrainedTransformerEmbedderMLM(str(tmp_path))
+    assert PretrainedTransformerEmbedderMLM(str(tmp_path), masked_language_modeling=False)
+
+
+def test_no_head(tmp_path: Path) -> None:
+    folder = str(build_gpt2(tmp_path))
+    with pytest.raises(ConfigurationError, match=r"\(gpt2\) has no masked language modelling head"):
+        PretrainedTransformerEmbedderMLM(folder)
+    embedder = PretrainedTransformerEmbedderMLM(folder, masked_language_modeling=False)
+    assert embedder(*batch_of(folder)).shape[-1] == 16
+
+
+# --------------------------------------------------------------------- a drop-in for AllenNLP's
+
+
+def text_field_batch(folder: str, texts: list[str], max_length: int | None) -> dict[str, Tensor]:
+    """The tensors that AllenNLP's tokenizer and indexer make of texts."""
+    tokenizer = PretrainedTransformerTokenizer(folder)
+    indexer = PretrainedTransformerIndexer(folder, max_length=max_length)
+    fields = [TextField(tokenizer.tokenize(text), {"tokens": indexer}) for text in texts]
+    batch = Batch([Instance({"text": field}) for field in fields])
+    batch.index_instances(Vocabulary())
+    return batch.as_tensor_dict()["text"]["tokens"]
+
+
+@pytest.mark.parametrize("max_length", [None, 7, 10, 60])
+@pytest.mark.parametrize("last_layer_only", [True, False])
+def test_equals_allennlps_embedder(folder: str, max_length: int, last_layer_only: bool) -> None:
+    """With and without folding, for batches of long and short texts."""
+    ours, theirs = (
+        cls(folder, max_length=max_length, last_layer_only=last_layer_only, **options).eval()
+        for cls, options in (
+            (PretrainedTransformerEmbedderMLM, {"masked_language_modeling": False}),
+            (PretrainedTransformerEmbedder, {}),
+        )
+    )
+    for texts in (TEXTS, [TEXTS[0], "the"], ["the"]):
+        tensors = text_field_batch(folder, texts, max_length)
+        expected, vectors = theirs(**tensors), ours(**tensors)
+        assert vectors.shape == expected.shape
+        kept = tensors["mask"].unsqueeze(-1)
+        assert torch.allclose(vectors * kept, expected * kept, atol=1e-6)
+
+
+def test_folded_texts_cannot_be_masked(bert: str) -> None:
+    ids, mask, labels = masked_batch(bert)
+    embedder = PretrainedTransformerEmbedderMLM(bert, max_length=8)
+    with pytest.raises(ConfigurationError, match="max_length 8: folded inputs cannot be masked"):
+        embedder.masked_lm(labels, ids, mask)
+
+
+def test_mlm_holds_its_own_kind_only(bert: str) -> None:
+    right = PretrainedTransformerEmbedderMLM(bert)
+    other = Embedding(num_embeddings=4, embedding_dim=4)
+    plain = PretrainedTransformerEmbedder(bert)
+    for embedders in ({}, {"tokens": other}, {"tokens": plain}, {"a": right, "b": other}):
+        with pytest.raises(ConfigurationError, match=r'holds exactly one token embedder.*"basic"'):
+            MLMTextFieldEmbedder(embedders)
+
+
+def test_mlm_embedder_from_parameters(bert: str) -> None:
+    embedder = TextFieldEmbedder.from_params(
+        Params(
+            {
+                "type": "mlm",
+                "token_embedders": {
+                    "words": {"type": "pretrained_transformer_mlm", "model_name": bert}
+                },
+            }
+        )
+    )
+    assert isinstance(embedder, MLMTextFieldEmbedder) and embedder.masked_language_modeling
+    assert isinstance(embedder.token_embedder, PretrainedTransformerEmbedderMLM)
+    embedder.eval()
+    ids, mask, labels = masked_batch(bert)
+    tensors = {"words": {"token_ids": ids, "mask": mask, "type_ids": torch.zeros_like(ids)}}
+    inner = embedder.token_embedder
+    assert torch.equal(embedder(tensors), inner(ids, mask))
+    assert torch.equal(
+        embedder.masked_lm(tensors, labels).loss_sum, inner.masked_lm(labels, ids, mask).loss_sum
+    )
+
+
+def test_the_head_can_be_left_out_of_training(folder: str) -> None:
+    embedder = MLMTextFieldEmbedder({"tokens": PretrainedTransformerEmbedderMLM(folder)})
+    assert all(parameter.requires_grad for parameter in embedder.parameters())
+    embedder.freeze_head()
+    ids, mask = batch_of(folder)
+    embedder({"tokens": {"token_ids": ids, "mask": mask}}).pow(2).mean().backward()
+    trained = [p for p in embedder.parameters() if p.requires_grad]
+    assert all(parameter.grad is not None for parameter in trained)
+    assert {id(p) for p in trained} == {id(p) for p in embedder.token_embedder.encoder.parameters()}
+
+
+def test_type_ids_reach_transformers_that_have_them(bert: str) -> None:
+    embedder = PretrainedTransformerEmbedderMLM(bert).eval()
+    ids, mask = batch_of(bert)
+    zeros, ones = torch.zeros_like(ids), torch.ones_like(ids)
+    assert torch.equal(embedder(ids, mask), embedder(ids, mask, zeros))
+    assert not torch.allclose(embedder(ids, mask), embedder(ids, mask, ones), atol=1e-3)
+
+
+def test_serves_another_model_of_allennlp(folder: str) -> None:
+    """A `basic_classifier` trains with it as with any other embedder."""
+    vocab = Vocabulary(non_padded_namespaces=["labels"])
+    tokenizer = PretrainedTransformerTokenizer(folder)
+    indexer = PretrainedTransformerIndexer(folder)
+    instances = [
+        Instance(
+            {
+                "tokens": TextField(tokenizer.tokenize(text), {"tokens": indexer}),
+                "label": LabelField("ab"[i % 2]),
+            }
+        )
+        for i, text in enumerate(TEXTS)
+    ]
+    vocab.extend_from_instances(instances)
+    batch = Batch(instances)
+    batch.index_instances(vocab)
+    pretrained = {"type": "pretrained_transformer_mlm", "model_name": folder, "eval_mode": True}
+    config = {
+        "type": "basic_classifier",
+        "text_field_embedder": {"token_embedders": {"tokens": pretrained}},
+        "seq2vec_encoder": {"type": "cls_pooler", "embedding_dim": 16},
+        "dropout": 0.0,
+    }
+    torch.manual_seed(0)
+    model = Model.from_params(Params(config), vocab=vocab)
+    optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+    values = []
+    for _ in range(10):
+        optimizer.zero_grad()
+        loss = model(**batch.as_tensor_dict())["loss"]
+        loss.backward()
+        optimizer.step()
+        values.append(loss.item())
+    assert math.isfinite(values[-1]) and values[-1] < 0.8 * values[0]
+
+
+def test_is_a_token_embedder_by_name() -> None:
+    assert TokenEmbedder.by_name("pretrained_transformer_mlm") is PretrainedTransformerEmbedderMLM
+
+
+# -------------------------------------------------------------------------------- code of others
+
+
+@pytest.fixture
+def with_code(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A transformer with code of its own; `marker` beside it appears when that runs."""
+    monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
+    modules = str(tmp_path / "modules")
+    monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)
+    shutil.copytree(checkpoint, tmp_path / "model")
+    with_remote_code(tmp_path / "marker")(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.mark.parametrize("load_weights", [True, False])
+def test_code_of_others_runs_if_a_recipe_says_so(with_code: Path, load_weights: bool) -> None:
+    settings = {"masked_language_modeling": False, "load_weights": load_weights}
+    with pytest.raises(ValueError, match="trust_remote_code=True"):
+        PretrainedTransformerEmbedderMLM(str(with_code), **settings)
+    assert not (with_code.parent / "marker").exists()
+    trusting = {"trust_remote_code": True}
+    embedder = PretrainedTransformerEmbedderMLM(
+        str(with_code), transformer_kwargs=trusting, **settings
+    )
+    assert type(embedder.transformer_model).__module__.startswith("transformers_modules")
+    assert (with_code.parent / "marker").exists()

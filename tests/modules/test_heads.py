@@ -1,0 +1,54 @@
+"""The projector against its layers written out."""
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+
+from declutr.modules.heads import Head
+
+
+def built(**settings: object) -> Head:
+    return Head.from_params(Params({"type": "projector", "input_dim": 5, **settings}))
+
+
+def test_layers_of_the_paper() -> None:
+    head = built()
+    kinds = [type(layer).__name__ for layer in head.layers]
+    assert kinds == ["Linear", "BatchNorm1d", "ReLU"] * 2 + ["Linear"]
+    shapes = [tuple(layer.weight.shape) for layer in head.layers if hasattr(layer, "in_features")]
+    assert shapes == [(4096, 5), (4096, 4096), (4096, 4096)]
+    assert all(layer.bias is None for layer in head.layers if hasattr(layer, "in_features"))
+    assert (head.input_dim, head.output_dim) == (5, 4096)
+
+
+def test_is_what_its_layers_are() -> None:
+    torch.manual_seed(0)
+    head, x = built(hidden_dims=[4, 3]).double(), torch.randn(6, 5, dtype=torch.float64)
+    first, norm, _, last = head.layers
+    hidden = x @ first.weight.T
+    hidden = (hidden - hidden.mean(0)) / (hidden.var(0, unbiased=False) + norm.eps).sqrt()
+    expected = hidden.clamp_min(0) @ last.weight.T
+    assert torch.allclose(head(x), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize("dims", [[7], [4, 7]])
+def test_without_batch_normalisation(dims: list[int]) -> None:
+    head = built(hidden_dims=dims, batch_norm=False)
+    x = torch.randn(3, 5)
+    assert head(x).shape == (3, 7)
+    assert torch.allclose(head(x)[:1], head(x[:1]), atol=1e-6)  # rows are on their own
+    assert all(layer.bias is not None for layer in head.layers if hasattr(layer, "bias"))
+
+
+@pytest.mark.parametrize("dims", [[], [4, 0]])
+def test_widths_that_are_none(dims: list[int]) -> None:
+    with pytest.raises(ConfigurationError, match="hidden_dims must hold widths of at least 1"):
+        built(hidden_dims=dims)
+
+
+def test_tanh() -> None:
+    head = Head.from_params(Params({"type": "tanh", "input_dim": 5}))
+    x = torch.randn(3, 5)
+    assert torch.allclose(head(x), torch.tanh(x @ head.linear.weight.T + head.linear.bias))
+    assert (head.input_dim, head.output_dim) == (5, 5)

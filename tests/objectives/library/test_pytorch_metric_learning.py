@@ -1,0 +1,321 @@
+"""Every loss of pytorch-metric-learning: which can be used, with what, and which cannot."""
+
+import inspect
+import json
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from pytorch_metric_learning import losses, miners
+
+from declutr.objectives import (
+    Contrastive,
+    CrossBatchMemory,
+    LiftedStructured,
+    Miner,
+    NPair,
+    NTXent,
+    Objective,
+    PairMarginMiner,
+    PytorchMetricLearning,
+    PytorchMetricLearningMiner,
+    SoftNearestNeighbours,
+    SupCon,
+    Triplet,
+)
+from declutr.objectives.library import library_parts as parts
+from tests.objectives import oracles
+from tests.objectives.oracles import normal
+
+RAW_L2 = {"class": "LpDistance", "normalize_embeddings": False}
+# What has no default.
+ARGUMENTS: dict[str, dict[str, Any]] = {
+    "MultipleLosses": {"losses": [{"class": "SupConLoss"}, {"class": "NCALoss"}]},
+    "RankedListLoss": {"margin": 0.4, "Tn": 10},
+    "SelfSupervisedLoss": {"loss": {"class": "NTXentLoss"}},
+}
+USABLE = parts.names("loss")
+OF_TWO_VIEWS = {"SelfSupervisedLoss", "VICRegLoss"}
+WITHOUT_MINER = {
+    *OF_TWO_VIEWS,
+    "InstanceLoss",
+    "PNPLoss",
+    "RankedListLoss",
+}
+ALL_PAIRS = {"pos_margin": 2.0, "neg_margin": -2.0}
+
+
+def built(name: str, **arguments: Any) -> PytorchMetricLearning:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the library's own, about high temperatures
+        objective = Objective.from_params(
+            Params(
+                {
+                    "type": "pytorch_metric_learning",
+                    "loss": name,
+                    "loss_args": {**ARGUMENTS.get(name, {}), **arguments},
+                }
+            )
+        )
+    assert isinstance(objective, PytorchMetricLearning)
+    return objective
+
+
+def of_library(name: str) -> Any:
+    return Miner.from_params(Params({"type": "pytorch_metric_learning", "miner": name}))
+
+
+# ------------------------------------------------------------------------------------ every loss
+
+
+def test_every_loss_is_usable_or_refused() -> None:
+    """Of all that the library calls a loss; the documentation lists those that can be used."""
+    everything = {name for name, part in vars(losses).items() if inspect.isclass(part)}
+    refused = everything & set(parts.REFUSED)
+    bases = everything - refused - set(USABLE)
+    assert all(
+        name.startswith("Base") or name.endswith("Mixin") for name in bases - {"GenericPairLoss"}
+    )
+    assert len(USABLE) == 24 and len(refused) == 14
+    documentation = inspect.getdoc(PytorchMetricLearning)
+    assert documentation is not None
+    for name in USABLE:
+        assert name in documentation, name
+
+
+@pytest.mark.parametrize("name", USABLE)
+def test_finite_with_a_gradient_step_after_step(name: str) -> None:
+    objective = built(name)
+    for dtype in (torch.float32, torch.float64, torch.float32):
+        first, second = (normal(6, 8, seed=seed).to(dtype).requires_grad_() for seed in (3, 4))
+        loss = objective(first, second)
+        loss.backward()
+        assert loss.shape == () and loss.isfinite()
+        for view in (first, second):
+            assert view.grad.isfinite().all() and view.grad.abs().sum() > 0
+
+
+@pytest.mark.parametrize("name", USABLE)
+@pytest.mark.parametrize("kind", ["duplicates", "equal", "one", "two"])
+def test_value_is_finite_where_it_is_hard(name: str, kind: str) -> None:
+    first, second = oracles.hard_views(kind)
+    assert built(name)(first.requires_grad_(), second.requires_grad_()).isfinite()
+
+
+@pytest.mark.parametrize("name", ["SupConLoss", "NTXentLoss", "TripletMarginLoss", "VICRegLoss"])
+def test_stable_under_autocast(name: str) -> None:
+    oracles.assert_stable_under_autocast(built(name))
+
+
+@pytest.mark.parametrize("name", ["SupConLoss", "MultiSimilarityLoss", "VICRegLoss", "NCALoss"])
+def test_order_and_gradient(name: str) -> None:
+    oracles.assert_order_means_nothing(built(name), 3)
+    oracles.assert_gradient(built(name), 3)
+
+
+# ------------------------------------------------------------------- equality with our own losses
+
+
+@pytest.mark.parametrize(
+    "name, arguments, ours",
+    [
+        ("NTXentLoss", {"temperature": 0.05}, NTXent()),
+        ("SupConLoss", {"temperature": 0.1}, SupCon()),
+        (
+            "NPairsLoss",
+            {"distance": {"class": "DotProductSimilarity", "normalize_embeddings": False}},
+            NPair(),
+        ),
+        ("NCALoss", {"distance": {**RAW_L2, "power": 2}}, SoftNearestNeighbours()),
+        ("LiftedStructureLoss", {"distance": RAW_L2}, LiftedStructured()),
+        (
+            "TripletMarginLoss",
+            {"margin": 1, "distance": RAW_L2, "reducer": {"class": "MeanReducer"}},
+            Triplet(),
+        ),
+    ],
+)
+def test_equals_our_own(name: str, arguments: dict[str, Any], ours: Objective) -> None:
+    views = normal(6, 4), normal(6, 4, seed=1)
+    assert built(name, **arguments)(*views).item() == pytest.approx(ours(*views).item(), rel=1e-6)
+
+
+def test_its_contrastive_loss_is_another() -> None:
+    views = normal(6, 4), normal(6, 4, seed=1)
+    theirs = built("ContrastiveLoss", distance=RAW_L2)(*views)
+    assert abs(theirs.item() - Contrastive()(*views).item()) > 1e-2
+
+
+def test_one_sided_wrapper() -> None:
+    views = normal(4, 3), normal(4, 3, seed=1)
+    one_sided = built("SelfSupervisedLoss", loss={"class": "NTXentLoss"}, symmetric=False)
+    expected = losses.SelfSupervisedLoss(losses.NTXentLoss(), symmetric=False)(*views)
+    assert one_sided(*views).item() == pytest.approx(expected.item())
+    assert one_sided(views[0][:1], views[1][:1]).item() == 0
+
+
+# --------------------------------------------------------------------------- names and arguments
+
+
+@pytest.mark.parametrize("name", ["pytorch_metric_learning", "pml"])
+def test_registered_names(name: str) -> None:
+    objective = Objective.from_params(Params({"type": name, "loss": "SupConLoss"}))
+    assert isinstance(objective, PytorchMetricLearning) and objective.temperature == 0.1
+    miner = Miner.from_params(Params({"type": name, "miner": "MultiSimilarityMiner"}))
+    assert isinstance(miner, PytorchMetricLearningMiner)
+
+
+def test_arguments_from_a_configuration() -> None:
+    settings = """{
+        "type": "pytorch_metric_learning", "loss": "TripletMarginLoss",
+        "loss_args": {"margin": 0.2, "distance": {"class": "LpDistance", "power": 2},
+                      "reducer": {"class": "MeanReducer"}}
+    }"""
+    objective = Objective.from_params(Params(json.loads(settings)))
+    expected = Triplet(margin=0.2, squared=True, normalize_embeddings=True)
+    views = normal(5, 3), normal(5, 3, seed=1)
+    assert objective(*views).item() == pytest.approx(expected(*views).item(), rel=1e-6)
+
+
+def test_unknown_names_come_with_close_ones() -> None:
+    with pytest.raises(ConfigurationError, match="Did you mean CircleLoss"):
+        PytorchMetricLearning("CirclLoss")
+    with pytest.raises(
+        ConfigurationError, match=r"ProxyAnchorLoss .* cannot be used here: it learns"
+    ):
+        PytorchMetricLearning("ProxyAnchorLoss", {"num_classes": 3, "embedding_size": 8})
+    with pytest.raises(ConfigurationError, match="Did you mean MultiSimilarityMiner"):
+        PytorchMetricLearningMiner("MultiSimilarity")
+
+
+def test_what_is_learnt_is_saved() -> None:
+    objective = built("MarginLoss", learn_beta=True)
+    assert [name for name, _ in objective.named_parameters()] == ["_loss.beta"]
+    assert list(objective.state_dict()) == ["_loss.beta"]
+
+
+# ---------------------------------------------------------------------------------------- miners
+
+
+@pytest.mark.parametrize("name", parts.names("miner"))
+def test_every_miner_selects_for_a_loss(name: str) -> None:
+    objective = built("TripletMarginLoss", margin=1.0)
+    objective.attach_miner(of_library(name))
+    first, second = (normal(8, 4, seed=seed).requires_grad_() for seed in (0, 1))
+    loss = objective(first, second)
+    loss.backward()
+    assert loss.isfinite() and first.grad.isfinite().all()
+
+
+def test_a_miner_is_the_library_s() -> None:
+    rows, labels = normal(8, 3), torch.arange(4).repeat(2)
+    settings = {"type": "pml", "miner": "MultiSimilarityMiner", "miner_args": {"epsilon": 0.3}}
+    mined = Miner.from_params(Params(settings))(rows, labels)
+    expected = miners.MultiSimilarityMiner(epsilon=0.3)(rows, labels)
+    assert all(torch.equal(a, b) for a, b in zip(mined, expected, strict=True))
+    other = miners.MultiSimilarityMiner(epsilon=-0.5)(rows, labels)
+    assert [index.tolist() for index in mined] != [index.tolist() for index in other]
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning")
+def test_why_histogram_loss_is_refused() -> None:
+    """If this fails the library has mended it, and the refusal can go."""
+    with pytest.raises(RuntimeError, match="out of bounds"):
+        losses.HistogramLoss(n_bins=10)(torch.ones(4, 3), torch.tensor([0, 0, 1, 1]))
+
+
+def test_why_dynamic_soft_margin_loss_is_refused() -> None:
+    """If this fails the library has mended it, and the refusal can go."""
+    theirs, labels = losses.DynamicSoftMarginLoss(), torch.arange(4).repeat(2)
+    theirs(normal(8, 3).requires_grad_(), labels).backward()
+    with pytest.raises(RuntimeError, match="second time"):
+        theirs(normal(8, 3).requires_grad_(), labels).backward()
+
+
+@pytest.mark.parametrize("name", sorted(set(USABLE) - WITHOUT_MINER))
+def test_a_miner_that_selects_is_heeded(name: str) -> None:
+    """No loss leaves a miner aside without a word."""
+    views = normal(6, 4), normal(6, 4, seed=1)
+    objective = built(name)
+    expected = objective(*views).item()
+    objective.attach_miner(PairMarginMiner(pos_margin=0.0, neg_margin=0.0))
+    assert objective(*views).item() != pytest.approx(expected, rel=1e-6)
+
+
+@pytest.mark.parametrize("name", USABLE)
+def test_a_miner_that_keeps_everything_changes_nothing_or_is_refused(name: str) -> None:
+    miner = Miner.from_params(Params({"type": "pair_margin", **ALL_PAIRS}))
+    objective = built(name)
+    if name in WITHOUT_MINER:
+        with pytest.raises(ConfigurationError, match=f"{name} takes no miner: remove the key 'mi"):
+            objective.attach_miner(miner)
+        return
+    views = normal(5, 4), normal(5, 4, seed=1)
+    expected = objective(*views).item()
+    objective.attach_miner(miner)
+    assert objective(*views).item() == pytest.approx(expected, rel=1e-6)
+
+
+# ---------------------------------------------------------------------------- cross-batch memory
+
+WITH_MEMORY = [name for name in USABLE if name in losses.CrossBatchMemory.supported_losses()]
+
+
+def memory(name: str, **options: Any) -> CrossBatchMemory:
+    inner = {"type": "pml", "loss": name, "loss_args": ARGUMENTS.get(name, {})}
+    settings = {"type": "cross_batch_memory", "loss": inner, "embedding_size": 4, **options}
+    built = Objective.from_params(Params(settings))
+    assert isinstance(built, CrossBatchMemory)
+    return built.train()
+
+
+@pytest.mark.parametrize("name", WITH_MEMORY)
+def test_memory_around_any_loss(name: str, tmp_path: Path) -> None:
+    """The same as the library's, step by step, and after a resume."""
+    ours = memory(name, memory_size=20)
+    theirs = losses.CrossBatchMemory(getattr(losses, name)(), embedding_size=4, memory_size=20)
+    for step in range(4):
+        views = normal(4, 4, seed=step).float(), normal(4, 4, seed=100 + step).float()
+        labels = (4 * step + torch.arange(4)).repeat(2)
+        expected = theirs(torch.cat(views), labels)
+        assert ours(*views).item() == pytest.approx(expected.item(), rel=1e-5)
+    torch.save(ours.state_dict(), tmp_path / "state.th")
+    resumed = memory(name, memory_size=20)
+    resumed.load_state_dict(torch.load(tmp_path / "state.th"))
+    views = normal(4, 4, seed=9).float(), normal(4, 4, seed=10).float()
+    assert torch.equal(ours(*views), resumed(*views))
+
+
+def test_memory_of_sup_con_is_that_of_nt_xent() -> None:
+    ours, plain = memory("SupConLoss"), CrossBatchMemory(NTXent(0.1), embedding_size=4).train()
+    assert (ours.temperature, ours.reduction) == (0.1, None)
+    for step in range(3):
+        views = normal(3, 4, seed=step), normal(3, 4, seed=50 + step)
+        assert ours(*views).item() == pytest.approx(plain(*views).item(), rel=1e-9)
+
+
+def test_memory_with_a_miner_by_name() -> None:
+    mined = memory("NTXentLoss", miner={"type": "pml", "miner": "MultiSimilarityMiner"})
+    theirs = losses.CrossBatchMemory(
+        losses.NTXentLoss(), embedding_size=4, miner=miners.MultiSimilarityMiner()
+    )
+    for step in range(3):
+        views = normal(3, 4, seed=step), normal(3, 4, seed=50 + step)
+        expected = theirs(torch.cat(views), (3 * step + torch.arange(3)).repeat(2))
+        assert mined(*views).item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("name", sorted(set(USABLE) - set(WITH_MEMORY)))
+@pytest.mark.filterwarnings("ignore:Values of Tp or Tn:UserWarning")
+def test_losses_without_a_memory_are_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name} cannot compare a batch with a memory"):
+        memory(name)
+
+
+def test_memory_refuses_our_own() -> None:
+    with pytest.raises(ConfigurationError, match=r"got SupCon. It can also wrap 'pytorch_metric"):
+        CrossBatchMemory(SupCon(), embedding_size=4)

@@ -1,0 +1,25 @@
+"""Numbers of instances, by what the host knows of them."""
+
+import pytest
+import torch
+
+from declutr.objectives.memories.instance_ids import last_rows, require_ids
+from declutr.system.host_copies import remember
+
+
+@pytest.mark.parametrize("ids", [[4, 1, 4, 0, 1, 4], [2, 2], [3]])
+def test_the_last_row_of_each(ids: list[int]) -> None:
+    expected = [row for row, number in enumerate(ids) if number not in ids[row + 1 :]]
+    rows = last_rows(torch.tensor(ids))
+    assert (list(range(len(ids))) if rows is None else rows.tolist()) == expected
+    assert last_rows(torch.tensor([5, 0, 2])) is None
+
+
+def test_nothing_is_read_of_a_device_that_was_sent_what_is_known() -> None:
+    there = torch.empty(3, dtype=torch.long, device="meta")  # which has nothing to be read
+    remember(there, torch.tensor([7, 0, 9]))
+    assert last_rows(there) is None
+    require_ids(there, 10)
+    with pytest.raises(ValueError, match=r"from 0 to 8 \(instances is 9\), got 0 to 9"):
+        require_ids(there, 9)
+    require_ids(torch.empty(0, dtype=torch.long), 1)

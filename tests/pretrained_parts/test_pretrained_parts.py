@@ -1,0 +1,485 @@
+"""Parts of trained archives in models that are not of this package."""
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Batch, DatasetReader, Instance, TokenIndexer, Tokenizer, Vocabulary
+from allennlp.data.fields import TextField
+from allennlp.models import Model
+from allennlp.modules import Seq2VecEncoder, TextFieldEmbedder, TokenEmbedder
+from allennlp.nn.util import get_text_field_mask
+
+import declutr.pretrained_parts.opened as opened
+from declutr.archives.safety import UnsafeArchive
+from declutr.inference.encoder import Encoder
+from declutr.pretrained_parts import (
+    ArchivedVocabularyIndexer,
+    NormalisingTokenizer,
+    TrainedPooler,
+    TrainedTextFieldEmbedder,
+    TrainedTokenEmbedder,
+    open_model,
+)
+from tests.conftest import run_config
+from tests.families import build
+
+EMBEDDERS = {
+    "token_embedder": {"token_embedders": {"tokens": {"type": "declutr"}}},
+    "text_field_embedder": {"type": "declutr"},
+}
+
+
+@pytest.fixture(autouse=True)
+def nothing_opened() -> Iterator[None]:
+    """As in a new process."""
+    opened._opened.cache_clear()
+    yield
+    opened._opened.cache_clear()
+
+
+@pytest.fixture(scope="module")
+def texts(documents: list[str]) -> list[str]:
+    """Short, too long for the transformer, blank, with all white space, of other scripts."""
+    return [
+        documents[0][:40],
+        documents[1],
+        "",
+        "  ka\tlo \n mi  ",
+        "\u6d4b\u8bd5 \U0001f642 na\u00efve",
+        *(document[: 30 * n] for n, document in enumerate(documents[2:10], start=1)),
+    ]
+
+
+@pytest.fixture(scope="module")
+def of_words(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_file: Path) -> Path:
+    """A run without a transformer: white-space tokens and trained vectors, 12 wide."""
+    config = run_config(checkpoint, corpus_file)
+    for key in ("tokenizer", "token_indexers"):
+        del config["dataset_reader"][key]
+    config["model"] = {
+        "type": "declutr",
+        "text_field_embedder": {
+            "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 12}}
+        },
+        "loss": {"type": "nt_xent"},
+    }
+    del config["vocabulary"]
+    folder = tmp_path_factory.mktemp("words") / "run"
+    train_model(Params(config), str(folder))
+    return folder
+
+
+def part(kind: Any, archive: Path, vocab: Vocabulary | None = None, **more: Any) -> Any:
+    """A part as AllenNLP builds it from a recipe."""
+    params = Params({"type": "declutr", "archive": str(archive), **more})
+    return kind.from_params(params, **({"vocab": vocab} if vocab is not None else {}))
+
+
+def with_archive(config: dict[str, Any], archive: Path, **more: Any) -> Params:
+    """`config` with `archive` in each part of type "declutr"."""
+    given = json.loads(json.dumps(config))
+    inside = given.get("token_embedders", {}).get("tokens", given)
+    inside.update(archive=str(archive), **more)
+    return Params(given)
+
+
+def tensors(
+    texts: list[str], archive: Path, vocab: Vocabulary | None = None, **more: Any
+) -> dict[str, dict[str, torch.Tensor]]:
+    """Texts as a reader of AllenNLP gives them, with tokenizer and indexer of an archive."""
+    tokenizer = part(Tokenizer, archive)
+    indexers = {"tokens": part(TokenIndexer, archive, **more)}
+    batch = Batch([Instance({"t": TextField(tokenizer.tokenize(t), indexers)}) for t in texts])
+    batch.index_instances(vocab or Vocabulary.empty())
+    return batch.as_tensor_dict()["t"]  # type: ignore[return-value]
+
+
+def embeddings(
+    texts: list[str], archive: Path, embedder: torch.nn.Module, pooler: torch.nn.Module
+) -> np.ndarray:
+    given = tensors(texts, archive)
+    with torch.no_grad():
+        return pooler(embedder(given), get_text_field_mask(given)).numpy()
+
+
+# ----------------------------------------------------------------------- the same numbers
+
+
+@pytest.mark.parametrize("place", ["", "model.tar.gz"])
+@pytest.mark.parametrize("kind", EMBEDDERS)
+def test_embedder_and_pooler_give_the_encoders_embedding(
+    kind: str, place: str, trained: Path, texts: list[str]
+) -> None:
+    archive = trained / place
+    embedder = TextFieldEmbedder.from_params(with_archive(EMBEDDERS[kind], archive))
+    pooler = part(Seq2VecEncoder, archive)
+    got = embeddings(texts, archive, embedder, pooler)
+    expected = Encoder(trained, dtype="float32", device="cpu")(texts)
+    assert np.abs(got - expected).max() < 1e-6
+    assert embedder.get_output_dim() == pooler.get_input_dim() == pooler.get_output_dim() == 32
+
+
+def test_an_archive_without_a_transformer(of_words: Path, texts: list[str]) -> None:
+    archive = of_words / "model.tar.gz"
+    vocab = Vocabulary(tokens_to_add={"labels": ["yes", "no"]})
+    embedder = part(TextFieldEmbedder, archive, vocab)
+    filled = [text for text in texts if text.strip()]
+    given = tensors(filled, archive, vocab)
+    with torch.no_grad():
+        got = part(Seq2VecEncoder, archive)(embedder(given), get_text_field_mask(given)).numpy()
+    assert np.abs(got - Encoder(of_words, dtype="float32", device="cpu")(filled)).max() < 1e-6
+    # Ids can be read back, and AllenNLP does not fit the vectors to the new vocabulary.
+    word = part(Tokenizer, archive).tokenize(filled[0])[0].text
+    first = int(given["tokens"]["tokens"][0, 0])
+    assert vocab.get_token_from_index(first, "tokens") == word
+    before = embedder.embedder.token_embedder_tokens.weight.clone()
+    vocab.add_token_to_namespace("one more", "tokens")
+    embedder.embedder.token_embedder_tokens.extend_vocab(vocab)
+    assert torch.equal(before, embedder.embedder.token_embedder_tokens.weight)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls"])
+@pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
+def test_an_exported_folder(family: str, pooling: str, tmp_path: Path) -> None:
+    """As sentence-transformers writes it; the tokenizer is cut off where it says so."""
+    from transformers import AutoModel, AutoTokenizer
+
+    folder = build(family, tmp_path / family)
+    kinds = ("Transformer", "Pooling", "Normalize")
+    paths = ("", "1_Pooling", "2_Normalize")
+    modules = [
+        {"idx": n, "name": str(n), "path": path, "type": f"sentence_transformers.models.{kind}"}
+        for n, (kind, path) in enumerate(zip(kinds, paths, strict=True))
+    ]
+    (folder / "modules.json").write_text(json.dumps(modules))
+    (folder / "1_Pooling").mkdir()
+    (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": pooling}))
+    (folder / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 9}))
+    texts = ["the old house", "she plays the violin and he plays the cello in one band", ""]
+    got = embeddings(texts, folder, part(TextFieldEmbedder, folder), part(Seq2VecEncoder, folder))
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    inputs = tokenizer(texts, padding=True, truncation=True, max_length=9, return_tensors="pt")
+    inputs = {key: inputs[key] for key in ("input_ids", "attention_mask")}
+    with torch.no_grad():
+        vectors = AutoModel.from_pretrained(folder).eval()(**inputs).last_hidden_state
+    mask = inputs["attention_mask"].unsqueeze(-1)
+    expected = vectors[:, 0] if pooling == "cls" else (vectors * mask).sum(1) / mask.sum(1)
+    assert np.abs(got - expected.numpy()).max() < 1e-5
+
+
+def test_old_names_of_poolings_and_plain_folders(checkpoint: Path, tmp_path: Path) -> None:
+    from declutr.archives.configuration import trained_configuration
+
+    assert "seq2vec_encoder" not in trained_configuration(checkpoint)["model"]
+    folder = tmp_path / "exported"
+    shutil.copytree(checkpoint, folder)
+    (folder / "1_Pooling").mkdir()
+
+    def write(modules: list[str], **pooling: bool) -> None:
+        listed = [
+            {"type": name, "path": "1_Pooling" if name == "Pooling" else ""} for name in modules
+        ]
+        (folder / "modules.json").write_text(json.dumps(listed))
+        (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+
+    write(["Transformer", "Pooling"], pooling_mode_cls_token=True, pooling_mode_mean_tokens=False)
+    assert trained_configuration(folder)["model"]["seq2vec_encoder"] == {"type": "cls_pooler"}
+    write(["Transformer", "Pooling"], pooling_mode_cls_token=True, pooling_mode_mean_tokens=True)
+    with pytest.raises(ConfigurationError, match=r"pooling_mode_cls_token, .* is not followed"):
+        open_model(str(folder))
+    write(["Transformer", "Pooling"], pooling_mode_max_tokens=True)
+    with pytest.raises(ConfigurationError, match="is 'max'; parts are made for mean and cls"):
+        open_model(str(folder))
+    write(["Transformer", "Pooling"], pooling_mode_mean_tokens=True)
+    (folder / "sentence_bert_config.json").write_text('{"do_lower_case": true}')
+    with pytest.raises(ConfigurationError, match="lower case or a default prompt, for which"):
+        open_model(str(folder))
+    (folder / "sentence_bert_config.json").unlink()
+    write(["Transformer", "Pooling", "LSTM"], pooling_mode_mean_tokens=True)
+    with pytest.raises(ConfigurationError, match="module 2, LSTM, which is not followed"):
+        open_model(str(folder))
+
+
+# ----------------------------------------------------------------------- frozen or trained
+
+
+@pytest.mark.parametrize("kind", EMBEDDERS)
+def test_what_is_frozen_stays_as_it_is(kind: str, trained: Path, texts: list[str]) -> None:
+    embedder = TextFieldEmbedder.from_params(with_archive(EMBEDDERS[kind], trained))
+    embedder.train()
+    assert not any(parameter.requires_grad for parameter in embedder.parameters())
+    dropouts = [part for part in embedder.modules() if isinstance(part, torch.nn.Dropout)]
+    assert dropouts and not any(part.training for part in dropouts)
+    given = tensors(texts, trained)
+    assert torch.equal(embedder(given), embedder(given))
+
+
+@pytest.mark.parametrize("kind", EMBEDDERS)
+def test_what_is_trained_gets_gradients_everywhere(
+    kind: str, trained: Path, texts: list[str]
+) -> None:
+    """In every parameter: there is no language modelling head left to wait for."""
+    params = with_archive(EMBEDDERS[kind], trained, train_parameters=True)
+    embedder = TextFieldEmbedder.from_params(params)
+    embedder.train()
+    given = tensors(texts, trained)
+    assert not torch.equal(embedder(given), embedder(given)), "no dropout"
+    embedder(given).square().sum().backward()
+    without = [name for name, p in embedder.named_parameters() if p.grad is None]
+    assert without == [] and len(list(embedder.parameters())) > 10
+    embedder.eval()
+    assert torch.equal(embedder(given), embedder(given))
+
+
+def test_no_two_parts_share_parameters(trained: Path) -> None:
+    first, second = (part(TokenEmbedder, trained, train_parameters=True) for _ in range(2))
+    whole = part(TextFieldEmbedder, trained)
+    assert all(p.requires_grad for p in first.parameters()), "freezing one freezes another"
+    addresses = [{p.data_ptr() for p in one.parameters()} for one in (first, second, whole)]
+    assert not addresses[0] & addresses[1] and not (addresses[0] | addresses[1]) & addresses[2]
+    for name, value in first.state_dict().items():
+        assert torch.equal(value, second.state_dict()[name])
+
+
+# ----------------------------------------------------------------------- opened once
+
+
+def test_an_archive_is_opened_and_loaded_once(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    built: list[Any] = []
+    extractions: list[Any] = []
+    build, extracted = opened.OpenedModel._build, opened.extracted
+    monkeypatch.setattr(opened.OpenedModel, "_build", lambda *a: built.append(1) or build(*a))
+    monkeypatch.setattr(opened, "extracted", lambda a: extractions.append(a) or extracted(a))
+    archive = trained / "model.tar.gz"
+    for kind in (Tokenizer, TokenIndexer, TokenEmbedder, Seq2VecEncoder):
+        part(kind, archive)
+    assert len(built) == len(extractions) == 1
+    folder = open_model(str(archive)).folder
+    assert folder.exists()
+    opened._opened.cache_clear()
+    assert not folder.exists(), "what was extracted lies around"
+
+
+def test_an_archive_that_changed_is_opened_again(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    before = open_model(str(tmp_path / "run"))
+    assert open_model(str(tmp_path / "run" / ".." / "run")) is before
+    state = torch.load(tmp_path / "run" / "best.th", weights_only=True)
+    torch.save({name: value * 2 for name, value in state.items()}, tmp_path / "run" / "best.th")
+    assert open_model(str(tmp_path / "run")) is not before
+
+
+# ----------------------------------------------------------------------- settings of parts
+
+
+def test_settings_of_the_tokenizer(trained: Path, documents: list[str]) -> None:
+    cut = part(Tokenizer, trained).tokenize(documents[0])
+    assert len(cut) == 128, "as many as the transformer takes"
+    assert len(part(Tokenizer, trained, max_length=10).tokenize(documents[0])) == 10
+    assert len(part(Tokenizer, trained, max_length=200).tokenize(documents[0])) == 200
+    plain = part(Tokenizer, trained, add_special_tokens=False)
+    assert [t.text_id for t in plain.tokenize("ka lo")] == [
+        t.text_id for t in part(Tokenizer, trained).tokenize("ka lo")[1:-1]
+    ]
+
+
+def test_long_texts_in_segments(trained: Path, documents: list[str]) -> None:
+    """Each segment is embedded alone: a text of one segment is what it is without."""
+    embedder = part(TokenEmbedder, trained, max_length=50, gradient_checkpointing=True)
+    assert any(getattr(m, "gradient_checkpointing", False) for m in embedder.modules())
+    short = tensors(["ka lo mi"], trained, max_length=50)["tokens"]
+    plain = tensors(["ka lo mi"], trained)["tokens"]
+    torch.testing.assert_close(embedder(**short), part(TokenEmbedder, trained)(**plain))
+    long = tensors(documents[:2], trained, max_length=50)["tokens"]
+    assert embedder(**long).shape == (2, 128, 32)
+
+
+def test_segments_that_only_one_side_makes(trained: Path) -> None:
+    folded = tensors(["ka lo mi"], trained, max_length=50)
+    with pytest.raises(ConfigurationError, match=r"folds long texts into .* max_length is None"):
+        part(TokenEmbedder, trained)(**folded["tokens"])
+    with pytest.raises(ConfigurationError, match=r"folds long texts into .* max_length is None"):
+        part(TextFieldEmbedder, trained)(folded)
+    with pytest.raises(
+        ConfigurationError, match=r"does not fold .* max_length is 50. Set max_length"
+    ):
+        part(TokenEmbedder, trained, max_length=50)(**tensors(["ka"], trained)["tokens"])
+
+
+def test_parts_of_other_archives(of_words: Path) -> None:
+    tokenizer, indexer = part(Tokenizer, of_words), part(TokenIndexer, of_words)
+    assert isinstance(tokenizer, NormalisingTokenizer)
+    assert isinstance(indexer, ArchivedVocabularyIndexer)
+    tokens = tokenizer.tokenize(" ka \t lo ")
+    assert [token.text for token in tokens] == ["ka", "lo"]
+    assert tokenizer.add_special_tokens(tokens) == tokens
+    assert tokenizer.num_special_tokens_for_sequence() == 0
+    assert tokenizer.num_special_tokens_for_pair() == 0
+    indexed = indexer.tokens_to_indices(tokens, Vocabulary.empty())
+    assert list(indexed) == list(indexer.get_empty_token_list()) == ["tokens"]
+    with pytest.raises(NotImplementedError):  # nor does the one inside
+        indexer.indices_to_tokens(indexed, Vocabulary.empty())
+    with pytest.raises(ConfigurationError, match="is a WhitespaceTokenizer: it has neither"):
+        part(Tokenizer, of_words, max_length=3)
+    with pytest.raises(ConfigurationError, match="is a SingleIdTokenIndexer, not one of word"):
+        part(TokenIndexer, of_words, max_length=3)
+    with pytest.raises(
+        ConfigurationError, match=r"is not one transformer but .*Embedding'\]. Take"
+    ):
+        part(TokenEmbedder, of_words)
+
+
+def test_one_of_several_indexers(of_words: Path, tmp_path: Path) -> None:
+    shutil.copytree(of_words, tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["dataset_reader"]["token_indexers"] = {"a": {"type": "single_id"}, "b": {}}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    assert part(TokenIndexer, tmp_path / "run", indexer="b")
+    with pytest.raises(ConfigurationError, match=r"indexers a, b; none was chosen. Set 'indexer'"):
+        part(TokenIndexer, tmp_path / "run")
+    with pytest.raises(ConfigurationError, match="indexers a, b; there is no 'c'"):
+        part(TokenIndexer, tmp_path / "run", indexer="c")
+
+
+# ----------------------------------------------------------------------- mistakes
+
+
+def test_places_that_are_no_archive(trained: Path, checkpoint: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"There is no archive at 'nowhere'. Expected the"):
+        open_model("nowhere")
+    with pytest.raises(ConfigurationError, match=r"holds no config.json. Expected the folder"):
+        open_model(str(tmp_path))
+    (tmp_path / "notes.txt").write_text("mine")
+    with pytest.raises(ConfigurationError, match=r"notes.txt' is not an archive. Expected"):
+        open_model(str(tmp_path / "notes.txt"))
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "config.json").write_text(json.dumps({"model": {"type": "basic_classifier"}}))
+    with pytest.raises(ConfigurationError, match="a model of type 'basic_classifier', expected"):
+        open_model(str(other))
+
+
+def test_a_run_that_has_not_finished(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    (tmp_path / "run" / "best.th").unlink()
+    with pytest.raises(ConfigurationError, match="holds no weights: its training has not finished"):
+        part(TokenEmbedder, tmp_path / "run")
+    assert part(TokenEmbedder, tmp_path / "run", load_weights=False).get_output_dim() == 32
+
+
+def test_hostile_archives_are_refused(trained: Path, tmp_path: Path) -> None:
+    shutil.copytree(trained, tmp_path / "run")
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
+    config["model"]["seq2vec_encoder"] = {"type": "antigravity.Thing"}
+    (tmp_path / "run" / "config.json").write_text(json.dumps(config))
+    for kind in (Tokenizer, TokenEmbedder, Seq2VecEncoder):
+        with pytest.raises(UnsafeArchive, match=r"run: .*antigravity"):
+            part(kind, tmp_path / "run")
+
+
+def test_text_that_was_indexed_for_another_model(
+    trained: Path, of_words: Path, tmp_path: Path
+) -> None:
+    bert = build("bert", tmp_path / "bert")
+    vocab = Vocabulary.empty()
+    given = tensors(["the old house"], bert, vocab)
+    for kind in EMBEDDERS.values():
+        embedder = TextFieldEmbedder.from_params(with_archive(kind, trained), vocab=vocab)
+        with pytest.raises(
+            ConfigurationError, match=r"'tags' has \d+ tokens .* another model. Giv"
+        ):
+            embedder(given)
+    # In a namespace of its own it takes no notice.
+    vocab = Vocabulary.empty()
+    tensors(["the old house"], bert, vocab, namespace="bert")
+    part(TextFieldEmbedder, trained, vocab)(tensors(["ka lo"], trained, vocab))
+    # Words with the ids of another vocabulary.
+    vocab = Vocabulary(tokens_to_add={"tokens": ["ka", "lo", "mi"]})
+    with pytest.raises(ConfigurationError, match="'tokens' has 5 tokens that are not the"):
+        part(TextFieldEmbedder, of_words, vocab)(tensors(["ka lo"], of_words, vocab))
+
+
+def test_tensors_of_other_indexers(trained: Path, of_words: Path) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"Expected token_ids and a mask.*\['tokens'\]. Give"
+    ):
+        part(TokenEmbedder, trained)(**tensors(["ka lo"], of_words)["tokens"])
+    given = {"bert": tensors(["ka lo"], trained)["tokens"]}
+    with pytest.raises(
+        ConfigurationError, match=r"\['bert'\], expected \['tokens'\] as in training"
+    ):
+        part(TextFieldEmbedder, trained)(given)
+
+
+def test_registered_names(trained: Path) -> None:
+    assert TokenEmbedder.by_name("declutr") is TrainedTokenEmbedder
+    assert TextFieldEmbedder.by_name("declutr") is TrainedTextFieldEmbedder
+    assert Seq2VecEncoder.by_name("declutr") is TrainedPooler
+    assert "declutr" in Tokenizer.list_available() and "declutr" in TokenIndexer.list_available()
+
+
+# ----------------------------------------------------------------------- whole models
+
+
+@pytest.mark.parametrize("where", ["trained", "of_words", "exported"])
+def test_a_classifier_stands_on_its_own(
+    where: str, request: pytest.FixtureRequest, checkpoint: Path, tmp_path: Path
+) -> None:
+    """Trained with parts, moved, and used without the archive that they came from."""
+    from allennlp.common import cached_transformers
+    from allennlp.models.archival import load_archive
+    from allennlp.predictors import Predictor
+
+    source = tmp_path / "source"
+    given = checkpoint if where == "exported" else request.getfixturevalue(where)
+    shutil.copytree(given, source)
+    rows = [{"text": f"{word} {word} mi", "label": word} for word in ("ka", "lo") * 4]
+    data = tmp_path / "data.jsonl"
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    ours = {"type": "declutr", "archive": str(source)}
+    config = {
+        "dataset_reader": {
+            "type": "text_classification_json",
+            "tokenizer": ours,
+            "token_indexers": {"tokens": ours},
+        },
+        "train_data_path": str(data),
+        "model": {
+            "type": "basic_classifier",
+            "namespace": "tokens" if where == "of_words" else "tags",
+            "text_field_embedder": {**ours, "train_parameters": True},
+            "seq2vec_encoder": ours,
+        },
+        "data_loader": {"batch_size": 4},
+        "trainer": {"optimizer": {"type": "adam", "lr": 1e-2}, "cuda_device": -1},
+    }
+    config["trainer"]["num_epochs"] = 2
+    config = json.loads(json.dumps(config))  # no two parts share a dictionary
+    train_model(Params(config), str(tmp_path / "run"))
+    predictor = Predictor.from_path(str(tmp_path / "run"))
+    expected = [predictor.predict(row["text"])["logits"] for row in rows]
+    expected_tokens = predictor.predict(rows[0]["text"])["tokens"]
+    shutil.move(tmp_path / "run" / "model.tar.gz", tmp_path / "moved.tar.gz")
+    for folder in (source, tmp_path / "run"):
+        shutil.rmtree(folder)
+    opened._opened.cache_clear()
+    cached_transformers._clear_caches()
+
+    archive = load_archive(tmp_path / "moved.tar.gz")
+    assert archive.config["dataset_reader"]["tokenizer"]["archive"] == str(source)
+    predictor = Predictor.from_archive(archive)
+    got = [predictor.predict(row["text"])["logits"] for row in rows]
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+    assert predictor.predict(rows[0]["text"])["tokens"] == expected_tokens
+    assert isinstance(archive.model, Model) and isinstance(archive.dataset_reader, DatasetReader)

@@ -1,0 +1,76 @@
+"""The quickstart as `make train` runs it, on two small packages and for one epoch."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parents[2] / "scripts" / "quickstart.py"
+SMALL = {
+    "trainer.num_epochs": 1,
+    "data_loader.batch_size": 16,
+    "validation_data_loader.batch_size": 16,
+    "data_loader.num_workers": 0,
+}
+
+
+@pytest.fixture(scope="module")
+def quickstart(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    folder = tmp_path_factory.mktemp("somewhere") / "quickstart"
+    return folder, run(folder)
+
+
+def run(folder: Path, *more: str) -> str:
+    done = subprocess.run(
+        [
+            sys.executable,
+            str(SCRIPT),
+            "--folder",
+            str(folder),
+            "-o",
+            json.dumps(SMALL),
+            "--packages",
+            "allennlp",
+            *more,
+        ],
+        capture_output=True,
+        text=True,
+        cwd=folder.parent,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_it_trains_embeds_and_reports(quickstart: tuple[Path, str]) -> None:
+    folder, output = quickstart
+    for name in ("train.txt", "validation.txt", "transformer/config.json", "model/model.tar.gz"):
+        assert (folder / name).exists(), name
+    rows = (folder / "embeddings.jsonl").read_text().splitlines()
+    assert len(rows) == len((folder / "validation.txt").read_text().splitlines())
+    assert len(json.loads(rows[0])["embeddings"]) == 128
+    for part in ("before", "after", "validation loss", "span retrieval accuracy", "Next:"):
+        assert part in output
+    assert "TRANSFORMER_MODEL=distilroberta-base" in output
+
+
+def test_a_second_run_keeps_what_is_there(quickstart: tuple[Path, str]) -> None:
+    folder, first = quickstart
+    stamp = (folder / "model" / "model.tar.gz").stat().st_mtime_ns
+    second = run(folder)
+    assert second.count("kept from an earlier run") == 4
+    assert (folder / "model" / "model.tar.gz").stat().st_mtime_ns == stamp
+    numbers = [line for line in first.splitlines() if "validation loss" in line]
+    assert numbers == [line for line in second.splitlines() if "validation loss" in line]
+
+
+def test_force_deletes_only_a_quickstart(tmp_path: Path) -> None:
+    (tmp_path / "mine.txt").write_text("precious")
+    done = subprocess.run(
+        [sys.executable, str(SCRIPT), "--folder", str(tmp_path), "--force"],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode != 0 and "does not look like a quickstart" in done.stderr
+    assert (tmp_path / "mine.txt").exists()

@@ -1,0 +1,134 @@
+"""Oracle: the plain expressions over all documents at once."""
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from allennlp.common.checks import ConfigurationError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from declutr.sampling import document_selection
+from declutr.sampling.document_selection import (
+    DocumentSelection,
+    all_rows,
+    blank_rows,
+    shuffled,
+    shuffled_batches,
+)
+from declutr.sampling.spans import SpanSampler
+
+SAMPLER = SpanSampler(2, 1, 2, 10)  # needs 40 tokens, 4 at the least
+
+
+@given(
+    lengths=st.lists(st.integers(0, 60), max_size=40).map(lambda some: [*some, 40]),
+    policy=st.sampled_from(["shrink", "skip"]),
+    least=st.integers(0, 40),
+    at_once=st.sampled_from([1, 3, 1 << 20]),
+)
+@settings(max_examples=150, deadline=None)
+def test_rows(lengths, policy, least, at_once):
+    lengths = np.array(lengths)
+    from_length = max(least, 4, 40 if policy == "skip" else 0)
+    messages = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(document_selection, "_AT_ONCE", at_once)
+        patch.setattr(document_selection.logger, "info", lambda text, *a: messages.append(text % a))
+        rows = DocumentSelection(policy, least).rows(lengths, SAMPLER, "it")
+    assert rows.dtype == np.int32
+    assert rows.tolist() == np.flatnonzero(lengths >= from_length).tolist()
+    shrunken = int((lengths[rows] < 40).sum())
+    left = len(lengths) - len(rows)
+    assert messages == [
+        f"it: {len(lengths)} documents; {len(rows)} used, of which {shrunken} with shrunken spans; "
+        f"{left} skipped ({int((lengths == 0).sum())} blank)."
+    ]
+
+
+def test_the_first_short_row_is_named_wherever_it_lies(monkeypatch):
+    monkeypatch.setattr(document_selection, "_AT_ONCE", 2)
+    lengths = np.array([40, 3, 50, 39, 38])
+    with pytest.raises(ConfigurationError, match="it: row 4 has 39 tokens, and 2 of 5 documents"):
+        DocumentSelection("error").rows(lengths, SAMPLER, "it")
+
+
+def test_all_rows():
+    assert all_rows(4).tolist() == [0, 1, 2, 3] and all_rows(4).dtype == np.int32
+    assert document_selection._row_type(2**31) == np.int64
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 1000, 70_000])
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_shuffled_as_by_a_permutation(count, dtype):
+    """The order that runs of version 1.0 had: resuming one depends on it."""
+    rows = np.arange(count, dtype=dtype) * 3
+    before = rows.copy()
+    expected = rows[np.random.default_rng((13370, 2)).permutation(count)]
+    assert shuffled(rows, (13370, 2)).tolist() == expected.tolist()
+    assert rows.tolist() == before.tolist()
+
+
+@given(
+    lengths=st.lists(st.integers(0, 2), max_size=20),
+    at_once=st.sampled_from([1, 3, 1 << 20]),
+)
+def test_blank_rows(lengths, at_once):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(document_selection, "_AT_ONCE", at_once)
+        rows = blank_rows(np.array(lengths, dtype=np.int64))
+    assert rows.tolist() == [row for row, length in enumerate(lengths) if length == 0]
+    assert rows.dtype == np.int32
+
+
+def batches_of(order: np.ndarray, size: int) -> list[list[int]]:
+    """An order, cut where a loader cuts it."""
+    return [order[cut : cut + size].tolist() for cut in range(0, len(order), size)]
+
+
+def follow_each_other(rows: list[int], count: int) -> bool:
+    """Whether they do, the first row coming after the last."""
+    return all((first + 1) % count == second for first, second in pairwise(rows))
+
+
+@given(count=st.integers(1, 60), size=st.integers(1, 70), seed=st.integers(0, 99))
+@settings(max_examples=200, deadline=None)
+def test_shuffled_batches_are_of_rows_that_follow_each_other(count, size, seed):
+    rows = np.arange(count, dtype=np.int32)
+    order = shuffled_batches(rows, size, (seed, 1))
+    assert order.dtype == np.int32 and sorted(order.tolist()) == rows.tolist()
+    assert rows.tolist() == list(range(count))
+    assert order.tolist() == shuffled_batches(rows, size, (seed, 1)).tolist()
+    batches = batches_of(order, size)
+    assert all(follow_each_other(batch, count) for batch in batches)
+    # Only one of them goes on at the beginning, after the end.
+    assert sum(batch != sorted(batch) for batch in batches) <= 1
+
+
+def test_shuffled_batches_keep_to_the_places_of_rows():
+    """Rows that were left out have no place: those around them are neighbours."""
+    rows = np.array([3, 5, 6, 11, 20, 21, 22, 40])
+    places = {row: place for place, row in enumerate(rows.tolist())}
+    for seed in range(9):
+        order = [places[row] for row in shuffled_batches(rows, 3, (seed,)).tolist()]
+        assert order == shuffled_batches(np.arange(8), 3, (seed,)).tolist()
+
+
+@pytest.mark.parametrize(("count", "size"), [(24, 4), (25, 4), (27, 4), (24, 8)])
+def test_every_two_neighbours_meet(count, size):
+    """Also where batches fill the corpus exactly, and the border between two is elsewhere in
+    another epoch."""
+    together, apart = set(), set()
+    for seed in range(40):
+        for batch in batches_of(shuffled_batches(np.arange(count), size, (seed,)), size):
+            assert len(batch) == size or len(batch) == count % size
+            together |= set(pairwise(batch))
+            apart.add((batch[-1], (batch[-1] + 1) % count))
+    everywhere = {(row, (row + 1) % count) for row in range(count)}
+    assert together == everywhere == apart
+
+
+def test_orders_of_batches_differ():
+    orders = [tuple(shuffled_batches(np.arange(40), 4, (1, epoch)).tolist()) for epoch in range(9)]
+    assert len(set(orders)) == 9
+    assert len({order[0] for order in orders}) > 4

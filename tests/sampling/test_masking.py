@@ -1,0 +1,175 @@
+"""Oracles: the binomial law of the counts, and a plain reading of the 80/10/10 rule."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from declutr.sampling.masking import IGNORE, mask_tokens
+
+MASK, VOCAB = 4, 1000
+
+
+def seeded(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def a_batch(rows: int = 200, columns: int = 500) -> tuple[torch.Tensor, torch.Tensor]:
+    """Ids of ordinary tokens; the first, the last and every seventh position are special."""
+    token_ids = torch.randint(5, VOCAB, (rows, columns), generator=seeded(99))
+    maskable = torch.ones(rows, columns, dtype=torch.bool)
+    maskable[:, [0, -1]] = False
+    maskable[:, ::7] = False
+    return token_ids, maskable
+
+
+def close_to_binomial(count: int, trials: int, probability: float) -> bool:
+    """Within five standard deviations."""
+    deviation = (trials * probability * (1 - probability)) ** 0.5
+    return abs(count - trials * probability) < 5 * deviation
+
+
+@pytest.mark.parametrize("probability", [0.15, 0.5])
+def test_shares(probability):
+    token_ids, maskable = a_batch()
+    masked, labels = mask_tokens(
+        token_ids,
+        maskable,
+        mask_id=MASK,
+        vocab_size=VOCAB,
+        probability=probability,
+        generator=seeded(),
+    )
+    selected = labels != IGNORE
+    trials = int(selected.sum())
+    assert close_to_binomial(trials, int(maskable.sum()), probability)
+
+    hidden = int((masked[selected] == MASK).sum())
+    kept = int((masked[selected] == token_ids[selected]).sum())
+    # A random token is the mask, or the old token again, once in VOCAB times.
+    assert close_to_binomial(hidden, trials, 0.8 + 0.1 / VOCAB)
+    assert close_to_binomial(kept, trials, 0.1 + 0.1 / VOCAB)
+    assert close_to_binomial(trials - hidden - kept, trials, 0.1 * (1 - 2 / VOCAB))
+
+
+def test_random_tokens_cover_the_whole_vocabulary():
+    token_ids = torch.full((400, 400), 7)
+    masked, _ = mask_tokens(
+        token_ids,
+        torch.ones_like(token_ids, dtype=torch.bool),
+        mask_id=MASK,
+        vocab_size=10,
+        probability=1.0,
+        generator=seeded(),
+    )
+    counts = torch.bincount(masked.flatten(), minlength=10)
+    assert len(counts) == 10
+    for token in {*range(10)} - {MASK, 7}:
+        assert close_to_binomial(int(counts[token]), token_ids.numel(), 0.1 / 10)
+
+
+@given(
+    rows=st.integers(0, 5),
+    columns=st.integers(0, 9),
+    seed=st.integers(0, 2**32),
+    probability=st.floats(0, 1),
+)
+@settings(max_examples=100, deadline=None)
+def test_only_selected_tokens_change_and_labels_are_the_originals(rows, columns, seed, probability):
+    token_ids = torch.randint(VOCAB, (rows, columns), generator=seeded(seed))
+    maskable = torch.rand(rows, columns, generator=seeded(seed + 1)) < 0.5
+    before, allowed = token_ids.clone(), maskable.clone()
+    masked, labels = mask_tokens(
+        token_ids,
+        maskable,
+        mask_id=MASK,
+        vocab_size=VOCAB,
+        probability=probability,
+        generator=seeded(seed),
+    )
+    assert torch.equal(token_ids, before) and torch.equal(maskable, allowed)
+    assert masked.dtype == labels.dtype == torch.int64
+    assert masked.shape == labels.shape == token_ids.shape
+    selected = labels != IGNORE
+    assert not (selected & ~maskable).any()
+    assert torch.equal(masked[~selected], token_ids[~selected])
+    assert torch.equal(labels[selected], token_ids[selected])
+
+
+def test_a_generator_makes_it_repeatable_and_leaves_the_global_one_alone():
+    token_ids, maskable = a_batch(8, 50)
+    options = {"mask_id": MASK, "vocab_size": VOCAB}
+    state = torch.get_rng_state()
+    first = mask_tokens(token_ids, maskable, **options, generator=seeded(3))
+    again = mask_tokens(token_ids, maskable, **options, generator=seeded(3))
+    other = mask_tokens(token_ids, maskable, **options, generator=seeded(4))
+    assert torch.equal(state, torch.get_rng_state())
+    assert torch.equal(first[0], again[0]) and torch.equal(first[1], again[1])
+    assert not torch.equal(first[1], other[1])
+
+
+def test_without_a_generator_the_global_one_is_used():
+    token_ids, maskable = a_batch(8, 50)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(5)
+        first = mask_tokens(token_ids, maskable, mask_id=MASK, vocab_size=VOCAB)
+        torch.manual_seed(5)
+        again = mask_tokens(token_ids, maskable, mask_id=MASK, vocab_size=VOCAB)
+    assert torch.equal(first[1], again[1])
+
+
+@pytest.mark.parametrize(("allowed", "probability"), [(False, 1.0), (True, 0.0)])
+def test_nothing_to_mask(allowed, probability):
+    token_ids, maskable = a_batch(3, 4)
+    masked, labels = mask_tokens(
+        token_ids,
+        torch.full_like(maskable, allowed),
+        mask_id=MASK,
+        vocab_size=VOCAB,
+        probability=probability,
+    )
+    assert torch.equal(masked, token_ids)
+    assert (labels == IGNORE).all()
+
+
+def test_everything_masked():
+    token_ids, maskable = a_batch(3, 4)
+    _, labels = mask_tokens(
+        token_ids,
+        torch.ones_like(maskable),
+        mask_id=MASK,
+        vocab_size=VOCAB,
+        probability=1.0,
+    )
+    assert torch.equal(labels, token_ids)
+
+
+def test_no_value_is_read_back():
+    """A tensor without data has nothing to read back: any such attempt raises."""
+    token_ids = torch.empty(4, 6, dtype=torch.int64, device="meta")
+    maskable = torch.empty(4, 6, dtype=torch.bool, device="meta")
+    masked, labels = mask_tokens(token_ids, maskable, mask_id=MASK, vocab_size=VOCAB)
+    assert masked.shape == labels.shape == (4, 6)
+
+
+@pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan")])
+def test_impossible_probability(probability):
+    with pytest.raises(ValueError, match="probability must lie between 0 and 1, not"):
+        mask_tokens(*a_batch(2, 2), mask_id=MASK, vocab_size=VOCAB, probability=probability)
+
+
+def test_empty_vocabulary():
+    with pytest.raises(ValueError, match="vocab_size must be at least 1, not 0"):
+        mask_tokens(*a_batch(2, 2), mask_id=MASK, vocab_size=0)
+
+
+def test_shapes_that_differ():
+    token_ids, _ = a_batch(2, 3)
+    with pytest.raises(ValueError, match=r"token_ids \(2, 3\) and maskable \(3,\) differ"):
+        mask_tokens(token_ids, torch.ones(3, dtype=torch.bool), mask_id=MASK, vocab_size=VOCAB)
+
+
+def test_attention_mask_of_integers():
+    token_ids, _ = a_batch(2, 3)
+    with pytest.raises(TypeError, match=r"maskable must be a bool tensor, not torch\.int64"):
+        mask_tokens(token_ids, torch.ones_like(token_ids), mask_id=MASK, vocab_size=VOCAB)

@@ -1,0 +1,361 @@
+"""An index is built once, gone on with, and not mixed up with another."""
+
+import json
+import logging
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from filelock import FileLock
+
+from declutr.inference.bulk import StoredEmbeddings, embed_rows
+from declutr.search import SearchError, SearchIndex, backends, build_index, building
+from declutr.search.backends import BACKENDS, chosen_backend
+from declutr.search.errors import OtherIndex
+from declutr.search.index_files import structure_file, structure_files
+from tests.search.fakes import FakeEncoder, some_lines
+
+LINES = some_lines(60)
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and file.name != ".lock"
+    }
+
+
+class TestBuilding:
+    def test_holds_unit_vectors_of_all_lines(self, tmp_path: Path) -> None:
+        encoder = FakeEncoder()
+        summary = build_index(encoder, iter(LINES), tmp_path / "index", backend="numpy")
+        stored = StoredEmbeddings(tmp_path / "index" / "embeddings")
+        expected = encoder(LINES)
+        expected /= np.linalg.norm(expected, axis=1, keepdims=True)
+        np.testing.assert_allclose(stored[:], expected, atol=1e-6)  # nan where it is nan
+        assert summary.description.rows == 60 and not summary.kept
+        assert summary.embedding.embedded_rows == 60
+        assert sorted(file.name for file in (tmp_path / "index").iterdir()) == [
+            ".lock",
+            "embeddings",
+            "index.json",
+            "left_out.npy",
+            "lines.offsets",
+            "lines.utf8",
+        ]
+
+    def test_again_is_nothing_to_do(self, tmp_path: Path) -> None:
+        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        before = files(tmp_path)
+        encoder = FakeEncoder()
+        summary = build_index(encoder, LINES, tmp_path, backend="numpy")
+        assert summary.kept and not encoder.embedded and files(tmp_path) == before
+
+    def test_goes_on_after_an_interruption(self, tmp_path: Path) -> None:
+        class Killed(FakeEncoder):
+            def __call__(self, texts):
+                if len(self.embedded) >= 20:
+                    raise KeyboardInterrupt
+                return super().__call__(texts)
+
+        with pytest.raises(KeyboardInterrupt):
+            build_index(Killed(), LINES, tmp_path / "index", backend="numpy", shard_rows=10)
+        with pytest.raises(SearchError, match=r"is not finished\. Repeat the command"):
+            SearchIndex(tmp_path / "index")
+        encoder = FakeEncoder()
+        build_index(encoder, LINES, tmp_path / "index", backend="numpy", shard_rows=10)
+        assert encoder.embedded == LINES[20:]
+        build_index(FakeEncoder(), LINES, tmp_path / "whole", backend="numpy", shard_rows=10)
+        assert files(tmp_path / "index") == files(tmp_path / "whole")
+
+    def test_another_backend_embeds_nothing_again(self, tmp_path: Path) -> None:
+        pytest.importorskip("faiss")
+        lines = some_lines(500)
+        build_index(FakeEncoder(), lines, tmp_path, backend="faiss", exact_rows=100)
+        assert (tmp_path / "search.faiss").is_file()
+        encoder = FakeEncoder()
+        summary = build_index(encoder, lines, tmp_path, backend="numpy", exact_rows=100)
+        assert not summary.kept and not encoder.embedded
+        assert summary.description.backend == "numpy" and not summary.description.approximate
+        assert not (tmp_path / "search.faiss").exists()
+
+    def test_says_what_it_does(self, tmp_path: Path) -> None:
+        pytest.importorskip("faiss")
+        said: list[str] = []
+        build_index(FakeEncoder(), LINES, tmp_path, backend="faiss", exact_rows=10, say=said.append)
+        assert "search structure of 55 vectors with faiss" in said[0] and "exact" in said[1]
+
+    @pytest.mark.parametrize(
+        "lines, encoder, message",
+        [
+            (["another", *LINES[1:]], FakeEncoder(), "The input has changed: rows 0 to"),
+            (LINES[:-1], FakeEncoder(), "The input has changed"),
+            ([*LINES, "more"], FakeEncoder(), "The input has changed"),
+            (LINES, FakeEncoder(content="b"), 'encoder.content: "a" there, "b" now.*--overwrite'),
+        ],
+    )
+    def test_other_lines_or_model(self, tmp_path: Path, lines, encoder, message) -> None:
+        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy", shard_rows=20)
+        before = files(tmp_path)
+        with pytest.raises(SearchError, match=message):
+            build_index(encoder, lines, tmp_path, backend="numpy", shard_rows=20)
+        assert files(tmp_path) == before and not encoder.embedded
+        assert SearchIndex(tmp_path, FakeEncoder()).search("w1")
+        build_index(encoder, lines, tmp_path, backend="numpy", overwrite=True)
+        assert len(SearchIndex(tmp_path)) == len(lines)
+
+    def test_overwriting_with_what_cannot_be_read_changes_nothing(self, tmp_path: Path) -> None:
+        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        before = files(tmp_path)
+
+        def broken():
+            yield "w1"
+            raise OSError("the disk is gone")
+
+        with pytest.raises(OSError, match="the disk is gone"):
+            build_index(FakeEncoder(), broken(), tmp_path, backend="numpy", overwrite=True)
+        assert files(tmp_path) == before
+
+    def test_overwriting_that_is_interrupted_leaves_no_index(self, tmp_path: Path) -> None:
+        class Killed(FakeEncoder):
+            def __call__(self, texts):
+                raise KeyboardInterrupt
+
+        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        with pytest.raises(KeyboardInterrupt):
+            build_index(Killed(), ["w1", "w2"], tmp_path, backend="numpy", overwrite=True)
+        with pytest.raises(SearchError, match="is not finished"):
+            SearchIndex(tmp_path)
+        build_index(FakeEncoder(), ["w1", "w2"], tmp_path, backend="numpy")
+        assert len(SearchIndex(tmp_path)) == 2
+
+    def test_two_at_once(self, tmp_path: Path) -> None:
+        with (
+            FileLock(tmp_path / ".lock"),
+            pytest.raises(SearchError, match="Another run is writing to"),
+        ):
+            build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+
+    def test_a_file(self, tmp_path: Path) -> None:
+        (tmp_path / "file").write_text("x")
+        with pytest.raises(SearchError, match="is a file, expected a folder"):
+            build_index(FakeEncoder(), LINES, tmp_path / "file", backend="numpy")
+
+
+class TestNothingOfOthersIsTouched:
+    """Each of these names was once taken for one of ours."""
+
+    NAMES = ("search.py", "unfinished/thesis.txt", "lines.utf8", "embeddings/notes.txt")
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    @pytest.mark.parametrize("name", [*NAMES, "index.json", "embeddings/manifest.json"])
+    def test_a_folder_that_is_no_index(self, tmp_path: Path, name: str, overwrite: bool) -> None:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text('{"name": "an app"}')
+        message = rf"is not empty and holds no index of ours \(it has {name.split('/')[0]}\): noth"
+        with pytest.raises(SearchError, match=message):
+            build_index(FakeEncoder(), LINES, tmp_path, backend="numpy", overwrite=overwrite)
+        left = [path for path in tmp_path.rglob("*") if path.is_file()]
+        assert left == [tmp_path / name] and left[0].read_text() == '{"name": "an app"}'
+
+    @pytest.mark.parametrize("overwrite", [False, True])
+    def test_embeddings_that_are_no_part_of_an_index(self, tmp_path: Path, overwrite) -> None:
+        """What `declutr embed -o project/embeddings` wrote is no index that is not finished."""
+        embed_rows(FakeEncoder(), LINES, tmp_path / "embeddings", dimension=16, describe={"a": 1})
+        before = files(tmp_path)
+        with pytest.raises(SearchError, match="holds no index of ours"):
+            build_index(FakeEncoder(), LINES, tmp_path, backend="numpy", overwrite=overwrite)
+        assert files(tmp_path) == before
+
+    def test_files_of_others_in_an_index_stay(self, tmp_path: Path) -> None:
+        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        theirs = [tmp_path / name for name in ("search.py", "unfinished/thesis.txt", "notes.txt")]
+        for file in theirs:
+            file.parent.mkdir(exist_ok=True)
+            file.write_text("mine")
+        build_index(FakeEncoder(), ["w1"], tmp_path, backend="numpy", overwrite=True)
+        assert [file.read_text() for file in theirs] == ["mine"] * 3
+        assert len(SearchIndex(tmp_path)) == 1
+
+    def test_an_index_of_another_release_is_ours(self, tmp_path: Path) -> None:
+        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        about = json.loads((tmp_path / "index.json").read_text())
+        (tmp_path / "index.json").write_text(json.dumps({**about, "format": 9}))
+        with pytest.raises(OtherIndex, match=r"was written by declutr .*--overwrite"):
+            SearchIndex(tmp_path)
+        build_index(FakeEncoder(), ["w1"], tmp_path, backend="numpy", overwrite=True)
+        assert len(SearchIndex(tmp_path)) == 1
+
+    def test_what_a_killed_run_left_at_once(self, tmp_path: Path) -> None:
+        (tmp_path / ".lock").touch()
+        (tmp_path / ".declutr-lines").mkdir()
+        (tmp_path / ".declutr-lines" / "lines.utf8.7.new").write_text("w1")
+        build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
+        assert not (tmp_path / ".declutr-lines").exists()
+
+
+class TestNoTexts:
+    @pytest.mark.parametrize("lines", ["w1 w2", {"w1": "w2"}, {"w1"}])
+    def test_what_gives_something_else_when_iterated(self, tmp_path: Path, lines) -> None:
+        with pytest.raises(TypeError, match=r"Expected texts: .*; got"):
+            build_index(FakeEncoder(), lines, tmp_path / "index")
+
+    def test_among_lines_and_for_a_query(self, tmp_path: Path) -> None:
+        with pytest.raises(TypeError, match="Expected strings, got NoneType at position 1"):
+            build_index(FakeEncoder(), ["w1", None], tmp_path / "index", backend="numpy")  # type: ignore[list-item]
+        build_index(FakeEncoder(), ["w1"], tmp_path / "index", backend="numpy")
+        index = SearchIndex(tmp_path / "index", FakeEncoder())
+        for query in (["w1"], b"w1", None):
+            with pytest.raises(TypeError, match="Expected a query, one string, got"):
+                index.search(query)  # type: ignore[arg-type]
+
+
+class TestNothingToSearchIn:
+    @pytest.mark.parametrize(
+        "lines, message",
+        [([], "the input has no lines"), (["", " \t"], "all of the 2 lines are blank")],
+    )
+    def test_is_refused(self, tmp_path: Path, lines, message) -> None:
+        encoder = FakeEncoder()
+        with pytest.raises(SearchError, match=f"There is nothing to search in: {message}"):
+            build_index(encoder, lines, tmp_path / "index", backend="numpy")
+        assert not encoder.embedded and not files(tmp_path)
+        build_index(encoder, LINES, tmp_path / "index", backend="numpy")
+        before = files(tmp_path)
+        with pytest.raises(SearchError, match=message):
+            build_index(encoder, lines, tmp_path / "index", backend="numpy", overwrite=True)
+        assert files(tmp_path) == before
+
+
+class TestBackends:
+    def test_unknown(self) -> None:
+        with pytest.raises(SearchError, match="backend 'annoy', expected one of auto, numpy, fai"):
+            chosen_backend("annoy")
+
+    @pytest.mark.parametrize(
+        "backend, message",
+        [
+            ("faiss", r"needs the package faiss-cpu.*pip install 'declutr\[search\]'"),
+            ("hnswlib", "needs the package hnswlib.*: pip install hnswlib"),
+        ],
+    )
+    def test_missing_ones_name_the_extra(self, monkeypatch, tmp_path, backend, message) -> None:
+        monkeypatch.setitem(sys.modules, backend, None)
+        monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
+        encoder = FakeEncoder()
+        with pytest.raises(ImportError, match=message):
+            build_index(encoder, LINES, tmp_path / "index", backend=backend)
+        assert not encoder.embedded
+
+    def test_all_keep_their_files_under_known_names(self, tmp_path: Path) -> None:
+        approximate = [name for name in BACKENDS if name not in ("auto", "numpy")]
+        expected = [structure_file(tmp_path, name) for name in approximate]
+        assert structure_files(tmp_path) == expected
+
+    def test_faiss_loads_in_silence(self, caplog, tmp_path: Path) -> None:
+        pytest.importorskip("faiss")
+        code = (
+            "import logging; logging.basicConfig(level=logging.INFO)\n"
+            "from declutr.search.with_faiss import _faiss\n_faiss().IndexFlatIP(3)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+        assert done.returncode == 0 and done.stderr == ""
+
+    @pytest.mark.parametrize(
+        "there, expected",
+        [({"faiss", "hnswlib"}, "faiss"), ({"hnswlib"}, "hnswlib"), (set(), "numpy")],
+    )
+    def test_auto(self, monkeypatch, there, expected) -> None:
+        monkeypatch.setattr(
+            backends.importlib.util, "find_spec", lambda name: name if name in there else None
+        )
+        assert chosen_backend("auto") == expected
+
+    def test_one_that_is_gone_is_done_without(self, monkeypatch, tmp_path, caplog) -> None:
+        pytest.importorskip("faiss")
+        build_index(FakeEncoder(), LINES, tmp_path, backend="faiss")
+        expected = SearchIndex(tmp_path, FakeEncoder()).search("w1")
+        monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
+        with caplog.at_level(logging.WARNING):
+            assert SearchIndex(tmp_path, FakeEncoder()).search("w1") == expected
+        assert "built with faiss, which is not installed here" in caplog.text
+
+
+class TestOpening:
+    @pytest.fixture
+    def index(self, tmp_path: Path) -> Path:
+        build_index(FakeEncoder(), LINES, tmp_path / "index", backend="numpy", shard_rows=20)
+        return tmp_path / "index"
+
+    def test_none(self, tmp_path: Path) -> None:
+        with pytest.raises(SearchError, match=r"There is no index at .*declutr index MODEL LINES"):
+            SearchIndex(tmp_path)
+
+    @pytest.mark.parametrize("content", ["[]", "no JSON", '{"format": 9}', '{"format": 1}'])
+    def test_another_description(self, index: Path, content: str) -> None:
+        (index / "index.json").write_text(content)
+        with pytest.raises(SearchError, match="does not describe an index"):
+            SearchIndex(index)
+
+    @pytest.mark.parametrize("part", ["embeddings/embeddings-00001.npy", "left_out.npy"])
+    def test_parts_that_are_gone(self, index: Path, part: str) -> None:
+        (index / part).unlink()
+        with pytest.raises(SearchError, match=r"Parts of the index .* are missing"):
+            SearchIndex(index)
+
+    def test_parts_of_another_index(self, index: Path) -> None:
+        about = json.loads((index / "index.json").read_text())
+        del about["checksum"]
+        (index / "index.json").write_text(json.dumps({**about, "rows": 7}))
+        with pytest.raises(SearchError, match="60 lines and 60 vectors, expected 7"):
+            SearchIndex(index)
+
+    def test_a_model_that_has_changed(self, index: Path) -> None:
+        with pytest.raises(SearchError, match=r'not as it was.*content: "a" there, "b" now\. Buil'):
+            SearchIndex(index, FakeEncoder(content="b")).search("w1")
+
+    def test_a_model_that_was_moved(self, index: Path) -> None:
+        assert SearchIndex(index, FakeEncoder(place="elsewhere")).search("w1")
+
+    def test_one_that_release_15_built_with_beginnings(self, index: Path, monkeypatch) -> None:
+        """It kept the beginnings of long lines also where the tokenizer asks for ends."""
+        encoder = FakeEncoder()
+        said = {**encoder.describe(), "truncation_side": "left"}
+        monkeypatch.setattr(encoder, "describe", lambda: said)
+        assert SearchIndex(index, encoder).search("w1")
+
+    def test_opens_the_model_with_its_options(self, tmp_path: Path, monkeypatch) -> None:
+        opened = []
+
+        def encoder(place, **settings):
+            opened.append((place, settings))
+            return FakeEncoder(place=place)
+
+        import declutr.inference.encoder
+
+        monkeypatch.setattr(declutr.inference.encoder, "Encoder", encoder)
+        options = {"max_length": 64}
+        (tmp_path / "model").mkdir()
+        monkeypatch.chdir(tmp_path)
+        build_index(FakeEncoder(place="model"), LINES, "index", options=options, backend="numpy")
+        index = SearchIndex("index", device="cpu")
+        assert not opened  # until a query comes
+        assert index.search("w1") and index.search("w2")
+        settings = {"device": "cpu", "trust": False, "max_length": 64}
+        assert opened == [(str(tmp_path / "model"), settings)]
+        assert SearchIndex("index", model="moved", trust=True).search("w1")
+        assert opened[1] == ("moved", {"device": None, "trust": True, "max_length": 64})
+
+    def test_a_model_that_is_gone(self, index: Path) -> None:
+        with pytest.raises(SearchError, match=r"is not where it was.*--model"):
+            SearchIndex(index, model=index / "nowhere.tar.gz").search("w1")
+
+
+def test_lengths_of_one() -> None:
+    vectors = np.array([[3.0, 4.0], [0.0, 0.0], [np.inf, 1.0]], dtype=np.float32)
+    found = building.normalized(vectors)
+    np.testing.assert_allclose(found[:2], [[0.6, 0.8], [0, 0]], atol=1e-6)
+    assert np.isnan(found[2, 0])

@@ -1,0 +1,361 @@
+"""Whatever library searches: what a plain loop finds, in the same order."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from declutr.inference.bulk import EmbeddingFolderError
+from declutr.search import Hit, SearchError, SearchIndex, build_index, recall, searcher
+from declutr.search.backends import exact_searcher
+from declutr.search.description import IndexDescription
+from declutr.search.recall import tune
+from declutr.search.searchable_rows import SearchableRows
+from declutr.search.searcher import ranked
+from tests.search.fakes import FakeEncoder, naive, some_lines
+
+EXACT = ("numpy", "faiss", "hnswlib")
+APPROXIMATE = ("faiss", "hnswlib")
+LINES = some_lines(300)
+MANY = some_lines(3000, words=3000)
+
+
+def built(folder: Path, backend: str, lines=LINES, **settings) -> SearchIndex:
+    if backend != "numpy":
+        pytest.importorskip(backend)
+    build_index(FakeEncoder(), lines, folder, backend=backend, **settings)
+    return SearchIndex(folder, FakeEncoder())
+
+
+def as_pairs(hits: list[Hit]) -> list[tuple]:
+    return [(hit.row, pytest.approx(hit.score, abs=2e-6)) for hit in hits]
+
+
+@pytest.mark.parametrize("backend", EXACT)
+class TestExact:
+    @pytest.mark.parametrize("k", [1, 10, 1000])
+    def test_is_what_a_loop_finds(self, tmp_path: Path, backend: str, k: int) -> None:
+        index = built(tmp_path, backend, shard_rows=70)
+        for query in ("w1 w2", "w3", "something else"):
+            hits = index.search(query, k)
+            expected = naive(FakeEncoder(), LINES, query, k)
+            assert as_pairs(hits) == expected
+            assert [hit.text for hit in hits] == [LINES[row] for row, _ in expected]
+
+    def test_defaults_to_ten(self, tmp_path: Path, backend: str) -> None:
+        assert len(built(tmp_path, backend).search("w1")) == 10
+
+    def test_blank_and_broken_lines_are_never_hits(self, tmp_path: Path, backend: str) -> None:
+        index = built(tmp_path, backend)
+        hits = index.search("w1", k=len(LINES))
+        searchable = {row for row, line in enumerate(LINES) if line.strip() and line != "broken"}
+        assert {hit.row for hit in hits} == searchable and len(hits) == len(searchable)
+        assert len(index) == 300 == index.description.rows
+        assert index.description.left_out == 300 - len(searchable)
+
+    def test_equal_lines_come_in_their_order(self, tmp_path: Path, backend: str) -> None:
+        """More of them than are looked at first, in an order that no library would keep."""
+        lines = ["w1", "w2", "w2 w1"] * 100
+        index = built(tmp_path, backend, lines)
+        assert [hit.row for hit in index.search("w2", 40)] == list(range(1, 120, 3))
+        hits = index.search("w2", 300)
+        assert [hit.row for hit in hits[:100]] == list(range(1, 300, 3))
+        rest = [[hit.row for hit in hits[start : start + 100]] for start in (100, 200)]
+        assert sorted(rest) == [list(range(0, 300, 3)), list(range(2, 300, 3))]
+
+    def test_nothing_to_find(self, tmp_path: Path, backend: str) -> None:
+        assert built(tmp_path, backend, ["broken", " "]).search("w1") == []
+
+    def test_scores_stay_cosines(self, tmp_path: Path, backend: str) -> None:
+        for hit in built(tmp_path, backend, ["w1", "w2"] * 20).search("w1", 20):
+            assert hit.score == pytest.approx(1, abs=1e-6) and hit.score <= 1
+
+
+@pytest.mark.parametrize("backend", APPROXIMATE)
+class TestApproximate:
+    @pytest.fixture
+    def lines(self) -> list[str]:
+        return MANY
+
+    def test_finds_most_and_says_how_much(self, tmp_path, backend, lines) -> None:
+        index = built(tmp_path, backend, lines, exact_rows=1000)
+        about = index.description
+        assert about.approximate and about.backend == backend
+        assert recall.TARGET <= about.recall <= 1 and about.effort >= 1
+        exact = SearchIndex(tmp_path, FakeEncoder(), exact=True)
+        queries = [line for line in lines if line.strip() and line != "broken"][::60]
+        shares = []
+        for query in queries:
+            best = exact.search(query)
+            if not shares:
+                assert as_pairs(best) == naive(FakeEncoder(), lines, query, 10)
+            lowest = best[-1].score - 1e-6
+            shares.append(np.mean([hit.score >= lowest for hit in index.search(query)]))
+        assert np.mean(shares) > 0.9
+
+    @pytest.mark.parametrize("k", [100, 400, 2500, 5000])
+    def test_finds_as_many_as_are_asked_for(self, tmp_path, backend, lines, k) -> None:
+        index = built(tmp_path, backend, lines, exact_rows=1000)
+        exact = SearchIndex(tmp_path, FakeEncoder(), exact=True)
+        shares = []
+        for query in ("w1 w2 w3", "w7", "something else"):
+            hits, best = index.search(query, k), exact.search(query, k)
+            assert len(hits) == len({hit.row for hit in hits}) == len(best)
+            shares.append(np.mean([hit.score >= best[-1].score - 1e-6 for hit in hits]))
+        assert np.mean(shares) > (0.9 if k < 2500 else 0.9999)
+
+    def test_blank_lines_are_never_hits(self, tmp_path, backend, lines) -> None:
+        index = built(tmp_path, backend, lines, exact_rows=1000)
+        for query in ("broken w", "w1"):
+            assert all(hit.text.strip() not in ("", "broken") for hit in index.search(query, 50))
+
+    def test_is_opened_again_as_it_was(self, tmp_path, backend, lines) -> None:
+        first = built(tmp_path, backend, lines, exact_rows=1000).search("w1 w2", 20)
+        assert SearchIndex(tmp_path, FakeEncoder()).search("w1 w2", 20) == first
+
+    def test_its_file_is_gone(self, tmp_path, backend, lines) -> None:
+        index = built(tmp_path, backend, lines, exact_rows=1000)
+        (tmp_path / f"search.{backend}").unlink()
+        with pytest.raises(SearchError, match=f"search.{backend}' is missing. Repeat"):
+            index.search("w1")
+        assert built(tmp_path, backend, lines, exact_rows=1000).search("w1")
+
+    def test_lines_that_are_all_equal(self, tmp_path, backend) -> None:
+        index = built(tmp_path, backend, ["w1"] * 1000, exact_rows=500)
+        assert index.description.recall == 1
+        for k in (10, 700):
+            hits = index.search("w1", k)
+            assert len(hits) == k and {hit.text for hit in hits} == {"w1"}
+
+
+def test_a_search_that_reaches_too_few_is_made_exactly(tmp_path: Path) -> None:
+    """As in a graph in pieces."""
+
+    class Lost:
+        approximate = True
+
+        def nearest(self, queries, count):
+            found = np.full((1, count), -1)
+            found[0, 0] = 3
+            return found, np.where(found < 0, -np.inf, 0.5)
+
+    index = built(tmp_path, "numpy")
+    expected = index.search("w1", 10)
+    index.__dict__["_searcher"] = Lost()
+    assert index.search("w1", 10) == expected
+    assert [hit.row for hit in index.search("w1", 1)] == [3]
+
+
+class FewRows:
+    """Stands for stored embeddings."""
+
+    def __init__(self, vectors: np.ndarray, block: int = 7) -> None:
+        self.vectors, self.block, self.dimension = vectors, block, vectors.shape[1]
+
+    def __len__(self) -> int:
+        return len(self.vectors)
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        return self.vectors[rows]
+
+    def blocks(self):
+        for start in range(0, len(self), self.block):
+            yield start, self.vectors[start : start + self.block]
+
+
+def unit_rows(n: int, d: int, seed: int = 0) -> np.ndarray:
+    vectors = np.random.default_rng(seed).normal(size=(n, d))
+    return (vectors / np.linalg.norm(vectors, axis=1, keepdims=True)).astype(np.float32)
+
+
+class TestRanking:
+    def test_asks_for_more_while_rounding_decides(self, monkeypatch) -> None:
+        """Rows that differ by less than a float32 product can tell."""
+        query = np.zeros(512, dtype=np.float32)
+        query[0] = 1
+        vectors = np.zeros((500, 512), dtype=np.float32)
+        vectors[:, 0] = np.linspace(0.9999, 1, 500)  # the best come last
+        rows = SearchableRows(FewRows(vectors), np.array([], dtype=np.int64))
+        asked = []
+
+        class Coarse:
+            """Of rows that are nearly equal, those with low numbers."""
+
+            approximate = False
+
+            def nearest(self, queries, count):
+                asked.append(count)
+                scores = (queries @ vectors.T).round(4)[0]
+                order = np.lexsort((np.arange(500), -scores))[:count]
+                return order[None], scores[order][None]
+
+        monkeypatch.setattr(searcher, "_MORE", 2)
+        found, cosines = ranked(Coarse(), rows, query, 3)
+        assert found.tolist() == [499, 498, 497] and (np.diff(cosines) < 0).all()
+        assert asked == [5, 20, 80, 320, 500]
+
+    def test_left_out_rows(self) -> None:
+        left_out = np.array([0, 3, 4, 6, 7, 8, 13, 19])
+        rows = SearchableRows(FewRows(unit_rows(20, 3)), left_out)
+        kept = sorted(set(range(20)) - set(left_out.tolist()))
+        assert len(rows) == 12
+        numbers = [number for block, _ in rows.blocks() for number in block.tolist()]
+        assert numbers == kept
+        for numbers, block in rows.blocks():
+            np.testing.assert_array_equal(block, rows.embeddings.vectors[numbers])
+        assert rows.sample(99).tolist() == kept
+        samples = [rows.sample(4, seed).tolist() for seed in range(60)]
+        assert all(sample == sorted(set(sample)) for sample in samples)
+        assert set(itertools.chain(*samples)) == set(kept)
+
+
+class TestRecall:
+    @pytest.mark.parametrize("effort, expected", [(1, 0.1), (5, 0.5), (10, 1.0)])
+    def test_is_the_share_of_the_ten_nearest_others(self, monkeypatch, effort, expected) -> None:
+        """A searcher that finds itself and as many others as it makes an effort."""
+        monkeypatch.setattr(recall, "TARGET", expected)
+        rows = SearchableRows(FewRows(unit_rows(60, 5)), np.array([], dtype=np.int64))
+        exact = exact_searcher("numpy", rows)
+
+        class Partial:
+            approximate = True
+            effort = 0
+            most_effort = 10
+
+            def nearest(self, queries, count):
+                found, scores = exact.nearest(queries, count)
+                found[:, self.effort + 1 :], scores[:, self.effort + 1 :] = -1, -np.inf
+                return found, scores
+
+        partial = Partial()
+        reached = tune(partial, exact, rows, sample=30)
+        assert reached == pytest.approx(min(partial.effort, 10) / 10)
+        assert reached >= expected and partial.effort == {1: 1, 5: 8, 10: 10}[effort]
+
+    def test_equal_rows_stand_for_each_other(self) -> None:
+        rows = SearchableRows(
+            FewRows(np.repeat(unit_rows(2, 5), 20, axis=0)), np.array([], dtype=np.int64)
+        )
+        exact = exact_searcher("numpy", rows)
+
+        class Others(type(exact)):  # type: ignore[misc]
+            effort, most_effort = 1, 1
+
+            def nearest(self, queries, count):
+                found, scores = super().nearest(queries, 20)
+                return found[:, -count:], scores[:, -count:]
+
+        assert tune(Others(rows), exact, rows) == 1
+
+    def test_a_single_row(self) -> None:
+        rows = SearchableRows(FewRows(unit_rows(1, 5)), np.array([], dtype=np.int64))
+        assert tune(None, exact_searcher("numpy", rows), rows) == 1  # type: ignore[arg-type]
+
+
+class TestQueries:
+    @pytest.fixture
+    def index(self, tmp_path: Path) -> SearchIndex:
+        return built(tmp_path, "numpy", LINES[:30])
+
+    @pytest.mark.parametrize("query", ["", "  \n"])
+    def test_empty(self, index: SearchIndex, query: str) -> None:
+        with pytest.raises(SearchError, match="Got an empty query, expected some text"):
+            index.search(query)
+
+    def test_number_of_hits(self, index: SearchIndex) -> None:
+        with pytest.raises(SearchError, match="at least 1 line to be looked for, got k = 0"):
+            index.search("w1", 0)
+
+    def test_without_an_embedding(self, index: SearchIndex) -> None:
+        with pytest.raises(SearchError, match="embedding of this query is not finite"):
+            index.search("broken")
+
+    def test_a_vector(self, index: SearchIndex) -> None:
+        vector = FakeEncoder()(["w1 w2"])[0]
+        assert index.nearest(vector / np.linalg.norm(vector), 5) == index.search("w1 w2", 5)
+        with pytest.raises(SearchError, match=r"of shape \(16,\), got \(3,\)"):
+            index.nearest(np.zeros(3))
+
+
+def flipped(path: Path, position: int) -> bytes:
+    """Flip a bit of a file, and give back what it held."""
+    sound = path.read_bytes()
+    damaged = bytearray(sound)
+    damaged[position // 8] ^= 1 << position % 8
+    path.write_bytes(damaged)
+    return sound
+
+
+class TestDamaged:
+    FILES = ("lines.utf8", "lines.offsets", "left_out.npy", "embeddings/embeddings-00000.npy")
+
+    @pytest.mark.parametrize("name", [*FILES, "index.json", "embeddings/manifest.json"])
+    def test_no_flipped_bit_passes(self, tmp_path: Path, name: str) -> None:
+        index = built(tmp_path, "numpy", LINES[:40])
+        expected = index.search("w1 w2", 40)
+        path = tmp_path / name
+        size, refused, tried = 8 * path.stat().st_size, 0, 0
+        for position in range(3, size, size // 40):
+            sound = flipped(path, position)
+            tried += 1
+            try:
+                assert SearchIndex(tmp_path, FakeEncoder()).search("w1 w2", 40) == expected
+            except (SearchError, EmbeddingFolderError) as error:
+                refused += 1
+                assert name.endswith("json") or "is damaged" in str(error)
+            path.write_bytes(sound)
+        assert refused >= 0.6 * tried if name.endswith("json") else refused == tried
+
+    @pytest.mark.parametrize("backend", APPROXIMATE)
+    def test_of_what_searches(self, tmp_path: Path, backend: str) -> None:
+        built(tmp_path, backend, MANY, exact_rows=1000)
+        flipped(tmp_path / f"search.{backend}", 8 * 5000)
+        with pytest.raises(
+            SearchError, match=rf"search.{backend}' is damaged: .* Repeat the command"
+        ):
+            SearchIndex(tmp_path, FakeEncoder()).search("w1")
+        assert not build_index(FakeEncoder(), MANY, tmp_path, backend=backend, exact_rows=1000).kept
+        assert SearchIndex(tmp_path, FakeEncoder()).search("w1")
+
+    @pytest.mark.parametrize("name", FILES)
+    def test_building_again_repairs_it(self, tmp_path: Path, name: str) -> None:
+        expected = built(tmp_path, "numpy").search("w1 w2")
+        flipped(tmp_path / name, 8 * 150 + 3)
+        assert built(tmp_path, "numpy").search("w1 w2") == expected
+
+    def test_of_version_1_5_without_checksums(self, tmp_path: Path) -> None:
+        expected = built(tmp_path, "numpy").search("w1 w2")
+        path = tmp_path / "index.json"
+        content = json.loads(path.read_text())
+        del content["checksum"], content["checksums"]
+        path.write_text(json.dumps(content))
+        assert SearchIndex(tmp_path, FakeEncoder()).search("w1 w2") == expected
+
+    def test_lines_that_differ_where_their_digests_do_not(self, tmp_path: Path) -> None:
+        """A lone surrogate is digested as U+FFFD, and stands otherwise in the file of lines."""
+        built(tmp_path, "numpy", ["w1 \ud800", "w2"])
+        built(tmp_path, "numpy", ["w1 \ufffd", "w2"])
+        assert len(SearchIndex(tmp_path, FakeEncoder()).search("w1")) == 2
+
+    def test_an_unfinished_one_can_be_overwritten(self, tmp_path: Path) -> None:
+        built(tmp_path, "numpy")
+        (tmp_path / "index.json").unlink()
+        manifest = tmp_path / "embeddings" / "manifest.json"
+        manifest.write_text(
+            manifest.read_text().replace('"rows"', '"rows" ', 1).replace("16", "17", 1)
+        )
+        with pytest.raises(SearchError, match=r"is damaged.*--overwrite"):
+            built(tmp_path, "numpy")
+        built(tmp_path, "numpy", overwrite=True)
+        assert SearchIndex(tmp_path, FakeEncoder()).search("w1")
+
+
+def test_a_model_at_a_place_that_is_no_utf_8(tmp_path: Path) -> None:
+    wanted = IndexDescription(
+        rows=1, left_out=0, model="/m\udce9del", options={}, encoder={}, backend="numpy",
+        approximate=False,
+    )  # fmt: skip
+    wanted.save(tmp_path)
+    assert IndexDescription.load(tmp_path) == wanted

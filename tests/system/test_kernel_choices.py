@@ -1,0 +1,187 @@
+"""Tests of `declutr.system.kernel_choices`."""
+
+import json
+import logging
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+
+from declutr.system import kernel_choices
+from declutr.system.kernel_choices import (
+    FILE_NAME,
+    PLAIN,
+    VARIABLE,
+    KernelChoices,
+    kept_seconds,
+    processor,
+)
+
+
+class Clock:
+    """Time that passes only where a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.runs: list[str] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    def ways(self, **seconds: float) -> Callable[[], dict[str, Callable[[], None]]]:
+        def way(name: str, took: float) -> None:
+            self.runs.append(name)
+            self.now += took
+
+        return lambda: {
+            name: lambda name=name, took=took: way(name, took) for name, took in seconds.items()
+        }
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr(kernel_choices.time, "perf_counter", clock)
+    return clock
+
+
+@pytest.fixture(autouse=True)
+def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    monkeypatch.setenv("DECLUTR_CACHE", str(tmp_path))
+    monkeypatch.delenv(VARIABLE, raising=False)
+    return tmp_path
+
+
+def test_the_quickest_is_measured_once_and_kept(clock: Clock, cache: Path) -> None:
+    ways = clock.ways(plain=2e-3, quick=1e-3, slow=3e-3)
+    assert KernelChoices().quickest("a product", ways) == "quick"
+    assert clock.runs.count("quick") == clock.runs.count(PLAIN) > 1
+    clock.runs.clear()
+    # Another process, for which something else would be quicker now.
+    assert KernelChoices().quickest("a product", clock.ways(plain=1e-3, quick=2e-3)) == "quick"
+    assert clock.runs == []
+    known = json.loads((cache / FILE_NAME).read_text())
+    (kept,) = known[processor()].values()
+    assert kept == {
+        "plain": pytest.approx(2e-3),
+        "quick": pytest.approx(1e-3),
+        "slow": pytest.approx(3e-3),
+    }
+    assert list(known[processor()]) == [f"a product, {torch.get_num_threads()} threads"]
+
+
+def test_what_is_near_to_even_stays_plain(clock: Clock) -> None:
+    assert KernelChoices().quickest("even", clock.ways(plain=1.05e-3, quick=1e-3)) == PLAIN
+
+
+def test_a_way_that_fails_here_is_left_out(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+    def fails() -> None:
+        raise RuntimeError("no such instruction")
+
+    ways = clock.ways(plain=2e-3, quick=1e-3)
+    with caplog.at_level(logging.INFO):
+        chosen = KernelChoices().quickest("some", lambda: {**ways(), "other": fails})
+    assert chosen == "quick"
+    assert "no such instruction" in caplog.text
+    # It is not tried again, and nobody takes it for quick.
+    assert KernelChoices().quickest("some", lambda: pytest.fail("measured again")) == "quick"
+
+
+def test_what_never_worked_is_tried_again() -> None:
+    def fails() -> None:
+        raise RuntimeError("no memory left")
+
+    assert KernelChoices().quickest("a large one", lambda: {PLAIN: fails}) == PLAIN
+    assert KernelChoices().quickest("a large one", lambda: {PLAIN: int}) == PLAIN
+    assert kept_seconds("a large one", lambda: pytest.fail("measured again")).keys() == {PLAIN}
+
+
+def test_the_environment_switches_it_off(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, PLAIN)
+    assert KernelChoices().quickest("off", clock.ways(plain=2.0, quick=1.0)) == PLAIN
+    assert clock.runs == []
+
+
+def test_another_word_for_off_is_an_error(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "off")
+    with pytest.raises(ValueError, match=r"DECLUTR_KERNELS=off .* Set it to 'plain'"):
+        KernelChoices().quickest("off", clock.ways(plain=2.0, quick=1.0))
+
+
+def test_ways_may_ask_while_they_are_made() -> None:
+    """But not while they are timed: a file is locked then."""
+    choices = KernelChoices()
+
+    def outer() -> dict[str, Callable[[], object]]:
+        choices.quickest("the inner one", lambda: {PLAIN: int})
+        return {PLAIN: int}
+
+    assert choices.quickest("the outer one", outer) == PLAIN
+    assert len(choices.taken()) == 2
+
+
+def test_processes_measure_one_after_the_other(cache: Path) -> None:
+    """Both give the answer of the first, though each would find another one."""
+    code = (
+        "import sys, time; from declutr.system.kernel_choices import PLAIN, KernelChoices\n"
+        "slow, quick = lambda: time.sleep(0.02), lambda: None\n"
+        "ways = {PLAIN: slow, sys.argv[1]: quick}\n"
+        "print(KernelChoices().quickest('the same', lambda: ways))"
+    )
+    started = [
+        subprocess.Popen([sys.executable, "-c", code, name], stdout=subprocess.PIPE, text=True)
+        for name in ("one", "other")
+    ]
+    answers = {process.communicate()[0].strip() for process in started}
+    assert len(answers) == 1 and answers < {"one", "other"}
+
+
+@pytest.mark.parametrize("content", ["{", "[]", '{"this": 3}', '{"this": {"that": "quick"}}', ""])
+def test_a_damaged_file_is_made_anew(clock: Clock, cache: Path, content: str) -> None:
+    (cache / FILE_NAME).write_text(content)
+    assert KernelChoices().quickest("damaged", clock.ways(plain=2e-3, quick=1e-3)) == "quick"
+    assert "quick" in (cache / FILE_NAME).read_text()
+
+
+def test_a_cache_that_cannot_be_written_is_done_without(
+    clock: Clock, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (cache / "file").write_text("no folder")
+    monkeypatch.setenv("DECLUTR_CACHE", str(cache / "file"))
+    choices = KernelChoices()
+    assert choices.quickest("unkept", clock.ways(plain=2e-3, quick=1e-3)) == "quick"
+    clock.runs.clear()
+    assert choices.quickest("unkept", clock.ways(plain=2e-3, quick=1e-3)) == "quick"
+    assert clock.runs == []
+
+
+def test_a_resumed_run_takes_its_kernels_or_says_that_it_cannot(clock: Clock) -> None:
+    first, again = KernelChoices(), KernelChoices()
+    first.quickest("a product", clock.ways(plain=2e-3, quick=1e-3))
+    record = json.loads(json.dumps(first.record()))
+    assert again.resume(record) is None
+    assert again.taken() == first.taken()
+    for what, other in (("processor", "another"), ("threads", 99), ("release", "declutr 1.7")):
+        elsewhere = KernelChoices()
+        assert str(other) in str(elsewhere.resume({**record, what: other}))
+        assert elsewhere.taken() == {}
+    assert "1.7" in str(KernelChoices().resume(None))
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_switching_it_off_or_on_is_seen_by_a_resumed_run(monkeypatch, before: bool) -> None:
+    if before:
+        monkeypatch.setenv(VARIABLE, PLAIN)
+    record = KernelChoices().record()
+    monkeypatch.setenv(VARIABLE, "" if before else PLAIN)
+    assert "DECLUTR_KERNELS=plain" in str(KernelChoices().resume(record))
+
+
+def test_answers_of_a_process_with_other_threads() -> None:
+    choices = KernelChoices()
+    choices.adopt({"a product, 64 threads": "onednn", "another, 3 threads": "x"}, threads=64)
+    assert choices.quickest("a product", lambda: pytest.fail("measured")) == "onednn"
+    assert choices.taken()["another, 3 threads"] == "x"

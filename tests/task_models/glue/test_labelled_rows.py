@@ -1,0 +1,177 @@
+"""Every published layout gives its texts and labels; what is wrong is told with its place."""
+
+import gzip
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from declutr.corpus.documents import SourceError
+from declutr.task_models.glue.labelled_rows import LabelledRow, read_labelled_rows
+from declutr.task_models.glue.layouts import LAYOUTS, own_layout
+from tests.task_models.glue.published_files import HEADERS, ROWS, published
+
+
+@pytest.fixture
+def write(tmp_path):
+    def write(name: str, content: str | bytes) -> Path:
+        data = content if isinstance(content, bytes) else content.encode()
+        (tmp_path / name).write_bytes(data)
+        return tmp_path / name
+
+    return write
+
+
+def expected(task: str, labelled: bool = True) -> list[LabelledRow]:
+    rows = []
+    for number, (texts, published_label) in enumerate(ROWS[task]):
+        scored = task in ("sts-b", "sick-r")
+        label = float(published_label) if scored else published_label.lower()
+        rows.append(LabelledRow(number, texts, label if labelled else None))
+    return rows
+
+
+class TestPublishedFiles:
+    @pytest.mark.parametrize("kind", sorted(ROWS))
+    def test_labelled(self, write, kind):
+        file = write("train.tsv", published(kind))
+        task = kind.split()[0]
+        assert read_labelled_rows([file], LAYOUTS[task], "it") == expected(task)
+
+    @pytest.mark.parametrize("kind", sorted(name for name in HEADERS if name.endswith("test")))
+    def test_test_files_have_no_labels(self, write, kind):
+        file = write("test.tsv", published(kind))
+        task = kind.split()[0]
+        assert read_labelled_rows([file], LAYOUTS[task], "it") == expected(task, labelled=False)
+
+    def test_senteval_has_sst2_without_a_header(self, write):
+        file = write("sentiment-train", "ka lo \t1\nmi tu\t0\n")
+        rows = read_labelled_rows([file], LAYOUTS["sst-2"], "it")
+        assert rows == [LabelledRow(0, ("ka lo",), "1"), LabelledRow(1, ("mi tu",), "0")]
+
+    def test_compressed_with_a_byte_order_mark(self, write):
+        content = ("\ufeff" + published("mrpc")).encode()
+        file = write("train.tsv.gz", gzip.compress(content, mtime=0))
+        assert read_labelled_rows([file], LAYOUTS["mrpc"], "it") == expected("mrpc")
+
+    @pytest.mark.parametrize(
+        ("task", "rows", "label"),
+        [
+            ("cola", {"sentence": "x", "label": 1, "idx": 0}, "1"),
+            ("mrpc", {"sentence1": "x", "sentence2": "y", "label": 0}, "0"),
+            ("sts-b", {"sentence1": "x", "sentence2": "y", "label": 2.5}, 2.5),
+            ("mnli", {"premise": "x", "hypothesis": "y", "label": 2}, "contradiction"),
+            ("mnli", {"sentence1": "x", "sentence2": "y", "gold_label": "neutral"}, "neutral"),
+            ("qnli", {"question": "x", "sentence": "y", "label": 1}, "not_entailment"),
+            ("rte", {"premise": "x", "hypothesis": "y", "label": "entailment"}, "entailment"),
+            ("sts-b", {"sentence1": "x", "sentence2": "y", "label": -1.0}, None),
+        ],
+    )
+    def test_json_lines(self, write, task, rows, label):
+        file = write("train.jsonl", json.dumps(rows) + "\n")
+        (row,) = read_labelled_rows([file], LAYOUTS[task], "it")
+        assert row == LabelledRow(0, ("x", "y")[: len(row.texts)], label)
+        assert len(row.texts) == len(LAYOUTS[task].texts)
+
+
+class TestUnusableRows:
+    BROKEN = published("qqp") + "broken\trow\n" + "2\t3\t4\tve pi\tdu\t1\n"
+
+    def test_wrong_numbers_of_columns_are_left_out_and_counted(self, write, caplog):
+        file = write("train.tsv", self.BROKEN)
+        with caplog.at_level(logging.WARNING, logger="declutr.task_models.glue"):
+            rows = read_labelled_rows([file], LAYOUTS["qqp"], "QQP")
+        assert rows == [*expected("qqp"), LabelledRow(3, ("ve pi", "du"), "1")]
+        assert (
+            f"QQP: 1 row(s) with a wrong number of columns are left out; the first: '{file}', "
+            "line 4 has 2 column(s), expected 6 as in line 1." in caplog.text
+        )
+
+    def test_strict(self, write):
+        file = write("train.tsv", self.BROKEN)
+        with pytest.raises(
+            SourceError, match=r"line 4 has 2 column\(s\), expected 6 .* set strict"
+        ):
+            read_labelled_rows([file], LAYOUTS["qqp"], "QQP", strict=True)
+
+    def test_without_a_header(self, write):
+        file = write("train.tsv", "a\t1\t\tka lo\nb\t0\nc\t0\t*\tmi\n")
+        rows = read_labelled_rows([file], LAYOUTS["cola"], "it")
+        assert rows == [LabelledRow(0, ("ka lo",), "1"), LabelledRow(2, ("mi",), "0")]
+
+    def test_rows_without_agreement(self, write, caplog):
+        table = "gold_label\tsentence1\tsentence2\n-\tx\ty\nneutral\tz\tx\n"
+        with caplog.at_level(logging.WARNING, logger="declutr.task_models.glue"):
+            rows = read_labelled_rows([write("snli.txt", table)], LAYOUTS["mnli"], "SNLI")
+        assert rows == [LabelledRow(1, ("z", "x"), "neutral")]
+        assert "SNLI: 1 row(s) without a label are left out." in caplog.text
+
+    def test_ids_go_on_in_the_next_file(self, write):
+        files = [write("a.tsv", self.BROKEN), write("b.tsv", published("qqp"))]
+        rows = read_labelled_rows(files, LAYOUTS["qqp"], "QQP")
+        assert [row.id for row in rows] == [0, 1, 3, 4, 5]
+
+
+class TestErrors:
+    def test_wrong_label(self, write):
+        file = write("train.tsv", published("rte").replace("not_entailment", "maybe"))
+        with pytest.raises(
+            SourceError,
+            match=r"train\.tsv', line 2: the label is 'maybe', expected one of entailment, not_ent",
+        ):
+            read_labelled_rows([file], LAYOUTS["rte"], "it")
+
+    def test_missing_column(self, write):
+        file = write("train.tsv", published("sst-2"))
+        with pytest.raises(
+            SourceError, match=r"line 1: no column 'sentence1' or 'premise', found 2"
+        ):
+            read_labelled_rows([file], LAYOUTS["rte"], "it")
+        lines = write("train.jsonl", '{"sentence": "x"}\n')
+        with pytest.raises(SourceError, match=r"line 1: no column .*, found \['sentence'\]"):
+            read_labelled_rows([lines], LAYOUTS["rte"], "it")
+
+    @pytest.mark.parametrize("content", ["", "\n\n", published("rte").split("\n")[0]])
+    def test_empty(self, write, content):
+        with pytest.raises(SourceError, match=r"it: no row could be read \(0 have a wrong number"):
+            read_labelled_rows([write("train.tsv", content)], LAYOUTS["rte"], "it")
+
+    def test_a_name_twice(self, write):
+        file = write("train.tsv", "sentence\tsentence\tlabel\nx\ty\t1\n")
+        with pytest.raises(SourceError, match=r"line 1: two columns have the same name"):
+            read_labelled_rows([file], LAYOUTS["sst-2"], "it")
+
+
+class TestOwnFiles:
+    def test_names_and_numbers(self, write):
+        table = "kind\ttext\tother\nsports\tka\tlo\nnews\tmi\ttu\n"
+        rows = [LabelledRow(0, ("ka",), "sports"), LabelledRow(1, ("mi",), "news")]
+        for name, content in (("own.tsv", table), ("own.csv", table.replace("\t", ","))):
+            file = write(name, content)
+            for layout in (
+                own_layout(("text",), "kind", False, None),
+                own_layout((1,), 0, False, True),
+                own_layout((1,), "kind", False, True),
+            ):
+                assert read_labelled_rows([file], layout, "it") == rows
+        bare = write("bare.tsv", table.partition("\n")[2])
+        assert read_labelled_rows([bare], own_layout((1,), 0, False, None), "it") == rows
+
+    def test_pairs_with_scores(self, write):
+        file = write("own.jsonl", '{"a": "ka", "b": "lo", "c": -1}\n')
+        rows = read_labelled_rows([file], own_layout(("a", "b"), "c", True, None), "it")
+        assert rows == [LabelledRow(0, ("ka", "lo"), -1.0)]
+
+    def test_without_a_label(self, write):
+        file = write("own.tsv", "ka\tlo\n")
+        rows = read_labelled_rows([file], own_layout((1,), None, False, None), "it")
+        assert rows == [LabelledRow(0, ("lo",), None)]
+
+    @pytest.mark.parametrize(
+        ("name", "content"), [("a.tsv", "text\nka\n"), ("a.jsonl", '{"text": ""}')]
+    )
+    def test_no_such_label(self, write, name, content):
+        layout = own_layout(("text",), "kind", False, None)
+        with pytest.raises(SourceError, match=r"no column 'kind', found \['text'\]"):
+            read_labelled_rows([write(name, content)], layout, "it")

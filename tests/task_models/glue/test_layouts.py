@@ -1,0 +1,66 @@
+"""Names of tasks, and what tells a header from a row."""
+
+import pytest
+
+from declutr.corpus.documents import SourceError
+from declutr.corpus.tables import Row
+from declutr.task_models.glue.layouts import LAYOUTS, own_layout, task_name
+
+
+class TestTaskNames:
+    @pytest.mark.parametrize(
+        ("written", "task"),
+        [
+            ("cola", "cola"),
+            ("CoLA", "cola"),
+            ("SST2", "sst-2"),
+            ("stsb", "sts-b"),
+            ("Q_NLI", "qnli"),
+        ],
+    )
+    def test_spelling(self, written, task):
+        assert task_name(written, list(LAYOUTS)) == task
+
+    def test_unknown(self):
+        with pytest.raises(SourceError, match=r"No task 'mlni': .*Did you mean 'mnli'\?"):
+            task_name("mlni", list(LAYOUTS))
+        with pytest.raises(SourceError, match=r"name their columns\.$"):
+            task_name("squad", list(LAYOUTS))
+
+
+class TestHeaders:
+    def test_looks_for_the_texts(self):
+        assert LAYOUTS["cola"].names_columns(["index", "sentence"])
+        assert not LAYOUTS["cola"].names_columns(["gj04", "1", "", "A sentence."])
+        assert LAYOUTS["qnli"].names_columns(["index", "question", "sentence"])
+        assert not LAYOUTS["qnli"].names_columns(["index", "question"])
+
+    @pytest.mark.parametrize(
+        ("texts", "label", "header", "expected"),
+        [
+            (("a",), "b", None, True),
+            ((0, 1), 2, None, False),
+            ((0,), 2, True, True),
+        ],
+    )
+    def test_of_own_files(self, texts, label, header, expected):
+        assert own_layout(texts, label, False, header).names_columns(["x"]) is expected
+
+
+class TestColumns:
+    def test_a_number_counts_without_a_header_only(self):
+        test_row = Row("line 2", {"index": "0", "sentence": "ka lo"})
+        assert LAYOUTS["cola"].texts_of(test_row) == ("ka lo",)
+        assert LAYOUTS["cola"].label_of(test_row) is None
+        assert LAYOUTS["cola"].label_of(Row("line 1", {0: "gj04", 1: "1", 2: "", 3: "x"})) == "1"
+
+    def test_missing(self):
+        with pytest.raises(
+            SourceError,
+            match=r"line 3: no column 'sentence1' or 'premise', found \['a', 'b'\]",
+        ):
+            LAYOUTS["rte"].texts_of(Row("line 3", {"a": "x", "b": "y"}))
+        with pytest.raises(
+            SourceError, match=r"found 2 column\(s\) without a header, counted from 0"
+        ):
+            LAYOUTS["cola"].texts_of(Row("line 1", {0: "x", 1: "y"}))

@@ -1,0 +1,257 @@
+"""Oracles: the rows as the tests wrote them, and AllenNLP's own loaders and classifier."""
+
+import copy
+import math
+from pathlib import Path
+
+import pytest
+import torch
+from allennlp.commands.train import TrainModel, train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Batch, DatasetReader, Vocabulary
+from allennlp.data.data_loaders import MultiProcessDataLoader
+from allennlp.models.archival import load_archive
+from allennlp.predictors import Predictor
+
+import declutr.plugin  # noqa: F401
+from declutr.task_models.glue import GlueReader
+from declutr.task_models.glue.reader import TASKS
+from tests.task_models.glue.published_files import ROWS, published
+
+
+@pytest.fixture(scope="module")
+def make(pair):
+    return lambda **changes: GlueReader(*pair, **changes)
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory) -> Path:
+    """SST-2 with 60 rows, a third of them positive, and a broken one after the tenth."""
+    lines = [f"ka lo {'mi ' * (row % 7)}\t{int(row % 3 == 0)}" for row in range(60)]
+    lines.insert(10, "broken")
+    file = tmp_path_factory.mktemp("glue") / "train.tsv"
+    file.write_text("\n".join(["sentence\tlabel", *lines]) + "\n")
+    return file
+
+
+def write(folder: Path, kind: str) -> Path:
+    file = folder / "file.tsv"
+    file.write_text(published(kind))
+    return file
+
+
+class TestInstances:
+    @pytest.mark.parametrize("task", ["cola", "sst-2"])
+    def test_single(self, make, pair, tmp_path, task):
+        instances = list(make(task=task, with_ids=True).read(write(tmp_path, task)))
+        assert len(instances) == len(ROWS[task])
+        for number, instance in enumerate(instances):
+            (text,), label = ROWS[task][number]
+            assert list(instance.fields) == ["tokens", "label", "ids"]
+            assert instance["tokens"].tokens == pair[0].tokenize(text)
+            assert instance["label"].label == label and instance["ids"].label == number
+
+    @pytest.mark.parametrize("task", ["mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "sick-e"])
+    def test_joined_pairs(self, make, pair, tmp_path, task):
+        reference = pair[0].tokenizer
+        instances = list(make(task=task).read(write(tmp_path, task)))
+        for instance, (texts, label) in zip(instances, ROWS[task], strict=True):
+            assert list(instance.fields) == ["tokens", "label"]
+            ids = [token.text_id for token in instance["tokens"].tokens]
+            assert ids == reference(*texts)["input_ids"]
+            assert instance["label"].label == label.lower()
+
+    def test_premise_and_hypothesis(self, make, pair, tmp_path):
+        instances = list(make(task="rte", combine=False).read(write(tmp_path, "rte")))
+        for instance, (texts, _) in zip(instances, ROWS["rte"], strict=True):
+            assert list(instance.fields) == ["premise", "hypothesis", "label"]
+            assert instance["premise"].tokens == pair[0].tokenize(texts[0])
+            assert instance["hypothesis"].tokens == pair[0].tokenize(texts[1])
+
+    def test_scores(self, make, tmp_path):
+        instances = list(make(task="sts-b", with_ids=True).read(write(tmp_path, "sts-b")))
+        batch = Batch(instances)
+        batch.index_instances(Vocabulary.empty())
+        tensors = batch.as_tensor_dict()
+        torch.testing.assert_close(tensors["label"], torch.tensor([3.8, 5.0]))
+        assert tensors["ids"].tolist() == [0, 1] and tensors["ids"].dtype == torch.int64
+
+    @pytest.mark.parametrize("kind", ["cola test", "mnli test", "sts-b test"])
+    def test_test_files(self, make, tmp_path, kind):
+        instances = list(make(task=kind.split()[0]).read(write(tmp_path, kind)))
+        assert [list(instance.fields) for instance in instances] == [["tokens"]] * 2
+
+    def test_questions(self, make, pair, tmp_path):
+        (tmp_path / "a.label").write_text("LOC:city Where is ka ?\n")
+        (instance,) = make(task="TREC").read(tmp_path / "a.label")
+        assert instance["tokens"].tokens == pair[0].tokenize("Where is ka ?")
+        assert instance["label"].label == "LOC"
+
+    def test_own_files_without_a_transformer(self, tmp_path):
+        (tmp_path / "own.jsonl").write_text('{"a": "ka lo", "b": "mi", "kind": "news"}\n')
+        path = tmp_path / "own.jsonl"
+        (instance,) = GlueReader(texts="a", label="kind").read(path)
+        assert [str(token) for token in instance["tokens"].tokens] == ["ka", "lo"]
+        (instance,) = GlueReader(texts=["a", "b"], label="kind", combine=False).read(path)
+        assert [str(token) for token in instance["hypothesis"].tokens] == ["mi"]
+
+    def test_text_to_instance(self, make):
+        reader = make(task="sst-2", with_ids=True, label_namespace="sentiment_labels")
+        assert list(reader.text_to_instance("ka  lo").fields) == ["tokens"]
+        instance = reader.text_to_instance("ka", label=1, id=7)
+        assert instance["label"]._label_namespace == "sentiment_labels"
+        assert instance["label"].label == "1" and instance["ids"].label == 7
+
+
+class TestFractions:
+    def test_ids_are_rows_of_the_file(self, make, many):
+        everything = make(task="sst-2").rows(many)
+        assert [row.id for row in everything] == [*range(10), *range(11, 61)]
+        part = make(task="sst-2", label_fraction=0.1).rows(many)
+        assert part == make(task="sst-2", label_fraction=0.1).rows(many)
+        assert set(part) <= set(everything)
+        assert sorted(row.label for row in part) == ["0"] * 4 + ["1"] * 2
+
+    def test_nested_and_seeded(self, make, many):
+        shares = [set(make(task="sst-2", label_fraction=f).rows(many)) for f in (0.01, 0.05, 0.5)]
+        assert shares[0] <= shares[1] <= shares[2] and len(shares[0]) == 2
+        other = make(task="sst-2", label_fraction=0.5, fraction_seed=1).rows(many)
+        assert set(other) != shares[2] and len(other) == len(shares[2])
+
+    @pytest.mark.parametrize("fraction", [0.0, 1.1, 10.0])
+    def test_no_share(self, make, fraction):
+        with pytest.raises(ConfigurationError, match="expected a share above 0 and at most 1"):
+            make(task="sst-2", label_fraction=fraction)
+
+    def test_no_labels(self, make, tmp_path):
+        with pytest.raises(ConfigurationError, match=r"no row has a label, so label_fraction has"):
+            make(task="sst-2", label_fraction=0.1).rows(write(tmp_path, "sst-2 test"))
+
+
+class TestSharding:
+    @pytest.mark.parametrize("workers", [0, 2])
+    @pytest.mark.parametrize("most", [None, 7])
+    def test_every_row_once(self, make, many, workers, most):
+        reader = make(task="sst-2", with_ids=True, max_instances=most)
+        loader = MultiProcessDataLoader(reader, str(many), batch_size=8, num_workers=workers)
+        loader.index_with(Vocabulary.from_instances(reader.read(many)))
+        ids = [row for batch in loader for row in batch["ids"].tolist()]
+        assert sorted(ids) == [row.id for row in reader.rows(many)][:most]
+
+    def test_processes_share_the_rows(self, make, many, monkeypatch):
+        reader = make(task="sst-2", with_ids=True, label_fraction=0.5)
+        whole = [instance["ids"].label for instance in reader.read(many)]
+        parts = []
+        monkeypatch.setattr("allennlp.common.util.is_distributed", lambda: True)
+        monkeypatch.setattr("torch.distributed.get_world_size", lambda: 2)
+        for rank in range(2):
+            monkeypatch.setattr("torch.distributed.get_rank", lambda rank=rank: rank)
+            parts.append([instance["ids"].label for instance in reader.read(many)])
+        assert parts == [whole[0::2], whole[1::2]]
+
+
+class TestSettings:
+    def test_from_params(self, checkpoint):
+        transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
+        reader = DatasetReader.from_params(
+            Params(
+                {
+                    "type": "glue",
+                    "tokenizer": dict(transformer),
+                    "token_indexers": {"tokens": dict(transformer)},
+                    "texts": [1, 2],
+                    "label": 0,
+                    "labels": "score",
+                }
+            )
+        )
+        assert reader._layout.texts == ((1,), (2,)) and reader._layout.label == (0,)
+        assert reader._layout.header is False
+
+    @pytest.mark.parametrize(
+        ("settings", "message"),
+        [
+            ({"task": "mlni"}, "No task 'mlni'.*Did you mean 'mnli'"),
+            ({"task": "rte", "texts": "a"}, "'rte' says where everything is, but texts is given"),
+            ({}, r"Got 0 column\(s\) of texts and no task"),
+            ({"texts": ["a", "b", "c"]}, r"Got 3 column\(s\) of texts"),
+            ({"texts": "a", "label": "b", "labels": "rank"}, "Unknown labels 'rank'"),
+            ({"texts": "a", "labels": "score"}, "no label says in which column they are"),
+            ({"texts": -1}, "Columns are numbered from 0, got -1"),
+            (
+                {"texts": "a", "header": False},
+                r"Columns have names only with a header, got \['a'\]",
+            ),
+            ({"texts": "a", "label": 1}, r"got \['a'\] and \[1\]"),
+        ],
+    )
+    def test_contradictions(self, make, settings, message):
+        with pytest.raises(ConfigurationError, match=message):
+            make(**settings)
+
+    def test_pairs_without_a_transformer(self):
+        with pytest.raises(ConfigurationError, match="WhitespaceTokenizer does not know what goes"):
+            GlueReader(task="rte")
+
+    def test_unreadable(self, make, tmp_path):
+        with pytest.raises(ConfigurationError, match="Found no documents at"):
+            list(make(task="rte").read(tmp_path / "nowhere.tsv"))
+        with pytest.raises(ConfigurationError, match="line 2: the label is 'not_entailment'"):
+            list(make(task="wnli").read(write(tmp_path, "rte")))
+
+    def test_every_task_can_be_read(self, make):
+        assert [make(task=task)._task for task in TASKS] == TASKS
+
+
+def classifier(checkpoint: Path, data: Path, **reader) -> dict:
+    transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
+    return {
+        "dataset_reader": {
+            "type": "glue",
+            "tokenizer": dict(transformer),
+            "token_indexers": {"tokens": dict(transformer)},
+            **reader,
+        },
+        "train_data_path": str(data),
+        "validation_data_path": str(data),
+        "model": {
+            "type": "basic_classifier",
+            "namespace": "tags",  # where the indexer puts word pieces
+            "text_field_embedder": {"token_embedders": {"tokens": dict(transformer)}},
+            "seq2vec_encoder": {"type": "cls_pooler", "embedding_dim": 32},
+        },
+        "data_loader": {"batch_size": 4, "shuffle": True},
+        "trainer": {
+            "optimizer": {"type": "huggingface_adamw", "lr": 1e-3},
+            "num_epochs": 1,
+            "cuda_device": -1,
+        },
+    }
+
+
+class TestTraining:
+    @pytest.mark.parametrize("task", ["cola", "mrpc", "mnli"])
+    def test_basic_classifier(self, checkpoint, tmp_path, task):
+        config = classifier(checkpoint, write(tmp_path, task), task=task)
+        training = TrainModel.from_params(
+            Params(copy.deepcopy(config)), serialization_dir=str(tmp_path), local_rank=0
+        )
+        before = {name: value.clone() for name, value in training.model.state_dict().items()}
+        metrics = training.run()
+        assert math.isfinite(metrics["training_loss"]) and "validation_accuracy" in metrics
+        labels = {label for _, label in ROWS[task]}
+        known = training.model.vocab.get_token_to_index_vocabulary("labels")
+        assert set(known) == labels and training.model._num_labels == 2
+        after = training.model.state_dict()
+        assert any(not torch.equal(value, after[name]) for name, value in before.items())
+
+    def test_predicts_from_an_archive(self, checkpoint, tmp_path):
+        data = write(tmp_path, "sst-2")
+        train_model(Params(classifier(checkpoint, data, task="sst-2")), str(tmp_path / "run"))
+        predictor = Predictor.from_archive(load_archive(str(tmp_path / "run")))
+        (_, second) = predictor._dataset_reader.read(data)
+        of_file = predictor._model.forward_on_instance(second)
+        of_text = predictor.predict_json({"sentence": ROWS["sst-2"][1][0][0]})
+        assert of_text["probs"] == pytest.approx(of_file["probs"])
+        assert of_text["label"] == of_file["label"]

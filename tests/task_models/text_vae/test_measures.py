@@ -1,0 +1,102 @@
+"""Measures over a set of texts, against loops and by hand."""
+
+import math
+from itertools import pairwise
+
+import pytest
+import torch
+from torch.distributions import Normal
+
+from declutr.task_models.text_vae.latent_code import Code
+from declutr.task_models.text_vae.measures import VaeMeasures, mutual_information
+
+
+def codes(rows: int, dims: int = 3, seed: int = 0, spread: float = 1.0) -> Code:
+    generator = torch.Generator().manual_seed(seed)
+    mean, log_variance, noise = torch.randn(3, rows, dims, generator=generator).double()
+    mean = spread * mean
+    return Code(mean + noise * (log_variance / 2).exp(), mean, log_variance)
+
+
+def rows_of(code: Code, start: int, stop: int) -> Code:
+    return Code(*(part[start:stop] for part in code))
+
+
+def test_information_as_loops_say() -> None:
+    code = codes(70)  # more than are compared at a time
+
+    def log_q(i: int, j: int) -> torch.Tensor:
+        normal = Normal(code.mean[j], (code.log_variance[j] / 2).exp())
+        return normal.log_prob(code.sample[i]).sum()
+
+    prior = Normal(0.0, 1.0)
+    to_prior, of_aggregate = 0.0, 0.0
+    for i in range(70):
+        log_p = prior.log_prob(code.sample[i]).sum()
+        aggregate = sum(math.exp(log_q(i, j)) for j in range(70)) / 70
+        to_prior += float(log_q(i, i) - log_p) / 70
+        of_aggregate += float(math.log(aggregate) - log_p) / 70
+    assert float(mutual_information(code)) == pytest.approx(to_prior - of_aggregate)
+
+
+def test_information_by_hand() -> None:
+    """Codes far apart tell texts from each other: log n. Codes that are all alike tell nothing."""
+    far = codes(8, spread=1000)
+    assert float(mutual_information(far)) == pytest.approx(math.log(8))
+    alike = Code(torch.randn(8, 3), torch.ones(8, 3), torch.zeros(8, 3))
+    assert float(mutual_information(alike)) == pytest.approx(0, abs=1e-6)
+    assert float(mutual_information(rows_of(far, 0, 1))) == 0
+
+
+def test_means_over_a_set_whatever_the_batches() -> None:
+    code = codes(10)
+    code.mean[:, 1] = 0.5 + 0.05 * torch.arange(10) / 10  # varies, but too little
+    reconstruction, kl = torch.rand(2, 10).double() * 5
+    tokens = torch.arange(1, 11)
+    for cuts in ([0, 10], [0, 3, 4, 10]):
+        measures, shared = VaeMeasures(), 0.0
+        for start, stop in pairwise(cuts):
+            part = slice(start, stop)
+            batch = rows_of(code, start, stop)
+            information = mutual_information(batch)
+            shared += float(information) * (stop - start) / 10
+            measures.record(batch, reconstruction[part], kl[part], tokens[part], information)
+        found = measures.compute(training=False)
+        assert found == {
+            "negative_elbo": pytest.approx(float((reconstruction + kl).mean())),
+            "reconstruction": pytest.approx(float(reconstruction.mean())),
+            "kl": pytest.approx(float(kl.mean())),
+            "perplexity": pytest.approx(math.exp(float((reconstruction + kl).sum()) / 55)),
+            "mutual_information": pytest.approx(shared),
+            "active_units": 2,
+        }
+
+
+def test_a_collapsed_posterior() -> None:
+    collapsed = Code(torch.randn(6, 3), torch.zeros(6, 3), torch.zeros(6, 3))
+    measures = VaeMeasures()
+    ones = torch.ones(6)
+    measures.record(collapsed, ones, 0 * ones, ones, mutual_information(collapsed))
+    found = measures.compute(training=False)
+    assert found["active_units"] == found["kl"] == 0
+    assert found["mutual_information"] == pytest.approx(0, abs=1e-6)
+
+
+def test_training_reset_and_nothing() -> None:
+    measures, ones = VaeMeasures(), torch.ones(2)
+    assert measures.compute(training=False) == {}
+    measures.record(codes(2), ones, ones, ones)
+    assert measures.compute(training=True) == {
+        "negative_elbo": 2,
+        "reconstruction": 1,
+        "kl": 1,
+        "perplexity": pytest.approx(math.e**2),
+    }
+    measures.reset()
+    assert measures.compute(training=True) == {}
+
+
+def test_one_text_has_no_active_units() -> None:
+    measures, ones = VaeMeasures(), torch.ones(1)
+    measures.record(codes(1), ones, ones, ones)
+    assert measures.compute(training=False)["active_units"] == 0

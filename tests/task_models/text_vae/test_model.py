@@ -1,0 +1,247 @@
+"""Texts through a code and back: trained, annealed, resumed, measured."""
+
+import copy
+import json
+import math
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Batch, Vocabulary
+from allennlp.models import Model, load_archive
+
+import declutr.plugin  # noqa: F401
+from declutr.task_models.text_vae import TextLinesReader, TextVae
+from declutr.task_models.text_vae.latent_code import kl_to_prior
+from tests import two_processes
+from tests.task_models.text_vae.lines import LINES, TOKENS, model_config, run_config, write_lines
+from tests.training.test_callbacks import differences, keep_until, metrics_of
+
+
+def made(**changes: Any) -> tuple[TextVae, list[Any]]:
+    """A model with seeded weights, and the instances of the lines."""
+    reader = TextLinesReader()
+    instances = [reader.text_to_instance(line) for line in LINES]
+    for instance in instances:
+        reader.apply_token_indexers(instance)
+    vocab = Vocabulary.from_instances(instances)
+    torch.manual_seed(0)
+    model = Model.from_params(Params(model_config(**copy.deepcopy(changes))), vocab=vocab)
+    assert isinstance(model, TextVae)
+    return model, instances
+
+
+def tensors(model: TextVae, instances: list[Any]) -> dict[str, Any]:
+    batch = Batch(instances)
+    batch.index_instances(model.vocab)
+    return batch.as_tensor_dict()
+
+
+@pytest.mark.parametrize("cell", ["lstm", "gru"])
+def test_every_parameter_has_a_finite_gradient(cell: str) -> None:
+    model, instances = made(decoder_cell=cell, word_dropout=0.4, dropout=0.1)
+    output = model(**tensors(model, instances))
+    assert output["latent"].shape == (6, 4)
+    output["loss"].backward()
+    for name, parameter in model.named_parameters():
+        assert parameter.grad is not None and parameter.grad.isfinite().all(), name
+        assert parameter.grad.abs().max() > 0, name
+
+
+def test_the_bound_of_a_text_does_not_depend_on_its_batch() -> None:
+    """Neither on padding, nor on the others; only the sample is another one."""
+    model, instances = made()
+    model.latent._parameters_of.bias.data[4:] = -60  # next to no noise
+    model.eval()
+    together = model(**tensors(model, instances))
+    alone = [model(**tensors(model, [instance])) for instance in instances]
+    for name in ("latent", "reconstruction", "kl"):
+        assert torch.allclose(together[name], torch.cat([each[name] for each in alone]), atol=1e-4)
+
+
+def test_measures_are_those_of_all_texts() -> None:
+    model, instances = made()
+    model.latent._parameters_of.bias.data[4:] = -60
+    model.eval()
+    parts = [model(**tensors(model, instances[start : start + 4])) for start in (0, 4)]
+    found = model.get_metrics(reset=True)
+    elbo = [v.item() for part in parts for v in part["reconstruction"] + part["kl"]]
+    assert found["negative_elbo"] == pytest.approx(sum(elbo) / 6, rel=1e-5)
+    assert found["perplexity"] == pytest.approx(math.exp(sum(elbo) / TOKENS), rel=1e-4)
+    assert model.get_metrics() == {}
+    weights = torch.tensor([4, 2])
+    mean = (torch.stack([part["loss"] for part in parts]) * weights).sum() / 6
+    assert found["negative_elbo"] == pytest.approx(mean.item(), rel=1e-5)
+
+
+def test_loss_in_training_is_annealed() -> None:
+    model, instances = made(annealing_steps=2, initial_kl_weight=0.2)
+    for weight in (0.2, 0.6, 1, 1):
+        output = model(**tensors(model, instances))
+        expected = output["reconstruction"].mean() + weight * output["kl"].mean()
+        assert output["loss"].item() == pytest.approx(expected.item(), rel=1e-6)
+    model.eval()
+    output = made(annealing_steps=2)[0].eval()(**tensors(model, instances))
+    expected = output["reconstruction"].mean() + output["kl"].mean()
+    assert output["loss"].item() == pytest.approx(expected.item()), "validation has the whole bound"
+
+
+def test_free_bits() -> None:
+    """Dimensions whose mean KL is below them cost them, and have no gradient."""
+    model, instances = made(free_bits=0.5)
+    with torch.no_grad():
+        model.latent._parameters_of.weight.zero_()
+        model.latent._parameters_of.bias.zero_()
+        model.latent._parameters_of.bias[0] = 2.0  # a mean, so a KL of 2
+    output = model(**tensors(model, instances))
+    term = output["loss"] - output["reconstruction"].mean()
+    assert term.item() == pytest.approx(2 + 3 * 0.5, rel=1e-4)
+    gradient = torch.autograd.grad(term, model.latent._parameters_of.bias)[0]
+    assert gradient.tolist() == pytest.approx([2, 0, 0, 0, 0, 0, 0, 0], abs=1e-5)
+
+
+def test_dropped_words_leave_the_start() -> None:
+    model, _ = made(word_dropout=1.0)
+    vectors = torch.randn(3, 5, 16)
+    inputs = model._decoder_inputs(vectors)
+    assert torch.equal(inputs[:, 0], vectors[:, 0])
+    assert (inputs[:, 1:] == model._dropped_word).all() and inputs.shape == (3, 4, 16)
+    assert torch.equal(model.eval()._decoder_inputs(vectors), vectors[:, :-1])
+
+
+def test_overfits() -> None:
+    """A few lines come back word by word, through a code that is told what to say."""
+    model, instances = made(annealing_steps=10_000)
+    batch = tensors(model, instances)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
+    for _ in range(120):
+        optimizer.zero_grad()
+        model(**batch)["loss"].backward()
+        optimizer.step()
+    model.eval()
+    model.get_metrics(reset=True)
+    model(**batch)
+    found = model.get_metrics(reset=True)
+    assert found["reconstruction"] < 0.5, "of about 20 at the start"
+    assert found["mutual_information"] > 0.9 * math.log(len(LINES))
+    assert found["active_units"] >= 2
+
+
+def test_annealing_and_all_else_resume(tmp_path: Path) -> None:
+    file = write_lines(tmp_path)
+    config = run_config(file, model=model_config(annealing_steps=5, word_dropout=0.3))
+    whole, killed = tmp_path / "whole", tmp_path / "killed"
+    model = train_model(Params(copy.deepcopy(config)), str(whole))
+    keep_until(whole, killed, 0, 2)
+    shutil.copy(whole / "config.json", killed)
+    shutil.copytree(whole / "vocabulary", killed / "vocabulary")
+    train_model(Params(copy.deepcopy(config)), str(killed), recover=True)
+    states = [
+        torch.load(run / "model_state_e2_b0.th", weights_only=True) for run in (whole, killed)
+    ]
+    assert differences(*states) == []
+    assert states[0]["_kl_weight.done"] == 6
+    assert metrics_of(whole, 1) == metrics_of(killed, 1)
+    metrics = json.loads((whole / "metrics.json").read_text())
+    assert metrics["validation_loss"] == pytest.approx(metrics["validation_negative_elbo"])
+    loaded = load_archive(whole / "model.tar.gz").model
+    instance = TextLinesReader().text_to_instance(LINES[0])
+    TextLinesReader().apply_token_indexers(instance)
+    codes = [each.eval().forward_on_instance(instance)["latent"] for each in (model, loaded)]
+    assert codes[0].shape == (4,) and codes[0].tolist() == codes[1].tolist()
+
+
+def test_regularised_by_reclaim(tmp_path: Path) -> None:
+    """It trains as the task of the model "reclaim", and its archive is it again."""
+    config = run_config(
+        write_lines(tmp_path),
+        dataset_reader={"type": "text_lines", "with_ids": True},
+        model={
+            "type": "reclaim",
+            "model": model_config(),
+            "u": "latent",
+            "objective": {"type": "reclaim", "instances": len(LINES), "num_negatives": 3},
+        },
+    )
+    model = train_model(Params(config), str(tmp_path / "run"))
+    metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
+    assert metrics["training_reclaim_loss"] > 0
+    assert {"validation_active_units", "validation_mutual_information"} <= set(metrics)
+    bare = load_archive(tmp_path / "run" / "model.tar.gz", overrides={"model.bare": True}).model
+    assert type(bare) is TextVae
+    instance = TextLinesReader().text_to_instance(LINES[0])
+    TextLinesReader().apply_token_indexers(instance)
+    codes = [each.eval().forward_on_instance(instance)["latent"] for each in (model, bare)]
+    assert codes[0].tolist() == codes[1].tolist()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"latent_size": 0}, "latent_size and decoder_size must be at least 1, got 0 and 32"),
+        ({"word_dropout": 1.5}, r"word_dropout in \[0, 1\].*got 1.5 and 0"),
+        ({"free_bits": -1}, "free_bits of 0 or more, got 0.0 and -1"),
+        ({"decoder_cell": "rnn"}, "Unknown cell 'rnn'"),
+        ({"annealing_steps": -3}, "annealing_steps of 0 or more .* got -3"),
+    ],
+)
+def test_wrong_settings(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        made(**changes)
+
+
+@pytest.mark.parametrize("shape", [(2, 1), (2, 3, 4)])
+def test_wrong_texts(shape: tuple[int, ...]) -> None:
+    model, _ = made()
+    with pytest.raises(ConfigurationError, match=r"expected \(n, L\).*text_lines"):
+        model(tokens={"tokens": {"tokens": torch.ones(shape, dtype=torch.long)}})
+
+
+def step_of_process(instances: list[Any]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
+    """Gradient (averaged as by DistributedDataParallel) and measures of a share of the texts."""
+    import torch.distributed as dist
+
+    rank, processes = (dist.get_rank(), 2) if dist.is_initialized() else (0, 1)
+    model, _ = made(free_bits=0.01)
+    model.latent.register_forward_hook(lambda *args: args[2]._replace(sample=args[2].mean))
+    model.double()
+    share = len(instances) // processes
+    batch = tensors(model, instances[rank * share : (rank + 1) * share])
+    model(**batch)["loss"].backward()
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    if processes > 1:
+        for gradient in gradients.values():
+            dist.all_reduce(gradient)
+            gradient /= processes
+    model.get_metrics(reset=True)
+    with torch.no_grad():
+        model.eval()(**batch)
+    return gradients, model.get_metrics(reset=True)
+
+
+def test_two_processes_equal_one() -> None:
+    _, instances = made()
+    gradients, metrics = step_of_process(instances)
+    del metrics["mutual_information"]  # of batches, which are smaller
+    for their_gradients, their_metrics in two_processes.run(step_of_process, instances):
+        del their_metrics["mutual_information"]
+        assert their_metrics == pytest.approx(metrics)
+        for name, gradient in gradients.items():
+            assert torch.allclose(their_gradients[name], gradient, atol=1e-10), name
+
+
+def test_kl_of_the_output() -> None:
+    model, instances = made()
+    output = model(**tensors(model, instances))
+    features = model._seq2vec_encoder(
+        model.word_embeddings(tensors(model, instances)["tokens"]),
+        tensors(model, instances)["tokens"]["tokens"]["tokens"] > 0,
+    )
+    code = model.latent(features)
+    expected = kl_to_prior(code.mean, code.log_variance).sum(dim=1)
+    assert torch.allclose(output["kl"], expected)

@@ -1,0 +1,49 @@
+"""Texts one a line."""
+
+from pathlib import Path
+
+import pytest
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import DatasetReader
+
+import declutr.plugin  # noqa: F401
+from declutr.task_models.text_vae import TextLinesReader
+
+
+def test_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("one  two\n\nthree four five\n")
+    reader = DatasetReader.from_params(
+        Params({"type": "text_lines", "with_ids": True, "max_tokens": 2})
+    )
+    found = [
+        (instance["ids"].label, [str(token) for token in instance["tokens"].tokens])
+        for instance in reader.read(str(tmp_path / "a.txt"))
+    ]
+    assert found == [
+        (0, ["@start@", "one", "two", "@end@"]),
+        (2, ["@start@", "three", "four", "@end@"]),
+    ]
+
+
+def test_json_lines(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"body": "one"}\n{"body": "two"}\n')
+    found = list(TextLinesReader(text_key="body").read(str(tmp_path / "a.jsonl")))
+    assert len(found) == 2 and set(found[0].fields) == {"tokens"}
+    with pytest.raises(ConfigurationError, match="no key 'text'"):
+        list(TextLinesReader().read(str(tmp_path / "a.jsonl")))
+
+
+def test_a_text_alone() -> None:
+    instance = TextLinesReader(with_ids=True).text_to_instance("a b")
+    assert set(instance.fields) == {"tokens"} and len(instance["tokens"]) == 4
+
+
+def test_errors(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="max_tokens must be at least 1, got 0"):
+        TextLinesReader(max_tokens=0)
+    (tmp_path / "blank.txt").write_text("\n \n")
+    with pytest.raises(ConfigurationError, match=r"no texts among 2 row\(s\)"):
+        list(TextLinesReader().read(str(tmp_path / "blank.txt")))
+    with pytest.raises(ConfigurationError, match="nowhere"):
+        list(TextLinesReader().read(str(tmp_path / "nowhere.txt")))

@@ -1,0 +1,413 @@
+"""A resumed run repeats, bit for bit, what it would have done; and says what it was."""
+
+import json
+import logging
+import platform
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from allennlp.commands.train import TrainModel
+from allennlp.common import Params
+from allennlp.data import Vocabulary
+from allennlp.data.data_loaders import SimpleDataLoader
+from allennlp.data.token_indexers import PretrainedTransformerIndexer
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer
+from allennlp.models import Model
+from allennlp.training import GradientDescentTrainer, Trainer, TrainerCallback
+
+import declutr
+import declutr.plugin  # registers what configurations name
+from declutr.data.data_loader import DeCLUTRDataLoader
+from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.system.kernel_choices import CHOICES
+from declutr.training.callbacks import ExactResume, RunRecord, _restore_best
+from tests.built_task_models import classifier, data_file, reader_config, reclaim
+from tests.conftest import run_config
+
+EPOCHS = 2
+STEPS = 3  # an epoch: 5 batches in groups of 2, the last group being a single one
+
+
+@pytest.fixture(scope="module")
+def make_trainer(checkpoint: Path, corpus_file: Path) -> Callable[..., GradientDescentTrainer]:
+    """A trainer with dropout, masks, a schedule, accumulation and validation."""
+
+    def make(
+        folder: Path, seed: int | None = 7, memory: bool = False, **changes: Any
+    ) -> GradientDescentTrainer:
+        reader = DeCLUTRDatasetReader(
+            tokenizer=PretrainedTransformerTokenizer(str(checkpoint)),
+            token_indexers={"tokens": PretrainedTransformerIndexer(str(checkpoint))},
+            num_anchors=1,
+            num_positives=2,
+            max_span_len=12,
+            min_span_len=6,
+        )
+        loaders = [
+            DeCLUTRDataLoader(reader, str(corpus_file), batch_size=size, shuffle=train, quiet=True)
+            for size, train in ((5, True), (12, False))
+        ]
+        config = run_config(checkpoint, corpus_file)["model"]
+        if memory:
+            config["loss"] = {"type": "cross_batch_memory", "loss": {}, "embedding_size": 6}
+        torch.manual_seed(0)
+        model = Model.from_params(Params(config), vocab=Vocabulary())
+        for loader in loaders:
+            loader.index_with(model.vocab)
+        folder.mkdir(exist_ok=True)
+        config = {
+            "optimizer": {"type": "huggingface_adamw", "lr": 1e-2},
+            "learning_rate_scheduler": {"type": "slanted_triangular", "cut_frac": 0.5},
+            "num_epochs": EPOCHS,
+            "cuda_device": -1,
+            "num_gradient_accumulation_steps": 2,
+            "grad_norm": 1.0,
+            "run_confidence_checks": False,
+            "checkpointer": {
+                "type": "atomic",
+                "save_every_num_batches": 1,
+                "keep_most_recent_by_count": None,
+            },
+            "callbacks": [] if seed is None else [{"type": "exact_resume", "seed": seed}],
+            **changes,
+        }
+        # Whatever is drawn in between must not matter.
+        torch.manual_seed(torch.seed() % 1000)
+        trainer = Trainer.from_params(
+            Params(config),
+            model=model,
+            serialization_dir=str(folder),
+            data_loader=loaders[0],
+            validation_data_loader=loaders[1],
+        )
+        assert isinstance(trainer, GradientDescentTrainer)
+        return trainer
+
+    return make
+
+
+def state_of(trainer: GradientDescentTrainer) -> dict[str, Any]:
+    """Every weight, and all the optimizer knows."""
+    optimizer = trainer.optimizer.state_dict()
+    state = {f"model {k}": v for k, v in trainer.model.state_dict().items()}
+    for number, values in optimizer["state"].items():
+        state |= {f"{number} {key}": value for key, value in values.items()}
+    for number, group in enumerate(optimizer["param_groups"]):
+        state |= {f"group {number} {key}": group[key] for key in ("lr", "params")}
+    return state
+
+
+def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
+    assert one.keys() == other.keys()
+    return [
+        key
+        for key, value in one.items()
+        if not (
+            torch.equal(value, other[key])
+            if isinstance(value, torch.Tensor)
+            else value == other[key]
+        )
+    ]
+
+
+def metrics_of(folder: Path, epoch: int) -> dict[str, float]:
+    """What was measured, without times and memory."""
+    metrics = json.loads((folder / f"metrics_epoch_{epoch}.json").read_text())
+    left_out = ("duration", "memory", "epoch")
+    return {k: v for k, v in metrics.items() if not any(word in k for word in left_out)}
+
+
+def keep_until(source: Path, target: Path, epoch: int, step: int) -> None:
+    """A run's folder as it was right after the checkpoint at (epoch, step)."""
+    target.mkdir()
+    for kind in ("model", "training"):
+        shutil.copy(source / f"{kind}_state_e{epoch}_b{step}.th", target)
+    if (source / "best.th").exists() and epoch:
+        shutil.copy(source / "best.th", target)
+
+
+@pytest.fixture(scope="module", params=["plain", "memory"])
+def straight(
+    request: pytest.FixtureRequest,
+    make_trainer: Callable[..., GradientDescentTrainer],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> tuple[bool, Path, dict[str, Any]]:
+    """A run without any interruption, with a checkpoint after each step."""
+    folder = tmp_path_factory.mktemp("straight")
+    trainer = make_trainer(folder, memory=request.param == "memory")
+    trainer.train()
+    return request.param == "memory", folder, state_of(trainer)
+
+
+PLACES = [(0, 1), (0, 2), (0, 3), (1, 0), (1, 1), (1, 3), (2, 0)]
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_resumed_run_equals_one_without_interruption(
+    straight: tuple[bool, Path, dict[str, Any]],
+    make_trainer: Callable[..., GradientDescentTrainer],
+    tmp_path: Path,
+    place: tuple[int, int],
+) -> None:
+    """Mid-epoch, after the last step of an epoch, and at its end after validation."""
+    memory, folder, expected = straight
+    keep_until(folder, tmp_path / "run", *place)
+    trainer = make_trainer(tmp_path / "run", memory=memory)
+    trainer.train()
+    assert differences(state_of(trainer), expected) == []
+    for epoch in range(place[0], EPOCHS):
+        resumed, whole = (metrics_of(f, epoch) for f in (tmp_path / "run", folder))
+        assert {"training_loss", "training_mlm_loss", "validation_mlm_loss"} <= resumed.keys()
+        assert resumed == whole
+
+
+def test_resumed_within_an_epoch_reclaim_reports_the_same(tmp_path: Path) -> None:
+    def run(folder: Path) -> GradientDescentTrainer:
+        params = Params(
+            {
+                "dataset_reader": reader_config(),
+                "train_data_path": str(data_file(tmp_path)),
+                "model": reclaim(classifier()),
+                "data_loader": {"batch_size": 2},
+                "trainer": {
+                    "optimizer": "adam",
+                    "num_epochs": EPOCHS,
+                    "cuda_device": -1,
+                    "checkpointer": {
+                        "type": "atomic",
+                        "save_every_num_batches": 1,
+                        "keep_most_recent_by_count": None,
+                    },
+                    "callbacks": [{"type": "exact_resume"}],
+                },
+            }
+        )
+        model = TrainModel.from_params(params, serialization_dir=str(folder), local_rank=0)
+        model.trainer.train()
+        return model.trainer
+
+    whole, resumed = tmp_path / "whole", tmp_path / "resumed"
+    whole.mkdir()
+    expected = run(whole)
+    keep_until(whole, resumed, 0, 2)
+    assert differences(state_of(run(resumed)), state_of(expected)) == []
+    for epoch in range(EPOCHS):
+        before, after = (metrics_of(f, epoch) for f in (whole, resumed))
+        assert before == after  # also the accuracy, which AllenNLP counts
+        assert before["training_reclaim_loss"] > 0 and "training_accuracy" in before
+
+
+def test_without_the_callback_it_would_differ(
+    straight: tuple[bool, Path, dict[str, Any]],
+    make_trainer: Callable[..., GradientDescentTrainer],
+    tmp_path: Path,
+) -> None:
+    memory, folder, expected = straight
+    keep_until(folder, tmp_path / "run", 0, 2)
+    trainer = make_trainer(tmp_path / "run", seed=None, memory=memory)
+    trainer.train()
+    assert differences(state_of(trainer), expected)
+
+
+def test_two_runs_are_the_same_and_seeds_differ(
+    straight: tuple[bool, Path, dict[str, Any]],
+    make_trainer: Callable[..., GradientDescentTrainer],
+    tmp_path: Path,
+) -> None:
+    memory, _, expected = straight
+    for seed in (7, 8):
+        trainer = make_trainer(tmp_path / str(seed), seed=seed, memory=memory, checkpointer=None)
+        trainer.train()
+        assert bool(differences(state_of(trainer), expected)) is (seed == 8)
+
+
+def test_another_seed_warns(
+    straight: tuple[bool, Path, dict[str, Any]],
+    make_trainer: Callable[..., GradientDescentTrainer],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    memory, folder, _ = straight
+    keep_until(folder, tmp_path / "run", 2, 0)
+    with caplog.at_level(logging.WARNING, "declutr.training.callbacks"):
+        make_trainer(tmp_path / "run", memory=memory).train()
+        assert "begun with seed" not in caplog.text
+        make_trainer(tmp_path / "run", memory=memory, seed=8).train()
+    assert "begun with seed 7 and goes on with 8" in caplog.text
+
+
+def test_kernels_of_the_run_are_taken_or_a_warning_says_so(
+    straight: tuple[bool, Path, dict[str, Any]],
+    make_trainer: Callable[..., GradientDescentTrainer],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    memory = straight[0]
+    monkeypatch.setattr(CHOICES, "_taken", {"a product, 1 threads": "onednn"})
+    run = tmp_path / "run"
+    make_trainer(run, memory=memory, num_epochs=1).train()
+    CHOICES.forget()
+    with caplog.at_level(logging.WARNING, "declutr.training.callbacks"):
+        make_trainer(run, memory=memory).train()
+        assert "not to the bit" not in caplog.text
+        assert CHOICES.taken() == {"a product, 1 threads": "onednn"}
+        monkeypatch.setattr("declutr.system.kernel_choices.processor", lambda: "another processor")
+        make_trainer(run, memory=memory).train()
+    assert "not to the bit: its processor was" in caplog.text
+    assert "is another processor now" in caplog.text
+
+
+def test_nothing_is_read_for_what_is_skipped(
+    straight: tuple[bool, Path, dict[str, Any]],
+    make_trainer: Callable[..., GradientDescentTrainer],
+    tmp_path: Path,
+) -> None:
+    memory, folder, _ = straight
+    keep_until(folder, tmp_path / "run", 1, 2)
+    trainer = make_trainer(tmp_path / "run", memory=memory, num_epochs=2)
+    read: list[tuple[int, int]] = []
+    reader = trainer.data_loader.reader
+    packed = reader.packed
+
+    def spy(path: Any, rows: Any, epoch: int = 0) -> Any:
+        read.extend((epoch, int(row)) for row in rows)
+        return packed(path, rows, epoch)
+
+    reader.packed = spy
+    trainer.train()
+    order = trainer.data_loader.order(1)
+    trained = [(1, int(row)) for row in order[2 * 2 * 5 :]]
+    assert read[: len(trained)] == trained
+    assert len(read) == len(trained) + 24  # and the validation of that epoch
+
+
+def test_steps_and_processes_draw_differently(monkeypatch: pytest.MonkeyPatch) -> None:
+    def drawn(epoch: int, step: int, rank: int = 0, seed: int = 7) -> float:
+        monkeypatch.setattr("declutr.training.callbacks.process_rank", lambda: rank)
+        ExactResume("", seed)._reseed(epoch, step)
+        return torch.rand(()).item()
+
+    places = [(0, 0), (0, 1), (1, 0), (0, 0, 1), (0, 1, 1), (0, 0, 0, 8)]
+    assert len({drawn(*place) for place in places}) == len(places)
+    assert drawn(3, 5, 1) == drawn(3, 5, 1)
+
+
+def test_serves_other_models_and_loaders(tmp_path: Path) -> None:
+    callback = TrainerCallback.from_params(
+        Params({"type": "exact_resume", "seed": 3}), serialization_dir=str(tmp_path)
+    )
+    trainer: Any = SimpleNamespace(
+        model=torch.nn.Linear(1, 1),
+        data_loader=SimpleDataLoader([], batch_size=1),
+        _validation_data_loader=None,
+        _start_after_epochs_completed=0,
+        _start_after_batches_in_epoch_completed=0,
+        _num_gradient_accumulation_steps=1,
+        _train_epoch=lambda epoch: {"loss": 1.0},
+        get_checkpoint_state=lambda: None,
+        _callbacks=[],
+        cuda_device=torch.device("cpu"),
+    )
+    assert callback.state_dict() == {"seed": 3, "kernels": CHOICES.record()}
+    callback.load_state_dict({"seed": 3, "means": None})
+    callback.on_start(trainer)
+    assert trainer._train_epoch(0) == {"loss": 1.0}
+    callback.on_epoch(trainer, {}, 0)
+    assert callback.state_dict()["means"] is None
+
+
+@pytest.mark.parametrize("is_primary", [True, False])
+def test_best_weights_are_restored_by_all_and_written_by_the_first(
+    is_primary: bool, tmp_path: Path
+) -> None:
+    """A run killed between a checkpoint and its best weights, which lie in several processes."""
+    asked = []
+    wrapped = SimpleNamespace(state_dict=lambda: asked.append(1) or {"w": torch.ones(1)})
+    trainer: Any = SimpleNamespace(
+        _serialization_dir=str(tmp_path),
+        _metric_tracker=SimpleNamespace(is_best_so_far=lambda: True),
+        _moving_average=None,
+        _ddp_wrapped_model=wrapped,
+    )
+    _restore_best(trainer, is_primary)
+    assert asked == [1] and (tmp_path / "best.th").exists() is is_primary
+    assert trainer._best_model_filename == str(tmp_path / "best.th")
+
+
+# ------------------------------------------------------------------------------- the run record
+
+
+def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, callbacks=[{"type": "run_record"}], checkpointer=None)
+    trainer.train()
+    record = json.loads((tmp_path / "run.json").read_text())
+    versions = record.pop("versions")
+    assert versions["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    assert set(versions) == {
+        "declutr",
+        "allennlp",
+        "torch",
+        "transformers",
+        "pytorch-metric-learning",
+    }
+    assert versions["declutr"] in (None, declutr.__version__)
+    start = record.pop("start")  # tests/training/test_start_validation.py
+    assert start["validation_loss"] > 0 and "validation_mlm_accuracy" in start
+    assert record.pop("cpu") == CHOICES.record()
+    assert record == {
+        "python": platform.python_version(),
+        "processes": 1,
+        "device": "cpu",
+        "epochs": EPOCHS,
+        "gradient_accumulation_steps": 2,
+        "documents": 24,
+        "validation_documents": 24,
+        "global_batch_size": 5,
+        "batches_per_epoch": 5,
+        "loss": {
+            "objective": "NTXent",
+            "views": "SpanViews",
+            "two_encoders": False,
+            "head": None,
+            "momentum": None,
+            "reduction": "mean",
+            "temperature": 0.05,
+            "contrastive_weight": 1.0,
+            "mlm_weight": 1.0,
+            "mlm_head_reads": "last layer",
+            "mask_contrastive_anchor": True,
+            "scale_fix": True,
+            "precision": "auto",
+        },
+    }
+
+
+def test_a_run_that_goes_on_with_other_documents_is_told(
+    make_trainer: Callable[..., GradientDescentTrainer],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "run.json").write_text('{"documents": 25, "validation_documents": 24}')
+    trainer = make_trainer(tmp_path, callbacks=[{"type": "run_record"}], checkpointer=None)
+    for count in (1, 1):  # the second time nothing has changed
+        for callback in trainer._callbacks:
+            callback.on_start(trainer, is_primary=True)
+        assert caplog.text.count("has 24 documents now and had 25 when it began") == count
+    assert "validation documents now" not in caplog.text
+
+
+@pytest.mark.parametrize("is_primary, folder", [(False, "here"), (True, "")])
+def test_only_the_first_process_writes_a_record(
+    is_primary: bool, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    callback = RunRecord(str(tmp_path / folder) if folder else "")
+    trainer = SimpleNamespace(_validation_data_loader=None, cuda_device=torch.device("cuda"))
+    callback.on_start(trainer, is_primary=is_primary)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,383 @@
+"""A checkpoint is there whole or not at all, wherever writing it is interrupted."""
+
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.training.checkpointer import Checkpointer
+from allennlp.training.trainer import TrainerCheckpoint
+
+from declutr.training import checkpointer as module
+from declutr.training.checkpointer import AtomicCheckpointer
+
+
+class Killed(BaseException):
+    """Nobody catches it, as nobody catches SIGKILL."""
+
+
+def trainer_at(epochs: int, batches: int, value: float = 0.0) -> Any:
+    """As much of a trainer as a checkpointer looks at."""
+    done = {"epochs_completed": epochs, "batches_in_epoch_completed": batches, "value": value}
+    state = TrainerCheckpoint({"weight": torch.full((1000,), value)}, done)
+    return SimpleNamespace(get_checkpoint_state=lambda: state)
+
+
+def latest(folder: Path) -> tuple[int, int, float] | None:
+    """Place and value of what a restarted run would load."""
+    loaded = AtomicCheckpointer(str(folder)).load_checkpoint()
+    if loaded is None:
+        return None
+    model, trainer = loaded
+    assert (model["weight"] == trainer["value"]).all()
+    return trainer["epochs_completed"], trainer["batches_in_epoch_completed"], trainer["value"]
+
+
+def names(folder: Path) -> set[str]:
+    return {file.name for file in folder.iterdir()}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """With two checkpoints."""
+    checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=None)
+    checkpointer.save_checkpoint(trainer_at(0, 5, 1.0))
+    checkpointer.save_checkpoint(trainer_at(0, 10, 2.0))
+    return tmp_path
+
+
+@pytest.mark.parametrize("part", ["trainer", "model"])
+def test_nothing_is_written_after_a_loss_that_is_no_number(part: str, folder: Path) -> None:
+    """All processes look, before any of them asks others for something."""
+
+    def broken() -> None:
+        raise ValueError("The loss is nan")
+
+    trainer, before = trainer_at(0, 15, 3.0), names(folder)
+    trainer.model = SimpleNamespace()
+    trainer._callbacks = [SimpleNamespace(gather_state=lambda: pytest.fail("it was too early"))]
+    (trainer if part == "trainer" else trainer.model).require_finite = broken
+    with pytest.raises(ValueError, match="The loss is nan"):
+        AtomicCheckpointer(str(folder)).save_checkpoint(trainer)
+    assert names(folder) == before and latest(folder) == (0, 10, 2.0)
+
+
+def test_registered_with_all_parameters(tmp_path: Path) -> None:
+    options = {"save_every_num_batches": 7, "keep_most_recent_by_count": 3}
+    built = Checkpointer.from_params(
+        Params({"type": "atomic", **options}), serialization_dir=str(tmp_path)
+    )
+    assert isinstance(built, AtomicCheckpointer)
+    assert (built._save_every_num_batches, built._keep_most_recent_by_count) == (7, 3)
+
+
+def test_writes_what_allennlp_writes(folder: Path) -> None:
+    places = ("e0_b5", "e0_b10")
+    expected = {f"{kind}_state_{p}.th" for kind in ("model", "training") for p in places}
+    assert names(folder) == expected
+    assert latest(folder) == (0, 10, 2.0)
+    assert Checkpointer(str(folder)).load_checkpoint() is not None  # readable without us
+
+
+def test_an_empty_folder(tmp_path: Path) -> None:
+    assert AtomicCheckpointer(str(tmp_path)).find_latest_checkpoint() is None
+    assert latest(tmp_path) is None
+
+
+@pytest.mark.parametrize("file", [1, 2])
+@pytest.mark.parametrize("moment", ["before", "half-way", "flushed", "renamed"])
+def test_killed_while_writing(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, file: int, moment: str
+) -> None:
+    """In the first or the second file, at any moment: the last whole one is found."""
+    count = [0]
+    save, replace = torch.save, module.os.replace
+
+    def killed_save(state: Any, stream: Any) -> None:
+        count[0] += 1
+        if count[0] == file and moment == "before":
+            raise Killed
+        save(state, stream)
+        if count[0] == file and moment == "half-way":
+            stream.seek(stream.tell() // 2)
+            stream.truncate()
+            raise Killed
+
+    def killed_replace(source: str, target: str) -> None:
+        if count[0] == file and moment == "flushed":
+            raise Killed
+        replace(source, target)
+        if count[0] == file and moment == "renamed":
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(module.torch, "save", killed_save)
+        patched.setattr(module.os, "replace", killed_replace)
+        with pytest.raises(Killed):
+            AtomicCheckpointer(str(folder)).save_checkpoint(trainer_at(1, 0, 3.0))
+    whole = file == 2 and moment == "renamed"
+    assert latest(folder) == ((1, 0, 3.0) if whole else (0, 10, 2.0))
+    # The resumed run comes to the same place, writes it anew, and leaves nothing half behind.
+    AtomicCheckpointer(str(folder), keep_most_recent_by_count=None).save_checkpoint(
+        trainer_at(1, 0, 4.0)
+    )
+    assert latest(folder) == (1, 0, 4.0)
+    assert not [name for name in names(folder) if name.endswith(".partial")]
+
+
+@pytest.mark.parametrize("missing", ["model", "training"])
+def test_a_checkpoint_with_one_of_its_files(folder: Path, missing: str) -> None:
+    (folder / f"{missing}_state_e0_b10.th").unlink()
+    assert latest(folder) == (0, 5, 1.0)
+
+
+@pytest.mark.parametrize("kind", ["model", "training"])
+def test_partial_files_are_no_checkpoints(folder: Path, kind: str) -> None:
+    for state in ("model", "training"):
+        suffix = ".partial" if state == kind else ""
+        (folder / f"{state}_state_e3_b0.th{suffix}").write_bytes(b"half")
+    assert latest(folder) == (0, 10, 2.0)
+
+
+def test_a_hard_link_keeps_what_it_links_to(folder: Path) -> None:
+    """AllenNLP makes `best.th` one; writing the same place again must not change it."""
+    best = folder / "best.th"
+    best.hardlink_to(folder / "model_state_e0_b10.th")
+    AtomicCheckpointer(str(folder)).save_checkpoint(trainer_at(0, 10, 9.0))
+    assert latest(folder) == (0, 10, 9.0)
+    assert (torch.load(best)["weight"] == 2.0).all()
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_keeps_so_many(tmp_path: Path, count: int) -> None:
+    checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=count)
+    places = [(0, 2), (0, 4), (1, 0), (1, 2), (1, 12)]
+    for value, place in enumerate(places):
+        checkpointer.save_checkpoint(trainer_at(*place, float(value)))
+        assert latest(tmp_path) == (*place, float(value))
+    kept = places[-count:]
+    assert names(tmp_path) == {
+        f"{kind}_state_e{e}_b{b}.th" for e, b in kept for kind in ("model", "training")
+    }
+
+
+def test_half_a_checkpoint_does_not_count_as_one_to_keep(folder: Path) -> None:
+    """Otherwise it would push the last whole one out."""
+    (folder / "training_state_e0_b10.th").unlink()
+    (folder / "model_state_e0_b12.th").write_bytes(b"half")
+    checkpointer = AtomicCheckpointer(str(folder), keep_most_recent_by_count=2)
+    checkpointer.save_checkpoint(trainer_at(0, 8, 5.0))
+    assert {(0, 5), (0, 8)} == checkpointer._find_all_checkpoints()
+    assert latest(folder) == (0, 8, 5.0)
+
+
+def test_processes_without_a_state_write_nothing(tmp_path: Path) -> None:
+    checkpointer = AtomicCheckpointer(str(tmp_path))
+    checkpointer._rank = 1
+    checkpointer.save_checkpoint(SimpleNamespace(get_checkpoint_state=lambda: None))  # type: ignore
+    assert not names(tmp_path)
+
+
+def test_saves_when_allennlp_would(tmp_path: Path) -> None:
+    checkpointer = AtomicCheckpointer(
+        str(tmp_path), save_every_num_batches=3, keep_most_recent_by_count=None
+    )
+    saved = [
+        step
+        for step in range(1, 9)
+        if checkpointer.maybe_save_checkpoint(trainer_at(0, step), 0, step)
+    ]
+    assert saved == [3, 6]
+    assert checkpointer.maybe_save_checkpoint(trainer_at(1, 0), 1, 0)
+
+
+def test_weights_that_are_not_finite_push_out_no_checkpoint(tmp_path):
+    checkpointer = AtomicCheckpointer(str(tmp_path))
+    good = TrainerCheckpoint(
+        {"w": torch.ones(2)}, {"epochs_completed": 0, "batches_in_epoch_completed": 1}
+    )
+    bad = TrainerCheckpoint(
+        {"w": torch.tensor([1.0, math.nan])},
+        {"epochs_completed": 0, "batches_in_epoch_completed": 2},
+    )
+    checkpointer.save_checkpoint(SimpleNamespace(get_checkpoint_state=lambda: good))
+    with pytest.raises(ValueError, match=r"not finite any more \(first in w\).*e0_b1.*--recover"):
+        checkpointer.save_checkpoint(SimpleNamespace(get_checkpoint_state=lambda: bad))
+    assert checkpointer.find_latest_checkpoint()[0].endswith("e0_b1.th")
+
+
+def test_the_first_checkpoint_does_not_take_the_tenth_with_it(tmp_path: Path) -> None:
+    """AllenNLP removes by a pattern, that of batch 1 being `…_e0_b1*.th`."""
+    checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=10)
+    for step in range(1, 12):
+        checkpointer.save_checkpoint(trainer_at(0, step))
+    assert checkpointer._find_all_checkpoints() == {(0, step) for step in range(2, 12)}
+
+
+def test_a_resumed_run_saves_when_the_first_one_would_have(folder: Path) -> None:
+    checkpointer = AtomicCheckpointer(str(folder), save_every_num_batches=5)
+    checkpointer.load_checkpoint()
+    saved = [
+        step
+        for step in range(11, 21)
+        if checkpointer.maybe_save_checkpoint(trainer_at(0, step), 0, step)
+    ]
+    assert saved == [15, 20]
+
+
+# ------------------------------------------------------------------------------------- damage
+
+
+def flip(file: Path) -> None:
+    """One bit, of a weight or of a number in the pickle beside it."""
+    content = bytearray(file.read_bytes())
+    training = content.find(b"epochs_completed")
+    content[training if training >= 0 else len(content) // 2] ^= 1
+    file.write_bytes(content)
+
+
+def cut(file: Path) -> None:
+    file.write_bytes(file.read_bytes()[:900])
+
+
+def empty(file: Path) -> None:
+    file.write_bytes(b"")
+
+
+@pytest.mark.parametrize("damage", [flip, cut, empty])
+@pytest.mark.parametrize("kind", ["model", "training"])
+def test_damaged_checkpoints_are_passed_over(
+    folder: Path, caplog: pytest.LogCaptureFixture, kind: str, damage: Callable[[Path], None]
+) -> None:
+    damaged = folder / f"{kind}_state_e0_b10.th"
+    damage(damaged)
+    assert latest(folder) == (0, 5, 1.0)
+    (record,) = caplog.records
+    what = "its record" if damage is flip else "it is cut off or overwritten"
+    assert record.levelname == "WARNING"
+    assert record.message.startswith(f"{damaged} is damaged: {what}")
+    assert record.message.endswith(f"whole, {folder / 'model_state_e0_b5.th'}.")
+    assert damaged.exists()
+
+
+def test_without_a_whole_checkpoint_nothing_is_begun_anew(folder: Path) -> None:
+    flip(folder / "model_state_e0_b10.th")
+    empty(folder / "training_state_e0_b5.th")
+    message = (
+        r"No checkpoint in .* is whole.*model_state_e0_b10.th is damaged: its record .*"
+        r"training_state_e0_b5.th is damaged: it is cut off.*begin anew with --force"
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        latest(folder)
+    assert len(names(folder)) == 4
+
+
+def test_damaged_checkpoints_do_not_push_out_whole_ones(folder: Path) -> None:
+    flip(folder / "model_state_e0_b10.th")
+    checkpointer = AtomicCheckpointer(str(folder), keep_most_recent_by_count=2)
+    checkpointer.load_checkpoint()
+    for step in (6, 7):
+        checkpointer.save_checkpoint(trainer_at(0, step, float(step)))
+        # By this, AllenNLP finds what it has just written, to make it the best weights.
+        assert str(checkpointer.find_latest_checkpoint()).count(f"e0_b{step}.th") == 2
+    assert checkpointer._find_all_checkpoints() == {(0, 6), (0, 7)}
+    assert (folder / "model_state_e0_b10.th").exists()
+    assert latest(folder) == (0, 7, 7.0)
+    checkpointer.save_checkpoint(trainer_at(0, 10, 3.0))  # the run has come there
+    assert checkpointer._find_all_checkpoints() == {(0, 7), (0, 10)}
+    assert latest(folder) == (0, 10, 3.0)
+
+
+def test_all_processes_take_one_that_is_whole_on_all_nodes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    elsewhere = iter([{(0, 5), (0, 10)}, "model_state_e0_b10.th of node 1 is damaged", None])
+    monkeypatch.setattr(module, "of_all_processes", lambda own: [own, next(elsewhere)])
+    assert latest(folder) == (0, 5, 1.0)
+    assert "of node 1 is damaged. The run goes on from" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "damage, what", [(flip, "damaged: its record"), (Path.unlink, "not there.")]
+)
+def test_damaged_best_weights_are_told_at_once(
+    folder: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None], what: str
+) -> None:
+    trainer = trainer_at(1, 0)
+    trainer.get_checkpoint_state().trainer_state["best_model_filename"] = "elsewhere/best.th"
+    AtomicCheckpointer(str(folder)).save_checkpoint(trainer)
+    best = folder / "best.th"
+    shutil.copy(folder / "model_state_e1_b0.th", best)
+    assert latest(folder) == (1, 0, 0.0) and not caplog.records
+    damage(best)
+    assert latest(folder) == (1, 0, 0.0)
+    assert f"{best}, the best weights so far, is {what}" in caplog.text
+
+
+# -------------------------------------------------------------------------------- several nodes
+
+
+def found_by_others(monkeypatch: pytest.MonkeyPatch, *others: set[tuple[int, int]]) -> None:
+    def answers(own: Any) -> list[Any]:
+        return [own, *others] if isinstance(own, set) else [own]
+
+    monkeypatch.setattr(module, "of_all_processes", answers)
+
+
+def test_what_only_one_node_has_is_not_resumed(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed when this node had written its second checkpoint, and another had not."""
+    found_by_others(monkeypatch, {(0, 5)})
+    assert latest(folder) == (0, 5, 1.0)
+    found_by_others(monkeypatch, {(0, 5), (0, 10)}, {(0, 10), (1, 0)})
+    assert latest(folder) == (0, 10, 2.0)
+
+
+def test_nodes_without_a_checkpoint_in_common(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found_by_others(monkeypatch, set())
+    message = r"no checkpoint that all 2 processes can read; .* holds \[\(0, 5\), \(0, 10\)\].*Copy"
+    with pytest.raises(ConfigurationError, match=message):
+        latest(folder)
+    (tmp_path / "empty").mkdir()
+    found_by_others(monkeypatch, {(0, 5)})
+    with pytest.raises(ConfigurationError, match="empty holds none"):
+        latest(tmp_path / "empty")
+    found_by_others(monkeypatch, set(), set())
+    assert latest(tmp_path / "empty") is None
+
+
+def test_the_best_weights_are_looked_for_where_the_checkpoint_is(tmp_path: Path) -> None:
+    """Not on the node it was copied from, nor where the folder was before."""
+    trainer = trainer_at(1, 0)
+    trainer.get_checkpoint_state().trainer_state["best_model_filename"] = "elsewhere/best.th"
+    checkpointer = AtomicCheckpointer(str(tmp_path))
+    checkpointer.save_checkpoint(trainer)
+    _, state = checkpointer.load_checkpoint()
+    assert state["best_model_filename"] == str(tmp_path / "best.th")
+
+
+def test_every_node_cleans_up_its_folder(tmp_path: Path) -> None:
+    """AllenNLP leaves that to the first process of all, which sees its own node's only."""
+    checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=1)
+    checkpointer._rank = 4
+    for step in (1, 2, 3):
+        checkpointer.save_checkpoint(trainer_at(0, step))
+    assert names(tmp_path) == {"model_state_e0_b3.th", "training_state_e0_b3.th"}
+
+
+def test_the_state_is_asked_for_once(tmp_path: Path) -> None:
+    """Gathering that of a sharded model takes all processes, and time."""
+    trainer, asked = trainer_at(0, 1), []
+    ask = trainer.get_checkpoint_state
+    trainer.get_checkpoint_state = lambda: asked.append(1) or ask()
+    AtomicCheckpointer(str(tmp_path)).save_checkpoint(trainer)
+    assert asked == [1]

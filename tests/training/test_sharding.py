@@ -1,0 +1,497 @@
+"""A model in parts equals a whole one: every gradient, every weight, every file."""
+
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import Vocabulary
+from allennlp.models import Model
+from allennlp.models.archival import archive_model
+from allennlp.nn.parallel import DdpAccelerator
+from allennlp.training.optimizers import MultiOptimizer
+from transformers import AutoModelForMaskedLM
+
+from declutr import Encoder
+from declutr.training.sharding import FsdpAccelerator, ShardedModel, repeated_layers
+from tests import sharded_steps as steps
+from tests import two_processes
+from tests.conftest import run_config, shared_by_workers
+from tests.families import FAMILIES, build, build_t5
+from tests.system.test_distributed import FEEDFORWARD, MEMORY, model_config
+
+FSDP = {"type": "fsdp"}
+NO_MLM = {"masked_language_modeling": False}
+# name: changes of the model, of the embedder, of the accelerator, how to step
+CASES: dict[str, tuple[dict, dict, dict, dict]] = {
+    "both": ({"feedforward": FEEDFORWARD}, {}, {}, {"validate": True}),
+    "float32": ({}, {}, {}, {"dtype": torch.float32}),
+    "contrastive": ({}, NO_MLM, {}, {}),
+    "mlm": ({"loss": None}, {}, {}, {"masks": "half"}),
+    "head without mlm": ({"mlm_weight": 0.0}, {}, {}, {}),
+    "frozen": ({"feedforward": FEEDFORWARD}, {"train_parameters": False, **NO_MLM}, {}, {}),
+    "mix of layers": ({}, {"last_layer_only": False}, {}, {}),
+    "memory": ({"loss": MEMORY}, {}, {}, {}),
+    "accumulation": ({}, {}, {}, {"accumulate": 2}),
+    "in groups": ({"mask_contrastive_anchor": False}, {"unpadding": "grouped"}, {}, {}),
+    "checkpointing": ({}, {"gradient_checkpointing": True}, {}, {}),
+    "chunks": ({"chunk_size": 1}, {}, {}, {}),
+    "chunks, checkpointing": ({"chunk_size": 1}, {"gradient_checkpointing": True}, {}, {}),
+    "kept gathered": ({}, {}, {"reshard_after_forward": False}, {}),
+    "offloaded": ({}, {}, {"cpu_offload": True}, {}),
+    "replicas": ({}, {}, {"replicas": 2}, {}),
+}
+# Of two layers and the rest, how many lie gathered beside each other in these cases.
+GATHERED = {
+    "contrastive": 2,
+    "checkpointing": 2,
+    "chunks": 2,
+    "chunks, checkpointing": 2,
+    "kept gathered": 3,
+}
+
+
+def batch_of(documents: int, seed: int, anchors: int = 1, positives: int = 2) -> dict:
+    """Spans of any length from 3 to 24, so that processes have different numbers of tokens."""
+    generator = torch.Generator().manual_seed(seed)
+    texts = {}
+    for name, spans in (("anchors", anchors), ("positives", anchors * positives)):
+        lengths = torch.randint(3, 25, (documents, spans, 1), generator=generator)
+        mask = torch.arange(24) < lengths
+        ids = torch.randint(8, 40, mask.shape, generator=generator).masked_fill(~mask, 1)
+        tensors = {"token_ids": ids, "mask": mask, "type_ids": torch.zeros_like(ids)}
+        texts[name] = {"tokens": tensors}
+    return texts
+
+
+def training(checkpoint: Path, corpus: Path) -> dict[str, Any]:
+    """Both objectives, dropout, a schedule, accumulation, clipping, validation, checkpoints."""
+    config = run_config(checkpoint, corpus)
+    config["dataset_reader"] |= {"max_span_len": 12, "min_span_len": 6}
+    config["data_loader"]["batch_size"] = 2
+    config["validation_data_path"] = str(corpus)
+    config["validation_data_loader"] = {"type": "declutr", "batch_size": 5, "resample": False}
+    config["trainer"] |= {
+        "type": "declutr",
+        "read_every": 3,
+        "optimizer": {**config["trainer"]["optimizer"], "lr": 1e-3, "weight_decay": 0.1},
+        "num_epochs": 2,
+        "grad_norm": 1.0,
+        "num_gradient_accumulation_steps": 2,
+        "learning_rate_scheduler": {"type": "slanted_triangular", "cut_frac": 0.5},
+        "checkpointer": {"type": "atomic", "save_every_num_batches": 2},
+        "callbacks": [{"type": "exact_resume", "seed": 7}, {"type": "run_record"}],
+    }
+    del config["trainer"]["cuda_device"]
+    return config
+
+
+@pytest.fixture(scope="module")
+def results(
+    checkpoint: Path, corpus_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """All that the processes do, in one start of them, by whichever pytest worker comes first."""
+    with shared_by_workers(tmp_path_factory, "sharded") as folder:
+        if not (folder / "results.pt").exists():
+            folder.mkdir()
+            _compute(checkpoint, corpus_file, folder)
+    return {**torch.load(folder / "results.pt", weights_only=False), "folder": folder}
+
+
+def _compute(checkpoint: Path, corpus: Path, folder: Path) -> None:
+    cases: list[tuple[tuple, dict]] = []
+    for model, embedder, options, how in CASES.values():
+        config = model_config(checkpoint, model, embedder)
+        cases.append(((config, [batch_of(4, 0), batch_of(4, 1)], {**FSDP, **options}), how))
+    for family in FAMILIES:
+        config = model_config(build(family, folder / family), {}, {"eval_mode": True})
+        del config["text_field_embedder"]["token_embedders"]["tokens"]["transformer_kwargs"]
+        cases.append(((config, [batch_of(4, 2)], FSDP), {}))
+    for precision in ("float32", "bfloat16"):  # of everything but the layers
+        config = model_config(checkpoint, {"precision": precision}, {})
+        options = {**FSDP, "gather_dtype": "bfloat16"}
+        cases.append(((config, [batch_of(4, 0)], options), {"dtype": torch.float32}))
+    many = cases + [((arguments[0], arguments[1], None), how) for arguments, how in cases[:2]]
+    memory = [
+        (model_config(checkpoint, model, embedder), batch_of(4, 0), {**FSDP, **options})
+        for name, (model, embedder, options, _) in CASES.items()
+        if name in GATHERED
+    ]
+    together = two_processes.run(
+        steps.everything, many, memory, training(checkpoint, corpus), str(folder)
+    )
+    uneven = [((config, [batch_of(6, 0)], FSDP), {}) for ((config, *_), _) in cases[:1]]
+    results = {
+        "alone": steps.several(cases),
+        "together": together,
+        "one of three": steps.several(uneven)[0],
+        "three": two_processes.run(steps.several, uneven, processes=3),
+    }
+    torch.save(results, folder / "results.pt")
+
+
+def same(ours: dict, expected: dict, within: float, unequal: tuple[str, ...] = ()) -> None:
+    """Losses, metrics, gradients, their norms; and the weights, in the process that has them."""
+    for name in ("losses", "norms", "validation"):
+        assert ours[name] == pytest.approx(expected[name], rel=within), name
+    assert ours["metrics"] == pytest.approx(expected["metrics"], rel=within)
+    pairs = list(zip(ours["gradients"], expected["gradients"], strict=True))
+    for got, wanted in [*pairs, *([(ours["state"], expected["state"])] if ours["state"] else [])]:
+        assert got.keys() == wanted.keys()
+        wanted = {name: value.double() for name, value in wanted.items()}  # some are flags
+        largest = max(value.abs().max().item() for value in wanted.values())
+        assert largest > 1e-3
+        for name, value in wanted.items():
+            assert got[name].shape == value.shape
+            assert (got[name].double() - value).abs().max().item() <= within * largest, name
+
+
+@pytest.mark.parametrize("number, name", list(enumerate([*CASES, *FAMILIES])))
+def test_parts_equal_the_whole(results: dict[str, Any], number: int, name: str) -> None:
+    """Two processes with a part each, and one with the whole model and batch."""
+    expected = results["alone"][number]
+    within = 1e-5 if name == "float32" else 1e-10
+    for rank, process in enumerate(results["together"]):
+        ours = process["cases"][number]
+        if name == "replicas":  # what clipping scales in place
+            ours = {**ours, "gradients": expected["gradients"]}
+        same(ours, expected, within)
+        assert bool(ours["state"]) is (rank == 0), "only the first process has the whole"
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_parts_equal_distributed_data_parallel(results: dict[str, Any], number: int) -> None:
+    after = len(CASES) + len(FAMILIES) + 2
+    for process in results["together"]:
+        within = 1e-5 if number else 1e-12
+        ours, theirs = process["cases"][number], process["cases"][after + number]
+        same({**ours, "state": {}}, theirs, within)
+        if ours["state"]:
+            same(ours, theirs, within)
+
+
+def test_three_processes_with_parts_of_different_sizes(results: dict[str, Any]) -> None:
+    for (process,) in results["three"]:
+        same(process, results["one of three"], 1e-10)
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_gathering_in_bfloat16(results: dict[str, Any], which: int) -> None:
+    number = len(CASES) + len(FAMILIES) + which
+    for process in results["together"]:
+        ours, expected = process["cases"][number], results["alone"][number]
+        assert ours["losses"] == pytest.approx(expected["losses"], rel=0.01)
+        got, wanted = (
+            torch.cat([g.flatten() for g in run["gradients"][0].values()])
+            for run in (ours, expected)
+        )
+        assert got.dtype is torch.float32
+        assert torch.cosine_similarity(got, wanted, dim=0) > 0.995
+        assert all(value.dtype is torch.float32 for value in ours["state"].values())
+
+
+def test_each_process_holds_its_share(results: dict[str, Any]) -> None:
+    """Parameters and the two moments of Adam, by counting."""
+    parameters, moments = results["alone"][0]["held"]
+    assert moments == 2 * parameters
+    for key, count in (("together", 2), ("three", 3)):
+        processes = results[key]
+        held = [(p["cases"] if key == "together" else p)[0]["held"] for p in processes]
+        assert sum(p for p, _ in held) == parameters
+        for p, m in held:
+            assert m == 2 * p
+            assert p == pytest.approx(parameters / count, rel=0.05)
+
+
+def test_one_layer_is_gathered_at_a_time(results: dict[str, Any]) -> None:
+    for process in results["together"]:
+        assert process["memory"] == [(most, 3) for most in GATHERED.values()]
+
+
+# ------------------------------------------------------------------------------- whole trainings
+
+
+def weights(folder: Path) -> dict[str, torch.Tensor]:
+    state = torch.load(folder / "best.th", weights_only=True)
+    return {name: value for name, value in state.items() if isinstance(value, torch.Tensor)}
+
+
+def metrics(folder: Path, epoch: int = 1) -> dict[str, float]:
+    recorded = json.loads((folder / f"metrics_epoch_{epoch}.json").read_text())
+    return {
+        name: value
+        for name, value in recorded.items()
+        if isinstance(value, float) and not name.endswith("_MB")
+    }
+
+
+def assert_same_run(one: Path, other: Path, within: float) -> None:
+    left, right = weights(one), weights(other)
+    assert left.keys() == right.keys()
+    for name, value in left.items():
+        torch.testing.assert_close(right[name], value, rtol=within, atol=within, msg=name)
+    assert metrics(other) == pytest.approx(metrics(one), abs=within)
+
+
+def assert_same_state(ours: Any, expected: Any, within: float) -> None:
+    """Of `get_checkpoint_state`: weights, and what the optimizer knows."""
+    if isinstance(expected, dict):
+        assert ours.keys() == expected.keys()
+        for key, value in expected.items():
+            assert_same_state(ours[key], value, within)
+    elif torch.is_tensor(expected):
+        assert type(ours) is torch.Tensor and ours.device.type == "cpu"
+        torch.testing.assert_close(ours, expected, rtol=within, atol=within)
+    elif not isinstance(expected, float):
+        assert ours == expected
+
+
+def state_of(process: dict[str, Any], name: str) -> list[dict]:
+    model, training = process[name]
+    return [model, training["optimizer"], training["learning_rate_scheduler"]]
+
+
+def test_training_equals_distributed_data_parallel(results: dict[str, Any]) -> None:
+    folder, (first, second) = results["folder"], results["together"]
+    assert_same_run(folder / "ddp", folder / "fsdp", 2e-5)
+    for ours, expected in zip(state_of(first, "fsdp"), state_of(first, "ddp"), strict=True):
+        assert_same_state(ours, expected, 2e-5)
+    assert second["fsdp"] is None, "only the first process of a node writes"
+
+
+def test_the_same_files_as_without_parts(results: dict[str, Any]) -> None:
+    names = [
+        {f.name for f in (results["folder"] / run).iterdir() if f.suffix == ".th"}
+        for run in ("ddp", "fsdp")
+    ]
+    assert names[0] == names[1]
+    assert "best.th" in names[0] and len(names[0]) == 5  # two checkpoints of two files
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(results: dict[str, Any]) -> None:
+    folder, first = results["folder"], results["together"][0]
+    assert first["killed"] is None
+    assert_same_run(folder / "fsdp", folder / "resumed", 0)
+    for ours, expected in zip(state_of(first, "resumed"), state_of(first, "fsdp"), strict=True):
+        assert_same_state(ours, expected, 0)
+
+
+@pytest.mark.parametrize("run", ["ddp to fsdp", "fsdp to ddp"])
+def test_checkpoints_do_not_depend_on_who_wrote_them(results: dict[str, Any], run: str) -> None:
+    assert_same_run(results["folder"] / "ddp", results["folder"] / run, 2e-5)
+
+
+def test_one_process_goes_on_where_two_stopped(
+    results: dict[str, Any], checkpoint: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    """Another number of processes draws other masks, but finds weights and optimizer."""
+    folder = results["folder"] / "fsdp"
+    for name in ("model_state_e1_b2.th", "training_state_e1_b2.th"):
+        shutil.copy(folder / name, tmp_path)
+    config = training(checkpoint, corpus_file)
+    config["data_loader"]["batch_size"] = 4
+    model, state = steps.train(config, str(tmp_path), None)
+    expected, _ = state_of(results["together"][0], "fsdp")[:2]
+    assert state["optimizer"]["state"][0]["step"] == 6
+    for name, value in expected.items():
+        assert (model[name] - value).abs().max() < 0.05, name
+
+
+def test_tied_weights_are_written_once(results: dict[str, Any]) -> None:
+    state = torch.load(results["folder"] / "fsdp" / "best.th")
+    tied = [v for n, v in state.items() if n.endswith(("word_embeddings.weight", "decoder.weight"))]
+    assert len(tied) == 2 and tied[0].data_ptr() == tied[1].data_ptr()
+
+
+def test_weights_that_are_not_finite_are_not_written(results: dict[str, Any]) -> None:
+    """Though they are in the part of the other process."""
+    first, second = results["together"]
+    assert "not finite any more" in first["broken"] and second["broken"] == ""
+    assert not list((results["folder"] / "broken").glob("*.th"))
+
+
+def test_the_archive_loads_in_one_process(results: dict[str, Any], tmp_path: Path) -> None:
+    texts = ["ka lo mi tu", "re sa", ""]
+    rows = []
+    for run in ("ddp", "fsdp"):
+        archive = tmp_path / f"{run}.tar.gz"
+        archive_model(str(results["folder"] / run), archive_path=str(archive))
+        rows.append(torch.from_numpy(Encoder(str(archive))(texts)))
+    torch.testing.assert_close(rows[1], rows[0], rtol=1e-4, atol=1e-5)
+
+
+# ---------------------------------------------------------------------------------- the command
+
+
+def test_two_nodes_equal_two_processes_of_one(
+    results: dict[str, Any], checkpoint: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    """The command itself, once a node, with one process each and a folder of its own."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    config = training(checkpoint, corpus_file)
+    config["distributed"] = {
+        "cuda_devices": [-1],
+        "num_nodes": 2,
+        "primary_address": "127.0.0.1",
+        "primary_port": port,
+        "ddp_accelerator": FSDP,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "ALLENNLP_LOG_LEVEL": "WARNING"}
+    command = [sys.executable, "-m", "allennlp", "train", str(tmp_path / "config.json")]
+    nodes = [
+        subprocess.Popen(
+            [*command, "-s", str(tmp_path / f"node{rank}"), "--node-rank", str(rank)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    outputs = [node.communicate(timeout=300)[0] for node in nodes]
+    for node, output in zip(nodes, outputs, strict=True):
+        assert node.returncode == 0, output
+    for rank in range(2):  # each node has all it needs
+        folder = tmp_path / f"node{rank}"
+        assert_same_run(results["folder"] / "ddp", folder, 2e-5)
+        assert len(list(folder.glob("*_state_*.th"))) == 4, "old checkpoints are cleaned up"
+        record = json.loads((folder / "run.json").read_text())
+        assert record["processes"] == 2
+    vectors = [Encoder(str(tmp_path / f"node{rank}"))(["ka lo mi"]) for rank in range(2)]
+    assert (vectors[0] == vectors[1]).all()
+
+
+# ---------------------------------------------------------------------------- layers and errors
+
+
+@pytest.mark.parametrize("family", [*FAMILIES, "t5"])
+def test_layers_are_found_in_every_family(family: str, tmp_path: Path) -> None:
+    if family == "t5":  # those of the encoder and of the decoder
+        from transformers import AutoModel
+
+        model = AutoModel.from_pretrained(build_t5(tmp_path))
+        assert [type(layer).__name__ for layer in repeated_layers(model)] == ["T5Block"] * 4
+        return
+    model = AutoModelForMaskedLM.from_pretrained(build(family, tmp_path))
+    layers = repeated_layers(model)
+    if family == "albert":  # one layer, used twice
+        assert layers == []
+        return
+    assert len(layers) == 2 and len({type(layer) for layer in layers}) == 1
+    # Nothing of a layer, which is numbered, is outside of them.
+    inside = {id(p) for layer in layers for p in layer.parameters()}
+    outside = [n for n, p in model.named_parameters() if id(p) not in inside]
+    assert outside and not [n for n in outside if ".0." in n or ".1." in n]
+
+
+def test_layers_that_cannot_be_gathered_alone() -> None:
+    def linears(count: int, width: int = 4) -> torch.nn.ModuleList:
+        return torch.nn.ModuleList([torch.nn.Linear(width, width) for _ in range(count)])
+
+    model = torch.nn.Module()
+    model.layers = linears(3, 16)
+    model.small = linears(3)
+    assert repeated_layers(model) == list(model.layers)
+    model.layers[2].weight = model.layers[0].weight  # tied
+    assert repeated_layers(model) == list(model.small)
+    model.small[0].register_parameter("other", model.layers[0].weight)
+    assert repeated_layers(model) == []
+    assert repeated_layers(torch.nn.Linear(2, 2)) == []
+
+
+@pytest.fixture
+def build_accelerator(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DdpAccelerator]:
+    """As in the first of four processes, until it would talk to the others."""
+    monkeypatch.setattr("declutr.training.sharding.is_distributed", lambda: True)
+
+    def make(**options: Any) -> DdpAccelerator:
+        more = {"local_rank": 0, "world_size": 4, "cuda_device": -1}
+        return DdpAccelerator.from_params(Params({**FSDP, **options}), **more)
+
+    return make
+
+
+def test_registered(build_accelerator: Callable[..., DdpAccelerator]) -> None:
+    built = build_accelerator(reshard_after_forward=False, cpu_offload=True, replicas=2)
+    assert isinstance(built, FsdpAccelerator) and built.is_primary
+
+
+def test_a_single_process_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r'only this one. Set "distributed"'):
+        FsdpAccelerator(local_rank=0, world_size=1)
+
+
+@pytest.mark.parametrize(
+    "options, message",
+    [
+        ({"gather_dtype": "float16"}, "Unknown gather_dtype 'float16': expected one of float32, b"),
+        ({"replicas": 3}, r"4 process\(es\) cannot hold 3 whole model"),
+        ({"replicas": 0}, "replicas must divide"),
+    ],
+)
+def test_wrong_options(
+    options: dict, message: str, build_accelerator: Callable[..., DdpAccelerator]
+) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        build_accelerator(**options)
+
+
+def test_a_regularizer_is_refused(
+    build_accelerator: Callable[..., DdpAccelerator], checkpoint: Path
+) -> None:
+    penalty = {"regexes": [[".*", {"type": "l2", "alpha": 0.1}]]}
+    config = model_config(checkpoint, {"regularizer": penalty}, {})
+    model = Model.from_params(Params(config), vocab=Vocabulary())
+    with pytest.raises(ConfigurationError, match=r"regularizer needs whole.*weight_decay"):
+        build_accelerator().wrap_model(model)
+
+
+def test_an_old_torch(
+    build_accelerator: Callable[..., DdpAccelerator], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import torch.distributed.fsdp
+
+    monkeypatch.delattr(torch.distributed.fsdp, "fully_shard")
+    with pytest.raises(ConfigurationError, match=r"needs torch 2\.6 or newer, got 2"):
+        build_accelerator().wrap_model(torch.nn.Linear(1, 1))  # type: ignore[arg-type]
+
+
+def test_gradient_scaling_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match=r"use_amp does not work.*precision computes"):
+        ShardedModel(torch.nn.Linear(1, 1), 0, 2).init_grad_scaler()
+
+
+@pytest.mark.parametrize(
+    "changes, message",
+    [
+        ({"_moving_average": object()}, "moving_average does not work"),
+        ({"optimizer": MultiOptimizer.__new__(MultiOptimizer)}, 'type "multi" does not work'),
+        ({"_checkpointer": None}, 'give the trainer a checkpointer .of type "atomic"'),
+        ({"_checkpointer": SimpleNamespace(_save_completed_epochs=False)}, "epochs on"),
+    ],
+)
+def test_trainers_that_would_need_the_whole_model(changes: dict, message: str) -> None:
+    trainer = SimpleNamespace(
+        **{
+            "_moving_average": None,
+            "optimizer": None,
+            "_checkpointer": SimpleNamespace(_save_completed_epochs=True),
+            "_serialization_dir": "somewhere",
+            **changes,
+        }
+    )
+    with pytest.raises(ConfigurationError, match=message):
+        ShardedModel(torch.nn.Linear(1, 1), 0, 2).attach(trainer)

@@ -1,0 +1,177 @@
+"""A run that makes its model worse says so; looking at the start leaves no trace."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
+from allennlp.training.metric_tracker import MetricTracker
+
+import declutr.plugin  # noqa: F401 - registers what configurations name
+import declutr.training.evaluation_callback as evaluation
+from declutr.training.checkpointer import AtomicCheckpointer
+from declutr.training.start_validation import no_better_than
+from tests.conftest import run_config
+from tests.evaluation_runs import Scripted, these_tasks, write_benchmark
+
+STEPS = 3  # an epoch
+TOLD = "this run did not improve the model"
+
+
+def made(checkpoint: Path, corpus: Path, lr: float = 1e-2, **trainer: Any) -> dict[str, Any]:
+    """A run of two epochs with validation and a checkpoint after each step."""
+    config = run_config(checkpoint, corpus, validation_data_path=str(corpus))
+    config["validation_data_loader"] = {**config["data_loader"], "resample": False}
+    config["trainer"]["optimizer"]["lr"] = lr
+    config["trainer"] |= {
+        "num_epochs": 2,
+        "checkpointer": {"type": "atomic", "save_every_num_batches": 1},
+        "callbacks": [{"type": "run_record"}, {"type": "exact_resume"}],
+        **trainer,
+    }
+    return config
+
+
+@pytest.fixture
+def configured(checkpoint: Path, corpus_file: Path) -> Callable[..., dict[str, Any]]:
+    return lambda **changes: made(checkpoint, corpus_file, **changes)
+
+
+def run(config: dict[str, Any], folder: Path, recover: bool = False) -> dict[str, Any]:
+    """Train; give what stands in `metrics.json`, times and memory left out."""
+    train_model(Params(json.loads(json.dumps(config))), str(folder), recover=recover)
+    found = json.loads((folder / "metrics.json").read_text())
+    return {name: value for name, value in found.items() if not name.endswith(("duration", "MB"))}
+
+
+def log(folder: Path) -> str:
+    return (folder / "out.log").read_text()
+
+
+def test_a_harmful_run_says_so(configured: Callable[..., dict], tmp_path: Path) -> None:
+    found = run(configured(lr=2.0), tmp_path / "run")
+    start, best = found["start_validation_loss"], found["best_validation_loss"]
+    assert start < best
+    told = f"loss was {start:.6g} at the start and {best:.6g} after the best epoch"
+    assert told in log(tmp_path / "run") and TOLD in log(tmp_path / "run")
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert record["start"]["validation_loss"] == start
+    # What validation gives of weights that stay as they are.
+    still = run(configured(lr=0.0, num_epochs=1), tmp_path / "still")
+    assert still["validation_loss"] == still["start_validation_loss"] == start
+    assert TOLD in log(tmp_path / "still")
+
+
+AVERAGE = {"moving_average": {"type": "exponential", "decay": 0.5}}
+
+
+THEIRS = {"type": "multiprocess", "batch_size": 8, "max_instances_in_memory": 8}
+
+
+@pytest.mark.parametrize(
+    "resume, trainer, loaders",
+    [
+        (True, AVERAGE, {}),
+        (False, {}, {}),
+        (False, {}, {"data_loader": THEIRS, "validation_data_loader": THEIRS}),
+    ],
+    ids=["exact_resume", "plain", "one_reader"],
+)
+def test_a_good_run_is_as_it_was(
+    configured: Callable[..., dict],
+    tmp_path: Path,
+    resume: bool,
+    trainer: dict[str, Any],
+    loaders: dict[str, Any],
+) -> None:
+    """To the bit, and says nothing."""
+    found = []
+    for looks in (True, False):
+        config = configured(num_epochs=1, **trainer) | loaders
+        config["trainer"]["callbacks"][0]["validate_start"] = looks
+        del config["trainer"]["callbacks"][1 + resume :]
+        found.append(run(config, tmp_path / str(looks)))
+    looked, not_looked = found
+    expected = {f"start_{name}" for name in not_looked if name.startswith("validation_")}
+    assert looked.keys() - not_looked.keys() == expected
+    assert {name: looked[name] for name in not_looked} == not_looked
+    # A shared reader draws other spans to validate with each time: which are harder is chance.
+    assert loaders or TOLD not in log(tmp_path / "True")
+    for file in ("best.th", "model_state_e1_b0.th"):
+        one, other = (torch.load(tmp_path / str(looks) / file) for looks in (True, False))
+        assert all(torch.equal(one[name], other[name]) for name in one)
+
+
+@pytest.fixture(scope="module")
+def straight(
+    checkpoint: Path, corpus_file: Path, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, Any]:
+    """What a run that is not killed ends with."""
+    folder = tmp_path_factory.mktemp("straight") / "run"
+    return run(made(checkpoint, corpus_file, lr=2.0), folder)
+
+
+@pytest.mark.parametrize("step", [1, STEPS, 2 * STEPS])
+def test_a_killed_run_ends_as_one_that_was_not(
+    configured: Callable[..., dict],
+    straight: dict[str, Any],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    step: int,
+) -> None:
+    """Before any checkpoint, at the end of an epoch, and at the very end."""
+    save = AtomicCheckpointer.maybe_save_checkpoint
+
+    def killed(self: Any, trainer: Any, *done: int) -> bool:
+        if trainer._total_batches_completed == step:
+            raise KeyboardInterrupt
+        return save(self, trainer, *done)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(AtomicCheckpointer, "maybe_save_checkpoint", killed)
+        run(configured(lr=2.0), tmp_path / "run")
+    assert TOLD not in log(tmp_path / "run")
+    found = run(configured(lr=2.0), tmp_path / "run", recover=True)
+    names = [name for name in straight if "validation" in name or name == "best_epoch"]
+    assert {n: found[n] for n in names} == {n: straight[n] for n in names}
+    assert log(tmp_path / "run").count(TOLD) == 1
+
+
+def test_it_is_left_out_where_scores_choose(
+    configured: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`evaluate_embeddings` compares with the start itself. A score that is the trainer's
+    `validation_metric` is compared here."""
+    monkeypatch.setattr(evaluation, "all_tasks", these_tasks)
+    data = write_benchmark(tmp_path / "data")
+    config = configured()
+    evaluate = {"type": "evaluate_embeddings", "data": str(data), "tasks": ["scripted"]}
+    monkeypatch.setattr(Scripted, "script", (5, 4, 3))
+    config["trainer"]["callbacks"].append({**evaluate, "select_by": "scripted/level"})
+    found = run(config, tmp_path / "selected")
+    assert not any(name.startswith("start_") for name in found)
+    monkeypatch.setattr(Scripted, "script", (5, 4, 3))
+    config["trainer"]["callbacks"][-1] = evaluate
+    config["trainer"]["validation_metric"] = "+scripted/level"
+    found = run(config, tmp_path / "tracked")
+    assert "start_validation_loss" in found
+    told = "scripted/level was 5 at the start and 4 after the best epoch (0)"
+    assert told in log(tmp_path / "tracked")
+
+
+def test_what_is_told() -> None:
+    tracker = MetricTracker(["-loss", "+accuracy"])
+    start = {"loss": 3.0, "accuracy": 0.5}
+    assert no_better_than(tracker, start) is None  # no epoch
+    tracker.add_metrics({"loss": 3.25, "accuracy": 0.5})
+    tracker.best_epoch_metrics = {"loss": 3.25, "accuracy": 0.5}
+    told = no_better_than(tracker, start)
+    assert told is not None and "loss was 3 at the start and 3.25 after the best epoch and" in told
+    assert "accuracy was 0.5 at the start and 0.5 after the best epoch (0)" in told
+    assert no_better_than(tracker, {"loss": 3.5, "accuracy": 0.5}) is None
+    assert no_better_than(tracker, {"loss": float("nan"), "accuracy": 0.5}) is None
+    assert no_better_than(tracker, {"loss": 3.0}) is None

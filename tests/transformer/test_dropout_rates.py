@@ -1,0 +1,87 @@
+"""Every dropout of a pass has the rate asked for, in every family, and its own afterwards."""
+
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from torch.nn.functional import dropout, scaled_dot_product_attention
+from torch.overrides import TorchFunctionMode
+from transformers import AutoModel
+
+from declutr.transformer.dropout_rates import dropout_rate
+from tests.families import FAMILIES
+
+
+class Rates(TorchFunctionMode):
+    """Those of dropout and of fused attention, as torch gets them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers: list[float] = []
+        self.attention: list[float] = []
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is dropout:
+            self.layers.append(args[1] if len(args) > 1 else kwargs["p"])
+        if func is scaled_dot_product_attention:
+            self.attention.append(kwargs["dropout_p"])
+        return func(*args, **kwargs)
+
+
+@pytest.mark.parametrize("attention", ["sdpa", "eager"])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_rate_of_a_pass(family: str, attention: str) -> None:
+    tokenizer_of, config_of = FAMILIES[family]
+    tokenizer = tokenizer_of()
+    try:
+        model = AutoModel.from_config(config_of(tokenizer), attn_implementation=attention).train()
+    except ValueError as error:
+        pytest.skip(f"transformers {transformers.__version__}: {str(error)[:80]}")
+    inputs = tokenizer(["the old house by the river", "why"], padding=True, return_tensors="pt")
+
+    def rates() -> Rates:
+        with Rates() as seen:
+            model(input_ids=inputs["input_ids"], attention_mask=inputs["attention_mask"])
+        return seen
+
+    own = rates()
+    for rate in (0.0, 0.25):
+        with dropout_rate(model, rate):
+            seen = rates()
+        assert set(seen.layers) <= {rate} and seen.layers
+        assert set(seen.attention) <= {rate} and bool(seen.attention) == (attention == "sdpa")
+    after = rates()
+    assert (after.layers, after.attention) == (own.layers, own.attention)
+    model.eval()
+    with dropout_rate(model, 0.5), Rates() as seen:
+        model(input_ids=inputs["input_ids"])
+    assert set(seen.attention) <= {0.0}
+
+
+def test_own_rates_come_back_after_an_error() -> None:
+    module = torch.nn.Sequential(torch.nn.Dropout(0.1), torch.nn.Dropout(0.3))
+    module.attention_dropout = 0.2
+    with pytest.raises(RuntimeError, match="inside"), dropout_rate(module, 0.5):
+        assert [part.p for part in module] == [0.5, 0.5] and module.attention_dropout == 0.5
+        raise RuntimeError("inside")
+    assert [part.p for part in module] == [0.1, 0.3] and module.attention_dropout == 0.2
+
+
+def test_what_is_no_rate_stays() -> None:
+    module = torch.nn.Linear(2, 2)
+    module.layerdrop, module.use_dropout, module.dropout_kind = 0.1, True, "fast"
+    with dropout_rate(module, 0.5):
+        assert (module.layerdrop, module.use_dropout, module.dropout_kind) == (0.1, True, "fast")
+
+
+@pytest.mark.parametrize("rate", [-0.1, 1.0, 2])
+def test_rates_that_are_none(rate: float) -> None:
+    with (
+        pytest.raises(ValueError, match=rf"lies in \[0, 1\), got {rate}"),
+        dropout_rate(torch.nn.Dropout(), rate),
+    ):
+        pass

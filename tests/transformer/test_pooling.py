@@ -1,0 +1,41 @@
+"""Poolings against their definitions, with anything on the padding."""
+
+import numpy as np
+import pytest
+import torch
+
+from declutr.transformer.pooling import POOLINGS, pooled
+
+EXPECTED = {
+    "mean": 2.0,
+    "first-last": 2.0,
+    "max": 3.0,
+    "cls": 1.0,
+    "last": 3.0,
+    "mean-sqrt-length": 4 / np.sqrt(2),
+}
+
+
+def test_all_are_tested() -> None:
+    assert {*EXPECTED, "pooler"} == set(POOLINGS)
+
+
+@pytest.mark.parametrize("pooling", list(EXPECTED))
+@pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
+def test_what_stands_on_padding_is_nothing(pooling: str, dtype: torch.dtype) -> None:
+    vectors = torch.tensor([[[1.0], [3.0], [float("nan")]]])
+    mask = torch.tensor([[1, 1, 0]]).to(dtype)
+    assert pooled(vectors, mask, pooling).item() == pytest.approx(EXPECTED[pooling])
+
+
+@pytest.mark.parametrize("pooling", list(EXPECTED))
+def test_each_row_by_its_own_length(pooling: str) -> None:
+    torch.manual_seed(0)
+    vectors, lengths = torch.randn(4, 5, 3), [5, 1, 3, 2]
+    mask = torch.arange(5) < torch.tensor(lengths)[:, None]
+    together = pooled(vectors.bfloat16(), mask, pooling)
+    assert together.dtype == torch.float32
+    for row, length in enumerate(lengths):
+        alone = vectors[row : row + 1, :length].bfloat16()
+        expected = pooled(alone, torch.ones(1, length, dtype=torch.bool), pooling)
+        assert torch.allclose(together[row], expected[0], atol=1e-6)

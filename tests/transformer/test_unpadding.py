@@ -1,0 +1,304 @@
+"""Packed and grouped passes against the padded one, which is transformers' own."""
+
+import inspect
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import transformers
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from declutr.transformer.attention.packed import CannotPack
+from declutr.transformer.attention.whole_masks import KnownWhole, padding_not_looked_for
+from declutr.transformer.packing import Packing, text_lengths
+from declutr.transformer.unpadding import UNPADDING, UnpaddedPass
+from tests.families import FAMILIES, MAX_LENGTH, build, build_gpt2
+
+# What of the families packs where. The rest goes through in groups.
+PACKS = {"bert", "roberta", "albert", "xlm-roberta"}
+if int(transformers.__version__.split(".")[0]) >= 5:
+    # Before, DistilBERT took no positions, and ELECTRA had no attention but the eager one.
+    PACKS |= {"distilbert", "electra"}
+
+
+class Encoder:
+    """A transformer of one family, and how an embedder calls it."""
+
+    def __init__(self, folder: Path, **options: Any) -> None:
+        self.model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, **options)
+        self.model.pooler = None
+        self.config = self.model.config
+        self.shifted = "roberta" in self.config.model_type
+
+    def run(self, **inputs: Tensor) -> Tensor:
+        return self.model(**inputs, return_dict=True).last_hidden_state
+
+    def unpadded(self, unpadding: str) -> UnpaddedPass:
+        padding = self.config.pad_token_id
+        return UnpaddedPass(
+            unpadding, padding_id=padding, first_position=padding + 1 if self.shifted else 0
+        )
+
+    def batch(self, lengths: list[int], width: int | None = None) -> tuple[Tensor, Tensor]:
+        generator = torch.Generator().manual_seed(3)
+        shape = (len(lengths), width or max(lengths))
+        ids = torch.randint(5, self.config.vocab_size, shape, generator=generator)
+        mask = torch.arange(shape[1]) < torch.tensor(lengths)[:, None]
+        return ids.masked_fill(~mask, self.config.pad_token_id), mask
+
+
+@pytest.fixture(scope="module", params=list(FAMILIES))
+def encoder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    family = request.param
+    return Encoder(build(family, tmp_path_factory.mktemp(family)))
+
+
+@pytest.fixture(scope="module")
+def bert(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
+    return Encoder(build("bert", tmp_path_factory.mktemp("bert")))
+
+
+@pytest.mark.parametrize("unpadding", ["auto", "grouped"])
+@pytest.mark.parametrize("lengths", [[5, 60, 33, 5, 2, 60, 17], [9], [4, 4, 4]], ids=len)
+def test_equals_the_padded_pass(encoder: Encoder, unpadding: str, lengths: list[int]) -> None:
+    """Token vectors and every gradient, in evaluation mode: dropout draws other numbers."""
+    ids, mask = encoder.batch(lengths, width=62)
+    encoder.model.eval()
+    weights = torch.randn(*ids.shape, 16) * mask[..., None]
+    outputs, gradients = [], []
+    for way in ("none", unpadding):
+        encoder.model.zero_grad()
+        vectors = encoder.unpadded(way)(encoder.model, encoder.run, ids, mask)
+        (vectors * weights).sum().backward()
+        outputs.append(vectors[mask])
+        gradients.append([p.grad.clone() for p in encoder.model.parameters() if p.grad is not None])
+    expected = encoder.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state[mask]
+    assert torch.allclose(outputs[0], expected, atol=1e-6)
+    assert torch.allclose(outputs[1], expected, atol=1e-5)
+    for padded, packed in zip(*gradients, strict=True):
+        assert (packed - padded).norm() <= 1e-5 * padded.norm() + 1e-6
+
+
+def test_families_that_pack(encoder: Encoder, caplog: pytest.LogCaptureFixture) -> None:
+    """One row of all tokens, no mask; others say once that they do not pack."""
+    unpadded = encoder.unpadded("auto")
+    ids, mask = encoder.batch([7, 30, 12])
+    shapes = []
+
+    def run(**inputs: Tensor) -> Tensor:
+        shapes.append(tuple(inputs["input_ids"].shape))
+        return encoder.run(**inputs)
+
+    with caplog.at_level(logging.INFO, logger="declutr"):
+        for _ in range(2):
+            shapes.clear()
+            unpadded(encoder.model, run, ids, mask)
+    told = [record for record in caplog.records if "is not packed" in record.message]
+    if encoder.config.model_type in PACKS:
+        assert shapes == [(1, 49)] and not told
+    else:
+        assert shapes == [(3, 30)] and len(told) == 1
+
+
+@settings(
+    deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(st.integers(0, MAX_LENGTH), min_size=1, max_size=6).filter(any))
+def test_any_lengths(bert: Encoder, lengths: list[int]) -> None:
+    """Texts without a token too, which padding rows of a field are."""
+    ids, mask = bert.batch(lengths, width=MAX_LENGTH)
+    bert.model.eval()
+    with torch.no_grad():
+        padded, packed, grouped = (
+            bert.unpadded(way)(bert.model, bert.run, ids, mask)[mask]
+            for way in ("none", "packed", "grouped")
+        )
+    assert torch.allclose(padded, packed, atol=1e-5)
+    assert torch.allclose(padded, grouped, atol=1e-5)
+
+
+def test_groups_are_of_similar_length(bert: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("declutr.transformer.unpadding._GROUP_TOKENS", {"cpu": 40})
+    shapes = []
+
+    def run(**inputs: Tensor) -> Tensor:
+        shapes.append(tuple(inputs["input_ids"].shape))
+        return bert.run(**inputs)
+
+    ids, mask = bert.batch([5, 30, 10, 50, 12, 4])
+    bert.unpadded("grouped")(bert.model, run, ids, mask)
+    assert shapes == [(1, 50), (1, 30), (3, 12), (1, 4)]
+
+
+@pytest.mark.parametrize("way", ["auto", "grouped", "packed"])
+def test_padding_elsewhere_than_at_the_end_is_left_alone(bert: Encoder, way: str) -> None:
+    ids, mask = bert.batch([6, 6])
+    mask[0, 0] = mask[1, 2] = False
+    bert.model.eval()
+    expected = bert.model(input_ids=ids.masked_fill(~mask, 0), attention_mask=mask.long())
+    vectors = bert.unpadded(way)(bert.model, bert.run, ids, mask)
+    assert torch.allclose(vectors[mask], expected.last_hidden_state[mask], atol=1e-6)
+
+
+@pytest.mark.parametrize("way", ["auto", "grouped", "none"])
+def test_holes_move_no_other_token(encoder: Encoder, way: str) -> None:
+    """Against transformers' own, told which tokens to attend to, and all positions."""
+    ids, mask = encoder.batch([20, 9, 33, 20], width=40)
+    mask[0, [4, 5, 11]] = mask[1, 1] = mask[2, 10:31] = False
+    first = encoder.config.pad_token_id + 1 if encoder.shifted else 0
+    positions = {"position_ids": first + torch.arange(40).expand(4, 40)}
+    if "position_ids" not in inspect.signature(encoder.model.forward).parameters:
+        positions = {}  # it counts columns
+    encoder.model.eval()
+    expected = encoder.model(input_ids=ids, attention_mask=mask.long(), **positions)
+    junk = ids.masked_fill(torch.arange(40) >= torch.tensor([20, 9, 33, 20])[:, None], 7)
+    vectors = encoder.unpadded(way)(encoder.model, encoder.run, junk, mask)
+    assert torch.allclose(vectors[mask], expected.last_hidden_state[mask], atol=1e-5)
+
+
+def test_holes_need_no_place_in_a_packed_row(encoder: Encoder) -> None:
+    """What is done on a GPU, against the padded pass; tokens elsewhere keep their positions."""
+    ids, mask = encoder.batch([20, 9, 33, 20], width=40)
+    mask[0, [4, 5, 11]] = mask[1, 1] = mask[2, 10:31] = mask[3, -1] = False
+    if encoder.config.model_type not in PACKS:
+        pytest.skip("it is not packed")
+    encoder.model.eval()
+    unpadded = encoder.unpadded("packed")
+    packing = Packing(text_lengths(mask), 40, ids.device, mask)
+    packed = unpadded._packed(encoder.model, encoder.run, packing, ids, None)
+    padded = encoder.unpadded("none")(encoder.model, encoder.run, ids, mask)
+    assert torch.allclose(packed[mask], padded[mask], atol=1e-5)
+    assert not packed[~mask].any()
+
+
+@pytest.mark.parametrize("way", ["auto", "none"])
+def test_padding_before_a_text_is_not_counted(encoder: Encoder, way: str) -> None:
+    """As transformers have it: RoBERTa counts from the first token, BERT from the first column."""
+    ids, mask = encoder.batch([6, 6])
+    mask[:, :2] = False
+    padded = ids.masked_fill(~mask, encoder.config.pad_token_id)
+    encoder.model.eval()
+    expected = encoder.model(input_ids=padded, attention_mask=mask.long()).last_hidden_state
+    vectors = encoder.unpadded(way)(encoder.model, encoder.run, ids, mask)
+    assert torch.allclose(vectors[mask], expected[mask], atol=1e-6)
+
+
+def test_texts_with_holes_go_in_groups(bert: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By where they end, not by how many tokens are left; one without tokens does not go at all."""
+    monkeypatch.setattr("declutr.transformer.unpadding._GROUP_TOKENS", {"cpu": 40})
+    shapes = []
+
+    def run(**inputs: Tensor) -> Tensor:
+        shapes.append(tuple(inputs["input_ids"].shape))
+        return bert.run(**inputs)
+
+    ids, mask = bert.batch([5, 30, 10, 9])
+    mask[1, 2:28] = mask[3] = False
+    vectors = bert.unpadded("auto")(bert.model, run, ids, mask)
+    assert shapes == [(1, 30), (2, 10)] and vectors.shape[:2] == (4, 30)
+
+
+@pytest.mark.parametrize("way", UNPADDING)
+@pytest.mark.parametrize("hole", [False, True])
+def test_what_is_said_of_texts_comes_with_their_tokens(
+    bert: Encoder, way: str, hole: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("declutr.transformer.unpadding._GROUP_TOKENS", {"cpu": 40})
+    ids, mask = bert.batch([5, 30, 0, 10, 30])
+    mask[1, 3] = not hole
+    of_texts = torch.arange(10.0).view(5, 2)
+
+    def run(of_texts: Tensor, **inputs: Tensor) -> Tensor:
+        said = of_texts.expand(*inputs["input_ids"].shape, 2)
+        return torch.cat([bert.run(**inputs), said], dim=-1)
+
+    unpadded = bert.unpadded(way)
+    unpadded._packs = way in ("auto", "packed")
+    vectors = unpadded(bert.model, run, ids, mask, of_texts=of_texts)
+    assert torch.equal(vectors[..., -2:][mask], of_texts[:, None].expand(5, 30, 2)[mask])
+
+
+def test_segments(bert: Encoder) -> None:
+    ids, mask = bert.batch([6, 9, 4])
+    types = (torch.arange(9) > 3).long().expand(3, 9)
+    bert.model.eval()
+    one, other, without = (
+        bert.unpadded(way)(bert.model, bert.run, ids, mask, given)[mask]
+        for way, given in (("none", types), ("packed", types), ("packed", None))
+    )
+    assert torch.allclose(one, other, atol=1e-5)
+    assert not torch.allclose(one, without, atol=1e-2)
+
+
+def test_trying_leaves_no_trace(bert: Encoder) -> None:
+    """Modes of modules, random numbers and gradients are as they were."""
+    bert.model.train()
+    bert.model.embeddings.eval()
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    unpadded = bert.unpadded("auto")
+    assert unpadded._try_packing(bert.model, bert.run, torch.device("cpu"))
+    assert torch.equal(torch.get_rng_state(), before)
+    assert bert.model.training and bert.model.encoder.training
+    assert not bert.model.embeddings.training
+
+
+def test_more_tokens_are_tried_than_a_text_may_have(bert: Encoder) -> None:
+    """What goes wrong only beyond the last position of a single text is found."""
+    limit = bert.config.max_position_embeddings
+
+    def run(**inputs: Tensor) -> Tensor:
+        vectors = bert.run(**inputs)
+        return torch.cat([vectors[:, :limit], vectors[:, limit:] + 1], dim=1)
+
+    with pytest.raises(CannotPack, match="packed and padded texts differ"):
+        bert.unpadded("packed")(bert.model, run, *bert.batch([3, 8]))
+
+
+def test_causal_transformers_are_not_packed(tmp_path: Path) -> None:
+    encoder = Encoder(build_gpt2(tmp_path))
+    encoder.config.pad_token_id = 0
+    ids, mask = encoder.batch([3, 8])
+    encoder.model.eval()
+    with pytest.raises(CannotPack, match="Set unpadding to 'grouped'"):
+        encoder.unpadded("packed")(encoder.model, encoder.run, ids, mask)
+    expected = encoder.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
+    vectors = encoder.unpadded("auto")(encoder.model, encoder.run, ids, mask)
+    assert torch.allclose(vectors[mask], expected[mask], atol=1e-5)
+
+
+def test_eager_attention_is_not_packed(tmp_path: Path) -> None:
+    encoder = Encoder(build("bert", tmp_path), attn_implementation="eager")
+    with pytest.raises(CannotPack, match="not torch's scaled_dot_product_attention"):
+        encoder.unpadded("packed")(encoder.model, encoder.run, *encoder.batch([3, 8]))
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_whether_a_mask_is_whole_is_not_looked_up(whole: bool) -> None:
+    mask = torch.ones(2, 3, dtype=torch.bool, device="meta")  # nothing can be read from it
+    with KnownWhole(mask.shape, whole):
+        assert bool(mask.all()) is bool(torch.all(mask == 1)) is whole
+        assert torch.ones(2, 2, dtype=torch.bool).all()
+        assert mask.all(dim=1).shape == (2,)
+
+
+def test_padding_is_not_looked_for() -> None:
+    class Model(torch.nn.Module):
+        def warn_if_padding_and_no_attention_mask(self, *args: Any) -> str:
+            return "looked"
+
+    model = Model()
+    with padding_not_looked_for(model):
+        assert model.warn_if_padding_and_no_attention_mask(None, None) is None
+    assert model.warn_if_padding_and_no_attention_mask(None, None) == "looked"
+    with padding_not_looked_for(torch.nn.Linear(1, 1)) as nothing:
+        assert nothing is None
+
+
+def test_unknown_way() -> None:
+    with pytest.raises(ValueError, match=f"expected one of {', '.join(UNPADDING)}"):
+        UnpaddedPass("squeezed")
