@@ -14,13 +14,13 @@ _NEEDS_ALLENNLP = (
 
 def main() -> None:
     """Run an AllenNLP command that knows the readers, models and predictors of this package."""
-    import declutr
+    from declutr._version import __version__
     from declutr.bridge.deferral import garbage
 
     if importlib.util.find_spec("allennlp") is None:
         sys.exit(_NEEDS_ALLENNLP)
     if sys.argv[1:] == ["--version"]:
-        print(f"declutr {declutr.__version__} (allennlp {importlib.metadata.version('allennlp')})")
+        print(f"declutr {__version__} (allennlp {importlib.metadata.version('allennlp')})")
         return
     with garbage():
         # Sets logging up, as for the command `allennlp` (ALLENNLP_DEBUG, ALLENNLP_LOG_LEVEL).

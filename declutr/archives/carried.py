@@ -20,14 +20,11 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from declutr.archives.configuration import trained_configuration
-from declutr.inference.whitening import FILE as WHITENING
+from declutr.archives.layout import ARCHIVES, CONFIG, NAMES, TRANSFORMERS, VOCABULARY, WHITENING
 from declutr.system.torch_files import damage_of
 
 logger = logging.getLogger(__name__)
 
-FOLDER = "transformer"
-_NAMES = "names.json"
-_ARCHIVES = "archives.json"
 _WITHOUT_WEIGHTS = (
     "pretrained_transformer",
     "pretrained_transformer_mismatched",
@@ -52,15 +49,15 @@ def archive_transformer(serialization_dir: str) -> list[str]:
     include in the archive.
     """
     folder = Path(serialization_dir)
-    config_file, target = folder / "config.json", folder / FOLDER
+    config_file, target = folder / CONFIG, folder / TRANSFORMERS
     if not config_file.exists():  # AllenNLP says so itself
         return []
     config = json.loads(config_file.read_text())
     if not is_ours(config):
         return []
     _remove_stale_whitening(folder)
-    if (target / _NAMES).exists() or _save_what_is_named(config, target):
-        return [FOLDER]
+    if (target / NAMES).exists() or _save_what_is_named(config, target):
+        return [TRANSFORMERS]
     return []
 
 
@@ -86,10 +83,10 @@ def use_archived_transformer(config: Params, serialization_dir: str) -> Params:
 
     A name that the user changed by overrides is left alone.
     """
-    folder = Path(serialization_dir) / FOLDER
-    if not (folder / _NAMES).exists():
+    folder = Path(serialization_dir) / TRANSFORMERS
+    if not (folder / NAMES).exists():
         return config
-    transformers, archives = _places(folder, _NAMES), _places(folder, _ARCHIVES)
+    transformers, archives = _places(folder, NAMES), _places(folder, ARCHIVES)
     return Params(_replaced(config.as_dict(quiet=True), transformers, archives))
 
 
@@ -104,13 +101,13 @@ def save_without_weights(place: Path, target: Path) -> None:
 
     with opened_archive(place) as folder:
         config = trained_configuration(folder)
-        if (folder / "vocabulary").is_dir():
-            shutil.copytree(folder / "vocabulary", target / "vocabulary", dirs_exist_ok=True)
-        if (folder / FOLDER / _NAMES).exists():
-            shutil.copytree(folder / FOLDER, target / FOLDER, dirs_exist_ok=True)
+        if (folder / VOCABULARY).is_dir():
+            shutil.copytree(folder / VOCABULARY, target / VOCABULARY, dirs_exist_ok=True)
+        if (folder / TRANSFORMERS / NAMES).exists():
+            shutil.copytree(folder / TRANSFORMERS, target / TRANSFORMERS, dirs_exist_ok=True)
         else:
-            _save_what_is_named(config, target / FOLDER)
-    (target / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+            _save_what_is_named(config, target / TRANSFORMERS)
+    (target / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
 
 
 def local_place(archive: str) -> Path:
@@ -150,9 +147,9 @@ def _save_what_is_named(config: dict[str, Any], target: Path) -> bool:
     for name, number in archives.items():
         save_without_weights(local_place(name), target / number)
     if archives:
-        (target / _ARCHIVES).write_text(json.dumps(archives, indent=2) + "\n")
+        (target / ARCHIVES).write_text(json.dumps(archives, indent=2) + "\n")
     # Last, for it says that the rest is there.
-    (target / _NAMES).write_text(json.dumps(names, indent=2) + "\n")
+    (target / NAMES).write_text(json.dumps(names, indent=2) + "\n")
     return True
 
 

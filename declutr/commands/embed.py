@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
-import declutr
+from declutr._version import __version__
 from declutr.commands.separate_places import STDIN, require_apart
 from declutr.commands.user_errors import set_command
 from declutr.inference.truncation_warnings import not_told
@@ -281,7 +281,7 @@ def _bytes_of_text(files: list[Path | None]) -> int | None:
 
 def _versions() -> dict[str, str]:
     libraries = {library: importlib.metadata.version(library) for library in _LIBRARIES}
-    return {"declutr": declutr.__version__, **libraries}
+    return {"declutr": __version__, **libraries}
 
 
 def summary_lines(summary: Summary, format: str, dtype: str) -> list[str]:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
-import declutr
+from declutr._version import __version__
 from declutr.commands.user_errors import set_command
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
@@ -203,7 +203,7 @@ def _evaluate(
                 ResultFolder(folder),
                 tasks,
                 protocol,
-                declutr.__version__,
+                __version__,
                 overwrite=args.overwrite,
                 progress=True,
             )
@@ -301,8 +301,8 @@ def _report(run: Run, args: argparse.Namespace, names: Sequence[str], order: Seq
     from declutr.evaluation.report.averages import averages
     from declutr.evaluation.report.dimensions import by_family
     from declutr.evaluation.report.markdown import About, Report
-    from declutr.evaluation.results import write_whole
     from declutr.evaluation.run import failed, nothing_scored
+    from declutr.system.atomic_files import write_whole
 
     comparison, left_out = run.comparison(names, order)
     comparison, alone = by_family(comparison)
@@ -353,7 +353,7 @@ def _report(run: Run, args: argparse.Namespace, names: Sequence[str], order: Seq
 
 def _versions() -> dict[str, str]:
     """Of this package, of what scores depend on, and of the machine."""
-    found = {"declutr": declutr.__version__, "python": platform.python_version()}
+    found = {"declutr": __version__, "python": platform.python_version()}
     for library in _LIBRARIES:
         try:
             found[library] = importlib.metadata.version(library)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import json
 import logging
-import os
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -20,6 +19,7 @@ from filelock import FileLock
 from tqdm.auto import tqdm
 
 from declutr.corpus.documents import SourceError
+from declutr.system.atomic_files import write_whole
 from declutr.system.checksums import json_checksum
 
 logger = logging.getLogger(__name__)
@@ -124,10 +124,8 @@ def _remember(digests: dict[Path, tuple[str, Appearance]], cache_dir: Path) -> N
             index.pop(str(file.resolve()), None)  # the newest stand at the end
             index[str(file.resolve())] = [*entry, json_checksum(entry)]
         kept = dict(list(index.items())[-_MOST:])
-        beside = cache_dir / f"{INDEX_NAME}.{os.getpid()}.new"
         try:
-            beside.write_text(json.dumps(kept))
-            os.replace(beside, cache_dir / INDEX_NAME)
+            write_whole(cache_dir / INDEX_NAME, json.dumps(kept), shared=True)
         except OSError as error:
             logger.info("The digests of the corpus are not kept for the next start: %s", error)
 

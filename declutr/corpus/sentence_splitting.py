@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -21,7 +21,7 @@ from declutr.corpus.documents import (
 from declutr.corpus.text_blocks import text_blocks
 from declutr.corpus.text_files import COMPRESSIONS
 from declutr.corpus.text_inputs import no_text, require_rows
-from declutr.inference.bulk.shard_files import UNFINISHED, write_whole
+from declutr.system.atomic_files import write_whole
 from declutr.system.worker_processes import default_workers, ordered_map
 
 if TYPE_CHECKING:
@@ -133,13 +133,8 @@ def split_files(
     texts = read_documents(files, text_key, encoding_errors)
     # None: only on a terminal, so that logs hold no bars.
     bar = tqdm(unit=" documents", unit_scale=True, disable=None if progress else True)
-    try:
-        with bar, closing(_split(texts, splitter, workers)) as batches:
-            write_whole(output, lambda file: file.writelines(_lines(batches, counts, bar, files)))
-    except BaseException:
-        with suppress(FileNotFoundError):
-            output.with_name(output.name + UNFINISHED).unlink()
-        raise
+    with bar, closing(_split(texts, splitter, workers)) as batches:
+        write_whole(output, lambda file: file.writelines(_lines(batches, counts, bar, files)))
     return counts
 
 

@@ -21,6 +21,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
+from declutr.system.atomic_files import write_whole
 from declutr.system.checksums import BLOCK, BlockHasher, CheckedFile, DamagedFile, json_checksum
 
 logger = logging.getLogger(__name__)
@@ -287,8 +288,8 @@ class TokenStoreWriter:
         self._close()
         recorded: dict[str, Any] = {file.name: file.recorded() for file in self._files()}
         recorded[_META] = json_checksum(self.meta)
-        _write_whole(self._partial / _CHECKSUMS, json.dumps(recorded) + "\n")
-        _write_whole(self._partial / _META, json.dumps(self.meta, indent=2) + "\n")
+        write_whole(self._partial / _CHECKSUMS, json.dumps(recorded) + "\n")
+        write_whole(self._partial / _META, json.dumps(self.meta, indent=2) + "\n")
         shutil.rmtree(self._final, ignore_errors=True)  # a folder without meta: not a store
         os.replace(self._partial, self._final)
         # Not before: without it, a writer killed just now would have written in vain.
@@ -317,7 +318,7 @@ class TokenStoreWriter:
             "notes": self.notes,
             "checksums": self._checksums(),
         }
-        _write_whole(self._partial / _JOURNAL, json.dumps(journal) + "\n")
+        write_whole(self._partial / _JOURNAL, json.dumps(journal) + "\n")
         self._journal_due = time.monotonic() + self._every
 
     def _take_up(self) -> bool:
@@ -447,13 +448,3 @@ def _read_header(file: BinaryIO) -> tuple[np.dtype, int]:
         else np.lib.format.read_array_header_2_0
     )
     return read(file)[2], file.tell()
-
-
-def _write_whole(path: Path, text: str) -> None:
-    """Write a file so that it holds either what it held before or all of `text`."""
-    beside = path.with_name(f"{path.name}.new")
-    with open(beside, "w") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)

@@ -15,7 +15,6 @@ import io
 import json
 import logging
 import math
-import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +27,7 @@ import numpy as np
 from declutr.evaluation.scores import Interval, Score, interval
 from declutr.evaluation.suite import TaskResult
 from declutr.evaluation.task import Protocol, Task
+from declutr.system.atomic_files import write_whole
 from declutr.system.checksums import json_checksum
 
 logger = logging.getLogger(__name__)
@@ -187,7 +187,7 @@ class ResultFolder:
         if arrays:
             packed = io.BytesIO()
             np.savez_compressed(packed, **arrays)  # type: ignore[arg-type]
-            write_whole(path.with_suffix(".npz"), packed.getvalue())
+            write_whole(path.with_suffix(".npz"), packed.getvalue(), shared=True)
         fields = dataclasses.asdict(dataclasses.replace(record.result, scores=[]))
         content = {"format": FORMAT, **fields, "key": record.key, "scores": scores}
         _write_json(path, content | {"checksum": json_checksum(content)})
@@ -298,17 +298,5 @@ def _read_json(path: Path) -> Any:
 
 def _write_json(path: Path, content: Any) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    write_whole(path, text)
-
-
-def write_whole(path: Path, content: bytes | str) -> None:
-    """The file appears with all its content, or stays as it was."""
-    if isinstance(content, str):
-        content = content.encode("utf-8", "backslashreplace")  # a lone surrogate is then an escape
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.{os.getpid()}.new")
-    try:
-        beside.write_bytes(content)
-        os.replace(beside, path)
-    finally:
-        beside.unlink(missing_ok=True)
+    write_whole(path, text, shared=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from declutr.export.errors import ExportError
 from declutr.export.exportable import Exportable
 from declutr.export.onnx_model import FILE
 from declutr.system.quiet_loggers import loggers_at
@@ -106,6 +107,14 @@ class Comparison:
         for name, reason in self.not_compared.items():
             lines.append(f"| {name.ljust(width)} | {reason.ljust(18)} |")
         return "\n".join(lines)
+
+
+class ExportDiffers(ExportError):
+    """A part of the export does not embed as the model it was made from; nothing is left of it."""
+
+    def __init__(self, message: str, comparison: Comparison) -> None:
+        super().__init__(message)
+        self.comparison = comparison
 
 
 def compare(

@@ -13,8 +13,8 @@ import torch
 
 from declutr.corpus.documents import normalize_whitespace
 from declutr.corpus.text_inputs import as_texts, require_rows
-from declutr.export.comparison import Comparison, compare, quiet, reference_texts
-from declutr.export.errors import ExportDiffers, ExportError
+from declutr.export.comparison import Comparison, ExportDiffers, compare, quiet, reference_texts
+from declutr.export.errors import ExportError
 from declutr.export.exportable import Exportable, exportable
 from declutr.export.hugging_face import write_transformer
 from declutr.export.model_card import model_card

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from importlib import metadata
 from typing import Any
 
-import declutr
+from declutr._version import __version__
 from declutr.export.comparison import Comparison
 from declutr.export.exportable import Exportable
 from declutr.export.training_record import TrainingRecord
@@ -244,7 +244,7 @@ def _limits(model: Exportable) -> Iterator[str]:
 
 def _versions() -> Iterator[str]:
     yield "## Made with"
-    found = [("declutr", declutr.__version__)]
+    found = [("declutr", __version__)]
     for library in _LIBRARIES:
         try:
             found.append((library, metadata.version(library)))

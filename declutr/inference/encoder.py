@@ -160,6 +160,7 @@ class Encoder:
                 "trust": trust, "revision": revision, "overrides": overrides, "kind": kind,
             }  # fmt: skip
             self._processes = EncoderProcesses(
+                Encoder,
                 settings,
                 [name or "cuda:0" for name in devices],
                 lambda: self._model.choose_products(self._dtype),

@@ -15,6 +15,7 @@ import torch
 
 from declutr.system.kernel_choices import CHOICES
 from declutr.system.torch_threads import set_threads
+from declutr.transformer.linear.dtype_speed import KEEP
 
 _BLOCK = 2048  # texts of a task
 _AHEAD = 2  # tasks for each process that are on their way
@@ -30,14 +31,19 @@ class EncoderProcesses:
 
     # Parameters
 
-    settings : arguments of `declutr.inference.encoder.Encoder`, without a device.
+    opener : makes an encoder of `settings` and a `device`: a class or function of a module.
+    settings : arguments of `opener`, without a device.
     devices : one for each process. Those of a CPU share its cores.
     choose : finds out what is quickest for the model on a CPU (`declutr.system.kernel_choices`), so
         that all processes compute by the same.
     """
 
     def __init__(
-        self, settings: dict[str, Any], devices: Sequence[str], choose: Callable[[], None]
+        self,
+        opener: Callable[..., Any],
+        settings: dict[str, Any],
+        devices: Sequence[str],
+        choose: Callable[[], None],
     ) -> None:
         context = multiprocessing.get_context("spawn")
         queue = context.SimpleQueue()
@@ -52,7 +58,7 @@ class EncoderProcesses:
             self._count,
             context,
             initializer=_open,
-            initargs=(settings, queue, threads, CHOICES.taken()),
+            initargs=(opener, settings, queue, threads, CHOICES.taken()),
         )
         self.truncated_texts = 0
         self._finalizer = weakref.finalize(
@@ -113,17 +119,19 @@ def _with_threads(threads: int, ask: Callable[[], None]) -> None:
         torch.set_num_threads(before)
 
 
-def _open(settings: dict[str, Any], queue: Any, threads: int, choices: dict[str, str]) -> None:
+def _open(
+    opener: Callable[..., Any],
+    settings: dict[str, Any],
+    queue: Any,
+    threads: int,
+    choices: dict[str, str],
+) -> None:
     global _encoder
     CHOICES.adopt(choices)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     set_threads(threads)
-    from declutr.inference.encoder import Encoder
-    from declutr.transformer.linear.dtype_speed import KEEP
-
     os.environ[KEEP] = "1"  # the dtype is decided: the same in all processes
-
-    _encoder = Encoder(**settings, device=queue.get())
+    _encoder = opener(**settings, device=queue.get())
 
 
 def _embed(texts: list[str], batch_size: int | None, prompt: str) -> tuple[np.ndarray, int]:

@@ -23,9 +23,11 @@ from typing import Any
 import numpy as np
 
 from declutr._version import __version__
+from declutr.archives.layout import WHITENING
+from declutr.system.atomic_files import write_whole
 from declutr.system.checksums import BlockHasher, json_checksum
 
-FILE = "whitening.safetensors"
+FILE = WHITENING
 """What it is called in the folder of a model, and at the root of an archive."""
 
 FLOOR = 1e-8
@@ -197,12 +199,7 @@ class Whitening:
         """Write `whitening.safetensors` into a folder, whole or not at all; where it is now."""
         file = Path(folder) / FILE
         file.parent.mkdir(parents=True, exist_ok=True)
-        beside = file.with_name(f".{FILE}.{os.getpid()}.new")
-        try:
-            beside.write_bytes(self.to_bytes())
-            os.replace(beside, file)
-        finally:
-            beside.unlink(missing_ok=True)
+        write_whole(file, self.to_bytes(), shared=True)
         return file
 
     def to_bytes(self) -> bytes:

@@ -16,7 +16,6 @@ from declutr.corpus.text_inputs import require_rows
 from declutr.inference.bulk import EmbeddingFolderError, StoredEmbeddings, Summary, embed_rows
 from declutr.inference.bulk.manifest import require_ours as require_our_embeddings
 from declutr.inference.bulk.output_folder import output_folder
-from declutr.inference.bulk.shard_files import write_whole
 from declutr.search import description as descriptions
 from declutr.search.backends import (
     EXACT_ROWS,
@@ -39,6 +38,7 @@ from declutr.search.index_prompts import encoder_of_lines, prompts_to_build_with
 from declutr.search.recall import tune
 from declutr.search.searchable_rows import SearchableRows
 from declutr.search.stored_lines import OFFSETS, TEXT, StoredLines, write_lines
+from declutr.system.atomic_files import write_whole
 from declutr.system.checksums import file_checksums
 
 if TYPE_CHECKING:

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-import declutr
-from declutr.inference.bulk.shard_files import write_whole
+from declutr._version import __version__
 from declutr.search.errors import OtherIndex, SearchError
+from declutr.system.atomic_files import write_whole
 from declutr.system.checksums import json_checksum
 
 FILE = "index.json"
@@ -48,12 +48,10 @@ class IndexDescription:
     checksums: dict[str, str] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
-        content = {"format": _FORMAT, "declutr": declutr.__version__, **asdict(self)}
+        content = {"format": _FORMAT, "declutr": __version__, **asdict(self)}
         content["checksum"] = json_checksum(content)
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
-        write_whole(
-            folder / FILE, lambda file: file.write(text.encode("utf-8", "backslashreplace"))
-        )
+        write_whole(folder / FILE, text)
 
     @classmethod
     def load(cls, folder: Path) -> IndexDescription:

@@ -26,6 +26,7 @@ import torch
 from filelock import FileLock
 
 from declutr._version import __version__
+from declutr.system.atomic_files import write_whole
 from declutr.system.cache_folder import default_cache_dir
 
 logger = logging.getLogger(__name__)
@@ -295,10 +296,8 @@ def _read(folder: Path) -> dict[str, dict[str, dict[str, float | None]]]:
 
 
 def _write(folder: Path, known: Mapping[str, Any]) -> None:
-    beside = folder / f"{FILE_NAME}.{os.getpid()}.new"
     try:
-        beside.write_text(json.dumps(known, indent=1, sort_keys=True))
-        os.replace(beside, folder / FILE_NAME)
+        write_whole(folder / FILE_NAME, json.dumps(known, indent=1, sort_keys=True), shared=True)
     except OSError as error:
         logger.info("What is quickest here is not kept for the next start: %s", error)
 

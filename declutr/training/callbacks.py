@@ -15,9 +15,10 @@ from allennlp.training.callbacks import ShouldValidateCallback
 from declutr.archives.carried import archive_transformer
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.models.declutr import DeCLUTR
+from declutr.system.atomic_files import write_whole
 from declutr.system.distributed import process_rank, world_size
 from declutr.system.kernel_choices import CHOICES
-from declutr.training.checkpointer import save_atomically
+from declutr.training.checkpointer import save_whole
 from declutr.training.epoch_figures import EpochFigures
 from declutr.training.start_validation import no_better_than, validated
 from declutr.transformer.linear.training_products import settle_products
@@ -185,7 +186,7 @@ def _restore_best(trainer: GradientDescentTrainer, is_primary: bool) -> None:
         best = os.path.join(folder, "best.th")
         state = (trainer._ddp_wrapped_model or trainer.model).state_dict()
         if is_primary:
-            save_atomically(state, best)
+            save_whole(state, best)
         trainer._best_model_filename = best
     finally:
         if average is not None:
@@ -266,9 +267,7 @@ class RunRecord(TrainerCallback):
         # Whole or not at all: a resumed run, and its other processes, read the one before.
         file = os.path.join(self.serialization_dir, "run.json")
         _tell_other_documents(file, record)
-        with open(f"{file}.part", "w") as part:
-            part.write(json.dumps(record, indent=2) + "\n")
-        os.replace(f"{file}.part", file)
+        write_whole(file, json.dumps(record, indent=2) + "\n")
 
     def on_end(
         self,

@@ -10,6 +10,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
+from declutr.system.atomic_files import write_whole
 from declutr.system.distributed import of_all_processes
 from declutr.system.torch_files import damage_of
 
@@ -59,8 +60,8 @@ class AtomicCheckpointer(Checkpointer):
             self._refuse_broken(state.model_state)
             done = state.trainer_state
             place = (done["epochs_completed"], done["batches_in_epoch_completed"])
-            save_atomically(state.model_state, self._model_state_path(*place))
-            save_atomically(state.trainer_state, self._training_state_path(*place))
+            save_whole(state.model_state, self._model_state_path(*place))
+            save_whole(state.trainer_state, self._training_state_path(*place))
             self._passed_over -= {place}
         # Finds the files, counts and cleans up. It asks for the state too, and gathering the parts
         # of a sharded model again would take as long as before.
@@ -171,11 +172,6 @@ class AtomicCheckpointer(Checkpointer):
                 os.remove(path)
 
 
-def save_atomically(state: Any, path: str) -> None:
+def save_whole(state: Any, path: str) -> None:
     """`torch.save`, so that a file at `path` is always whole."""
-    partial = f"{path}.partial"
-    with open(partial, "wb") as file:
-        torch.save(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, path)
+    write_whole(path, lambda file: torch.save(state, file))

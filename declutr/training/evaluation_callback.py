@@ -20,7 +20,7 @@ from declutr.evaluation.suite import all_tasks, chosen, evaluate
 from declutr.evaluation.task import PROTOCOLS, Task, TaskError
 from declutr.models.declutr import DeCLUTR
 from declutr.system.distributed import is_sharded, of_all_processes, process_rank
-from declutr.training.checkpointer import save_atomically
+from declutr.training.checkpointer import save_whole
 from declutr.training.trained_texts import text_encoder
 from declutr.training.undisturbed import undisturbed
 
@@ -409,7 +409,7 @@ class EvaluateEmbeddings(TrainerCallback):
                 return False
         state = (trainer._ddp_wrapped_model or trainer.model).state_dict()
         if self._is_primary:
-            save_atomically(state, self._best_file)
+            save_whole(state, self._best_file)
         trainer._best_model_filename = self._best_file
         self._best = {"value": value, "step": step, "epoch": epoch, "scores": self._scores}
         return True

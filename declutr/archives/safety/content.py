@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
+from declutr.archives.layout import (
+    ARCHIVES,
+    CONFIG,
+    MODULES,
+    NAMES,
+    TRANSFORMERS,
+    VOCABULARY,
+    weights_of,
+)
 from declutr.archives.safety.configuration import check_configuration
 from declutr.archives.safety.plain_json import read_plain_json
 from declutr.archives.safety.refusal import UnsafeArchive
@@ -12,14 +21,6 @@ from declutr.archives.safety.tensor_files import check_no_pickle
 from declutr.archives.safety.transformer_files import check_transformer, check_transformer_file
 from declutr.archives.sentence_transformers_folder import NotFollowed, transformer_folder
 from declutr.system.bounded_json import JSONError, read_bounded_json
-
-_CONFIG = "config.json"
-_MODULES = "modules.json"
-TRANSFORMERS = "transformer"  # these three as `declutr.archives.carried` writes them
-_NAMES = "names.json"
-_ARCHIVES = "archives.json"
-_VOCABULARY = "vocabulary"
-_WEIGHTS = ("weights.th", "best.th")  # as AllenNLP chooses: the first that is there
 
 
 def check_content(folder: Path, trust: bool = False, everything: bool = True) -> None:
@@ -39,12 +40,12 @@ def check_content(folder: Path, trust: bool = False, everything: bool = True) ->
     `BrokenArchive` : a file of tensors is damaged.
     `FileNotFoundError` : there is no `config.json`.
     """
-    if not (folder / _CONFIG).is_file() and not (folder / _MODULES).is_file():
-        raise FileNotFoundError(f"'{folder}' holds no {_CONFIG}. Expected that of a trained model.")
+    if not (folder / CONFIG).is_file() and not (folder / MODULES).is_file():
+        raise FileNotFoundError(f"'{folder}' holds no {CONFIG}. Expected that of a trained model.")
     configurations = _check_configurations(folder, trust)
     for file in sorted(_every_file(folder) if everything else _loaded_files(folder)):
         name = file.relative_to(folder).as_posix()
-        if name.startswith(f"{_VOCABULARY}/"):
+        if name.startswith(f"{VOCABULARY}/"):
             _require_text(file, name)
         check_no_pickle(file, name)
         # Of the files beside them, only those of a transformer are settings of one.
@@ -65,9 +66,9 @@ def is_transformer(folder: Path) -> bool:
 
     `UnsafeArchive` : its `config.json` is larger or nested deeper than such files are.
     """
-    if (folder / _MODULES).is_file():
+    if (folder / MODULES).is_file():
         return True
-    config = folder / _CONFIG
+    config = folder / CONFIG
     if not config.is_file():
         return False
     try:
@@ -75,24 +76,24 @@ def is_transformer(folder: Path) -> bool:
     except JSONError as error:
         if error.text:  # Jsonnet, perhaps: said when the archive is opened
             return False
-        raise UnsafeArchive(f"'{folder}': {_CONFIG} {error}.") from None
+        raise UnsafeArchive(f"'{folder}': {CONFIG} {error}.") from None
     return isinstance(content, dict) and "model_type" in content
 
 
 def _check_configurations(folder: Path, trust: bool) -> list[Path]:
     """Of a model, and of the trained archives it carries parts of; returns their files."""
-    config = folder / _CONFIG
+    config = folder / CONFIG
     if not config.is_file():  # there are modules instead
         return []
     checked = [config]
-    transformers = _carried(folder / TRANSFORMERS, _NAMES)
-    archives = _carried(folder / TRANSFORMERS, _ARCHIVES)
+    transformers = _carried(folder / TRANSFORMERS, NAMES)
+    archives = _carried(folder / TRANSFORMERS, ARCHIVES)
     if not trust:
         for name in sorted(check_configuration(config, set(transformers), set(archives))):
             check_transformer(name)
     for inner in archives.values():
-        if not (inner / _CONFIG).is_file():
-            raise UnsafeArchive(f"The archive it carries in '{inner.name}' holds no {_CONFIG}.")
+        if not (inner / CONFIG).is_file():
+            raise UnsafeArchive(f"The archive it carries in '{inner.name}' holds no {CONFIG}.")
         try:
             checked += _check_configurations(inner, trust)
         except UnsafeArchive as error:
@@ -123,16 +124,11 @@ def _every_file(folder: Path) -> Iterator[Path]:
     return (file for file in folder.rglob("*") if file.is_file())
 
 
-def weights_of(folder: Path) -> Path | None:
-    """The file of weights that AllenNLP would load, if there is one."""
-    return next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
-
-
 def _loaded_files(folder: Path) -> Iterator[Path]:
     weights = weights_of(folder)
     if weights is not None:
         yield weights
-    for name in (_VOCABULARY, TRANSFORMERS):
+    for name in (VOCABULARY, TRANSFORMERS):
         yield from _every_file(folder / name)
 
 

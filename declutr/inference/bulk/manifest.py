@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from declutr.inference.bulk.shard_files import UNFINISHED, write_whole
+from declutr.system.atomic_files import UNFINISHED, write_whole
 from declutr.system.checksums import json_checksum
 
 VERSION = 1
@@ -127,9 +127,7 @@ class Manifest:
         }
         content["checksum"] = json_checksum(content)
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-        # File names may hold bytes that are not UTF-8.
-        data = (text + "\n").encode("utf-8", "backslashreplace")
-        write_whole(folder / MANIFEST, lambda file: file.write(data))
+        write_whole(folder / MANIFEST, text + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> Manifest | None:

@@ -6,19 +6,17 @@ A file appears under its name when all of it is on the disk, never before.
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 
+from declutr.system.atomic_files import write_whole
 from declutr.system.checksums import CheckedFile, DamagedFile
 
 FORMATS = ("npy", "parquet", "jsonl")
 DTYPES = ("float32", "float16")
 
-UNFINISHED = ".tmp"
 # Significant digits that tell every number of a type from its neighbours.
 _DIGITS = {"float32": 9, "float16": 5}
 _NEEDS_PYARROW = (
@@ -81,28 +79,6 @@ def checked_shard(
                 f"{(rows, dimension)} of {dtype}."
             )
     return None
-
-
-def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
-    """Let `write` fill a file beside `path`, and give it its name once it is on the disk."""
-    beside = path.with_name(path.name + UNFINISHED)
-    with open(beside, "wb") as file:
-        write(file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(beside, path)
-    _sync_folder(path.parent)
-
-
-def _sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system can."""
-    if os.name == "nt":  # cannot open folders
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _write_npy(file: BinaryIO, start: int, vectors: np.ndarray) -> None:

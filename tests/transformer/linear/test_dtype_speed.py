@@ -88,7 +88,7 @@ def test_several_processes_compute_in_what_was_decided(
     devices = SimpleQueue()
     devices.put("cpu")
     settings = {"place": str(checkpoint), "dtype": "int8"}
-    encoder_processes._open(settings, devices, torch.get_num_threads(), {})
+    encoder_processes._open(Encoder, settings, devices, torch.get_num_threads(), {})
     assert encoder_processes._encoder.describe()["dtype"] == "int8" and warnings(caplog) == []
 
 
