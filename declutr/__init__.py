@@ -6,7 +6,7 @@ Importing this package is cheap. It puts the bridge to today's torch and transfo
 
 from typing import TYPE_CHECKING, Any
 
-from declutr import bridge
+from declutr import bridge, earlier_paths
 from declutr._version import __version__
 
 __all__ = ["Encoder", "__version__"]
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from declutr.inference.encoder import Encoder
 
 bridge.install()
+earlier_paths.install()
 
 
 def __getattr__(name: str) -> Any:
@@ -26,4 +27,8 @@ def __getattr__(name: str) -> Any:
             from declutr.inference.encoder import Encoder
 
         return Encoder
+    if name == "DeCLUTR":  # as the original package has it
+        from declutr.models.declutr import DeCLUTR
+
+        return DeCLUTR
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

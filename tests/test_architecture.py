@@ -3,120 +3,129 @@
 import ast
 import subprocess
 import sys
+from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import declutr
 
 PACKAGE = Path(declutr.__file__).parent
 
-# From the ground up. A module may import from its own layer and from those before it.
-LAYERS = [
-    {"bridge"},
-    {"sampling", "masking", "distributed", "sources", "token_store", "docstrings", "checkpoints"}
-    | {"file_digests", "worker_processes", "token_budget", "packing", "heap", "checksums"}
-    | {"repeatable_dropout", "whitening", "text_pieces", "bulk_embedding"}
-    | {"archive_members", "sentence_transformers_folder", "dropout_rates"}
-    | {"sentence_splitting", "table_rows", "text_pairs"}
-    | {"text_encodings", "text_files", "delimited_rows", "earlier_reading", "text_inputs"}
-    | {"embedding_layers", "synonyms", "truncation_warnings", "file_modes", "bounded_json"}
-    | {"text_calls", "text_blocks", "quiet_loggers", "content_ids", "modules_from_here"}
-    | {"untrusted_parts", "span_coverage", "named_files", "torch_files"}
-    | {"host_copies", "whole_masks", "text_by_text_attention", "variable_length_kernels"}
-    | {"_version", "cache_folder", "kernel_choices", "linear_products"}
-    | {"processors", "torch_threads", "training_speed"},
-    {"packed_attention", "unpadded", "text_batches"},
-    {"corpus", "precision", "metrics", "evaluation", "masked_lm_head", "document_selection"},
-    {"weight_decay", "linear_decay", "loss_sums", "metric_readers"},
-    {"objectives", "span_fields", "collation", "text_codecs", "embedders", "text_field_masks"}
-    | {"augmentations", "word_edits"},
-    {"cutoff"},
-    {"dataset_reader", "views", "heads", "momentum", "ngram_pooler"}
-    | {"text_keys", "submodule_features", "numbered_texts"},
-    {"sentence_reader", "pair_reader", "augmented_reader", "glue"} | {"image_text", "text_vae"},
-    {"gradient_caching", "model_parts"},
-    {"data_loader", "model", "reclaim_model"},
-    {"predictor", "reclaim_predictor", "archives", "checkpointer", "sharding", "safe_archives"}
-    | {"trained_configuration"},
-    {"trained_texts", "undisturbed", "pretrained_parts", "metric_states"},
-    {"epoch_figures", "start_validation"},
-    {"callbacks", "evaluation_callback", "trainer"},
-    {"components"},
-    {"text_models"},
-    {"encoder", "encoder_processes"},
-    {"encoder_sources", "semantic_search", "export"},
-    {"official_protocols"},
-    {"commands"},
-    {"plugin"},
-    {"quickstart"},
-    {"__init__", "__main__"},
+# From the ground up. A room may import from those before it, and not from those after it.
+ROOMS = [
+    *("_version", "earlier_paths", "bridge"),
+    *("system", "sampling", "objectives", "corpus", "transformer", "archives", "modules", "data"),
+    *("evaluation", "models", "task_models", "pretrained_parts", "training"),
+    "components",
+    *("inference", "search", "export", "commands"),
+    "plugin",
+    *("quickstart", "__init__", "__main__"),
 ]
-LAYER = {name: number for number, names in enumerate(LAYERS) for name in names}
-WITHOUT_ALLENNLP = LAYERS[1] | {"packed_attention", "unpadded", "evaluation", "corpus", "metrics"}
+WITHOUT_ALLENNLP = {"system", "sampling", "corpus", "transformer", "evaluation"}
 
 
-def part(path: Path) -> str:
-    """The name in `LAYERS` of a source file."""
-    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+@cache
+def modules() -> dict[str, Path]:
+    """All modules, by dotted name."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return found
 
 
-def imported(path: Path) -> set[str]:
-    """Dotted names of the modules a file imports, inside functions too."""
+def room(module: str) -> str:
+    """The name in `ROOMS` of a module."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+@cache
+def imported(module: str) -> frozenset[str]:
+    """Dotted names of what a module imports: inside functions and for type checkers, too."""
     names = set()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(ast.parse(modules()[module].read_text())):
         if isinstance(node, ast.Import):
             names |= {alias.name for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module:
-            if node.module == "declutr":
-                names |= {f"declutr.{alias.name}" for alias in node.names}
-            else:
-                names.add(node.module)
-    return names
+        elif isinstance(node, ast.ImportFrom):
+            assert node.module and not node.level, (
+                f"{module}: relative imports hide where things are"
+            )
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {name if name in modules() else node.module for name in inside}
+    return frozenset(names)
 
 
-def test_every_module_has_a_layer() -> None:
-    assert {part(path) for path in PACKAGE.rglob("*.py")} == set(LAYER)
+def imported_here(module: str) -> Iterator[str]:
+    """Modules of this package that a module imports."""
+    return (name for name in imported(module) if name in modules() and name != module)
 
 
-def test_imports_point_one_way() -> None:
-    wrong = []
-    for path in PACKAGE.rglob("*.py"):
-        if part(path) == "__init__":  # exports Encoder lazily
-            continue
-        for name in imported(path):
-            if name.startswith("declutr."):
-                target = name.split(".")[1]
-                # The version stands in the package itself.
-                if target in LAYER and LAYER[target] > LAYER[part(path)]:
-                    wrong.append(f"{part(path)} imports {target}")
+def test_every_module_is_in_a_room() -> None:
+    assert {room(module) for module in modules()} == set(ROOMS)
+
+
+def test_rooms_import_one_way() -> None:
+    place = {name: number for number, name in enumerate(ROOMS)}
+    wrong = [
+        f"{module} imports {name}"
+        for module in modules()
+        if module != "declutr"  # which gives Encoder when it is asked for
+        for name in imported_here(module)
+        if place[room(name)] > place[room(module)] and name != "declutr"
+    ]
     assert wrong == []
 
 
-def test_the_pure_parts_know_no_allennlp() -> None:
-    for path in PACKAGE.rglob("*.py"):
-        if part(path) in WITHOUT_ALLENNLP:
-            assert not {n for n in imported(path) if n.split(".")[0] == "allennlp"}, path
+def test_no_imports_go_in_circles() -> None:
+    done: set[str] = set()
+    path: list[str] = []
+
+    def follow(module: str) -> None:
+        assert module not in path, " -> ".join([*path[path.index(module) :], module])
+        if module in done:
+            return
+        path.append(module)
+        for name in sorted(imported_here(module)):
+            follow(name)
+        path.pop()
+        done.add(module)
+
+    for module in sorted(modules()):
+        follow(module)
+    assert len(done) == len(modules())
+
+
+def test_the_pure_rooms_know_no_allennlp() -> None:
+    wrong = [
+        module
+        for module in modules()
+        if room(module) in WITHOUT_ALLENNLP
+        and any(name.split(".")[0] == "allennlp" for name in imported(module))
+    ]
+    assert wrong == []
 
 
 def test_objectives_never_see_a_model_or_tokens() -> None:
-    for path in (PACKAGE / "objectives").glob("*.py"):
-        for name in imported(path):
-            assert not name.startswith("transformers"), path
-            if name.startswith("declutr."):
-                assert name.split(".")[1] in ("objectives", "host_copies", "processors"), path
+    for module in modules():
+        if room(module) == "objectives":
+            assert not any(name.startswith("transformers") for name in imported(module)), module
+            assert {room(name) for name in imported_here(module)} <= {"objectives", "system"}, (
+                module
+            )
 
 
 def test_only_one_module_uses_torch_distributed() -> None:
     """What processes say to each other is in one place; torch's way of splitting a model is in
     another, which says nothing itself."""
     used = {
-        part(path): {name for name in imported(path) if name.startswith("torch.distributed")}
-        for path in PACKAGE.rglob("*.py")
-        if part(path) != "bridge"
+        module: {name for name in imported(module) if name.startswith("torch.distributed")}
+        for module in modules()
+        if room(module) != "bridge"
     }
-    assert {name for name, modules in used.items() if "torch.distributed" in modules} == {
-        "distributed"
-    }
-    assert {name for name, modules in used.items() if modules} == {"distributed", "sharding"}
+    talking = {module for module, names in used.items() if "torch.distributed" in names}
+    assert talking == {"declutr.system.distributed"}
+    splitting = {module for module, names in used.items() if names} - talking
+    assert splitting == {"declutr.training.sharding"}
 
 
 def test_importing_declutr_is_cheap(checkpoint: Path) -> None:

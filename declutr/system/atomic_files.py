@@ -21,9 +21,9 @@ def write_whole(
     # Parameters
 
     path : of the file, in a folder that is there.
-    content : bytes, text (UTF-8; a lone surrogate becomes an escape), or a function that writes into
-        the file it is given. If that raises, nothing stays behind; what a killed process leaves
-        is overwritten by the next one.
+    content : bytes, text (UTF-8; a lone surrogate becomes an escape), or a function that writes
+        into the file it is given. If that raises, nothing stays behind; what a killed process
+        leaves is overwritten by the next one.
     shared : other processes may write this file at the same time; the last one wins.
     """
     path = Path(path)
