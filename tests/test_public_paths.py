@@ -22,7 +22,7 @@ PATHS = {
     "declutr.predictor": "DeCLUTRPredictor",
     "declutr.reclaim_model": "ReclaimModel",
     "declutr.glue": "GlueReader",
-    "declutr.evaluation.suite": "tasks",
+    "declutr.evaluation.suite": "all_tasks evaluate",
     "declutr.evaluation.report": "Report",
     "declutr.bulk_embedding": "StoredEmbeddings",
     "declutr.semantic_search": "SearchIndex",
@@ -76,5 +76,5 @@ def test_what_never_was_is_not_there() -> None:
     ):
         with pytest.raises(ModuleNotFoundError):
             importlib.import_module(path)
-    with pytest.raises(ImportError, match="cannot import name 'nothing' from 'declutr.sampling'"):
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
         exec("from declutr.sampling import nothing")

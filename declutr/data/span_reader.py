@@ -25,7 +25,12 @@ from declutr.corpus.token_store import TokenStore
 from declutr.corpus.tokenized import open_corpus
 from declutr.data.codecs import WordPieceCodec, max_content_tokens, max_tokens, text_codec
 from declutr.data.collation import PackedBatch, number_field
-from declutr.sampling.document_selection import DocumentSelection, all_rows, shuffled
+from declutr.sampling.document_selection import (
+    DocumentSelection,
+    UnusableDocuments,
+    all_rows,
+    shuffled,
+)
 from declutr.sampling.spans import DocumentRandom, Spans, SpanSampler
 from declutr.sampling.text_calls import TextCalls, text_digest
 from declutr.sampling.token_budget import ExpectedTokens
@@ -124,7 +129,10 @@ class DeCLUTRDatasetReader(DatasetReader):
         self._tokenizer = tokenizer or WhitespaceTokenizer()
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self._codec = text_codec(self._tokenizer, self._token_indexers)
-        self._selection = DocumentSelection(short_documents, min_document_len)
+        try:
+            self._selection = DocumentSelection(short_documents, min_document_len)
+        except UnusableDocuments as error:
+            raise ConfigurationError(str(error)) from None
         self._min_document_len = min_document_len
         self._resample = resample
         self._seed = seed
@@ -243,7 +251,11 @@ class DeCLUTRDatasetReader(DatasetReader):
             lengths = self.corpus(path).num_tokens
             if self.sample_spans:
                 assert self._sampler is not None
-                self._documents[key] = self._selection.rows(lengths, self._sampler, key[0])
+                try:
+                    rows = self._selection.rows(lengths, self._sampler, key[0])
+                except UnusableDocuments as error:
+                    raise ConfigurationError(str(error)) from None
+                self._documents[key] = rows
             else:
                 self._documents[key] = all_rows(len(lengths))
         return self._documents[key][: self.max_instances]

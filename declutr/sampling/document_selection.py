@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from allennlp.common.checks import ConfigurationError
 
 from declutr.sampling.spans import SpanSampler
 
@@ -15,6 +14,10 @@ logger = logging.getLogger(__name__)
 
 POLICIES = ("shrink", "skip", "error")
 _AT_ONCE = 1 << 20  # documents looked at together
+
+
+class UnusableDocuments(ValueError):
+    """Documents, or a policy for short ones, that cannot be trained on."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,7 @@ class DocumentSelection:
 
     # Raises
 
-    `ConfigurationError` : an unknown policy.
+    `UnusableDocuments` : an unknown policy.
     """
 
     short_documents: str = "shrink"
@@ -38,7 +41,7 @@ class DocumentSelection:
 
     def __post_init__(self) -> None:
         if self.short_documents not in POLICIES:
-            raise ConfigurationError(
+            raise UnusableDocuments(
                 f"Unknown short_documents '{self.short_documents}': expected one of "
                 f"{', '.join(POLICIES)}."
             )
@@ -50,7 +53,7 @@ class DocumentSelection:
 
         # Raises
 
-        `ConfigurationError` : a short document with the policy `"error"`, or none long enough.
+        `UnusableDocuments` : a short document with the policy `"error"`, or none long enough.
         """
         needed = sampler.min_document_len
         least = max(self.min_document_len, 2 * sampler.num_anchors)
@@ -65,7 +68,7 @@ class DocumentSelection:
             short += int(is_short.sum())
             num_kept += int((part >= used_from).sum())
         if self.short_documents == "error" and first_short is not None:
-            raise ConfigurationError(
+            raise UnusableDocuments(
                 f"{source}: row {first_short + 1} has {lengths[first_short]} tokens, and {short} "
                 f"of {len(lengths)} documents have fewer than 2 * num_anchors * max_span_len = "
                 f"{needed}. Set short_documents to 'shrink' or 'skip', or lower max_span_len."
@@ -80,7 +83,7 @@ class DocumentSelection:
             blank,
         )
         if not num_kept:
-            raise ConfigurationError(
+            raise UnusableDocuments(
                 f"{source}: none of the {len(lengths)} documents is long enough. The longest has "
                 f"{longest} tokens, and at least {used_from} are needed (short_documents is "
                 f"'{self.short_documents}', min_document_len is {self.min_document_len}). Lower "

@@ -4,13 +4,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from allennlp.common.checks import ConfigurationError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from declutr.sampling import document_selection
 from declutr.sampling.document_selection import (
     DocumentSelection,
+    UnusableDocuments,
     all_rows,
     blank_rows,
     shuffled,
@@ -49,7 +49,7 @@ def test_rows(lengths, policy, least, at_once):
 def test_the_first_short_row_is_named_wherever_it_lies(monkeypatch):
     monkeypatch.setattr(document_selection, "_AT_ONCE", 2)
     lengths = np.array([40, 3, 50, 39, 38])
-    with pytest.raises(ConfigurationError, match="it: row 4 has 39 tokens, and 2 of 5 documents"):
+    with pytest.raises(UnusableDocuments, match="it: row 4 has 39 tokens, and 2 of 5 documents"):
         DocumentSelection("error").rows(lengths, SAMPLER, "it")
 
 
