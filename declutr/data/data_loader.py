@@ -16,7 +16,7 @@ from torch.utils.data import Dataset, Sampler
 
 from declutr.corpus.documents import SourceError
 from declutr.data.collation import PackedBatch
-from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.data.row_reader import RowReader
 from declutr.sampling.document_selection import shuffled, shuffled_batches
 from declutr.sampling.token_budget import BudgetBatches
 from declutr.system.distributed import process_rank, world_size
@@ -84,7 +84,7 @@ class DeCLUTRDataLoader(DataLoader):
         max_tokens: Optional[int] = None,
         consecutive: bool = False,
     ) -> None:
-        if not isinstance(reader, DeCLUTRDatasetReader):
+        if not isinstance(reader, RowReader):
             raise ConfigurationError(
                 f'The data loader "declutr" needs the dataset reader "declutr", got '
                 f'{type(reader).__name__}. Use the data loader "multiprocess" with it.'
@@ -283,7 +283,7 @@ class _EpochBatches(Sampler):
 class _Batches(Dataset):
     """Batches by `(epoch, rows)`: packed where the reader can do it, else collated instances."""
 
-    def __init__(self, reader: DeCLUTRDatasetReader, path: Any, vocab: Vocabulary | None) -> None:
+    def __init__(self, reader: RowReader, path: Any, vocab: Vocabulary | None) -> None:
         self._reader, self._path, self._vocab = reader, path, vocab
 
     def __getitem__(self, key: tuple[int, np.ndarray]) -> PackedBatch | TensorDict:

@@ -303,7 +303,7 @@ class TestFastEqualsSlow:
         }
         fast = DeCLUTRDatasetReader(PretrainedTransformerTokenizer(name), **settings)
         monkeypatch.setattr(
-            "declutr.data.span_reader.text_codec", lambda tokenizer, _: TokenCodec(tokenizer)
+            "declutr.data.row_reader.text_codec", lambda tokenizer, _: TokenCodec(tokenizer)
         )
         slow = DeCLUTRDatasetReader(PretrainedTransformerTokenizer(name), **settings)
         for row in (0, 7):
