@@ -6,7 +6,8 @@ from typing import Optional, Union
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
 
-from declutr.corpus.text_pairs import Columns, TextPair, class_label, score_label
+from declutr.corpus.pair_labels import class_label, score_label
+from declutr.corpus.text_pairs import Columns, TextPair
 from declutr.data.collation import number_field
 from declutr.data.row_reader import RowReader
 from declutr.data.rows.pairs import PairFiles, PairRows, PairTexts

@@ -7,11 +7,11 @@ from typing import Optional
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
 
-from declutr.data.codecs import max_tokens
 from declutr.data.row_reader import RowReader
 from declutr.data.rows.documents import DocumentRows
 from declutr.data.rows.protocols import Paths
 from declutr.data.rows.spans import SampledSpans, check_fits, span_sampler
+from declutr.data.text_limits import max_tokens
 from declutr.sampling.document_selection import DocumentSelection, UnusableDocuments
 from declutr.sampling.spans import Spans
 

@@ -12,15 +12,10 @@ from allennlp.data import Field
 from allennlp.data.fields import ListField
 
 from declutr.corpus.documents import normalize_whitespace, source_files
+from declutr.corpus.natural_language_inference import read_nli_pairs, read_nli_triplets
+from declutr.corpus.pair_labels import LabelOf
 from declutr.corpus.tables import read_rows
-from declutr.corpus.text_pairs import (
-    Columns,
-    LabelOf,
-    TextPair,
-    read_nli_pairs,
-    read_nli_triplets,
-    read_pairs,
-)
+from declutr.corpus.text_pairs import Columns, TextPair, read_pairs
 from declutr.data.codecs import TokenCodec, WordPieceCodec
 from declutr.data.collation import PackedSpans
 from declutr.data.fields import SpansField
