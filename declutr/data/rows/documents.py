@@ -111,7 +111,7 @@ class DocumentRows:
         return self._used[key]
 
     def beside(self, path: Paths, rows: Sequence[int]) -> dict[str, np.ndarray]:
-        beside = {}
+        beside: dict[str, np.ndarray] = {}
         if self._with_ids:
             beside["ids"] = np.array(rows, dtype=np.int64)
         if self._with_documents:

@@ -100,7 +100,7 @@ class PairRows:
 
     def beside(self, path: Paths, rows: Sequence[int]) -> dict[str, np.ndarray]:
         labels = self.corpus(path).labels(rows)
-        beside = {} if labels is None else {"labels": labels}
+        beside: dict[str, np.ndarray] = {} if labels is None else {"labels": labels}
         if self._with_ids:
             beside["ids"] = np.array(rows, dtype=np.int64)
         return beside
