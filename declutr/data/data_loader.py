@@ -15,7 +15,7 @@ from declutr.corpus.documents import SourceError
 from declutr.data.batch_workers import Batches, EpochBatches, as_it_is, one_thread
 from declutr.data.collation import PackedBatch, moved
 from declutr.data.row_reader import RowReader
-from declutr.sampling.document_selection import shuffled, shuffled_batches
+from declutr.sampling.document_selection import shares, shuffled, shuffled_batches
 from declutr.sampling.token_budget import BudgetBatches
 from declutr.system.distributed import process_rank, world_size
 
@@ -185,7 +185,7 @@ class DeCLUTRDataLoader(DataLoader):
             assert self.batch_size is not None
             together = self.batch_size * world_size()
             cuts = np.minimum(np.arange(len(self) + 1) * together, len(rows))
-        return _own_shares(rows, cuts[first:])
+        return shares(rows, cuts[first:], process_rank(), world_size())
 
     # -------------------------------------------------------------------------------- iteration
 
@@ -247,11 +247,3 @@ class DeCLUTRDataLoader(DataLoader):
 
     def set_target_device(self, device: torch.device) -> None:
         self._device = device
-
-
-def _own_shares(rows: np.ndarray, cuts: np.ndarray) -> Iterator[np.ndarray]:
-    """This process's part of each of the global batches between these cuts."""
-    for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-        share = (end - begin) // world_size()  # a last batch may not divide
-        start = begin + process_rank() * share
-        yield rows[start : start + share]

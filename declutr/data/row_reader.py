@@ -18,7 +18,6 @@ from declutr.data.epoch_counts import EpochCounts
 from declutr.data.rows.documents import DocumentFiles, DocumentRows
 from declutr.data.rows.protocols import Paths, RowViews
 from declutr.data.rows.whole_texts import WholeTexts
-from declutr.sampling.document_selection import shuffled
 from declutr.sampling.row_draws import RowDraws
 from declutr.sampling.token_budget import ExpectedTokens
 
@@ -76,7 +75,6 @@ class RowReader(DatasetReader):
         self._files = DocumentFiles(self._codec, text_key, encoding_errors, cache_dir)
         self._draws = RowDraws(seed, resample)
         self._epochs = EpochCounts()
-        self._seed, self._resample = seed, resample
         self._whole = WholeTexts(DocumentRows(self._files), self._codec)
         self._training: Optional[RowViews] = None
         self.sample_spans = False
@@ -191,7 +189,5 @@ class RowReader(DatasetReader):
 
     def _in_epoch(self, path: Any) -> Iterator[Instance]:
         rows, epoch = self.documents(path), self._epochs.read(self.get_worker_info())
-        if self._resample:
-            rows = shuffled(rows, (self._seed, epoch))
-        for row in self.shard_iterable(rows):
+        for row in self.shard_iterable(self._draws.order(rows, epoch)):
             yield self.instance(path, int(row), epoch)

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from declutr.sampling.document_selection import shuffled
 from declutr.sampling.spans import DocumentRandom
 from declutr.sampling.text_calls import TextCalls, text_digest
 
@@ -40,6 +41,10 @@ class RowDraws:
         """
         epoch, call = (epoch, call) if self.resample else (0, 0)
         return self._random.at(self._seed, epoch, row, call)
+
+    def order(self, rows: np.ndarray, epoch: int) -> np.ndarray:
+        """`rows` in the order of an epoch; as they are, where nothing is drawn anew."""
+        return shuffled(rows, (self._seed, epoch)) if self.resample else rows
 
     def key_of_text(self, text: str, row: int | None, epoch: int | None) -> tuple[int, ...]:
         """What `at` wants for a text: its digest stands in for a row that it does not have."""

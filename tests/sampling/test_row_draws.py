@@ -1,7 +1,9 @@
 """Oracle: `document_rng` by the four numbers that a draw depends on."""
 
+import numpy as np
 import pytest
 
+from declutr.sampling.document_selection import shuffled
 from declutr.sampling.row_draws import RowDraws
 from declutr.sampling.spans import document_rng
 from declutr.sampling.text_calls import text_digest
@@ -29,6 +31,13 @@ def test_texts() -> None:
     assert draws.key_of_text("a b", 5, 2) == (2, 5)
     assert draws.key_of_text("a b", None, 2) == (2, digest)  # does not count as a call
     assert draws.key_of_text("a b", None, None) == (3, digest, 2)
+
+
+def test_order() -> None:
+    rows = np.arange(9)
+    order = RowDraws(7, resample=True).order(rows, 2)
+    assert order.tolist() == shuffled(rows, (7, 2)).tolist() != rows.tolist()
+    assert RowDraws(7, resample=False).order(rows, 2).tolist() == rows.tolist()
 
 
 def test_without_resampling_every_epoch_is_the_first() -> None:
