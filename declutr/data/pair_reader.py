@@ -34,7 +34,7 @@ class TextPairReader(RowReader):
 
     format : `"nli"` puts rows of premise, hypothesis and label together by premise: to each
         hypothesis that it entails, one that contradicts it, as the negative
-        (`declutr.corpus.text_pairs.read_nli_triplets`). By default a row is a pair.
+        (`declutr.corpus.natural_language_inference.read_nli_triplets`). By default a row is a pair.
     anchor, positive : columns of the two texts, by name or by number from 0; by default "anchor"
         and "positive", or the first two without a header. For natural language inference, premise
         and hypothesis, whose usual names are known.
