@@ -73,10 +73,10 @@ setup(
         "transformers>=4.57",
         "pytorch-metric-learning>=2.8",
         "numpy>=2",
-        "datasets>=3",
         "filelock>=3.12",
         "fsspec>=2023.5",
         "jsonnet>=0.20",
+        "pyarrow>=15",
         "xxhash>=3",
         # What AllenNLP imports besides (pytest: it imports its own `common.testing` with the rest).
         "base58>=2.1",

@@ -25,7 +25,7 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 from allennlp.training.optimizers import Optimizer
 
 import declutr.plugin  # noqa: F401
-from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.data.row_reader import RowReader
 from declutr.inference.encoder import Encoder
 from declutr.models.declutr import DeCLUTR
 from declutr.training.checkpointer import AtomicCheckpointer
@@ -171,7 +171,7 @@ def test_recipe_trains_resumes_and_embeds(
 def embedded_by(model: DeCLUTR, reader: dict[str, Any], texts: list[str]) -> np.ndarray:
     """The embeddings of texts, through AllenNLP's own tensors."""
     built = DatasetReader.from_params(Params(copy.deepcopy(reader)))
-    assert isinstance(built, DeCLUTRDatasetReader)
+    assert isinstance(built, RowReader)
     with built.no_sample():
         instances = [built.text_to_instance(text) for text in texts]
     for instance in instances:

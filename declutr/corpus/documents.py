@@ -1,15 +1,13 @@
 """Documents from files of any format, one row each, in file order.
 
 Text files hold one document a line; JSON lines, JSON arrays and parquet hold it under a key, CSV
-and TSV in a column that their header names. Files are opened and decompressed by `fsspec`; parquet
-is read by Hugging Face `datasets`. Everything but a JSON array is streamed: memory stays flat and
-no second copy of the corpus is written.
+and TSV in a column that their header names. Everything but a JSON array is streamed: memory stays
+flat and no second copy of the corpus is written.
 """
 
 from __future__ import annotations
 
 import glob
-import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path, PurePosixPath
@@ -17,6 +15,7 @@ from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
 from declutr.corpus.delimited_rows import delimited_rows
+from declutr.corpus.records import parsed, read_records, record_format
 from declutr.corpus.text_files import (
     NAMES,
     TABLES,
@@ -24,14 +23,21 @@ from declutr.corpus.text_files import (
     decoded,
     file_format,
     noted_lines,
-    open_text,
-    undecodable,
+    read_lines,
 )
+
+__all__ = [
+    "SourceError",
+    "file_format",
+    "normalize_whitespace",
+    "read_documents",
+    "read_lines",
+    "read_stream",
+    "source_files",
+]
 
 PathLike = str | os.PathLike
 ENCODING_ERRORS = ("strict", "replace")
-
-_RECORDS_AT_ONCE = 1024  # of a parquet file, whatever the size of its row groups
 
 OnBadRow = Callable[[SourceError], None]
 
@@ -115,27 +121,15 @@ def read_documents(
             f"Unknown encoding_errors '{encoding_errors}': expected one of {ENCODING_ERRORS}."
         )
     for file in files:
-        kind = file_format(file)
-        if kind == "json" and not _is_array(file, encoding_errors):
-            kind = "lines"
+        kind = record_format(file, encoding_errors)
         if kind in TABLES:
             lines = read_lines(file, encoding_errors, ends=True)
             yield from _column(lines, TABLES[kind], file, text_key, on_bad_row)
         elif kind == "text":
             yield from read_lines(file, encoding_errors)
         else:
-            rows = _rows(file, kind, encoding_errors)
+            rows = read_records(file, kind, encoding_errors, text_key)
             yield from _documents(rows, kind, file, text_key, on_bad_row)
-
-
-def read_lines(file: Path, encoding_errors: str = "strict", ends: bool = False) -> Iterator[str]:
-    """Every line of a file, whatever its name stands for; without line ends, unless told `ends`.
-
-    # Raises
-
-    `SourceError` : a file that cannot be read; see `declutr.corpus.text_files`.
-    """
-    return noted_lines(_rows(file, "text", encoding_errors), file, encoding_errors, ends)
 
 
 def read_stream(
@@ -220,7 +214,7 @@ def _document(row: Any, kind: str, file: Path | str, number: int, text_key: str)
     if kind == "lines":
         if not row.strip():
             return ""
-        row = _parsed(row, file, number)
+        row = parsed(row, file, number)
     if not isinstance(row, dict):
         raise SourceError(
             f"'{file}', row {number} is {type(row).__name__}, expected an object with the key "
@@ -237,51 +231,6 @@ def _document(row: Any, kind: str, file: Path | str, number: int, text_key: str)
             f"'{file}', row {number}: '{text_key}' is {type(text).__name__}, expected a string."
         )
     return text or ""
-
-
-def _is_array(file: Path, encoding_errors: str) -> bool:
-    """Whether a JSON file begins with a bracket; otherwise it holds one object a line."""
-    for line in _rows(file, "text", encoding_errors):
-        if line.strip():
-            return line.lstrip().startswith("[")
-    return False
-
-
-def _parsed(line: str, file: Path | str, number: int) -> Any:
-    try:
-        return json.loads(line)
-    except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep
-        raise SourceError(
-            f"'{file}', row {number} is not JSON ({error}). Expected one object a line."
-        ) from error
-
-
-def _rows(file: Path, kind: str, encoding_errors: str) -> Iterator[Any]:
-    """The lines or records of a file, with `SourceError` for whatever goes wrong."""
-    try:
-        if kind == "parquet":
-            yield from _parquet_rows(file)
-            return
-        with open_text(file, encoding_errors) as lines:
-            yield from json.load(lines) if kind == "json" else lines
-    except SourceError:
-        raise
-    except UnicodeDecodeError as error:
-        raise undecodable(file, error) from error
-    except Exception as error:  # whatever a parser or decompressor raises
-        raise SourceError(f"'{file}' could not be read as {kind}: {error}") from error
-
-
-def _parquet_rows(file: Path) -> Iterable[dict[str, Any]]:
-    import datasets
-
-    return datasets.load_dataset(
-        "parquet",
-        data_files=[glob.escape(str(file))],
-        split="train",
-        streaming=True,
-        batch_size=_RECORDS_AT_ONCE,
-    )
 
 
 def normalize_whitespace(text: str) -> str:

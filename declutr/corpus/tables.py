@@ -5,14 +5,14 @@ Each row knows its place, so that whatever is wrong with it can be told with fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from declutr.corpus.delimited_rows import delimited_rows
-from declutr.corpus.documents import SourceError, _is_array, _parsed, _rows, file_format, read_lines
-from declutr.corpus.text_files import TABLES
+from declutr.corpus.records import parsed, read_records, record_format
+from declutr.corpus.text_files import TABLES, SourceError, file_format, read_lines
 
 Column = str | int
 
@@ -29,6 +29,14 @@ class Row:
 
     place: str
     values: Mapping[Column, Any]
+
+    @classmethod
+    def of_fields(
+        cls, place: str, fields: Sequence[str], names: Sequence[str] = (), numbered: bool = True
+    ) -> Row:
+        """The row of fields under these names and, unless told otherwise, their numbers."""
+        values: dict[Column, Any] = dict(enumerate(fields)) if numbered else {}
+        return cls(place, values | dict(zip(names, fields, strict=False)))
 
     def value(self, column: Column) -> Any:
         """# Raises
@@ -83,51 +91,75 @@ def read_rows(
         fewer fields than its header.
     """
     for file in files:
-        kind = file_format(file)
-        if kind == "text" or kind in TABLES:
-            yield from _fields(file, header, encoding_errors)
+        if not is_delimited(file):
+            yield from _records(file, encoding_errors)
+        elif header:
+            yield from _named_fields(file, encoding_errors)
         else:
-            yield from _records(file, kind, encoding_errors)
+            yield from _numbered_fields(file, encoding_errors)
 
 
-def _fields(file: Path, header: bool, encoding_errors: str) -> Iterator[Row]:
+def is_delimited(file: Path) -> bool:
+    """Whether a file has fields between tabs or commas, told from its name."""
+    return file_format(file) in ("text", *TABLES)
+
+
+def read_fields(file: Path, encoding_errors: str = "strict") -> Iterator[tuple[str, list[str]]]:
+    """The fields of each row of such a file that is not blank, with its place; headers, too.
+
+    # Raises
+
+    `SourceError` : a file that cannot be read.
+    """
+    rows: Iterable[tuple[int, list[str]]]
+    if file_format(file) == "csv":
+        rows = delimited_rows(read_lines(file, encoding_errors, ends=True), ",", file)
+    else:
+        lines = enumerate(read_lines(file, encoding_errors), start=1)
+        rows = ((number, line.split("\t")) for number, line in lines)
+    for number, fields in rows:
+        if any(field.strip() for field in fields):
+            yield f"'{file}', line {number}", fields
+
+
+def unique_names(fields: list[str], place: str) -> list[str]:
+    """The names of columns that a header has.
+
+    # Raises
+
+    `SourceError` : two columns have the same.
+    """
+    if len(set(fields)) < len(fields):
+        raise SourceError(f"{place}: two columns have the same name, got {fields}.")
+    return fields
+
+
+def _numbered_fields(file: Path, encoding_errors: str) -> Iterator[Row]:
+    return (Row.of_fields(place, fields) for place, fields in read_fields(file, encoding_errors))
+
+
+def _named_fields(file: Path, encoding_errors: str) -> Iterator[Row]:
     names: list[str] = []
-    for number, fields in _split(file, encoding_errors):
-        place = f"'{file}', line {number}"
-        if header and not names:
-            names = fields
-            if len(set(names)) < len(names):
-                raise SourceError(f"{place}: two columns have the same name, got {names}.")
-            continue
-        if header and len(fields) != len(names):
+    for place, fields in read_fields(file, encoding_errors):
+        if not names:
+            names = unique_names(fields, place)
+        elif len(fields) == len(names):
+            yield Row.of_fields(place, fields, names)
+        else:
             raise SourceError(
                 f"{place} has {len(fields)} field(s), expected {len(names)} as in the header "
                 f"({', '.join(names)}). A tab inside a text? JSON lines can hold it."
             )
-        yield Row(place, dict(enumerate(fields)) | dict(zip(names, fields, strict=False)))
 
 
-def _split(file: Path, encoding_errors: str) -> Iterator[tuple[int, list[str]]]:
-    """The fields of each line that is not blank, with its number."""
-    if file_format(file) != "csv":
-        for number, line in enumerate(read_lines(file, encoding_errors), start=1):
-            if line.strip():
-                yield number, line.split("\t")
-        return
-    for number, fields in delimited_rows(read_lines(file, encoding_errors, ends=True), ",", file):
-        if any(field.strip() for field in fields):
-            yield number, fields
-
-
-def _records(file: Path, kind: str, encoding_errors: str) -> Iterator[Row]:
-    lines = kind == "lines" or (kind == "json" and not _is_array(file, encoding_errors))
-    rows = _rows(file, "lines" if lines else kind, encoding_errors)
-    for number, row in enumerate(rows, start=1):
-        if lines:
+def _records(file: Path, encoding_errors: str) -> Iterator[Row]:
+    kind = record_format(file, encoding_errors)
+    for number, row in enumerate(read_records(file, kind, encoding_errors), start=1):
+        if kind == "lines":
             if not row.strip():
                 continue
-            row = _parsed(row, file, number)
-        place = f"'{file}', {'line' if lines else 'row'} {number}"
+            row = parsed(row, file, number)
+        place = f"'{file}', {'line' if kind == 'lines' else 'row'} {number}"
         if not isinstance(row, dict):
             raise SourceError(f"{place} is {type(row).__name__}, expected an object of columns.")
         yield Row(place, row)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -47,12 +48,20 @@ def file_format(file: Path) -> str:
 
 def open_bytes(file: Path) -> BinaryIO:
     """A file for reading, decompressed."""
-    # Not by `datasets`: its streams forget encoding and errors where a file is compressed.
     import fsspec
+
+    return fsspec.filesystem("file").open(str(file), "rb", compression=_compression(file))
+
+
+def is_compressed(file: Path) -> bool:
+    """Whether `open_bytes` decompresses it, told from the name."""
+    return _compression(file) is not None
+
+
+def _compression(file: Path) -> str | None:
     from fsspec.utils import infer_compression
 
-    compression = infer_compression(NAMES.get(file, str(file)))
-    return fsspec.filesystem("file").open(str(file), "rb", compression=compression)
+    return infer_compression(NAMES.get(file, str(file)))
 
 
 def open_text(file: Path, errors: str) -> io.TextIOWrapper:
@@ -73,6 +82,34 @@ def decoded(stream: Any, errors: str, name: Path | str) -> io.TextIOWrapper:
     except NoKnownEncoding as error:
         raise SourceError(f"'{name}' {error}") from error
     return io.TextIOWrapper(stream, encoding=encoding, errors=errors, newline="\n")
+
+
+def read_lines(file: Path, encoding_errors: str = "strict", ends: bool = False) -> Iterator[str]:
+    """Every line of a file, whatever its name stands for; without line ends, unless told `ends`.
+
+    # Raises
+
+    `SourceError` : a file that cannot be read.
+    """
+    return noted_lines(_lines(file, encoding_errors), file, encoding_errors, ends)
+
+
+def _lines(file: Path, encoding_errors: str) -> Iterator[str]:
+    with telling_what_fails(file, "text"), open_text(file, encoding_errors) as lines:
+        yield from lines
+
+
+@contextmanager
+def telling_what_fails(file: Path, kind: str) -> Iterator[None]:
+    """Raises `SourceError` for whatever goes wrong inside, while a file is read as this `kind`."""
+    try:
+        yield
+    except SourceError:
+        raise
+    except UnicodeDecodeError as error:
+        raise undecodable(file, error) from error
+    except Exception as error:  # whatever a parser or decompressor raises
+        raise SourceError(f"'{file}' could not be read as {kind}: {error}") from error
 
 
 def noted_lines(

@@ -1,30 +1,18 @@
-"""Labelled pairs and triplets of texts, from the rows of tables; among them those of natural
-language inference."""
+"""Pairs of texts, with negatives and labels, from the rows of tables."""
 
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain, cycle
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import NamedTuple
 
-from declutr.corpus.documents import SourceError
+from declutr.corpus.pair_labels import LabelOf
 from declutr.corpus.tables import Column, Row
+from declutr.corpus.text_files import SourceError
 
 logger = logging.getLogger(__name__)
-
-NLI_CLASSES = ("entailment", "neutral", "contradiction")
-"""In the order of their numbers, which is that of SNLI and MNLI on the Hugging Face hub."""
-
-# The columns of SNLI and MNLI: on the hub and in many copies, and in the files of their authors.
-_NLI_NAMES = (
-    ("premise", "sentence1"),
-    ("hypothesis", "sentence2"),
-    ("label", "gold_label"),
-)
-_NO_CLASS = ("", "-", "-1")  # annotators did not agree
 
 
 class TextPair(NamedTuple):
@@ -59,9 +47,6 @@ class Columns:
         return any(isinstance(column, int) for column in given)
 
 
-LabelOf = Callable[[Any, str], int | float]
-
-
 def read_pairs(
     rows: Iterable[Row], columns: Columns, source: str, label_of: LabelOf | None = None
 ) -> list[TextPair]:
@@ -83,7 +68,10 @@ def read_pairs(
     blank: list[str] = []
     for row in rows:
         if first is None:
-            first, columns = row, _known(columns, row, (("anchor",), ("positive",), ("label",)))
+            first, columns = (
+                row,
+                known_columns(columns, row, (("anchor",), ("positive",), ("label",))),
+            )
         texts = [row.text(columns.anchor), row.text(columns.positive)]  # type: ignore[arg-type]
         negatives = tuple(chain.from_iterable(map(row.texts, columns.negatives)))
         if not all((*texts, *negatives)):
@@ -114,149 +102,7 @@ def read_pairs(
     return pairs
 
 
-# ------------------------------------------------------------------------------------- labels
-
-
-def class_label(value: Any, place: str) -> int:
-    """A class, 0 or above.
-
-    # Raises
-
-    `SourceError` : it is something else.
-    """
-    number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise SourceError(
-            f"{place}: the label is {value!r}, expected a class, 0 or above. Set labels to "
-            "'score' for scores, or to 'nli' for entailment, neutral and contradiction."
-        )
-    return number
-
-
-def score_label(max_score: float) -> LabelOf:
-    """What makes a share of `max_score` of a score: at most 1, and at least -1.
-
-    The function raises `SourceError` if it is no number in that range.
-    """
-
-    def label_of(value: Any, place: str) -> float:
-        try:
-            score = math.nan if isinstance(value, bool) else float(value)
-        except (TypeError, ValueError):
-            score = math.nan
-        if not abs(score) <= max_score:  # nor if it is not a number
-            raise SourceError(
-                f"{place}: the label is {value!r}, expected a score of at most {max_score:g}. Set "
-                "max_score to the highest there can be, such as 5 for STS."
-            )
-        return score / max_score
-
-    return label_of
-
-
-def nli_class(value: Any, place: str) -> int | None:
-    """The number in `NLI_CLASSES` of a label, by name or number; `None` if there is no agreement.
-
-    # Raises
-
-    `SourceError` : another label.
-    """
-    name = "" if value is None else str(value).strip().lower()
-    if name in _NO_CLASS:
-        return None
-    if name in NLI_CLASSES:
-        return NLI_CLASSES.index(name)
-    if not isinstance(value, bool) and name in ("0", "1", "2"):
-        return int(name)
-    raise SourceError(
-        f"{place}: the label is {value!r}, expected {', '.join(NLI_CLASSES)}, or their numbers 0, "
-        "1 and 2 (- or -1 if annotators did not agree)."
-    )
-
-
-# ------------------------------------------------------------------- natural language inference
-
-
-def read_nli_pairs(rows: Iterable[Row], columns: Columns, source: str) -> list[TextPair]:
-    """Premise, hypothesis and class of each row, for Sentence-BERT (Reimers & Gurevych, 2019).
-
-    # Parameters
-
-    columns : of premise (`anchor`), hypothesis (`positive`) and label; by default those of SNLI
-        and MNLI, or the first three.
-    source : names the data in messages.
-
-    # Raises
-
-    `SourceError` : a missing column, an unknown label, or not one row with a class.
-    """
-    pairs, rows_read = [], 0
-    for row in rows:
-        rows_read += 1
-        if rows_read == 1:
-            columns = _known(columns, row, _NLI_NAMES)
-        premise, hypothesis = row.text(columns.anchor), row.text(columns.positive)  # type: ignore[arg-type]
-        number = nli_class(row.value(columns.label), row.place)  # type: ignore[arg-type]
-        if premise and hypothesis and number is not None:
-            pairs.append(TextPair(premise, hypothesis, label=number))
-    logger.info(
-        "%s: %d rows; %d left out, without a class or with a blank text.",
-        source,
-        rows_read,
-        rows_read - len(pairs),
-    )
-    if not pairs:
-        raise SourceError(
-            f"{source}: none of {rows_read} rows has a premise, a hypothesis and a class."
-        )
-    return pairs
-
-
-def read_nli_triplets(rows: Iterable[Row], columns: Columns, source: str) -> list[TextPair]:
-    """A premise, what it entails, and what contradicts it, for supervised SimCSE.
-
-    So Gao et al. (2021, section 4). Rows are put together by their premise. Each of its entailments
-    makes a triplet, with its contradictions in turn where they are not equally many. Premises
-    without both are left out, and so are neutral rows and repeated ones.
-
-    # Parameters
-
-    columns, source : as for `read_nli_pairs`.
-
-    # Raises
-
-    `SourceError` : as there, or not one premise with both.
-    """
-    # A dictionary holds each hypothesis once, in order.
-    premises: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
-    for pair in read_nli_pairs(rows, columns, source):
-        entailed, contradicting = premises.setdefault(pair.anchor, ({}, {}))
-        if pair.label == NLI_CLASSES.index("entailment"):
-            entailed[pair.positive] = None
-        elif pair.label == NLI_CLASSES.index("contradiction"):
-            contradicting[pair.positive] = None
-    triplets = [
-        TextPair(premise, positive, (negative,))
-        for premise, (entailed, contradicting) in premises.items()
-        for positive, negative in zip(entailed, cycle(contradicting), strict=False)
-    ]
-    used = len({triplet.anchor for triplet in triplets})
-    logger.info(
-        "%s: %d triplets of %d premises; %d premises lack an entailment or a contradiction.",
-        source,
-        len(triplets),
-        used,
-        len(premises) - used,
-    )
-    if not triplets:
-        raise SourceError(
-            f"{source}: none of {len(premises)} premises has both an entailment and a "
-            "contradiction. Rows with the same premise make a triplet."
-        )
-    return triplets
-
-
-def _known(columns: Columns, row: Row, usual: Sequence[Sequence[str]]) -> Columns:
+def known_columns(columns: Columns, row: Row, usual: Sequence[Sequence[str]]) -> Columns:
     """`columns` with the usual ones, by name or else by number, where none is given."""
     given = (columns.anchor, columns.positive, columns.label)
     found = [

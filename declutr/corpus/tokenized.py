@@ -7,14 +7,12 @@ Tokenising uses all cores; interrupted, it goes on where it was.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import logging
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import closing, suppress
+from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 from filelock import FileLock
@@ -28,19 +26,17 @@ from declutr.corpus.documents import (
     read_documents,
     source_files,
 )
-from declutr.corpus.earlier_reading import read_as_by_1_5
 from declutr.corpus.file_digests import Appearance, check_unchanged, file_digests
+from declutr.corpus.store_places import LAYOUT, store_place
 from declutr.corpus.text_blocks import text_blocks
 from declutr.corpus.text_files import COMPRESSIONS
-from declutr.corpus.token_store import DamagedStore, TokenStore, TokenStoreWriter
+from declutr.corpus.token_store import DamagedStore, TokenStore
+from declutr.corpus.token_store_writer import TokenStoreWriter
 from declutr.system.cache_folder import default_cache_dir
 from declutr.system.worker_processes import default_workers, ordered_map
 
 logger = logging.getLogger(__name__)
 
-_LAYOUT = 1  # raise it when what a store holds changes
-_READING = 2  # raise it when files are read otherwise; 1 was that of release 1.5.0
-_AS_BY_1_5 = "read-as-by-1.5"  # a mark in a store of then: its files have the same rows today
 # What is tokenised in one call, whichever is reached first: much against the cost of handing it to
 # another process, and little against memory.
 _BATCH_DOCUMENTS = 1024
@@ -89,7 +85,7 @@ def open_corpus(
     cache = Path(cache_dir or default_cache_dir()).expanduser()
     cache.mkdir(parents=True, exist_ok=True)
     digests = file_digests(files, cache, progress)
-    folder = _folder(cache, files, digests, codec, text_key, encoding_errors)
+    folder = store_place(cache, files, digests, codec.fingerprint, text_key, encoding_errors)
     store = _opened(folder)
     if store is None:
         with FileLock(f"{folder}.lock"):
@@ -166,7 +162,7 @@ def _tokenize(
                 names = ", ".join(str(file) for file in files[:3])
                 raise SourceError(f"The corpus is empty: not a single row in {names}.")
             writer.meta = {
-                "layout": _LAYOUT,
+                "layout": LAYOUT,
                 "num_tokens": writer.num_tokens,
                 "tokenizer": codec.fingerprint,
                 "files": [str(file) for file in files],
@@ -222,35 +218,3 @@ def _total_bytes(files: list[Path]) -> int | None:
 
 def _num_bytes(text: str) -> int:
     return (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))) + 1
-
-
-def _folder(
-    cache: Path,
-    files: list[Path],
-    digests: dict[Path, tuple[str, Appearance]],
-    codec: DocumentCodec,
-    text_key: str,
-    encoding_errors: str,
-) -> Path:
-    """Where the store lies: that of release 1.5.0, begun or whole, if it has the same rows."""
-    parts: list[Any] = [_LAYOUT, codec.fingerprint, encoding_errors]
-    for file in files:
-        kind = file_format(file)
-        parts += [kind, None if kind == "text" else text_key, digests[file][0]]
-    earlier, now = cache / _hashed(parts), cache / _hashed([*parts, {"reading": _READING}])
-    if TokenStore.exists(now):
-        return now
-    partial = Path(f"{earlier}.partial")
-    begun = partial if partial.is_dir() else earlier
-    if not begun.is_dir():
-        return now
-    if not (begun / _AS_BY_1_5).exists():
-        if not read_as_by_1_5(files):
-            return now
-        with suppress(OSError):  # a cache that may only be read: look again the next time
-            (begun / _AS_BY_1_5).touch()
-    return earlier
-
-
-def _hashed(parts: list[Any]) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]

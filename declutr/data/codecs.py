@@ -10,35 +10,19 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import logging
 from collections.abc import Iterable, Mapping, Sequence
-from functools import lru_cache
-from typing import TypeVar
 
 import numpy as np
 from allennlp.data import Field, TokenIndexer, Tokenizer
 from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
-from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from declutr.corpus.content_ids import ContentIds
 from declutr.data.collation import Frame, PackedSpans
 from declutr.data.fields import SpansField, TokenIdsField
-
-logger = logging.getLogger(__name__)
-
-_COUNT_FROM_PADDING = (
-    "roberta",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "camembert",
-    "mpnet",
-    "longformer",
-)
-Cuttable = TypeVar("Cuttable", np.ndarray, list[Token])
-
-_UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
+from declutr.data.text_limits import cut, keeps_end, max_content_tokens
+from declutr.data.tokenizer_fingerprints import described, word_piece_fingerprint
 
 
 def text_codec(
@@ -56,46 +40,6 @@ def text_codec(
         if same_ids and tokenizer._add_special_tokens:
             return WordPieceCodec(tokenizer, name)
     return TokenCodec(tokenizer)
-
-
-def max_tokens(tokenizer: Tokenizer) -> int | None:
-    """How many tokens the transformer takes, special ones included; `None` if it does not say.
-
-    Many tokenizers on the hub do not know; then the transformer's configuration is asked.
-    """
-    if not isinstance(tokenizer, PretrainedTransformerTokenizer):
-        return None
-    limit = tokenizer.tokenizer.model_max_length
-    if limit < _UNLIMITED:
-        return limit
-    trust = bool(tokenizer._tokenizer_kwargs.get("trust_remote_code", False))
-    return _configured_positions(tokenizer._model_name, trust)
-
-
-@lru_cache
-def _configured_positions(model_name: str, trust: bool) -> int | None:
-    try:
-        config = AutoConfig.from_pretrained(model_name, trust_remote_code=trust)
-    except (OSError, ValueError):  # a tokenizer without a transformer
-        return None
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is None or positions < 1:
-        return None
-    # RoBERTa and its kin begin to count positions after the padding id.
-    offset = config.pad_token_id + 1 if config.model_type in _COUNT_FROM_PADDING else 0
-    return positions - offset
-
-
-def max_content_tokens(tokenizer: Tokenizer) -> int | None:
-    """How many tokens of text fit beside the special ones, or `None` if there is no limit.
-
-    The transformer sets it, and `max_length` of the tokenizer may lower it.
-    """
-    if not isinstance(tokenizer, PretrainedTransformerTokenizer):
-        return None
-    limits = [tokenizer._max_length, max_tokens(tokenizer)]
-    known = [limit for limit in limits if limit is not None]
-    return min(known) - tokenizer.num_special_tokens_for_sequence() if known else None
 
 
 class WordPieceCodec:
@@ -128,7 +72,7 @@ class WordPieceCodec:
     @property
     def fingerprint(self) -> str:
         """A hash of the whole tokenizer, so that equal names with other vocabularies differ."""
-        return _word_piece_fingerprint(self._tokenizer)
+        return word_piece_fingerprint(self._tokenizer)
 
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
         """The ids of each text, without special tokens, however long it is."""
@@ -200,7 +144,7 @@ class TokenCodec:
     @property
     def fingerprint(self) -> str:
         """Names the tokenizer: the lengths kept with the corpus depend on it."""
-        settings = {key: _described(value) for key, value in sorted(vars(self._tokenizer).items())}
+        settings = {key: described(value) for key, value in sorted(vars(self._tokenizer).items())}
         digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
         return f"{type(self._tokenizer).__name__}:{digest}"
 
@@ -238,48 +182,9 @@ class TokenCodec:
         return TextField(tokens or [Token("")])
 
 
-def keeps_end(tokenizer: Tokenizer) -> bool:
-    """Whether longer texts keep their end, as transformers' own truncation does for this side."""
-    if not isinstance(tokenizer, PretrainedTransformerTokenizer):
-        return False
-    return tokenizer.tokenizer.truncation_side == "left"
-
-
-def cut(tokens: Cuttable, limit: int | None, end: bool) -> Cuttable:
-    """At most `limit` tokens of a text: the first ones, or with `end` the last."""
-    if limit is None or len(tokens) <= limit:
-        return tokens
-    return tokens[len(tokens) - limit :] if end else tokens[:limit]
-
-
 def _ids(tokens: list[Token]) -> np.ndarray:
     return np.array([token.text_id for token in tokens], dtype=np.int64)
 
 
 def _types(tokens: list[Token]) -> np.ndarray:
     return np.array([token.type_id or 0 for token in tokens], dtype=np.int64)
-
-
-def _word_piece_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    backend = getattr(tokenizer, "backend_tokenizer", None)
-    if backend is not None:
-        state = json.loads(backend.to_str())
-        # Padding and truncation are settings of the last call, not of the tokenizer.
-        state.pop("padding", None), state.pop("truncation", None)
-        content = json.dumps(state, sort_keys=True)
-    else:
-        content = json.dumps(sorted(tokenizer.get_vocab().items()))
-    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
-    return f"{type(tokenizer).__name__}:{len(tokenizer)}:{digest}"
-
-
-def _described(value: object) -> str:
-    """What of an attribute of a tokenizer its tokens may depend on."""
-    if isinstance(value, (str, int, float, bool, list, tuple, dict)):
-        return repr(value)
-    if isinstance(value, PreTrainedTokenizerBase):
-        return _word_piece_fingerprint(value)
-    meta = getattr(value, "meta", None)  # of a spaCy pipeline
-    if isinstance(meta, dict):
-        return repr([meta.get(key) for key in ("lang", "name", "version")])
-    return type(value).__name__

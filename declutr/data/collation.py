@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from declutr.system.host_copies import to_device
+
 if TYPE_CHECKING:  # packing tokens, as an encoder does, needs no AllenNLP, which takes seconds
     from allennlp.data import Field
 
@@ -138,3 +140,12 @@ def _pinned(batch: Any) -> Any:
     if isinstance(batch, dict):
         return {key: _pinned(value) for key, value in batch.items()}
     return batch.pin_memory()
+
+
+def moved(batch: Any, device: torch.device) -> Any:
+    """A batch on a device, whose tensors remember what they hold (`declutr.system.host_copies`)."""
+    if isinstance(batch, torch.Tensor):
+        return to_device(batch, device)
+    if isinstance(batch, dict):
+        return {key: moved(value, device) for key, value in batch.items()}
+    return batch

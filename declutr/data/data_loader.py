@@ -1,7 +1,6 @@
 """The DataLoader "declutr": whole epochs in a known order, whatever reads them."""
 
 import logging
-import os
 from collections.abc import Iterator
 from typing import Any, Optional, Union
 
@@ -9,18 +8,16 @@ import numpy as np
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DataLoader, DatasetReader, Instance, Vocabulary
-from allennlp.data.data_loaders.data_collator import allennlp_collate
 from allennlp.data.data_loaders.data_loader import TensorDict
 from torch.utils.data import DataLoader as TorchDataLoader
-from torch.utils.data import Dataset, Sampler
 
 from declutr.corpus.documents import SourceError
-from declutr.data.collation import PackedBatch
-from declutr.data.span_reader import DeCLUTRDatasetReader
-from declutr.sampling.document_selection import shuffled, shuffled_batches
+from declutr.data.batch_workers import Batches, EpochBatches, as_it_is, one_thread
+from declutr.data.collation import PackedBatch, moved
+from declutr.data.row_reader import RowReader
+from declutr.sampling.document_selection import shares, shuffled, shuffled_batches
 from declutr.sampling.token_budget import BudgetBatches
 from declutr.system.distributed import process_rank, world_size
-from declutr.system.host_copies import to_device
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +81,7 @@ class DeCLUTRDataLoader(DataLoader):
         max_tokens: Optional[int] = None,
         consecutive: bool = False,
     ) -> None:
-        if not isinstance(reader, DeCLUTRDatasetReader):
+        if not isinstance(reader, RowReader):
             raise ConfigurationError(
                 f'The data loader "declutr" needs the dataset reader "declutr", got '
                 f'{type(reader).__name__}. Use the data loader "multiprocess" with it.'
@@ -123,7 +120,7 @@ class DeCLUTRDataLoader(DataLoader):
         self._epoch = -1
         self._resume_at = (0, 0)
         self._loader: TorchDataLoader | None = None
-        self._sampler = _EpochBatches()
+        self._sampler = EpochBatches()
         self._budget: tuple[tuple[int, int, bool], BudgetBatches] | None = None
 
     # ------------------------------------------------------------------------------- the order
@@ -188,7 +185,7 @@ class DeCLUTRDataLoader(DataLoader):
             assert self.batch_size is not None
             together = self.batch_size * world_size()
             cuts = np.minimum(np.arange(len(self) + 1) * together, len(rows))
-        return _own_shares(rows, cuts[first:])
+        return shares(rows, cuts[first:], process_rank(), world_size())
 
     # -------------------------------------------------------------------------------- iteration
 
@@ -217,19 +214,19 @@ class DeCLUTRDataLoader(DataLoader):
         if skipped == len(self):
             return
         for batch in self._fetch(epoch if self.resample else 0, skipped):
-            yield batch if self._device is None else _moved(batch, self._device)
+            yield batch if self._device is None else moved(batch, self._device)
 
     def _fetch(self, epoch: int, first: int) -> Iterator[TensorDict]:
         if self._loader is None:
             self._loader = TorchDataLoader(
-                _Batches(self.reader, self.data_path, self._vocab),
+                Batches(self.reader, self.data_path, self._vocab),
                 sampler=self._sampler,
                 batch_size=None,  # the sampler's items are whole batches
-                collate_fn=_as_it_is,
+                collate_fn=as_it_is,
                 num_workers=self.num_workers,
                 multiprocessing_context=self._start_method if self.num_workers else None,
                 persistent_workers=self.num_workers > 0,
-                worker_init_fn=_one_thread,
+                worker_init_fn=one_thread,
                 pin_memory=self._device is not None and self._device.type == "cuda",
                 # Without one of its own, torch would draw from the global generator.
                 generator=torch.Generator(),
@@ -250,69 +247,3 @@ class DeCLUTRDataLoader(DataLoader):
 
     def set_target_device(self, device: torch.device) -> None:
         self._device = device
-
-
-def _own_shares(rows: np.ndarray, cuts: np.ndarray) -> Iterator[np.ndarray]:
-    """This process's part of each of the global batches between these cuts."""
-    for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
-        share = (end - begin) // world_size()  # a last batch may not divide
-        start = begin + process_rank() * share
-        yield rows[start : start + share]
-
-
-class _EpochBatches(Sampler):
-    """What a worker needs to know of each batch, and all it needs: `(epoch, rows)`.
-
-    Holds no reference to the loader: workers of a loader that is part of a cycle are not told when
-    it goes, and torch waits five seconds for each.
-    """
-
-    def __init__(self) -> None:
-        self._epoch = 0
-        self._batches: Iterator[np.ndarray] = iter(())
-
-    def start(self, epoch: int, batches: Iterator[np.ndarray]) -> None:
-        self._epoch, self._batches = epoch, batches
-
-    def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
-        epoch = self._epoch  # another iteration may begin before this one ends
-        for rows in self._batches:
-            yield epoch, rows
-
-
-class _Batches(Dataset):
-    """Batches by `(epoch, rows)`: packed where the reader can do it, else collated instances."""
-
-    def __init__(self, reader: DeCLUTRDatasetReader, path: Any, vocab: Vocabulary | None) -> None:
-        self._reader, self._path, self._vocab = reader, path, vocab
-
-    def __getitem__(self, key: tuple[int, np.ndarray]) -> PackedBatch | TensorDict:
-        epoch, rows = key
-        if self._reader.packs:
-            return self._reader.packed(self._path, rows, epoch)
-        instances = [self._reader.instance(self._path, row, epoch) for row in rows.tolist()]
-        for instance in instances:
-            self._reader.apply_token_indexers(instance)
-            if self._vocab is not None:
-                instance.index_fields(self._vocab)
-        return allennlp_collate(instances)
-
-
-def _as_it_is(batch: Any) -> Any:
-    return batch
-
-
-def _moved(batch: Any, device: torch.device) -> Any:
-    """A batch on a device, whose tensors remember what they hold (`declutr.system.host_copies`)."""
-    if isinstance(batch, torch.Tensor):
-        return to_device(batch, device)
-    if isinstance(batch, dict):
-        return {key: _moved(value, device) for key, value in batch.items()}
-    return batch
-
-
-def _one_thread(worker_id: int) -> None:
-    # Workers copy small arrays, or tokenise a few texts; threads of their own would take cores from
-    # training.
-    torch.set_num_threads(1)
-    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

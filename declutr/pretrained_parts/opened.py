@@ -34,7 +34,7 @@ from declutr.archives.safety import (
     weights_of,
 )
 from declutr.archives.tar_members import named_as_archive
-from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.data.row_reader import RowReader
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 
 _WEIGHTS = ("weights.th", "best.th")  # in the order in which AllenNLP looks for them
@@ -102,11 +102,11 @@ class OpenedModel:
         self._left_loaded: Optional[bool] = None
 
     @cached_property
-    def reader(self) -> DeCLUTRDatasetReader:
+    def reader(self) -> RowReader:
         """The reader, for its tokenizer and indexers."""
         with registered_names_only():
             reader = DatasetReader.from_params(self._usable("dataset_reader"))
-        if not isinstance(reader, DeCLUTRDatasetReader):
+        if not isinstance(reader, RowReader):
             raise ConfigurationError(
                 f"The dataset reader of '{self.place}' is a {type(reader).__name__}, which need "
                 "not have one tokenizer. Give your reader tokenizer and token indexers yourself, "

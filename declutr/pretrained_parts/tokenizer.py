@@ -6,7 +6,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token, Tokenizer
 
 from declutr.corpus.documents import normalize_whitespace
-from declutr.data.codecs import max_tokens
+from declutr.data.text_limits import max_tokens
 from declutr.pretrained_parts.opened import open_model
 
 

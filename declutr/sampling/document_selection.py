@@ -124,6 +124,19 @@ def shuffled_batches(rows: np.ndarray, size: int, seed: tuple[int, ...]) -> np.n
     return np.concatenate([batches[generator.permutation(len(batches))].ravel(), rows[whole:]])
 
 
+def shares(
+    rows: np.ndarray, cuts: np.ndarray, process: int, processes: int
+) -> Iterator[np.ndarray]:
+    """What one of several processes has of each batch of `rows`, which begin and end at `cuts`.
+
+    All have equally many: where a batch does not divide, its last rows are left out.
+    """
+    for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
+        share = (end - begin) // processes
+        start = begin + process * share
+        yield rows[start : start + share]
+
+
 def _row_type(count: int) -> np.dtype:
     return np.dtype(np.int32 if count <= np.iinfo(np.int32).max else np.int64)
 

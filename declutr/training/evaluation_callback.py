@@ -15,7 +15,7 @@ from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.callbacks.log_writer import LogWriterCallback
 from allennlp.training.metric_tracker import MetricTracker
 
-from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.data.row_reader import RowReader
 from declutr.evaluation.suite import all_tasks, chosen, evaluate
 from declutr.evaluation.task import PROTOCOLS, Task, TaskError
 from declutr.models.declutr import DeCLUTR
@@ -259,7 +259,7 @@ class EvaluateEmbeddings(TrainerCallback):
 
     def _require_what_it_needs(self, trainer: GradientDescentTrainer) -> None:
         reader = getattr(trainer.data_loader, "reader", None)
-        for part, expected in ((trainer.model, DeCLUTR), (reader, DeCLUTRDatasetReader)):
+        for part, expected in ((trainer.model, DeCLUTR), (reader, RowReader)):
             if not isinstance(part, expected):
                 raise ConfigurationError(
                     'evaluate_embeddings needs a model and a dataset reader of type "declutr"; got '

@@ -15,7 +15,7 @@ from allennlp.training.metric_tracker import MetricTracker
 from allennlp.training.util import get_metrics
 
 from declutr.data.data_loader import DeCLUTRDataLoader
-from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.data.row_reader import RowReader
 from declutr.training.undisturbed import undisturbed
 
 _SEED = 13370
@@ -35,7 +35,7 @@ def validated(trainer: GradientDescentTrainer) -> dict[str, float]:
     try:
         with ExitStack() as stack:
             for reader in readers:
-                if isinstance(reader, DeCLUTRDatasetReader):
+                if isinstance(reader, RowReader):
                     stack.enter_context(reader.same_epoch_after())
             stack.enter_context(undisturbed(trainer.model, trainer.cuda_device, _SEED))
             stack.enter_context(torch.no_grad())

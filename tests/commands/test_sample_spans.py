@@ -174,9 +174,13 @@ class TestErrors:
         with pytest.raises(ConfigurationError, match=r"does not sample spans: expected .*num_anch"):
             run(num_anchors=None)
 
-    def test_another_reader(self, run, tmp_path):
+    @pytest.mark.parametrize(
+        "reader",
+        [{"type": "text_classification_json", "tokenizer": "whitespace"}, {"type": "sentences"}],
+        ids=["of-allennlp", "of-sentences"],
+    )
+    def test_another_reader(self, run, tmp_path, reader):
         recipe = tmp_path / "other.json"
-        reader = {"type": "text_classification_json", "tokenizer": "whitespace"}
         recipe.write_text(json.dumps({"dataset_reader": reader, "train_data_path": "x"}))
         args = argparse.Namespace(
             param_path=str(recipe), overrides="", data=None, documents=2, epoch=0, width=100

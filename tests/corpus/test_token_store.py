@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from declutr.corpus import token_store
-from declutr.corpus.token_store import DamagedStore, TokenStore, TokenStoreWriter
+from declutr.corpus.token_store import DamagedStore, TokenStore
+from declutr.corpus.token_store_writer import TokenStoreWriter
 
 DOCUMENTS = [[1, 2, 3], [], [65535], [4, 5], []]
 LENGTHS = [3, 0, 9, 2, 1]  # in tokens: not always the length of the array
@@ -379,7 +380,9 @@ class TestContinued:
 
     def test_when_all_was_there_but_the_name(self, tmp_path, whole, monkeypatch):
         with monkeypatch.context() as patch:
-            patch.setattr("declutr.corpus.token_store.os.replace", _fails_for_folders(os.replace))
+            patch.setattr(
+                "declutr.corpus.token_store_writer.os.replace", _fails_for_folders(os.replace)
+            )
             with pytest.raises(KeyboardInterrupt):
                 self.go_on(tmp_path / "s", at=0)
         self.go_on(tmp_path / "s", at=5)

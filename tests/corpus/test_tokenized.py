@@ -18,6 +18,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from declutr.corpus import store_places
 from declutr.corpus import tokenized as corpus
 from declutr.corpus.documents import SourceError
 from declutr.corpus.token_store import DamagedStore, TokenStore
@@ -239,7 +240,7 @@ class TestStoresOf15:
         assert (again.folder == before) is kept and not (kept and codec.texts)
         assert texts(again) == rows
         # It was looked at once.
-        monkeypatch.setattr(corpus, "read_as_by_1_5", lambda files: pytest.fail("read again"))
+        monkeypatch.setattr(store_places, "read_as_by_1_5", lambda files: pytest.fail("read again"))
         assert opened(file, cache, codec).folder == again.folder
 
     def test_that_would_be_refused_today(self, tmp_path, cache):
@@ -437,10 +438,10 @@ class SlowCodec(BytesCodec):
 
 def _tokenise_slowly(file: str, cache: str, note: str, journal_every: str) -> None:
     """Run in a process of its own, to be interrupted."""
-    from declutr.corpus import token_store
+    from declutr.corpus import token_store_writer
 
     corpus._BATCH_DOCUMENTS, corpus._BATCHES_ALONE = 10, 2
-    token_store._JOURNAL_EVERY = float(journal_every)
+    token_store_writer._JOURNAL_EVERY = float(journal_every)
     logging.basicConfig(level=logging.INFO)
     signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
     if "SIGTERM_RAISES" in os.environ:

@@ -25,14 +25,9 @@ from hypothesis import strategies as st
 
 from declutr.corpus.content_ids import ContentIds
 from declutr.corpus.documents import normalize_whitespace as normalized
-from declutr.data.codecs import (
-    TokenCodec,
-    WordPieceCodec,
-    max_content_tokens,
-    max_tokens,
-    text_codec,
-)
+from declutr.data.codecs import TokenCodec, WordPieceCodec, text_codec
 from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.data.text_limits import max_content_tokens, max_tokens
 from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 from tests.hostile_archives import with_json, with_remote_code
 
@@ -303,7 +298,7 @@ class TestFastEqualsSlow:
         }
         fast = DeCLUTRDatasetReader(PretrainedTransformerTokenizer(name), **settings)
         monkeypatch.setattr(
-            "declutr.data.span_reader.text_codec", lambda tokenizer, _: TokenCodec(tokenizer)
+            "declutr.data.row_reader.text_codec", lambda tokenizer, _: TokenCodec(tokenizer)
         )
         slow = DeCLUTRDatasetReader(PretrainedTransformerTokenizer(name), **settings)
         for row in (0, 7):

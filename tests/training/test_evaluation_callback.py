@@ -668,7 +668,7 @@ def test_what_it_cannot_serve() -> None:
     with pytest.raises(ConfigurationError, match="got Linear in place of DeCLUTR"):
         callback.on_start(trainer)
     trainer.model = DeCLUTR.__new__(DeCLUTR)
-    with pytest.raises(ConfigurationError, match="NoneType in place of DeCLUTRDatasetReader"):
+    with pytest.raises(ConfigurationError, match="NoneType in place of RowReader"):
         callback.on_start(trainer)
 
 

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from declutr.corpus.documents import SourceError, file_format
-from declutr.corpus.tables import Column, Row, read_rows
-from declutr.corpus.text_files import TABLES
+from declutr.corpus.documents import SourceError
+from declutr.corpus.tables import Row, is_delimited, read_fields, read_rows, unique_names
 from declutr.task_models.glue.layouts import Layout
 
 logger = logging.getLogger(__name__)
@@ -86,37 +85,20 @@ def _labelled_if_any(rows: list[LabelledRow], source: str) -> list[LabelledRow]:
 
 def _rows(file: Path, layout: Layout, encoding_errors: str) -> Iterator[tuple[Row, str]]:
     """Each row of a file, and what is wrong with its number of columns, `""` if nothing."""
-    # Without a header: one that is not there in every file of a task, and rows that do not fit it,
-    # are seen to here.
-    rows = read_rows([file], header=False, encoding_errors=encoding_errors)
-    if file_format(file) not in ("text", *TABLES):
-        yield from ((row, "") for row in rows)
+    if not is_delimited(file):
+        yield from ((row, "") for row in read_rows([file], encoding_errors=encoding_errors))
         return
-    names: list[str] | None = None
+    # A header that is not there in every file of a task, and rows that do not fit it, are seen to
+    # here. Numbers count beside names only where a header is asked for: in others they move.
+    names: list[str] = []
     width = 0
-    for row in rows:
-        fields = list(row.values.values())
+    for place, fields in read_fields(file, encoding_errors):
         if not width:
             width = len(fields)
             if layout.names_columns(fields):
-                names = _header(fields, row.place)
+                names = unique_names(fields, place)
                 continue
         fault = ""
         if len(fields) != width:
-            fault = f"{row.place} has {len(fields)} column(s), expected {width} as in line 1"
-        yield (row if names is None else _named(row, names, layout)), fault
-
-
-def _header(fields: list[str], place: str) -> list[str]:
-    if len(set(fields)) < len(fields):
-        raise SourceError(f"{place}: two columns have the same name, got {fields}.")
-    return fields
-
-
-def _named(row: Row, names: list[str], layout: Layout) -> Row:
-    """Numbers count beside names only where a header is asked for: in others they move."""
-    fields = list(row.values.values())
-    values: dict[Column, str] = dict(zip(names, fields, strict=False))
-    if layout.header:
-        values |= dict(enumerate(fields))
-    return Row(row.place, values)
+            fault = f"{place} has {len(fields)} column(s), expected {width} as in line 1"
+        yield Row.of_fields(place, fields, names, numbered=not names or bool(layout.header)), fault

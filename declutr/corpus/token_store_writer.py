@@ -1,0 +1,213 @@
+"""Writing a `declutr.corpus.token_store.TokenStore`, interrupted and gone on with.
+
+A store is written beside its place and renamed when whole, so a store that exists is complete.
+Beside it lies also a journal of what is safely on disk: a writer that was interrupted, or killed,
+is continued by the next one.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from declutr.corpus.array_files import ArrayFile
+from declutr.corpus.token_store import CHECKSUMS, META, NUM_TOKENS, OFFSETS, VALUES
+from declutr.system.atomic_files import write_whole
+from declutr.system.checksums import json_checksum
+
+logger = logging.getLogger(__name__)
+
+_JOURNAL = "journal.json"
+_JOURNAL_EVERY = 10.0  # seconds; writing one waits for the disk
+
+
+class _State(NamedTuple):
+    """How much has been written."""
+
+    length: int = 0
+    num_values: int = 0
+    num_tokens: int = 0
+
+
+class TokenStoreWriter:
+    """Writes a store; use as a context manager, in one process at a time.
+
+    On entry it takes up what an earlier writer of the same store left, as far as its journal says:
+    `length` documents are then there already, and the caller appends those after them.
+
+    After an exception what was written is kept for the next writer (after a kill, less what was
+    appended since the last journal), but after those of `drop_after` nothing is left behind.
+
+    # Parameters
+
+    folder : the place of the store.
+    dtype : of the values.
+    drop_after : exceptions that speak against what was written before them.
+    journal_every : seconds between journals. Each waits until the data has reached the disk.
+    before_journal : called before each journal, and before the store is complete; what it raises
+        prevents them. A chance to see that the source is still what it was.
+    """
+
+    def __init__(
+        self,
+        folder: str | os.PathLike,
+        dtype: np.dtype | type,
+        *,
+        drop_after: tuple[type[BaseException], ...] = (),
+        journal_every: float | None = None,
+        before_journal: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._final = Path(folder)
+        self._partial = self._final.with_name(f"{self._final.name}.partial")
+        self._dtype = np.dtype(dtype)
+        self._drop_after = drop_after
+        self._every = _JOURNAL_EVERY if journal_every is None else journal_every
+        self._before_journal = before_journal
+        self._state = _State()
+        self.notes: dict[str, Any] = {}  # the caller's, kept in the journal
+        self.meta: dict[str, Any] = {}
+
+    @property
+    def length(self) -> int:
+        """Documents so far."""
+        return self._state.length
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of all documents so far."""
+        return self._state.num_tokens
+
+    def __enter__(self) -> TokenStoreWriter:
+        self._final.parent.mkdir(parents=True, exist_ok=True)
+        for abandoned in self._final.parent.glob(f"{self._partial.name}-*"):
+            shutil.rmtree(abandoned, ignore_errors=True)  # of version 1.0, which could not resume
+        if not self._take_up():
+            shutil.rmtree(self._partial, ignore_errors=True)
+            self._partial.mkdir()
+            self._open("wb")
+            self._offsets.append(np.zeros(1, dtype=np.int64))
+        self._journal_due = time.monotonic() + self._every
+        return self
+
+    def append(self, arrays: Sequence[np.ndarray], num_tokens: Sequence[int]) -> None:
+        """Add documents: their values, and how many tokens each has."""
+        values = np.concatenate([*arrays, np.empty(0, self._dtype)], dtype=self._dtype)
+        lengths = np.fromiter(map(len, arrays), dtype=np.int64, count=len(arrays))
+        self.append_joined(values, lengths, np.asarray(num_tokens, dtype=np.int64))
+
+    def append_joined(
+        self, values: np.ndarray, lengths: np.ndarray, num_tokens: np.ndarray
+    ) -> None:
+        """The same for the values of all documents end to end, and the number of each."""
+        state = self._state
+        self._values.append(values)
+        self._offsets.append(state.num_values + np.cumsum(lengths))
+        self._num_tokens.append(num_tokens)
+        # In one step: an interrupt finds a batch counted whole or not at all.
+        self._state = _State(
+            state.length + len(lengths),
+            state.num_values + len(values),
+            state.num_tokens + int(num_tokens.sum()),
+        )
+
+    def journal_if_due(self) -> None:
+        """Make what was appended safe from a kill, if the last time is long enough ago."""
+        if time.monotonic() >= self._journal_due:
+            self._write_journal()
+
+    def __exit__(self, exception_type: type[BaseException] | None, *_: object) -> None:
+        if exception_type is None:
+            try:
+                self._complete()
+            except BaseException as error:
+                self._give_up(type(error))
+                raise
+        else:
+            self._give_up(exception_type)
+
+    def _complete(self) -> None:
+        self._write_journal()
+        self._close()
+        recorded: dict[str, Any] = {file.name: file.recorded() for file in self._files()}
+        recorded[META] = json_checksum(self.meta)
+        write_whole(self._partial / CHECKSUMS, json.dumps(recorded) + "\n")
+        write_whole(self._partial / META, json.dumps(self.meta, indent=2) + "\n")
+        shutil.rmtree(self._final, ignore_errors=True)  # a folder without meta: not a store
+        os.replace(self._partial, self._final)
+        # Not before: without it, a writer killed just now would have written in vain.
+        (self._final / _JOURNAL).unlink(missing_ok=True)
+
+    def _give_up(self, reason: type[BaseException]) -> None:
+        keep = bool(self.length) and not issubclass(reason, self._drop_after)
+        if keep and not self._values.closed:  # else all is there but its name
+            try:
+                self._write_journal()
+            except OSError as error:  # a full disk: the journal before this one holds
+                logger.warning("Could not note how far %s is: %s", self._partial, error)
+            except Exception:  # of `before_journal`
+                keep = False
+        self._close(ignore_errors=True)
+        if not keep:
+            shutil.rmtree(self._partial, ignore_errors=True)
+
+    def _write_journal(self) -> None:
+        self._before_journal()
+        for file in self._files():
+            file.sync()
+        journal = {
+            "dtype": self._dtype.str,
+            "state": self._state,
+            "notes": self.notes,
+            "checksums": self._checksums(),
+        }
+        write_whole(self._partial / _JOURNAL, json.dumps(journal) + "\n")
+        self._journal_due = time.monotonic() + self._every
+
+    def _take_up(self) -> bool:
+        """Continue what lies there; false if nothing does that could be continued."""
+        try:
+            journal = json.loads((self._partial / _JOURNAL).read_text())
+            if journal["dtype"] != self._dtype.str:
+                return False
+            state = _State(*journal["state"])
+            self._open("r+b")
+            self._values.cut_to(state.num_values)
+            self._offsets.cut_to(state.length + 1)
+            self._num_tokens.cut_to(state.length)
+            # Version 1.5 noted none.
+            if journal.get("checksums", self._checksums()) != self._checksums():
+                logger.warning(
+                    "%s is damaged: the corpus is tokenised from its begin.", self._partial
+                )
+                return False
+            self._state, self.notes = state, dict(journal["notes"])
+        except (OSError, ValueError, TypeError, KeyError):  # no journal, or not one of ours
+            return False
+        return True
+
+    def _open(self, mode: str) -> None:
+        self._values = ArrayFile(self._partial / VALUES, self._dtype, mode)
+        self._offsets = ArrayFile(self._partial / OFFSETS, np.dtype(np.int64), mode)
+        self._num_tokens = ArrayFile(self._partial / NUM_TOKENS, np.dtype(np.int64), mode)
+
+    def _checksums(self) -> dict[str, str]:
+        return {file.name: file.checksums for file in self._files()}
+
+    def _files(self) -> tuple[ArrayFile, ...]:
+        return self._offsets, self._num_tokens, self._values
+
+    def _close(self, ignore_errors: bool = False) -> None:
+        for file in self._files():
+            try:
+                file.close()
+            except OSError:
+                if not ignore_errors:
+                    raise

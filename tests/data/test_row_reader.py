@@ -1,0 +1,69 @@
+"""What the readers share is in one place; what each does with it, its own tests say."""
+
+import copy
+import inspect
+from pathlib import Path
+
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.dataset_readers.dataset_reader import WorkerInfo
+
+from declutr.data.augmented_reader import AugmentedReader
+from declutr.data.epoch_counts import EpochCounts
+from declutr.data.pair_reader import TextPairReader
+from declutr.data.row_reader import RowReader
+from declutr.data.sentence_reader import SentenceReader
+from declutr.data.span_reader import DeCLUTRDatasetReader
+
+READERS = [DeCLUTRDatasetReader, SentenceReader, AugmentedReader, TextPairReader]
+
+
+@pytest.mark.parametrize("reader", READERS)
+class TestEveryReader:
+    def test_inherits_no_other_and_overrides_nothing(self, reader):
+        assert reader.__bases__ == (RowReader,)
+        shared = {name for name in vars(RowReader) if not name.startswith("__")}
+        assert not shared & set(vars(reader))
+
+    def test_shared_parameters_are_the_same(self, reader):
+        own = inspect.signature(reader).parameters
+        for name, parameter in inspect.signature(RowReader).parameters.items():
+            assert (own[name].annotation, own[name].default) == (
+                parameter.annotation,
+                parameter.default,
+            )
+
+
+def test_views_that_are_not_there(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a b\n")
+    reader = DeCLUTRDatasetReader()
+    assert not reader.sample_spans and not reader.draws_anew
+    reader.sample_spans = True
+    with pytest.raises(ConfigurationError, match="has no num_anchors: it cannot sample spans"):
+        list(reader.read(tmp_path / "a.txt"))
+
+
+class TestEpochCounts:
+    def test_each_worker_of_each_number_has_its_own(self):
+        counts = EpochCounts()
+        workers = [None, *(WorkerInfo(n, i) for n in (1, 2, 3, 256) for i in range(n))]
+        for epoch in range(2):
+            assert {counts.begin(worker) for worker in workers} == {epoch}
+        assert {counts.read(worker) for worker in workers} == {0}
+
+    def test_a_look_does_not_count(self):
+        counts = EpochCounts()
+        counts.begin(None), counts.read(None)
+        with counts.unchanged():
+            assert counts.begin(None) == counts.read(None) == 1
+            counts.begin(WorkerInfo(2, 1))
+        assert counts.begin(None) == counts.read(None) == 1
+        assert counts.begin(WorkerInfo(2, 1)) == 0
+
+    def test_copies_in_other_processes_count_together(self):
+        counts = EpochCounts()
+        assert all(
+            isinstance(value, torch.Tensor) and value.is_shared() for value in vars(counts).values()
+        )
+        assert copy.deepcopy(counts).begin(None) == 0
