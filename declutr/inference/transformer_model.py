@@ -28,10 +28,10 @@ from declutr.inference.prompts import Prompts
 from declutr.inference.special_tokens import special_tokens_of
 from declutr.inference.text_model import TextModel
 from declutr.system.host_copies import to_device
+from declutr.transformer.language_adapters import keep_adapter_dtypes
 from declutr.transformer.pooling import POOLINGS, pooled
+from declutr.transformer.positions import first_position, longest_text, max_positions
 from declutr.transformer.unpadding import UnpaddedPass
-
-_UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
 
 
 class TransformerModel(TextModel):
@@ -81,6 +81,7 @@ class TransformerModel(TextModel):
         self.tokenizer, self.transformer = _load(
             place, revision, modules.transformer_folder, self.pooling, trust
         )
+        keep_adapter_dtypes(self.transformer)
         self.transformer.to(device).eval()
         self.dense = modules.dense.to(device).eval()
         self.keeps_end = self.tokenizer.truncation_side == "left"
@@ -88,13 +89,16 @@ class TransformerModel(TextModel):
         self._frame = special_tokens_of(self.tokenizer, place)
         self.special_tokens = len(self._frame.start) + len(self._frame.end)
         # Each may name a limit, and tokenizers and settings are not always right about it.
-        limits = (modules.max_length, longest_input(self.tokenizer, self.transformer))
+        limits = (
+            modules.max_length,
+            longest_text(self.tokenizer, max_positions(self.transformer)),
+        )
         self.max_length = min((limit for limit in limits if limit), default=None)
         # The pooler's output comes from the transformer itself, of padded texts.
         self._unpadded = UnpaddedPass(
             "none" if self.pooling == "pooler" else "auto",
             padding_id=self._frame.padding_id,
-            first_position=_first_position(self.transformer),
+            first_position=first_position(self.transformer),
         )
         self._has_types = "token_type_ids" in self.tokenizer.model_input_names
         self._content = model_fingerprint(place, revision)
@@ -186,27 +190,6 @@ class TransformerModel(TextModel):
         if both:
             return (output.hidden_states[1].float() + output.hidden_states[-1].float()) / 2
         return output.last_hidden_state
-
-
-def longest_input(tokenizer: Any, model: Any) -> int | None:
-    """How many tokens the transformer takes, special ones included; `None` if there is no limit."""
-    limits = []
-    if tokenizer.model_max_length < _UNLIMITED:
-        limits.append(int(tokenizer.model_max_length))
-    positions = getattr(model.config, "max_position_embeddings", None)
-    if positions is not None and positions > 0:
-        limits.append(positions - _first_position(model))
-    return min(limits, default=None)
-
-
-def _first_position(model: Any) -> int:
-    """RoBERTa and its kin count positions from after the padding id."""
-    offsets = [
-        module.padding_idx + 1
-        for name, module in model.named_modules()
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None
-    ]
-    return max(offsets, default=0)
 
 
 def _load(

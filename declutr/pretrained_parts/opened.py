@@ -104,7 +104,8 @@ class OpenedModel:
     @cached_property
     def reader(self) -> DeCLUTRDatasetReader:
         """The reader, for its tokenizer and indexers."""
-        with registered_names_only():
+        # It looks at the transformer, too, for how long a text may be.
+        with registered_names_only(), parameters_in_proportion(self._weights_bytes()):
             reader = DatasetReader.from_params(self._usable("dataset_reader"))
         if not isinstance(reader, DeCLUTRDatasetReader):
             raise ConfigurationError(

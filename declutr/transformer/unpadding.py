@@ -18,6 +18,7 @@ from declutr.transformer.attention.packed import CannotPack, PackedAttention
 from declutr.transformer.attention.whole_masks import KnownWhole, padding_not_looked_for
 from declutr.transformer.linear.training_products import quick_products
 from declutr.transformer.packing import Packing, length_groups, text_ends, text_lengths
+from declutr.transformer.positions import max_positions
 
 logger = logging.getLogger(__name__)
 
@@ -234,8 +235,8 @@ class UnpaddedPass:
         self, transformer: torch.nn.Module, device: torch.device
     ) -> tuple[Tensor, Tensor]:
         """Token ids and mask of a few short texts, together longer than one text may be."""
-        longest = getattr(getattr(transformer, "config", None), "max_position_embeddings", None)
-        width = max(1, min(64, (longest or 64) - self._first_position))
+        longest = max_positions(transformer)
+        width = max(1, min(64, longest or 64))
         lengths = [width, width - width // 2]
         while sum(lengths) <= min(longest or 0, 1024):  # more would take long on a CPU
             lengths.append(width - len(lengths) % (width // 2 + 1))
