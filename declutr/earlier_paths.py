@@ -84,6 +84,7 @@ _MOVED = {
 }
 _RENAMED = {
     "archive_members": "archives.tar_members",
+    "archives.safety.refusal": "archives.refusal",
     "augmentations": "data.augmentation.augmentation",
     "bulk_embedding": "inference.bulk",
     "checkpoints": "quickstart.small_checkpoints",

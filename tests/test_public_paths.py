@@ -53,6 +53,7 @@ def test_can_be_imported(path: str) -> None:
         ("declutr.model", "declutr.models.declutr"),
         ("declutr.semantic_search.index", "declutr.search.index"),
         ("declutr.safe_archives.content", "declutr.archives.safety.content"),
+        ("declutr.safe_archives.refusal", "declutr.archives.refusal"),
         ("declutr.text_models.devices", "declutr.inference.devices"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Names of files in a trained model, and what kind of model lies in a folder."""
+"""Names of files in a trained model."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ NAMES = "names.json"
 ARCHIVES = "archives.json"
 """In that folder: which trained archive lies where."""
 
-_WEIGHTS = ("weights.th", "best.th")  # as AllenNLP chooses: the first that is there
+WEIGHTS = ("weights.th", "best.th")
+"""Of these AllenNLP loads the first that is there."""
 
 
 def weights_of(folder: Path) -> Path | None:
     """Return the file of weights that AllenNLP would load, or `None`."""
-    return next((folder / name for name in _WEIGHTS if (folder / name).is_file()), None)
+    return next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)

@@ -6,8 +6,8 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from declutr.archives.refusal import TRUST, UnsafeArchive
 from declutr.archives.safety.plain_json import dotted, entries, leads_outside, nearest_key
-from declutr.archives.safety.refusal import TRUST, UnsafeArchive
 from declutr.archives.safety.remote_code import check_no_remote_code
 from declutr.archives.safety.tensor_files import check_no_pickle
 from declutr.archives.sentence_transformers_folder import ModelFiles
