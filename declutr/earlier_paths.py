@@ -100,6 +100,8 @@ _RENAMED = {
     "reclaim_model": "models.reclaim.model",
     "reclaim_predictor": "models.reclaim.predictor",
     "safe_archives": "archives.safety",
+    "search.errors": "search.description",
+    "search.with_numpy": "search.searcher",
     "semantic_search": "search",
     "sources": "corpus.documents",
     "span_fields": "data.fields",

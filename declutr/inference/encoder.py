@@ -23,6 +23,7 @@ from declutr.inference.text_pieces import LONG_TEXTS, Piece, batches, mean_of_pi
 from declutr.system.cpu_memory import HEAP
 from declutr.system.host_copies import Arriving
 from declutr.system.torch_threads import keep_to_quota
+from declutr.system.unit_rows import unit_rows
 
 logger = logging.getLogger(__name__)
 
@@ -332,7 +333,7 @@ class Encoder:
             vectors = self._whitening.transform(vectors).astype(np.float32)
         if self._truncate_dim is not None:
             vectors = vectors[:, : self._truncate_dim]
-        return _unit(vectors) if self._normalize else vectors
+        return unit_rows(vectors) if self._normalize else vectors
 
     @staticmethod
     def _sphereized(embeddings: np.ndarray) -> np.ndarray:
@@ -342,7 +343,7 @@ class Encoder:
                 stacklevel=3,
             )
             return embeddings
-        return _unit(embeddings - embeddings.mean(axis=0))
+        return unit_rows(embeddings - embeddings.mean(axis=0))
 
 
 def _one_behind(items: Iterator[_Item]) -> Iterator[_Item]:
@@ -352,10 +353,6 @@ def _one_behind(items: Iterator[_Item]) -> Iterator[_Item]:
         yield from waiting
         waiting = [item]
     yield from waiting
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
 
 
 def _strings(inputs: str | Sequence[str]) -> list[str]:
