@@ -110,6 +110,8 @@ _RENAMED = {
     "text_codecs": "data.codecs",
     "text_models.file_fingerprints": "inference.fingerprints",
     "trained_configuration": "archives.configuration",
+    "training.trained_texts": "training.model_in_training",
+    "training.undisturbed": "training.model_in_training",
     "unpadded": "transformer.unpadding",
     "text_models": "inference.open_text_model",
 }
@@ -131,6 +133,11 @@ _NAMES = {
         "PairMarginMiner": "objectives:PairMarginMiner",
         "PyTorchMetricLearningMiner": "objectives:Miner",
     },
+}
+# What is in several modules today.
+_NAMES["training.callbacks"] = {
+    "ExactResume": "training.exact_resume:ExactResume",
+    "RunRecord": "training.run_record:RunRecord",
 }
 _PLACES = {
     **{

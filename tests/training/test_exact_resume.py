@@ -25,7 +25,8 @@ import declutr.plugin  # registers what configurations name
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.system.kernel_choices import CHOICES
-from declutr.training.callbacks import ExactResume, RunRecord, _restore_best
+from declutr.training.exact_resume import ExactResume, _restore_best
+from declutr.training.run_record import RunRecord
 from tests.built_task_models import classifier, data_file, reader_config, reclaim
 from tests.conftest import run_config
 
@@ -234,7 +235,7 @@ def test_another_seed_warns(
 ) -> None:
     memory, folder, _ = straight
     keep_until(folder, tmp_path / "run", 2, 0)
-    with caplog.at_level(logging.WARNING, "declutr.training.callbacks"):
+    with caplog.at_level(logging.WARNING, "declutr.training.exact_resume"):
         make_trainer(tmp_path / "run", memory=memory).train()
         assert "begun with seed" not in caplog.text
         make_trainer(tmp_path / "run", memory=memory, seed=8).train()
@@ -253,7 +254,7 @@ def test_kernels_of_the_run_are_taken_or_a_warning_says_so(
     run = tmp_path / "run"
     make_trainer(run, memory=memory, num_epochs=1).train()
     CHOICES.forget()
-    with caplog.at_level(logging.WARNING, "declutr.training.callbacks"):
+    with caplog.at_level(logging.WARNING, "declutr.training.exact_resume"):
         make_trainer(run, memory=memory).train()
         assert "not to the bit" not in caplog.text
         assert CHOICES.taken() == {"a product, 1 threads": "onednn"}
@@ -289,7 +290,7 @@ def test_nothing_is_read_for_what_is_skipped(
 
 def test_steps_and_processes_draw_differently(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(epoch: int, step: int, rank: int = 0, seed: int = 7) -> float:
-        monkeypatch.setattr("declutr.training.callbacks.process_rank", lambda: rank)
+        monkeypatch.setattr("declutr.training.exact_resume.process_rank", lambda: rank)
         ExactResume("", seed)._reseed(epoch, step)
         return torch.rand(()).item()
 
