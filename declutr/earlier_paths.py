@@ -90,6 +90,7 @@ _RENAMED = {
     "checkpoints": "quickstart.small_checkpoints",
     "dataset_reader": "data.span_reader",
     "encoder_sources": "inference.sources",
+    "export.hugging_face": "export.exporting",
     "file_modes": "system.umask",
     "heap": "system.cpu_memory",
     "linear_products": "transformer.linear.training_products",

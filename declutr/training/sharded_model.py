@@ -1,4 +1,4 @@
-"""A model of which each process holds a part: its states, norms and checkpoints are of the whole."""
+"""A model of which each process holds a part, with the states and norms of the whole."""
 
 from typing import Any, Optional, Union
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from declutr.evaluation.report.contents import Contents
-from declutr.evaluation.report.dimensions import WHOLE
 from declutr.evaluation.report.score_sections import alarms
 from declutr.evaluation.report.tables import seconds, table, text
 from declutr.evaluation.report.time_spent import time_spent
+from declutr.evaluation.report.truncated_encoders import WHOLE
 
 
 def heading(report: Contents) -> str:
