@@ -6,11 +6,11 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from declutr.archives.model_files import ModelFiles
 from declutr.archives.refusal import TRUST, UnsafeArchive
 from declutr.archives.safety.plain_json import dotted, entries, leads_outside, nearest_key
 from declutr.archives.safety.remote_code import check_no_remote_code
 from declutr.archives.safety.tensor_files import check_no_pickle
-from declutr.archives.sentence_transformers_folder import ModelFiles
 from declutr.system.bounded_json import CONFIGURATION_BYTES, JSONError, read_bounded_json
 
 TOKENIZER_SETTINGS_BYTES = 2**23  # thousands of added tokens are listed in there
