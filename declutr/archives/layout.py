@@ -4,9 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+ARCHIVE = "model.tar.gz"
 CONFIG = "config.json"
+RUN = "run.json"
+"""What was run (`declutr.training.run_record`)."""
+METRICS = "metrics.json"
+BEST_WEIGHTS = "best.th"
+
 MODULES = "modules.json"
 """Of sentence-transformers: the modules of a model."""
+SETTINGS = "config_sentence_transformers.json"
+"""Of sentence-transformers: prompts, and what embeddings are compared by."""
+LENGTHS = "sentence_bert_config.json"
+"""Of sentence-transformers, beside the transformer: how long texts may be, and their case."""
+
 VOCABULARY = "vocabulary"
 WHITENING = "whitening.safetensors"
 
@@ -17,7 +28,7 @@ NAMES = "names.json"
 ARCHIVES = "archives.json"
 """In that folder: which trained archive lies where."""
 
-WEIGHTS = ("weights.th", "best.th")
+WEIGHTS = ("weights.th", BEST_WEIGHTS)
 """Of these AllenNLP loads the first that is there."""
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from declutr.archives.layout import LENGTHS, MODULES, SETTINGS
 from declutr.archives.model_files import ModelFiles, NotFollowed
 
 POOLING_FLAGS = {
@@ -113,7 +114,7 @@ def transformer_folder(place: str, revision: str | None = None) -> str:
 
 def _listed(files: ModelFiles) -> list[tuple[str, str]] | None:
     """Kind and folder of each module, in order; `None` if there is no list."""
-    listed = files.json("modules.json")
+    listed = files.json(MODULES)
     if listed is None:
         return None
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
@@ -129,7 +130,7 @@ def _listed(files: ModelFiles) -> list[tuple[str, str]] | None:
 
 def _read_transformer(modules: ModuleList, files: ModelFiles, folder: str) -> None:
     modules.transformer_folder = folder
-    name = f"{folder}/sentence_bert_config.json"
+    name = f"{folder}/{LENGTHS}"
     settings = files.settings(name)
     length = settings.get("max_seq_length")
     if length is not None and (not isinstance(length, int) or length < 1):
@@ -142,7 +143,7 @@ def _read_transformer(modules: ModuleList, files: ModelFiles, folder: str) -> No
 
 
 def _read_prompts(modules: ModuleList, files: ModelFiles) -> None:
-    name = "config_sentence_transformers.json"
+    name = SETTINGS
     settings = files.settings(name)
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if not isinstance(prompts, dict) or any(

@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from declutr.archives.layout import CONFIG
 from declutr.corpus.documents import normalize_whitespace
 from declutr.corpus.text_inputs import as_texts, require_rows
 from declutr.export.comparison import Comparison, ExportDiffers, compare, quiet, reference_texts
@@ -207,7 +208,7 @@ def write_transformer(model: Exportable, folder: Path) -> None:
     """What `AutoModel`, `AutoModelForMaskedLM` (if there is a head) and `AutoTokenizer` load."""
     model.transformer.save_pretrained(folder)
     # Where it was trained concerns nobody, and that folder may be gone.
-    _change(folder / "config.json", remove=("_name_or_path", "auto_map"))
+    _change(folder / CONFIG, remove=("_name_or_path", "auto_map"))
     model.tokenizer.save_pretrained(folder)
     changes: dict[str, Any] = {"model_input_names": model.inputs}
     if model.plain_white_space:

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from declutr.archives.layout import MODULES
 from declutr.export.errors import ExportError
 
 
@@ -25,7 +26,7 @@ def check_place(place: str, folder: Path, overwrite: bool) -> None:
         )
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
-    if not folder.is_dir() or not (folder / "modules.json").is_file():
+    if not folder.is_dir() or not (folder / MODULES).is_file():
         raise ExportError(
             f"There is something at '{folder}' that is no export. Remove it, or export to another "
             "place."

@@ -17,7 +17,7 @@ from allennlp.predictors import Predictor
 from torch.overrides import TorchFunctionMode
 
 import declutr.components  # noqa: F401 - archives name what it registers
-from declutr.archives.layout import weights_of
+from declutr.archives.layout import CONFIG, TRANSFORMERS, VOCABULARY, WHITENING, weights_of
 from declutr.archives.places import local_place
 from declutr.archives.safety import UnsafeArchive, opened_archive
 from declutr.corpus.documents import normalize_whitespace
@@ -197,9 +197,9 @@ def _content(place: str) -> str:
     weights = weights_of(path) or path / "weights.th"
     inside = [
         file
-        for folder in ("vocabulary", "transformer")
+        for folder in (VOCABULARY, TRANSFORMERS)
         for file in sorted((path / folder).rglob("*"))
         if file.is_file() and not file.name.startswith(".")
     ]
-    inside += [file for file in (path / "whitening.safetensors",) if file.exists()]
-    return files_fingerprint([path / "config.json", weights, *inside], path)
+    inside += [file for file in (path / WHITENING,) if file.exists()]
+    return files_fingerprint([path / CONFIG, weights, *inside], path)

@@ -21,7 +21,7 @@ from allennlp.modules.token_embedders import Embedding
 import declutr.models.declutr  # noqa: F401 - archives name it
 from declutr.archives.carried import use_archived_transformer
 from declutr.archives.configuration import trained_configuration
-from declutr.archives.layout import CONFIG, WEIGHTS, weights_of
+from declutr.archives.layout import CONFIG, VOCABULARY, WEIGHTS, weights_of
 from declutr.archives.places import NoModel, is_transformer, local_place, require_model
 from declutr.archives.safety import (
     BrokenArchive,
@@ -112,7 +112,7 @@ class OpenedModel:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary; that of a transformer is its tokenizer's instead."""
-        folder = self.folder / "vocabulary"
+        folder = self.folder / VOCABULARY
         if not folder.is_dir():
             return Vocabulary.empty()
         settings = self.config.get("vocabulary") or {}

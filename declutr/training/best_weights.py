@@ -7,6 +7,7 @@ from typing import Any, Optional
 
 from allennlp.training import GradientDescentTrainer
 
+from declutr.archives.layout import BEST_WEIGHTS
 from declutr.system.distributed import of_all_processes
 from declutr.training.checkpointer import save_whole
 
@@ -27,7 +28,7 @@ class BestWeights:
         self._lowest = (select_by or "").startswith("-")
         self.score = select_by.removeprefix("-").removeprefix("+") if select_by else None
         """Its name."""
-        self.file = os.path.join(folder or "", "best.th")
+        self.file = os.path.join(folder or "", BEST_WEIGHTS)
         self.found: Optional[dict[str, Any]] = None
         """The value of the best weights, their step and epoch, and all scores of them."""
 

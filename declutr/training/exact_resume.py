@@ -10,6 +10,7 @@ import torch
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.callbacks import ShouldValidateCallback
 
+from declutr.archives.layout import BEST_WEIGHTS
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.system.distributed import process_rank
 from declutr.system.kernel_choices import CHOICES
@@ -175,7 +176,7 @@ def _restore_best(trainer: GradientDescentTrainer, is_primary: bool) -> None:
     if not folder or not trainer._metric_tracker.is_best_so_far():
         return
     with averaged_weights(trainer):
-        best = os.path.join(folder, "best.th")
+        best = os.path.join(folder, BEST_WEIGHTS)
         state = (trainer._ddp_wrapped_model or trainer.model).state_dict()
         if is_primary:
             save_whole(state, best)

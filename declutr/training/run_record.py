@@ -10,6 +10,7 @@ from typing import Any
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 
 from declutr.archives.carried import archive_transformer
+from declutr.archives.layout import RUN
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.models.declutr import DeCLUTR
 from declutr.system.atomic_files import write_whole
@@ -63,7 +64,7 @@ class RunRecord(TrainerCallback):
         archive_transformer(self.serialization_dir)
         record = self._record(trainer)
         # Whole or not at all: a resumed run, and its other processes, read the one before.
-        file = os.path.join(self.serialization_dir, "run.json")
+        file = os.path.join(self.serialization_dir, RUN)
         _tell_other_documents(file, record)
         write_whole(file, json.dumps(record, indent=2) + "\n")
 

@@ -8,6 +8,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from declutr.archives.layout import ARCHIVE
 from declutr.archives.places import Kind, NoModel, kind_of
 from declutr.archives.tar_members import named_as_archive
 from declutr.inference.sources.source import EncoderError
@@ -155,6 +156,6 @@ def _short_name(kind: str, place: str, options: dict[str, str]) -> str:
         name = place
     else:
         path = Path(place)
-        name = (path.parent if path.name == "model.tar.gz" else path).resolve().name or place
+        name = (path.parent if path.name == ARCHIVE else path).resolve().name or place
     chosen = ", ".join(f"{key}={value}" for key, value in options.items() if key != "counts")
     return f"{name} ({chosen})" if chosen else name
