@@ -144,7 +144,6 @@ COUNTING_FROM_PADDING = {
     "camembert": (bytes_of_roberta, _bert("CamembertConfig", **_SHIFTED)),
     "data2vec-text": (bytes_of_roberta, _bert("Data2VecTextConfig", **_SHIFTED)),
     "esm": (bytes_of_roberta, _bert("EsmConfig", mask_token_id=4, **_SHIFTED)),
-    "ibert": (bytes_of_roberta, _bert("IBertConfig", **_SHIFTED)),
     "luke": (
         bytes_of_roberta,
         _bert("LukeConfig", entity_vocab_size=4, entity_emb_size=8, **_SHIFTED),
