@@ -116,7 +116,7 @@ class ShardedModel(DdpWrappedModel):
         """Give up gathered parameters: validation leaves those of the root."""
         for module in self.model.modules():
             if hasattr(module, "_get_fsdp_state"):  # one that was split
-                module.reshard()
+                module.reshard()  # type: ignore[operator]
 
     def _whole(self, values: dict[Any, Any]) -> dict[Any, Any]:
         """`values` with whole tensors in place of parts; the same tensor once (tied weights)."""
