@@ -22,9 +22,10 @@ import declutr.pretrained_parts
 import declutr.task_models.glue
 import declutr.task_models.image_text
 import declutr.task_models.text_vae
-import declutr.training.callbacks
 import declutr.training.checkpointer
 import declutr.training.evaluation_callback
+import declutr.training.exact_resume
 import declutr.training.linear_decay
+import declutr.training.run_record
 import declutr.training.sharding
 import declutr.training.trainer  # noqa: F401

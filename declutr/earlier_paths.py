@@ -84,11 +84,13 @@ _MOVED = {
 }
 _RENAMED = {
     "archive_members": "archives.tar_members",
+    "archives.safety.refusal": "archives.refusal",
     "augmentations": "data.augmentation.augmentation",
     "bulk_embedding": "inference.bulk",
     "checkpoints": "quickstart.small_checkpoints",
     "dataset_reader": "data.span_reader",
     "encoder_sources": "inference.sources",
+    "export.hugging_face": "export.exporting",
     "file_modes": "system.umask",
     "heap": "system.cpu_memory",
     "linear_products": "transformer.linear.training_products",
@@ -99,6 +101,8 @@ _RENAMED = {
     "reclaim_model": "models.reclaim.model",
     "reclaim_predictor": "models.reclaim.predictor",
     "safe_archives": "archives.safety",
+    "search.errors": "search.description",
+    "search.with_numpy": "search.searcher",
     "semantic_search": "search",
     "sources": "corpus.documents",
     "span_fields": "data.fields",
@@ -107,6 +111,8 @@ _RENAMED = {
     "text_codecs": "data.codecs",
     "text_models.file_fingerprints": "inference.fingerprints",
     "trained_configuration": "archives.configuration",
+    "training.trained_texts": "training.model_in_training",
+    "training.undisturbed": "training.model_in_training",
     "unpadded": "transformer.unpadding",
     "text_models": "inference.open_text_model",
 }
@@ -128,6 +134,11 @@ _NAMES = {
         "PairMarginMiner": "objectives:PairMarginMiner",
         "PyTorchMetricLearningMiner": "objectives:Miner",
     },
+}
+# What is in several modules today.
+_NAMES["training.callbacks"] = {
+    "ExactResume": "training.exact_resume:ExactResume",
+    "RunRecord": "training.run_record:RunRecord",
 }
 _PLACES = {
     **{

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-import declutr.training.evaluation_callback as module
+import declutr.training.evaluation_tasks as module
 from declutr.evaluation.scores import Score
 from declutr.evaluation.suite import all_tasks
 from declutr.evaluation.task import Protocol, Task, Vectors

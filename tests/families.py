@@ -1,7 +1,8 @@
-"""Random checkpoints of seven families of transformers, 16 wide and two layers deep."""
+"""Random checkpoints of families of transformers, 16 wide and two layers deep."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import transformers
@@ -91,7 +92,7 @@ def _finished(
     )
 
 
-def _bert(name: str, **changes: int) -> Callable[[PreTrainedTokenizerBase], PretrainedConfig]:
+def _bert(name: str, **changes: Any) -> Callable[[PreTrainedTokenizerBase], PretrainedConfig]:
     def make(tokenizer: PreTrainedTokenizerBase) -> PretrainedConfig:
         return getattr(transformers, name)(
             **{
@@ -138,11 +139,34 @@ FAMILIES = {
     "electra": (wordpiece, _bert("ElectraConfig", embedding_size=8)),
     "modernbert": (bytes_of_modernbert, _modernbert),
 }
+# More that count positions so, most of them by code of their own.
+COUNTING_FROM_PADDING = {
+    "camembert": (bytes_of_roberta, _bert("CamembertConfig", **_SHIFTED)),
+    "data2vec-text": (bytes_of_roberta, _bert("Data2VecTextConfig", **_SHIFTED)),
+    "esm": (bytes_of_roberta, _bert("EsmConfig", mask_token_id=4, **_SHIFTED)),
+    "luke": (
+        bytes_of_roberta,
+        _bert("LukeConfig", entity_vocab_size=4, entity_emb_size=8, **_SHIFTED),
+    ),
+    "mpnet": (bytes_of_roberta, _bert("MPNetConfig", **_SHIFTED)),
+    "roberta-prelayernorm": (bytes_of_roberta, _bert("RobertaPreLayerNormConfig", **_SHIFTED)),
+    "xlm-roberta-xl": (unigram_of_xlmr, _bert("XLMRobertaXLConfig", **_SHIFTED)),
+    "xmod": (
+        unigram_of_xlmr,
+        _bert(
+            "XmodConfig",
+            languages=["de_DE", "en_XX"],
+            default_language="en_XX",
+            adapter_reduction_factor=2,
+            **_SHIFTED,
+        ),
+    ),
+}
 
 
 def build(family: str, folder: Path) -> Path:
     """Save a checkpoint of `family` with its tokenizer into `folder`."""
-    make_tokenizer, make_config = FAMILIES[family]
+    make_tokenizer, make_config = (FAMILIES | COUNTING_FROM_PADDING)[family]
     tokenizer = make_tokenizer()
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)

@@ -21,6 +21,7 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.archives.configuration import trained_configuration
 from declutr.archives.layout import ARCHIVES, CONFIG, NAMES, TRANSFORMERS, VOCABULARY, WHITENING
+from declutr.archives.places import local_place
 from declutr.system.torch_files import damage_of
 
 logger = logging.getLogger(__name__)
@@ -108,15 +109,6 @@ def save_without_weights(place: Path, target: Path) -> None:
         else:
             _save_what_is_named(config, target / TRANSFORMERS)
     (target / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
-
-
-def local_place(archive: str) -> Path:
-    """Where an archive is on this machine; a URL is downloaded, once."""
-    if "://" not in archive:
-        return Path(archive)
-    from allennlp.common.file_utils import cached_path
-
-    return Path(cached_path(archive))
 
 
 def _remove_stale_whitening(folder: Path) -> None:

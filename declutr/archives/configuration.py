@@ -9,6 +9,8 @@ from typing import Any
 
 from allennlp.common.checks import ConfigurationError
 
+from declutr.archives.layout import CONFIG
+from declutr.archives.places import Kind, NoModel, kind_of
 from declutr.archives.sentence_transformers_folder import NotFollowed, read_modules
 
 _POOLERS: dict[str, dict[str, Any] | None] = {"mean": None, "cls": {"type": "cls_pooler"}}
@@ -26,17 +28,13 @@ def trained_configuration(folder: Path) -> dict[str, Any]:
     `ConfigurationError` : no configuration there, or an exported folder with modules or a pooling
         for which there is no part.
     """
-    from declutr.archives.safety import is_transformer  # it imports what imports this
-
-    if is_transformer(folder):
+    try:
+        kind = kind_of(folder)
+    except NoModel as error:
+        raise ConfigurationError(str(error)) from error
+    if kind is not Kind.TRAINED:
         return _around_transformer(folder)
-    file = folder / "config.json"
-    if not file.is_file():
-        raise ConfigurationError(
-            f"'{folder}' holds no config.json. Expected the folder that `allennlp train … -s "
-            "FOLDER` wrote, its model.tar.gz, or a folder written by `declutr export`."
-        )
-    return json.loads(file.read_text())
+    return json.loads((folder / CONFIG).read_text())
 
 
 def _around_transformer(folder: Path) -> dict[str, Any]:

@@ -6,12 +6,13 @@ Its `modules.json` lists modules by class; each has a folder of its own with a `
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import torch
 
-from declutr.system.bounded_json import JSONError, read_bounded_json
+from declutr.archives.layout import LENGTHS, MODULES, SETTINGS
+from declutr.archives.model_files import ModelFiles, NotFollowed
 
 POOLING_FLAGS = {
     "pooling_mode_cls_token": "cls",
@@ -32,10 +33,6 @@ _MODES = {
 }
 
 _ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid", "SiLU")
-
-
-class NotFollowed(ValueError):
-    """A folder with modules or settings that we do not have."""
 
 
 class Dense(torch.nn.Module):
@@ -115,88 +112,9 @@ def transformer_folder(place: str, revision: str | None = None) -> str:
     return listed[0][1] if listed else ""
 
 
-class ModelFiles:
-    """Those of a folder, or of a repository on the hub.
-
-    # Parameters
-
-    place : a folder or a name on the hub.
-    revision : branch, tag or commit, for a name.
-    """
-
-    def __init__(self, place: str, revision: str | None = None) -> None:
-        self.place, self._revision = place, revision
-        self.local = Path(place).is_dir()
-
-    def find(self, name: str) -> Path | None:
-        """Where a file is on this machine, if there is one; of the hub it is downloaded."""
-        name = name.lstrip("/")
-        if self.local:
-            file = Path(self.place, name)
-            return file if file.is_file() else None
-        from transformers.utils import cached_file
-
-        try:
-            found = cached_file(
-                self.place,
-                name,
-                revision=self._revision,
-                _raise_exceptions_for_missing_entries=False,
-                _raise_exceptions_for_connection_errors=False,
-            )
-        except (OSError, ValueError):  # no such repository: loading the transformer says so better
-            return None
-        return Path(found) if found else None
-
-    def json(self, name: str) -> Any:
-        """What a file of JSON holds; `None` if there is none.
-
-        # Raises
-
-        `NotFollowed` : it is no JSON.
-        """
-        file = self.find(name)
-        if file is None:
-            return None
-        try:
-            return read_bounded_json(file)
-        except JSONError as error:
-            raise NotFollowed(f"'{file}' {error}.") from error
-
-    def settings(self, name: str) -> dict[str, Any]:
-        """What a file of JSON settings holds; nothing if there is none.
-
-        # Raises
-
-        `NotFollowed` : it is no JSON object.
-        """
-        content = self.json(name)
-        if content is None:
-            return {}
-        if not isinstance(content, dict):
-            raise NotFollowed(f"'{self.place}': {name} should hold a JSON object of settings.")
-        return content
-
-    def inside(self, folder: Any) -> str:
-        """A folder below the place, as a list of modules names it.
-
-        # Raises
-
-        `NotFollowed` : it leads elsewhere.
-        """
-        path = PurePosixPath(folder) if isinstance(folder, str) and "\\" not in folder else None
-        if path is not None and not path.is_absolute() and ".." not in path.parts:
-            root = Path(self.place)
-            if not self.local or (root / path).resolve().is_relative_to(root.resolve()):
-                return folder
-        raise NotFollowed(
-            f"'{self.place}': modules.json names the folder {folder!r}, which is none inside."
-        )
-
-
 def _listed(files: ModelFiles) -> list[tuple[str, str]] | None:
     """Kind and folder of each module, in order; `None` if there is no list."""
-    listed = files.json("modules.json")
+    listed = files.json(MODULES)
     if listed is None:
         return None
     if not isinstance(listed, list) or not all(isinstance(entry, dict) for entry in listed):
@@ -212,7 +130,7 @@ def _listed(files: ModelFiles) -> list[tuple[str, str]] | None:
 
 def _read_transformer(modules: ModuleList, files: ModelFiles, folder: str) -> None:
     modules.transformer_folder = folder
-    name = f"{folder}/sentence_bert_config.json"
+    name = f"{folder}/{LENGTHS}"
     settings = files.settings(name)
     length = settings.get("max_seq_length")
     if length is not None and (not isinstance(length, int) or length < 1):
@@ -225,7 +143,7 @@ def _read_transformer(modules: ModuleList, files: ModelFiles, folder: str) -> No
 
 
 def _read_prompts(modules: ModuleList, files: ModelFiles) -> None:
-    name = "config_sentence_transformers.json"
+    name = SETTINGS
     settings = files.settings(name)
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if not isinstance(prompts, dict) or any(

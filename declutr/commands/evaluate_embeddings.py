@@ -253,7 +253,7 @@ def _truncated(names: Sequence[str], dimensions: Sequence[int]) -> list[str]:
 
     `ConfigurationError` : an encoder is called so itself.
     """
-    from declutr.evaluation.report.dimensions import truncated_name
+    from declutr.evaluation.report.truncated_encoders import truncated_name
 
     found = [truncated_name(name, dimension) for name in names for dimension in dimensions]
     for name in names:
@@ -274,7 +274,7 @@ def _encoder_sources() -> Any:
 
 def _add_encoders(run: Run, args: argparse.Namespace, names: Sequence[str]) -> None:
     """One after the other, so that only one is in memory. One that cannot be opened is told."""
-    from declutr.evaluation.report.dimensions import add_with_dimensions
+    from declutr.evaluation.report.truncated_encoders import add_with_dimensions
     from declutr.evaluation.run import ChangedResults
     from declutr.evaluation.suite import go_on_after
 

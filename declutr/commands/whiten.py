@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
-from declutr.archives.tar_members import named_as_archive
+from declutr.archives.places import Kind, NoModel, kind_of
 from declutr.commands.user_errors import set_command
 from declutr.inference.truncation_warnings import not_told
 
@@ -133,29 +133,23 @@ def _stores(args: argparse.Namespace) -> list[Store]:
             raise ConfigurationError(f"--output '{args.output}' is a file, expected a folder.")
         return [lambda whitening: whitening.save(args.output)]
     model = Path(args.model)
-    if model.is_file():
-        if not named_as_archive(model):
-            raise ConfigurationError(
-                f"'{model}' is not an archive. Expected a serialization folder or a model.tar.gz."
-            )
-        return [_into_archive(model)]
-    if not model.is_dir():
+    if not model.exists():
         raise ConfigurationError(
             f"There is no '{model}' on this machine to store a whitening with. Expected a "
             "serialization folder or a model.tar.gz; for a model of a hub or a URL, add --output "
             "FOLDER."
         )
-    from declutr.archives.safety import is_transformer
-
-    if is_transformer(model):
+    try:
+        kind = kind_of(model)
+    except NoModel as error:
+        raise ConfigurationError(str(error)) from error
+    if kind is Kind.ARCHIVE:
+        return [_into_archive(model)]
+    if kind is not Kind.TRAINED:
         raise ConfigurationError(
             f"'{model}' is an exported model, whose parts must stay as they were compared. Whiten "
             "the archive it comes from, `declutr whiten ARCHIVE TEXTS`, and export that again, "
             "`declutr export ARCHIVE OUT`; or add --output FOLDER."
-        )
-    if not (model / "config.json").is_file():
-        raise ConfigurationError(
-            f"'{model}' holds no config.json: it is not what `allennlp train … -s FOLDER` wrote."
         )
     archive = model / "model.tar.gz"
     # The archive first: it takes long, and if it fails nothing has changed.

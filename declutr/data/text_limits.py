@@ -10,31 +10,21 @@ from allennlp.data import Tokenizer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
 from transformers import AutoConfig
 
-_COUNT_FROM_PADDING = (
-    "roberta",
-    "xlm-roberta",
-    "xlm-roberta-xl",
-    "camembert",
-    "mpnet",
-    "longformer",
-)
-Cuttable = TypeVar("Cuttable", np.ndarray, list[Token])
+from declutr.transformer.positions import configured_max_positions, longest_text
 
-_UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
+Cuttable = TypeVar("Cuttable", np.ndarray, list[Token])
 
 
 def max_tokens(tokenizer: Tokenizer) -> int | None:
     """How many tokens the transformer takes, special ones included; `None` if it does not say.
 
-    Many tokenizers on the hub do not know; then the transformer's configuration is asked.
+    Many tokenizers on the hub do not know; the transformer's configuration is asked as well.
     """
     if not isinstance(tokenizer, PretrainedTransformerTokenizer):
         return None
-    limit = tokenizer.tokenizer.model_max_length
-    if limit < _UNLIMITED:
-        return limit
     trust = bool(tokenizer._tokenizer_kwargs.get("trust_remote_code", False))
-    return _configured_positions(tokenizer._model_name, trust)
+    positions = _configured_positions(tokenizer._model_name, trust)
+    return longest_text(tokenizer.tokenizer, positions)
 
 
 @lru_cache
@@ -43,12 +33,7 @@ def _configured_positions(model_name: str, trust: bool) -> int | None:
         config = AutoConfig.from_pretrained(model_name, trust_remote_code=trust)
     except (OSError, ValueError):  # a tokenizer without a transformer
         return None
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is None or positions < 1:
-        return None
-    # RoBERTa and its kin begin to count positions after the padding id.
-    offset = config.pad_token_id + 1 if config.model_type in _COUNT_FROM_PADDING else 0
-    return positions - offset
+    return configured_max_positions(config, trust)
 
 
 def max_content_tokens(tokenizer: Tokenizer) -> int | None:

@@ -11,15 +11,8 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from declutr.evaluation.report.comparison import Comparison
-from declutr.evaluation.results import (
-    Key,
-    Record,
-    ResultFolder,
-    differing,
-    key_of,
-    record,
-    settings,
-)
+from declutr.evaluation.result_keys import Key, differing, key_of, settings
+from declutr.evaluation.results import Record, ResultFolder, record
 from declutr.evaluation.suite import evaluate, go_on_after
 from declutr.evaluation.task import Protocol, Task
 

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 
+from declutr.archives.layout import CONFIG
 from declutr.corpus.documents import normalize_whitespace
 from declutr.corpus.text_inputs import as_texts, require_rows
 from declutr.export.comparison import Comparison, ExportDiffers, compare, quiet, reference_texts
 from declutr.export.errors import ExportError
 from declutr.export.exportable import Exportable, exportable
-from declutr.export.hugging_face import write_transformer
 from declutr.export.model_card import model_card
 from declutr.export.onnx_model import FILE, EmbeddingGraph, missing_packages, write_onnx
+from declutr.export.output_place import check_place, made_beside, move
 from declutr.export.sentence_transformers import write_modules
 from declutr.export.training_record import add_scores, training_record
 from declutr.inference.encoder import Encoder
@@ -94,7 +96,7 @@ def export_model(
     """
     require_rows(texts)
     place, folder, own = os.fspath(place), Path(folder).absolute(), as_texts(texts)
-    _check_place(place, folder, overwrite)
+    check_place(place, folder, overwrite)
     if not tolerance > 0:
         raise ExportError(f"Expected a tolerance above 0, got {tolerance}.")
     with_onnx, notes = _with_onnx(onnx)
@@ -107,7 +109,7 @@ def export_model(
             "blank for each run of it."
         )
     record = training_record(place)
-    beside = _made_beside(folder)
+    beside = made_beside(folder)
     try:
         with quiet(), not_told():  # reference texts are too long on purpose
             say("Writing the transformer, its tokenizer and modules")
@@ -139,27 +141,10 @@ def export_model(
         card = model_card(folder.name, model, record, comparison, with_onnx)
         (beside / "README.md").write_text(card, encoding="utf-8")
         use_umask([beside, *beside.rglob("*")])
-        _move(beside, folder)
+        move(beside, folder)
     finally:
         shutil.rmtree(beside, ignore_errors=True)
     return Exported(folder, comparison, notes)
-
-
-def _made_beside(folder: Path) -> Path:
-    """An empty folder beside a place, so that moving it there is one step.
-
-    # Raises
-
-    `ExportError` : none can be made there.
-    """
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        return Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-    except OSError as error:
-        raise ExportError(
-            f"Nothing can be written to '{folder}' ({error.strerror or error}). Export to another "
-            "place."
-        ) from error
 
 
 def _opened(place: str, *, normalize: bool, whiten: bool, trust: bool) -> Exportable:
@@ -205,48 +190,6 @@ def _with_onnx(wanted: bool | None) -> tuple[bool, list[str]]:
     return False, [f"No ONNX model: {how}"]
 
 
-def _check_place(place: str, folder: Path, overwrite: bool) -> None:
-    """Whether an export may be written to `folder`.
-
-    # Raises
-
-    `ExportError` : it may not.
-    """
-    source = Path(place).absolute().resolve()
-    target = folder.resolve()
-    if target == source or target in source.parents or source in target.parents:
-        raise ExportError(
-            f"'{folder}' and the model '{place}' lie in each other; export to another place."
-        )
-    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
-        return
-    if not folder.is_dir() or not (folder / "modules.json").is_file():
-        raise ExportError(
-            f"There is something at '{folder}' that is no export. Remove it, or export to another "
-            "place."
-        )
-    if not overwrite:
-        raise ExportError(
-            f"There is an export at '{folder}' already. Replace it with --overwrite, or export to "
-            "another place."
-        )
-
-
-def _move(beside: Path, folder: Path) -> None:
-    """Put a finished export at its place; what was there goes, or comes back if that fails."""
-    if not folder.exists():
-        os.rename(beside, folder)
-        return
-    old = Path(tempfile.mkdtemp(prefix=f".{folder.name}.old.", dir=folder.parent))
-    os.rename(folder, old)
-    try:
-        os.rename(beside, folder)
-    except OSError:
-        os.rename(old, folder)
-        raise
-    shutil.rmtree(old, ignore_errors=True)
-
-
 def _differs(model: Exportable, comparison: Comparison) -> str:
     hint = (
         " Whitening makes directions loud in which embeddings hardly differ, and their rounding "
@@ -259,3 +202,30 @@ def _differs(model: Exportable, comparison: Comparison) -> str:
         f"{', '.join(comparison.failed)} does not embed as the model does: expected differences of "
         f"at most {comparison.limit:.1e}, nothing was exported.{hint}"
     )
+
+
+def write_transformer(model: Exportable, folder: Path) -> None:
+    """What `AutoModel`, `AutoModelForMaskedLM` (if there is a head) and `AutoTokenizer` load."""
+    model.transformer.save_pretrained(folder)
+    # Where it was trained concerns nobody, and that folder may be gone.
+    _change(folder / CONFIG, remove=("_name_or_path", "auto_map"))
+    model.tokenizer.save_pretrained(folder)
+    changes: dict[str, Any] = {"model_input_names": model.inputs}
+    if model.plain_white_space:
+        # The class of a family would build its own normaliser, without ours; this one, which all
+        # releases know, takes tokenizer.json as it is.
+        changes["tokenizer_class"] = "PreTrainedTokenizerFast"
+    _change(
+        folder / "tokenizer_config.json",
+        changes,
+        remove=("name_or_path", "_name_or_path", "vocab_file", "tokenizer_file", "auto_map"),
+    )
+
+
+def _change(
+    file: Path, changes: dict[str, Any] | None = None, remove: tuple[str, ...] = ()
+) -> None:
+    content = json.loads(file.read_text(encoding="utf-8"))
+    kept = {name: value for name, value in content.items() if name not in remove}
+    text = json.dumps(kept | (changes or {}), indent=2, ensure_ascii=False, sort_keys=True)
+    file.write_text(text + "\n", encoding="utf-8")

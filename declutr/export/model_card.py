@@ -11,27 +11,9 @@ from declutr._version import __version__
 from declutr.export.comparison import Comparison
 from declutr.export.exportable import Exportable
 from declutr.export.training_record import TrainingRecord
+from declutr.export.usage import usage
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "sentence-transformers", "onnxruntime")
-_POOL = {
-    "mean": (
-        'mask = inputs["attention_mask"].unsqueeze(-1)',
-        "embeddings = (vectors * mask).sum(dim=1) / mask.sum(dim=1)",
-    ),
-    "cls": ("embeddings = vectors[:, 0]",),
-    "max": (
-        'padding = inputs["attention_mask"].unsqueeze(-1) == 0',
-        'embeddings = vectors.masked_fill(padding, float("-inf")).amax(dim=1)',
-    ),
-    "mean-sqrt-length": (
-        'mask = inputs["attention_mask"].unsqueeze(-1)',
-        "embeddings = (vectors * mask).sum(dim=1) / mask.sum(dim=1).sqrt()",
-    ),
-    "last": (
-        'last = inputs["attention_mask"].sum(dim=1) - 1',
-        "embeddings = vectors[torch.arange(len(last)), last]",
-    ),
-}
 
 
 def model_card(
@@ -48,7 +30,7 @@ def model_card(
         *_header(model, onnx),
         f"# {name}",
         *_about(model, record),
-        *_use(model, onnx),
+        *usage(model, onnx),
         *_training(record),
         *_scored(record),
         *_checked(comparison),
@@ -88,89 +70,6 @@ def _about(model: Exportable, record: TrainingRecord) -> Iterator[str]:
             if model.max_length else length),
     ]  # fmt: skip
     yield _table(("", ""), rows)
-
-
-def _use(model: Exportable, onnx: bool) -> Iterator[str]:
-    yield "## How to use it"
-    yield "With declutr:"
-    yield _code(
-        "from declutr import Encoder",
-        "",
-        'encoder = Encoder("path/to/this/folder", dtype="float32")',
-        'embeddings = encoder(["A sentence.", "Another one."])',
-    )
-    yield "With sentence-transformers (releases 2 to 6):"
-    yield _code(
-        "from sentence_transformers import SentenceTransformer",
-        "",
-        'encoder = SentenceTransformer("path/to/this/folder")',
-        'embeddings = encoder.encode(["A sentence.", "Another one."])',
-    )
-    yield "With transformers:"
-    yield _code(*_with_transformers(model))
-    if model.has_head:
-        yield "`AutoModelForMaskedLM` loads it with its language modelling head."
-    if onnx:
-        yield "With onnxruntime, without torch (pooling and what follows it is in the model):"
-        yield _code(
-            "import onnxruntime",
-            "from transformers import AutoTokenizer",
-            "",
-            'place = "path/to/this/folder"',
-            'session = onnxruntime.InferenceSession(f"{place}/onnx/model.onnx")',
-            "tokenizer = AutoTokenizer.from_pretrained(place)",
-            f'inputs = tokenizer({_texts(model)}, {_options(model)}, return_tensors="np")',
-            'embeddings = session.run(["sentence_embedding"], dict(inputs))[0]',
-        )
-    yield from _use_prompts(model)
-    yield "Training can start from it: `TRANSFORMER_MODEL=path/to/this/folder allennlp train ...`"
-
-
-def _use_prompts(model: Exportable) -> Iterator[str]:
-    prompts = model.prompts
-    if prompts.default:
-        yield (
-            f"The default prompt, `{prompts.default_name}`, is put before every text: by `Encoder` "
-            "and sentence-transformers themselves, for transformers and onnxruntime by the code "
-            "above."
-        )
-    if prompts.named:
-        yield (
-            "A prompt is chosen by its name, in `Encoder` and in sentence-transformers' `encode`: "
-            f"`prompt_name={json.dumps(next(iter(prompts.named)), ensure_ascii=False)}`."
-        )
-
-
-def _with_transformers(model: Exportable) -> Iterator[str]:
-    yield "import torch"
-    if model.dense:
-        yield "from safetensors.torch import load_file"
-    yield "from transformers import AutoModel, AutoTokenizer"
-    yield ""
-    yield 'place = "path/to/this/folder"'
-    yield "tokenizer = AutoTokenizer.from_pretrained(place)"
-    yield "model = AutoModel.from_pretrained(place, dtype=torch.float32).eval()"
-    yield f'inputs = tokenizer({_texts(model)}, {_options(model)}, return_tensors="pt")'
-    yield "with torch.inference_mode():"
-    yield "    vectors = model(**inputs).last_hidden_state"
-    yield from _POOL[model.pooling]
-    for number, layer in enumerate(model.dense, start=2):
-        yield f'layer = load_file(f"{{place}}/{number}_Dense/model.safetensors")'
-        bias = 'layer["linear.bias"]' if layer.linear.bias is not None else "None"
-        linear = f'torch.nn.functional.linear(embeddings, layer["linear.weight"], {bias})'
-        name = type(layer.activation).__name__
-        yield f"embeddings = {linear if name == 'Identity' else f'torch.nn.{name}()({linear})'}"
-    if model.normalizes:
-        yield "embeddings = torch.nn.functional.normalize(embeddings, dim=1)"
-
-
-def _texts(model: Exportable) -> str:
-    texts = [model.prompts.default + text for text in ("A sentence.", "Another one.")]
-    return json.dumps(texts, ensure_ascii=False)
-
-
-def _options(model: Exportable) -> str:
-    return "padding=True" if model.max_length is None else "padding=True, truncation=True"
 
 
 def _training(record: TrainingRecord) -> Iterator[str]:
@@ -274,7 +173,3 @@ def _number(value: Any) -> Any:
 def _table(head: tuple[str, str], rows: list[tuple[str, Any]]) -> str:
     lines = [f"| {head[0]} | {head[1]} |", "|---|---|"]
     return "\n".join([*lines, *(f"| {name} | {value} |" for name, value in rows)])
-
-
-def _code(*lines: str) -> str:
-    return "\n".join(["```python", *lines, "```"])

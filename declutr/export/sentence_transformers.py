@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
+from declutr.archives.layout import CONFIG, LENGTHS, MODULES, SETTINGS
 from declutr.archives.sentence_transformers_folder import POOLING_FLAGS, Dense
 from declutr.export.exportable import Exportable
 
@@ -17,12 +18,12 @@ def write_modules(model: Exportable, folder: Path) -> None:
     """`modules.json` and a folder for each module; the transformer is at the root."""
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     _write(
-        folder / "sentence_bert_config.json",
+        folder / LENGTHS,
         {"max_seq_length": model.max_length, "do_lower_case": False},
     )
     pooling: dict[str, Any] = {"word_embedding_dimension": model.width}
     pooling |= {flag: name == model.pooling for flag, name in POOLING_FLAGS.items()}
-    _write(folder / "1_Pooling" / "config.json", pooling)
+    _write(folder / "1_Pooling" / CONFIG, pooling)
     for layer in model.dense:
         name = f"{len(modules)}_Dense"
         _write_dense(layer, folder / name)
@@ -32,7 +33,7 @@ def write_modules(model: Exportable, folder: Path) -> None:
         (folder / name).mkdir()
         modules.append(("Normalize", name))
     _write(
-        folder / "modules.json",
+        folder / MODULES,
         [
             {
                 "idx": number,
@@ -44,7 +45,7 @@ def write_modules(model: Exportable, folder: Path) -> None:
         ],
     )
     _write(
-        folder / "config_sentence_transformers.json",
+        folder / SETTINGS,
         {
             "prompts": model.prompts.named,
             "default_prompt_name": model.prompts.default_name,
@@ -56,7 +57,7 @@ def write_modules(model: Exportable, folder: Path) -> None:
 def _write_dense(layer: Dense, folder: Path) -> None:
     linear, activation = layer.linear, type(layer.activation)
     _write(
-        folder / "config.json",
+        folder / CONFIG,
         {
             "in_features": linear.in_features,
             "out_features": linear.out_features,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from declutr.archives.layout import ARCHIVE, CONFIG, METRICS, RUN
 from declutr.export.errors import ExportError
 from declutr.inference.fingerprints import files_fingerprint
 
@@ -39,10 +40,10 @@ def training_record(place: str) -> TrainingRecord:
     """Of a serialization folder, or of an archive and the folder it lies in."""
     path = Path(place)
     if path.is_dir():
-        folder, config = path, _json(path / "config.json")
+        folder, config = path, _json(path / CONFIG)
     elif path.is_file() and tarfile.is_tarfile(path):
-        folder, config = path.parent, _member(path, "config.json")
-        if _json(folder / "config.json") != config:  # of another model
+        folder, config = path.parent, _member(path, CONFIG)
+        if _json(folder / CONFIG) != config:  # of another model
             return TrainingRecord(recipe=without_places(config))
     else:
         return TrainingRecord()
@@ -50,8 +51,8 @@ def training_record(place: str) -> TrainingRecord:
         return TrainingRecord()
     return TrainingRecord(
         recipe=without_places(config),
-        run=without_places(_json(folder / "run.json")),
-        metrics=without_places(_json(folder / "metrics.json")),
+        run=without_places(_json(folder / RUN)),
+        metrics=without_places(_json(folder / METRICS)),
     )
 
 
@@ -75,7 +76,7 @@ def add_scores(record: TrainingRecord, results: Path, place: str, described: dic
             "`declutr evaluate-embeddings`."
         )
     contents = {described["content"]}
-    archive = Path(place) / "model.tar.gz"
+    archive = Path(place) / ARCHIVE
     if archive.is_file():
         contents.add(files_fingerprint([archive]))
     for encoder in encoders.values():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from declutr.inference.errors import EncoderError
@@ -27,6 +29,26 @@ def chosen_device(name: str | None) -> torch.device:
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise EncoderError(f"No device {name!r}: there are {torch.cuda.device_count()} GPUs.")
     return device
+
+
+def chosen_devices(device: str | Sequence[str] | None, cuda_device: int | None) -> list[str | None]:
+    """The names of devices, each checked.
+
+    # Raises
+
+    `EncoderError` : both are given, or there is no such device.
+    """
+    if cuda_device is not None:
+        if device is not None:
+            raise EncoderError("Got device and cuda_device; give one of them.")
+        return ["cpu" if cuda_device < 0 else f"cuda:{cuda_device}"]
+    if device is None or isinstance(device, str):
+        return [device]
+    if not device:
+        raise EncoderError("Expected at least one device, got an empty list.")
+    for name in device:
+        chosen_device(name)
+    return list(device)
 
 
 def chosen_dtype(name: str, device: torch.device) -> str:

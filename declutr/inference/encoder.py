@@ -6,8 +6,8 @@ import logging
 import os
 import re
 import warnings
-from collections.abc import Iterator, Sequence
-from typing import Any, TypeVar
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,22 +15,21 @@ from tqdm.auto import tqdm
 
 from declutr.corpus.named_files import NamedFiles
 from declutr.corpus.text_inputs import as_texts
-from declutr.inference.devices import chosen_device, chosen_dtype
+from declutr.inference.devices import chosen_device, chosen_devices, chosen_dtype
 from declutr.inference.encoder_processes import EncoderProcesses
+from declutr.inference.finishing import Finishing
 from declutr.inference.open_text_model import EncoderError, open_text_model
 from declutr.inference.prompts import Prompts
-from declutr.inference.text_pieces import LONG_TEXTS, Piece, batches, mean_of_pieces, pieces_of
-from declutr.system.cpu_memory import HEAP
-from declutr.system.host_copies import Arriving
+from declutr.inference.text_embedding import TextEmbedding
+from declutr.inference.text_pieces import LONG_TEXTS
 from declutr.system.torch_threads import keep_to_quota
+from declutr.system.unit_rows import unit_rows
 
 logger = logging.getLogger(__name__)
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _BATCH_TOKENS = {"cpu": 2048, "cuda": 32768}
 _TOGETHER = 1 << 15  # texts that are tokenised and sorted together
-
-_Item = TypeVar("_Item")
 
 
 class Encoder:
@@ -116,7 +115,7 @@ class Encoder:
         for name, value in (("max_length", max_length), ("batch_tokens", batch_tokens)):
             if value is not None and value < 1:
                 raise EncoderError(f"{name} must be at least 1, got {value}.")
-        devices = _devices(device, cuda_device)
+        devices = chosen_devices(device, cuda_device)
         where = chosen_device(devices[0])
         self._dtype = chosen_dtype(dtype, where)
         self._model = open_text_model(
@@ -138,18 +137,14 @@ class Encoder:
                 "max_length and long_texts are for models over word pieces "
                 f"(tokenizer and indexer of type pretrained_transformer); '{self._place}' is not."
             )
-        self._whitening = self._model.whitening if whiten is not False else None
-        if whiten and self._whitening is None:
-            raise EncoderError(
-                f"There is no whitening stored with '{self._place}'. Fit one with `declutr whiten`."
-            )
-        width = self._whitening.dimension if self._whitening else self._model.dimension
-        if truncate_dim is not None and not 1 <= truncate_dim <= width:
-            raise EncoderError(f"truncate_dim must lie in 1 to {width}, got {truncate_dim}.")
-        self._truncate_dim = truncate_dim
-        self._normalize = self._model.normalizes if normalize is None else normalize
-        self._batch_tokens = batch_tokens or _BATCH_TOKENS.get(where.type, 8192)
-        self._truncated = 0
+        self._finished = Finishing(self._model, self._place, whiten, truncate_dim, normalize)
+        self._embedded = TextEmbedding(
+            self._model,
+            self._max_length,
+            long_texts,
+            self._dtype,
+            batch_tokens or _BATCH_TOKENS.get(where.type, 8192),
+        )
         self._told = False  # that texts are cut
         self._processes: EncoderProcesses | None = None
         if len(devices) > 1:
@@ -171,9 +166,7 @@ class Encoder:
     @property
     def dimension(self) -> int:
         """The width d of the embeddings."""
-        if self._truncate_dim is not None:
-            return self._truncate_dim
-        return self._whitening.dimension if self._whitening else self._model.dimension
+        return self._finished.dimension
 
     @property
     def max_length(self) -> int | None:
@@ -194,11 +187,11 @@ class Encoder:
     def truncated_texts(self) -> int:
         """How many texts so far were longer than `max_length`, and were cut."""
         elsewhere = self._processes.truncated_texts if self._processes else 0
-        return self._truncated + self._model.texts_cut + elsewhere
+        return self._embedded.truncated_texts + self._model.texts_cut + elsewhere
 
     def describe(self) -> dict[str, Any]:
         """What embeddings depend on, as JSON values: `place`, `kind`, `content`, the settings."""
-        whitening = self._whitening
+        whitening = self._finished.whitening
         # Release 1.5.0 kept beginnings always, and said nothing of it.
         cut = {"truncation_side": "left"} if self._model.keeps_end else {}
         return {
@@ -211,8 +204,8 @@ class Encoder:
             **(cut if self._long_texts == "truncate" else {}),
             "dtype": self._dtype,
             "whitening": None if whitening is None else list(whitening.matrix.shape),
-            "truncate_dim": self._truncate_dim,
-            "normalize": self._normalize,
+            "truncate_dim": self._finished.truncate_dim,
+            "normalize": self._finished.normalize,
             "sphereize": self._sphereize,
             # The default is part of the content.
             **({} if self._prompt is None else {"prompt": self._prompt}),
@@ -263,8 +256,8 @@ class Encoder:
             else:
                 for start in range(0, len(texts), _TOGETHER):
                     part = texts[start : start + _TOGETHER]
-                    vectors = self._embedded(part, before_each, batch_size, bar)
-                    embeddings[start : start + len(part)] = vectors
+                    vectors = self._embedded(part, before_each, batch_size, bar.update)
+                    embeddings[start : start + len(part)] = self._finished(vectors)
         truncated = self.truncated_texts - before
         if truncated and not self._told:
             self._told = True
@@ -294,46 +287,6 @@ class Encoder:
         own = self._prompt if asked is None else asked
         return self.prompts.default if own is None else own
 
-    def _embedded(
-        self, texts: list[str], prompt: str, batch_size: int | None, bar: tqdm
-    ) -> np.ndarray:
-        tokens = self._model.tokenize(texts, prompt)
-        pieces, truncated = pieces_of(tokens, self._limit, self._long_texts, self._model.keeps_end)
-        self._truncated += truncated
-        vectors = np.empty((len(pieces), self._model.dimension), dtype=np.float32)
-        special = self._model.special_tokens
-        last = np.array([piece.last for piece in pieces])
-        started = (
-            (rows, self._vectors([pieces[row] for row in rows]))
-            for rows in batches(pieces, self._batch_tokens, special, batch_size)
-        )
-        # A GPU has the next batch to compute while the host waits for one.
-        for rows, arriving in _one_behind(started):
-            vectors[rows] = arriving.wait().numpy()
-            bar.update(int(last[rows].sum()))
-        return self._finished(mean_of_pieces(vectors, pieces, len(texts)))
-
-    @property
-    def _limit(self) -> int | None:
-        """Tokens of a text without special ones."""
-        return None if self._max_length is None else self._max_length - self._model.special_tokens
-
-    def _vectors(self, pieces: Sequence[Piece]) -> Arriving:
-        device = self._model.device.type
-        if device == "cpu":
-            HEAP.settle()
-        with torch.autocast(device, torch.bfloat16, enabled=self._dtype == "bfloat16"):
-            vectors = self._model.embed([piece.tokens for piece in pieces])
-        return Arriving(vectors)
-
-    def _finished(self, vectors: np.ndarray) -> np.ndarray:
-        """Whitened, truncated and scaled, as far as that is wanted."""
-        if self._whitening is not None:
-            vectors = self._whitening.transform(vectors).astype(np.float32)
-        if self._truncate_dim is not None:
-            vectors = vectors[:, : self._truncate_dim]
-        return _unit(vectors) if self._normalize else vectors
-
     @staticmethod
     def _sphereized(embeddings: np.ndarray) -> np.ndarray:
         if len(embeddings) < 2:
@@ -342,20 +295,7 @@ class Encoder:
                 stacklevel=3,
             )
             return embeddings
-        return _unit(embeddings - embeddings.mean(axis=0))
-
-
-def _one_behind(items: Iterator[_Item]) -> Iterator[_Item]:
-    """The same items, each of them only after the next has been made."""
-    waiting: list[_Item] = []
-    for item in items:
-        yield from waiting
-        waiting = [item]
-    yield from waiting
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
+        return unit_rows(embeddings - embeddings.mean(axis=0))
 
 
 def _strings(inputs: str | Sequence[str]) -> list[str]:
@@ -365,21 +305,6 @@ def _strings(inputs: str | Sequence[str]) -> list[str]:
         if not text.isascii() and _SURROGATE.search(text):
             texts[position] = _SURROGATE.sub("\ufffd", text)
     return texts
-
-
-def _devices(device: str | Sequence[str] | None, cuda_device: int | None) -> list[str | None]:
-    """The names of devices, each checked."""
-    if cuda_device is not None:
-        if device is not None:
-            raise EncoderError("Got device and cuda_device; give one of them.")
-        return ["cpu" if cuda_device < 0 else f"cuda:{cuda_device}"]
-    if device is None or isinstance(device, str):
-        return [device]
-    if not device:
-        raise EncoderError("Expected at least one device, got an empty list.")
-    for name in device:
-        chosen_device(name)
-    return list(device)
 
 
 def _length(place: str, model: Any, asked: int | None) -> int | None:

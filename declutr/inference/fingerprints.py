@@ -8,6 +8,7 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from declutr.archives.layout import CONFIG, MODULES, SETTINGS
 from declutr.corpus.file_digests import file_digests
 from declutr.inference.errors import EncoderError
 from declutr.system.cache_folder import default_cache_dir
@@ -55,7 +56,7 @@ def code_fingerprint(folder: Path) -> str | None:
 
 def _model_files(folder: Path) -> list[Path]:
     found = []
-    lists = [folder / name for name in ("modules.json", "router_config.json")]
+    lists = [folder / name for name in (MODULES, "router_config.json")]
     named = "".join(file.read_text("utf-8", "replace") for file in lists if file.is_file())
     for path in sorted(folder.iterdir()):
         if path.is_dir():
@@ -71,7 +72,7 @@ def _hub_revision(name: str, revision: str | None) -> str:
     """The commit that was downloaded."""
     from huggingface_hub import try_to_load_from_cache
 
-    for file in ("modules.json", "config.json", "config_sentence_transformers.json"):
+    for file in (MODULES, CONFIG, SETTINGS):
         found = try_to_load_from_cache(name, file, revision=revision)
         if isinstance(found, str):
             return Path(found).parent.name

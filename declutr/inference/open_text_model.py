@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from declutr.archives.places import is_transformer
 from declutr.bridge.deferral import garbage
 from declutr.inference.errors import EncoderError
 from declutr.inference.text_model import TextModel
@@ -56,13 +57,10 @@ def _opened(
     overrides: dict[str, Any] | str | None,
     trust: bool,
 ) -> TextModel:
-    from declutr.archives.safety import is_transformer
-
-    path = Path(place)
     if kind is None:
+        path = Path(place)
         on_hub = not path.exists() and _HUB_NAME.fullmatch(place) is not None
-        transformer = on_hub or (path.is_dir() and is_transformer(path))
-        kind = "transformer" if transformer else "archive"
+        kind = "transformer" if on_hub or is_transformer(path) else "archive"
     if kind == "transformer":
         from declutr.inference.transformer_model import TransformerModel
 

@@ -17,7 +17,9 @@ from allennlp.predictors import Predictor
 from torch.overrides import TorchFunctionMode
 
 import declutr.components  # noqa: F401 - archives name what it registers
-from declutr.archives.safety import UnsafeArchive, opened_archive, weights_of
+from declutr.archives.layout import CONFIG, TRANSFORMERS, VOCABULARY, WHITENING, weights_of
+from declutr.archives.places import local_place
+from declutr.archives.safety import UnsafeArchive, opened_archive
 from declutr.corpus.documents import normalize_whitespace
 from declutr.data.codecs import WordPieceCodec
 from declutr.inference.errors import EncoderError
@@ -27,8 +29,6 @@ from declutr.inference.whitening import Whitening
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.system.host_copies import to_device
 from declutr.system.quiet_loggers import loggers_at
-
-_GZIP = b"\x1f\x8b"
 
 
 class TrainedModel(TextModel):
@@ -60,8 +60,6 @@ class TrainedModel(TextModel):
         overrides: dict[str, Any] | str | None = None,
         trust: bool = False,
     ) -> None:
-        if "://" not in place:
-            _require_archive(Path(place))
         self.device = device
         number = (device.index or 0) if device.type == "cuda" else -1
         # Without AllenNLP's line for each parameter that no initialiser touches, and the like.
@@ -183,21 +181,6 @@ class _Text:
         return len(self.instance["anchors"])  # type: ignore[arg-type]
 
 
-def _require_archive(place: Path) -> None:
-    """Raise what helps if this is not a trained model."""
-    expected = "Expected the folder that `allennlp train … -s FOLDER` wrote, or its model.tar.gz."
-    if not place.exists():
-        raise FileNotFoundError(f"No model at '{place}'. {expected}")
-    if place.is_file():
-        with place.open("rb") as file:
-            if file.read(2) != _GZIP:
-                raise FileNotFoundError(f"'{place}' is not an archive. {expected}")
-        return
-    if not (place / "config.json").exists():
-        raise FileNotFoundError(f"'{place}' holds no config.json. {expected}")
-    _require_weights(place, str(place))
-
-
 def _require_weights(folder: Path, place: str) -> None:
     if weights_of(folder) is None:
         raise FileNotFoundError(
@@ -208,19 +191,15 @@ def _require_weights(folder: Path, place: str) -> None:
 
 def _content(place: str) -> str:
     """A fingerprint of what is loaded from there."""
-    if "://" in place:
-        from cached_path import cached_path
-
-        return files_fingerprint([Path(cached_path(place))])
-    path = Path(place)
+    path = local_place(place).expanduser()
     if path.is_file():
         return files_fingerprint([path])
     weights = weights_of(path) or path / "weights.th"
     inside = [
         file
-        for folder in ("vocabulary", "transformer")
+        for folder in (VOCABULARY, TRANSFORMERS)
         for file in sorted((path / folder).rglob("*"))
         if file.is_file() and not file.name.startswith(".")
     ]
-    inside += [file for file in (path / "whitening.safetensors",) if file.exists()]
-    return files_fingerprint([path / "config.json", weights, *inside], path)
+    inside += [file for file in (path / WHITENING,) if file.exists()]
+    return files_fingerprint([path / CONFIG, weights, *inside], path)

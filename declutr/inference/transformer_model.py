@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from transformers import AutoModel, AutoTokenizer
-from transformers import logging as transformers_logging
 
-from declutr.archives.safety import (
-    UnsafeArchive,
-    check_transformer,
-    parameters_in_proportion,
-    weights_bytes,
-)
 from declutr.archives.sentence_transformers_folder import ModuleList, NotFollowed, read_modules
 from declutr.corpus.content_ids import ContentIds
 from declutr.data.collation import PackedSpans
@@ -27,11 +17,11 @@ from declutr.inference.prompted_tokens import PromptedTokens, ids_of, pooled_aft
 from declutr.inference.prompts import Prompts
 from declutr.inference.special_tokens import special_tokens_of
 from declutr.inference.text_model import TextModel
+from declutr.inference.transformer_loading import loaded_transformer
 from declutr.system.host_copies import to_device
 from declutr.transformer.pooling import POOLINGS, pooled
+from declutr.transformer.positions import first_position, longest_text, max_positions
 from declutr.transformer.unpadding import UnpaddedPass
-
-_UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
 
 
 class TransformerModel(TextModel):
@@ -78,7 +68,7 @@ class TransformerModel(TextModel):
         self.prompts = Prompts(modules.prompts, modules.default_prompt_name)
         self._pools_prompt, self._lower_case = modules.pools_prompt, modules.lower_case
         self.normalizes = modules.normalizes
-        self.tokenizer, self.transformer = _load(
+        self.tokenizer, self.transformer = loaded_transformer(
             place, revision, modules.transformer_folder, self.pooling, trust
         )
         self.transformer.to(device).eval()
@@ -88,13 +78,16 @@ class TransformerModel(TextModel):
         self._frame = special_tokens_of(self.tokenizer, place)
         self.special_tokens = len(self._frame.start) + len(self._frame.end)
         # Each may name a limit, and tokenizers and settings are not always right about it.
-        limits = (modules.max_length, longest_input(self.tokenizer, self.transformer))
+        limits = (
+            modules.max_length,
+            longest_text(self.tokenizer, max_positions(self.transformer)),
+        )
         self.max_length = min((limit for limit in limits if limit), default=None)
         # The pooler's output comes from the transformer itself, of padded texts.
         self._unpadded = UnpaddedPass(
             "none" if self.pooling == "pooler" else "auto",
             padding_id=self._frame.padding_id,
-            first_position=_first_position(self.transformer),
+            first_position=first_position(self.transformer),
         )
         self._has_types = "token_type_ids" in self.tokenizer.model_input_names
         self._content = model_fingerprint(place, revision)
@@ -186,109 +179,3 @@ class TransformerModel(TextModel):
         if both:
             return (output.hidden_states[1].float() + output.hidden_states[-1].float()) / 2
         return output.last_hidden_state
-
-
-def longest_input(tokenizer: Any, model: Any) -> int | None:
-    """How many tokens the transformer takes, special ones included; `None` if there is no limit."""
-    limits = []
-    if tokenizer.model_max_length < _UNLIMITED:
-        limits.append(int(tokenizer.model_max_length))
-    positions = getattr(model.config, "max_position_embeddings", None)
-    if positions is not None and positions > 0:
-        limits.append(positions - _first_position(model))
-    return min(limits, default=None)
-
-
-def _first_position(model: Any) -> int:
-    """RoBERTa and its kin count positions from after the padding id."""
-    offsets = [
-        module.padding_idx + 1
-        for name, module in model.named_modules()
-        if name.endswith("position_embeddings") and getattr(module, "padding_idx", None) is not None
-    ]
-    return max(offsets, default=0)
-
-
-def _load(
-    place: str, revision: str | None, folder: str, pooling: str, trust: bool
-) -> tuple[Any, Any]:
-    """Tokenizer and model.
-
-    # Raises
-
-    `EncoderError` : there is none, or weights that matter are not in the checkpoint.
-    `declutr.archives.safety.UnsafeArchive` : it is not safe, and not trusted.
-    """
-    # Said outright: otherwise transformers asks on standard input, where texts may come from.
-    at: dict[str, Any] = {"trust_remote_code": trust}
-    if revision:
-        at["revision"] = revision
-    if folder:
-        at["subfolder"] = folder
-    try:
-        # Weights that the checkpoint lacks are drawn at random; that is no business of others.
-        with _checked(place, revision, folder, trust), torch.random.fork_rng(devices=[]), _quiet():
-            tokenizer = AutoTokenizer.from_pretrained(place, **at)
-            # float32: transformers 5 would keep what the checkpoint was saved in.
-            model, info = AutoModel.from_pretrained(
-                place, dtype=torch.float32, output_loading_info=True, **at
-            )
-    except (UnsafeArchive, MemoryError):
-        raise
-    except Exception as error:  # a broken file can raise nearly anything
-        raise EncoderError(
-            f"No transformer could be loaded from '{place}'; expected a name on the Hugging Face "
-            f"hub, or a folder with a config.json, weights and a tokenizer. {_said(error)}"
-        ) from error
-    if getattr(model.config, "is_encoder_decoder", False):
-        model = model.get_encoder()
-    missing = sorted(info["missing_keys"])
-    used = [key for key in missing if pooling == "pooler" or not _of_the_pooler(key)]
-    if used:
-        raise EncoderError(
-            f"The checkpoint '{place}' lacks {len(used)} weights that {pooling} pooling needs, "
-            f"the first is {used[0]!r}. Expected a checkpoint of {type(model).__name__}"
-            + ("; use another pooling." if all(map(_of_the_pooler, used)) else ".")
-        )
-    if pooling == "pooler":
-        if getattr(model, "pooler", None) is None:
-            raise EncoderError(f"{type(model).__name__} has no pooler; use another pooling.")
-    elif getattr(model, "pooler", None) is not None:
-        model.pooler = None  # its output is not used
-    return tokenizer, model
-
-
-@contextmanager
-def _checked(place: str, revision: str | None, folder: str, trust: bool) -> Iterator[None]:
-    """For building a transformer whose files have been looked at, unless they are trusted."""
-    if trust:
-        yield
-        return
-    check_transformer(place, folder=folder, revision=revision)
-    if not Path(place).is_dir():
-        yield
-        return
-    with parameters_in_proportion(weights_bytes(Path(place, folder))):
-        yield
-
-
-def _said(error: Exception) -> str:
-    """What an error of transformers says, but not that pickles be run."""
-    if "weights_only" in str(error):
-        return "Its weights hold more than tensors: a pickle could run anything."
-    return f"{type(error).__name__}: {error}"
-
-
-def _of_the_pooler(key: str) -> bool:
-    return "pooler." in key
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the table of weights that were not found: a pooler nobody uses would be in it."""
-    before = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(before)

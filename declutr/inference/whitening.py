@@ -24,6 +24,7 @@ import numpy as np
 
 from declutr._version import __version__
 from declutr.archives.layout import WHITENING
+from declutr.inference.embedding_moments import ROWS, Moments, WhiteningError
 from declutr.system.atomic_files import write_whole
 from declutr.system.checksums import BlockHasher, json_checksum
 
@@ -37,11 +38,6 @@ Transformers that end in layer normalisation have a direction in which embedding
 alone; divided by its own deviation, that would be as loud as any other."""
 
 _FORMAT = "1"
-_ROWS = 4096  # converted to float64 at a time
-
-
-class WhiteningError(ValueError):
-    """Embeddings that cannot be whitened, or a file that does not hold a whitening."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,7 +100,7 @@ class Whitening:
         """
         if dimension is not None and dimension < 1:
             raise WhiteningError(f"Expected to keep at least 1 dimension, got {dimension}.")
-        moments = _Moments()
+        moments = Moments()
         for block in blocks:
             moments.add(np.asarray(block))
             # At once, not after a million more.
@@ -185,9 +181,9 @@ class Whitening:
             )
         dtype = embeddings.dtype if embeddings.dtype.kind == "f" else np.dtype(np.float64)
         whitened = np.empty((len(embeddings), self.dimension), dtype=dtype)
-        for start in range(0, len(embeddings), _ROWS):
-            block = embeddings[start : start + _ROWS].astype(np.float64) - self.mean
-            whitened[start : start + _ROWS] = block @ self.matrix
+        for start in range(0, len(embeddings), ROWS):
+            block = embeddings[start : start + ROWS].astype(np.float64) - self.mean
+            whitened[start : start + ROWS] = block @ self.matrix
         return whitened
 
     @staticmethod
@@ -269,43 +265,3 @@ def _checksum(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
         hasher.update(array.tobytes())
         sums[name] = [array.shape, hasher.checksums]
     return json_checksum([about, sums])
-
-
-class _Moments:
-    """Count, mean and scatter of rows that come in blocks.
-
-    Blocks are merged as by Chan, Golub and LeVeque (1983): nothing is cancelled, however far the
-    mean lies from 0.
-    """
-
-    def __init__(self) -> None:
-        self.count = 0
-        self.mean = np.zeros(0)
-        self.scatter = np.zeros((0, 0))  # the sum of (x - mean) (x - mean)'
-
-    def add(self, block: np.ndarray) -> None:
-        if block.ndim != 2:
-            raise WhiteningError(f"Got embeddings {block.shape}, expected (n, d).")
-        if self.count and block.shape[1] != len(self.mean):
-            raise WhiteningError(
-                f"Got embeddings of {block.shape[1]} dimensions after others of {len(self.mean)}."
-            )
-        for start in range(0, len(block), _ROWS):
-            self._add(block[start : start + _ROWS].astype(np.float64))
-
-    def _add(self, rows: np.ndarray) -> None:
-        if not np.isfinite(rows).all():
-            raise WhiteningError(
-                f"Got embeddings that are not finite, within the {len(rows)} rows after "
-                f"{self.count}. Expected numbers: the model, or a text, is broken."
-            )
-        if not self.count:
-            self.mean, self.scatter = np.zeros(rows.shape[1]), np.zeros((rows.shape[1],) * 2)
-        count = self.count + len(rows)
-        mean = rows.mean(axis=0)
-        centred = rows - mean
-        apart = mean - self.mean
-        self.scatter += centred.T @ centred
-        self.scatter += np.outer(apart, apart) * (self.count * len(rows) / count)
-        self.mean = self.mean + apart * (len(rows) / count)
-        self.count = count

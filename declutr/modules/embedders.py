@@ -19,8 +19,10 @@ from declutr.sampling.masking import IGNORE
 from declutr.system.host_copies import carried, on_host, to_device
 from declutr.transformer.attention.packed import recomputation_contexts
 from declutr.transformer.embedding_layers import features_zeroed
+from declutr.transformer.language_adapters import keep_adapter_dtypes
 from declutr.transformer.linear.training_products import quick_products
 from declutr.transformer.masked_lm_head import masked_lm_logits
+from declutr.transformer.positions import first_position, max_positions
 from declutr.transformer.unpadding import Run, UnpaddedPass
 
 logger = logging.getLogger(__name__)
@@ -111,6 +113,8 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         if sub_module:
             self._keep_only(sub_module)
         self._match_vocabulary()
+        keep_adapter_dtypes(self.encoder)
+        self._max_positions = max_positions(self.encoder)
         if gradient_checkpointing and compile:
             raise ConfigurationError(
                 "gradient_checkpointing and compile do not go together: remove one of them. "
@@ -140,7 +144,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
             self._unpadded = UnpaddedPass(
                 unpadding,
                 padding_id=self.tokenizer.pad_token_id or 0,
-                first_position=self._first_position(),
+                first_position=first_position(self.encoder),
             )
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
@@ -188,14 +192,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
 
     def max_positions(self) -> int | None:
         """Tokens the transformer takes at once, special ones included; `None` if unknown."""
-        positions = getattr(self.config, "max_position_embeddings", None)
-        return None if positions is None else positions - self._first_position()
-
-    def _first_position(self) -> int:
-        # RoBERTa and its kin begin to count positions after the padding id.
-        table = getattr(getattr(self.encoder, "embeddings", None), "position_embeddings", None)
-        padding = getattr(table, "padding_idx", None)
-        return 0 if padding is None else padding + 1
+        return self._max_positions
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
         """Take up weights, and which layer the head of masked language modelling was trained on."""
@@ -311,7 +308,7 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
         run: Run | None = None,
     ) -> torch.Tensor:
         """What `run` makes of texts without their padding: token vectors, if it is not given."""
-        limit = self.max_positions()
+        limit = self._max_positions
         if limit is not None and token_ids.size(1) > limit:
             raise ConfigurationError(
                 f"Got a text of {token_ids.size(1)} tokens, special ones included, but "

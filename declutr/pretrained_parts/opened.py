@@ -2,7 +2,6 @@
 
 import copy
 import os
-import tarfile
 import weakref
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -20,28 +19,21 @@ from allennlp.models import Model
 from allennlp.modules.token_embedders import Embedding
 
 import declutr.models.declutr  # noqa: F401 - archives name it
-from declutr.archives.carried import local_place, use_archived_transformer
+from declutr.archives.carried import use_archived_transformer
 from declutr.archives.configuration import trained_configuration
+from declutr.archives.layout import CONFIG, VOCABULARY, WEIGHTS, weights_of
+from declutr.archives.places import NoModel, is_transformer, local_place, require_model
 from declutr.archives.safety import (
     BrokenArchive,
     UnsafeArchive,
     check_content,
     extracted,
-    is_transformer,
     parameters_in_proportion,
     registered_names_only,
     weights_bytes,
-    weights_of,
 )
-from declutr.archives.tar_members import named_as_archive
 from declutr.data.row_reader import RowReader
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
-
-_WEIGHTS = ("weights.th", "best.th")  # in the order in which AllenNLP looks for them
-_EXPECTED = (
-    "Expected the folder that `allennlp train … -s FOLDER` wrote, its model.tar.gz or a URL of "
-    "one, or a folder written by `declutr export`."
-)
 
 
 def open_model(archive: str) -> "OpenedModel":
@@ -53,8 +45,10 @@ def open_model(archive: str) -> "OpenedModel":
     `declutr.archives.safety.UnsafeArchive` : content that is not safe to open.
     """
     place = local_place(archive)
-    if not place.exists():
-        raise ConfigurationError(f"There is no archive at '{archive}'. {_EXPECTED}")
+    try:
+        require_model(place, archive)
+    except NoModel as error:
+        raise ConfigurationError(str(error)) from error
     place = place.resolve()
     return _opened(str(place), _stamp(place))
 
@@ -66,9 +60,9 @@ def _opened(place: str, stamp: tuple) -> "OpenedModel":
 
 def _stamp(place: Path) -> tuple:
     """Changes when the archive does."""
-    files = [place] if place.is_file() else [place / "config.json"]
+    files = [place]
     if place.is_dir():
-        files += [place / name for name in (*_WEIGHTS, "model.safetensors")]
+        files = [place / name for name in (CONFIG, *WEIGHTS, "model.safetensors")]
     stats = [file.stat() for file in files if file.exists()]
     return tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
 
@@ -104,7 +98,8 @@ class OpenedModel:
     @cached_property
     def reader(self) -> RowReader:
         """The reader, for its tokenizer and indexers."""
-        with registered_names_only():
+        # It looks at the transformer, too, for how long a text may be.
+        with registered_names_only(), parameters_in_proportion(self._weights_bytes()):
             reader = DatasetReader.from_params(self._usable("dataset_reader"))
         if not isinstance(reader, RowReader):
             raise ConfigurationError(
@@ -117,7 +112,7 @@ class OpenedModel:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary; that of a transformer is its tokenizer's instead."""
-        folder = self.folder / "vocabulary"
+        folder = self.folder / VOCABULARY
         if not folder.is_dir():
             return Vocabulary.empty()
         settings = self.config.get("vocabulary") or {}
@@ -209,12 +204,9 @@ def _checked_folder(place: Path, temporary: ExitStack) -> Path:
     """Where the content of an archive lies, once it has been checked."""
     try:
         folder = place if place.is_dir() else temporary.enter_context(extracted(place))
-    except tarfile.ReadError as error:
-        if named_as_archive(place):  # and is damaged
-            raise ConfigurationError(str(error)) from error
-        raise ConfigurationError(f"'{place}' is not an archive. {_EXPECTED}") from error
-    if not (folder / "config.json").is_file():
-        raise ConfigurationError(f"'{place}' holds no config.json. {_EXPECTED}")
+        require_model(folder, str(place))
+    except (BrokenArchive, NoModel) as error:
+        raise ConfigurationError(str(error)) from error
     try:
         check_content(folder, everything=folder != place)
     except (BrokenArchive, UnsafeArchive) as error:

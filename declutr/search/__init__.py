@@ -10,7 +10,7 @@ say how much they miss.
 
 from declutr.search.backends import BACKENDS, EXACT_ROWS
 from declutr.search.building import IndexSummary, build_index
-from declutr.search.errors import SearchError
+from declutr.search.description import SearchError
 from declutr.search.index import Hit, SearchIndex
 
 __all__ = [

@@ -5,12 +5,11 @@ from __future__ import annotations
 import importlib.util
 from pathlib import Path
 
-from declutr.search.errors import SearchError
+from declutr.search.description import SearchError
 from declutr.search.searchable_rows import SearchableRows
-from declutr.search.searcher import ApproximateSearcher, Searcher
+from declutr.search.searcher import ApproximateSearcher, ExactNumpy, Searcher
 from declutr.search.with_faiss import FlatFaiss, InvertedLists
 from declutr.search.with_hnswlib import BruteForce, Graph
-from declutr.search.with_numpy import ExactNumpy
 
 BACKENDS = ("auto", "numpy", "faiss", "hnswlib")
 

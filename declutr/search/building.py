@@ -23,8 +23,7 @@ from declutr.search.backends import (
     chosen_backend,
     exact_searcher,
 )
-from declutr.search.description import IndexDescription
-from declutr.search.errors import SearchError
+from declutr.search.description import IndexDescription, SearchError
 from declutr.search.index_files import (
     EMBEDDINGS,
     LEFT_OUT,
@@ -40,6 +39,7 @@ from declutr.search.searchable_rows import SearchableRows
 from declutr.search.stored_lines import OFFSETS, TEXT, StoredLines, write_lines
 from declutr.system.atomic_files import write_whole
 from declutr.system.checksums import file_checksums
+from declutr.system.unit_rows import unit_rows
 
 if TYPE_CHECKING:
     from declutr.inference.prompts import SidePrompts
@@ -147,7 +147,7 @@ def build_index(
 def normalized(vectors: np.ndarray) -> np.ndarray:
     """Rows `(n, d)` of length 1, or of 0."""
     with np.errstate(invalid="ignore"):  # infinite ones become NaN, and are left out
-        return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
+        return unit_rows(vectors)
 
 
 def _embedded(

@@ -8,12 +8,19 @@ from pathlib import Path
 from typing import Any
 
 from declutr._version import __version__
-from declutr.search.errors import OtherIndex, SearchError
 from declutr.system.atomic_files import write_whole
 from declutr.system.checksums import json_checksum
 
 FILE = "index.json"
 _FORMAT = 1
+
+
+class SearchError(ValueError):
+    """An index that cannot be built or searched, or a query: the message says what to do."""
+
+
+class OtherIndex(SearchError):
+    """An index that another release of this package wrote."""
 
 
 @dataclass(frozen=True)

@@ -16,8 +16,7 @@ from declutr.inference.bulk import EmbeddingFolderError, StoredEmbeddings
 from declutr.inference.bulk.manifest import differences
 from declutr.search.backends import exact_searcher, is_installed, opened_searcher
 from declutr.search.building import Embedder, normalized
-from declutr.search.description import IndexDescription
-from declutr.search.errors import SearchError
+from declutr.search.description import IndexDescription, SearchError
 from declutr.search.index_files import EMBEDDINGS, LEFT_OUT, structure_file
 from declutr.search.index_prompts import Encode, encoder_of_queries, without_prompt
 from declutr.search.searchable_rows import SearchableRows

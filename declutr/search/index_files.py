@@ -11,8 +11,7 @@ from declutr.inference.bulk.manifest import (
     OtherRelease,
 )
 from declutr.inference.bulk.output_folder import LOCK
-from declutr.search.description import FILE, IndexDescription
-from declutr.search.errors import OtherIndex, SearchError
+from declutr.search.description import FILE, IndexDescription, OtherIndex, SearchError
 from declutr.search.stored_lines import OFFSETS, TEXT
 
 EMBEDDINGS, LEFT_OUT = "embeddings", "left_out.npy"

@@ -6,6 +6,7 @@ import numpy as np
 
 from declutr.search.searchable_rows import SearchableRows
 from declutr.search.searcher import ApproximateSearcher, Searcher
+from declutr.system.inverted_lists import least_effort
 
 AT = 10
 SAMPLE = 200
@@ -28,13 +29,13 @@ def tune(
         return 1.0
     truth, cosines = exact.nearest(queries, depth)
     tenth = _others(truth, cosines, chosen)[:, -1:]  # (q, 1)
-    searcher.effort = 1
-    while True:
+
+    def recall(effort: int) -> float:
+        searcher.effort = effort
         found, cosines = searcher.nearest(queries, depth)
-        recall = float((_others(found, cosines, chosen) >= tenth - _ROUNDING).mean())
-        if recall >= TARGET or searcher.effort >= searcher.most_effort:
-            return recall
-        searcher.effort = min(2 * searcher.effort, searcher.most_effort)
+        return float((_others(found, cosines, chosen) >= tenth - _ROUNDING).mean())
+
+    return least_effort(recall, searcher.most_effort, TARGET)[1]
 
 
 def _others(found: np.ndarray, cosines: np.ndarray, itself: np.ndarray) -> np.ndarray:

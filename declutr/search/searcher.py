@@ -1,4 +1,4 @@
-"""What looks for the nearest rows, and the final order of what it finds."""
+"""What looks for the nearest rows, exactly with numpy, and the final order of what it finds."""
 
 from __future__ import annotations
 
@@ -34,6 +34,27 @@ class ApproximateSearcher(Searcher, Protocol):
     def most_effort(self) -> int:
         """With which it cannot find more."""
         ...
+
+
+class ExactNumpy:
+    """All dot products, block by block of the stored vectors: needs no memory and no library."""
+
+    approximate = False
+
+    def __init__(self, rows: SearchableRows) -> None:
+        self._rows = rows
+
+    def nearest(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        found = np.full((len(queries), count), -1, dtype=np.int64)  # (q, count), in no order yet
+        best = np.full((len(queries), count), -np.inf, dtype=np.float32)
+        for numbers, block in self._rows.blocks():
+            scores = np.concatenate([best, queries @ block.T], axis=1)  # (q, count + m)
+            every = np.broadcast_to(numbers, (len(queries), len(numbers)))
+            places = np.argpartition(-scores, count - 1, axis=1)[:, :count]
+            best = np.take_along_axis(scores, places, axis=1)
+            found = np.take_along_axis(np.concatenate([found, every], axis=1), places, axis=1)
+        order = np.lexsort((found, -best), axis=1)
+        return np.take_along_axis(found, order, axis=1), np.take_along_axis(best, order, axis=1)
 
 
 def ranked(

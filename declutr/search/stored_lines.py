@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from declutr.corpus.text_inputs import no_text
-from declutr.search.errors import SearchError
+from declutr.search.description import SearchError
 from declutr.system.checksums import CheckedFile, DamagedFile
 
 TEXT, OFFSETS = "lines.utf8", "lines.offsets"

@@ -6,8 +6,6 @@ the lists nearest to the query. Lists of equal lines do them no harm, which grap
 
 from __future__ import annotations
 
-import logging
-import math
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -15,24 +13,11 @@ from typing import Any
 import numpy as np
 
 from declutr.search.searchable_rows import SearchableRows
-from declutr.system.processors import usable_processors
+from declutr.system.inverted_lists import PER_CENTRE, loaded_faiss, number_of_lists
 
-_PER_CENTRE = 64  # vectors that centres are trained on; faiss wants 39 at least
 _POOL = 8
 """To find k rows, lists with 8 k at least are looked into: nine in ten of the true k nearest are
 there. Lists with k would often hold half of them."""
-
-
-def _faiss() -> Any:
-    # It logs at INFO which of its builds it tries, and with a traceback those that are not there.
-    loader = logging.getLogger("faiss.loader")
-    if loader.level == logging.NOTSET:
-        loader.setLevel(logging.WARNING)
-    import faiss
-
-    # It counts the processors of the host, too.
-    faiss.omp_set_num_threads(min(faiss.omp_get_max_threads(), usable_processors()))
-    return faiss
 
 
 class FlatFaiss:
@@ -41,7 +26,7 @@ class FlatFaiss:
     approximate = False
 
     def __init__(self, rows: SearchableRows) -> None:
-        faiss = _faiss()
+        faiss = loaded_faiss()
         self._index: Any = faiss.IndexIDMap(faiss.IndexFlatIP(rows.dimension))
         for numbers, block in rows.blocks():
             self._index.add_with_ids(block, numbers)
@@ -64,20 +49,19 @@ class InvertedLists:
     approximate = True
 
     def __init__(self, file: Path, effort: int = 1) -> None:
-        faiss = _faiss()
+        faiss = loaded_faiss()
         self._index: Any = faiss.read_index(str(file), faiss.IO_FLAG_MMAP | faiss.IO_FLAG_READ_ONLY)
         self.effort = effort
 
     @classmethod
     def build(cls, rows: SearchableRows, file: Path) -> InvertedLists:
         """Write `file`. All vectors are in memory meanwhile."""
-        faiss = _faiss()
-        # As faiss advises for up to a million vectors, and no more than can be trained.
-        lists = max(1, min(round(4 * math.sqrt(len(rows))), len(rows) // _PER_CENTRE))
+        faiss = loaded_faiss()
+        lists = number_of_lists(len(rows))
         index = faiss.IndexIVFFlat(
             faiss.IndexFlatIP(rows.dimension), rows.dimension, lists, faiss.METRIC_INNER_PRODUCT
         )
-        index.train(rows[rows.sample(lists * _PER_CENTRE)])
+        index.train(rows[rows.sample(lists * PER_CENTRE)])
         for numbers, block in rows.blocks():
             index.add_with_ids(block, numbers)
         faiss.write_index(index, str(file))
@@ -102,7 +86,7 @@ class InvertedLists:
         lists = self._lists(queries, _POOL * count)
         for number in np.unique(lists):
             some = lists == number
-            parameters = _faiss().SearchParametersIVF(nprobe=int(number))
+            parameters = loaded_faiss().SearchParametersIVF(nprobe=int(number))
             scores[some], found[some] = self._index.search(queries[some], count, params=parameters)
         return found, scores
 

@@ -16,11 +16,10 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.models import Model
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel
-from allennlp.nn.parallel.ddp_accelerator import LoadStateDictReturnType, StateDictType
-from allennlp.training.optimizers import MultiOptimizer
 
 from declutr.bridge.adamw import own_part
-from declutr.system.distributed import all_reduced, copy_from_first, is_distributed
+from declutr.system.distributed import copy_from_first, is_distributed
+from declutr.training.sharded_model import ShardedModel
 
 logger = logging.getLogger(__name__)
 
@@ -146,128 +145,6 @@ class FsdpAccelerator(DdpAccelerator):
             )
 
 
-class ShardedModel(DdpWrappedModel):
-    """A model of which each process holds a part, with the states and norms of the whole.
-
-    `state_dict`, `load_state_dict` and `clip_grad_norm_` must be called in all processes.
-    """
-
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        local_rank: Optional[int] = None,
-        world_size: Optional[int] = None,
-        replicas: int = 1,
-    ) -> None:
-        super().__init__(model, local_rank=local_rank, world_size=world_size)
-        self._replicas = replicas
-
-    # `is_sharded` stays False. To AllenNLP it means one file a process, which a run with another
-    # number of processes could not read, nor an archive hold.
-
-    def attach(self, trainer: Any) -> None:
-        """Make a trainer's checkpoints whole; the bridge calls this for every trainer.
-
-        # Raises
-
-        `ConfigurationError` : the trainer would need what a single process does not have.
-        """
-        if trainer._moving_average is not None:
-            raise ConfigurationError(
-                'A moving_average does not work with the accelerator "fsdp": remove it from the '
-                "trainer."
-            )
-        if isinstance(trainer.optimizer, MultiOptimizer):
-            raise ConfigurationError(
-                'An optimizer of type "multi" does not work with the accelerator "fsdp", for its '
-                "checkpoints would hold a part of it only: use one optimizer with "
-                "parameter_groups."
-            )
-        checkpointer = trainer._checkpointer
-        if trainer._serialization_dir and not getattr(
-            checkpointer, "_save_completed_epochs", False
-        ):
-            raise ConfigurationError(
-                'With the accelerator "fsdp", the best weights are those of a checkpoint: give the '
-                'trainer a checkpointer (of type "atomic"), and leave its save_completed_epochs on.'
-            )
-        trainer.optimizer.register_state_dict_post_hook(self._whole_optimizer)
-        trainer.optimizer.register_load_state_dict_pre_hook(_part_of_optimizer)
-        first = trainer.get_checkpoint_state
-
-        def get_checkpoint_state() -> Any:
-            if not self.is_primary:
-                # AllenNLP asks only the first process of a node, but gathering takes all, and all
-                # must know when the next checkpoint is due.
-                self.state_dict()
-                trainer.optimizer.state_dict()
-                done = trainer._epochs_completed, trainer._batches_in_epoch_completed
-                checkpointer._last_save_num_epochs_completed = done[0]
-                checkpointer._last_save_num_batches_in_epoch_completed = done[1]
-            return first()
-
-        trainer.get_checkpoint_state = get_checkpoint_state
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> StateDictType:
-        """Whole tensors in main memory, in the first process of each node; nothing elsewhere."""
-        self._reshard()
-        return self._whole(self.model.state_dict(keep_vars=True))
-
-    def load_state_dict(
-        self, state_dict: StateDictType, strict: bool = True
-    ) -> LoadStateDictReturnType:
-        """Take this process's part of whole tensors."""
-        self._reshard()
-        own = self.model.state_dict(keep_vars=True)
-        parts = {
-            name: _part(value, own[name]) if name in own else value
-            for name, value in state_dict.items()
-        }
-        return self.model.load_state_dict(parts, strict=strict)  # type: ignore[return-value]
-
-    def clip_grad_norm_(self, max_norm: Union[float, int]) -> torch.Tensor:
-        """Scale all gradients so that their norm is at most `max_norm`; returns what it was."""
-        gradients = [own_part(p.grad) for p in self.model.parameters() if p.grad is not None]
-        squares = torch.stack([torch.linalg.vector_norm(g).square() for g in gradients]).sum()
-        # Offloaded gradients lie where the processes have no connection.
-        total = all_reduced(squares.to(self._device())) / self._replicas
-        norm = total.sqrt().to(squares.device)
-        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # as torch does
-        torch._foreach_mul_(gradients, factor)
-        return norm
-
-    def init_grad_scaler(self) -> Any:
-        raise ConfigurationError(
-            'use_amp does not work with the accelerator "fsdp". Remove it from the trainer: the '
-            "model's precision computes in bfloat16, which needs no scaling."
-        )
-
-    def _device(self) -> torch.device:
-        (mesh,) = {p.device_mesh for p in self.model.parameters() if hasattr(p, "device_mesh")}
-        return torch.device(mesh.device_type)
-
-    def _reshard(self) -> None:
-        """Give up gathered parameters: validation leaves those of the root."""
-        unit = _fsdp().FSDPModule
-        for module in self.model.modules():
-            if isinstance(module, unit):
-                module.reshard()
-
-    def _whole(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """`values` with whole tensors in place of parts; the same tensor once (tied weights)."""
-        known: dict[int, Any] = {}
-        for value in values.values():
-            if id(value) not in known:
-                whole = _gathered(value)
-                if not self.is_primary:
-                    whole = None  # it only took part
-                known[id(value)] = whole.cpu() if torch.is_tensor(whole) else whole
-        return {name: known[id(value)] for name, value in values.items() if self.is_primary}
-
-    def _whole_optimizer(self, optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
-        return {**state, "state": {i: self._whole(v) for i, v in state["state"].items()}}
-
-
 def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
     """The layers of a transformer, whatever its family calls them.
 
@@ -331,45 +208,3 @@ def _fsdp() -> Any:
             'torch, or remove "ddp_accelerator".'
         )
     return fsdp
-
-
-def _gathered(value: Any) -> Any:
-    """The whole of a DTensor, on the device of the processes; other values as they are."""
-    if not hasattr(value, "full_tensor"):
-        return value.detach() if torch.is_tensor(value) else value
-    return value.detach().to(value.device_mesh.device_type).full_tensor()
-
-
-def _part(whole: Any, like: Any) -> Any:
-    """This process's part of a whole tensor, cut as the DTensor `like` is."""
-    if not hasattr(like, "placements"):
-        return whole
-    if whole.shape != like.shape:
-        raise RuntimeError(
-            f"A saved tensor is {tuple(whole.shape)}, its parameter {tuple(like.shape)}: they are "
-            "of different models or optimizers."
-        )
-    part = torch.empty_like(like, dtype=whole.dtype, requires_grad=False)
-    mesh, last = like.device_mesh, like.device_mesh.ndim - 1  # before it, if at all, are replicas
-    pieces = whole.chunk(mesh.size(last))  # as fully_shard cuts
-    rank = mesh.get_local_rank(last)
-    if rank < len(pieces):
-        own_part(part).copy_(pieces[rank])
-    return part
-
-
-def _part_of_optimizer(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
-    parameters = dict(enumerate(p for group in optimizer.param_groups for p in group["params"]))
-    parts = {
-        number: {
-            name: _part(value, parameters.get(number)) if _has_shape(value) else value
-            for name, value in values.items()
-        }
-        for number, values in state["state"].items()
-    }
-    return {**state, "state": parts}
-
-
-def _has_shape(value: Any) -> bool:
-    """Whether a value of an optimizer is one of each element, not a number of steps."""
-    return torch.is_tensor(value) and value.dim() > 0

@@ -16,7 +16,7 @@ from allennlp.training.util import get_metrics
 
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.row_reader import RowReader
-from declutr.training.undisturbed import undisturbed
+from declutr.training.model_in_training import undisturbed
 
 _SEED = 13370
 

@@ -7,7 +7,6 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable
 from itertools import chain
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +17,7 @@ from declutr.transformer.attention.packed import CannotPack, PackedAttention
 from declutr.transformer.attention.whole_masks import KnownWhole, padding_not_looked_for
 from declutr.transformer.linear.training_products import quick_products
 from declutr.transformer.packing import Packing, length_groups, text_ends, text_lengths
+from declutr.transformer.packing_trial import evaluating, texts_to_try
 
 logger = logging.getLogger(__name__)
 
@@ -203,10 +203,10 @@ class UnpaddedPass:
             config = getattr(transformer, "config", None)
             if any(getattr(config, key, None) for key in ("local_attention", "sliding_window")):
                 raise CannotPack("some of its layers attend to neighbours only")
-            token_ids, mask = self._texts_to_try(transformer, device)
+            token_ids, mask = texts_to_try(transformer, self._padding_id, device)
             # Compiled code would not say that its attention has a mask.
             eagerly = torch.compiler.set_stance("force_eager")
-            with eagerly, _evaluating(transformer), torch.autocast(device.type, enabled=False):
+            with eagerly, evaluating(transformer), torch.autocast(device.type, enabled=False):
                 packing = Packing(mask.sum(dim=1).tolist(), mask.size(1), device)
                 packed = self._packed(transformer, run, packing, token_ids, None)
                 # Three of them tell; the last lies further on than a single text reaches.
@@ -229,23 +229,6 @@ class UnpaddedPass:
             )
             return False
         return True
-
-    def _texts_to_try(
-        self, transformer: torch.nn.Module, device: torch.device
-    ) -> tuple[Tensor, Tensor]:
-        """Token ids and mask of a few short texts, together longer than one text may be."""
-        longest = getattr(getattr(transformer, "config", None), "max_position_embeddings", None)
-        width = max(1, min(64, (longest or 64) - self._first_position))
-        lengths = [width, width - width // 2]
-        while sum(lengths) <= min(longest or 0, 1024):  # more would take long on a CPU
-            lengths.append(width - len(lengths) % (width // 2 + 1))
-        texts = len(lengths)
-        embeddings: Any = transformer.get_input_embeddings()  # type: ignore[operator]
-        vocabulary = embeddings.num_embeddings
-        token_ids = torch.arange(texts * width, device=device).view(texts, width) % vocabulary
-        token_ids[token_ids == self._padding_id] = (self._padding_id + 1) % vocabulary
-        ends = torch.tensor(lengths, device=device)
-        return token_ids, torch.arange(width, device=device) < ends[:, None]
 
 
 def _cannot_pack(transformer: torch.nn.Module, reason: Exception) -> CannotPack:
@@ -275,18 +258,3 @@ def _within_texts(mask: Tensor) -> Tensor:
     begun = mask.cumsum(dim=1) > 0
     to_come = mask.flip(1).cumsum(dim=1).flip(1) > 0
     return begun & to_come
-
-
-class _evaluating:
-    """Evaluation mode inside the block; afterwards every module is in the mode it was in."""
-
-    def __init__(self, module: torch.nn.Module) -> None:
-        self._modes = [(part, part.training) for part in module.modules()]
-
-    def __enter__(self) -> None:
-        for part, _ in self._modes:
-            part.training = False
-
-    def __exit__(self, *error: Any) -> None:
-        for part, training in self._modes:
-            part.training = training

@@ -8,12 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from declutr.evaluation.result_keys import data_digest, differing, key_of
 from declutr.evaluation.results import (
     Record,
     ResultFolder,
-    data_digest,
-    differing,
-    key_of,
     record,
     write_whole,
 )

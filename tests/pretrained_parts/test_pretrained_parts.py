@@ -356,7 +356,7 @@ def test_one_of_several_indexers(of_words: Path, tmp_path: Path) -> None:
 
 
 def test_places_that_are_no_archive(trained: Path, checkpoint: Path, tmp_path: Path) -> None:
-    with pytest.raises(ConfigurationError, match=r"There is no archive at 'nowhere'. Expected the"):
+    with pytest.raises(ConfigurationError, match=r"No model at 'nowhere'. Expected the fo"):
         open_model("nowhere")
     with pytest.raises(ConfigurationError, match=r"holds no config.json. Expected the folder"):
         open_model(str(tmp_path))

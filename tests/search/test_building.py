@@ -13,7 +13,7 @@ from filelock import FileLock
 from declutr.inference.bulk import StoredEmbeddings, embed_rows
 from declutr.search import SearchError, SearchIndex, backends, build_index, building
 from declutr.search.backends import BACKENDS, chosen_backend
-from declutr.search.errors import OtherIndex
+from declutr.search.description import OtherIndex
 from declutr.search.index_files import structure_file, structure_files
 from tests.search.fakes import FakeEncoder, some_lines
 
@@ -259,7 +259,7 @@ class TestBackends:
         pytest.importorskip("faiss")
         code = (
             "import logging; logging.basicConfig(level=logging.INFO)\n"
-            "from declutr.search.with_faiss import _faiss\n_faiss().IndexFlatIP(3)"
+            "from declutr.system.inverted_lists import loaded_faiss\nloaded_faiss().IndexFlatIP(3)"
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
         assert done.returncode == 0 and done.stderr == ""

@@ -17,7 +17,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models.archival import load_archive
 from allennlp.training import TrainerCallback
 
-import declutr.training.evaluation_callback as module
+import declutr.training.evaluation_tasks as module
 from declutr.evaluation.scores import spearman
 from declutr.evaluation.task import BadEmbeddings
 from declutr.inference.encoder import Encoder
@@ -326,16 +326,17 @@ def test_the_tokens_of_training_are_left_alone(
 ) -> None:
     """Sentences are read whole by a reader beside the one that samples, in length order."""
     seen: list[Any] = []
-    outcome = EvaluateEmbeddings._outcome
+    outcome = module.EvaluationTasks.outcome
 
     def spy(self: Any, trainer: Any) -> Any:
         reader = trainer.data_loader.reader
-        embeddings = module.text_encoder(trainer, 2)(TEXTS)
-        one_by_one = [module.text_encoder(trainer, 1)([text]) for text in TEXTS]
+        with module.undisturbed(trainer.model, trainer.cuda_device, 0):
+            embeddings = module.text_encoder(trainer, 2)(TEXTS)
+            one_by_one = [module.text_encoder(trainer, 1)([text]) for text in TEXTS]
         seen.append((reader.sample_spans, embeddings, np.concatenate(one_by_one)))
         return outcome(self, trainer)
 
-    monkeypatch.setattr(EvaluateEmbeddings, "_outcome", spy)
+    monkeypatch.setattr(module.EvaluationTasks, "outcome", spy)
     run(configured({"tasks": ["drawing"]}), tmp_path / "run")
     assert len(seen) == 3
     for sample_spans, embeddings, expected in seen:
@@ -620,7 +621,7 @@ def test_a_folder_too_deep_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data/downstream/MR").mkdir(parents=True)
     callback = EvaluateEmbeddings(str(tmp_path), str(tmp_path / "data/downstream"), ["MR"])
     with pytest.raises(ConfigurationError, match=rf"is downstream/ itself, .*'{tmp_path}/data'"):
-        callback._read_tasks()
+        callback._tasks.read()
 
 
 @pytest.mark.parametrize(

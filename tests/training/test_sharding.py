@@ -23,7 +23,8 @@ from allennlp.training.optimizers import MultiOptimizer
 from transformers import AutoModelForMaskedLM
 
 from declutr import Encoder
-from declutr.training.sharding import FsdpAccelerator, ShardedModel, repeated_layers
+from declutr.training.sharded_model import ShardedModel
+from declutr.training.sharding import FsdpAccelerator, repeated_layers
 from tests import sharded_steps as steps
 from tests import two_processes
 from tests.conftest import run_config, shared_by_workers

@@ -19,10 +19,12 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from declutr.archives.layout import weights_of
+from declutr.archives.places import is_transformer, local_place, require_model
+from declutr.archives.refusal import BrokenArchive, UnsafeArchive
 from declutr.archives.safety.bounded_building import parameters_in_proportion
-from declutr.archives.safety.content import check_content, is_transformer, weights_of
+from declutr.archives.safety.content import check_content
 from declutr.archives.safety.extraction import extract, extracted
-from declutr.archives.safety.refusal import BrokenArchive, UnsafeArchive
 from declutr.archives.safety.registered_names import registered_names_only
 from declutr.archives.safety.transformer_files import check_transformer, weights_bytes
 
@@ -63,28 +65,21 @@ def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Pa
     `UnsafeArchive` : it is refused; the message says why. Inside, AllenNLP raises it for a name
         that it would have to import.
     `BrokenArchive` : a file that is no gzipped tar, damaged, or cut off.
-    `FileNotFoundError` : there is nothing, or no configuration.
+    `declutr.archives.places.NoModel` : there is nothing, or something else.
     """
     name = os.fspath(place)
-    path = _downloaded(name) if "://" in name else Path(name).expanduser()
-    if not path.exists():
-        raise FileNotFoundError(
-            f"No model at '{name}'. Expected the folder of a trained model or its model.tar.gz."
-        )
+    path = local_place(name).expanduser()
+    require_model(path, name)
     with ExitStack() as stack:
         try:
             folder = path if path.is_dir() else stack.enter_context(extracted(path))
         except (BrokenArchive, UnsafeArchive) as error:  # by the name it was given
             raise type(error)(str(error).replace(str(path), name)) from error.__cause__
+        require_model(folder, name)
         try:
             check_content(folder, trust, everything=folder != path)
         except (BrokenArchive, UnsafeArchive) as error:
             raise type(error)(f"{name}: {error}") from None
-        except FileNotFoundError:
-            raise FileNotFoundError(
-                f"'{name}' holds no config.json. Expected the folder of a trained model or its "
-                "model.tar.gz."
-            ) from None
         if not trust:
             weights = weights_of(folder)
             stack.enter_context(parameters_in_proportion(weights.stat().st_size if weights else 0))
@@ -116,9 +111,3 @@ def safely_loaded_archive(
     changes = overrides if isinstance(overrides, str) else dict(overrides or {})
     with opened_archive(place, trust) as folder:
         return load_archive(folder, cuda_device=cuda_device, overrides=changes)
-
-
-def _downloaded(url: str) -> Path:
-    from allennlp.common.file_utils import cached_path
-
-    return Path(cached_path(url))

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 import torch
 from torch.nn.modules.module import register_module_parameter_registration_hook
 
+from declutr.archives.refusal import TRUST, UnsafeArchive
 from declutr.archives.safety.extraction import MAX_RATIO, MAX_UNQUESTIONED_BYTES
-from declutr.archives.safety.refusal import TRUST, UnsafeArchive
 
 MAX_PARAMETERS = 100_000  # tensors; a model of 100 layers has two thousand
 

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from declutr.archives.refusal import TRUST, UnsafeArchive
 from declutr.archives.safety.plain_json import (
     KeyPath,
     dotted,
@@ -15,7 +16,6 @@ from declutr.archives.safety.plain_json import (
     leads_outside,
     read_plain_json,
 )
-from declutr.archives.safety.refusal import TRUST, UnsafeArchive
 from declutr.archives.safety.registered_names import import_refused, is_registered
 from declutr.archives.safety.remote_code import check_no_remote_code
 

@@ -8,19 +8,18 @@ from pathlib import Path
 from declutr.archives.layout import (
     ARCHIVES,
     CONFIG,
-    MODULES,
     NAMES,
     TRANSFORMERS,
     VOCABULARY,
     weights_of,
 )
+from declutr.archives.places import is_transformer, require_model
+from declutr.archives.refusal import UnsafeArchive
 from declutr.archives.safety.configuration import check_configuration
 from declutr.archives.safety.plain_json import read_plain_json
-from declutr.archives.safety.refusal import UnsafeArchive
 from declutr.archives.safety.tensor_files import check_no_pickle
 from declutr.archives.safety.transformer_files import check_transformer, check_transformer_file
 from declutr.archives.sentence_transformers_folder import NotFollowed, transformer_folder
-from declutr.system.bounded_json import JSONError, read_bounded_json
 
 
 def check_content(folder: Path, trust: bool = False, everything: bool = True) -> None:
@@ -38,10 +37,9 @@ def check_content(folder: Path, trust: bool = False, everything: bool = True) ->
 
     `UnsafeArchive` : it is refused; the message says which file and why.
     `BrokenArchive` : a file of tensors is damaged.
-    `FileNotFoundError` : there is no `config.json`.
+    `declutr.archives.places.NoModel` : there is no `config.json`.
     """
-    if not (folder / CONFIG).is_file() and not (folder / MODULES).is_file():
-        raise FileNotFoundError(f"'{folder}' holds no {CONFIG}. Expected that of a trained model.")
+    require_model(folder)
     configurations = _check_configurations(folder, trust)
     for file in sorted(_every_file(folder) if everything else _loaded_files(folder)):
         name = file.relative_to(folder).as_posix()
@@ -57,27 +55,6 @@ def check_content(folder: Path, trust: bool = False, everything: bool = True) ->
         except NotFollowed as error:
             raise UnsafeArchive(str(error)) from error
         check_transformer(str(folder), folder=inside)
-
-
-def is_transformer(folder: Path) -> bool:
-    """Whether a folder holds a transformer of Hugging Face or a sentence-transformers model.
-
-    # Raises
-
-    `UnsafeArchive` : its `config.json` is larger or nested deeper than such files are.
-    """
-    if (folder / MODULES).is_file():
-        return True
-    config = folder / CONFIG
-    if not config.is_file():
-        return False
-    try:
-        content = read_bounded_json(config)
-    except JSONError as error:
-        if error.text:  # Jsonnet, perhaps: said when the archive is opened
-            return False
-        raise UnsafeArchive(f"'{folder}': {CONFIG} {error}.") from None
-    return isinstance(content, dict) and "model_type" in content
 
 
 def _check_configurations(folder: Path, trust: bool) -> list[Path]:

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from declutr.archives.safety.refusal import BrokenArchive, UnsafeArchive
+from declutr.archives.refusal import BrokenArchive, UnsafeArchive
 from declutr.archives.tar_members import GET_ANEW
 
 MAX_MEMBERS = 10_000  # archives have about twenty

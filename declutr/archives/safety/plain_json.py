@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Union
 
-from declutr.archives.safety.refusal import TRUST, UnsafeArchive
+from declutr.archives.refusal import TRUST, UnsafeArchive
 from declutr.system.bounded_json import CONFIGURATION_BYTES, JSONError, read_bounded_json
 
 KeyPath = tuple[Union[str, int], ...]

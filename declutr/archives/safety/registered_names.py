@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from functools import cache, wraps
 from typing import Any
 
-from declutr.archives.safety.refusal import TRUST, UnsafeArchive
+from declutr.archives.refusal import TRUST, UnsafeArchive
 from declutr.system.untrusted_parts import untrusted
 
 # What was refused in this thread or task; `None` where nothing is.

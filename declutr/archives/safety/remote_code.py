@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from declutr.archives.refusal import TRUST, UnsafeArchive
 from declutr.archives.safety.plain_json import KeyPath, dotted, entries, nearest_key
-from declutr.archives.safety.refusal import TRUST, UnsafeArchive
 
 _SWITCHES = ("trust_remote_code", "allow_all_kernels", "use_kernels")
 

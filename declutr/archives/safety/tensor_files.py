@@ -7,7 +7,7 @@ import re
 import zipfile
 from pathlib import Path
 
-from declutr.archives.safety.refusal import BrokenArchive, UnsafeArchive
+from declutr.archives.refusal import BrokenArchive, UnsafeArchive
 from declutr.system.torch_files import damage_of_records
 
 _TENSORS = (".th", ".pt", ".pth", ".bin", ".ckpt")

@@ -6,19 +6,20 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from declutr.archives.layout import CONFIG
+from declutr.archives.model_files import ModelFiles
+from declutr.archives.refusal import TRUST, UnsafeArchive
 from declutr.archives.safety.plain_json import dotted, entries, leads_outside, nearest_key
-from declutr.archives.safety.refusal import TRUST, UnsafeArchive
 from declutr.archives.safety.remote_code import check_no_remote_code
 from declutr.archives.safety.tensor_files import check_no_pickle
-from declutr.archives.sentence_transformers_folder import ModelFiles
 from declutr.system.bounded_json import CONFIGURATION_BYTES, JSONError, read_bounded_json
 
 TOKENIZER_SETTINGS_BYTES = 2**23  # thousands of added tokens are listed in there
 VOCABULARY_BYTES = 2**26
 
-_CONFIG, _TOKENIZER, _ADAPTER = "config.json", "tokenizer_config.json", "adapter_config.json"
+_TOKENIZER, _ADAPTER = "tokenizer_config.json", "adapter_config.json"
 _SETTINGS = {
-    _CONFIG: CONFIGURATION_BYTES,
+    CONFIG: CONFIGURATION_BYTES,
     "generation_config.json": CONFIGURATION_BYTES,
     _TOKENIZER: TOKENIZER_SETTINGS_BYTES,
     "special_tokens_map.json": TOKENIZER_SETTINGS_BYTES,
@@ -54,7 +55,7 @@ def check_transformer(place: str, *, folder: str = "", revision: str | None = No
         for file in _weights(Path(place, folder)):
             check_no_pickle(file, f"{place}: {(PurePosixPath(folder) / file.name)}")
         return
-    for name in (_CONFIG, _TOKENIZER):
+    for name in (CONFIG, _TOKENIZER):
         found = files.find(f"{folder}/{name}")
         if found is not None:
             check_transformer_file(found, f"{place}: {name}")

@@ -4,185 +4,19 @@ Fewer dimensions make indexes smaller and search faster. Encoders trained for it
 their first ones ("Matryoshka", Kusupati et al. 2022, arXiv:2205.13147); those of whitened
 embeddings stand in the order of falling variance (Su et al. 2021, arXiv:2103.15316).
 
-The leading d dimensions of an encoder are an encoder of its own in a run and in its folder, called
-`NAME@d`; sentences are embedded once for all of them.
+They are encoders of their own, see `declutr.evaluation.report.truncated_encoders`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from declutr.evaluation.report.comparison import Comparison, Difference
-from declutr.evaluation.run import Meter, NamedEncoder, Run
-from declutr.evaluation.task import BadEmbeddings
-
-WHOLE = "leading_dimensions_of"
-"""Of the description of a truncated encoder: the name of the whole one."""
-
-_UNIT = 1e-3  # as far from 1 may lengths be, for embeddings that are scaled to it
-
-
-# ------------------------------------------------------------------------------------- encoders
-
-
-class RememberingEncoder:
-    """An encoder that keeps the leading dimensions of all it embedded, for `TruncatedEncoder`.
-
-    # Parameters
-
-    most : how many dimensions are kept.
-    """
-
-    def __init__(self, encoder: NamedEncoder, most: int) -> None:
-        self.name, self.spec = encoder.name, encoder.spec
-        self.describe, self.counts = encoder.describe, encoder.counts
-        self.meter = Meter(encoder)
-        """What truly went through the encoder."""
-        self._most = most
-        self._row: dict[str, int] = {}
-        self._blocks: list[np.ndarray] = []  # rows of float32, `most` wide or all there is
-        self._width = 0
-        self._unit = True
-        self._failure: Exception | None = None
-
-    def __call__(self, sentences: list[str]) -> np.ndarray:
-        """What the encoder gives, all dimensions of it."""
-        try:
-            vectors = np.asarray(self.meter(sentences))
-        except BadEmbeddings:  # of these sentences; others may do
-            raise
-        except Exception as error:
-            self._failure = error
-            raise
-        if vectors.ndim == 2 and vectors.shape == (len(sentences), self._width or vectors.shape[1]):
-            self._keep(sentences, vectors)
-        return vectors
-
-    def leading(self, sentences: Sequence[str], dimension: int) -> np.ndarray:
-        """The first `dimension` of the embeddings, `(n, dimension)`; what is new is embedded.
-
-        If all embeddings have length 1, so have these: an encoder that scales its embeddings would
-        do so after cutting them.
-
-        # Raises
-
-        `BadEmbeddings` : the encoder did not give `(n, d)` for some of them.
-        `Exception` : what the encoder raised, also if it did so before: it is not asked again.
-        """
-        if self._failure is not None:
-            raise self._failure
-        new = [text for text in dict.fromkeys(sentences) if text not in self._row]
-        if new:
-            self(new)
-        lacking = sum(text not in self._row for text in new)
-        if lacking:
-            raise BadEmbeddings(
-                f"{self.name} gave no embeddings of one width for {lacking} of {len(sentences)} "
-                "sentences."
-            )
-        if len(self._blocks) > 1:
-            self._blocks = [np.concatenate(self._blocks)]
-        rows = np.fromiter((self._row[text] for text in sentences), np.int64, len(sentences))
-        vectors = self._blocks[0][:, :dimension][rows]
-        if self._unit:
-            lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
-            vectors /= np.where(lengths > 0, lengths, 1)
-        return vectors
-
-    def _keep(self, sentences: Sequence[str], vectors: np.ndarray) -> None:
-        lengths = np.linalg.norm(vectors, axis=1)
-        counted = lengths[np.isfinite(lengths) & (lengths > 0)]
-        self._unit = self._unit and bool((np.abs(counted - 1) < _UNIT).all())
-        self._width = vectors.shape[1]
-        start = sum(map(len, self._blocks))
-        self._blocks.append(vectors[:, : self._most].astype(np.float32))
-        self._row.update((text, start + number) for number, text in enumerate(sentences))
-
-
-class TruncatedEncoder:
-    """The leading dimensions of an encoder."""
-
-    def __init__(self, whole: RememberingEncoder, dimension: int) -> None:
-        self.name, self.spec = truncated_name(whole.name, dimension), whole.spec
-        self._whole, self._dimension = whole, dimension
-
-    def __call__(self, sentences: list[str]) -> np.ndarray:
-        return self._whole.leading(sentences, self._dimension)
-
-    def describe(self) -> dict[str, Any]:
-        whole = self._whole.describe()
-        return {
-            **whole,
-            "dimension": self._dimension,
-            WHOLE: self._whole.name,
-            "fingerprint": _fingerprint(whole, self._dimension),
-        }
-
-    def counts(self) -> dict[str, int]:
-        return self._whole.counts()
-
-
-def truncated_name(encoder: str, dimension: int) -> str:
-    """What the leading dimensions of an encoder are called."""
-    return f"{encoder}@{dimension}"
-
-
-def add_with_dimensions(
-    run: Run,
-    encoder: NamedEncoder,
-    dimensions: Iterable[int],
-    say: Callable[[str], None] = print,
-) -> None:
-    """Score an encoder, and then its leading dimensions; each sentence is embedded once for all.
-
-    # Parameters
-
-    dimensions : how many to keep. Those that are no fewer than the encoder has are left out.
-    say : takes a line for the user.
-
-    # Raises
-
-    `ChangedResults` : as `Run.add`.
-    """
-    wanted = sorted(set(dimensions), reverse=True)
-    if not wanted:
-        run.add(encoder)
-        return
-    whole = RememberingEncoder(encoder, most=wanted[0])
-    run.add(whole)
-    width = run.folder.description(whole.name)["description"]["dimension"]
-    if width is None:  # it failed before it gave anything, which the run has told
-        return
-    for dimension in wanted:
-        if dimension < width:
-            _add_truncated(run, whole, dimension)
-    if too_many := [str(dimension) for dimension in reversed(wanted) if dimension >= width]:
-        say(f"{whole.name}: left out: {', '.join(too_many)}, for it has {width} dimensions")
-
-
-def _add_truncated(run: Run, whole: RememberingEncoder, dimension: int) -> None:
-    truncated = TruncatedEncoder(whole, dimension)
-    runs = run.folder.description(truncated.name).get("runs", [])
-    sentences, seconds = whole.meter.sentences, whole.meter.seconds
-    run.add(truncated)
-    found = run.folder.description(truncated.name).get("runs", [])
-    if len(found) > len(runs):  # the run takes what was remembered for embedded
-        found[-1]["embedded"] = whole.meter.sentences - sentences
-        found[-1]["seconds"] = whole.meter.seconds - seconds
-        run.folder.describe(truncated.name, runs=found)
-
-
-def _fingerprint(whole: Mapping[str, Any], dimension: int) -> str:
-    return f"{whole.get('fingerprint')}@{dimension}"
-
-
-# -------------------------------------------------------------------------------------- results
+from declutr.evaluation.report.truncated_encoders import WHOLE, truncated_fingerprint
 
 
 def families(comparison: Comparison) -> dict[str, dict[int, str]]:
@@ -197,7 +31,7 @@ def families(comparison: Comparison) -> dict[str, dict[int, str]]:
         about = _description(comparison, name)
         whole, dimension = about.get(WHOLE), about.get("dimension", 0)
         if whole in found:
-            now = _fingerprint(_description(comparison, whole), dimension)
+            now = truncated_fingerprint(_description(comparison, whole), dimension)
             if about.get("fingerprint") == now:
                 found[whole][dimension] = name
     return {whole: dict(sorted(of_one.items(), reverse=True)) for whole, of_one in found.items()}

@@ -17,14 +17,14 @@ import numpy as np
 
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import BrokenData, Protocol, Task, Vectors
-from declutr.evaluation.tasks.relatedness import (
+from declutr.evaluation.tasks.scored_pairs import ScoredPairs
+from declutr.evaluation.tasks.sts_data import (
     STS_B_PAIRS,
     STS_BENCHMARK,
     benchmark_folders,
     benchmark_name,
     reader_of,
 )
-from declutr.evaluation.tasks.scored_pairs import ScoredPairs
 
 CUT = 4.0
 """Pairs of STS-B that people scored above this, of 5, mean the same (Gao et al., 2021)."""

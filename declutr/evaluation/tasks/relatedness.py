@@ -27,59 +27,22 @@ from declutr.evaluation.classifiers.relatedness_regressor import Rated, trained_
 from declutr.evaluation.scores import Items, Score
 from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, Vectors
 from declutr.evaluation.tasks.labelled_text import other_size
-from declutr.evaluation.tasks.scored_pairs import (
-    Read,
-    ScoredPairs,
-    read_benchmark,
-    read_other_benchmark,
-    read_sick,
-    read_sts_subset,
+from declutr.evaluation.tasks.scored_pairs import Read, ScoredPairs, read_sick, read_sts_subset
+from declutr.evaluation.tasks.sts_data import (
+    SICK,
+    SICK_PAIRS,
+    STS_B_PAIRS,
+    STS_BENCHMARK,
+    STS_SUBSETS,
+    benchmark_folders,
+    benchmark_name,
+    reader_of,
 )
 
 MEASURES = ("Pearson", "Spearman")
 
 DIGITS = 7
 """Decimals of a cosine: those of float32, in which embeddings come and other code takes cosines."""
-
-STS_SUBSETS = {
-    "STS12": {
-        "MSRpar": 750,
-        "MSRvid": 750,
-        "SMTeuroparl": 459,
-        "surprise.OnWN": 750,
-        "surprise.SMTnews": 399,
-    },
-    # Without its subset SMT, whose licence keeps it from SentEval's data.
-    "STS13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
-    "STS14": {
-        "deft-forum": 450,
-        "deft-news": 300,
-        "headlines": 750,
-        "images": 750,
-        "OnWN": 750,
-        "tweet-news": 750,
-    },
-    "STS15": {
-        "answers-forums": 375,
-        "answers-students": 750,
-        "belief": 375,
-        "headlines": 750,
-        "images": 750,
-    },
-    "STS16": {
-        "answer-answer": 254,
-        "headlines": 249,
-        "plagiarism": 230,
-        "postediting": 244,
-        "question-question": 209,
-    },
-}
-"""Subsets of each task and how many pairs of them have a gold score."""
-
-STS_BENCHMARK = {"train": "sts-train.csv", "dev": "sts-dev.csv", "test": "sts-test.csv"}
-SICK = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
-STS_B_PAIRS = {"train": 5749, "dev": 1500, "test": 1379}
-SICK_PAIRS = {"train": 4500, "dev": 500, "test": 4927}
 
 
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
@@ -109,24 +72,6 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
             mteb=("train", "dev", "test"),
         ),
     ]
-
-
-def benchmark_folders(data: Path) -> list[Path]:
-    """`STSBenchmark`, there or not, and other folders beside it that hold its test file."""
-    folder = data / "downstream" / "STS"
-    main = folder / "STSBenchmark"
-    found = (file.parent for file in folder.glob(f"*/{STS_BENCHMARK['test']}"))
-    return [main, *sorted(path for path in found if path != main)]
-
-
-def benchmark_name(folder: Path) -> str:
-    """`STS-B` for the published one; another goes by its own name, so that nobody confuses them."""
-    return "STS-B" if folder.name == "STSBenchmark" else folder.name
-
-
-def reader_of(folder: Path) -> Read:
-    """What reads the splits of such a folder."""
-    return read_benchmark if folder.name == "STSBenchmark" else read_other_benchmark
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

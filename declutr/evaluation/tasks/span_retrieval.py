@@ -9,6 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from declutr.sampling.spans import DocumentTooShort, SpanSampler, document_rng
+from declutr.system.unit_rows import unit_rows
 
 Encode = Callable[[list[str]], np.ndarray]
 
@@ -73,7 +74,9 @@ class SpanRanks(NamedTuple):
 
 def span_ranks(queries: np.ndarray, targets: np.ndarray, block: int = 1024) -> SpanRanks:
     """Of queries `(n, d)` among targets `(n, d)` by cosine, where `targets[i]` is the right one."""
-    queries, targets = _unit(queries), _unit(targets)
+    queries, targets = (
+        unit_rows(np.asarray(side, dtype=np.float64)) for side in (queries, targets)
+    )
     above, tied = [], []
     for start in range(0, len(queries), block):
         cosines = queries[start : start + block] @ targets.T  # (b, n)
@@ -93,8 +96,3 @@ def span_retrieval_accuracy(encode: Encode, pairs: SpanPairs, block: int = 1024)
     """The share of queries whose most similar target, by cosine, is their own. Chance is 1 / n."""
     ranks = span_ranks(encode(pairs.queries), encode(pairs.targets), block)
     return math.fsum(ranks.found) / len(ranks.found)
-
-
-def _unit(embeddings: np.ndarray) -> np.ndarray:
-    embeddings = np.asarray(embeddings, dtype=np.float64)
-    return embeddings / np.linalg.norm(embeddings, axis=1, keepdims=True).clip(min=1e-12)

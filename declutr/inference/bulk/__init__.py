@@ -7,9 +7,10 @@
 It takes a callable `list[str] -> (n, d)` and knows no model.
 """
 
-from declutr.inference.bulk.embedding_run import Summary, embed_rows
+from declutr.inference.bulk.embedding_run import embed_rows
 from declutr.inference.bulk.manifest import EmbeddingFolderError
 from declutr.inference.bulk.shard_files import DTYPES, FORMATS
+from declutr.inference.bulk.shard_run import Summary
 from declutr.inference.bulk.stored_embeddings import StoredEmbeddings
 
 __all__ = [

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from declutr.archives.layout import ARCHIVE
+from declutr.archives.places import Kind, NoModel, kind_of
 from declutr.archives.tar_members import named_as_archive
 from declutr.inference.sources.source import EncoderError
 
@@ -43,6 +44,12 @@ OPTIONS = {
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _LABEL = re.compile(r"([^=:/?\\]+)=(.+)", re.DOTALL)
 _VECTOR_FILES = (".vec", ".txt", ".gz", ".xz")
+_KINDS = {
+    Kind.ARCHIVE: "archive",
+    Kind.TRAINED: "archive",
+    Kind.TRANSFORMER: "hf",
+    Kind.SENTENCE_TRANSFORMERS: "st",
+}
 
 
 @dataclass(frozen=True)
@@ -113,28 +120,14 @@ def _with_options(text: str) -> tuple[str, dict[str, str]]:
 
 def _kind_of(place: Path) -> str:
     """What a file or folder is."""
-    if place.is_file():
-        if named_as_archive(place):
-            return "archive"
-        if place.suffix in _VECTOR_FILES:
-            return "words"
-        raise EncoderError(
-            f"'{place}' is neither an archive nor named like word vectors "
-            f"({', '.join(_VECTOR_FILES)}). An encoder is one of\n{FORMS}"
-        )
-    if (place / "modules.json").exists():
-        return "st"
-    config = place / "config.json"
-    if not config.exists():
-        raise EncoderError(
-            f"'{place}' holds neither a config.json nor a modules.json, so it is neither a trained "
-            f"model nor a transformer. An encoder is one of\n{FORMS}"
-        )
+    if place.is_file() and place.suffix in _VECTOR_FILES and not named_as_archive(place):
+        return "words"
     try:
-        content = json.loads(config.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise EncoderError(f"'{config}' is not JSON: {error}.") from error
-    return "hf" if isinstance(content, dict) and "model_type" in content else "archive"
+        return _KINDS[kind_of(place)]
+    except NoModel as error:
+        vectors = f" Files of word vectors end in {', '.join(_VECTOR_FILES)}."
+        named = vectors if place.is_file() else ""
+        raise EncoderError(f"{error}{named} An encoder is one of\n{FORMS}") from error
 
 
 def _looks_misspelt(module: str) -> bool:
@@ -163,6 +156,6 @@ def _short_name(kind: str, place: str, options: dict[str, str]) -> str:
         name = place
     else:
         path = Path(place)
-        name = (path.parent if path.name == "model.tar.gz" else path).resolve().name or place
+        name = (path.parent if path.name == ARCHIVE else path).resolve().name or place
     chosen = ", ".join(f"{key}={value}" for key, value in options.items() if key != "counts")
     return f"{name} ({chosen})" if chosen else name

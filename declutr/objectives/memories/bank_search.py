@@ -1,7 +1,5 @@
 """Which rows of a large matrix are nearest to a few: exactly, or by faiss."""
 
-import logging
-import math
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +8,12 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
-from declutr.system.processors import usable_processors
+from declutr.system.inverted_lists import (
+    PER_CENTRE,
+    least_effort,
+    loaded_faiss,
+    number_of_lists,
+)
 
 BLOCK = 1 << 22
 """Numbers of a block of cosines, or of rows that are copied for them: 16 MB in float32."""
@@ -120,7 +123,6 @@ class InvertedLists:
     """The recall that `tune` looks for."""
 
     _SAMPLE = 64  # queries of `tune`
-    _PER_CENTRE = 64  # rows that centres are trained on; faiss wants 39 at least
 
     def __init__(
         self,
@@ -133,8 +135,7 @@ class InvertedLists:
         self._numbers, self._row, self._lengths = numbers, row, lengths
         self._generator = torch.Generator().manual_seed(seed)
         count, width = len(numbers), row(numbers[:1]).size(1)
-        # As faiss advises for up to a million rows, and no more than can be trained.
-        lists = max(1, min(round(4 * math.sqrt(count)), count // self._PER_CENTRE))
+        lists = number_of_lists(count)
         self._index: Any = faiss.IndexIVFScalarQuantizer(
             faiss.IndexFlatIP(width),
             width,
@@ -142,7 +143,7 @@ class InvertedLists:
             faiss.ScalarQuantizer.QT_8bit,
             faiss.METRIC_INNER_PRODUCT,
         )
-        self._index.train(self._unit(self._drawn(lists * self._PER_CENTRE)))
+        self._index.train(self._unit(self._drawn(lists * PER_CENTRE)))
         for some in numbers.split(max(1, BLOCK // width)):
             self._index.add_with_ids(self._unit(some), some.cpu().numpy())
         self.recall = 0.0
@@ -175,14 +176,15 @@ class InvertedLists:
             max(1, BLOCK // queries.size(1)),
         )
         truth = self._numbers[truth]
-        self._index.nprobe = 1
-        while True:
+
+        def recall(lists: int) -> float:
+            self._index.nprobe = lists
             near = self.candidates(queries, candidates).to(truth.device)
             hit = (truth.unsqueeze(2) == near.unsqueeze(1)).any(dim=2) & found
-            self.recall = float(hit.sum() / found.sum().clamp_min(1))
-            if self.recall >= self.TARGET or self._index.nprobe >= self._index.nlist:
-                return self.recall
-            self._index.nprobe = min(2 * self._index.nprobe, self._index.nlist)
+            return float(hit.sum() / found.sum().clamp_min(1))
+
+        _, self.recall = least_effort(recall, self._index.nlist, self.TARGET)
+        return self.recall
 
     def _drawn(self, count: int) -> torch.Tensor:
         order = torch.randperm(len(self._numbers), generator=self._generator)[:count]
@@ -193,17 +195,10 @@ class InvertedLists:
 
 
 def _faiss() -> Any:
-    # It logs at INFO which of its builds it tries, and with a traceback those that are not there.
-    loader = logging.getLogger("faiss.loader")
-    if loader.level == logging.NOTSET:
-        loader.setLevel(logging.WARNING)
     try:
-        import faiss
+        return loaded_faiss()
     except ImportError as error:
         raise ConfigurationError(
             'search "approximate" needs the package faiss-cpu, which is not installed: pip install '
             'faiss-cpu, or set search to "exact".'
         ) from error
-    # It counts the processors of the host, too.
-    faiss.omp_set_num_threads(min(faiss.omp_get_max_threads(), usable_processors()))
-    return faiss

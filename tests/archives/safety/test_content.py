@@ -240,5 +240,5 @@ def test_folders_of_transformers_are_looked_into(checkpoint: Path, tmp_path: Pat
 
 def test_no_configuration(tmp_path: Path) -> None:
     torch.save({}, tmp_path / "weights.th")
-    with pytest.raises(FileNotFoundError, match=r"holds no config\.json. Expected that of a"):
+    with pytest.raises(FileNotFoundError, match=r"holds no config\.json. Expected the folder"):
         check_content(tmp_path)

@@ -8,14 +8,16 @@ import pytest
 
 from declutr.evaluation.report.comparison import Comparison
 from declutr.evaluation.report.dimensions import (
-    RememberingEncoder,
-    TruncatedEncoder,
-    add_with_dimensions,
     by_family,
     curves,
     families,
     losses,
     whole_encoders,
+)
+from declutr.evaluation.report.truncated_encoders import (
+    RememberingEncoder,
+    TruncatedEncoder,
+    add_with_dimensions,
 )
 from declutr.evaluation.results import ResultFolder
 from declutr.evaluation.run import ChangedResults, Run

@@ -11,16 +11,15 @@ import torch
 from torch import nn
 
 from declutr.evaluation.task import PUBLISHED, BrokenData, MissingData
-from declutr.evaluation.tasks import caption_retrieval as module
-from declutr.evaluation.tasks.caption_retrieval import (
+from declutr.evaluation.tasks import caption_space as module
+from declutr.evaluation.tasks.caption_retrieval import SPLITS, read_captions, tasks
+from declutr.evaluation.tasks.caption_space import (
     CommonSpace,
     Ranks,
     contrasts,
     ranking_loss,
     ranks,
-    read_captions,
     recall_scores,
-    tasks,
 )
 from tests.evaluation import known_encoders
 
@@ -42,7 +41,7 @@ def held(images: int = IMAGES, width: int = IMAGES) -> dict:
 
 def write(folder: Path, **changed: dict) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
-    for split in module.SPLITS:
+    for split in SPLITS:
         (folder / f"{split}.pkl").write_bytes(pickle.dumps(changed.get(split, held())))
     return folder
 

@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from declutr.evaluation.results import data_digest
+from declutr.evaluation.result_keys import data_digest
 from declutr.evaluation.scores import Score, interval
 from declutr.evaluation.sentence_vectors import SentenceVectors
 from declutr.evaluation.suite import evaluate

@@ -13,7 +13,7 @@ import pytest
 from filelock import FileLock
 
 from declutr.inference.bulk import FORMATS, EmbeddingFolderError, StoredEmbeddings, embed_rows
-from declutr.inference.bulk import embedding_run as module
+from declutr.inference.bulk import shard_run as module
 from declutr.inference.bulk.embedding_run import default_shard_rows
 from tests.inference.bulk.fakes import DIMENSION, Encoder, embedding
 
@@ -88,7 +88,7 @@ def test_float16(out):
 
 class TestMemory:
     def test_one_block_of_text_at_a_time(self, out, monkeypatch):
-        monkeypatch.setattr(module, "_BLOCK_CHARACTERS", 100)
+        monkeypatch.setattr(module, "BLOCK_CHARACTERS", 100)
         encoder, rows = Encoder(), [f"{n:030d}" for n in range(30)]
         run(out, rows, encoder, shard_rows=10)
         assert [len(call) for call in encoder.calls] == [4, 4, 2] * 3
@@ -150,7 +150,7 @@ class TestGoingOn:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(module._Run, "_keep", killed)
+            patch.setattr(module.EmbeddingRun, "_keep", killed)
             run(out)
         assert (out / "embeddings-00000.npy").exists()
         run(out)

@@ -1,8 +1,7 @@
-"""A resumed run repeats, bit for bit, what it would have done; and says what it was."""
+"""A resumed run repeats, bit for bit, what it would have done."""
 
 import json
 import logging
-import platform
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,82 +12,14 @@ import pytest
 import torch
 from allennlp.commands.train import TrainModel
 from allennlp.common import Params
-from allennlp.data import Vocabulary
 from allennlp.data.data_loaders import SimpleDataLoader
-from allennlp.data.token_indexers import PretrainedTransformerIndexer
-from allennlp.data.tokenizers import PretrainedTransformerTokenizer
-from allennlp.models import Model
-from allennlp.training import GradientDescentTrainer, Trainer, TrainerCallback
+from allennlp.training import GradientDescentTrainer, TrainerCallback
 
-import declutr
-import declutr.plugin  # registers what configurations name
-from declutr.data.data_loader import DeCLUTRDataLoader
-from declutr.data.span_reader import DeCLUTRDatasetReader
+import declutr.plugin  # noqa: F401 - registers what configurations name
 from declutr.system.kernel_choices import CHOICES
-from declutr.training.callbacks import ExactResume, RunRecord, _restore_best
+from declutr.training.exact_resume import ExactResume, _restore_best
 from tests.built_task_models import classifier, data_file, reader_config, reclaim
-from tests.conftest import run_config
-
-EPOCHS = 2
-STEPS = 3  # an epoch: 5 batches in groups of 2, the last group being a single one
-
-
-@pytest.fixture(scope="module")
-def make_trainer(checkpoint: Path, corpus_file: Path) -> Callable[..., GradientDescentTrainer]:
-    """A trainer with dropout, masks, a schedule, accumulation and validation."""
-
-    def make(
-        folder: Path, seed: int | None = 7, memory: bool = False, **changes: Any
-    ) -> GradientDescentTrainer:
-        reader = DeCLUTRDatasetReader(
-            tokenizer=PretrainedTransformerTokenizer(str(checkpoint)),
-            token_indexers={"tokens": PretrainedTransformerIndexer(str(checkpoint))},
-            num_anchors=1,
-            num_positives=2,
-            max_span_len=12,
-            min_span_len=6,
-        )
-        loaders = [
-            DeCLUTRDataLoader(reader, str(corpus_file), batch_size=size, shuffle=train, quiet=True)
-            for size, train in ((5, True), (12, False))
-        ]
-        config = run_config(checkpoint, corpus_file)["model"]
-        if memory:
-            config["loss"] = {"type": "cross_batch_memory", "loss": {}, "embedding_size": 6}
-        torch.manual_seed(0)
-        model = Model.from_params(Params(config), vocab=Vocabulary())
-        for loader in loaders:
-            loader.index_with(model.vocab)
-        folder.mkdir(exist_ok=True)
-        config = {
-            "optimizer": {"type": "huggingface_adamw", "lr": 1e-2},
-            "learning_rate_scheduler": {"type": "slanted_triangular", "cut_frac": 0.5},
-            "num_epochs": EPOCHS,
-            "cuda_device": -1,
-            "num_gradient_accumulation_steps": 2,
-            "grad_norm": 1.0,
-            "run_confidence_checks": False,
-            "checkpointer": {
-                "type": "atomic",
-                "save_every_num_batches": 1,
-                "keep_most_recent_by_count": None,
-            },
-            "callbacks": [] if seed is None else [{"type": "exact_resume", "seed": seed}],
-            **changes,
-        }
-        # Whatever is drawn in between must not matter.
-        torch.manual_seed(torch.seed() % 1000)
-        trainer = Trainer.from_params(
-            Params(config),
-            model=model,
-            serialization_dir=str(folder),
-            data_loader=loaders[0],
-            validation_data_loader=loaders[1],
-        )
-        assert isinstance(trainer, GradientDescentTrainer)
-        return trainer
-
-    return make
+from tests.training.conftest import EPOCHS
 
 
 def state_of(trainer: GradientDescentTrainer) -> dict[str, Any]:
@@ -234,7 +165,7 @@ def test_another_seed_warns(
 ) -> None:
     memory, folder, _ = straight
     keep_until(folder, tmp_path / "run", 2, 0)
-    with caplog.at_level(logging.WARNING, "declutr.training.callbacks"):
+    with caplog.at_level(logging.WARNING, "declutr.training.exact_resume"):
         make_trainer(tmp_path / "run", memory=memory).train()
         assert "begun with seed" not in caplog.text
         make_trainer(tmp_path / "run", memory=memory, seed=8).train()
@@ -253,7 +184,7 @@ def test_kernels_of_the_run_are_taken_or_a_warning_says_so(
     run = tmp_path / "run"
     make_trainer(run, memory=memory, num_epochs=1).train()
     CHOICES.forget()
-    with caplog.at_level(logging.WARNING, "declutr.training.callbacks"):
+    with caplog.at_level(logging.WARNING, "declutr.training.exact_resume"):
         make_trainer(run, memory=memory).train()
         assert "not to the bit" not in caplog.text
         assert CHOICES.taken() == {"a product, 1 threads": "onednn"}
@@ -289,7 +220,7 @@ def test_nothing_is_read_for_what_is_skipped(
 
 def test_steps_and_processes_draw_differently(monkeypatch: pytest.MonkeyPatch) -> None:
     def drawn(epoch: int, step: int, rank: int = 0, seed: int = 7) -> float:
-        monkeypatch.setattr("declutr.training.callbacks.process_rank", lambda: rank)
+        monkeypatch.setattr("declutr.training.exact_resume.process_rank", lambda: rank)
         ExactResume("", seed)._reseed(epoch, step)
         return torch.rand(()).item()
 
@@ -338,76 +269,3 @@ def test_best_weights_are_restored_by_all_and_written_by_the_first(
     _restore_best(trainer, is_primary)
     assert asked == [1] and (tmp_path / "best.th").exists() is is_primary
     assert trainer._best_model_filename == str(tmp_path / "best.th")
-
-
-# ------------------------------------------------------------------------------- the run record
-
-
-def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_path: Path) -> None:
-    trainer = make_trainer(tmp_path, callbacks=[{"type": "run_record"}], checkpointer=None)
-    trainer.train()
-    record = json.loads((tmp_path / "run.json").read_text())
-    versions = record.pop("versions")
-    assert versions["torch"].split("+")[0] == torch.__version__.split("+")[0]
-    assert set(versions) == {
-        "declutr",
-        "allennlp",
-        "torch",
-        "transformers",
-        "pytorch-metric-learning",
-    }
-    assert versions["declutr"] in (None, declutr.__version__)
-    start = record.pop("start")  # tests/training/test_start_validation.py
-    assert start["validation_loss"] > 0 and "validation_mlm_accuracy" in start
-    assert record.pop("cpu") == CHOICES.record()
-    assert record == {
-        "python": platform.python_version(),
-        "processes": 1,
-        "device": "cpu",
-        "epochs": EPOCHS,
-        "gradient_accumulation_steps": 2,
-        "documents": 24,
-        "validation_documents": 24,
-        "global_batch_size": 5,
-        "batches_per_epoch": 5,
-        "loss": {
-            "objective": "NTXent",
-            "views": "SpanViews",
-            "two_encoders": False,
-            "head": None,
-            "momentum": None,
-            "reduction": "mean",
-            "temperature": 0.05,
-            "contrastive_weight": 1.0,
-            "mlm_weight": 1.0,
-            "mlm_head_reads": "last layer",
-            "mask_contrastive_anchor": True,
-            "scale_fix": True,
-            "precision": "auto",
-        },
-    }
-
-
-def test_a_run_that_goes_on_with_other_documents_is_told(
-    make_trainer: Callable[..., GradientDescentTrainer],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    (tmp_path / "run.json").write_text('{"documents": 25, "validation_documents": 24}')
-    trainer = make_trainer(tmp_path, callbacks=[{"type": "run_record"}], checkpointer=None)
-    for count in (1, 1):  # the second time nothing has changed
-        for callback in trainer._callbacks:
-            callback.on_start(trainer, is_primary=True)
-        assert caplog.text.count("has 24 documents now and had 25 when it began") == count
-    assert "validation documents now" not in caplog.text
-
-
-@pytest.mark.parametrize("is_primary, folder", [(False, "here"), (True, "")])
-def test_only_the_first_process_writes_a_record(
-    is_primary: bool, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    callback = RunRecord(str(tmp_path / folder) if folder else "")
-    trainer = SimpleNamespace(_validation_data_loader=None, cuda_device=torch.device("cuda"))
-    callback.on_start(trainer, is_primary=is_primary)  # type: ignore[arg-type]
-    assert not list(tmp_path.iterdir())

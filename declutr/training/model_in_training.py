@@ -1,9 +1,11 @@
-"""Texts to embeddings, by a model that is being trained."""
+"""What is done with a model in between two training steps: it embeds, and is left as it was."""
 
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import numpy as np
 import torch
@@ -47,3 +49,38 @@ def text_encoder(
         return embeddings
 
     return encode
+
+
+@contextmanager
+def undisturbed(model: torch.nn.Module, device: torch.device, seed: int) -> Iterator[None]:
+    """The model in eval mode and all random numbers seeded; afterwards all is as it was."""
+    modes = {module: module.training for module in model.modules()}
+    python, numpy = random.getstate(), np.random.get_state()
+    devices = [device] if device.type == "cuda" else []
+    # The trainer may be validating, without gradients, but classifiers are trained.
+    with torch.random.fork_rng(devices), torch.enable_grad():
+        try:
+            model.eval()
+            random.seed(seed)
+            np.random.seed(seed)
+            torch.manual_seed(seed)
+            yield
+        finally:
+            for module, training in modes.items():
+                module.training = training
+            random.setstate(python)
+            np.random.set_state(numpy)
+
+
+@contextmanager
+def averaged_weights(trainer: GradientDescentTrainer) -> Iterator[None]:
+    """The weights that validation sees, which are the ones to keep: with a moving average, it."""
+    average = trainer._moving_average
+    if average is None:
+        yield
+        return
+    average.assign_average_value()
+    try:
+        yield
+    finally:
+        average.restore()

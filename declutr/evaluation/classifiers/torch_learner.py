@@ -1,0 +1,202 @@
+"""SentEval's own classifiers, trained as it trains them.
+
+What is kept of SentEval's `classifier.py`, so that numbers can be held against published ones:
+
+- Training looks at the development set every `epoch_size` passes over the data and keeps the best
+  classifier. Its patience counter never resets: the look without an improvement that is number
+  `tenacity + 1` *in all*, not in a row, ends training. That is a fault, but every published number
+  has it, and longer training would change them.
+- The loss is the mean over a batch. SentEval asks for the sum by an attribute that torch ignores
+  since 0.4.1, so papers have the mean; it matters beside an L2 penalty.
+- Each classifier is seeded alike. Initial weights and the order of batches are the very numbers
+  SentEval draws (torch's CPU generator and numpy's `RandomState`); only dropout differs.
+
+What differs is speed: all classifiers of a search are trained at once (see `networks`), and one
+that would be trained a second time on the same data is not.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+from declutr.evaluation.classifiers.features import Features
+from declutr.evaluation.classifiers.learner import Found, Learner, Rows
+from declutr.evaluation.classifiers.networks import Logistic, Network, Perceptron
+from declutr.evaluation.classifiers.optimizers import OPTIMIZERS, Optimizer
+from declutr.evaluation.task import Protocol
+
+HELD_OUT = 0.05
+"""The share of the data that stands in for a development set where there is none (SentEval)."""
+
+BLOCK = 4096
+"""How many items are classified at once."""
+
+
+class TorchLearner(Learner):
+    """SentEval's logistic regression or perceptron. A penalty is a weight decay."""
+
+    grid = kfold_grid = tuple(10.0**power for power in range(-5, -1))
+    unpenalised = 1e-9
+
+    def __init__(
+        self, features: Features, labels: np.ndarray, classes: int, protocol: Protocol
+    ) -> None:
+        super().__init__(features, labels, classes, protocol)
+        if protocol.optimizer not in OPTIMIZERS:
+            raise ValueError(
+                f"Unknown optimizer {protocol.optimizer!r}; known: {sorted(OPTIMIZERS)}."
+            )
+        self.features = features.to(protocol.device)
+        self._gold = torch.from_numpy(labels.astype(np.int64)).to(protocol.device)
+        self._one_hot = torch.eye(classes, device=protocol.device)
+
+    def search(self, train: Rows, dev: Rows, penalties: np.ndarray) -> Found:
+        return self._fit(train, dev, penalties, self._draws(len(train)))
+
+    def final(self, train: Rows, penalties: np.ndarray) -> Found:
+        draws = self._draws(len(train))
+        orders = [
+            rows[draw.permutation(len(rows))] for rows, draw in zip(train, draws, strict=True)
+        ]
+        held = [max(1, int(HELD_OUT * len(rows))) for rows in orders]
+        dev = [rows[:count] for rows, count in zip(orders, held, strict=True)]
+        rest = [rows[count:] for rows, count in zip(orders, held, strict=True)]
+        return self._fit(rest, dev, penalties[:, None], draws)
+
+    def _fit(
+        self,
+        train: Rows,
+        dev: Rows,
+        penalties: np.ndarray,
+        draws: list[np.random.RandomState],
+    ) -> Found:
+        protocol, device = self.protocol, self.protocol.device
+        network = self._network(penalties.shape[1])
+        owner = network.owner().to(device)
+        decay = torch.from_numpy(penalties.astype(np.float32)).to(device)[:, owner]
+        initial = network.initial(torch.Generator().manual_seed(protocol.seed))
+        optimizer = OPTIMIZERS[protocol.optimizer](initial.to(device).expand(len(train), -1), decay)
+        best = _Best(optimizer.values, owner, dev, penalties.shape[1], protocol.tenacity)
+        passes = 0
+        while best.going and passes <= protocol.max_epoch:
+            for _ in range(protocol.epoch_size):
+                rows, orders = [train[f] for f in best.going], [draws[f] for f in best.going]
+                self._pass(network, optimizer, rows, orders)
+            passes += protocol.epoch_size
+            right = [
+                self._classes(network, values[None], dev[f]) == self.labels[dev[f]][:, None]
+                for values, f in zip(optimizer.values, best.going, strict=True)
+            ]
+            left = best.look(optimizer.values, right)
+            if len(left) < len(right):
+                optimizer.keep(torch.tensor(left, dtype=torch.long, device=device))
+
+        def predict(fold: int, penalty: int, rows: np.ndarray) -> np.ndarray:
+            return self._classes(network, best.values[fold, None], rows)[:, penalty]
+
+        return Found(best.accuracy, best.correct, predict)
+
+    def _pass(
+        self,
+        network: Network,
+        optimizer: Optimizer,
+        train: Rows,
+        draws: list[np.random.RandomState],
+    ) -> None:
+        """One pass over the data of each fold, in lockstep."""
+        batch, device = self.protocol.batch_size, self.protocol.device
+        counts = np.array([len(rows) for rows in train])
+        steps = -(-int(counts.max()) // batch)
+        order = np.zeros((len(train), steps * batch), np.int64)
+        for number, (rows, draw) in enumerate(zip(train, draws, strict=True)):
+            order[number, : len(rows)] = rows[draw.permutation(len(rows))]
+        places = torch.from_numpy(order.reshape(len(train), steps, batch)).to(device)
+        places = places.transpose(0, 1).contiguous()  # (steps, F, B)
+        gold = self._gold[places]
+        even = torch.full((1, 1, 1, 1), 1 / batch, device=device)
+        for step in range(steps):
+            idle, weights = None, even
+            if (step + 1) * batch > counts.min():  # folds differ by a row: so do the last batches
+                left = (counts - step * batch).clip(0, batch)
+                shares = (np.arange(batch) < left[:, None]) / left.clip(1)[:, None]  # (F, B)
+                weights = torch.from_numpy(shares.astype(np.float32))[:, None, None].to(device)
+                none = np.flatnonzero(left == 0)
+                idle = torch.from_numpy(none).to(device) if len(none) else None
+            gradient = network.gradient(
+                optimizer.values,
+                self.features.rows(places[step]),
+                self._one_hot[:, gold[step]].transpose(0, 1).unsqueeze(1),
+                weights,
+            )
+            optimizer.step(gradient, idle)
+
+    def _classes(self, network: Network, values: torch.Tensor, rows: np.ndarray) -> np.ndarray:
+        """The classes `(n, R)` that one fold's parameters `(1, P)` give to rows `(n,)`."""
+        places = torch.from_numpy(rows).to(self.protocol.device)
+        found = [
+            network.logits(values, self.features.rows(some[None]))[0].argmax(dim=1).t()
+            for some in places.split(BLOCK)
+        ]
+        return torch.cat(found).cpu().numpy()
+
+    def _network(self, penalties: int) -> Network:
+        protocol, width = self.protocol, self.features.width
+        if not protocol.hidden:
+            return Logistic(width, self.classes, penalties)
+        generator = torch.Generator(protocol.device).manual_seed(protocol.seed)
+        return Perceptron(
+            width, protocol.hidden, self.classes, penalties, protocol.dropout, generator
+        )
+
+    def _draws(self, folds: int) -> list[np.random.RandomState]:
+        return [np.random.RandomState(self.protocol.seed) for _ in range(folds)]
+
+
+class _Best:
+    """Of classifiers in training, each as it was at its best look at the development rows.
+
+    # Parameters
+
+    values : parameters `(F, P)` before training.
+    owner : `(P,)`, see `Network.owner`.
+    dev : development rows of each fold.
+    penalties : how many classifiers a fold has.
+    tenacity : how many looks without an improvement are borne.
+    """
+
+    def __init__(
+        self, values: torch.Tensor, owner: torch.Tensor, dev: Rows, penalties: int, tenacity: int
+    ) -> None:
+        self.values, self._owner, self._tenacity = values.clone(), owner, tenacity
+        self.accuracy = np.full((len(dev), penalties), -1.0)
+        self.correct = [np.zeros((len(rows), penalties), bool) for rows in dev]
+        self.going = list(range(len(dev)))
+        """Folds with a classifier whose time is not over."""
+        self._misses = np.zeros((len(dev), penalties), np.int64)
+
+    def look(self, values: torch.Tensor, right: list[np.ndarray]) -> list[int]:
+        """Keep what is better than before.
+
+        # Parameters
+
+        values : parameters of the folds that are going, `(f, P)`.
+        right : of each of them, which rows are classified rightly, `(n, R)`.
+
+        # Returns
+
+        The places, in `values`, of those that go on.
+        """
+        for place, fold in enumerate(self.going):
+            now = right[place].mean(axis=0)
+            # A classifier whose time is over trains on with its fold, and is not looked at.
+            better = (self._misses[fold] <= self._tenacity) & (now > self.accuracy[fold])
+            self.accuracy[fold][better] = now[better]
+            self.correct[fold][:, better] = right[place][:, better]
+            taken = torch.from_numpy(better).to(values.device)[self._owner]
+            self.values[fold] = torch.where(taken, values[place], self.values[fold])
+            self._misses[fold] += ~better
+        on = (self._misses[self.going] <= self._tenacity).any(axis=1)
+        left = np.flatnonzero(on).tolist()
+        self.going = [self.going[place] for place in left]
+        return left

@@ -1,0 +1,160 @@
+"""The TrainerCallback "run_record": what was run, beside its metrics."""
+
+import json
+import logging
+import os
+import platform
+from importlib import metadata
+from typing import Any
+
+from allennlp.training import GradientDescentTrainer, TrainerCallback
+
+from declutr.archives.carried import archive_transformer
+from declutr.archives.layout import RUN
+from declutr.data.data_loader import DeCLUTRDataLoader
+from declutr.models.declutr import DeCLUTR
+from declutr.system.atomic_files import write_whole
+from declutr.system.distributed import world_size
+from declutr.system.kernel_choices import CHOICES
+from declutr.training.exact_resume import settle_kernels
+from declutr.training.start_validation import no_better_than, validated
+
+logger = logging.getLogger(__name__)
+
+_PACKAGES = ("declutr", "allennlp", "torch", "transformers", "pytorch-metric-learning")
+
+
+@TrainerCallback.register("run_record")
+class RunRecord(TrainerCallback):
+    """Writes `run.json` beside the metrics: versions, size of the run, how the loss is scaled.
+
+    It also opens the validation documents before the first step, so that a mistake there does not
+    show after an epoch, and saves the files of the transformer that the archive is to carry.
+
+    A run with validation data is validated before its first step too. What that gives is logged and
+    stands in `run.json` (`start`) and in `metrics.json` (`start_validation_loss` and so on), and if
+    no epoch is better by the trainer's `validation_metric`, a warning at the end says so. Neither
+    patience nor the choice of the best epoch know of it. Where `evaluate_embeddings` chooses the
+    best weights, it compares them with the start itself, and this is left out.
+
+    # Parameters
+
+    validate_start : whether to do that, which takes as long as validation after an epoch.
+    """
+
+    def __init__(self, serialization_dir: str, validate_start: bool = True) -> None:
+        super().__init__(serialization_dir)
+        self._validate_start = validate_start
+        self._start: dict[str, float] = {}  # metrics of validation before the first step
+
+    def on_start(
+        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
+    ) -> None:
+        super().on_start(trainer, is_primary)
+        settle_kernels(trainer)
+        validation = trainer._validation_data_loader
+        if isinstance(validation, DeCLUTRDataLoader):
+            len(validation)  # opens the documents, and raises if they cannot be used
+        if self._validates_start(trainer):
+            self._start = validated(trainer)
+            values = ", ".join(f"{name} {value:.6g}" for name, value in self._start.items())
+            logger.info("On the validation data, before the first step: %s", values)
+        if not is_primary or not self.serialization_dir:
+            return
+        archive_transformer(self.serialization_dir)
+        record = self._record(trainer)
+        # Whole or not at all: a resumed run, and its other processes, read the one before.
+        file = os.path.join(self.serialization_dir, RUN)
+        _tell_other_documents(file, record)
+        write_whole(file, json.dumps(record, indent=2) + "\n")
+
+    def _record(self, trainer: GradientDescentTrainer) -> dict[str, Any]:
+        """What `run.json` says."""
+        loader, validation = trainer.data_loader, trainer._validation_data_loader
+        record: dict[str, Any] = {
+            "versions": {name: _version(name) for name in _PACKAGES},
+            "python": platform.python_version(),
+            "processes": world_size(),
+            "device": str(trainer.cuda_device),
+            "epochs": trainer._num_epochs,
+            "gradient_accumulation_steps": trainer._num_gradient_accumulation_steps,
+        }
+        if trainer.cuda_device.type == "cpu":
+            record["cpu"] = CHOICES.record()
+        if isinstance(loader, DeCLUTRDataLoader):
+            record["documents"] = len(loader.documents)
+            if loader.batch_size is not None:
+                record["global_batch_size"] = loader.batch_size * world_size()
+            if loader.max_tokens is not None:
+                record["global_max_tokens"] = loader.max_tokens * world_size()
+            record["batches_per_epoch"] = len(loader)
+        if isinstance(validation, DeCLUTRDataLoader):
+            record["validation_documents"] = len(validation.documents)
+        if self._start:
+            record["start"] = {f"validation_{name}": v for name, v in self._start.items()}
+        if isinstance(trainer.model, DeCLUTR):
+            record["loss"] = trainer.model.describe_objective()
+        return record
+
+    def on_end(
+        self,
+        trainer: GradientDescentTrainer,
+        metrics: dict[str, Any] | None = None,
+        epoch: int | None = None,
+        is_primary: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        if metrics is None or not self._start:  # it failed, or there is nothing to tell
+            return
+        metrics.update({f"start_validation_{name}": v for name, v in self._start.items()})
+        start = dict(self._start)
+        for callback in trainer._callbacks:  # scores that are metrics of validation too
+            start |= getattr(callback, "start_scores", {})
+        told = no_better_than(trainer._metric_tracker, start)
+        if told and is_primary:
+            logger.warning(told)
+
+    def _validates_start(self, trainer: GradientDescentTrainer) -> bool:
+        loader = trainer._validation_data_loader
+        if loader is None or not self._validate_start:
+            return False
+        if trainer._start_after_epochs_completed or trainer._start_after_batches_in_epoch_completed:
+            return False
+        # One that gives other batches in each epoch would go on from those of this pass.
+        parts = getattr(loader, "batches_per_epoch", None) is not None
+        chosen_elsewhere = any(getattr(c, "selects", False) for c in trainer._callbacks)
+        return not parts and not chosen_elsewhere
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"start": self._start}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        self._start = state_dict.get("start", {})
+
+
+def _tell_other_documents(place: str, record: dict[str, Any]) -> None:
+    """Warn if a run that is recovered goes on with other documents than it began with."""
+    try:
+        with open(place) as file:
+            before = json.load(file)
+    except (OSError, ValueError):  # it begins now
+        return
+    for key in ("documents", "validation_documents"):
+        then, now = before.get(key), record.get(key)
+        if then is not None and now is not None and then != now:
+            logger.warning(
+                "The run has %d %s now and had %d when it began, so that it does not go on as it "
+                "would have. Has the data changed? Release 1.5.0 took CSV and TSV for plain text "
+                "and a carriage return for the end of a line; a table that is called .txt is still "
+                "read by lines.",
+                now,
+                key.replace("_", " "),
+                then,
+            )
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,76 @@
+"""One decision about what lies at a place, and one message where it is no model."""
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from declutr.archives.places import (
+    EXPECTED,
+    Kind,
+    NoModel,
+    is_transformer,
+    kind_of,
+    require_model,
+)
+from declutr.archives.safety import UnsafeArchive
+
+
+def folder(place: Path, name: str, content: object) -> Path:
+    place.mkdir(exist_ok=True)
+    (place / name).write_text(content if isinstance(content, str) else json.dumps(content))
+    return place
+
+
+KINDS = {
+    "trained": (Kind.TRAINED, "config.json", {"model": {"type": "declutr"}}),
+    "transformer": (Kind.TRANSFORMER, "config.json", {"model_type": "bert"}),
+    "sentence-transformers": (Kind.SENTENCE_TRANSFORMERS, "modules.json", []),
+    "no object": (Kind.TRAINED, "config.json", ["model_type"]),
+    "Jsonnet": (Kind.TRAINED, "config.json", "{model: {type: 'declutr'}}"),
+}
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_folders(name: str, tmp_path: Path) -> None:
+    kind, file, content = KINDS[name]
+    place = folder(tmp_path / "model", file, content)
+    require_model(place)
+    assert kind_of(place) is kind
+    assert is_transformer(place) == (kind in (Kind.TRANSFORMER, Kind.SENTENCE_TRANSFORMERS))
+
+
+@pytest.mark.parametrize("name", ["model.tar.gz", "model.tgz", "downloaded"])
+def test_files(name: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_bytes(gzip.compress(b"anything"))
+    assert kind_of(tmp_path / name) is Kind.ARCHIVE and not is_transformer(tmp_path / name)
+
+
+def test_an_archive_by_its_name_that_is_damaged(tmp_path: Path) -> None:
+    (tmp_path / "model.tar.gz").write_bytes(b"half")
+    assert kind_of(tmp_path / "model.tar.gz") is Kind.ARCHIVE
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [("nowhere", "No model at '{}'."), ("a.txt", "'{}' is not an archive."), ("", "'{}' holds no")],
+)
+def test_no_model(name: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("text")
+    place = tmp_path / name
+    for check in (kind_of, require_model):
+        with pytest.raises(NoModel) as error:
+            check(place)
+        assert str(error.value).startswith(message.format(place))
+        assert str(error.value).endswith(EXPECTED)
+    with pytest.raises(FileNotFoundError, match=r"'https://x/y'"):
+        require_model(place, "https://x/y")
+    assert not is_transformer(place)
+
+
+def test_a_configuration_that_is_too_large(tmp_path: Path) -> None:
+    place = folder(tmp_path / "model", "config.json", "[" * 100_000)
+    for check in (kind_of, is_transformer):
+        with pytest.raises(UnsafeArchive, match=r"config\.json is nested too deeply"):
+            check(place)

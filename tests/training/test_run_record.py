@@ -1,0 +1,87 @@
+"""A run says what it was."""
+
+import json
+import platform
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import torch
+from allennlp.training import GradientDescentTrainer
+
+import declutr
+import declutr.plugin  # registers what configurations name
+from declutr.system.kernel_choices import CHOICES
+from declutr.training.run_record import RunRecord
+from tests.training.conftest import EPOCHS
+
+
+def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, callbacks=[{"type": "run_record"}], checkpointer=None)
+    trainer.train()
+    record = json.loads((tmp_path / "run.json").read_text())
+    versions = record.pop("versions")
+    assert versions["torch"].split("+")[0] == torch.__version__.split("+")[0]
+    assert set(versions) == {
+        "declutr",
+        "allennlp",
+        "torch",
+        "transformers",
+        "pytorch-metric-learning",
+    }
+    assert versions["declutr"] in (None, declutr.__version__)
+    start = record.pop("start")  # tests/training/test_start_validation.py
+    assert start["validation_loss"] > 0 and "validation_mlm_accuracy" in start
+    assert record.pop("cpu") == CHOICES.record()
+    assert record == {
+        "python": platform.python_version(),
+        "processes": 1,
+        "device": "cpu",
+        "epochs": EPOCHS,
+        "gradient_accumulation_steps": 2,
+        "documents": 24,
+        "validation_documents": 24,
+        "global_batch_size": 5,
+        "batches_per_epoch": 5,
+        "loss": {
+            "objective": "NTXent",
+            "views": "SpanViews",
+            "two_encoders": False,
+            "head": None,
+            "momentum": None,
+            "reduction": "mean",
+            "temperature": 0.05,
+            "contrastive_weight": 1.0,
+            "mlm_weight": 1.0,
+            "mlm_head_reads": "last layer",
+            "mask_contrastive_anchor": True,
+            "scale_fix": True,
+            "precision": "auto",
+        },
+    }
+
+
+def test_a_run_that_goes_on_with_other_documents_is_told(
+    make_trainer: Callable[..., GradientDescentTrainer],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    (tmp_path / "run.json").write_text('{"documents": 25, "validation_documents": 24}')
+    trainer = make_trainer(tmp_path, callbacks=[{"type": "run_record"}], checkpointer=None)
+    for count in (1, 1):  # the second time nothing has changed
+        for callback in trainer._callbacks:
+            callback.on_start(trainer, is_primary=True)
+        assert caplog.text.count("has 24 documents now and had 25 when it began") == count
+    assert "validation documents now" not in caplog.text
+
+
+@pytest.mark.parametrize("is_primary, folder", [(False, "here"), (True, "")])
+def test_only_the_first_process_writes_a_record(
+    is_primary: bool, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    callback = RunRecord(str(tmp_path / folder) if folder else "")
+    trainer = SimpleNamespace(_validation_data_loader=None, cuda_device=torch.device("cuda"))
+    callback.on_start(trainer, is_primary=is_primary)  # type: ignore[arg-type]
+    assert not list(tmp_path.iterdir())
