@@ -16,7 +16,7 @@ from allennlp.nn.util import move_to_device
 from allennlp.predictors import Predictor
 from torch.overrides import TorchFunctionMode
 
-import declutr.components  # noqa: F401 - archives name what it registers
+import declutr.components  # noqa: F401 - archives name what is in it
 from declutr.archives.safety import UnsafeArchive, opened_archive, weights_of
 from declutr.corpus.documents import normalize_whitespace
 from declutr.data.codecs import WordPieceCodec
