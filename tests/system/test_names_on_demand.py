@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from declutr.system.names_on_demand import NamesOnDemand, attributes_on_demand
+from declutr.system.names_on_demand import NamesOnDemand
 
 PACKAGE = "package_on_demand"
 
