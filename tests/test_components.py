@@ -132,16 +132,16 @@ def test_names_are_known_without_their_modules() -> None:
     words = ran("""
         import sys, declutr.plugin
         from allennlp.models import Model
-        from allennlp.training.trainer import Trainer
         assert {"declutr", "reclaim"} <= set(Model.list_available())
         print(*(name for name in sys.modules if name.startswith("declutr.models")))
-        assert Trainer.by_name("declutr").__self__.__name__ == "DeCLUTRTrainer"
         assert Model.by_name("declutr").__name__ == "DeCLUTR"
         from declutr.objectives import Objective
         print(*(name for name in sys.modules if name.startswith("pytorch_metric_learning")))
         print(*(name for name in sys.modules if name.startswith("declutr.objectives.memories")))
         assert "reclaim" in Objective.list_available()
         assert Objective.by_name("reclaim").__name__ == "Reclaim"
+        from allennlp.training.trainer import Trainer
+        assert Trainer.by_name("declutr").__self__.__name__ == "DeCLUTRTrainer"
     """)
     assert words == []
 
@@ -155,7 +155,9 @@ def test_opening_an_archive_imports_what_it_names(trained: Path) -> None:
     """)
     assert not {"pytorch_metric_learning", "scipy.stats", "nltk"} & set(words)
     rooms = ("training", "task_models", "commands", "search", "export", "pretrained_parts")
-    others = [name for name in words if name.startswith(tuple(f"declutr.{room}" for room in rooms))]
+    others = [
+        name for name in words if name.startswith(tuple(f"declutr.{room}." for room in rooms))
+    ]
     assert others == [] and len(words) <= MOST_MODULES, words
 
 
@@ -176,7 +178,7 @@ def test_help_lists_the_commands() -> None:
         [sys.executable, "-m", "declutr", "--help"], capture_output=True, text=True, check=True
     )
     for name in RELEASED["Subcommand"].split():
-        assert re.search(rf"^    {name} ", done.stdout, re.MULTILINE), name
+        assert re.search(rf"^    {name}\s", done.stdout, re.MULTILINE), name
 
 
 @pytest.mark.parametrize("first", ["declutr.plugin", "declutr.models.declutr", "declutr.model"])
@@ -205,9 +207,11 @@ def test_everything_as_a_package_that_is_included() -> None:
 
 
 def test_without_the_bridge() -> None:
-    """Where AllenNLP itself can be imported without it."""
+    """Where AllenNLP can be imported so; here the two names that it lacks are put in its way."""
     words = ran(
         """
+        import huggingface_hub
+        huggingface_hub.HfFolder = huggingface_hub.Repository = object
         import declutr.plugin
         from declutr.objectives import Objective
         print(Objective.by_name("nt_xent").__name__, "info_nce" in Objective.list_available())
@@ -273,10 +277,12 @@ def test_threads_that_ask_for_many_names_at_once() -> None:
         def ask(base, name):
             begin.wait()
             assert issubclass(base.resolve_class_name(name)[0], base)
-            print(name)
+            got.append(name)
+        got = []
         threads = [threading.Thread(target=ask, args=pair) for pair in asked]
         [thread.start() for thread in threads]
         [thread.join() for thread in threads]
+        print(*got)
     """)
     assert sorted(words) == sorted(
         ["declutr"] * 12 + ["reclaim", "moco", "mochi", "pml", "nt_xent"]
