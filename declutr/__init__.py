@@ -1,7 +1,8 @@
 """Self-supervised sentence embeddings: DeCLUTR and its family, as an AllenNLP plugin.
 
 Importing this package is cheap. It puts the bridge to today's torch and transformers in place (see
-`declutr.bridge`) and nothing else; `declutr.plugin` registers every reader, model and predictor.
+`declutr.bridge`) and nothing else; `declutr.plugin` makes the names of its readers, models and
+predictors known.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -1,31 +1,177 @@
-"""Registers what configurations and archives name: readers, models, callbacks and the rest."""
+"""What this package registers with AllenNLP: names by base class, and where their classes are.
 
-from declutr.bridge.deferral import scipy_stats
+Importing this module makes the names known. A module is imported when its name is asked for, so
+that an archive, a recipe or a command loads what it names and nothing else.
+"""
 
-with scipy_stats():  # pytorch_metric_learning imports them, for one loss
-    import declutr.objectives
+from collections import defaultdict
+from typing import Any, Optional
 
-import declutr.data.augmentation.augmentation
-import declutr.data.augmentation.word_edits
-import declutr.data.augmented_reader
-import declutr.data.data_loader
-import declutr.data.pair_reader
-import declutr.data.sentence_reader
-import declutr.data.span_reader
-import declutr.models.declutr
-import declutr.models.predictor
-import declutr.models.reclaim.model
-import declutr.models.reclaim.predictor
-import declutr.modules.embedders
-import declutr.modules.ngram_pooler
-import declutr.pretrained_parts
-import declutr.task_models.glue
-import declutr.task_models.image_text
-import declutr.task_models.text_vae
-import declutr.training.checkpointer
-import declutr.training.evaluation_callback
-import declutr.training.exact_resume
-import declutr.training.linear_decay
-import declutr.training.run_record
-import declutr.training.sharding
-import declutr.training.trainer  # noqa: F401
+from allennlp.common import Registrable
+
+from declutr.system.names_on_demand import NamesOnDemand
+
+COMPONENTS: dict[str, dict[str, str]] = {
+    "allennlp.commands.subcommand:Subcommand": {
+        "embed": "declutr.commands.embed:Embed",
+        "evaluate-embeddings": "declutr.commands.evaluate_embeddings:EvaluateEmbeddings",
+        "export": "declutr.commands.export:Export",
+        "index": "declutr.commands.index:Index",
+        "sample-spans": "declutr.commands.sample_spans:SampleSpans",
+        "search": "declutr.commands.search:Search",
+        "split-sentences": "declutr.commands.split_sentences:SplitSentences",
+        "whiten": "declutr.commands.whiten:Whiten",
+    },
+    "allennlp.data.data_loaders.data_loader:DataLoader": {
+        "declutr": "declutr.data.data_loader:DeCLUTRDataLoader",
+    },
+    "allennlp.data.dataset_readers.dataset_reader:DatasetReader": {
+        "augmented": "declutr.data.augmented_reader:AugmentedReader",
+        "declutr": "declutr.data.span_reader:DeCLUTRDatasetReader",
+        "glue": "declutr.task_models.glue.reader:GlueReader",
+        "image_text": "declutr.task_models.image_text.reader:ImageTextReader",
+        "sentences": "declutr.data.sentence_reader:SentenceReader",
+        "text_lines": "declutr.task_models.text_vae.reader:TextLinesReader",
+        "text_pairs": "declutr.data.pair_reader:TextPairReader",
+    },
+    "allennlp.data.token_indexers.token_indexer:TokenIndexer": {
+        "declutr": "declutr.pretrained_parts.token_indexer:ArchivedVocabularyIndexer",
+    },
+    "allennlp.data.tokenizers.tokenizer:Tokenizer": {
+        "declutr": "declutr.pretrained_parts.tokenizer:TrainedTokenizer",
+    },
+    "allennlp.models.model:Model": {
+        "declutr": "declutr.models.declutr:DeCLUTR",
+        "image_text": "declutr.task_models.image_text.model:ImageText",
+        "reclaim": "declutr.models.reclaim.model:ReclaimModel",
+        "text_vae": "declutr.task_models.text_vae.model:TextVae",
+    },
+    "allennlp.modules.seq2vec_encoders.seq2vec_encoder:Seq2VecEncoder": {
+        "declutr": "declutr.pretrained_parts.pooler:TrainedPooler",
+        "ngram_convolutions": "declutr.modules.ngram_pooler:NGramConvolutions",
+    },
+    "allennlp.modules.text_field_embedders.text_field_embedder:TextFieldEmbedder": {
+        "declutr": "declutr.pretrained_parts.text_field_embedder:TrainedTextFieldEmbedder",
+        "mlm": "declutr.modules.embedders:MLMTextFieldEmbedder",
+    },
+    "allennlp.modules.token_embedders.token_embedder:TokenEmbedder": {
+        "declutr": "declutr.pretrained_parts.token_embedder:TrainedTokenEmbedder",
+        "pretrained_transformer_mlm": "declutr.modules.embedders:PretrainedTransformerEmbedderMLM",
+    },
+    "allennlp.nn.parallel.ddp_accelerator:DdpAccelerator": {
+        "fsdp": "declutr.training.sharding:FsdpAccelerator",
+    },
+    "allennlp.predictors.predictor:Predictor": {
+        "declutr": "declutr.models.predictor:DeCLUTRPredictor",
+        "reclaim": "declutr.models.reclaim.predictor:TaskModelPredictor",
+    },
+    "allennlp.training.callbacks.callback:TrainerCallback": {
+        "evaluate_embeddings": "declutr.training.evaluation_callback:EvaluateEmbeddings",
+        "exact_resume": "declutr.training.exact_resume:ExactResume",
+        "run_record": "declutr.training.run_record:RunRecord",
+    },
+    "allennlp.training.checkpointer:Checkpointer": {
+        "atomic": "declutr.training.checkpointer:AtomicCheckpointer",
+    },
+    "allennlp.training.learning_rate_schedulers.learning_rate_scheduler:LearningRateScheduler": {
+        "linear_decay": "declutr.training.linear_decay:LinearDecay",
+    },
+    "allennlp.training.trainer:Trainer": {
+        "declutr": "declutr.training.trainer:DeCLUTRTrainer",
+    },
+    "declutr.data.augmentation.augmentation:Augmentation": {
+        "callable": "declutr.data.augmentation.augmentation:CallableAugmentation",
+        "eda": "declutr.data.augmentation.word_edits:EasyDataAugmentation",
+    },
+    "declutr.models.views:Views": {
+        "cutoff": "declutr.models.views:CutoffViews",
+        "dropout": "declutr.models.views:DropoutViews",
+        "dropout_rates": "declutr.models.views:DropoutRateViews",
+        "levels": "declutr.models.views:LevelViews",
+        "spans": "declutr.models.views:SpanViews",
+    },
+    "declutr.modules.heads:Head": {
+        "projector": "declutr.modules.heads:Projector",
+        "tanh": "declutr.modules.heads:Tanh",
+    },
+    "declutr.objectives.miner:Miner": {
+        "pair_margin": "declutr.objectives.library.miners:PairMarginMiner",
+        "pml": "declutr.objectives.library.miners:PytorchMetricLearningMiner",
+        "pytorch_metric_learning": "declutr.objectives.library.miners:PytorchMetricLearningMiner",
+    },
+    "declutr.objectives.objective:Objective": {
+        "align_uniform": "declutr.objectives.without_negatives.alignment_uniformity:AlignUniform",
+        "barlow_twins": "declutr.objectives.without_negatives.decorrelation:BarlowTwins",
+        "byol": "declutr.objectives.without_negatives.bootstrap:BYOL",
+        "contrastive": "declutr.objectives.pairs.contrastive:Contrastive",
+        "cosine_regression": "declutr.objectives.pairs.sentence_bert:CosineRegression",
+        "cross_batch_memory": "declutr.objectives.memories.cross_batch_memory:CrossBatchMemory",
+        "debiased_contrastive": "declutr.objectives.pairs.debiased:DebiasedContrastive",
+        "hard_negative": "declutr.objectives.pairs.debiased:HardNegative",
+        "info_nce": "declutr.objectives.pairs.info_nce:InfoNCE",
+        "instance_discrimination": (
+            "declutr.objectives.memories.instance_bank:InstanceDiscrimination"
+        ),
+        "is_bert": "declutr.objectives.without_negatives.mutual_information:ISBert",
+        "lifted_structured": "declutr.objectives.pairs.lifted_structured:LiftedStructured",
+        "mochi": "declutr.objectives.memories.hard_negative_mixing:HardNegativeMixing",
+        "moco": "declutr.objectives.memories.momentum_contrast:MomentumContrast",
+        "n_pair": "declutr.objectives.pairs.info_nce:NPair",
+        "nce": "declutr.objectives.pairs.noise_contrastive:NoiseContrastive",
+        "nt_xent": "declutr.objectives.pairs.nt_xent:NTXent",
+        "pair_softmax": "declutr.objectives.pairs.sentence_bert:PairSoftmax",
+        "pml": "declutr.objectives.library.pytorch_metric_learning:PytorchMetricLearning",
+        "pytorch_metric_learning": (
+            "declutr.objectives.library.pytorch_metric_learning:PytorchMetricLearning"
+        ),
+        "quick_thoughts": "declutr.objectives.pairs.quick_thoughts:QuickThoughts",
+        "reclaim": "declutr.objectives.memories.reclaim:Reclaim",
+        "scd": "declutr.objectives.without_negatives.decorrelation:SCD",
+        "soft_nearest_neighbours": (
+            "declutr.objectives.pairs.soft_nearest_neighbours:SoftNearestNeighbours"
+        ),
+        "sup_con": "declutr.objectives.pairs.sup_con:SupCon",
+        "swav": "declutr.objectives.without_negatives.swapped_prediction:SwappedPrediction",
+        "triplet": "declutr.objectives.pairs.triplet:Triplet",
+        "weighted_sum": "declutr.objectives.weighted_sum:WeightedSum",
+    },
+}
+
+
+class _Registries(dict[type, Any]):
+    """AllenNLP's registries by base class, of which those in `COMPONENTS` know our names as well.
+
+    # Parameters
+
+    registries : AllenNLP's own, which hold what has been registered.
+    """
+
+    def __init__(self, registries: defaultdict[type, dict[str, Any]]) -> None:
+        super().__init__()
+        self._registries = registries
+        for base in list(registries):
+            self[base]
+
+    def __missing__(self, base: type) -> Any:
+        names: Any = self._registries[base]
+        if _place(base) in COMPONENTS:
+            names = NamesOnDemand(names, COMPONENTS[_place(base)])
+        return self.setdefault(base, names)  # of two threads, the first
+
+    def get(self, base: type, default: Any = None) -> Any:
+        return self[base] if _place(base) in COMPONENTS else super().get(base, default)
+
+
+def _place(base: type) -> str:
+    return f"{base.__module__}:{base.__qualname__}"
+
+
+def registered_name(base: type[Registrable], registered: type) -> Optional[str]:
+    """Return the name that a class was first registered under; nothing is imported for it."""
+    names = Registrable._registry[base]
+    known = names.imported if isinstance(names, NamesOnDemand) else names
+    return next((name for name, (cls, _) in known.items() if cls is registered), None)
+
+
+# AllenNLP asks this attribute for every name, and writes what is registered to it.
+Registrable._registry = _Registries(Registrable._registry)  # type: ignore[assignment]

@@ -14,9 +14,10 @@ PACKAGE = Path(declutr.__file__).parent
 # From the ground up. A room may import from those before it, and not from those after it.
 ROOMS = [
     *("_version", "earlier_paths", "bridge"),
-    *("system", "sampling", "objectives", "corpus", "transformer", "archives", "modules", "data"),
+    "system",
+    "components",  # names alone; what they stand for is imported later
+    *("sampling", "objectives", "corpus", "transformer", "archives", "modules", "data"),
     *("evaluation", "models", "task_models", "pretrained_parts", "training"),
-    "components",
     *("inference", "search", "export", "commands"),
     "plugin",
     *("quickstart", "__init__", "__main__"),
@@ -109,9 +110,8 @@ def test_objectives_never_see_a_model_or_tokens() -> None:
     for module in modules():
         if room(module) == "objectives":
             assert not any(name.startswith("transformers") for name in imported(module)), module
-            assert {room(name) for name in imported_here(module)} <= {"objectives", "system"}, (
-                module
-            )
+            rooms = {room(name) for name in imported_here(module)}
+            assert rooms <= {"objectives", "components", "system", "bridge"}, module
 
 
 def test_only_one_module_uses_torch_distributed() -> None:

@@ -5,17 +5,17 @@ from __future__ import annotations
 import argparse
 import textwrap
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DatasetReader
 
 from declutr.commands.user_errors import set_command
-from declutr.data.span_reader import DeCLUTRDatasetReader
-from declutr.sampling.span_coverage import EIGHTHS, coverage
-from declutr.sampling.spans import view_kind
+
+if TYPE_CHECKING:  # loading it takes time that other commands need not spend
+    from declutr.data.span_reader import DeCLUTRDatasetReader
 
 _DRAWS = 1000  # for the coverage: a tenth of a second
 
@@ -44,6 +44,10 @@ class SampleSpans(Subcommand):
 
 
 def _print_spans(args: argparse.Namespace) -> None:
+    from allennlp.data import DatasetReader
+
+    from declutr.data.span_reader import DeCLUTRDatasetReader
+
     try:
         params = Params.from_file(args.param_path, args.overrides)
     except RuntimeError as error:  # of Jsonnet
@@ -72,6 +76,8 @@ def describe_spans(
 
     Spans are given as half-open intervals of tokens, with how they lie to their anchor.
     """
+    from declutr.sampling.spans import view_kind
+
     rows = reader.documents(path)
     rng = np.random.default_rng((epoch, len(rows)))
     chosen = rng.permutation(rows)[: documents + 1].tolist()
@@ -110,6 +116,8 @@ def describe_coverage(reader: DeCLUTRDatasetReader, path: str, epoch: int) -> It
     The mean of 1,000 draws, from `epoch` on: of as many documents, or of all of them again and
     again if there are fewer.
     """
+    from declutr.sampling.span_coverage import EIGHTHS, coverage
+
     rows = reader.documents(path)
     rows = np.random.default_rng((epoch, len(rows))).permutation(rows)[:_DRAWS].tolist()
     lengths = reader.corpus(path).num_tokens

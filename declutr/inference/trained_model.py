@@ -16,7 +16,7 @@ from allennlp.nn.util import move_to_device
 from allennlp.predictors import Predictor
 from torch.overrides import TorchFunctionMode
 
-import declutr.components  # noqa: F401 - archives name what it registers
+import declutr.components  # noqa: F401 - archives name what is in it
 from declutr.archives.layout import CONFIG, TRANSFORMERS, VOCABULARY, WHITENING, weights_of
 from declutr.archives.places import local_place
 from declutr.archives.safety import UnsafeArchive, opened_archive

@@ -11,11 +11,8 @@ from allennlp.data import TextFieldTensors
 from allennlp.modules import TextFieldEmbedder
 from allennlp.nn.util import get_text_field_mask
 
-from declutr.models.cutoff import KINDS, cut_texts
-from declutr.models.reclaim.submodule_features import mean_of_texts
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.system.distributed import is_sharded
-from declutr.transformer.dropout_rates import dropout_rate
 
 
 class Views(torch.nn.Module, Registrable):
@@ -119,6 +116,8 @@ class DropoutRateViews(_SameText):
         self.rates = {"anchors": low, "positives": high}
 
     def within(self, name: str, encoder: torch.nn.Module) -> AbstractContextManager:
+        from declutr.transformer.dropout_rates import dropout_rate
+
         return dropout_rate(encoder, self.rates[name])
 
 
@@ -144,6 +143,8 @@ class LevelViews(_SameText):
                 "has only a part here. Train without an accelerator that shards, or take other "
                 "views."
             )
+        from declutr.models.reclaim.submodule_features import mean_of_texts
+
         words = embedder.token_embedder.transformer_model.get_input_embeddings()
         ((_, tensors),) = texts.items()
         return mean_of_texts(words(tensors["token_ids"]), get_text_field_mask(texts))
@@ -161,6 +162,8 @@ class CutoffViews(_SameText):
     """
 
     def __init__(self, kind: str = "token", rate: float = 0.1, both: bool = False) -> None:
+        from declutr.models.cutoff import KINDS
+
         super().__init__()
         if kind not in KINDS:
             raise ConfigurationError(
@@ -184,6 +187,8 @@ class CutoffViews(_SameText):
             )
         if not self.training:
             return whole, again
+        from declutr.models.cutoff import cut_texts
+
         cut = [
             cut_texts(texts, embedder.token_embedder, self.kind, self.rate)
             for texts in ((whole, again) if self.both else (again,))

@@ -9,8 +9,6 @@ from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives.host_count import HostCount
-from declutr.objectives.memories.momentum_contrast import momentum_update
-from declutr.objectives.without_negatives.bootstrap import target_momentum
 
 SCHEDULES = ("constant", "cosine")
 
@@ -75,6 +73,8 @@ class MomentumEncoder(torch.nn.Module, FromParams):
     @torch.no_grad()
     def move(self) -> None:
         """One step after the originals."""
+        from declutr.objectives import momentum_update, target_momentum  # few models need them
+
         momentum = self.momentum
         if self.schedule == "cosine":
             assert self._total is not None

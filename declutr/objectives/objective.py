@@ -6,7 +6,7 @@ import torch
 from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
 
-from declutr.objectives.library.miners import Miner
+from declutr.objectives.miner import Miner
 
 VIEWS, TEXTS, TOKENS = "views", "texts", "tokens"
 

@@ -8,7 +8,8 @@ import torch
 from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
 
-from declutr.objectives.library.miners import Miner
+from declutr.components import registered_name
+from declutr.objectives.miner import Miner
 from declutr.objectives.objective import VIEWS, Objective
 
 
@@ -129,17 +130,11 @@ def _names(terms: list[WeightedObjective]) -> list[str]:
     for term in terms:
         if term.name is not None and term.name in names:
             raise ConfigurationError(f"Two terms are called '{term.name}': rename one of them.")
-        wanted = term.name or _registered_name(term.objective)
+        kind = type(term.objective)
+        wanted = term.name or registered_name(Objective, kind) or kind.__name__
         name, number = wanted, 1
         while name in names:
             number += 1
             name = f"{wanted}_{number}"
         names.append(name)
     return names
-
-
-def _registered_name(objective: Objective) -> str:
-    for name in Objective.list_available():
-        if Objective.resolve_class_name(name)[0] is type(objective):
-            return name
-    return type(objective).__name__

@@ -7,6 +7,7 @@ import importlib.util
 import json
 import logging
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
@@ -48,14 +49,12 @@ def kept_registry() -> Iterator[None]:
     """Forget what is registered inside: a module can be run a second time."""
     from allennlp.common import Registrable
 
-    kept = {cls: dict(names) for cls, names in Registrable._registry.items()}
-    for names in Registrable._registry.values():
-        names.clear()
+    kept = Registrable._registry
+    Registrable._registry = defaultdict(dict)
     try:
         yield
     finally:
-        Registrable._registry.clear()
-        Registrable._registry.update(kept)
+        Registrable._registry = kept
 
 
 @pytest.fixture

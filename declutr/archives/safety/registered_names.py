@@ -25,7 +25,7 @@ def is_registered(name: str) -> bool:
     """Whether anything is registered under this name."""
     from allennlp.common import Registrable  # not for transformers, which need no AllenNLP
 
-    return any(name in names for names in Registrable._registry.values())
+    return any(name in names for names in list(Registrable._registry.values()))
 
 
 @contextmanager

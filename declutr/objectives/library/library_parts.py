@@ -11,7 +11,11 @@ from typing import Any
 import torch
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
-from pytorch_metric_learning import distances, losses, miners, reducers, regularizers
+
+from declutr.bridge.deferral import scipy_stats
+
+with scipy_stats():  # the library imports them for one function that nothing here calls
+    from pytorch_metric_learning import distances, losses, miners, reducers, regularizers
 
 FAMILIES: dict[str, ModuleType] = {
     "loss": losses,

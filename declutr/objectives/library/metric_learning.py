@@ -5,7 +5,7 @@ from typing import Optional
 import torch
 
 from declutr.objectives.full_precision import full_precision
-from declutr.objectives.library.miners import Miner
+from declutr.objectives.miner import Miner
 from declutr.objectives.objective import Objective
 
 

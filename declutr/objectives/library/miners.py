@@ -3,20 +3,10 @@
 from typing import Any, Optional
 
 import torch
-from allennlp.common import Registrable
-from pytorch_metric_learning import miners
-from pytorch_metric_learning.distances import CosineSimilarity, LpDistance
 
 from declutr.objectives.library import library_parts
-
-
-class Miner(torch.nn.Module, Registrable):
-    """Takes embeddings `(M, d)` and labels `(M,)`; returns indices of pairs or of triplets.
-
-    Subclasses also subclass a miner of pytorch-metric-learning, or hold one.
-    """
-
-    default_implementation = "pair_margin"
+from declutr.objectives.library.library_parts import distances, miners
+from declutr.objectives.miner import Miner
 
 
 @Miner.register("pair_margin")
@@ -39,9 +29,9 @@ class PairMarginMiner(Miner, miners.PairMarginMiner):
         squared_distances: bool = False,
     ) -> None:
         distance = (
-            CosineSimilarity()
+            distances.CosineSimilarity()
             if use_similarity
-            else LpDistance(power=2 if squared_distances else 1)
+            else distances.LpDistance(power=2 if squared_distances else 1)
         )
         super().__init__(pos_margin=pos_margin, neg_margin=neg_margin, distance=distance)
 

@@ -4,13 +4,12 @@ from typing import Any, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from pytorch_metric_learning import losses
-from pytorch_metric_learning.utils.loss_and_miner_utils import get_all_pairs_indices
 
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.library import library_parts
+from declutr.objectives.library.library_parts import losses
 from declutr.objectives.library.metric_learning import LibraryObjective
-from declutr.objectives.library.miners import Miner
+from declutr.objectives.miner import Miner
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import nothing
 
@@ -88,6 +87,8 @@ class PytorchMetricLearning(LibraryObjective):
 
     def _refuse_unused_miner(self) -> None:
         """Some losses look at all pairs, and say so when given some: ask now, not in training."""
+        from pytorch_metric_learning.utils.loss_and_miner_utils import get_all_pairs_indices
+
         name = type(self._loss).__name__
         refusal = ConfigurationError(f"{name} takes no miner: remove the key 'miner'.")
         if isinstance(self._loss, _OF_TWO_VIEWS):

@@ -4,12 +4,12 @@ from typing import Any, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from pytorch_metric_learning import losses
 
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
+from declutr.objectives.library.library_parts import losses
 from declutr.objectives.library.metric_learning import LibraryObjective, MetricLearningObjective
-from declutr.objectives.library.miners import Miner
+from declutr.objectives.miner import Miner
 from declutr.objectives.objective import Objective
 from declutr.objectives.pairs.nt_xent import NTXent, partner_loss
 

@@ -4,7 +4,6 @@ import math
 from typing import Optional
 
 import torch
-from pytorch_metric_learning import losses, reducers
 from torch.nn.functional import cross_entropy
 
 from declutr.objectives.distances import unit
@@ -16,8 +15,6 @@ from declutr.objectives.settings import above_zero, scalar_reduction
 from declutr.objectives.views import check_views
 
 _BLOCK = 2048  # rows that are compared at once
-
-_REDUCERS = {"mean": reducers.MeanReducer, "sum": reducers.SumReducer}
 
 
 @full_precision
@@ -101,9 +98,7 @@ class NTXent(LibraryObjective):
         super().__init__()
         self.temperature = above_zero("temperature", temperature)
         self.reduction = scalar_reduction(reduction)
-        reducer = _REDUCERS[reduction]
-        self._plain = losses.SupConLoss(temperature=temperature, reducer=reducer())
-        self._mined = losses.NTXentLoss(temperature=temperature, reducer=reducer())
+        self._losses: dict[bool, torch.nn.Module] = {}  # of the library, which hold no numbers
 
     def forward(
         self,
@@ -119,4 +114,11 @@ class NTXent(LibraryObjective):
     def pair_loss(self, mined: bool) -> torch.nn.Module:
         """What `cross_batch_memory` and miners take: `NTXentLoss` with a miner; without one
         `SupConLoss`, equal where each row has one positive."""
-        return self._mined if mined else self._plain
+        if mined not in self._losses:
+            # Only now: training on two views as they are needs none of the library.
+            from declutr.objectives.library.library_parts import losses, reducers
+
+            loss = losses.NTXentLoss if mined else losses.SupConLoss
+            reducer = reducers.SumReducer if self.reduction == "sum" else reducers.MeanReducer
+            self._losses[mined] = loss(temperature=self.temperature, reducer=reducer())
+        return self._losses[mined]

@@ -1,0 +1,146 @@
+"""Modules are imported when their names are asked for, once, and finish before anybody has them."""
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from declutr.system.names_on_demand import NamesOnDemand
+
+PACKAGE = "package_on_demand"
+
+
+@pytest.fixture
+def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
+    """Writes modules of a package, and returns their dotted names."""
+    (tmp_path / PACKAGE).mkdir()
+    (tmp_path / PACKAGE / "__init__.py").touch()
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def written(name: str, text: str) -> str:
+        (tmp_path / PACKAGE / f"{name}.py").write_text(text)
+        return f"{PACKAGE}.{name}"
+
+    yield written
+    for name in [name for name in sys.modules if name.startswith(PACKAGE)]:
+        del sys.modules[name]
+
+
+@pytest.fixture
+def names(written: Callable[..., str]) -> NamesOnDemand:
+    """Two names, each added by a module of its own that must find it free; and one that is there.
+
+    The modules find the dictionary in `NAMES`.
+    """
+    text = (
+        "import sys, time\n"
+        "names = sys.modules['tests.system.test_names_on_demand'].NAMES[0]\n"
+        "assert {name!r} not in names\n"
+        "names[{name!r}] = lambda: later\n"
+        "time.sleep(0.2)\n"
+        "later = {name!r}.upper()\n"
+    )
+    places = {name: f"{written(name, text.format(name=name))}:Class" for name in ("one", "two")}
+    NAMES[:] = [NamesOnDemand({"there": lambda: "THERE"}, places)]
+    return NAMES[0]
+
+
+NAMES: list[NamesOnDemand] = []
+
+
+def imported() -> set[str]:
+    return {name.partition(".")[2] for name in sys.modules if name.startswith(f"{PACKAGE}.")}
+
+
+def test_names_are_listed_without_an_import(names: NamesOnDemand) -> None:
+    assert list(names) == list(names.keys()) == ["there", "one", "two"] and len(names) == 3
+    assert "nothing" not in names and names.get("nothing") is None and "there" in names
+    assert list(names.imported) == ["there"] and not imported()
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda names: names["one"](),
+        lambda names: names.get("one")() if "one" in names else None,
+        lambda names: names.pop("one")(),
+    ],
+)
+def test_a_name_brings_its_module_and_no_other(
+    names: NamesOnDemand, ask: Callable[[NamesOnDemand], str]
+) -> None:
+    assert ask(names) == "ONE"
+    assert imported() == {"one"}
+
+
+def test_a_module_that_is_imported_first(names: NamesOnDemand) -> None:
+    __import__(f"{PACKAGE}.two")
+    assert list(names.imported) == ["there", "two"]
+    assert list(names) == ["there", "two", "one"] and names["two"]() == "TWO"
+
+
+def test_all_entries(names: NamesOnDemand) -> None:
+    assert [value() for value in names.values()] == ["THERE", "ONE", "TWO"]
+
+
+def test_what_was_deleted_does_not_come_back(names: NamesOnDemand) -> None:
+    del names["one"]
+    assert "one" not in names and list(names) == ["there", "two"]
+    names["one"] = lambda: "another"
+    assert names["one"]() == "another"
+    with pytest.raises(KeyError):
+        del names["nothing"]
+
+
+@pytest.mark.parametrize("asked", [["one"] * 8, ["one", "two"] * 4])
+def test_threads_get_modules_that_have_ended(names: NamesOnDemand, asked: list[str]) -> None:
+    got: list[str] = []
+    begin = threading.Barrier(len(asked))
+
+    def ask(name: str) -> None:
+        begin.wait()
+        got.append(names[name]())  # fails in the midst of the module: `later` comes after the name
+
+    threads = [threading.Thread(target=ask, args=[name]) for name in asked]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert sorted(got) == sorted(name.upper() for name in asked)
+
+
+def test_a_module_that_is_imported_by_another_thread(names: NamesOnDemand) -> None:
+    thread = threading.Thread(target=__import__, args=[f"{PACKAGE}.one"])
+    thread.start()
+    while "one" not in names.imported:
+        pass
+    assert names["one"]() == "ONE"
+    thread.join()
+
+
+def test_an_error_of_a_module_is_told(written: Callable[..., str]) -> None:
+    names = NamesOnDemand({}, {"broken": written("broken", "import no_such_module_here")})
+    for _ in range(2):
+        with pytest.raises(ModuleNotFoundError, match="no_such_module_here"):
+            _ = "broken" in names
+
+
+def test_attributes(written: Callable[..., str]) -> None:
+    written("inner", "A, b, hidden = 1, 2, 3")
+    written("outer", "C = 4")
+    written(
+        "__init__",
+        "from declutr.system.names_on_demand import attributes_on_demand\n"
+        "__getattr__, __dir__ = attributes_on_demand(__name__, {'inner': 'A b', 'outer': 'C'})",
+    )
+    package = __import__(PACKAGE)
+    assert {"A", "b", "C", "__name__"} <= set(dir(package)) and not imported()
+    from package_on_demand import A, b  # type: ignore[import-not-found]
+
+    assert (A, b, package.A) == (1, 2, 1) and imported() == {"inner"}
+    with pytest.raises(AttributeError, match=f"module '{PACKAGE}' has no attribute 'hidden'"):
+        _ = package.hidden
+    with pytest.raises(ImportError, match="cannot import name 'nothing'"):
+        exec(f"from {PACKAGE} import nothing")

@@ -1,0 +1,329 @@
+"""Names that configurations, archives and command lines hold: all there, imported when named."""
+
+import importlib
+import os
+import pkgutil
+import re
+import subprocess
+import sys
+import textwrap
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+from allennlp.common import Registrable
+from allennlp.common.checks import ConfigurationError
+from allennlp.models import Model
+
+import declutr
+from declutr import components
+from declutr.objectives import Objective
+
+PACKAGE = Path(declutr.__file__).parent
+
+RELEASED = {
+    # Registered in release 1.5.0, by the names of base classes.
+    "Augmentation": "callable eda",
+    "Checkpointer": "atomic",
+    "DataLoader": "declutr",
+    "DatasetReader": "augmented declutr glue image_text sentences text_lines text_pairs",
+    "DdpAccelerator": "fsdp",
+    "Head": "projector tanh",
+    "Miner": "pair_margin pml pytorch_metric_learning",
+    "Model": "declutr image_text reclaim text_vae",
+    "Objective": (
+        "align_uniform barlow_twins byol contrastive cosine_regression cross_batch_memory "
+        "debiased_contrastive hard_negative info_nce instance_discrimination is_bert "
+        "lifted_structured mochi moco n_pair nce nt_xent pair_softmax pml "
+        "pytorch_metric_learning quick_thoughts reclaim scd soft_nearest_neighbours sup_con swav "
+        "triplet weighted_sum"
+    ),
+    "Predictor": "declutr reclaim",
+    "Seq2VecEncoder": "declutr ngram_convolutions",
+    "Subcommand": (
+        "embed evaluate-embeddings export index sample-spans search split-sentences whiten"
+    ),
+    "TextFieldEmbedder": "declutr mlm",
+    "TokenEmbedder": "declutr pretrained_transformer_mlm",
+    "TokenIndexer": "declutr",
+    "Tokenizer": "declutr",
+    "TrainerCallback": "evaluate_embeddings exact_resume run_record",
+    "Views": "cutoff dropout dropout_rates levels spans",
+}
+CONSTRUCTORS = {
+    ("Predictor", "reclaim"): "of_task_model",
+    ("TokenIndexer", "declutr"): "from_archive",
+    ("Tokenizer", "declutr"): "from_archive",
+    ("Trainer", "declutr"): "from_partial_objects",
+}
+MOST_MODULES = 140
+"""Of this package, that opening an archive may import; 167 in release 1.5.0."""
+
+
+def ran(code: str, **environment: str) -> list[str]:
+    """The words that Python code prints in a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)],
+        capture_output=True,
+        text=True,
+        env={**os.environ, **environment},
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def base_of(place: str) -> Any:
+    module, _, name = place.partition(":")
+    return getattr(importlib.import_module(module), name)
+
+
+def names_of(base: str) -> dict[str, str]:
+    (names,) = (
+        names for place, names in components.COMPONENTS.items() if place.endswith(f":{base}")
+    )
+    return names
+
+
+@pytest.mark.parametrize("base", RELEASED)
+def test_names_of_release_1_5_0_are_there(base: str) -> None:
+    assert set(RELEASED[base].split()) <= set(names_of(base))
+
+
+@pytest.mark.parametrize("place", components.COMPONENTS)
+def test_every_name_finds_its_class(place: str) -> None:
+    base = base_of(place)
+    for name, where in components.COMPONENTS[place].items():
+        cls, constructor = base.resolve_class_name(name)
+        assert f"{cls.__module__}:{cls.__qualname__}" == where and issubclass(cls, base)
+        assert constructor == CONSTRUCTORS.get((base.__name__, name))
+        assert name in base.list_available() and base.by_name(name)
+
+
+def test_all_that_is_registered_is_in_the_table() -> None:
+    """And nothing else is: each module that registers something is imported, and says what."""
+    modules = [
+        module.name
+        for module in pkgutil.walk_packages([str(PACKAGE)], "declutr.")
+        if not module.ispkg
+    ]
+    registering = [name for name in modules if ".register(" in source(name)]
+    assert len(registering) > 40
+    for name in registering:
+        importlib.import_module(name)
+    found: dict[str, dict[str, str]] = defaultdict(dict)
+    for base, names in Registrable._registry.items():
+        for name, (cls, _) in getattr(names, "imported", names).items():
+            if getattr(cls, "__module__", "").startswith("declutr."):
+                place = f"{base.__module__}:{base.__qualname__}"
+                found[place][name] = f"{cls.__module__}:{cls.__qualname__}"
+    assert found == components.COMPONENTS
+    calls = sum(len(re.findall(r"^@\w+\.register\(", source(name), re.M)) for name in registering)
+    assert calls == sum(map(len, components.COMPONENTS.values()))
+
+
+def source(module: str) -> str:
+    spec = importlib.util.find_spec(module)
+    assert spec is not None and spec.origin is not None
+    return Path(spec.origin).read_text()
+
+
+def test_names_are_known_without_their_modules() -> None:
+    words = ran("""
+        import sys, declutr.plugin
+        from allennlp.models import Model
+        assert {"declutr", "reclaim"} <= set(Model.list_available())
+        print(*(name for name in sys.modules if name.startswith("declutr.models")))
+        assert Model.by_name("declutr").__name__ == "DeCLUTR"
+        from declutr.objectives import Objective
+        print(*(name for name in sys.modules if name.startswith("pytorch_metric_learning")))
+        print(*(name for name in sys.modules if name.startswith("declutr.objectives.memories")))
+        assert "reclaim" in Objective.list_available()
+        assert Objective.by_name("reclaim").__name__ == "Reclaim"
+        from allennlp.training.trainer import Trainer
+        assert Trainer.by_name("declutr").__self__.__name__ == "DeCLUTRTrainer"
+    """)
+    assert words == []
+
+
+def test_opening_an_archive_imports_what_it_names(trained: Path) -> None:
+    words = ran(f"""
+        import sys, declutr
+        assert declutr.Encoder({str(trained)!r}, device="cpu")(["ka lo mi"]).any()
+        print(*(name for name in sys.modules if name.partition(".")[0] == "declutr"))
+        print(*{{"pytorch_metric_learning", "scipy.stats", "nltk"}} & set(sys.modules))
+    """)
+    assert not {"pytorch_metric_learning", "scipy.stats", "nltk"} & set(words)
+    rooms = ("training", "task_models", "commands", "search", "export", "pretrained_parts")
+    others = [
+        name for name in words if name.startswith(tuple(f"declutr.{room}." for room in rooms))
+    ]
+    assert others == [] and len(words) <= MOST_MODULES, words
+
+
+def test_commands_are_light_until_they_run() -> None:
+    words = ran("""
+        import sys, declutr.plugin
+        from allennlp.commands import Subcommand
+        [Subcommand.by_name(name) for name in Subcommand.list_available()]
+        print(*(name for name in sys.modules if name.startswith("declutr.")))
+    """)
+    heavy = ("data", "models", "modules", "objectives", "transformer", "evaluation", "search")
+    found = [name for name in words if name.split(".")[1] in heavy]
+    assert found == [] and "declutr.commands.whiten" in words
+
+
+def test_help_lists_the_commands() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "declutr", "--help"], capture_output=True, text=True, check=True
+    )
+    for name in RELEASED["Subcommand"].split():
+        assert re.search(rf"^    {name}\s", done.stdout, re.MULTILINE), name
+
+
+@pytest.mark.parametrize("first", ["declutr.plugin", "declutr.models.declutr", "declutr.model"])
+def test_modules_may_be_imported_in_any_order(first: str) -> None:
+    words = ran(f"""
+        import {first}
+        import declutr.plugin, declutr.models.declutr, declutr.models.reclaim.model
+        from allennlp.models import Model
+        from declutr.objectives import Objective
+        assert Model.by_name("declutr") is declutr.models.declutr.DeCLUTR
+        assert Objective.by_name("nt_xent").__name__ == "NTXent"
+    """)
+    assert words == []
+
+
+def test_everything_as_a_package_that_is_included() -> None:
+    """As `allennlp ... --include-package declutr` does."""
+    words = ran("""
+        import declutr.plugin
+        from allennlp.common.util import import_module_and_submodules
+        from allennlp.models import Model
+        import_module_and_submodules("declutr", exclude={"declutr.search", "declutr.export"})
+        print(Model.by_name("declutr").__name__)
+    """)
+    assert words == ["DeCLUTR"]
+
+
+def test_without_the_bridge() -> None:
+    """Where AllenNLP can be imported so; here the two names that it lacks are put in its way."""
+    words = ran(
+        """
+        import huggingface_hub
+        huggingface_hub.HfFolder = huggingface_hub.Repository = object
+        import declutr.plugin
+        from declutr.objectives import Objective
+        print(Objective.by_name("nt_xent").__name__, "info_nce" in Objective.list_available())
+        """,
+        DECLUTR_BRIDGE="0",
+    )
+    assert words == ["NTXent", "True"]
+
+
+def test_a_name_that_is_taken() -> None:
+    """Of ours, whether its module has been imported or not; and of one's own."""
+    words = ran("""
+        import declutr.plugin
+        from allennlp.common.checks import ConfigurationError
+        from allennlp.data import DatasetReader
+        from allennlp.models import Model
+        for base, name in ((Model, "reclaim"), (DatasetReader, "glue")):
+            for _ in range(2):
+                try:
+                    @base.register(name)
+                    class Mine(base):
+                        pass
+                except ConfigurationError as error:
+                    print(str(error).rpartition(" ")[2])
+        @Model.register("reclaim", exist_ok=True)
+        class Mine(Model):
+            pass
+        import declutr.models.reclaim.model
+        print(Model.by_name("reclaim") is Mine)
+    """)
+    assert words == ["ReclaimModel", "ReclaimModel", "GlueReader", "GlueReader", "True"]
+
+
+def test_a_name_that_was_taken_before() -> None:
+    words = ran("""
+        from allennlp.common.checks import ConfigurationError
+        from allennlp.models import Model
+        @Model.register("reclaim")
+        class Mine(Model):
+            pass
+        import declutr.plugin
+        print(Model.by_name("declutr").__name__)
+        try:
+            Model.by_name("reclaim")
+        except ConfigurationError as error:
+            print(error)
+    """)
+    taken = "Cannot register reclaim as Model; name already in use for Mine"
+    assert " ".join(words) == f"DeCLUTR {taken}"
+
+
+def test_threads_that_ask_for_many_names_at_once() -> None:
+    words = ran("""
+        import threading, declutr.plugin
+        from allennlp.data import DatasetReader, Tokenizer, TokenIndexer
+        from allennlp.models import Model
+        from allennlp.modules import Seq2VecEncoder, TokenEmbedder
+        from declutr.objectives import Objective
+        bases = [DatasetReader, Tokenizer, TokenIndexer, Model, Seq2VecEncoder, TokenEmbedder] * 2
+        asked = [(base, "declutr") for base in bases]
+        asked += [(Objective, name) for name in ("reclaim", "moco", "mochi", "pml", "nt_xent")]
+        begin = threading.Barrier(len(asked))
+        def ask(base, name):
+            begin.wait()
+            assert issubclass(base.resolve_class_name(name)[0], base)
+            got.append(name)
+        got = []
+        threads = [threading.Thread(target=ask, args=pair) for pair in asked]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+        print(*got)
+    """)
+    assert sorted(words) == sorted(
+        ["declutr"] * 12 + ["reclaim", "moco", "mochi", "pml", "nt_xent"]
+    )
+
+
+def test_an_unknown_name_is_told_with_a_suggestion() -> None:
+    with pytest.raises(ConfigurationError, match="did you mean 'nt_xent'"):
+        Objective.by_name("nt-xent")
+    with pytest.raises(ConfigurationError, match="'nonsense' is not a registered name for 'Model'"):
+        Model.by_name("nonsense")
+
+
+def test_objectives_on_demand() -> None:
+    """The names that are imported for type checkers are those that are found."""
+    import declutr.objectives as room
+
+    block = (PACKAGE / "objectives" / "__init__.py").read_text().partition("TYPE_CHECKING:")[2]
+    block = block.partition("_NAMES")[0]
+    checked = {
+        name: module
+        for module, names in re.findall(
+            r"from ([\w.]+) import \(?([\w,\s]+?)(?=\)|\n    from|$)", block
+        )
+        for name in re.findall(r"\w+", names)
+    }
+    assert {*checked, "jensen_shannon"} == set(room.__all__) <= set(dir(room))
+    for name, module in checked.items():
+        assert getattr(room, name) is getattr(importlib.import_module(module), name)
+    assert callable(room.jensen_shannon)
+    with pytest.raises(AttributeError, match=r"'declutr\.objectives' has no attribute 'nothing'"):
+        _ = room.nothing
+
+
+def test_the_name_of_an_object_needs_no_other_module() -> None:
+    words = ran("""
+        import sys
+        from declutr.components import registered_name
+        from declutr.objectives import NTXent, Objective, PytorchMetricLearning
+        print(registered_name(Objective, NTXent), registered_name(Objective, int))
+        print(registered_name(Objective, PytorchMetricLearning))
+        print("declutr.objectives.memories.reclaim" in sys.modules)
+    """)
+    assert words == ["nt_xent", "None", "pytorch_metric_learning", "False"]
