@@ -12,8 +12,8 @@ from allennlp.modules import TextFieldEmbedder
 from allennlp.nn.util import get_text_field_mask
 
 from declutr.models.cutoff import KINDS, cut_texts
-from declutr.models.reclaim.submodule_features import mean_of_texts
 from declutr.modules.embedders import MLMTextFieldEmbedder
+from declutr.modules.text_field_masks import mean_of_texts
 from declutr.system.distributed import is_sharded
 from declutr.transformer.dropout_rates import dropout_rate
 

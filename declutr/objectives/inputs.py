@@ -72,7 +72,9 @@ def _of_signature(
     _, *arguments = inspect.signature(forward).parameters.values()  # without `self`
     positional = _with_other_names(arguments) if declared is None else declared
     required = dict.fromkeys(positional, True)
-    for argument in arguments[len(positional) :]:
+    for place, argument in enumerate(arguments):
+        if place < len(positional) and argument.kind is not Parameter.KEYWORD_ONLY:
+            continue
         if argument.name in (*VIEWS, *OF_DATA):
             required[argument.name] = argument.default is argument.empty
         elif argument.default is argument.empty and argument.kind not in _OF_ANY_NAME:
