@@ -145,7 +145,11 @@ class DeCLUTR(RecordedModel):
         self._scale_fix, self._mask_contrastive_anchor = scale_fix, mask_contrastive_anchor
         self._precision = precision
         (initializer or InitializerApplicator())(self)
-        own = {"embedder": text_field_embedder, "pooler": self._seq2vec_encoder, "head": self._head}
+        own: dict[str, Any] = {
+            "embedder": text_field_embedder,
+            "pooler": self._seq2vec_encoder,
+            "head": self._head,
+        }
         if momentum_encoder is not None:
             momentum_encoder.follow(own)
         self._second_encoder = fit.second_encoder(own) if two_encoders else None

@@ -46,7 +46,7 @@ class Encoders:
         second: torch.nn.ModuleDict | None = None,
         target: MomentumEncoder | None = None,
     ) -> None:
-        self.own = {"embedder": embedder, "pooler": pooler, "head": head}
+        self.own: dict[str, Any] = {"embedder": embedder, "pooler": pooler, "head": head}
         self.second, self.target = second, target
 
     def of(self, name: str) -> Any:

@@ -138,7 +138,7 @@ def require_other_encoders(
     views: Views,
 ) -> None:
     """Raise unless there is something for encoders other than the trained one to embed."""
-    inputs = loss.inputs.keys() if loss is not None else set()
+    inputs = set(loss.inputs) if loss is not None else set()
     if momentum is not None and not inputs & {"keys", *TARGETS}:
         raise ConfigurationError(
             f"{type(loss).__name__} does not compare with a target: remove momentum_encoder, or "

@@ -35,7 +35,9 @@ class AllViews(Objective):
         texts: Optional[Tensor] = None,
         negatives: Optional[Tensor] = None,
     ) -> Tensor:
-        self.given = {name: value for name, value in locals().items() if name in VIEWS + OF_DATA}
+        self.given = {
+            name: value for name, value in dict(locals()).items() if name in VIEWS + OF_DATA
+        }
         return (projected_anchors * projected_positives).sum()
 
 
