@@ -74,7 +74,7 @@ class BatchViews:
             texts["anchors"] = anchors
         return texts, labels
 
-    def keys(self, anchors: TextFieldTensors, spans: bool) -> torch.Tensor | None:
+    def equal_texts(self, anchors: TextFieldTensors, spans: bool) -> torch.Tensor | None:
         """Numbers `(n,)` that are equal for equal texts, if the objective takes them."""
         return text_keys({"anchors": flat(anchors, spans)}) if "texts" in self.wanted else None
 

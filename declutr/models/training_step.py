@@ -52,7 +52,7 @@ class TrainingStep:
         if encoded.mlm_sums is not None:
             terms.append(self._mlm_weight * self._mlm_loss(encoded.mlm_sums, training))
         if self._contrastive is not None:
-            beside = {**beside, "texts": self.views.keys(anchors, positives is not None)}
+            beside = {**beside, "texts": self.views.equal_texts(anchors, positives is not None)}
             contrastive = self._contrastive(encoded.embeddings, beside, training)
             if contrastive is not None:
                 terms.append(self._contrastive_weight * contrastive)
