@@ -64,11 +64,11 @@ class BatchViews:
         if "token_vectors" in self.wanted:
             texts["token_vectors"] = anchors
         elif any(name in self.wanted for name in PAIRS):
-            pair = self.views(anchors, positives and flat(positives, True), self.embedder)
+            clean, second = self.views(anchors, positives and flat(positives, True), self.embedder)
             # In validation, what is contrasted must not depend on masks; and views of the same text
             # differ by what makes them, not by masks as well.
             masked = training and self.mask_contrastive_anchor and self.views.needs_positives
-            texts |= self._of_pair(*pair, with_anchors=labels is None or not masked)
+            texts |= self._of_pair(clean, second, with_anchors=labels is None or not masked)
             texts |= self._negatives(negatives)
         elif "anchors" in self.wanted:
             texts["anchors"] = anchors
