@@ -41,7 +41,7 @@ class BuildWithPth(build_py):
 
 
 def version():
-    text = Path("declutr/__init__.py").read_text(encoding="utf-8")
+    text = Path("declutr/_version.py").read_text(encoding="utf-8")
     match = re.search(r'^__version__ = "([^"]+)"', text, re.MULTILINE)
     if match is None:
         raise RuntimeError('declutr/_version.py has no line __version__ = "..."')

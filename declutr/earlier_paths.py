@@ -67,7 +67,7 @@ _MOVED = {
         "instance_ids lipschitz_critic momentum_contrast reclaim whole_bank"
     ),
     ("objectives", "objectives.pairs"): (
-        "contrastive debiased info_nce lifted_structured noise_contrastive nt_xent "
+        "contrastive debiased lifted_structured noise_contrastive nt_xent "
         "quick_thoughts sentence_bert soft_nearest_neighbours sup_con triplet"
     ),
     ("objectives", "objectives.without_negatives"): (

@@ -171,6 +171,7 @@ class ResultFolder:
     def describe(self, encoder: str, **facts: Any) -> None:
         """Add to, or change, what is said of an encoder."""
         known = self.description(encoder) | {"name": encoder} | facts
+        self._of(encoder).mkdir(parents=True, exist_ok=True)
         _write_json(self._of(encoder) / "encoder.json", known)
 
     def save(self, encoder: str, record: Record) -> None:
@@ -182,6 +183,7 @@ class ResultFolder:
         """
         path = self._task(encoder, record.result.task)
         arrays, scores = _stored_items(record)
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.unlink(missing_ok=True)  # it would speak of other items
         path.with_suffix(".npz").unlink(missing_ok=True)
         if arrays:
@@ -298,5 +300,4 @@ def _read_json(path: Path) -> Any:
 
 def _write_json(path: Path, content: Any) -> None:
     text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
-    path.parent.mkdir(parents=True, exist_ok=True)
     write_whole(path, text, shared=True)

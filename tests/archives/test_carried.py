@@ -14,11 +14,11 @@ from allennlp.models.archival import archive_model, load_archive
 from transformers import AutoConfig, AutoTokenizer
 
 from declutr.archives.carried import (
-    FOLDER,
     archive_transformer,
     is_ours,
     use_archived_transformer,
 )
+from declutr.archives.layout import TRANSFORMERS
 from declutr.archives.safety import UnsafeArchive
 from tests.conftest import run_config
 from tests.hostile_archives import with_remote_code
@@ -34,9 +34,9 @@ def test_the_archive_holds_the_transformer(trained: Path, checkpoint: Path, tmp_
     with tarfile.open(trained / "model.tar.gz") as archive:
         names = set(archive.getnames())
         archive.extractall(tmp_path, filter="data")
-    assert {"config.json", "weights.th", f"{FOLDER}/names.json"} <= names
+    assert {"config.json", "weights.th", f"{TRANSFORMERS}/names.json"} <= names
     assert not any(name.endswith((".safetensors", ".bin")) for name in names)  # weights: once
-    saved = tmp_path / FOLDER / "0"
+    saved = tmp_path / TRANSFORMERS / "0"
     ours, theirs = (AutoConfig.from_pretrained(place) for place in (saved, checkpoint))
     assert ours.hidden_size == theirs.hidden_size and ours.model_type == theirs.model_type
     text = "ka lo mi <mask> tu"
@@ -57,7 +57,7 @@ def test_loads_without_the_transformers_folder(trained: Path) -> None:
 
 def test_the_archived_configuration_is_the_users(trained: Path) -> None:
     """Names in `config.json` stay what they were: the archive says what was trained from what."""
-    folder = json.loads((trained / FOLDER / "names.json").read_text())
+    folder = json.loads((trained / TRANSFORMERS / "names.json").read_text())
     config = load_archive(trained / "model.tar.gz").config
     assert config["dataset_reader"]["tokenizer"]["model_name"] in folder
     embedder = config["model"]["text_field_embedder"]["token_embedders"]["tokens"]
@@ -87,10 +87,10 @@ def test_names_the_user_overrides_are_respected(trained: Path, checkpoint: Path)
 
 def test_a_run_that_is_archived_twice(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "run")
-    assert archive_transformer(str(tmp_path / "run")) == [FOLDER]
+    assert archive_transformer(str(tmp_path / "run")) == [TRANSFORMERS]
     archive_model(tmp_path / "run", archive_path=str(tmp_path / "again.tar.gz"))
     with tarfile.open(tmp_path / "again.tar.gz") as archive:
-        assert f"{FOLDER}/names.json" in archive.getnames()
+        assert f"{TRANSFORMERS}/names.json" in archive.getnames()
     assert load_archive(tmp_path / "again.tar.gz").model
 
 
@@ -126,7 +126,7 @@ def test_runs_without_a_transformer(tmp_path: Path) -> None:
     config = {"model": {"type": "declutr"}, "dataset_reader": {"type": "declutr"}}
     assert archive_transformer(written(tmp_path, config)) == []
     assert archive_transformer(str(tmp_path / "nowhere")) == []
-    assert not (tmp_path / FOLDER).exists()
+    assert not (tmp_path / TRANSFORMERS).exists()
 
 
 def test_every_name_of_a_configuration(checkpoint: Path, corpus_file: Path, tmp_path: Path) -> None:
@@ -140,8 +140,8 @@ def test_every_name_of_a_configuration(checkpoint: Path, corpus_file: Path, tmp_
         {"type": kind, "model_name": 3},
         {"type": "of_something_else", "model_name": "no transformer"},
     ]
-    assert archive_transformer(written(tmp_path / "run", config)) == [FOLDER]
-    names = json.loads((tmp_path / "run" / FOLDER / "names.json").read_text())
+    assert archive_transformer(written(tmp_path / "run", config)) == [TRANSFORMERS]
+    names = json.loads((tmp_path / "run" / TRANSFORMERS / "names.json").read_text())
     assert sorted(names) == sorted([str(checkpoint), str(other)])
     assert sorted(names.values()) == ["0", "1"]
 
@@ -166,7 +166,7 @@ def test_embedders_do_not_look_for_weights(
     folder = written(tmp_path, config)
     archive_transformer(folder)
     used = use_archived_transformer(Params(config), folder).as_dict(quiet=True)
-    place = str(tmp_path / FOLDER / "0")
+    place = str(tmp_path / TRANSFORMERS / "0")
     embedder = used["model"]["text_field_embedder"]["token_embedders"]["tokens"]
     expected = {"type": kind, "model_name": place}
     assert embedder == ({**expected, "load_weights": False} if without_weights else expected)
@@ -196,14 +196,16 @@ def test_archives_of_parts_are_carried_without_weights(
 ) -> None:
     source = str(trained / place)
     folder = written(tmp_path, classifier(source))
-    assert archive_transformer(folder) == [FOLDER]
-    assert json.loads((tmp_path / FOLDER / "archives.json").read_text()) == {source: "archive0"}
-    carried = tmp_path / FOLDER / "archive0"
+    assert archive_transformer(folder) == [TRANSFORMERS]
+    assert json.loads((tmp_path / TRANSFORMERS / "archives.json").read_text()) == {
+        source: "archive0"
+    }
+    carried = tmp_path / TRANSFORMERS / "archive0"
     assert json.loads((carried / "config.json").read_text()) == json.loads(
         (trained / "config.json").read_text()
     )
     files = [file.name for file in carried.rglob("*") if file.is_file()]
-    assert f"{FOLDER}/names.json" in {str(f.relative_to(carried)) for f in carried.rglob("*")}
+    assert f"{TRANSFORMERS}/names.json" in {str(f.relative_to(carried)) for f in carried.rglob("*")}
     assert not any(name.endswith((".th", ".safetensors", ".bin", ".gz")) for name in files)
 
     used = use_archived_transformer(Params(classifier(source)), folder).as_dict(quiet=True)
@@ -214,10 +216,10 @@ def test_archives_of_parts_are_carried_without_weights(
 
 def test_an_exported_folder_is_carried_as_an_archive(checkpoint: Path, tmp_path: Path) -> None:
     archive_transformer(written(tmp_path, classifier(str(checkpoint))))
-    carried = tmp_path / FOLDER / "archive0"
-    assert json.loads((carried / FOLDER / "names.json").read_text()) == {str(checkpoint): "0"}
+    carried = tmp_path / TRANSFORMERS / "archive0"
+    assert json.loads((carried / TRANSFORMERS / "names.json").read_text()) == {str(checkpoint): "0"}
     assert json.loads((carried / "config.json").read_text())["model"]["type"] == "declutr"
-    assert (carried / FOLDER / "0" / "tokenizer.json").exists()
+    assert (carried / TRANSFORMERS / "0" / "tokenizer.json").exists()
     assert not list(carried.rglob("*.safetensors"))
 
 
@@ -227,8 +229,8 @@ def test_archives_and_transformers_of_the_same_name(checkpoint: Path, tmp_path: 
     folder = written(tmp_path, config)
     archive_transformer(folder)
     used = use_archived_transformer(Params(config), folder).as_dict(quiet=True)["model"]
-    assert used["other"]["model_name"] == str(tmp_path / FOLDER / "0")
-    assert used["text_field_embedder"]["archive"] == str(tmp_path / FOLDER / "archive0")
+    assert used["other"]["model_name"] == str(tmp_path / TRANSFORMERS / "0")
+    assert used["text_field_embedder"]["archive"] == str(tmp_path / TRANSFORMERS / "archive0")
 
 
 def test_an_archive_that_the_user_overrides_is_left_alone(trained: Path, tmp_path: Path) -> None:
@@ -247,11 +249,13 @@ def test_archives_that_name_archives(
     archive_transformer(inner)
     outer = written(tmp_path / "outer", classifier(inner))
     archive_transformer(outer)
-    carried = tmp_path / "outer" / FOLDER / "archive0"
-    assert (carried / FOLDER / "archive0" / "config.json").exists()
+    carried = tmp_path / "outer" / TRANSFORMERS / "archive0"
+    assert (carried / TRANSFORMERS / "archive0" / "config.json").exists()
     config = Params(json.loads((carried / "config.json").read_text()))
     used = use_archived_transformer(config, str(carried)).as_dict(quiet=True)
-    assert used["dataset_reader"]["tokenizer"]["archive"] == str(carried / FOLDER / "archive0")
+    assert used["dataset_reader"]["tokenizer"]["archive"] == str(
+        carried / TRANSFORMERS / "archive0"
+    )
 
 
 def test_hostile_archives_are_not_carried(tmp_path: Path) -> None:
@@ -259,7 +263,7 @@ def test_hostile_archives_are_not_carried(tmp_path: Path) -> None:
     folder = written(tmp_path / "run", classifier(hostile))
     with pytest.raises(UnsafeArchive, match="antigravity"):
         archive_transformer(folder)
-    assert not (tmp_path / "run" / FOLDER / "names.json").exists()
+    assert not (tmp_path / "run" / TRANSFORMERS / "names.json").exists()
 
 
 def test_a_whitening_of_earlier_weights_is_removed(
@@ -292,8 +296,8 @@ def test_code_of_others_is_archived_if_the_recipe_runs_it(
     assert not (tmp_path / "marker").exists()
     embedder = config["model"]["text_field_embedder"]["token_embedders"]["tokens"]
     embedder["transformer_kwargs"] = {"trust_remote_code": True}
-    assert archive_transformer(written(tmp_path / "run", config)) == [FOLDER]
-    saved = json.loads((tmp_path / "run" / FOLDER / "0" / "config.json").read_text())
+    assert archive_transformer(written(tmp_path / "run", config)) == [TRANSFORMERS]
+    saved = json.loads((tmp_path / "run" / TRANSFORMERS / "0" / "config.json").read_text())
     assert saved["model_type"] == "theirs" and (tmp_path / "marker").exists()
 
 

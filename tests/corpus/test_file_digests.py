@@ -125,7 +125,7 @@ class TestIndex:
             raise PermissionError("read only")
 
         monkeypatch.setattr(module.FileLock, "acquire", refuse)
-        monkeypatch.setattr(module.os, "replace", refuse)
+        monkeypatch.setattr(module, "write_whole", refuse)
         for _ in range(2):
             assert digest(file, cache) == hashlib.sha256(file.read_bytes()).hexdigest()
         assert read == ["a.txt", "a.txt"]

@@ -72,7 +72,7 @@ def test_a_single_text_is_one():
         (OrderedDict(a="b"), "OrderedDict with the keys"),
         ({"a cat"}, "set, which has no order; give a list, such as sorted"),
         (frozenset(), "frozenset, which has no order"),
-        (Path("docs.txt"), r"\w*Path; the texts of a file come from declutr\.sources"),
+        (Path("docs.txt"), r"\w*Path; the texts of a file come from declutr\.corpus\.documents"),
         (b"a cat", r"bytes; decode it, inputs.decode\('utf-8'\)"),
         (np.array([["a", "b"]]), r"ndarray of shape \(1, 2\); give one dimension"),
         (np.array("a"), r"ndarray of shape \(\); give one dimension"),

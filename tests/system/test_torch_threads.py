@@ -28,6 +28,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         monkeypatch.setattr(torch_threads, "allowed_cores", lambda: processors)
         monkeypatch.setattr(torch_threads, "cpu_quota", lambda: quota)
         monkeypatch.setattr(torch_threads, "_set_here", [])
+        monkeypatch.setattr(torch_threads, "_shares", [])
         torch.set_num_threads(threads or processors)
         keep_to_quota.cache_clear()
 
@@ -90,6 +91,8 @@ def test_processes_of_a_machine_share_it(
     monkeypatch.setattr(torch_threads.socket, "gethostname", lambda: "a")
     keep_to_quota()
     share_processors(CPU)
+    assert torch.get_num_threads() == threads
+    share_processors(CPU)  # a second trainer
     assert torch.get_num_threads() == threads
 
 

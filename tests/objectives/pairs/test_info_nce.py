@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from pytorch_metric_learning import distances, losses
 from torch import Tensor
 
-from declutr.objectives import InfoNCE, NPair, n_pair_loss
-from declutr.objectives.pairs import info_nce
+from declutr.objectives import InfoNCE, NPair, info_nce, n_pair_loss
 from tests.objectives.oracles import (
     GOLDEN,
     cosine,

@@ -146,6 +146,28 @@ def test_less_than_float32_is_left_to_torch(onednn_products: None, monkeypatch) 
     assert calls == [1]
 
 
+@pytest.mark.parametrize("names", WAYS)
+def test_rows_that_lie_apart_are_put_together(names, onednn_products: None, monkeypatch) -> None:
+    """As those of first tokens do. oneDNN takes a second for what takes it half a millisecond."""
+
+    def together(operand: torch.Tensor | None) -> bool:
+        return operand is None or operand.is_contiguous() or operand.t().is_contiguous()
+
+    def watched(*operands: torch.Tensor | None) -> torch.Tensor:
+        assert all(map(together, operands))
+        return onednn(*operands)
+
+    onednn = linear_products._onednn
+    monkeypatch.setattr(linear_products, "products_of", lambda *_: Products(*names))
+    monkeypatch.setattr(linear_products, "_onednn", watched)
+    monkeypatch.setitem(linear_products._OUTPUT, "onednn", watched)
+    layer, hidden = torch.nn.Linear(40, 24), torch.randn(3, 5, 40, requires_grad=True)
+    with QuickProducts():
+        layer(hidden[:, 0]).sum().backward()
+        layer(hidden.transpose(0, 1)).sum().backward()
+    assert hidden.grad is not None and layer.weight.grad is not None
+
+
 def test_embedding_asks_for_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
     monkeypatch.setattr(CHOICES, "quickest", lambda question, ways: asked.append(question) or PLAIN)
