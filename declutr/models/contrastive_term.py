@@ -135,7 +135,8 @@ class ContrastiveTerm:
             given["keys"] = projected["positives"]
         others = [name for name in ("keys", *TARGETS) if name in views]
         given |= {name: self._projection(name, views) for name in others}
-        given |= {name: given[name].detach() for name in TARGETS if name in given}
+        targets = [name for name in TARGETS if name in given and name in self._wanted]
+        given |= {name: given[name].detach() for name in targets}
         if self._predictor is not None:
             projected = {name: self._predictor(view) for name, view in projected.items()}
         if not any(name in self._wanted for name in PROJECTIONS):
