@@ -181,8 +181,7 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
     from allennlp.models import Model
     from allennlp.training.optimizers import HuggingfaceAdamWOptimizer
 
-    import declutr.models.declutr
-    import declutr.plugin
+    import declutr.plugin  # noqa: F401
 
     unpadding = way.split()[-1]
     _as_on_a_gpu()
@@ -211,6 +210,7 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
     fields = batch.text_fields()
 
     def parts(times: PartTimes) -> None:
+        from declutr.models import batch_views, contrastive_term, encoding, step_record
         from declutr.modules import embedders, metrics
         from declutr.transformer import unpadding as unpadded
         from declutr.transformer.attention import packed as packed_attention
@@ -226,13 +226,13 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
         times.replace(unpadded.UnpaddedPass, "__call__", "packing, padding again")
         times.replace(embedders, "masked_lm_logits", "head of masked language modelling")
         times.replace(type(token_embedder), "masked_lm", "choice and loss of masked positions")
-        times.replace(declutr.models.declutr.DeCLUTR, "_masked", "masking")
-        times.replace(declutr.models.declutr.DeCLUTR, "_views", "joining views")
-        times.replace(declutr.models.declutr, "joined", "joining views")
-        times.replace(declutr.models.declutr.DeCLUTR, "_contrastive_loss", "around the objective")
-        times.replace(declutr.models.declutr, "_pooled", "pooling")
+        times.replace(batch_views.BatchViews, "masked", "masking")
+        times.replace(batch_views.BatchViews, "__call__", "joining views")
+        times.replace(encoding, "joined", "joining views")
+        times.replace(contrastive_term.ContrastiveTerm, "__call__", "around the objective")
+        times.replace(encoding, "pooled", "pooling")
         times.replace(model._loss, "forward", "objective")
-        times.replace(declutr.models.declutr.DeCLUTR, "_record_geometry", "metrics")
+        times.replace(step_record.StepRecord, "geometry", "metrics")
         times.replace(metrics.RunningMeans, "record", "metrics")
 
     return _step(model, optimizer, lambda: model(**fields)["loss"]), parts
@@ -240,7 +240,7 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
 
 def _as_on_a_gpu() -> None:
     """Take on CPU tensors what our code does with CUDA tensors."""
-    import declutr.models.declutr
+    from declutr.system.cpu_memory import HEAP
     from declutr.transformer import unpadding as unpadded
     from declutr.transformer.attention import packed as packed_attention
 
@@ -257,7 +257,7 @@ def _as_on_a_gpu() -> None:
     attention._drop = torch.nn.functional.dropout
     # Zeros of kernels that compute nothing would not agree.
     unpadded.UnpaddedPass._try_packing = lambda *args: True  # type: ignore[method-assign,assignment]
-    declutr.models.declutr.HEAP.settle = lambda *args: None  # type: ignore[method-assign]
+    HEAP.settle = lambda *args: None  # type: ignore[method-assign]
 
 
 # ------------------------------------------------------------------------------------------- steps

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -15,15 +16,23 @@ from declutr.models.views import Views
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.modules.heads import Head
 from declutr.modules.momentum import MomentumEncoder
+from declutr.modules.precision import require_precision
 from declutr.objectives import Objective
-from declutr.objectives.objective import TOKENS, VIEWS
+from declutr.objectives.inputs import PAIRS, PROJECTIONS, TARGETS
+
+# ------------------------------------------------------------------------------------- the parts
 
 
-def pooler_of(given: Lazy[Seq2VecEncoder] | Seq2VecEncoder | None, width: int) -> Seq2VecEncoder:
+def pooler_of(
+    given: Lazy[Seq2VecEncoder] | Seq2VecEncoder | None, embedder: TextFieldEmbedder
+) -> Seq2VecEncoder:
     """The pooler of a configuration, told the width of token vectors unless it says its own."""
+    width = embedder.get_output_dim()
     if given is None:
         return BagOfEmbeddingsEncoder(width, averaged=True)
-    return given.construct(embedding_dim=width) if isinstance(given, Lazy) else given
+    pooler = given.construct(embedding_dim=width) if isinstance(given, Lazy) else given
+    _require_width("seq2vec_encoder", pooler.get_input_dim(), width)
+    return pooler
 
 
 def head_of(given: Lazy[Head] | None, width: int, feedforward: FeedForward | None) -> Head | None:
@@ -41,41 +50,50 @@ def predictor_of(
     """The predictor of a configuration, told the width of projections."""
     if given is None:
         return None
-    if head is None or loss is None or loss.uses_targets != "both":
+    if head is None or loss is None or not loss.inputs.keys() & set(TARGETS):
         raise ConfigurationError(
             "A predictor stands between a head and an objective such as byol: give both, or remove "
             "it."
         )
     predictor = given.construct(input_dim=head.output_dim) if isinstance(given, Lazy) else given
-    require_fit("predictor, which predicts projections,", predictor.output_dim, head.output_dim)
+    _require_width("predictor, which predicts projections,", predictor.output_dim, head.output_dim)
     return predictor
 
 
-def require_targets(
-    loss: Objective | None, momentum: MomentumEncoder | None, feedforward: FeedForward | None
+def second_encoder(parts: Mapping[str, torch.nn.Module | None]) -> torch.nn.ModuleDict:
+    """Copies of an encoder's parts, to go ways of their own; no language is modelled by them."""
+    second = torch.nn.ModuleDict(
+        {name: copy.deepcopy(part) for name, part in parts.items() if part is not None}
+    )
+    if isinstance(second["embedder"], MLMTextFieldEmbedder):
+        second["embedder"].freeze_head()
+    return second
+
+
+# -------------------------------------------------------------------------- whether they fit
+
+
+def require_feedforward(
+    feedforward: FeedForward | None, width: int, loss: Objective | None
 ) -> None:
-    """Raise if there is a momentum encoder that nothing compares with."""
-    if momentum is None:
+    """Raise if there is a projection that does not fit embeddings, or that nothing is made of."""
+    if feedforward is None:
         return
-    if loss is None or loss.uses_targets is None:
+    _require_width("feedforward", feedforward.get_input_dim(), width)
+    if loss is None:
         raise ConfigurationError(
-            f"{type(loss).__name__} does not compare with a target: remove momentum_encoder, or "
-            "take an objective such as moco or byol. (A weighted_sum does if all its terms do.)"
-        )
-    if feedforward is not None:
-        raise ConfigurationError(
-            "With a momentum_encoder, projections are made by 'head': use it for 'feedforward'."
+            "A feedforward layer projects for a contrastive loss: set 'loss', or remove it."
         )
 
 
 def require_objective(
     loss: Objective | None,
-    projects: bool,
+    projection: Any | None,
     pooler: Seq2VecEncoder,
     views: Views,
     chunk_size: int | None,
 ) -> None:
-    """Raise unless a model of these parts can serve the objective."""
+    """Raise unless a model of these parts can give the objective what it takes."""
     if loss is None:
         return
     name = type(loss).__name__
@@ -84,60 +102,63 @@ def require_objective(
             f"{name} finds what belongs together in the batch itself: remove positives from the "
             'dataset reader, and set "views": "dropout".'
         )
-    if loss.compares == TOKENS:
+    if "token_vectors" in loss.inputs:
         if not hasattr(pooler, "local_vectors"):
             raise ConfigurationError(
                 f"{name} compares tokens with texts, for which {type(pooler).__name__} has no "
                 'vectors. Set "seq2vec_encoder": {"type": "ngram_convolutions"}.'
             )
-        if projects or chunk_size is not None:
+        if projection is not None or chunk_size is not None:
             raise ConfigurationError(
                 f"{name} takes the vectors of tokens as they are, and those of the whole batch: "
                 "remove feedforward, head and chunk_size."
             )
-    if loss.uses_projections == "beside" and not projects:
+    if projection is None and loss.inputs.keys() & set(PROJECTIONS):
         raise ConfigurationError(
             f"{name} compares embeddings and their projections: add a head, such as "
             '{"type": "projector", "hidden_dims": [4096, 4096, 4096]}.'
         )
-
-
-def require_width(loss: Objective | None, pooler: Seq2VecEncoder, projection: Any | None) -> None:
-    """Raise unless the objective gets what is as wide as it was told."""
-    if loss is None or loss.embedding_size is None:
-        return
     if projection is None:
         width, of = pooler.get_output_dim(), "embeddings"
     else:
         width = getattr(projection, "output_dim", None) or projection.get_output_dim()
         of = "projections"
-    if loss.embedding_size != width:
+    if loss.embedding_size not in (None, width):
         raise ConfigurationError(
             f"The loss has embedding_size {loss.embedding_size}, but gets {of} of width {width}. "
             f"Set model.loss.embedding_size to {width}."
         )
 
 
-def require_two_encoders(
+def require_other_encoders(
     loss: Objective | None,
     momentum: MomentumEncoder | None,
+    two_encoders: bool,
     feedforward: FeedForward | None,
+    views: Views,
 ) -> None:
-    """Raise unless a model of these parts can have two encoders."""
-    if loss is None or loss.compares != VIEWS:
+    """Raise unless there is something for encoders other than the trained one to embed."""
+    inputs = set(loss.inputs) if loss is not None else set()
+    if momentum is not None and not inputs & {"keys", *TARGETS}:
+        raise ConfigurationError(
+            f"{type(loss).__name__} does not compare with a target: remove momentum_encoder, or "
+            "take an objective such as moco or byol. (A weighted_sum does if one of its terms "
+            "does.)"
+        )
+    if momentum is not None and feedforward is not None:
+        raise ConfigurationError(
+            "With a momentum_encoder, projections are made by 'head': use it for 'feedforward'."
+        )
+    if two_encoders and not inputs & set(PAIRS):
         raise ConfigurationError(
             "Two encoders embed two views: set a 'loss' that compares two, such as quick_thoughts, "
             "or remove two_encoders."
         )
-    if momentum is not None or feedforward is not None:
+    if two_encoders and (momentum is not None or feedforward is not None):
         raise ConfigurationError(
             "two_encoders goes with neither momentum_encoder, which would be a third, nor "
             "feedforward: remove them; 'head' projects for each encoder."
         )
-
-
-def require_one_encoder(views: Views, momentum: MomentumEncoder | None, two_encoders: bool) -> None:
-    """Raise if another encoder is to embed a view that none does."""
     if views.embeds_positives and (momentum is not None or two_encoders):
         raise ConfigurationError(
             f"{type(views).__name__} makes the vectors of the second view without an encoder: "
@@ -145,23 +166,27 @@ def require_one_encoder(views: Views, momentum: MomentumEncoder | None, two_enco
         )
 
 
-def require_fit(name: str, got: int, expected: int) -> None:
-    """Raise unless a module takes vectors as wide as it gets."""
+def require_a_term(contrastive: bool, masked_language_modeling: bool) -> None:
+    """Raise if there is nothing to train by."""
+    if not contrastive and not masked_language_modeling:
+        raise ConfigurationError(
+            "Nothing to train by: give the model a contrastive 'loss', or a text field "
+            'embedder of type "mlm" with masked_language_modeling, or both (weights above 0).'
+        )
+
+
+def require_settings(mlm_probability: float, precision: str, chunk_size: int | None) -> None:
+    """Raise if a number or a name makes no sense."""
+    if not 0 < mlm_probability <= 1:
+        raise ConfigurationError(f"mlm_probability must lie in (0, 1], got {mlm_probability}.")
+    require_precision(precision)
+    if chunk_size is not None and chunk_size < 1:
+        raise ConfigurationError(f"chunk_size must be at least 1, got {chunk_size}.")
+
+
+def _require_width(name: str, got: int, expected: int) -> None:
     if got != expected:
         raise ConfigurationError(
             f"The input of {name} is {got} wide, but gets vectors of width {expected}. Set its "
             f"input dimension to {expected}."
         )
-
-
-def second_encoder(
-    embedder: TextFieldEmbedder, pooler: Seq2VecEncoder, head: Head | None
-) -> torch.nn.ModuleDict:
-    """Copies of an encoder's parts, to go ways of their own; no language is modelled by them."""
-    parts = {"embedder": embedder, "pooler": pooler, "head": head}
-    second = torch.nn.ModuleDict(
-        {name: copy.deepcopy(part) for name, part in parts.items() if part is not None}
-    )
-    if isinstance(second["embedder"], MLMTextFieldEmbedder):
-        second["embedder"].freeze_head()
-    return second

@@ -12,6 +12,7 @@ from allennlp.modules import TextFieldEmbedder
 from allennlp.nn.util import get_text_field_mask
 
 from declutr.modules.embedders import MLMTextFieldEmbedder
+from declutr.modules.text_field_masks import mean_of_texts
 from declutr.system.distributed import is_sharded
 
 
@@ -143,8 +144,6 @@ class LevelViews(_SameText):
                 "has only a part here. Train without an accelerator that shards, or take other "
                 "views."
             )
-        from declutr.models.reclaim.submodule_features import mean_of_texts
-
         words = embedder.token_embedder.transformer_model.get_input_embeddings()
         ((_, tensors),) = texts.items()
         return mean_of_texts(words(tensors["token_ids"]), get_text_field_mask(texts))

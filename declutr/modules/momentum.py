@@ -55,6 +55,17 @@ class MomentumEncoder(torch.nn.Module, FromParams):
         """The copy of that name; `None` if there is none."""
         return dict(self.copies.items()).get(name)
 
+    def follow_trainer(self, trainer: Any) -> None:
+        """Follow the optimizer of a trainer, whose data tell how many steps there will be."""
+        try:
+            batches = len(trainer.data_loader)
+        except TypeError:  # a loader that does not know
+            steps = None
+        else:
+            groups = -(-batches // trainer._num_gradient_accumulation_steps)
+            steps = groups * trainer._num_epochs
+        self.follow_optimizer(trainer.optimizer, steps)
+
     def follow_optimizer(self, optimizer: torch.optim.Optimizer, steps: Optional[int]) -> None:
         """Move after each step of `optimizer`, of which there will be `steps` (`None`: unknown).
 

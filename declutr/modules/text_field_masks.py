@@ -1,4 +1,4 @@
-"""Which places of the text fields of a batch hold tokens, whatever indexed them."""
+"""Which places of text fields hold tokens, whatever indexed them, and means over those places."""
 
 from __future__ import annotations
 
@@ -56,3 +56,15 @@ def mask_of_length(field: TextField, shape: Size) -> Tensor | None:
     ]
     masks = [get_text_field_mask(field), *pieces]  # type: ignore[arg-type]
     return next((mask for mask in masks if mask.shape == shape), None)
+
+
+def mean_of_texts(vectors: Tensor, mask: Tensor) -> Tensor:
+    """`(n, L, d)` -> `(n, d)`, the mean where the mask is set, in float32 at least; 0 for an empty
+    text."""
+    kept = wide(vectors).masked_fill(~mask.unsqueeze(-1), 0)
+    return kept.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp_min(1)
+
+
+def wide(vectors: Tensor) -> Tensor:
+    """Vectors in float32 at least."""
+    return vectors.float() if vectors.itemsize < 4 else vectors

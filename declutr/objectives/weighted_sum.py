@@ -1,7 +1,6 @@
 """Several objectives as one."""
 
 import math
-from collections.abc import Iterable
 from typing import Optional
 
 import torch
@@ -9,8 +8,9 @@ from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
 
 from declutr.components import registered_name
+from declutr.objectives.inputs import PAIRS, PROJECTIONS, TARGETS, loss_of
 from declutr.objectives.miner import Miner
-from declutr.objectives.objective import VIEWS, Objective
+from declutr.objectives.objective import Objective
 
 
 class WeightedObjective(FromParams):
@@ -18,7 +18,7 @@ class WeightedObjective(FromParams):
 
     # Parameters
 
-    objective : any objective of two views and nothing else (not `byol`).
+    objective : any objective of two views (not `byol`, which compares with targets of both).
     weight : its factor, 0 or above.
     name : in `last_terms`; without it the registered name, numbered where it comes again.
     """
@@ -28,12 +28,12 @@ class WeightedObjective(FromParams):
     ) -> None:
         if not 0 <= weight < math.inf:
             raise ConfigurationError(f"weight must be a number of 0 or above, got {weight}.")
-        if objective.compares != VIEWS:
+        if not any(name in PAIRS for name in objective.inputs):
             raise ConfigurationError(
                 f"weighted_sum adds objectives of two views, which {type(objective).__name__} is "
                 "not. Remove it."
             )
-        if objective.uses_targets == "both":
+        if any(name in TARGETS for name in objective.inputs):
             raise ConfigurationError(
                 f"weighted_sum adds objectives of two views alone; {type(objective).__name__} "
                 "compares with targets of both. Use it by itself."
@@ -48,8 +48,8 @@ class WeightedSum(Objective):
     """`sum_i weight_i objective_i(views)`.
 
     After a step `last_terms` holds the value of each, detached and without its weight. If one of
-    them uses projections beside embeddings (`scd`), `forward` takes all four tensors; the others
-    then get the projections, as they do alone. What comes with a batch goes to those that name it.
+    them takes projections beside embeddings (`scd`), so does the sum; the others then get the
+    projections, as they do alone. All else goes to those that name it.
 
     # Parameters
 
@@ -64,29 +64,36 @@ class WeightedSum(Objective):
         self.weights = [term.weight for term in objectives]
         self.objectives = torch.nn.ModuleList(term.objective for term in objectives)
         self.min_pairs = max(term.objective.min_pairs for term in objectives)
-        self.needs = _named(term.objective.needs for term in objectives)
-        self.takes = _named(term.objective.takes for term in objectives)
-        # A momentum encoder makes the positives of all terms, or of none.
-        self.uses_targets = (
-            "keys" if all(term.objective.uses_targets == "keys" for term in objectives) else None
-        )
-        self._beside = [_uses_both(term.objective) for term in objectives]
-        if any(self._beside):
-            self.uses_projections = "beside"
+        self._inputs: dict[str, bool] = {}
+        for term in objectives:
+            for name, required in term.objective.inputs.items():
+                self._inputs[name] = required or self._inputs.get(name, False)
         self.last_terms: dict[str, torch.Tensor] = {}
         self.last_metrics: dict[str, torch.Tensor] = {}
 
-    def forward(
+    @property
+    def inputs(self) -> dict[str, bool]:
+        """Those of all terms."""
+        return dict(self._inputs)
+
+    def forward(  # type: ignore[override]
         self,
         anchors: torch.Tensor,
-        positives: torch.Tensor,
-        *projections: torch.Tensor,
-        **given: torch.Tensor,
+        positives: Optional[torch.Tensor] = None,
+        projected_anchors: Optional[torch.Tensor] = None,
+        projected_positives: Optional[torch.Tensor] = None,
+        **others: torch.Tensor,
     ) -> torch.Tensor:
-        views = (anchors, positives, *projections)
+        views = {
+            "anchors": anchors,
+            "positives": positives,
+            "projected_anchors": projected_anchors,
+            "projected_positives": projected_positives,
+        }
+        given = {name: view for name, view in views.items() if view is not None} | others
         values = [
-            objective(*(views if beside else views[-2:]), **_wanted(objective, given))
-            for objective, beside in zip(self.objectives, self._beside, strict=True)
+            loss_of(objective, given if _takes_both(objective) else _projected(given))
+            for objective in self.objectives
         ]
         self.last_terms = {
             name: value.detach() for name, value in zip(self.names, values, strict=True)
@@ -106,17 +113,20 @@ class WeightedSum(Objective):
             objective.attach_miner(miner)
 
 
-def _named(of_each: Iterable[tuple[str, ...]]) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(name for names in of_each for name in names))
-
-
-def _wanted(objective: torch.nn.Module, given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _takes_both(objective: torch.nn.Module) -> bool:
     assert isinstance(objective, Objective)
-    return {name: given[name] for name in objective.wants if name in given}
+    return any(name in PROJECTIONS for name in objective.inputs)
 
 
-def _uses_both(objective: Objective) -> bool:
-    return objective.uses_projections == "beside"
+def _projected(given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """The same with projections in place of embeddings, and positives for keys that are missing."""
+    views = {
+        name: given.get(f"projected_{name}", given[name])
+        for name in ("anchors", "positives")
+        if name in given
+    }
+    keys = {"keys": views["positives"]} if "positives" in views else {}
+    return keys | given | views
 
 
 def _names(terms: list[WeightedObjective]) -> list[str]:

@@ -306,7 +306,7 @@ def test_the_heap_is_settled_before_every_pass_of_training(
 ) -> None:
     """Each of the four documents goes through the encoder twice, if in chunks."""
     settled: list[None] = []
-    monkeypatch.setattr("declutr.models.declutr.HEAP.settle", lambda: settled.append(None))
+    monkeypatch.setattr("declutr.models.encoding.HEAP.settle", lambda: settled.append(None))
     model = make_model(chunk_size=chunk_size).train()
     model(**batch)["loss"].backward()
     assert len(settled) == passes
@@ -464,7 +464,8 @@ def test_masks_are_the_same_on_any_device(make_model: Callable, batch: dict) -> 
     there = {"tokens": {key: to_device(values, meta) for key, values in texts["tokens"].items()}}
     model = make_model().train()
     (drawn, labels), (on_meta, labels_on_meta) = (
-        (torch.manual_seed(7), model._masked(anchors))[1] for anchors in (texts, there)
+        (torch.manual_seed(7), model._step.views.masked(anchors, training=True))[1]
+        for anchors in (texts, there)
     )
     ids = on_meta["tokens"]["token_ids"]
     assert ids.device == labels_on_meta.device == meta
@@ -780,8 +781,8 @@ def test_on_a_device_losses_are_looked_at_later(make_model: Callable, batch: dic
     """By whoever asks for metrics of an epoch, or for weights to write: nothing broken is kept."""
     for look in ("get_metrics", "state_dict"):
         model = make_model().train()
-        model._losses = UnreadLosses(keep=True)
-        model._metrics[True] = RunningMeans(keep=True)
+        model.record.losses = UnreadLosses(keep=True)
+        model.record.training = RunningMeans(keep=True)
         model(**batch)
         assert model.get_metrics()["mlm_loss"] > 0
         transformer = model._text_field_embedder.token_embedder.transformer_model
@@ -797,7 +798,7 @@ def test_on_a_device_losses_are_looked_at_later(make_model: Callable, batch: dic
 
 def test_whoever_asks_rarely_gets_what_is(make_model: Callable, batches: list[dict]) -> None:
     model, other = make_model().train(), make_model().train()
-    other._metrics[True], other.asked_rarely = RunningMeans(keep=True), True
+    other.record.training, other.asked_rarely = RunningMeans(keep=True), True
     for one in batches:
         for each in (model, other):
             torch.manual_seed(0)
@@ -897,7 +898,7 @@ def test_overfits_one_batch_of_masks(
         chosen = maskable & (torch.arange(ids.size(1)) % 5 == 2)
         return ids.masked_fill(chosen, mask_id), ids.masked_fill(~chosen, IGNORE)
 
-    monkeypatch.setattr("declutr.models.declutr.mask_tokens", every_fifth)
+    monkeypatch.setattr("declutr.models.batch_views.mask_tokens", every_fifth)
     model = make_model(loss=None).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(80):

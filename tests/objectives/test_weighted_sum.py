@@ -83,12 +83,12 @@ def test_a_nameless_class_goes_by_its_own_name() -> None:
 def test_projections_go_to_those_who_want_them_beside() -> None:
     """The others get projections alone, as they do when they are not in a sum."""
     objective = WeightedSum([WeightedObjective(SCD()), WeightedObjective(BarlowTwins(), 3.0)])
-    assert objective.uses_projections == "beside"
     embeddings, projections = views(5), views(5, 7, seed=3)
     loss = objective(*embeddings, *projections)
     expected = SCD()(*embeddings, *projections) + 3 * BarlowTwins()(*projections)
     assert loss.item() == pytest.approx(expected.item())
-    assert two().uses_projections is None
+    assert list(objective.inputs)[2:] == ["projected_anchors", "projected_positives"]
+    assert two().inputs == {"anchors": True, "positives": True}
 
 
 def test_memories_inside_are_saved() -> None:
@@ -101,9 +101,25 @@ def test_memories_inside_are_saved() -> None:
     objective.eval()(*views(3, dtype=torch.float32))
     assert int(objective.state_dict()["objectives.0.queue.valid"].sum()) == 3
     assert two().min_pairs == 2
-    assert objective.uses_targets is None  # one of them has no use for keys of another encoder
-    both = [WeightedObjective(MomentumContrast(4, 6)) for _ in range(2)]
-    assert WeightedSum(both).uses_targets == "keys"
+
+
+def test_keys_go_to_those_who_want_them() -> None:
+    """And are the positives where there are none, as a model without a momentum encoder gives."""
+    objective = WeightedSum(
+        [WeightedObjective(MomentumContrast(4, 6)), WeightedObjective(InfoNCE(), 0.5)]
+    ).eval()
+    assert objective.inputs == {
+        "anchors": True, "keys": True, "positives": True, "negatives": False
+    }  # fmt: skip
+    anchors, positives = views(3, dtype=torch.float32)
+    keys = positives + 1
+    moco, info_nce = objective.objectives
+    expected = moco(anchors, keys) + info_nce(anchors, positives) / 2
+    assert objective(anchors, positives, keys=keys).item() == pytest.approx(expected.item())
+    expected = moco(anchors, positives) + info_nce(anchors, positives) / 2
+    assert objective(anchors, positives).item() == pytest.approx(expected.item())
+    both = WeightedSum([WeightedObjective(MomentumContrast(4, 6)) for _ in range(2)])
+    assert both.inputs == {"anchors": True, "keys": True}
 
 
 def test_a_miner_goes_to_every_term() -> None:

@@ -16,12 +16,8 @@ from allennlp.models.model import _DEFAULT_WEIGHTS
 from allennlp.nn.parallel import DdpAccelerator
 from allennlp.nn.util import read_state_dict
 
-from declutr.models.reclaim.submodule_features import (
-    SubmoduleFeature,
-    pooler_name,
-    recorded_calls,
-    word_embeddings_name,
-)
+from declutr.models.reclaim.named_submodules import pooler_name, word_embeddings_name
+from declutr.models.reclaim.submodule_features import SubmoduleFeature, recorded_calls
 from declutr.modules.metrics import RunningMeans
 from declutr.modules.text_keys import text_keys
 from declutr.objectives import Objective

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -10,109 +9,23 @@ from typing import Any
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.modules import Seq2VecEncoder, TextFieldEmbedder
 from torch import Tensor
-from transformers import PreTrainedModel
 
+from declutr.models.reclaim.named_submodules import (
+    input_embeddings_name,
+    output_width,
+    require_submodule,
+)
 from declutr.modules.text_field_masks import (
     TextField,
     indexed_ids,
     mask_of_ids,
     mask_of_length,
+    mean_of_texts,
     text_fields,
+    wide,
 )
 from declutr.system.host_copies import on_host
-
-_POOLER = "_seq2vec_encoder"  # where AllenNLP's own models have theirs
-
-
-# ------------------------------------------------------------------------------- which submodules
-
-
-def require_submodule(model: torch.nn.Module, name: str, key: str) -> torch.nn.Module:
-    """The submodule of that dotted name, which the setting `key` gives.
-
-    # Raises
-
-    `ConfigurationError` : there is none; with names that are like it.
-    """
-    modules = {path: module for path, module in model.named_modules() if path}
-    if name in modules:
-        return modules[name]
-    ends = [path for path in modules if path.endswith(f".{name}")]
-    close = (ends or difflib.get_close_matches(name, modules, n=3))[:3]
-    hint = f" Did you mean {' or '.join(map(repr, close))}?" if close else ""
-    parts = [path for path in modules if "." not in path]
-    raise ConfigurationError(
-        f"{key} is '{name}', but {type(model).__name__} has no submodule of that name.{hint} Its "
-        f"parts are {', '.join(parts) or 'none'}; parts of those have dotted names."
-    )
-
-
-def pooler_name(model: torch.nn.Module) -> str:
-    """The submodule that makes a vector of a text: `_seq2vec_encoder`, or else the only
-    Seq2VecEncoder.
-
-    # Raises
-
-    `ConfigurationError` : there are none or several.
-    """
-    if isinstance(getattr(model, _POOLER, None), torch.nn.Module):
-        return _POOLER
-    return _only(model, Seq2VecEncoder, "u")
-
-
-def word_embeddings_name(model: torch.nn.Module) -> str:
-    """The submodule that makes vectors of words or word pieces: the input embeddings of the first
-    Hugging Face transformer, or else the only TextFieldEmbedder.
-
-    # Raises
-
-    `ConfigurationError` : there is neither, or several embedders.
-    """
-    return _input_embeddings_name(model) or _only(model, TextFieldEmbedder, "v")
-
-
-def _input_embeddings_name(model: torch.nn.Module) -> str | None:
-    for module in model.modules():
-        if isinstance(module, PreTrainedModel):
-            words = module.get_input_embeddings()
-            return next(path for path, part in model.named_modules() if part is words)
-    return None
-
-
-def _only(model: torch.nn.Module, kind: type[torch.nn.Module], key: str) -> str:
-    """The name of the only part of a kind, not counting parts of such a part."""
-    found: list[str] = []
-    for path, module in model.named_modules():
-        inside = any(path.startswith(f"{outer}.") for outer in found)
-        if path and isinstance(module, kind) and not inside:
-            found.append(path)
-    if len(found) == 1:
-        return found[0]
-    got = f"several ({', '.join(found)})" if found else "none"
-    raise ConfigurationError(
-        f"By default {key} is what the {kind.__name__} of a model gives, of which "
-        f"{type(model).__name__} has {got}. Set '{key}' to the dotted name of a submodule."
-    )
-
-
-def output_width(module: torch.nn.Module) -> int | None:
-    """How wide the vectors are that a module gives, if it says so."""
-    get_output_dim = getattr(module, "get_output_dim", None)
-    if callable(get_output_dim):
-        try:
-            return int(get_output_dim())
-        except NotImplementedError:
-            return None
-    config = getattr(module, "config", None)
-    widths = (
-        getattr(module, "embedding_dim", None),
-        getattr(module, "out_features", None),
-        getattr(config, "hidden_size", None),
-    )
-    return next((width for width in widths if isinstance(width, int)), None)
-
 
 # ------------------------------------------------------------------------------------- the calls
 
@@ -202,7 +115,7 @@ class SubmoduleFeature:
                 f"vectors are: set '{key}_width'."
             )
         self.key, self.name, self.width = key, name, known
-        self._of_words = name == _input_embeddings_name(model)
+        self._of_words = name == input_embeddings_name(model)
 
     def of_batch(
         self,
@@ -276,7 +189,7 @@ class SubmoduleFeature:
                 '(unpadding "none", no max_length of the indexer), or take what comes after it.'
             )
         if output.dim() == 2:
-            return _wide(output)
+            return wide(output)
         return mean_of_texts(output, self._mask(call, fields, output.shape[:2]))
 
     def _mask(self, call: Call, fields: Mapping[str, Any], shape: torch.Size) -> Tensor:
@@ -323,14 +236,3 @@ def _all_equal(fields: Sequence[TextField], shape: torch.Size) -> bool:
     return all(
         first is not None and other is not None and torch.equal(first, other) for other in others
     )
-
-
-def mean_of_texts(vectors: Tensor, mask: Tensor) -> Tensor:
-    """`(n, L, d)` -> `(n, d)`, the mean where the mask is set, in float32 at least; 0 for an empty
-    text."""
-    kept = _wide(vectors).masked_fill(~mask.unsqueeze(-1), 0)
-    return kept.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp_min(1)
-
-
-def _wide(vectors: Tensor) -> Tensor:
-    return vectors.float() if vectors.itemsize < 4 else vectors

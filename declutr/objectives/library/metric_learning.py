@@ -19,8 +19,6 @@ class MetricLearningObjective(Objective):
     Subclasses implement `labelled_loss`.
     """
 
-    takes: tuple[str, ...] = ("labels",)
-
     def forward(
         self,
         anchors: torch.Tensor,
@@ -49,6 +47,11 @@ class MetricLearningObjective(Objective):
     def labelled_loss(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
         """The scalar loss of rows `(2N, d)` with labels `(2N,)`."""
         raise NotImplementedError
+
+
+def without_labels(inputs: dict[str, bool]) -> dict[str, bool]:
+    """The inputs of an objective that numbers pairs itself, whatever classes the data has."""
+    return {name: required for name, required in inputs.items() if name != "labels"}
 
 
 class LibraryObjective(MetricLearningObjective):

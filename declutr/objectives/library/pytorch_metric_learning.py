@@ -8,7 +8,7 @@ from allennlp.common.checks import ConfigurationError
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.library import library_parts
 from declutr.objectives.library.library_parts import losses
-from declutr.objectives.library.metric_learning import LibraryObjective
+from declutr.objectives.library.metric_learning import LibraryObjective, without_labels
 from declutr.objectives.miner import Miner
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import nothing
@@ -58,8 +58,11 @@ class PytorchMetricLearning(LibraryObjective):
         super().__init__()
         self._loss: torch.nn.Module = library_parts.built("loss", loss, loss_args)
         self.temperature: Optional[float] = getattr(self._loss, "temperature", None)
-        if isinstance(self._loss, _OF_TWO_VIEWS):
-            self.takes = ()
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        of_pairs = isinstance(self._loss, _OF_TWO_VIEWS)
+        return without_labels(super().inputs) if of_pairs else super().inputs
 
     def pair_loss(self, mined: bool) -> torch.nn.Module:
         return self._loss

@@ -8,7 +8,11 @@ from allennlp.common.checks import ConfigurationError
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.library.library_parts import losses
-from declutr.objectives.library.metric_learning import LibraryObjective, MetricLearningObjective
+from declutr.objectives.library.metric_learning import (
+    LibraryObjective,
+    MetricLearningObjective,
+    without_labels,
+)
 from declutr.objectives.miner import Miner
 from declutr.objectives.objective import Objective
 from declutr.objectives.pairs.nt_xent import NTXent, partner_loss
@@ -33,8 +37,6 @@ class CrossBatchMemory(MetricLearningObjective):
 
     `ConfigurationError` : a loss that cannot be used with a memory.
     """
-
-    takes = ()  # it numbers pairs itself, over batches; classes would not go with that
 
     def __init__(
         self,
@@ -67,6 +69,10 @@ class CrossBatchMemory(MetricLearningObjective):
         )
         self.embedding_size = embedding_size
         self._next_label = 0
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        return without_labels(super().inputs)  # classes would not go with numbers over batches
 
     def attach_miner(self, miner: Miner) -> None:
         self._memory.miner = miner

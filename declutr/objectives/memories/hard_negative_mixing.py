@@ -160,7 +160,7 @@ def _products(rows: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> 
 class HardNegativeMixing(Objective):
     """`mochi_loss`, with a queue of keys, the other keys of the batch, or both as negatives.
 
-    With a queue, `forward(queries, keys)` is as for `moco`: keys come from the momentum encoder and
+    With a queue, `forward(anchors, keys)` is as for `moco`: keys come from the momentum encoder and
     carry no gradient; the queue of before is used, and keys are put in during training. Draws
     depend on the seed and the number of training steps, both saved in checkpoints, and so are the
     same after resuming and in every process.
@@ -180,8 +180,6 @@ class HardNegativeMixing(Objective):
     """
 
     steps: torch.Tensor
-
-    uses_targets = "keys"
 
     def __init__(
         self,
@@ -225,10 +223,10 @@ class HardNegativeMixing(Objective):
         self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._steps_done = HostCount(self, "steps")
 
-    def forward(
+    def forward(  # type: ignore[override]
         self,
         anchors: torch.Tensor,
-        positives: torch.Tensor,
+        keys: torch.Tensor,
         generator: Optional[torch.Generator] = None,
     ) -> torch.Tensor:
         """`generator` replaces the draws of this step."""
@@ -238,7 +236,7 @@ class HardNegativeMixing(Objective):
         mixing = step >= self.start_after
         loss = mochi_loss(
             anchors,
-            positives if self.queue is None else positives.detach(),
+            keys if self.queue is None else keys.detach(),
             None if self.queue is None else self.queue.rows(self.only_filled),
             self.temperature,
             self.hardest,
@@ -251,5 +249,5 @@ class HardNegativeMixing(Objective):
         if self.training:  # validation must not leave anything behind
             self._steps_done.advance()
             if self.queue is not None:
-                self.queue.enqueue(positives)
+                self.queue.enqueue(keys)
         return loss

@@ -11,7 +11,7 @@ from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
 from declutr.objectives.host_count import HostCount
 from declutr.objectives.memories.instance_ids import last_rows, require_ids
-from declutr.objectives.objective import TEXTS, Objective
+from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import reduced
 from declutr.objectives.settings import above_zero, scalar_reduction
 from declutr.system.host_copies import to_device
@@ -84,7 +84,7 @@ def _similarities(features: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
 class InstanceDiscrimination(Objective):
     """`instance_loss` or `instance_nce_loss` over a bank with one slot for every instance.
 
-    It takes ids instead of a second view: `forward(features (N, d), ids (N,))`. The loss is taken
+    It takes ids instead of a second view: `forward(anchors (N, d), ids (N,))`. The loss is taken
     against the bank as it was; then, in training only, the slots of the batch are moved:
     `v <- normalise(m v + (1 - m) f)`. Of several rows of one id the last counts. The bank starts
     from random unit vectors, as in the public code, so that the first epoch draws every instance
@@ -102,8 +102,6 @@ class InstanceDiscrimination(Objective):
     seed : of the noise.
     """
 
-    compares = TEXTS
-    needs = ("ids",)
     min_pairs = 1  # the negatives are in the bank
 
     bank: torch.Tensor
@@ -141,7 +139,7 @@ class InstanceDiscrimination(Objective):
 
     def forward(  # type: ignore[override]
         self,
-        features: torch.Tensor,
+        anchors: torch.Tensor,
         ids: torch.Tensor,
         generator: Optional[torch.Generator] = None,
     ) -> torch.Tensor:
@@ -151,14 +149,14 @@ class InstanceDiscrimination(Objective):
 
         `ValueError` : shapes that do not fit, or ids that the bank does not have.
         """
-        self._check(features, ids)
+        self._check(anchors, ids)
         if self.noise is None:
-            loss = instance_loss(features, ids, self.bank, self.temperature, self.reduction)
+            loss = instance_loss(anchors, ids, self.bank, self.temperature, self.reduction)
         else:
-            loss = self._estimated(features, ids, self.noise, generator)
+            loss = self._estimated(anchors, ids, self.noise, generator)
         if self.training:  # validation must not leave anything behind
             self._steps_done.advance()
-            self.update(features, ids)
+            self.update(anchors, ids)
         return loss
 
     def _estimated(

@@ -117,7 +117,7 @@ def _read(queue: KeyQueue, incompatible: object) -> None:
 class MomentumContrast(Objective):
     """`moco_loss` with its queue, which is saved in checkpoints.
 
-    `forward(queries, keys)`: keys come from the momentum encoder. Logits are taken against the
+    `forward(anchors, keys)`: keys come from the momentum encoder. Logits are taken against the
     queue as it was; then, in training only, the keys of this batch are put in, wrapping around.
 
     # Parameters
@@ -131,7 +131,6 @@ class MomentumContrast(Objective):
     """
 
     min_pairs = 1  # the negatives are in the queue
-    uses_targets = "keys"
 
     def __init__(
         self,
@@ -148,9 +147,11 @@ class MomentumContrast(Objective):
         self.only_filled = only_filled
         self.reduction = scalar_reduction(reduction)
 
-    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+    def forward(  # type: ignore[override]
+        self, anchors: torch.Tensor, keys: torch.Tensor
+    ) -> torch.Tensor:
         queue = self.queue.rows(self.only_filled)
-        loss = moco_loss(anchors, positives, queue, self.temperature, self.reduction)
+        loss = moco_loss(anchors, keys, queue, self.temperature, self.reduction)
         if self.training:  # validation must not leave keys behind
-            self.queue.enqueue(positives)
+            self.queue.enqueue(keys)
         return loss

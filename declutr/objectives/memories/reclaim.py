@@ -120,8 +120,6 @@ class Reclaim(Objective):
     """
 
     min_pairs = 1  # the negatives are in the banks
-    needs = ("ids",)
-    takes = ("texts",)
 
     steps: torch.Tensor
 

@@ -145,8 +145,6 @@ class InfoNCE(Objective):
     reduction : `"mean"` or `"sum"`.
     """
 
-    takes = ("negatives",)
-
     def __init__(
         self,
         temperature: float = 1.0,

@@ -8,7 +8,7 @@ from torch.nn.functional import cross_entropy
 
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
-from declutr.objectives.library.metric_learning import LibraryObjective
+from declutr.objectives.library.metric_learning import LibraryObjective, without_labels
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import reduced
 from declutr.objectives.settings import above_zero, scalar_reduction
@@ -92,13 +92,15 @@ class NTXent(LibraryObjective):
     reduction : `"mean"`, as in the original code, or `"sum"`, as printed in the paper.
     """
 
-    takes = ()  # of its own pairs alone; of classes it is `sup_con`
-
     def __init__(self, temperature: float = 0.05, reduction: str = "mean") -> None:
         super().__init__()
         self.temperature = above_zero("temperature", temperature)
         self.reduction = scalar_reduction(reduction)
         self._losses: dict[bool, torch.nn.Module] = {}  # of the library, which hold no numbers
+
+    @property
+    def inputs(self) -> dict[str, bool]:
+        return without_labels(super().inputs)  # `sup_con` is the loss of classes
 
     def forward(
         self,

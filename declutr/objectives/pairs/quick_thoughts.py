@@ -100,7 +100,6 @@ class QuickThoughts(Objective):
     reduction : `"mean"` or `"sum"` over the rows that have neighbours.
     """
 
-    needs = ("ids", "documents")
     same_texts = True
 
     def __init__(self, context: int = 1, parity: bool = False, reduction: str = "mean") -> None:

@@ -134,7 +134,6 @@ class PairSoftmax(Objective):
     reduction : `"mean"` or `"sum"` over the pairs.
     """
 
-    needs = ("labels",)
     min_pairs = 1  # pairs are judged one by one
 
     def __init__(
@@ -182,7 +181,6 @@ class CosineRegression(Objective):
     reduction : `"mean"` or `"sum"` over the pairs.
     """
 
-    needs = ("labels",)
     min_pairs = 1  # pairs are judged one by one
 
     def __init__(self, reduction: str = "mean") -> None:

@@ -117,8 +117,6 @@ class Triplet(MetricLearningObjective):
     reduction : `"mean"` over all triplets or `"sum"`.
     """
 
-    takes = ("labels", "negatives")
-
     def __init__(
         self,
         margin: float = 1.0,

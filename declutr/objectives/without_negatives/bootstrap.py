@@ -71,7 +71,6 @@ class BYOL(Objective):
     """
 
     min_pairs = 1  # there are no negatives
-    uses_targets = "both"
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()

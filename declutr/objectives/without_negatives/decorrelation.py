@@ -191,9 +191,6 @@ class SCD(Objective):
         `scd_loss`; `reduction` is `"mean"` or `"sum"`.
     """
 
-    uses_projections = "beside"
-    """`forward` takes the embeddings and, beside them, their projections."""
-
     def __init__(
         self,
         contrast_weight: float = 1.0,

@@ -6,7 +6,7 @@ import torch
 from torch.nn.functional import softplus
 
 from declutr.objectives.full_precision import full_precision
-from declutr.objectives.objective import TOKENS, Objective
+from declutr.objectives.objective import Objective
 
 
 @full_precision
@@ -72,13 +72,11 @@ def _check_shapes(local: torch.Tensor, mask: torch.Tensor, global_vectors: torch
 class ISBert(Objective):
     """`jsd_mutual_information_loss` of local vectors of tokens and their mean.
 
-    `forward(local_vectors (N, T, c), mask (N, T), global_vectors (N, c))`, as the pooler
-    `ngram_convolutions` makes them; the embedding of a sentence is its global vector.
+    `forward(token_vectors (N, T, c), token_mask (N, T), anchors (N, c))`, as the pooler
+    `ngram_convolutions` makes them; the embedding of a sentence is its global vector, `anchors`.
     """
 
-    compares = TOKENS
-
     def forward(  # type: ignore[override]
-        self, local_vectors: torch.Tensor, mask: torch.Tensor, global_vectors: torch.Tensor
+        self, token_vectors: torch.Tensor, token_mask: torch.Tensor, anchors: torch.Tensor
     ) -> torch.Tensor:
-        return jsd_mutual_information_loss(local_vectors, mask, global_vectors)
+        return jsd_mutual_information_loss(token_vectors, token_mask, anchors)

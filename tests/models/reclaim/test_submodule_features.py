@@ -10,14 +10,13 @@ from allennlp.nn.util import get_text_field_mask
 from torch import Tensor
 from transformers.modeling_outputs import BaseModelOutput
 
-from declutr.models.reclaim.submodule_features import (
-    SubmoduleFeature,
+from declutr.models.reclaim.named_submodules import (
     output_width,
     pooler_name,
-    recorded_calls,
     require_submodule,
     word_embeddings_name,
 )
+from declutr.models.reclaim.submodule_features import SubmoduleFeature, recorded_calls
 from tests.built_task_models import (
     build,
     classifier,

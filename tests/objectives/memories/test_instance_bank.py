@@ -208,7 +208,8 @@ def test_registered_name_and_refusals() -> None:
         Params({"type": "instance_discrimination", "instances": 5, "embedding_size": 4, "noise": 2})
     )
     assert isinstance(built, InstanceDiscrimination)
-    assert (built.min_pairs, built.compares, built.needs, built.noise) == (1, "texts", ("ids",), 2)
+    assert (built.min_pairs, built.noise) == (1, 2)
+    assert built.inputs == {"anchors": True, "ids": True}
     rows = normal(2, 4, dtype=torch.float32)
     with pytest.raises(ValueError, match=r"ids from 0 to 4 \(instances is 5\), got 0 to 5"):
         built(rows, torch.tensor([0, 5]))

@@ -532,7 +532,8 @@ def test_registered_name_and_refusals() -> None:
         Params({"type": "reclaim", "instances": 5, "embedding_size": 4, "lipschitz": True})
     )
     assert isinstance(built, Reclaim)
-    assert (built.min_pairs, built.compares, built.needs) == (1, "views", ("ids",))
+    assert built.min_pairs == 1
+    assert built.inputs == {"anchors": True, "positives": True, "ids": True, "texts": False}
     assert (built.num_negatives, built.u_bank.momentum) == (100, 0.5)
     rows = normal(2, 4).float()
     with pytest.raises(ValueError, match=r"ids from 0 to 4 \(instances is 5\), got 0 to 5"):

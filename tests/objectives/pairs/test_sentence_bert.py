@@ -201,7 +201,8 @@ def test_one_pair_is_enough_and_none_is_nothing() -> None:
     objective, labels = softmax_of(1)
     objective.double()
     for loss, given_labels in ((objective, labels), (CosineRegression(), doubles([0.5]))):
-        assert loss.min_pairs == 1 and loss.needs == ("labels",) and loss.compares == "views"
+        assert loss.min_pairs == 1
+        assert loss.inputs == {"anchors": True, "positives": True, "labels": True}
         assert loss(u, v, given_labels).item() > 0
         assert_zero_with_a_graph(loss(u[:0], v[:0], given_labels[:0]), u, v)
 

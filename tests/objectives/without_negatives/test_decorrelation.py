@@ -240,7 +240,7 @@ def test_ablations_leave_a_gradient_everywhere(weights: tuple[float, float]) -> 
 
 def test_registered_names() -> None:
     scd = Objective.from_params(Params({"type": "scd", "temperature": 1.0, "reduction": "sum"}))
-    assert isinstance(scd, SCD) and scd.uses_projections == "beside"
+    assert isinstance(scd, SCD) and "projected_positives" in scd.inputs
     assert (scd.temperature, scd.reduction, scd.min_pairs) == (1.0, "sum", 2)
     barlow = Objective.from_params(Params({"type": "barlow_twins", "redundancy_weight": 0.1}))
     assert isinstance(barlow, BarlowTwins) and barlow.redundancy_weight == 0.1

@@ -140,7 +140,8 @@ def test_full_precision_and_memory() -> None:
 
 def test_registered_name_and_refusals() -> None:
     built = Objective.from_params(Params({"type": "is_bert"}))
-    assert isinstance(built, ISBert) and built.compares == "tokens"
+    assert isinstance(built, ISBert)
+    assert list(built.inputs) == ["token_vectors", "token_mask", "anchors"]
     with pytest.raises(ValueError, match="at least two sentences, got 1"):
         built(torch.ones(1, 3, 4), torch.ones(1, 3), torch.ones(1, 4))
     with pytest.raises(ValueError, match=r"mask \(N, T\), got \(2, 2, 3\) and \(2, 3\)"):

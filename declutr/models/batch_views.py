@@ -1,0 +1,126 @@
+"""Which texts of a batch are to be encoded, each under the name of a view."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import dataclass
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data import TextFieldTensors
+from allennlp.modules import TextFieldEmbedder
+
+from declutr.models.views import Views
+from declutr.modules.embedders import MLMTextFieldEmbedder
+from declutr.modules.text_batches import device_of, flat
+from declutr.modules.text_keys import text_keys
+from declutr.objectives.inputs import PAIRS
+from declutr.sampling.masking import mask_tokens
+from declutr.system.host_copies import on_host, to_device
+
+_VALIDATION_MASKS = 13370  # seeds the masks of validation, so that its loss compares over epochs
+
+
+@dataclass
+class BatchViews:
+    """What a step encodes of a batch.
+
+    # Parameters
+
+    wanted : the inputs of the objective; none if there is no contrastive term.
+    objective : what it is called in errors.
+    views : how the two views come about.
+    embedder : whose tokens are masked, and what views may look at.
+    has_target : whether there is a momentum encoder.
+    mlm_probability : share of tokens that are masked; `None` without masked language modelling.
+    mask_contrastive_anchor : contrast anchors as they are after masking.
+    """
+
+    wanted: Container[str]
+    objective: str
+    views: Views
+    embedder: TextFieldEmbedder
+    has_target: bool
+    mlm_probability: float | None
+    mask_contrastive_anchor: bool
+
+    def __call__(
+        self,
+        anchors: TextFieldTensors,
+        positives: TextFieldTensors | None,
+        negatives: TextFieldTensors | None,
+        training: bool,
+    ) -> tuple[dict[str, TextFieldTensors], torch.Tensor | None]:
+        """The texts of each view, flat, and the labels of those that are `masked`, which come first
+        and stand for anchors if there are no others.
+
+        `token_vectors` are anchors of which token vectors are wanted.
+        """
+        anchors = flat(anchors, positives is not None)
+        texts: dict[str, TextFieldTensors] = {}
+        labels = None
+        if self.mlm_probability is not None:
+            texts["masked"], labels = self.masked(anchors, training)
+        if "token_vectors" in self.wanted:
+            texts["token_vectors"] = anchors
+        elif any(name in self.wanted for name in PAIRS):
+            clean, second = self.views(anchors, positives and flat(positives, True), self.embedder)
+            # In validation, what is contrasted must not depend on masks; and views of the same text
+            # differ by what makes them, not by masks as well.
+            masked = training and self.mask_contrastive_anchor and self.views.needs_positives
+            texts |= self._of_pair(clean, second, with_anchors=labels is None or not masked)
+            texts |= self._negatives(negatives)
+        elif "anchors" in self.wanted:
+            texts["anchors"] = anchors
+        return texts, labels
+
+    def equal_texts(self, anchors: TextFieldTensors, spans: bool) -> torch.Tensor | None:
+        """Numbers `(n,)` that are equal for equal texts, if the objective takes them."""
+        return text_keys({"anchors": flat(anchors, spans)}) if "texts" in self.wanted else None
+
+    def _of_pair(
+        self, anchors: TextFieldTensors, positives: TextFieldTensors, with_anchors: bool
+    ) -> dict[str, TextFieldTensors]:
+        """The views of a pair that some encoder is to embed."""
+        texts = {"anchors": anchors} if with_anchors else {}
+        by_target = {"keys": positives, "target_anchors": anchors, "target_positives": positives}
+        if not self.has_target:  # they are made of the model's own views
+            by_target = {}
+        if any(name in self.wanted and name not in by_target for name in PAIRS):
+            texts["positives"] = positives
+        return texts | {name: by_target[name] for name in by_target if name in self.wanted}
+
+    def _negatives(self, negatives: TextFieldTensors | None) -> dict[str, TextFieldTensors]:
+        if negatives is None:
+            return {}
+        if "negatives" not in self.wanted:
+            raise ConfigurationError(
+                f"The data has hard negatives, of which {self.objective} makes no use. Take "
+                "info_nce or triplet, or remove them from the dataset reader (negative; format)."
+            )
+        return {"negatives": flat(negatives, True)}
+
+    def masked(
+        self, anchors: TextFieldTensors, training: bool
+    ) -> tuple[TextFieldTensors, torch.Tensor]:
+        """Anchors with tokens masked, and the labels `(N, L)`."""
+        embedder, probability = self.embedder, self.mlm_probability
+        assert isinstance(embedder, MLMTextFieldEmbedder) and probability is not None
+        ((name, tensors),) = anchors.items()
+        if "token_ids" not in tensors:
+            raise ConfigurationError(
+                f"Masking needs the ids of word pieces, got {sorted(tensors)}. Give the dataset "
+                'reader a tokenizer and a token indexer of type "pretrained_transformer".'
+            )
+        # Drawn on the host, where it must be known what is masked: the same masks on any device.
+        token_ids, device = on_host(tensors["token_ids"]), device_of(anchors)
+        masked_ids, labels = mask_tokens(
+            token_ids,
+            embedder.token_embedder.maskable(token_ids, on_host(tensors["mask"])),
+            mask_id=embedder.token_embedder.tokenizer.mask_token_id,
+            vocab_size=len(embedder.token_embedder.tokenizer),
+            probability=probability,
+            generator=None if training else torch.Generator().manual_seed(_VALIDATION_MASKS),
+        )
+        masked = {**tensors, "token_ids": to_device(masked_ids, device)}
+        return {name: masked}, to_device(labels, device)

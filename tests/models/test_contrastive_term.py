@@ -1,0 +1,181 @@
+"""What a model gives to objectives, ours and others'."""
+
+from pathlib import Path
+from typing import Any, Optional
+
+import pytest
+import torch
+from allennlp.common import Registrable
+from allennlp.common.checks import ConfigurationError
+from torch import Tensor
+
+from declutr.modules.text_keys import text_keys
+from declutr.objectives import NTXent, Objective
+from declutr.objectives.inputs import OF_DATA, VIEWS
+from tests.test_given import HEAD, embedded, plain_model, spans
+
+LABELS, IDS = torch.tensor([5, 2, 5]), torch.tensor([8, 0, 3])
+
+
+class AllViews(Objective):
+    """Keeps what it gets."""
+
+    def forward(  # type: ignore[override]
+        self,
+        anchors: Tensor,
+        positives: Tensor,
+        projected_anchors: Tensor,
+        projected_positives: Tensor,
+        keys: Tensor,
+        target_anchors: Tensor,
+        target_positives: Tensor,
+        labels: Tensor,
+        ids: Optional[Tensor] = None,
+        documents: Optional[Tensor] = None,
+        texts: Optional[Tensor] = None,
+        negatives: Optional[Tensor] = None,
+    ) -> Tensor:
+        self.given = {
+            name: value for name, value in dict(locals()).items() if name in VIEWS + OF_DATA
+        }
+        return (projected_anchors * projected_positives).sum()
+
+
+class AnyNames(NTXent):
+    """An objective of two views as it could always be written."""
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
+        return super().forward(x, y)
+
+
+class NeedsAndTakes(NTXent):
+    """As objectives of earlier releases say what they take."""
+
+    needs = ("ids",)
+    takes = ("labels", "texts")
+
+    def forward(self, first: Tensor, second: Tensor, **given: Tensor) -> Tensor:  # type: ignore[override]
+        self.given = given
+        return super().forward(first, second)
+
+
+class EarlierKeys(NTXent):
+    uses_targets = "keys"
+
+    def forward(self, queries: Tensor, keys_of_theirs: Tensor) -> Tensor:  # type: ignore[override]
+        self.keys = keys_of_theirs
+        return super().forward(queries, keys_of_theirs)
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """These objectives, for as long as a test takes."""
+    for name, kind in {
+        "all_views": AllViews,
+        "any_names": AnyNames,
+        "needs_and_takes": NeedsAndTakes,
+        "keys_of_earlier_releases": EarlierKeys,
+    }.items():
+        monkeypatch.setitem(Registrable._registry[Objective], name, (kind, None))
+
+
+def means(rows: Tensor) -> Tensor:
+    return rows.unflatten(0, (3, 2)).mean(dim=1)
+
+
+def with_target(checkpoint: Path, **changes: Any) -> Any:
+    """A model with a momentum encoder that is elsewhere."""
+    model = plain_model(checkpoint, head=HEAD, momentum_encoder={}, **changes)
+    with torch.no_grad():
+        for copy in ("embedder", "head"):
+            for parameter in model._momentum_encoder[copy].parameters():
+                parameter.add_(0.05 * torch.randn_like(parameter))
+    return model
+
+
+def by_target(model: Any, given: dict) -> Tensor:
+    """The embeddings of spans by the momentum encoder."""
+    flat = {"tokens": {key: t.flatten(0, 1) for key, t in given["tokens"].items()}}
+    target = model._momentum_encoder
+    with torch.no_grad():
+        return target["pooler"](target["embedder"](flat), flat["tokens"]["mask"])
+
+
+def test_all_there_is_by_name(checkpoint: Path) -> None:
+    model = with_target(checkpoint, loss={"type": "all_views"})
+    anchors, positives = spans(1, 0), spans(2, 1)
+    model(anchors, positives, labels=LABELS, ids=IDS)["loss"].backward()
+    given = model._loss.given
+    own = {"anchors": embedded(model, anchors), "positives": means(embedded(model, positives))}
+    target = {
+        "anchors": by_target(model, anchors),
+        "positives": means(by_target(model, positives)),
+    }
+    for name, rows in own.items():
+        assert torch.allclose(given[name], rows, atol=1e-5)
+        assert torch.allclose(given[f"projected_{name}"], model._head(rows), atol=1e-4)
+        expected = model._momentum_encoder["head"](target[name])
+        assert torch.allclose(given[f"target_{name}"], expected, atol=1e-4)
+        assert not torch.allclose(expected, model._head(rows), atol=1e-2)
+        assert not given[f"target_{name}"].requires_grad
+    assert torch.equal(given["keys"], given["target_positives"])
+    assert torch.equal(given["labels"], LABELS) and torch.equal(given["ids"], IDS)
+    keys = text_keys({"anchors": {"tokens": {k: t[:, 0] for k, t in anchors["tokens"].items()}}})
+    assert keys is not None and torch.equal(given["texts"], keys)
+    assert given["documents"] is given["negatives"] is None
+
+
+def test_without_a_momentum_encoder_its_views_are_the_own(checkpoint: Path) -> None:
+    model = plain_model(checkpoint, head=HEAD, loss={"type": "all_views"})
+    model(spans(1, 0), spans(2, 1), labels=LABELS)
+    given = model._loss.given
+    assert torch.equal(given["keys"], given["projected_positives"])
+    assert given["keys"].requires_grad
+    for name in ("anchors", "positives"):
+        assert torch.equal(given[f"target_{name}"], given[f"projected_{name}"])
+        assert not given[f"target_{name}"].requires_grad
+    with pytest.raises(ConfigurationError, match=r'AllViews needs labels.*"text_pairs" does'):
+        model(spans(1, 0), spans(2, 1))
+
+
+def test_objectives_of_earlier_releases(checkpoint: Path) -> None:
+    anchors, positives = spans(1, 0), spans(2, 1)
+    expected = plain_model(checkpoint)(anchors, positives)["loss"].item()
+    assert plain_model(checkpoint, loss={"type": "any_names"})(anchors, positives)[
+        "loss"
+    ].item() == pytest.approx(expected, rel=1e-6)
+    model = plain_model(checkpoint, loss={"type": "needs_and_takes"})
+    loss = model(anchors, positives, ids=IDS)["loss"]
+    assert loss.item() == pytest.approx(expected, rel=1e-6)
+    assert set(model._loss.given) == {"ids", "texts"}
+    with pytest.raises(ConfigurationError, match="NeedsAndTakes needs ids"):
+        model(anchors, positives)
+    model = with_target(checkpoint, loss={"type": "keys_of_earlier_releases"})
+    model(anchors, positives)["loss"].backward()
+    rows = model._momentum_encoder["head"](means(by_target(model, positives)))
+    assert torch.allclose(model._loss.keys, rows, atol=1e-4)
+
+
+def test_a_sum_of_objectives_with_and_without_keys(checkpoint: Path) -> None:
+    """Positives are embedded by both encoders then, each for those who want it."""
+    moco = {"type": "moco", "embedding_size": 8, "queue_size": 12}
+    terms = [{"objective": moco}, {"objective": {"type": "all_views"}}]
+    with pytest.raises(ConfigurationError, match="compares with targets of both"):
+        plain_model(checkpoint, head=HEAD, loss={"type": "weighted_sum", "objectives": terms})
+    terms = [{"objective": moco}, {"objective": {"type": "nt_xent"}}]
+    model = with_target(checkpoint, loss={"type": "weighted_sum", "objectives": terms})
+    seen: dict[str, tuple] = {}
+    for objective in model._loss.objectives:
+        objective.register_forward_pre_hook(
+            lambda module, args, given: seen.update({type(module).__name__: given}),
+            with_kwargs=True,
+        )
+    anchors, positives = spans(1, 0), spans(2, 1)
+    model(anchors, positives)["loss"].backward()
+    own = model._head(means(embedded(model, positives)))
+    other = model._momentum_encoder["head"](means(by_target(model, positives)))
+    assert torch.allclose(seen["NTXent"]["positives"], own, atol=1e-4)
+    assert torch.allclose(seen["MomentumContrast"]["keys"], other, atol=1e-4)
+    assert torch.equal(seen["NTXent"]["anchors"], seen["MomentumContrast"]["anchors"])
+    without = [n for n, p in model.named_parameters() if p.requires_grad and p.grad is None]
+    assert without == []
