@@ -118,6 +118,11 @@ def require_objective(
             f"{name} compares embeddings and their projections: add a head, such as "
             '{"type": "projector", "hidden_dims": [4096, 4096, 4096]}.'
         )
+    _require_size(loss, pooler, projection)
+
+
+def _require_size(loss: Objective, pooler: Seq2VecEncoder, projection: Any | None) -> None:
+    """Raise unless the objective gets what is as wide as it was told."""
     if projection is None:
         width, of = pooler.get_output_dim(), "embeddings"
     else:
