@@ -7,10 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from allennlp.commands.train import train_model
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
+import declutr.plugin  # noqa: F401 - registers what configurations name
 from declutr.data.codecs import max_tokens
 from declutr.inference.encoder import Encoder
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
@@ -20,6 +23,7 @@ from declutr.transformer.positions import (
     longest_text,
     max_positions,
 )
+from tests.conftest import run_config
 from tests.families import COUNTING_FROM_PADDING, FAMILIES, MAX_LENGTH, build
 from tests.hostile_archives import with_json
 
@@ -84,6 +88,23 @@ def test_the_adapters_of_xmod_are_trained_in_bfloat16(tmp_path: Path) -> None:
         embedder(ids, torch.ones_like(ids, dtype=torch.bool)).float().pow(2).sum().backward()
     adapters = [p for name, p in embedder.named_parameters() if "adapter_modules.en_XX" in name]
     assert adapters and all(p.grad is not None and p.grad.abs().sum() > 0 for p in adapters)
+
+
+@pytest.mark.parametrize("family", ["luke", "roberta-prelayernorm", "xmod"])
+def test_an_archive_cuts_long_texts(family: str, corpus_file: Path, tmp_path: Path) -> None:
+    """The reader and the embedder of a model that was trained, in bfloat16, agree."""
+    place = build(family, tmp_path / "transformer")
+    with_json("tokenizer_config.json", model_max_length=int(1e30))(place)
+    config = run_config(place, corpus_file)
+    config["model"]["precision"] = "bfloat16"
+    config["model"]["feedforward"]["input_dim"] = 16
+    embedder = config["model"]["text_field_embedder"]["token_embedders"]["tokens"]
+    embedder["masked_language_modeling"] = family != "luke"  # whose head wants entities
+    train_model(Params(config), str(tmp_path / "run"))
+    encoder = Encoder(tmp_path / "run", device="cpu")
+    assert encoder.max_length == MAX_LENGTH
+    assert np.isfinite(encoder(["the old house by the river " * 40])).all()
+    assert encoder.truncated_texts == 1
 
 
 class Tokenizer:
