@@ -31,7 +31,7 @@ from declutr.models.declutr import DeCLUTR
 from declutr.training.checkpointer import AtomicCheckpointer
 from tests.conftest import RECIPES
 from tests.recipe_data import BATCH, INSTANCES, RecipeData
-from tests.training.test_callbacks import differences, metrics_of
+from tests.training.test_exact_resume import differences, metrics_of
 
 RECIPE_FILES = sorted(RECIPES.rglob("*.jsonnet"))
 TRAINED = [recipe for recipe in RECIPE_FILES if not recipe.stem.startswith("transformer_")]

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from declutr.evaluation.tasks import caption_retrieval
+from declutr.evaluation.tasks import caption_space
 from declutr.task_models.image_text.retrieval import RANKS, Ranks, recalls, retrieval_ranks
 
 
@@ -40,7 +40,7 @@ def test_as_loops_say_whatever_the_blocks(block: int) -> None:
 def test_as_the_evaluation_of_coco() -> None:
     images, captions = rows(30, 0), rows(150, 1)
     found = retrieval_ranks(images, captions, torch.arange(30).repeat_interleave(5), 7)
-    expected = caption_retrieval.ranks(images, captions)
+    expected = caption_space.ranks(images, captions)
     assert found.captions.tolist() == expected.captions.tolist()
     assert found.images.tolist() == expected.images.reshape(-1).tolist()
     scores = {score.name: score.value for score in caption_retrieval.recall_scores(expected)}

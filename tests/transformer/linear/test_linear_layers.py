@@ -58,7 +58,7 @@ def vectors(transformer: torch.nn.Module) -> torch.Tensor:
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Make tiny layers count, and every question be answered by this way."""
     for module in (float_products, int8_product):
-        monkeypatch.setattr(module, "_MEASURED_FROM", 1)
+        monkeypatch.setattr(module, "LEAST_WEIGHTS", 1)
 
     def answer(way: str) -> None:
         monkeypatch.setattr(CHOICES, "quickest", lambda question, ways: way)
