@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from declutr.evaluation.tasks import caption_space
+from declutr.evaluation.tasks import caption_retrieval, caption_space
 from declutr.task_models.image_text.retrieval import RANKS, Ranks, recalls, retrieval_ranks
 
 
