@@ -58,7 +58,7 @@ CONSTRUCTORS = {
     ("Trainer", "declutr"): "from_partial_objects",
 }
 MOST_MODULES = 170
-"""Of this package, that opening an archive may import: as many as in release 1.5.0, of which more are small."""
+"""Of this package, that opening an archive may import: as many as in 1.5.0; more are small."""
 
 
 def ran(code: str, **environment: str) -> list[str]:
