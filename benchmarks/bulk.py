@@ -64,7 +64,7 @@ def _record_memory(args: argparse.Namespace, corpus: Path, model: Path, folder: 
         )
     record(
         "bulk",
-        "Memory of a million lines",
+        "Memory by number of lines",
         rows,
         note=f"`declutr embed`, lines of {args.words} words, a transformer of 2 layers of 64.",
         settings=vars(args),
