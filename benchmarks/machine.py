@@ -29,8 +29,10 @@ def describe_machine() -> dict[str, Any]:
 
 def release_of(checkout: Path) -> str:
     """The release of the package in a checkout, as written there."""
-    text = Path(checkout, "declutr", "__init__.py").read_text(encoding="utf-8")
-    return text.partition('__version__ = "')[2].partition('"')[0]
+    files = (Path(checkout, "declutr", name) for name in ("_version.py", "__init__.py"))
+    texts = (file.read_text(encoding="utf-8") for file in files if file.exists())
+    found = (text.partition('__version__ = "')[2].partition('"')[0] for text in texts)
+    return next(filter(None, found))
 
 
 def _cpu_model() -> str:

@@ -35,6 +35,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--dropout", nargs="+", type=float, default=[0.1, 0.0], help="(default 0.1 0.0)"
     )
+    parser.add_argument(
+        "--precisions",
+        nargs="+",
+        choices=PRECISIONS,
+        default=list(PRECISIONS),
+        help="leave one out where memory is short (default both)",
+    )
 
 
 def run(args: argparse.Namespace) -> None:
@@ -76,7 +83,7 @@ def run(args: argparse.Namespace) -> None:
 def _timed(shape: str, dropout: float, args: argparse.Namespace) -> list[dict[str, Any]]:
     batch = _batch(args.documents, 0, shape, args.device)
     functions: dict[str, Callable[[], Any]] = {}
-    for precision in PRECISIONS:
+    for precision in args.precisions:
         functions[f"reference {precision}"] = reference_of(
             shape, dropout, precision, batch, args.device
         )
