@@ -11,6 +11,7 @@ from typing import Any
 from benchmarks.gpu.tables import NAMES as GPU
 from benchmarks.memory import ROOT
 from benchmarks.results import FOLDER, Plot, Row, Run, latest
+from benchmarks.summary import summary
 
 _ORDER = (
     *GPU,
@@ -41,17 +42,22 @@ _ORDER = (
 )
 """Of the sections; others follow."""
 
-_INTRODUCTION = """# Benchmarks
+_TITLE = "# Benchmarks\n"
 
-Made from `benchmarks/results` by `python -m benchmarks report`; do not edit. To measure on a
-machine of yours: `python -m benchmarks all` (`--quick` for a look, `--device cuda` on a GPU,
-`NAME --help` for the options of one).
+_INTRODUCTION = """\
+Seconds differ between machines, and on one machine from hour to hour. So what is compared here
+took turns on one machine, and each ratio is the median of the turns' ratios, with the smallest and
+the largest of them in parentheses. Under each table stand the date, the command and the machine.
 
-Two machines never agree on seconds, and neither does one with itself at another hour. What is
-compared here took turns, and the ratio is taken turn by turn.
+This page is made from `benchmarks/results` by `python -m benchmarks report`; do not edit it. To
+measure on your own machine: `python -m benchmarks all` (`--quick` for a first look, `--device cuda`
+on a GPU, `NAME --help` for the options of one benchmark).
 """
 
-_NOT_MEASURED = "Not measured yet: it takes a GPU, and `python -m benchmarks gpu`.\n"
+_NOT_MEASURED = """## Not measured yet
+
+These tables need a GPU and `python -m benchmarks gpu`:
+"""
 
 _COLOURS = (
     *("#9aa5b1", "#c9b37e", "#7d9fc4", "#1f4e79", "#7a5195"),
@@ -84,22 +90,24 @@ def run(args: argparse.Namespace) -> None:
 
 
 def markdown(runs: Sequence[Run], pictures: bool = True) -> str:
-    """One section a run: pictures, table, note, and how it was measured."""
-    parts = [_INTRODUCTION]
-    missing = [Run(name, title, ()) for name, title in GPU.items()]
+    """Return the page: a summary, then one section for each run.
+
+    A section has the run's pictures, its table, its note, and how it was measured.
+    """
+    parts = [_TITLE, summary(runs), _INTRODUCTION]
     known = {run.name for run in runs}
-    for run in sorted([*runs, *(m for m in missing if m.name not in known)], key=_place):
+    for run in sorted(runs, key=_place):
         parts.append(f"## {run.title}\n")
-        if not run.rows:
-            parts.append(_NOT_MEASURED)
-            continue
         if pictures:
             parts += [f"![{plot.title}](benchmarks/{plot.file}.svg)\n" for plot in run.plots]
         parts.append(table(run.rows))
         if run.note:
             parts.append(f"{run.note}\n")
         parts.append(f"<sub>{_provenance(run)}</sub>\n")
-    return "\n".join(parts)
+    missing = [title for name, title in GPU.items() if name not in known]
+    if missing:
+        parts += [_NOT_MEASURED, "".join(f"- {title}\n" for title in missing)]
+    return "\n".join(filter(None, parts))
 
 
 def _place(run: Run) -> tuple[int, str]:

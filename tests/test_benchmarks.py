@@ -236,9 +236,15 @@ def test_report_from_results(tmp_path: Path, monkeypatch: Any) -> None:
     results.record("corpus", "Sizes", sizes, plots=[curve], folder=tmp_path)
     assert len(json.loads((tmp_path / "reader.json").read_text())) == 2
 
+    compared = [{"step": "ours float32", "speed, reference float32 = 1": "4.0 (3.0 to 5.0)"}]
+    results.record("step", "Steps", compared, folder=tmp_path)
+
     arguments = ["report", "--results", str(tmp_path), "--output", str(tmp_path / "docs")]
     command.main([*arguments, "--no-plots"])
     text = (tmp_path / "docs" / "BENCHMARKS.md").read_text()
+    summary = text.partition("\n## ")[0]
+    assert summary.count("| the original recipe with padding | 4.0 (3.0 to 5.0) |") == 1
+    assert summary.count("\n| ") == 3  # lines of which there are no results are left out
     assert "| declutr | 12,346 | 3.0 (2.9 to 3.1) |" in text and "| original | 39.4 |" in text
     assert "## Reading" in text and "Noted." in text and "--data text.txt`" in text
     pytest.importorskip("matplotlib")
