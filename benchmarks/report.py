@@ -42,7 +42,10 @@ _ORDER = (
 )
 """Of the sections; others follow."""
 
-_TITLE = "# Benchmarks\n"
+_TITLE = """# Benchmarks
+
+*For those who choose between tools or machines: how fast is declutr, and how much memory does it need?*
+"""
 
 _INTRODUCTION = """\
 Seconds differ between machines, and on one machine from hour to hour. So what is compared here
