@@ -94,10 +94,12 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "projector": "declutr.modules.heads:Projector",
         "tanh": "declutr.modules.heads:Tanh",
     },
-    "declutr.objectives.miner:Miner": {
-        "pair_margin": "declutr.objectives.library.miners:PairMarginMiner",
-        "pml": "declutr.objectives.library.miners:PytorchMetricLearningMiner",
-        "pytorch_metric_learning": "declutr.objectives.library.miners:PytorchMetricLearningMiner",
+    "declutr.objectives.objective:Miner": {
+        "pair_margin": "declutr.objectives.library.pytorch_metric_learning:PairMarginMiner",
+        "pml": "declutr.objectives.library.pytorch_metric_learning:PytorchMetricLearningMiner",
+        "pytorch_metric_learning": (
+            "declutr.objectives.library.pytorch_metric_learning:PytorchMetricLearningMiner"
+        ),
     },
     "declutr.objectives.objective:Objective": {
         "align_uniform": "declutr.objectives.without_negatives.alignment_uniformity:AlignUniform",
@@ -118,7 +120,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "moco": "declutr.objectives.memories.momentum_contrast:MomentumContrast",
         "n_pair": "declutr.objectives.pairs.info_nce:NPair",
         "nce": "declutr.objectives.pairs.noise_contrastive:NoiseContrastive",
-        "nt_xent": "declutr.objectives.pairs.nt_xent:NTXent",
+        "nt_xent": "declutr.objectives.nt_xent:NTXent",
         "pair_softmax": "declutr.objectives.pairs.sentence_bert:PairSoftmax",
         "pml": "declutr.objectives.library.pytorch_metric_learning:PytorchMetricLearning",
         "pytorch_metric_learning": (
@@ -130,7 +132,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "soft_nearest_neighbours": (
             "declutr.objectives.pairs.soft_nearest_neighbours:SoftNearestNeighbours"
         ),
-        "sup_con": "declutr.objectives.pairs.sup_con:SupCon",
+        "sup_con": "declutr.objectives.nt_xent:SupCon",
         "swav": "declutr.objectives.without_negatives.swapped_prediction:SwappedPrediction",
         "triplet": "declutr.objectives.pairs.triplet:Triplet",
         "weighted_sum": "declutr.objectives.weighted_sum:WeightedSum",

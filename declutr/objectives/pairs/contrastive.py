@@ -1,22 +1,23 @@
 """The contrastive loss over pairs (Chopra et al., 2005; Hadsell et al., 2006)."""
 
 import torch
+from torch import Tensor
 
-from declutr.objectives.distances import euclidean_distances, same_label, unit
-from declutr.objectives.full_precision import full_precision
-from declutr.objectives.library.metric_learning import MetricLearningObjective
-from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
-from declutr.objectives.settings import above_zero, scalar_reduction
+from declutr.objectives.checks import above_zero, scalar_reduction
+from declutr.objectives.numerics import (
+    euclidean_distances,
+    full_precision,
+    reduced,
+    same_label,
+    unit,
+)
+from declutr.objectives.objective import MetricLearningObjective, Objective
 
 
 @full_precision
 def contrastive_loss(
-    embeddings: torch.Tensor,
-    labels: torch.Tensor,
-    margin: float = 1.0,
-    reduction: str = "mean",
-) -> torch.Tensor:
+    embeddings: Tensor, labels: Tensor, margin: float = 1.0, reduction: str = "mean"
+) -> Tensor:
     """Pairs of one label together, others at least `margin` apart.
 
     The term of an unordered pair is `D^2` if the labels are equal and `max(0, margin - D)^2` if
@@ -62,6 +63,6 @@ class Contrastive(MetricLearningObjective):
         self.normalize_embeddings = normalize_embeddings
         self.reduction = scalar_reduction(reduction)
 
-    def labelled_loss(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def labelled_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         rows = unit(embeddings) if self.normalize_embeddings else embeddings
         return contrastive_loss(rows, labels, self.margin, self.reduction)

@@ -1,27 +1,30 @@
 """The lifted structured loss (Oh Song et al., 2016)."""
 
 import math
-from typing import Optional
 
 import torch
+from torch import Tensor
 
-from declutr.objectives.distances import euclidean_distances, same_label, unit
-from declutr.objectives.full_precision import full_precision
-from declutr.objectives.library.metric_learning import MetricLearningObjective
-from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced, reduced_where
-from declutr.objectives.settings import at_least_zero, scalar_reduction
-from declutr.objectives.views import check_views
+from declutr.objectives.checks import at_least_zero, check_views, scalar_reduction
+from declutr.objectives.numerics import (
+    euclidean_distances,
+    full_precision,
+    reduced,
+    reduced_where,
+    same_label,
+    unit,
+)
+from declutr.objectives.objective import MetricLearningObjective, Objective
 
 
 @full_precision
 def lifted_structured_loss(
-    embeddings: torch.Tensor,
-    labels: Optional[torch.Tensor],
+    embeddings: Tensor,
+    labels: Tensor | None,
     margin: float = 1.0,
     hinge: bool = False,
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """Every positive pair against all negatives of both its rows.
 
     `J_ij = D_ij + log(sum_k exp(margin - D_ik) + sum_l exp(margin - D_jl))`, k and l over the rows
@@ -88,19 +91,13 @@ class LiftedStructured(MetricLearningObjective):
         self.reduction = scalar_reduction(reduction)
 
     def forward(
-        self,
-        anchors: torch.Tensor,
-        positives: torch.Tensor,
-        *,
-        labels: Optional[torch.Tensor] = None,
-    ) -> torch.Tensor:
+        self, anchors: Tensor, positives: Tensor, *, labels: Tensor | None = None
+    ) -> Tensor:
         if labels is not None:
             return super().forward(anchors, positives, labels=labels)
         check_views(anchors, positives)
         return self.labelled_loss(torch.cat([anchors, positives]), None)
 
-    def labelled_loss(
-        self, embeddings: torch.Tensor, labels: Optional[torch.Tensor]
-    ) -> torch.Tensor:
+    def labelled_loss(self, embeddings: Tensor, labels: Tensor | None) -> Tensor:
         rows = unit(embeddings) if self.normalize_embeddings else embeddings
         return lifted_structured_loss(rows, labels, self.margin, self.hinge, self.reduction)

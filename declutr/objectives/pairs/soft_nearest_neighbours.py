@@ -3,25 +3,29 @@
 import math
 
 import torch
+from torch import Tensor
 
-from declutr.objectives.distances import positive_pairs, squared_distances, unit
-from declutr.objectives.full_precision import full_precision
-from declutr.objectives.library.metric_learning import MetricLearningObjective
-from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced_where
-from declutr.objectives.settings import above_zero, one_of, scalar_reduction
+from declutr.objectives.checks import above_zero, one_of, scalar_reduction
+from declutr.objectives.numerics import (
+    full_precision,
+    positive_pairs,
+    reduced_where,
+    squared_distances,
+    unit,
+)
+from declutr.objectives.objective import MetricLearningObjective, Objective
 
 DISTANCES = ("squared_euclidean", "cosine")
 
 
 @full_precision
 def soft_nearest_neighbour_loss(
-    embeddings: torch.Tensor,
-    labels: torch.Tensor,
+    embeddings: Tensor,
+    labels: Tensor,
     temperature: float = 1.0,
     distance: str = "squared_euclidean",
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """How much nearer a row is to rows of its own label than to all others.
 
     `l_i = log sum_{k != i} exp(-D_ik / tau) - log sum_{j != i, y_j = y_i} exp(-D_ij / tau)`
@@ -39,8 +43,7 @@ def soft_nearest_neighbour_loss(
 
     `ValueError` : an unknown distance or reduction.
     """
-    if distance not in DISTANCES:
-        raise ValueError(f"Unknown distance '{distance}': expected one of {', '.join(DISTANCES)}.")
+    one_of("distance", distance, DISTANCES, ValueError)
     if distance == "cosine":
         rows = unit(embeddings)
         distances = 1 - rows @ rows.T  # (M, M)
@@ -80,7 +83,7 @@ class SoftNearestNeighbours(MetricLearningObjective):
         self.distance = one_of("distance", distance, DISTANCES)
         self.reduction = scalar_reduction(reduction)
 
-    def labelled_loss(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def labelled_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return soft_nearest_neighbour_loss(
             embeddings, labels, self.temperature, self.distance, self.reduction
         )

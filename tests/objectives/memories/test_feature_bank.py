@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from declutr.objectives import FeatureBank
-from declutr.objectives.distances import unit
 from declutr.objectives.memories import bank_search, feature_bank
 from declutr.objectives.memories.bank_search import nearest_rows
+from declutr.objectives.numerics import unit
 from tests.objectives.laws import doubles, golden, normal
 
 GOLDEN = golden("reclaim")["reclaim"]
