@@ -105,7 +105,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "align_uniform": "declutr.objectives.without_negatives.alignment_uniformity:AlignUniform",
         "barlow_twins": "declutr.objectives.without_negatives.decorrelation:BarlowTwins",
         "byol": "declutr.objectives.without_negatives.bootstrap:BYOL",
-        "contrastive": "declutr.objectives.pairs.contrastive:Contrastive",
+        "contrastive": "declutr.objectives.pairs.metric_learning:Contrastive",
         "cosine_regression": "declutr.objectives.pairs.sentence_bert:CosineRegression",
         "cross_batch_memory": "declutr.objectives.memories.cross_batch_memory:CrossBatchMemory",
         "debiased_contrastive": "declutr.objectives.pairs.debiased:DebiasedContrastive",
@@ -115,7 +115,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
             "declutr.objectives.memories.instance_bank:InstanceDiscrimination"
         ),
         "is_bert": "declutr.objectives.without_negatives.mutual_information:ISBert",
-        "lifted_structured": "declutr.objectives.pairs.lifted_structured:LiftedStructured",
+        "lifted_structured": "declutr.objectives.pairs.metric_learning:LiftedStructured",
         "mochi": "declutr.objectives.memories.hard_negative_mixing:HardNegativeMixing",
         "moco": "declutr.objectives.memories.momentum_contrast:MomentumContrast",
         "n_pair": "declutr.objectives.pairs.info_nce:NPair",
@@ -130,7 +130,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "reclaim": "declutr.objectives.memories.reclaim:Reclaim",
         "scd": "declutr.objectives.without_negatives.decorrelation:SCD",
         "soft_nearest_neighbours": (
-            "declutr.objectives.pairs.soft_nearest_neighbours:SoftNearestNeighbours"
+            "declutr.objectives.pairs.metric_learning:SoftNearestNeighbours"
         ),
         "sup_con": "declutr.objectives.nt_xent:SupCon",
         "swav": "declutr.objectives.without_negatives.swapped_prediction:SwappedPrediction",

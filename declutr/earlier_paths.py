@@ -65,8 +65,7 @@ _MOVED = {
         "momentum_contrast reclaim"
     ),
     ("objectives", "objectives.pairs"): (
-        "contrastive debiased lifted_structured noise_contrastive quick_thoughts sentence_bert "
-        "soft_nearest_neighbours triplet"
+        "debiased noise_contrastive quick_thoughts sentence_bert triplet"
     ),
     ("objectives", "objectives.without_negatives"): (
         "alignment_uniformity bootstrap decorrelation mutual_information swapped_prediction"
@@ -95,11 +94,14 @@ _RENAMED = {
     "model": "models.declutr",
     "model_parts": "models.fit",
     "modules_from_here": "system.user_modules",
+    "objectives.contrastive": "objectives.pairs.metric_learning",
     "objectives.distances": "objectives.numerics",
     "objectives.full_precision": "objectives.numerics",
+    "objectives.lifted_structured": "objectives.pairs.metric_learning",
     "objectives.miners": "objectives.library.pytorch_metric_learning",
     "objectives.reductions": "objectives.numerics",
     "objectives.settings": "objectives.checks",
+    "objectives.soft_nearest_neighbours": "objectives.pairs.metric_learning",
     "objectives.sup_con": "objectives.nt_xent",
     "objectives.views": "objectives.checks",
     "packed_attention": "transformer.attention.packed",

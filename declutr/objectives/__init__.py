@@ -19,14 +19,12 @@ if TYPE_CHECKING:
     from declutr.objectives.memories.reclaim_losses import *
     from declutr.objectives.nt_xent import *
     from declutr.objectives.objective import *
-    from declutr.objectives.pairs.contrastive import *
     from declutr.objectives.pairs.debiased import *
     from declutr.objectives.pairs.info_nce import *
-    from declutr.objectives.pairs.lifted_structured import *
+    from declutr.objectives.pairs.metric_learning import *
     from declutr.objectives.pairs.noise_contrastive import *
     from declutr.objectives.pairs.quick_thoughts import *
     from declutr.objectives.pairs.sentence_bert import *
-    from declutr.objectives.pairs.soft_nearest_neighbours import *
     from declutr.objectives.pairs.triplet import *
     from declutr.objectives.weighted_sum import *
     from declutr.objectives.without_negatives.alignment_uniformity import *
@@ -49,16 +47,17 @@ _NAMES = {
     "memories.reclaim_losses": "reclaim_loss",
     "nt_xent": "NTXent SupCon nt_xent_loss sup_con_loss",
     "objective": "LibraryObjective MetricLearningObjective Miner Objective",
-    "pairs.contrastive": "Contrastive contrastive_loss",
     "pairs.debiased": "DebiasedContrastive HardNegative debiased_loss hard_negative_loss",
     "pairs.info_nce": "InfoNCE NPair info_nce n_pair_loss",
-    "pairs.lifted_structured": "LiftedStructured lifted_structured_loss",
+    "pairs.metric_learning": (
+        "Contrastive LiftedStructured SoftNearestNeighbours contrastive_loss "
+        "lifted_structured_loss soft_nearest_neighbour_loss"
+    ),
     "pairs.noise_contrastive": "NoiseContrastive nce_loss",
     "pairs.quick_thoughts": "QuickThoughts quick_thoughts_loss",
     "pairs.sentence_bert": (
         "CosineRegression PairSoftmax cosine_regression_loss pair_logits pair_softmax_loss"
     ),
-    "pairs.soft_nearest_neighbours": "SoftNearestNeighbours soft_nearest_neighbour_loss",
     "pairs.triplet": "Triplet all_triplets_loss triplet_loss",
     "weighted_sum": "WeightedObjective WeightedSum",
     "without_negatives.alignment_uniformity": (

@@ -95,11 +95,7 @@ class InvertedLists:
     _SAMPLE = 64  # queries of `tune`
 
     def __init__(
-        self,
-        numbers: Tensor,
-        lengths: Tensor,
-        row: Callable[[Tensor], Tensor],
-        seed: int = 0,
+        self, numbers: Tensor, lengths: Tensor, row: Callable[[Tensor], Tensor], seed: int = 0
     ) -> None:
         faiss = _faiss()
         self._numbers, self._row, self._lengths = numbers, row, lengths

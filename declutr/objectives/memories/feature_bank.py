@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable
+from functools import partial
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -127,34 +128,32 @@ class FeatureBank(InstanceVectors):
             slots = ids.new_zeros(len(ids), max(0, min(k, self.instances)))
             return slots, slots.bool()
         eligible = self._eligible(among)
+        usable = partial(self.usable, ids=ids, texts=texts, eligible=eligible)
         index = None if self.fixed_shapes else self._current_index(k)
         if index is None:
-            return self._exactly(queries, self._usable(ids, texts, eligible), k)
-        slots, found = self._from_index(index, queries, self._usable(ids, texts, eligible), k)
+            return self._exactly(queries, usable, k)
+        slots, found = self._from_index(index, queries, usable, k)
         few = ~found.all(dim=1)
         if few.any():  # most candidates were ruled out, or there are no more
             theirs = None if texts is None else texts[few]
-            rest = self._exactly(queries[few], self._usable(ids[few], theirs, eligible), k)
-            slots[few], found[few] = rest
+            usable = partial(self.usable, ids=ids[few], texts=theirs, eligible=eligible)
+            slots[few], found[few] = self._exactly(queries[few], usable, k)
         return slots, found
 
-    def usable(self, slots: Tensor, ids: Tensor, texts: Tensor | None = None) -> Tensor:
-        """Tell which of slots `(b,)` or `(n, b)` hold something, and something of other instances
-        than `ids` `(n,)`; where `texts` `(n,)` are given, of other texts as well: `(n, b)`."""
-        return self._usable(ids, texts, self._eligible())(slots)
-
-    def _usable(
-        self, ids: Tensor, texts: Tensor | None, eligible: Tensor
-    ) -> Callable[[Tensor], Tensor]:
-        """Return what tells which slots `(b,)` or `(n, b)` queries may find: `(n, b)`."""
-
-        def usable(slots: Tensor) -> Tensor:
-            others = slots != ids.unsqueeze(1)
-            if texts is not None:
-                others &= self.texts[slots] != texts.unsqueeze(1)
-            return others & eligible[slots]
-
-        return usable
+    def usable(
+        self,
+        slots: Tensor,
+        ids: Tensor,
+        texts: Tensor | None = None,
+        eligible: Tensor | None = None,
+    ) -> Tensor:
+        """Tell which of slots `(b,)` or `(n, b)` are `eligible` `(M,)`, by default those that hold
+        something, of other instances than `ids` `(n,)`, and, where `texts` `(n,)` are given, of
+        other texts: `(n, b)`."""
+        usable = slots != ids.unsqueeze(1)
+        if texts is not None:
+            usable &= self.texts[slots] != texts.unsqueeze(1)
+        return usable & (self._eligible() if eligible is None else eligible)[slots]
 
     def candidates(self, among: Tensor | None = None) -> Tensor:
         """Return the slots `(c,)` that can be found, of those of `among` `(M,)`.

@@ -12,6 +12,9 @@ _POWER_ITERATIONS = 1  # a training step
 class Critic(nn.Module):
     """A logit for a pair of features of two levels (RECLAIM).
 
+    It is the logit that is 1-Lipschitz: noise contrastive estimation with a Lipschitz critic, and
+    no Wasserstein distance.
+
     "Two different MLP layers" map u and v to the same width, each with a ReLU; they are
     concatenated and go through an MLP of three layers. The five weights are divided by their
     largest singular values, which makes each layer 1-Lipschitz, and so the whole, for a

@@ -9,8 +9,6 @@ for the loss in `reclaim_losses`:
   instance never finds itself.
 - The critic begins with a last bias of -log K, where K negatives are summed: what noise contrastive
   estimation converges to as long as nothing tells pairs from negatives.
-- It is the logit that is 1-Lipschitz. That is noise contrastive estimation with a Lipschitz critic,
-  not a Wasserstein distance.
 """
 
 import logging
@@ -115,9 +113,8 @@ class Reclaim(Objective):
         self.candidate_share = candidate_share
         self.reduction = scalar_reduction(reduction)
         self.critic = Critic(*widths, critic_width, lipschitz)
-        expected = num_negatives
-        if expected is None:  # of a batch, it is not known how many
-            expected = round(candidate_share * (instances - 1)) if candidates == "bank" else 0
+        drawn = round(candidate_share * (instances - 1)) if candidates == "bank" else 0
+        expected = drawn if num_negatives is None else num_negatives  # unknown of a whole batch
         if negatives == "sum" and expected > 1:
             # The logit where nothing tells pairs from negatives. From 0, a learning rate for
             # fine-tuning would not get there, and the term would push away from all negatives.
@@ -173,8 +170,8 @@ class Reclaim(Objective):
         among = self._among()
         if self.num_negatives is None and self.candidates == "bank":
             banks, mean = (self.u_bank, self.v_bank), self.negatives == "mean"
-            loss = loss_against_all(self.critic, anchors, positives, banks, ids, texts, among, mean)
-            loss = loss / len(ids) if self.reduction == "mean" else loss
+            sum_ = loss_against_all(self.critic, anchors, positives, banks, ids, texts, among, mean)
+            loss = sum_ / len(ids) if self.reduction == "mean" else sum_
         else:
             u_negatives, u_found = self._nearest(self.u_bank, anchors, ids, texts, among)
             v_negatives, v_found = self._nearest(self.v_bank, positives, ids, texts, among)
