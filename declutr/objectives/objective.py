@@ -216,12 +216,8 @@ def _with_other_names(arguments: list[Parameter]) -> _Names:
     first = [argument for argument in arguments[:2] if argument.kind in _POSITIONAL]
     if not any(argument.name in VIEWS for argument in arguments):
         return _PAIR[: len(first)]
-    others = [
-        place
-        for place, argument in enumerate(first, 1)
-        if argument.name not in _KNOWN and argument.default is argument.empty
-    ]
-    return _PAIR[: max(others, default=0)]
+    own = [n for n, a in enumerate(first, 1) if a.name not in _KNOWN and a.default is a.empty]
+    return _PAIR[: max(own, default=0)]
 
 
 def _declared_views(objective: torch.nn.Module) -> _Names | None:

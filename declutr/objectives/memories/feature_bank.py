@@ -10,7 +10,7 @@ from torch import Tensor
 
 from declutr.objectives.checks import above_zero, at_least_zero, one_of
 from declutr.objectives.memories.bank_search import BLOCK, DEVICE_BLOCK, InvertedLists, nearest_rows
-from declutr.objectives.memories.instance_vectors import InstanceVectors, last_rows, require_ids
+from declutr.objectives.memories.instance_vectors import InstanceVectors, last_rows
 from declutr.system.host_copies import carried, on_host, to_device
 
 logger = logging.getLogger(__name__)
@@ -122,7 +122,7 @@ class FeatureBank(InstanceVectors):
 
         `ValueError` : shapes that do not fit, or ids that the bank does not have.
         """
-        self._check(queries, ids, texts)
+        self.check(queries, ids, texts)
         queries = queries.to(self.lengths.dtype)
         if k < 1 or len(ids) == 0:
             slots = ids.new_zeros(len(ids), max(0, min(k, self.instances)))
@@ -231,7 +231,7 @@ class FeatureBank(InstanceVectors):
 
         `ValueError` : shapes that do not fit, or ids that the bank does not have.
         """
-        self._check(features, ids, texts)
+        self.check(features, ids, texts)
         rows = last_rows(ids)
         if rows is not None:
             ids, features = carried(Tensor.__getitem__, ids, rows), features[rows]
@@ -245,13 +245,3 @@ class FeatureBank(InstanceVectors):
         if texts is not None:
             self.texts[ids] = texts
         self._updates += 1
-
-    def _check(self, features: Tensor, ids: Tensor, texts: Tensor | None) -> None:
-        if features.dim() != 2 or features.size(1) != self.width or ids.shape != features.shape[:1]:
-            raise ValueError(
-                f"Expected features (n, {self.width}) and ids (n,), got {tuple(features.shape)} "
-                f"and {tuple(ids.shape)}."
-            )
-        if texts is not None and texts.shape != ids.shape:
-            raise ValueError(f"Expected texts {tuple(ids.shape)}, got {tuple(texts.shape)}.")
-        require_ids(ids, self.instances)

@@ -86,10 +86,9 @@ def _without_own(similarities: Tensor, in_batch: bool) -> Tensor:
     """-inf where a query would meet its own key, which stands in the last N columns."""
     if not in_batch:
         return similarities
-    rows, columns = similarities.shape
-    own = torch.eye(rows, dtype=torch.bool, device=similarities.device)
-    queue = own.new_zeros(rows, columns - rows)
-    return similarities.masked_fill(torch.cat([queue, own], dim=1), -math.inf)
+    others = similarities.clone()
+    others.diagonal(others.size(1) - others.size(0)).fill_(-math.inf)
+    return others
 
 
 def _partners(near: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
@@ -165,8 +164,6 @@ class HardNegativeMixing(Objective):
     reduction : `"mean"` or `"sum"` over the queries.
     seed : of the draws.
     """
-
-    steps: Tensor
 
     def __init__(
         self,

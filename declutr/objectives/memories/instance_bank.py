@@ -100,7 +100,6 @@ class InstanceDiscrimination(Objective):
 
     bank: Tensor
     log_normaliser: Tensor
-    steps: Tensor
 
     def __init__(
         self,
@@ -124,8 +123,7 @@ class InstanceDiscrimination(Objective):
         self.noise = noise
         self.reduction = scalar_reduction(reduction)
         self.seed = seed
-        start = unit(torch.randn(instances, embedding_size))
-        self.register_buffer("bank", start)  # (M, d)
+        self.register_buffer("bank", unit(torch.randn(instances, embedding_size)))  # (M, d)
         self.register_buffer("log_normaliser", torch.zeros(()))  # of the first step, see below
         self._steps_done = HostCount(self, "steps")
 

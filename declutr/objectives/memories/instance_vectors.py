@@ -84,6 +84,22 @@ class InstanceVectors(torch.nn.Module):
         self.register_buffer("lengths", torch.ones(instances), persistent=False)
         self.measure()
 
+    def check(self, features: Tensor, ids: Tensor, texts: Tensor | None) -> None:
+        """Check that features `(n, d)` and keys of texts `(n,)` are of instances `ids` `(n,)`.
+
+        # Raises
+
+        `ValueError` : shapes that do not fit, or ids of no instance.
+        """
+        if features.dim() != 2 or features.size(1) != self.width or ids.shape != features.shape[:1]:
+            raise ValueError(
+                f"Expected features (n, {self.width}) and ids (n,), got {tuple(features.shape)} "
+                f"and {tuple(ids.shape)}."
+            )
+        if texts is not None and texts.shape != ids.shape:
+            raise ValueError(f"Expected texts {tuple(ids.shape)}, got {tuple(texts.shape)}.")
+        require_ids(ids, self.instances)
+
     def rows(self, slots: Tensor) -> Tensor:
         """Return copies `(..., d)` of slots `(...)`, on their device."""
         rows = self.vectors[self._where_vectors_are(slots)]

@@ -91,7 +91,7 @@ class KeyQueue(torch.nn.Module):
         """
         check_width(rows, self.keys)
         size, count = self.keys.size(0), rows.size(0)
-        kept = rows[-size:] if count > size else rows
+        kept = rows[-size:]
         first = self._next + (count - kept.size(0))
         slots = torch.arange(first, first + kept.size(0), device=self.keys.device) % size
         self.keys.index_copy_(0, slots, unit(kept.to(self.keys.dtype)))

@@ -59,10 +59,6 @@ class Reclaim(Objective):
     critic_width, lipschitz : of the `Critic`.
     reduction : `"mean"` or `"sum"` over pairs.
     seed : of what is drawn.
-
-    # Raises
-
-    `ConfigurationError` : a setting that makes no sense.
     """
 
     min_pairs = 1  # the negatives are in the banks

@@ -5,6 +5,7 @@ from typing import Optional
 import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
+from torch.nn import Parameter
 from torch.nn.functional import softplus
 
 from declutr.objectives.checks import above_zero, one_of, scalar_reduction
@@ -162,9 +163,7 @@ class InfoNCE(Objective):
                 f"got similarity '{similarity}' and embedding_size {embedding_size}."
             )
         self.embedding_size = embedding_size
-        self.weight = (
-            None if embedding_size is None else torch.nn.Parameter(torch.eye(embedding_size))
-        )
+        self.weight = None if embedding_size is None else Parameter(torch.eye(embedding_size))
 
     def forward(
         self, anchors: Tensor, positives: Tensor, negatives: Tensor | None = None

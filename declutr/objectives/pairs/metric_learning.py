@@ -1,7 +1,7 @@
 """Losses of metric learning on distances of labelled rows.
 
-The contrastive loss (Chopra et al., 2005; Hadsell et al., 2006), the lifted structured loss (Oh Song
-et al., 2016) and the soft nearest neighbour loss (Frosst et al., 2019).
+The contrastive loss (Chopra et al., 2005; Hadsell et al., 2006), the lifted structured loss (Oh
+Song et al., 2016) and the soft nearest neighbour loss (Frosst et al., 2019).
 """
 
 import math

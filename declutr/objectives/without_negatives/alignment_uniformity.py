@@ -16,8 +16,7 @@ def alignment(x: Tensor, y: Tensor, alpha: float = 2) -> Tensor:
 
     `x` and `y` are raw `(N, d)`; they are L2-normalised here.
     """
-    x, y = unit(x), unit(y)
-    return (x - y).norm(dim=-1).pow(alpha).mean()
+    return (unit(x) - unit(y)).norm(dim=-1).pow(alpha).mean()
 
 
 @full_precision
