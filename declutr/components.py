@@ -94,16 +94,18 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "projector": "declutr.modules.heads:Projector",
         "tanh": "declutr.modules.heads:Tanh",
     },
-    "declutr.objectives.miner:Miner": {
-        "pair_margin": "declutr.objectives.library.miners:PairMarginMiner",
-        "pml": "declutr.objectives.library.miners:PytorchMetricLearningMiner",
-        "pytorch_metric_learning": "declutr.objectives.library.miners:PytorchMetricLearningMiner",
+    "declutr.objectives.objective:Miner": {
+        "pair_margin": "declutr.objectives.library.pytorch_metric_learning:PairMarginMiner",
+        "pml": "declutr.objectives.library.pytorch_metric_learning:PytorchMetricLearningMiner",
+        "pytorch_metric_learning": (
+            "declutr.objectives.library.pytorch_metric_learning:PytorchMetricLearningMiner"
+        ),
     },
     "declutr.objectives.objective:Objective": {
         "align_uniform": "declutr.objectives.without_negatives.alignment_uniformity:AlignUniform",
         "barlow_twins": "declutr.objectives.without_negatives.decorrelation:BarlowTwins",
         "byol": "declutr.objectives.without_negatives.bootstrap:BYOL",
-        "contrastive": "declutr.objectives.pairs.contrastive:Contrastive",
+        "contrastive": "declutr.objectives.pairs.metric_learning:Contrastive",
         "cosine_regression": "declutr.objectives.pairs.sentence_bert:CosineRegression",
         "cross_batch_memory": "declutr.objectives.memories.cross_batch_memory:CrossBatchMemory",
         "debiased_contrastive": "declutr.objectives.pairs.debiased:DebiasedContrastive",
@@ -113,12 +115,12 @@ COMPONENTS: dict[str, dict[str, str]] = {
             "declutr.objectives.memories.instance_bank:InstanceDiscrimination"
         ),
         "is_bert": "declutr.objectives.without_negatives.mutual_information:ISBert",
-        "lifted_structured": "declutr.objectives.pairs.lifted_structured:LiftedStructured",
+        "lifted_structured": "declutr.objectives.pairs.metric_learning:LiftedStructured",
         "mochi": "declutr.objectives.memories.hard_negative_mixing:HardNegativeMixing",
         "moco": "declutr.objectives.memories.momentum_contrast:MomentumContrast",
         "n_pair": "declutr.objectives.pairs.info_nce:NPair",
         "nce": "declutr.objectives.pairs.noise_contrastive:NoiseContrastive",
-        "nt_xent": "declutr.objectives.pairs.nt_xent:NTXent",
+        "nt_xent": "declutr.objectives.nt_xent:NTXent",
         "pair_softmax": "declutr.objectives.pairs.sentence_bert:PairSoftmax",
         "pml": "declutr.objectives.library.pytorch_metric_learning:PytorchMetricLearning",
         "pytorch_metric_learning": (
@@ -128,9 +130,9 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "reclaim": "declutr.objectives.memories.reclaim:Reclaim",
         "scd": "declutr.objectives.without_negatives.decorrelation:SCD",
         "soft_nearest_neighbours": (
-            "declutr.objectives.pairs.soft_nearest_neighbours:SoftNearestNeighbours"
+            "declutr.objectives.pairs.metric_learning:SoftNearestNeighbours"
         ),
-        "sup_con": "declutr.objectives.pairs.sup_con:SupCon",
+        "sup_con": "declutr.objectives.nt_xent:SupCon",
         "swav": "declutr.objectives.without_negatives.swapped_prediction:SwappedPrediction",
         "triplet": "declutr.objectives.pairs.triplet:Triplet",
         "weighted_sum": "declutr.objectives.weighted_sum:WeightedSum",

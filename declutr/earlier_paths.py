@@ -59,16 +59,13 @@ _MOVED = {
         "caption_retrieval classification embedding_map geometry labelled_text pairs probing "
         "relatedness relevance_sets retrieval scored_pairs span_retrieval"
     ),
-    ("objectives", "objectives.library"): (
-        "library_parts metric_learning miners pytorch_metric_learning"
-    ),
+    ("objectives", "objectives.library"): "library_parts pytorch_metric_learning",
     ("objectives", "objectives.memories"): (
-        "bank_search cross_batch_memory feature_bank hard_negative_mixing instance_bank "
-        "instance_ids lipschitz_critic momentum_contrast reclaim whole_bank"
+        "bank_search feature_bank hard_negative_mixing instance_bank lipschitz_critic "
+        "momentum_contrast reclaim"
     ),
     ("objectives", "objectives.pairs"): (
-        "contrastive debiased lifted_structured noise_contrastive nt_xent "
-        "quick_thoughts sentence_bert soft_nearest_neighbours sup_con triplet"
+        "debiased noise_contrastive quick_thoughts sentence_bert triplet"
     ),
     ("objectives", "objectives.without_negatives"): (
         "alignment_uniformity bootstrap decorrelation mutual_information swapped_prediction"
@@ -97,6 +94,16 @@ _RENAMED = {
     "model": "models.declutr",
     "model_parts": "models.fit",
     "modules_from_here": "system.user_modules",
+    "objectives.contrastive": "objectives.pairs.metric_learning",
+    "objectives.distances": "objectives.numerics",
+    "objectives.full_precision": "objectives.numerics",
+    "objectives.lifted_structured": "objectives.pairs.metric_learning",
+    "objectives.miners": "objectives.library.pytorch_metric_learning",
+    "objectives.reductions": "objectives.numerics",
+    "objectives.settings": "objectives.checks",
+    "objectives.soft_nearest_neighbours": "objectives.pairs.metric_learning",
+    "objectives.sup_con": "objectives.nt_xent",
+    "objectives.views": "objectives.checks",
     "packed_attention": "transformer.attention.packed",
     "reclaim_model": "models.reclaim.model",
     "reclaim_predictor": "models.reclaim.predictor",
@@ -139,6 +146,20 @@ _NAMES = {
 _NAMES["training.callbacks"] = {
     "ExactResume": "training.exact_resume:ExactResume",
     "RunRecord": "training.run_record:RunRecord",
+}
+_NAMES["objectives.metric_learning"] = {
+    "CrossBatchMemory": "objectives:CrossBatchMemory",
+    "LibraryObjective": "objectives:LibraryObjective",
+    "MetricLearningObjective": "objectives:MetricLearningObjective",
+    "NTXent": "objectives:NTXent",
+}
+# Of the name of a function that is in the package today, in whose place they can be called.
+_NAMES["objectives.info_nce"] = {
+    name: f"objectives.pairs.info_nce:{name}"
+    for name in ("InfoNCE", "NPair", "info_nce", "n_pair_loss")
+}
+_NAMES["objectives.jensen_shannon"] = {
+    "jensen_shannon": "objectives.numerics:jensen_shannon",
 }
 _PLACES = {
     **{
@@ -245,3 +266,12 @@ class _Names(Loader):
             where, _, name = place.partition(":")
             found = getattr(importlib.import_module(f"{_PACKAGE}.{where}"), name)
             setattr(module, called, found)
+        if module.__name__.rpartition(".")[2] in self._names:
+            module.__class__ = _NamedAsAFunction
+
+
+class _NamedAsAFunction(ModuleType):
+    """A module that hides a function of its name in the package, and does what that does."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)

@@ -300,18 +300,14 @@ def test_objectives_on_demand() -> None:
     """The names that are imported for type checkers are those that are found."""
     import declutr.objectives as room
 
-    block = (PACKAGE / "objectives" / "__init__.py").read_text().partition("TYPE_CHECKING:")[2]
-    block = block.partition("_NAMES")[0]
-    checked = {
-        name: module
-        for module, names in re.findall(
-            r"from ([\w.]+) import \(?([\w,\s]+?)(?=\)|\n    from|$)", block
-        )
-        for name in re.findall(r"\w+", names)
-    }
-    assert {*checked, "jensen_shannon"} == set(room.__all__) <= set(dir(room))
-    for name, module in checked.items():
-        assert getattr(room, name) is getattr(importlib.import_module(module), name)
+    checked = re.findall(r"from ([\w.]+) import \*", source(room.__name__))
+    assert checked == [f"{room.__name__}.{module}" for module in room._NAMES]
+    for module, names in zip(checked, room._NAMES.values(), strict=True):
+        for name in names.split():
+            found = room.__getattr__(name)
+            assert found is getattr(importlib.import_module(module), name)
+            assert found.__module__ == module, name
+    assert set(room.__all__) <= set(dir(room))
     assert callable(room.jensen_shannon)
     with pytest.raises(AttributeError, match=r"'declutr\.objectives' has no attribute 'nothing'"):
         _ = room.nothing

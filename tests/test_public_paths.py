@@ -14,7 +14,22 @@ PATHS = {
     "declutr.archives": "archive_transformer",
     "declutr.safe_archives": "opened_archive UnsafeArchive",
     "declutr.objectives": "Objective NTXent Reclaim",
-    "declutr.objectives.reclaim": "Reclaim",
+    "declutr.objectives.reclaim": "Reclaim reclaim_loss",
+    "declutr.objectives.contrastive": "Contrastive contrastive_loss",
+    "declutr.objectives.distances": "unit squared_distances same_label",
+    "declutr.objectives.full_precision": "full_precision",
+    "declutr.objectives.info_nce": "InfoNCE NPair info_nce n_pair_loss",
+    "declutr.objectives.jensen_shannon": "jensen_shannon",
+    "declutr.objectives.lifted_structured": "LiftedStructured lifted_structured_loss",
+    "declutr.objectives.metric_learning": (
+        "CrossBatchMemory LibraryObjective MetricLearningObjective NTXent"
+    ),
+    "declutr.objectives.miners": "Miner PairMarginMiner PytorchMetricLearningMiner",
+    "declutr.objectives.reductions": "nothing reduced",
+    "declutr.objectives.settings": "above_zero at_least_zero one_of scalar_reduction",
+    "declutr.objectives.soft_nearest_neighbours": "DISTANCES SoftNearestNeighbours",
+    "declutr.objectives.sup_con": "SupCon sup_con_loss",
+    "declutr.objectives.views": "check_views check_width",
     "declutr.sampling": "SpanSampler document_rng",
     "declutr.data_loader": "DeCLUTRDataLoader",
     "declutr.model": "DeCLUTR",
@@ -71,6 +86,19 @@ def test_is_the_same_module(earlier: str, today: str, first: bool) -> None:
         f"one, other = map(importlib.import_module, {order!r})\n"
         f"assert one is other and one.__name__ == one.__spec__.name == {today!r}"
     )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_functions_that_modules_are_named_after() -> None:
+    """In any order: a module that is imported by its path takes the function's place."""
+    code = """
+import importlib, torch, declutr.objectives as room
+rows = torch.eye(3)
+for name in ("info_nce", "jensen_shannon"):
+    before = getattr(room, name)(rows, rows)
+    module = importlib.import_module(f"declutr.objectives.{name}")
+    assert getattr(room, name)(rows, rows) == getattr(module, name)(rows, rows) == before
+"""
     subprocess.run([sys.executable, "-c", code], check=True)
 
 

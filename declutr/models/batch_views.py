@@ -14,7 +14,7 @@ from declutr.models.views import Views
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.modules.text_batches import device_of, flat
 from declutr.modules.text_keys import text_keys
-from declutr.objectives.inputs import PAIRS
+from declutr.objectives.objective import PAIRS
 from declutr.sampling.masking import mask_tokens
 from declutr.system.host_copies import on_host, to_device
 

@@ -13,7 +13,7 @@ from declutr.models.encoding import Encoders
 from declutr.models.step_record import StepRecord
 from declutr.modules.heads import Head
 from declutr.objectives import Objective
-from declutr.objectives.inputs import PROJECTIONS, TARGETS, loss_of
+from declutr.objectives.objective import PROJECTIONS, TARGETS, loss_of
 from declutr.system.distributed import gather_numbers, gather_rows, gather_tokens, world_size
 from declutr.system.host_copies import carried
 

@@ -25,7 +25,7 @@ from declutr.modules.momentum import MomentumEncoder
 from declutr.modules.precision import training_precision
 from declutr.modules.text_batches import device_of, flat
 from declutr.objectives import Miner, Objective
-from declutr.objectives.inputs import PAIRS
+from declutr.objectives.objective import PAIRS
 from declutr.system.distributed import is_sharded
 
 __all__ = ["DeCLUTR", "NonFiniteLoss"]

@@ -17,7 +17,7 @@ from declutr.modules.gradient_caching import Encoded, encode_in_chunks
 from declutr.modules.heads import Head
 from declutr.modules.momentum import MomentumEncoder
 from declutr.modules.text_batches import count, device_of, joined
-from declutr.objectives.inputs import TARGETS
+from declutr.objectives.objective import TARGETS
 from declutr.sampling.masking import IGNORE
 from declutr.system.cpu_memory import HEAP
 from declutr.system.host_copies import carried

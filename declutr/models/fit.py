@@ -18,7 +18,7 @@ from declutr.modules.heads import Head
 from declutr.modules.momentum import MomentumEncoder
 from declutr.modules.precision import require_precision
 from declutr.objectives import Objective
-from declutr.objectives.inputs import PAIRS, PROJECTIONS, TARGETS
+from declutr.objectives.objective import PAIRS, PROJECTIONS, TARGETS
 
 # ------------------------------------------------------------------------------------- the parts
 

@@ -9,7 +9,7 @@ from allennlp.nn import RegularizerApplicator
 from allennlp.nn.parallel import DdpAccelerator
 
 from declutr.modules.metrics import RunningMeans, UnreadLosses, retrieval_accuracy
-from declutr.objectives import Objective, alignment, uniformity
+from declutr.objectives import Objective
 
 
 class NonFiniteLoss(ValueError):
@@ -36,6 +36,8 @@ class StepRecord:
 
     def geometry(self, views: dict[str, torch.Tensor], training: bool) -> None:
         """Record how embeddings `(N, d)` of two views lie, if there are two."""
+        from declutr.objectives import alignment, uniformity  # embedding needs neither
+
         means = self.means(training)
         anchors, pairs = views["anchors"].detach(), float(views["anchors"].size(0))
         positives = views.get("positives", views.get("keys"))

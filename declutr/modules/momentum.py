@@ -8,7 +8,7 @@ import torch
 from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
 
-from declutr.objectives.host_count import HostCount
+from declutr.objectives.numerics import HostCount
 
 SCHEDULES = ("constant", "cosine")
 
@@ -39,7 +39,6 @@ class MomentumEncoder(torch.nn.Module, FromParams):
             )
         self.momentum, self.schedule = momentum, schedule
         self.copies = torch.nn.ModuleDict()
-        self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
         self._moves = HostCount(self, "steps_done")
         self._originals: dict[str, torch.nn.Module] = {}  # not as parts: they are the model's
         self._total: Optional[int] = None

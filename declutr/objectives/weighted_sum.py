@@ -1,18 +1,19 @@
 """Several objectives as one."""
 
 import math
+from dataclasses import dataclass
 from typing import Optional
 
 import torch
 from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 
 from declutr.components import registered_name
-from declutr.objectives.inputs import PAIRS, PROJECTIONS, TARGETS, loss_of
-from declutr.objectives.miner import Miner
-from declutr.objectives.objective import Objective
+from declutr.objectives.objective import PAIRS, PROJECTIONS, TARGETS, Miner, Objective, loss_of
 
 
+@dataclass(eq=False)
 class WeightedObjective(FromParams):
     """A term of `weighted_sum`.
 
@@ -23,24 +24,23 @@ class WeightedObjective(FromParams):
     name : in `last_terms`; without it the registered name, numbered where it comes again.
     """
 
-    def __init__(
-        self, objective: Objective, weight: float = 1.0, name: Optional[str] = None
-    ) -> None:
-        if not 0 <= weight < math.inf:
-            raise ConfigurationError(f"weight must be a number of 0 or above, got {weight}.")
-        if not any(name in PAIRS for name in objective.inputs):
+    objective: Objective
+    weight: float = 1.0
+    name: Optional[str] = None
+
+    def __post_init__(self) -> None:
+        kind, inputs = type(self.objective).__name__, self.objective.inputs
+        if not 0 <= self.weight < math.inf:
+            raise ConfigurationError(f"weight must be a number of 0 or above, got {self.weight}.")
+        if not any(name in PAIRS for name in inputs):
             raise ConfigurationError(
-                f"weighted_sum adds objectives of two views, which {type(objective).__name__} is "
-                "not. Remove it."
+                f"weighted_sum adds objectives of two views, which {kind} is not. Remove it."
             )
-        if any(name in TARGETS for name in objective.inputs):
+        if any(name in TARGETS for name in inputs):
             raise ConfigurationError(
-                f"weighted_sum adds objectives of two views alone; {type(objective).__name__} "
-                "compares with targets of both. Use it by itself."
+                f"weighted_sum adds objectives of two views alone; {kind} compares with targets "
+                "of both. Use it by itself."
             )
-        self.objective = objective
-        self.weight = weight
-        self.name = name
 
 
 @Objective.register("weighted_sum")
@@ -68,8 +68,8 @@ class WeightedSum(Objective):
         for term in objectives:
             for name, required in term.objective.inputs.items():
                 self._inputs[name] = required or self._inputs.get(name, False)
-        self.last_terms: dict[str, torch.Tensor] = {}
-        self.last_metrics: dict[str, torch.Tensor] = {}
+        self.last_terms: dict[str, Tensor] = {}
+        self.last_metrics: dict[str, Tensor] = {}
 
     @property
     def inputs(self) -> dict[str, bool]:
@@ -78,19 +78,16 @@ class WeightedSum(Objective):
 
     def forward(  # type: ignore[override]
         self,
-        anchors: torch.Tensor,
-        positives: Optional[torch.Tensor] = None,
-        projected_anchors: Optional[torch.Tensor] = None,
-        projected_positives: Optional[torch.Tensor] = None,
-        **others: torch.Tensor,
-    ) -> torch.Tensor:
-        views = {
-            "anchors": anchors,
-            "positives": positives,
-            "projected_anchors": projected_anchors,
-            "projected_positives": projected_positives,
-        }
-        given = {name: view for name, view in views.items() if view is not None} | others
+        anchors: Tensor,
+        positives: Tensor | None = None,
+        projected_anchors: Tensor | None = None,
+        projected_positives: Tensor | None = None,
+        **others: Tensor,
+    ) -> Tensor:
+        views = (anchors, positives, projected_anchors, projected_positives)
+        names = ("anchors", "positives", *PROJECTIONS)
+        given = {name: view for name, view in zip(names, views, strict=True) if view is not None}
+        given |= others
         values = [
             loss_of(objective, given if _takes_both(objective) else _projected(given))
             for objective in self.objectives
@@ -118,7 +115,7 @@ def _takes_both(objective: torch.nn.Module) -> bool:
     return any(name in PROJECTIONS for name in objective.inputs)
 
 
-def _projected(given: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+def _projected(given: dict[str, Tensor]) -> dict[str, Tensor]:
     """The same with projections in place of embeddings, and positives for keys that are missing."""
     views = {
         name: given.get(f"projected_{name}", given[name])

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from declutr.modules.text_keys import text_keys
 from declutr.objectives import NTXent, Objective
-from declutr.objectives.inputs import OF_DATA, VIEWS
+from declutr.objectives.objective import OF_DATA, VIEWS
 from tests.test_given import HEAD, embedded, plain_model, spans
 
 LABELS, IDS = torch.tensor([5, 2, 5]), torch.tensor([8, 0, 3])

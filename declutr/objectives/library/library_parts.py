@@ -25,19 +25,6 @@ FAMILIES: dict[str, ModuleType] = {
     "regularizer": regularizers,
 }
 
-# What others are derived from, of no use in themselves.
-_BASES = {
-    "BaseDistance",
-    "BaseLossWrapper",
-    "BaseMetricLossFunction",
-    "BaseMiner",
-    "BaseReducer",
-    "BaseRegularizer",
-    "EmbeddingRegularizerMixin",
-    "GenericPairLoss",
-    "WeightRegularizerMixin",
-}
-
 _CLASS_WEIGHTS = (
     "it learns weights for each class, and there are no classes: labels number the pairs of a "
     "batch and mean another text in the next"
@@ -85,19 +72,24 @@ REFUSED: dict[str, str] = {
 
 
 def names(family: str) -> list[str]:
-    """The classes of a family that can be asked for, sorted."""
+    """Return the classes of a family that can be asked for, sorted."""
     return sorted(
         name
         for name, part in vars(FAMILIES[family]).items()
         if inspect.isclass(part)
         and issubclass(part, torch.nn.Module)
-        and name not in _BASES
+        and not _is_base(name)
         and name not in REFUSED
     )
 
 
+def _is_base(name: str) -> bool:
+    """Tell whether others are derived from a class, which is of no use in itself."""
+    return name.startswith("Base") or name.endswith("Mixin") or name == "GenericPairLoss"
+
+
 def built(family: str, name: str, arguments: Mapping[str, Any] | None) -> Any:
-    """The part `name` of a family (a key of `FAMILIES`), made with `arguments`.
+    """Make the part `name` of a family (a key of `FAMILIES`) with `arguments`.
 
     An argument `{"class": name, ...}`, at any depth, is a part of any family itself.
 
@@ -106,25 +98,22 @@ def built(family: str, name: str, arguments: Mapping[str, Any] | None) -> Any:
     `ConfigurationError` : no such class, one that cannot serve here, an argument it does not take,
         or arguments it refuses.
     """
-    part = _resolved(name, [family])
-    values = {key: _value(value) for key, value in _plain(arguments or {}).items()}
+    return _made(_resolved(name, [family]), arguments or {})
+
+
+def _made(part: type, arguments: Mapping[str, Any]) -> Any:
+    values = {key: _value(value) for key, value in arguments.items()}
     _check_arguments(part, values)
     try:
         return part(**values)
-    except ConfigurationError:
-        raise
     except Exception as error:  # asserts and bare exceptions among them
+        given = arguments.as_dict(quiet=True) if isinstance(arguments, Params) else arguments
         raise ConfigurationError(
-            f"{name} cannot be made with {_plain(arguments or {})}: {error or type(error).__name__}"
+            f"{part.__name__} cannot be made with {given}: {error or type(error).__name__}"
         ) from error
 
 
-def _plain(arguments: Any) -> Any:
-    return arguments.as_dict(quiet=True) if isinstance(arguments, Params) else arguments
-
-
 def _value(value: Any) -> Any:
-    value = _plain(value)
     if isinstance(value, list):
         return [_value(item) for item in value]
     if not isinstance(value, Mapping):
@@ -132,15 +121,11 @@ def _value(value: Any) -> Any:
     if "class" not in value:
         return {key: _value(item) for key, item in value.items()}
     arguments = {key: item for key, item in value.items() if key != "class"}
-    name = str(value["class"])
-    for family in FAMILIES:
-        if name in names(family):
-            return built(family, name, arguments)
-    return _resolved(name, list(FAMILIES))  # which says what is wrong
+    return _made(_resolved(str(value["class"]), list(FAMILIES)), arguments)
 
 
 def _resolved(name: str, families: list[str]) -> type:
-    """The class of that name in one of these families."""
+    """Return the class of that name in one of these families."""
     for family in families:
         if name in names(family):
             return getattr(FAMILIES[family], name)
@@ -169,15 +154,11 @@ def _check_arguments(part: type, values: Mapping[str, Any]) -> None:
 
 
 def _argument_names(part: type) -> list[str]:
-    """What a constructor takes, and those it hands further arguments to."""
+    """Return what a constructor takes, and those it hands further arguments to."""
     found: dict[str, None] = {}
-    for owner in part.__mro__:
-        if owner in (torch.nn.Module, object):
-            break
-        if "__init__" not in vars(owner):
-            continue
-        for name, parameter in inspect.signature(vars(owner)["__init__"]).parameters.items():
-            if name != "self" and parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
+    for owner in part.__mro__[: part.__mro__.index(torch.nn.Module)]:
+        for name, parameter in inspect.signature(owner).parameters.items():
+            if parameter.kind is parameter.POSITIONAL_OR_KEYWORD:
                 found[name] = None
     return list(found)
 

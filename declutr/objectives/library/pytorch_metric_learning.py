@@ -1,20 +1,15 @@
-"""Any loss of pytorch-metric-learning that makes sense for two views, by its name."""
+"""Losses of pytorch-metric-learning that make sense for two views, and its miners, by name."""
 
 from typing import Any, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 
-from declutr.objectives.full_precision import full_precision
 from declutr.objectives.library import library_parts
-from declutr.objectives.library.library_parts import losses
-from declutr.objectives.library.metric_learning import LibraryObjective, without_labels
-from declutr.objectives.miner import Miner
-from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import nothing
-
-# These compare two views and take no labels.
-_OF_TWO_VIEWS = (losses.SelfSupervisedLoss, losses.VICRegLoss)
+from declutr.objectives.library.library_parts import distances, losses, miners
+from declutr.objectives.numerics import full_precision, nothing
+from declutr.objectives.objective import LibraryObjective, Miner, Objective
 
 
 @Objective.register("pml")
@@ -57,44 +52,21 @@ class PytorchMetricLearning(LibraryObjective):
     def __init__(self, loss: str, loss_args: Optional[dict[str, Any]] = None) -> None:
         super().__init__()
         self._loss: torch.nn.Module = library_parts.built("loss", loss, loss_args)
+        self.takes_labels = not isinstance(  # two views are compared as such
+            self._loss, (losses.SelfSupervisedLoss, losses.VICRegLoss)
+        )
         self.temperature: Optional[float] = getattr(self._loss, "temperature", None)
-
-    @property
-    def inputs(self) -> dict[str, bool]:
-        of_pairs = isinstance(self._loss, _OF_TWO_VIEWS)
-        return without_labels(super().inputs) if of_pairs else super().inputs
 
     def pair_loss(self, mined: bool) -> torch.nn.Module:
         return self._loss
 
     def attach_miner(self, miner: Miner) -> None:
-        self._refuse_unused_miner()
-        super().attach_miner(miner)
-
-    def forward(
-        self,
-        anchors: torch.Tensor,
-        positives: torch.Tensor,
-        *,
-        labels: Optional[torch.Tensor] = None,
-    ) -> torch.Tensor:
-        if not isinstance(self._loss, _OF_TWO_VIEWS):
-            return super().forward(anchors, positives, labels=labels)
-        if len(anchors) < 2:  # neither negatives nor a variance
-            return nothing(anchors, positives)
-        return self._of_two_views(anchors, positives)
-
-    @full_precision
-    def _of_two_views(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
-        return self._loss(anchors, ref_emb=positives)
-
-    def _refuse_unused_miner(self) -> None:
         """Some losses look at all pairs, and say so when given some: ask now, not in training."""
         from pytorch_metric_learning.utils.loss_and_miner_utils import get_all_pairs_indices
 
         name = type(self._loss).__name__
         refusal = ConfigurationError(f"{name} takes no miner: remove the key 'miner'.")
-        if isinstance(self._loss, _OF_TWO_VIEWS):
+        if not self.takes_labels:
             raise refusal
         parameter = next(self._loss.parameters(), torch.zeros(()))
         rows = torch.eye(4, device=parameter.device)
@@ -104,3 +76,73 @@ class PytorchMetricLearning(LibraryObjective):
                 self._loss(rows, labels, get_all_pairs_indices(labels))
         except ValueError as error:
             raise refusal from error
+        super().attach_miner(miner)
+
+    def forward(
+        self, anchors: Tensor, positives: Tensor, *, labels: Tensor | None = None
+    ) -> Tensor:
+        if self.takes_labels:
+            return super().forward(anchors, positives, labels=labels)
+        if len(anchors) < 2:  # neither negatives nor a variance
+            return nothing(anchors, positives)
+        return full_precision(self._loss)(anchors, ref_emb=positives)
+
+
+@Miner.register("pair_margin")
+class PairMarginMiner(Miner, miners.PairMarginMiner):
+    """Keeps positives that are not yet close and negatives that are not yet far.
+
+    # Parameters
+
+    pos_margin, neg_margin : the two thresholds. With similarities, positives below `pos_margin` and
+        negatives above `neg_margin` are kept; with distances the other way round.
+    use_similarity : compare cosines (default) or Euclidean distances.
+    squared_distances : square the distances.
+    """
+
+    def __init__(
+        self,
+        pos_margin: float,
+        neg_margin: float,
+        use_similarity: bool = True,
+        squared_distances: bool = False,
+    ) -> None:
+        distance = (
+            distances.CosineSimilarity()
+            if use_similarity
+            else distances.LpDistance(power=2 if squared_distances else 1)
+        )
+        super().__init__(pos_margin=pos_margin, neg_margin=neg_margin, distance=distance)
+
+
+@Miner.register("pml")
+@Miner.register("pytorch_metric_learning")
+class PytorchMetricLearningMiner(Miner):
+    """A miner of pytorch-metric-learning, made of parts by name.
+
+        {"type": "pytorch_metric_learning", "miner": "MultiSimilarityMiner",
+         "miner_args": {"epsilon": 0.1, "distance": {"class": "CosineSimilarity"}}}
+
+    # Parameters
+
+    miner : the name of a class in `pytorch_metric_learning.miners`.
+    miner_args : its arguments; `{"class": ..., argument: ...}` is a part of the library itself.
+
+    # Raises
+
+    `ConfigurationError` : a name or argument that the library does not have.
+    """
+
+    def __init__(self, miner: str, miner_args: Optional[dict[str, Any]] = None) -> None:
+        super().__init__()
+        self._miner: torch.nn.Module = library_parts.built("miner", miner, miner_args)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Any:
+        """Indices of pairs or triplets in the rows, or between them and rows `ref_emb` `(K, d)`."""
+        return self._miner(embeddings, labels, ref_emb, ref_labels)

@@ -5,15 +5,10 @@ from typing import Any
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 
-from declutr.objectives.distances import unit
-from declutr.objectives.full_precision import full_precision
-from declutr.system.inverted_lists import (
-    PER_CENTRE,
-    least_effort,
-    loaded_faiss,
-    number_of_lists,
-)
+from declutr.objectives.numerics import full_precision, unit
+from declutr.system.inverted_lists import PER_CENTRE, least_effort, loaded_faiss, number_of_lists
 
 BLOCK = 1 << 22
 """Numbers of a block of cosines, or of rows that are copied for them: 16 MB in float32."""
@@ -28,14 +23,19 @@ DEVICE_BLOCK = 1 << 25
 
 @full_precision
 def nearest_rows(
-    queries: torch.Tensor,
-    lengths: torch.Tensor,
-    block: Callable[[int, int], torch.Tensor],
-    usable: Callable[[int, int], torch.Tensor],
+    queries: Tensor,
+    lengths: Tensor,
+    block: Callable[[int, int], Tensor],
+    usable: Callable[[int, int], Tensor],
     k: int,
     at_once: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The k rows of the largest cosines, in memory that does not grow with the number of rows.
+    numbers: int = BLOCK,
+) -> tuple[Tensor, Tensor]:
+    """Find the k rows of the largest cosines, in memory that does not grow with the number of rows.
+
+    A GPU wants few and large pieces, of `DEVICE_BLOCK` numbers. Of 400,000 rows of width 768 a
+    product with 64 queries reads 1.2 GB, which takes it about a millisecond: an index would be no
+    faster, and has to be built on the host.
 
     # Parameters
 
@@ -44,6 +44,7 @@ def nearest_rows(
     block : gives raw rows `(b, d)`, from one to another, as the queries are.
     usable : which of them each query may find: `(n, b)` or `(b,)`.
     at_once : how many rows to ask `block` for; a CPU takes no more than its caches hold.
+    numbers : how many cosines to choose from at once.
 
     # Returns
 
@@ -53,7 +54,7 @@ def nearest_rows(
     queries = unit(queries)
     best = queries.new_empty(n, 0)
     rows = torch.empty(n, 0, dtype=torch.long, device=queries.device)
-    size = max(1, BLOCK // n)
+    size = max(1, numbers // n)
     at_once = min(at_once, size)
     if queries.device.type == "cpu":
         at_once = min(at_once, max(1, CACHED // queries.size(1)))
@@ -61,44 +62,13 @@ def nearest_rows(
         stop = min(start + size, count)
         some = range(start, stop, at_once)
         products = [queries @ block(first, min(first + at_once, stop)).T for first in some]
-        cosines = torch.cat(products, dim=1).div_(lengths[start:stop])  # (n, b)
-        cosines.masked_fill_(~usable(start, stop), -torch.inf)
+        cosines = products[0] if len(products) == 1 else torch.cat(products, dim=1)  # (n, b)
+        cosines.div_(lengths[start:stop]).masked_fill_(~usable(start, stop), -torch.inf)
         near, place = cosines.topk(min(k, stop - start), dim=1)
         best, rows = torch.cat([best, near], dim=1), torch.cat([rows, place + start], dim=1)
         best, order = best.topk(min(k, best.size(1)), dim=1)
         rows = rows.gather(1, order)
     return rows, best > -torch.inf
-
-
-@full_precision
-def nearest_rows_on_device(
-    queries: torch.Tensor,
-    lengths: torch.Tensor,
-    block: Callable[[int, int], torch.Tensor],
-    usable: Callable[[int, int], torch.Tensor],
-    k: int,
-    at_once: int,
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """`nearest_rows` in as few and large pieces as there is memory for, as a GPU wants them.
-
-    Of 400,000 rows of width 768 a product with 64 queries reads 1.2 GB, which takes a GPU about a
-    millisecond: an index would be no faster, and has to be built on the host.
-    """
-    n, count = queries.size(0), lengths.size(0)
-    queries = unit(queries)
-    best: list[torch.Tensor] = []
-    rows: list[torch.Tensor] = []
-    size = max(1, min(DEVICE_BLOCK // n, at_once))
-    for start in range(0, count, size):
-        stop = min(start + size, count)
-        cosines = (queries @ block(start, stop).T).div_(lengths[start:stop])  # (n, b)
-        cosines.masked_fill_(~usable(start, stop), -torch.inf)
-        near, place = cosines.topk(min(k, stop - start), dim=1)
-        best, rows = [*best, near], [*rows, place + start]
-    if len(best) == 1:
-        return rows[0], best[0] > -torch.inf
-    near, order = torch.cat(best, dim=1).topk(min(k, count), dim=1)
-    return torch.cat(rows, dim=1).gather(1, order), near > -torch.inf
 
 
 class InvertedLists:
@@ -125,11 +95,7 @@ class InvertedLists:
     _SAMPLE = 64  # queries of `tune`
 
     def __init__(
-        self,
-        numbers: torch.Tensor,
-        lengths: torch.Tensor,
-        row: Callable[[torch.Tensor], torch.Tensor],
-        seed: int = 0,
+        self, numbers: Tensor, lengths: Tensor, row: Callable[[Tensor], Tensor], seed: int = 0
     ) -> None:
         faiss = _faiss()
         self._numbers, self._row, self._lengths = numbers, row, lengths
@@ -148,7 +114,7 @@ class InvertedLists:
             self._index.add_with_ids(self._unit(some), some.cpu().numpy())
         self.recall = 0.0
 
-    def candidates(self, queries: torch.Tensor, count: int) -> torch.Tensor:
+    def candidates(self, queries: Tensor, count: int) -> Tensor:
         """Numbers `(n, count)` of rows that are near raw `queries` `(n, d)`; -1 where none is left:
         more lists are looked into where those of `tune` hold too few."""
         vectors = unit(queries.detach()).cpu().float().numpy()
@@ -186,11 +152,11 @@ class InvertedLists:
         _, self.recall = least_effort(recall, self._index.nlist, self.TARGET)
         return self.recall
 
-    def _drawn(self, count: int) -> torch.Tensor:
+    def _drawn(self, count: int) -> Tensor:
         order = torch.randperm(len(self._numbers), generator=self._generator)[:count]
         return self._numbers[order.to(self._numbers.device)]
 
-    def _unit(self, numbers: torch.Tensor) -> Any:
+    def _unit(self, numbers: Tensor) -> Any:
         return unit(self._row(numbers)).cpu().float().numpy()
 
 

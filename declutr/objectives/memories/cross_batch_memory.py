@@ -4,18 +4,12 @@ from typing import Any, Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 
-from declutr.objectives.distances import unit
-from declutr.objectives.full_precision import full_precision
 from declutr.objectives.library.library_parts import losses
-from declutr.objectives.library.metric_learning import (
-    LibraryObjective,
-    MetricLearningObjective,
-    without_labels,
-)
-from declutr.objectives.miner import Miner
-from declutr.objectives.objective import Objective
-from declutr.objectives.pairs.nt_xent import NTXent, partner_loss
+from declutr.objectives.nt_xent import NTXent, partner_loss
+from declutr.objectives.numerics import full_precision, unit
+from declutr.objectives.objective import LibraryObjective, MetricLearningObjective, Miner, Objective
 
 
 @Objective.register("cross_batch_memory")
@@ -37,6 +31,8 @@ class CrossBatchMemory(MetricLearningObjective):
 
     `ConfigurationError` : a loss that cannot be used with a memory.
     """
+
+    takes_labels = False  # classes would not go with numbers over batches
 
     def __init__(
         self,
@@ -62,28 +58,21 @@ class CrossBatchMemory(MetricLearningObjective):
         self.temperature = getattr(loss, "temperature", None)
         self.reduction = getattr(loss, "reduction", None)
         self._memory = losses.CrossBatchMemory(
-            loss=inside,
-            embedding_size=embedding_size,
-            memory_size=memory_size,
-            miner=miner,
+            loss=inside, embedding_size=embedding_size, memory_size=memory_size, miner=miner
         )
         self.embedding_size = embedding_size
         self._next_label = 0
-
-    @property
-    def inputs(self) -> dict[str, bool]:
-        return without_labels(super().inputs)  # classes would not go with numbers over batches
 
     def attach_miner(self, miner: Miner) -> None:
         self._memory.miner = miner
         self._memory.loss = self._inner.pair_loss(mined=True)
 
-    def labels(self, count: int, device: torch.device) -> torch.Tensor:
+    def labels(self, count: int, device: torch.device) -> Tensor:
         # Rows stay in memory with their labels: a label used again would make false positives.
         return self._next_label + torch.arange(count, device=device)
 
     @full_precision
-    def labelled_loss(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def labelled_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         size = self._memory.memory_size
         if embeddings.size(0) > size:
             raise ConfigurationError(
@@ -97,9 +86,7 @@ class CrossBatchMemory(MetricLearningObjective):
             return self._nt_xent(embeddings, labels, self._inner)
         return self._memory(embeddings, labels)
 
-    def _nt_xent(
-        self, embeddings: torch.Tensor, labels: torch.Tensor, inner: NTXent
-    ) -> torch.Tensor:
+    def _nt_xent(self, embeddings: Tensor, labels: Tensor, inner: NTXent) -> Tensor:
         """What the library computes, without its lists of pairs, whose length the host waits for.
 
         The batch is put in first, and a row's own copy left out. No other rows of the memory have

@@ -5,15 +5,18 @@ from typing import Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 
-from declutr.objectives.distances import unit
-from declutr.objectives.full_precision import full_precision
-from declutr.objectives.host_count import HostCount
+from declutr.objectives.checks import (
+    above_zero,
+    at_least_zero,
+    check_views,
+    check_width,
+    scalar_reduction,
+)
 from declutr.objectives.memories.momentum_contrast import KeyQueue
+from declutr.objectives.numerics import HostCount, full_precision, nothing, reduced, unit
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import nothing, reduced
-from declutr.objectives.settings import above_zero, at_least_zero, scalar_reduction
-from declutr.objectives.views import check_views, check_width
 from declutr.system.host_copies import to_device
 
 _ELEMENTS = 2**22  # of made-up vectors held at once
@@ -21,17 +24,17 @@ _ELEMENTS = 2**22  # of made-up vectors held at once
 
 @full_precision
 def mochi_loss(
-    queries: torch.Tensor,
-    keys: torch.Tensor,
-    queue: Optional[torch.Tensor] = None,
+    queries: Tensor,
+    keys: Tensor,
+    queue: Tensor | None = None,
     temperature: float = 0.2,
     hardest: int = 1024,
     mixed: int = 1024,
     mixed_with_query: int = 128,
     in_batch: bool = False,
-    generator: Optional[torch.Generator] = None,
+    generator: torch.Generator | None = None,
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """`moco_loss` with made-up negatives beside the real ones (Kalantidis et al., 2020, section 4).
 
     Of each query's negatives the `hardest` nearest are the set H. Two kinds of vectors are added:
@@ -69,91 +72,74 @@ def mochi_loss(
     positive = (queries * keys).sum(dim=-1, keepdim=True)  # (N, 1)
     logits = [positive, similarities]
     if mixed or mixed_with_query:
-        fixed = negatives.detach()
-        to_fixed = similarities
+        fixed, to_fixed = negatives.detach(), similarities
         if negatives.requires_grad:
             to_fixed = _without_own(queries @ fixed.T, in_batch)
         near, where = to_fixed.topk(min(hardest, count), dim=1)  # (N, H)
-        draw = _Draws(rows, near.size(1), near, generator)
-        logits.append(_mixed(near, where, fixed, draw, mixed))
-        logits.append(_mixed_with_query(near, draw, mixed_with_query))
+        logits.append(_mixed(near, where, fixed, mixed, generator))
+        logits.append(_mixed_with_query(near, mixed_with_query, generator))
     scores = torch.cat(logits, dim=1) / temperature
     return reduced(scores.logsumexp(dim=1) - scores[:, 0], reduction, queries)
 
 
-def _without_own(similarities: torch.Tensor, in_batch: bool) -> torch.Tensor:
+def _without_own(similarities: Tensor, in_batch: bool) -> Tensor:
     """-inf where a query would meet its own key, which stands in the last N columns."""
     if not in_batch:
         return similarities
-    rows, columns = similarities.shape
-    own = torch.eye(rows, dtype=torch.bool, device=similarities.device)
-    queue = own.new_zeros(rows, columns - rows)
-    return similarities.masked_fill(torch.cat([queue, own], dim=1), -math.inf)
+    others = similarities.clone()
+    others.diagonal(others.size(1) - others.size(0)).fill_(-math.inf)
+    return others
 
 
-class _Draws:
-    """Random partners out of the hardest, and coefficients of mixtures, for each of the queries."""
+def _partners(near: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """Draw places `(N, count)` within the hardest `near` `(N, H)`."""
+    rows, hardest = near.shape
+    return to_device(torch.randint(hardest, (rows, count), generator=generator), near.device)
 
-    def __init__(
-        self,
-        rows: int,
-        hardest: int,
-        like: torch.Tensor,
-        generator: Optional[torch.Generator],
-    ) -> None:
-        self._rows, self._hardest = rows, hardest
-        self._like, self._generator = like, generator
 
-    def partners(self, count: int) -> torch.Tensor:
-        """Positions `(N, count)` within the hardest."""
-        shape = (self._rows, count)
-        drawn = torch.randint(self._hardest, shape, generator=self._generator)
-        return to_device(drawn, self._like.device)
-
-    def coefficients(self, count: int, most: float) -> torch.Tensor:
-        """`(N, count)`, uniform in [0, most)."""
-        drawn = torch.rand(self._rows, count, generator=self._generator, dtype=torch.float64)
-        return to_device((drawn * most).to(self._like.dtype), self._like.device)
+def _coefficients(
+    near: Tensor, count: int, most: float, generator: torch.Generator | None
+) -> Tensor:
+    """Draw `(N, count)` from a uniform distribution over [0, most)."""
+    drawn = torch.rand(len(near), count, generator=generator, dtype=torch.float64)
+    return to_device((drawn * most).to(near.dtype), near.device)
 
 
 def _mixed(
-    near: torch.Tensor, where: torch.Tensor, negatives: torch.Tensor, draw: _Draws, count: int
-) -> torch.Tensor:
-    """Similarities `(N, count)` of queries with normalised `a n_i + (1 - a) n_j`.
+    near: Tensor, where: Tensor, negatives: Tensor, count: int, generator: torch.Generator | None
+) -> Tensor:
+    """Return similarities `(N, count)` of queries with normalised `a n_i + (1 - a) n_j`.
 
     `near` and `where` are `(N, H)`, similarities of the hardest and their rows in `negatives`.
     """
-    first, second = draw.partners(count), draw.partners(count)
-    a = draw.coefficients(count, 1.0)
+    first, second = (_partners(near, count, generator) for _ in range(2))
+    a = _coefficients(near, count, 1.0, generator)
     numerator = a * near.gather(1, first) + (1 - a) * near.gather(1, second)
     between = _products(negatives, where.gather(1, first), where.gather(1, second))
     return numerator / _length(a, 1 - a, between)
 
 
-def _mixed_with_query(near: torch.Tensor, draw: _Draws, count: int) -> torch.Tensor:
-    """Similarities `(N, count)` of queries q with normalised `b sg(q) + (1 - b) n_j`.
+def _mixed_with_query(near: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
+    """Return similarities `(N, count)` of queries q with normalised `b sg(q) + (1 - b) n_j`.
 
     `q sg(q)` is 1, and its gradient to the raw query is 0, for q has unit length.
     """
-    near = near.gather(1, draw.partners(count))
-    b = draw.coefficients(count, 0.5)
+    near = near.gather(1, _partners(near, count, generator))
+    b = _coefficients(near, count, 0.5, generator)
     return (b + (1 - b) * near) / _length(b, 1 - b, near.detach())
 
 
-def _length(a: torch.Tensor, b: torch.Tensor, cosine: torch.Tensor) -> torch.Tensor:
+def _length(a: Tensor, b: Tensor, cosine: Tensor) -> Tensor:
     """Of `a x + b y` for unit vectors with that cosine; opposite ones may cancel."""
     return (a * a + b * b + 2 * a * b * cosine).clamp_min(1e-12).sqrt()
 
 
 @torch.no_grad()
-def _products(rows: torch.Tensor, first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
+def _products(rows: Tensor, first: Tensor, second: Tensor) -> Tensor:
     """`(N, s)`: dot products of `rows[first]` with `rows[second]`, a few at a time."""
-    flat = zip(
-        *(index.flatten().split(max(1, _ELEMENTS // rows.size(1))) for index in (first, second)),
-        strict=True,
-    )
-    found = [(rows[i] * rows[j]).sum(dim=1) for i, j in flat]
-    return torch.cat(found).view_as(first)
+    size = max(1, _ELEMENTS // rows.size(1))
+    blocks = zip(first.flatten().split(size), second.flatten().split(size), strict=True)
+    return torch.cat([(rows[i] * rows[j]).sum(dim=1) for i, j in blocks]).view_as(first)
 
 
 @Objective.register("mochi")
@@ -179,8 +165,6 @@ class HardNegativeMixing(Objective):
     seed : of the draws.
     """
 
-    steps: torch.Tensor
-
     def __init__(
         self,
         embedding_size: Optional[int] = None,
@@ -196,10 +180,7 @@ class HardNegativeMixing(Objective):
         seed: int = 13370,
     ) -> None:
         super().__init__()
-        above_zero("hardest", hardest)
         at_least_zero("queue_size", queue_size)
-        at_least_zero("mixed", mixed)
-        at_least_zero("mixed_with_query", mixed_with_query)
         if queue_size and embedding_size is None:
             raise ConfigurationError(
                 f"A queue of {queue_size} keys needs embedding_size, the width of keys. Set it, or "
@@ -214,21 +195,18 @@ class HardNegativeMixing(Objective):
         self.min_pairs = 1 if queue_size else 2
         self.in_batch = in_batch
         self.temperature = above_zero("temperature", temperature)
-        self.hardest = hardest
-        self.mixed, self.mixed_with_query = mixed, mixed_with_query
+        self.hardest = above_zero("hardest", hardest)
+        self.mixed = at_least_zero("mixed", mixed)
+        self.mixed_with_query = at_least_zero("mixed_with_query", mixed_with_query)
         self.start_after = at_least_zero("start_after", start_after)
         self.only_filled = only_filled
         self.reduction = scalar_reduction(reduction)
         self.seed = seed
-        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._steps_done = HostCount(self, "steps")
 
     def forward(  # type: ignore[override]
-        self,
-        anchors: torch.Tensor,
-        keys: torch.Tensor,
-        generator: Optional[torch.Generator] = None,
-    ) -> torch.Tensor:
+        self, anchors: Tensor, keys: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
         """`generator` replaces the draws of this step."""
         step = self._steps_done.value
         if generator is None:

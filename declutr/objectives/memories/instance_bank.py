@@ -5,26 +5,20 @@ from typing import Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from declutr.objectives.distances import unit
-from declutr.objectives.full_precision import full_precision
-from declutr.objectives.host_count import HostCount
-from declutr.objectives.memories.instance_ids import last_rows, require_ids
+from declutr.objectives.checks import above_zero, scalar_reduction
+from declutr.objectives.memories.instance_vectors import last_rows, require_ids
+from declutr.objectives.numerics import HostCount, full_precision, reduced, unit
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
-from declutr.objectives.settings import above_zero, scalar_reduction
 from declutr.system.host_copies import to_device
 
 
 @full_precision
 def instance_loss(
-    features: torch.Tensor,
-    ids: torch.Tensor,
-    bank: torch.Tensor,
-    temperature: float = 0.07,
-    reduction: str = "mean",
-) -> torch.Tensor:
+    features: Tensor, ids: Tensor, bank: Tensor, temperature: float = 0.07, reduction: str = "mean"
+) -> Tensor:
     """`-log softmax_i(v f / tau)`: the non-parametric softmax (Wu et al., 2018, equation 2).
 
     `features` are raw `(N, d)`, `ids` `(N,)` their rows in `bank`, raw `(M, d)`, which gets no
@@ -36,14 +30,14 @@ def instance_loss(
 
 @full_precision
 def instance_nce_loss(
-    features: torch.Tensor,
-    ids: torch.Tensor,
-    bank: torch.Tensor,
-    noise: torch.Tensor,
-    log_normaliser: torch.Tensor,
+    features: Tensor,
+    ids: Tensor,
+    bank: Tensor,
+    noise: Tensor,
+    log_normaliser: Tensor,
     temperature: float = 0.07,
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """Noise-contrastive estimate of `instance_loss` (Wu et al., 2018, equations 4 to 7).
 
     With `P(i|f) = exp(v_i f / tau) / Z` and noise uniform over the M instances,
@@ -67,14 +61,14 @@ def instance_nce_loss(
 @torch.no_grad()
 @full_precision
 def estimated_log_normaliser(
-    features: torch.Tensor, bank: torch.Tensor, noise: torch.Tensor, temperature: float = 0.07
-) -> torch.Tensor:
+    features: Tensor, bank: Tensor, noise: Tensor, temperature: float = 0.07
+) -> Tensor:
     """log of `Z = M mean_{row, noise} exp(v f / tau)` (Wu et al., 2018, equation 8), a scalar."""
     logits = _similarities(features, bank[noise]) / temperature  # (N, m)
     return logits.flatten().logsumexp(dim=0) + math.log(bank.size(0) / logits.numel())
 
 
-def _similarities(features: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
+def _similarities(features: Tensor, rows: Tensor) -> Tensor:
     """Cosines; gradient to `features` only."""
     rows = unit(rows.detach().to(features.dtype))
     return unit(features) @ rows.T
@@ -104,9 +98,8 @@ class InstanceDiscrimination(Objective):
 
     min_pairs = 1  # the negatives are in the bank
 
-    bank: torch.Tensor
-    log_normaliser: torch.Tensor
-    steps: torch.Tensor
+    bank: Tensor
+    log_normaliser: Tensor
 
     def __init__(
         self,
@@ -119,9 +112,8 @@ class InstanceDiscrimination(Objective):
         seed: int = 13370,
     ) -> None:
         super().__init__()
-        above_zero("instances", instances)
-        above_zero("embedding_size", embedding_size)
-        self.instances, self.embedding_size = instances, embedding_size
+        self.instances = above_zero("instances", instances)
+        self.embedding_size = above_zero("embedding_size", embedding_size)
         if not 0 <= momentum < 1:
             raise ConfigurationError(f"momentum must be in [0, 1), got {momentum}.")
         if noise is not None and noise < 1:
@@ -131,18 +123,13 @@ class InstanceDiscrimination(Objective):
         self.noise = noise
         self.reduction = scalar_reduction(reduction)
         self.seed = seed
-        start = unit(torch.randn(instances, embedding_size))
-        self.register_buffer("bank", start)  # (M, d)
+        self.register_buffer("bank", unit(torch.randn(instances, embedding_size)))  # (M, d)
         self.register_buffer("log_normaliser", torch.zeros(()))  # of the first step, see below
-        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._steps_done = HostCount(self, "steps")
 
     def forward(  # type: ignore[override]
-        self,
-        anchors: torch.Tensor,
-        ids: torch.Tensor,
-        generator: Optional[torch.Generator] = None,
-    ) -> torch.Tensor:
+        self, anchors: Tensor, ids: Tensor, generator: torch.Generator | None = None
+    ) -> Tensor:
         """`generator` replaces the draws of this step.
 
         # Raises
@@ -160,16 +147,12 @@ class InstanceDiscrimination(Objective):
         return loss
 
     def _estimated(
-        self,
-        features: torch.Tensor,
-        ids: torch.Tensor,
-        count: int,
-        generator: Optional[torch.Generator],
-    ) -> torch.Tensor:
+        self, features: Tensor, ids: Tensor, count: int, generator: torch.Generator | None
+    ) -> Tensor:
         if generator is None:
             generator = torch.Generator().manual_seed(self.seed + self._steps_done.value)
-        noise = torch.randint(self.bank.size(0), (count,), generator=generator)
-        noise = to_device(noise, features.device)
+        drawn = torch.randint(self.instances, (count,), generator=generator)
+        noise = to_device(drawn, features.device)
         log_normaliser = self.log_normaliser
         if self._steps_done.value == 0:
             log_normaliser = estimated_log_normaliser(features, self.bank, noise, self.temperature)
@@ -180,7 +163,7 @@ class InstanceDiscrimination(Objective):
         )
 
     @torch.no_grad()
-    def update(self, features: torch.Tensor, ids: torch.Tensor) -> None:
+    def update(self, features: Tensor, ids: Tensor) -> None:
         """Move the slots `ids` `(N,)` towards raw `features` `(N, d)`."""
         rows = last_rows(ids)
         if rows is not None:
@@ -189,7 +172,7 @@ class InstanceDiscrimination(Objective):
         mixed = self.momentum * self.bank[ids] + (1 - self.momentum) * unit(features)
         self.bank[ids] = unit(mixed)
 
-    def _check(self, features: torch.Tensor, ids: torch.Tensor) -> None:
+    def _check(self, features: Tensor, ids: Tensor) -> None:
         count, width = self.bank.shape
         if features.dim() != 2 or features.size(1) != width or ids.shape != features.shape[:1]:
             raise ValueError(

@@ -2,7 +2,7 @@
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.functional import relu
 from torch.nn.utils.parametrizations import spectral_norm
 
@@ -11,6 +11,9 @@ _POWER_ITERATIONS = 1  # a training step
 
 class Critic(nn.Module):
     """A logit for a pair of features of two levels (RECLAIM).
+
+    It is the logit that is 1-Lipschitz: noise contrastive estimation with a Lipschitz critic, and
+    no Wasserstein distance.
 
     "Two different MLP layers" map u and v to the same width, each with a ReLU; they are
     concatenated and go through an MLP of three layers. The five weights are divided by their
@@ -46,13 +49,13 @@ class Critic(nn.Module):
             for layer in self._layers():
                 spectral_norm(layer, n_power_iterations=_POWER_ITERATIONS)
 
-    def forward(self, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def forward(self, u: Tensor, v: Tensor) -> Tensor:
         """Logits `(...)` of pairs u `(..., d_u)` and v `(..., d_v)`."""
         return self._judged(relu(self.u_map(u)), relu(self.v_map(v)))
 
     def against(
-        self, u: torch.Tensor, v: torch.Tensor, v_negatives: torch.Tensor, u_negatives: torch.Tensor
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        self, u: Tensor, v: Tensor, v_negatives: Tensor, u_negatives: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
         """The logits of pairs, and those of each half with negatives for the other.
 
         What `forward` gives for the n(1 + K_v + K_u) pairs, in one call of each layer, and without
@@ -77,19 +80,19 @@ class Critic(nn.Module):
         return positive.squeeze(1), v_logits, u_logits
 
     @property
-    def last_bias(self) -> torch.Tensor:
+    def last_bias(self) -> Tensor:
         """What is added to all logits, `(1,)`."""
         bias = self.joint[-1].bias
-        assert isinstance(bias, torch.Tensor)
+        assert isinstance(bias, Tensor)
         return bias
 
-    def in_use(self) -> list[torch.Tensor]:
+    def in_use(self) -> list[Tensor]:
         """The weights that layers multiply by, and their biases."""
         layers = self._layers()
         return [layer.weight for layer in layers] + [layer.bias for layer in layers]
 
     @torch.no_grad()
-    def sigmas(self) -> torch.Tensor:
+    def sigmas(self) -> Tensor:
         """The largest singular values `(5,)` of the weights in use: of u's map, v's, and the MLP.
 
         By a full decomposition, and without a power iteration.
@@ -105,14 +108,14 @@ class Critic(nn.Module):
     def _layers(self) -> list[nn.Linear]:
         return [self.u_map, self.v_map, *self.joint]  # type: ignore[list-item]
 
-    def _judged(self, u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    def _judged(self, u: Tensor, v: Tensor) -> Tensor:
         """Logits `(...)` of mapped features `(..., width)`."""
         first, second, last = self.joint
         joined = torch.cat([u, v], dim=-1)  # (..., 2 width)
         return last(relu(second(relu(first(joined))))).squeeze(-1)
 
 
-def _mapped(layer: nn.Linear, own: torch.Tensor, others: torch.Tensor) -> torch.Tensor:
+def _mapped(layer: nn.Linear, own: Tensor, others: Tensor) -> Tensor:
     """One call of a layer for features `(n, d)` and others `(n, K, d)` beside each, or
     `(1, K, d)` beside all: `(n, 1 + K, w)`."""
     if len(others) == len(own):

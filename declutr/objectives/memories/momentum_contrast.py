@@ -3,23 +3,17 @@
 from collections.abc import Iterable
 
 import torch
+from torch import Tensor
 
-from declutr.objectives.distances import unit
-from declutr.objectives.full_precision import full_precision
+from declutr.objectives.checks import above_zero, check_views, check_width, scalar_reduction
+from declutr.objectives.numerics import full_precision, reduced, unit
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
-from declutr.objectives.settings import above_zero, scalar_reduction
-from declutr.objectives.views import check_views, check_width
 
 
 @full_precision
 def moco_loss(
-    queries: torch.Tensor,
-    keys: torch.Tensor,
-    queue: torch.Tensor,
-    temperature: float = 0.07,
-    reduction: str = "mean",
-) -> torch.Tensor:
+    queries: Tensor, keys: Tensor, queue: Tensor, temperature: float = 0.07, reduction: str = "mean"
+) -> Tensor:
     """`-q k+ / tau + log sum exp({q k+} u {q queue_j} / tau)` (He et al., 2020, equation 1).
 
     `queries` and `keys` are raw `(N, d)`, `queue` raw `(K, d)`; all are L2-normalised here. Keys
@@ -35,9 +29,7 @@ def moco_loss(
 
 
 @torch.no_grad()
-def momentum_update(
-    targets: Iterable[torch.Tensor], sources: Iterable[torch.Tensor], momentum: float
-) -> None:
+def momentum_update(targets: Iterable[Tensor], sources: Iterable[Tensor], momentum: float) -> None:
     """`target <- m target + (1 - m) source`, in place (He et al., 2020, equation 2).
 
     1 freezes the targets, 0 copies the sources. Meant for parameters: buffers are not averaged.
@@ -61,9 +53,9 @@ class KeyQueue(torch.nn.Module):
     width : d.
     """
 
-    keys: torch.Tensor
-    valid: torch.Tensor
-    position: torch.Tensor
+    keys: Tensor
+    valid: Tensor
+    position: Tensor
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
@@ -77,7 +69,7 @@ class KeyQueue(torch.nn.Module):
         self._filled, self._next = 0, 0
         self.register_load_state_dict_post_hook(_read)
 
-    def rows(self, only_valid: bool) -> torch.Tensor:
+    def rows(self, only_valid: bool) -> Tensor:
         """A copy `(K, d)`, random unit vectors where nothing was put yet, or without those.
 
         It is a copy because a backward pass may need it after the queue has moved on.
@@ -90,7 +82,7 @@ class KeyQueue(torch.nn.Module):
         return self._filled == len(self.keys)
 
     @torch.no_grad()
-    def enqueue(self, rows: torch.Tensor) -> None:
+    def enqueue(self, rows: Tensor) -> None:
         """Put in raw rows `(N, d)` in order; of more than K only the last K stay.
 
         # Raises
@@ -99,7 +91,7 @@ class KeyQueue(torch.nn.Module):
         """
         check_width(rows, self.keys)
         size, count = self.keys.size(0), rows.size(0)
-        kept = rows[-size:] if count > size else rows
+        kept = rows[-size:]
         first = self._next + (count - kept.size(0))
         slots = torch.arange(first, first + kept.size(0), device=self.keys.device) % size
         self.keys.index_copy_(0, slots, unit(kept.to(self.keys.dtype)))
@@ -148,8 +140,8 @@ class MomentumContrast(Objective):
         self.reduction = scalar_reduction(reduction)
 
     def forward(  # type: ignore[override]
-        self, anchors: torch.Tensor, keys: torch.Tensor
-    ) -> torch.Tensor:
+        self, anchors: Tensor, keys: Tensor
+    ) -> Tensor:
         queue = self.queue.rows(self.only_filled)
         loss = moco_loss(anchors, keys, queue, self.temperature, self.reduction)
         if self.training:  # validation must not leave keys behind

@@ -1,18 +1,14 @@
 """RECLAIM: pairs of feature levels against the hardest of all training instances.
 
 "Towards Robust and Efficient Contrastive Textual Representation Learning" (submitted to ICLR 2021).
-There is no public code. What the paper leaves open or contradicts itself in is decided here:
+There is no public code. What the paper leaves open or contradicts itself in is decided here, and
+for the loss in `reclaim_losses`:
 
-- Equations 2, 3 and 6 are to be maximised; the loss is their negative. The negatives' sums of
-  equation 6 have the wrong sign, which together with equation 8 would teach the critic to accept
-  negatives; they are as in equation 3.
 - Algorithm 1 updates the banks before it selects. An instance's own fresh feature is then its
   nearest negative. Here negatives are selected, the loss is taken, then banks are updated, and an
   instance never finds itself.
 - The critic begins with a last bias of -log K, where K negatives are summed: what noise contrastive
   estimation converges to as long as nothing tells pairs from negatives.
-- It is the logit that is 1-Lipschitz. That is noise contrastive estimation with a Lipschitz critic,
-  not a Wasserstein distance.
 """
 
 import logging
@@ -21,70 +17,20 @@ from typing import Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
-from torch.nn.functional import softplus
+from torch import Tensor
 
-from declutr.objectives.distances import unit
-from declutr.objectives.full_precision import full_precision
-from declutr.objectives.host_count import HostCount
+from declutr.objectives.checks import one_of, scalar_reduction
 from declutr.objectives.memories.feature_bank import FeatureBank
-from declutr.objectives.memories.instance_ids import last_rows
+from declutr.objectives.memories.instance_vectors import last_rows
 from declutr.objectives.memories.lipschitz_critic import Critic
-from declutr.objectives.memories.whole_bank import loss_against_all
+from declutr.objectives.memories.reclaim_losses import NEGATIVES, loss_against_all, reclaim_loss
+from declutr.objectives.numerics import HostCount, full_precision, unit
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
-from declutr.objectives.settings import one_of, scalar_reduction
 from declutr.system.host_copies import on_host, remember, to_device
 
 logger = logging.getLogger(__name__)
 
-NEGATIVES = ("sum", "mean")
 CANDIDATES = ("bank", "batch")
-
-
-@full_precision
-def reclaim_loss(
-    positive_logits: torch.Tensor,
-    v_logits: torch.Tensor,
-    u_logits: torch.Tensor,
-    v_found: Optional[torch.Tensor] = None,
-    u_found: Optional[torch.Tensor] = None,
-    negatives: str = "sum",
-    reduction: str = "mean",
-) -> torch.Tensor:
-    """`sp(-T(u, v)) + 1/2 sum_v' sp(T(u, v')) + 1/2 sum_u' sp(T(u', v))` (RECLAIM, equation 6).
-
-    sp is softplus. The sums over K negatives of each kind weigh K times as much as the pair, the
-    gamma of equation 2; `negatives="mean"` weighs both the same. Without negatives their terms
-    are 0.
-
-    # Parameters
-
-    positive_logits : T(u, v) `(n,)`.
-    v_logits, u_logits : T(u, v') `(n, K_v)` and T(u', v) `(n, K_u)`.
-    v_found, u_found : of the same shapes, which of them count; all by default.
-    negatives : `"sum"` or `"mean"` over those that count.
-    reduction : `"mean"`, `"sum"` or `"none"` over the n pairs.
-
-    # Raises
-
-    `ValueError` : shapes that do not fit, an unknown reduction or `negatives`.
-    """
-    if negatives not in NEGATIVES:
-        raise ValueError(f"Unknown negatives '{negatives}': expected one of sum, mean.")
-    terms = softplus(-positive_logits)
-    for logits, found in ((v_logits, v_found), (u_logits, u_found)):
-        if found is None:
-            found = torch.ones_like(logits, dtype=torch.bool)
-        if logits.dim() != 2 or logits.shape[:1] != terms.shape or found.shape != logits.shape:
-            raise ValueError(
-                "Expected logits (n,) of pairs and (n, K) of negatives, and as many flags; got "
-                f"{tuple(terms.shape)}, {tuple(logits.shape)} and {tuple(found.shape)}."
-            )
-        weights = found.to(logits.dtype)
-        if negatives == "mean":
-            weights = weights / weights.sum(dim=1, keepdim=True).clamp_min(1)
-        terms = terms + (softplus(logits) * weights).sum(dim=1) / 2
-    return reduced(terms, reduction, positive_logits, v_logits, u_logits)
 
 
 @Objective.register("reclaim")
@@ -113,15 +59,11 @@ class Reclaim(Objective):
     critic_width, lipschitz : of the `Critic`.
     reduction : `"mean"` or `"sum"` over pairs.
     seed : of what is drawn.
-
-    # Raises
-
-    `ConfigurationError` : a setting that makes no sense.
     """
 
     min_pairs = 1  # the negatives are in the banks
 
-    steps: torch.Tensor
+    steps: Tensor
 
     def __init__(
         self,
@@ -167,9 +109,8 @@ class Reclaim(Objective):
         self.candidate_share = candidate_share
         self.reduction = scalar_reduction(reduction)
         self.critic = Critic(*widths, critic_width, lipschitz)
-        expected = num_negatives
-        if expected is None:  # of a batch, it is not known how many
-            expected = round(candidate_share * (instances - 1)) if candidates == "bank" else 0
+        drawn = round(candidate_share * (instances - 1)) if candidates == "bank" else 0
+        expected = drawn if num_negatives is None else num_negatives  # unknown of a whole batch
         if negatives == "sum" and expected > 1:
             # The logit where nothing tells pairs from negatives. From 0, a learning rate for
             # fine-tuning would not get there, and the term would push away from all negatives.
@@ -191,7 +132,6 @@ class Reclaim(Objective):
             )
             for number, width in enumerate(widths)
         )
-        self.register_buffer("steps", torch.zeros((), dtype=torch.long))
         self._steps_done = HostCount(self, "steps")
         self._told_of_repeated_ids = False
         if candidates == "bank" and num_negatives is not None and num_negatives >= instances:
@@ -204,13 +144,10 @@ class Reclaim(Objective):
                 instances - 1,
             )
 
+    @full_precision
     def forward(  # type: ignore[override]
-        self,
-        anchors: torch.Tensor,
-        positives: torch.Tensor,
-        ids: torch.Tensor,
-        texts: Optional[torch.Tensor] = None,
-    ) -> torch.Tensor:
+        self, anchors: Tensor, positives: Tensor, ids: Tensor, texts: Tensor | None = None
+    ) -> Tensor:
         """The loss of u, `anchors` `(n, d_u)`, and v, `positives` `(n, d_v)`, of instances `ids`.
 
         `texts` `(n,)` are keys of their texts (int64): instances of the same text are no negatives
@@ -220,93 +157,63 @@ class Reclaim(Objective):
 
         `ValueError` : shapes that do not fit, or ids that the banks do not have.
         """
-        return self._loss(anchors, positives, ids, texts)
-
-    @full_precision
-    def _loss(
-        self,
-        u: torch.Tensor,
-        v: torch.Tensor,
-        ids: torch.Tensor,
-        texts: Optional[torch.Tensor],
-    ) -> torch.Tensor:
-        if u.shape[:1] != v.shape[:1]:
+        if anchors.shape[:1] != positives.shape[:1]:
             raise ValueError(
                 "Row i of both features must be of the same instance; got "
-                f"{tuple(u.shape)} and {tuple(v.shape)}."
+                f"{tuple(anchors.shape)} and {tuple(positives.shape)}."
             )
         remember(ids, on_host(ids))  # so that it is looked up once, if at all
+        among = self._among()
         if self.num_negatives is None and self.candidates == "bank":
-            loss = self._against_all(u, v, ids, texts)
+            banks, mean = (self.u_bank, self.v_bank), self.negatives == "mean"
+            sum_ = loss_against_all(self.critic, anchors, positives, banks, ids, texts, among, mean)
+            loss = sum_ / len(ids) if self.reduction == "mean" else sum_
         else:
-            among = self._among()
-            u_negatives, u_found = self._nearest(self.u_bank, u, ids, texts, among)
-            v_negatives, v_found = self._nearest(self.v_bank, v, ids, texts, among)
-            logits = self.critic.against(u, v, v_negatives, u_negatives)
+            u_negatives, u_found = self._nearest(self.u_bank, anchors, ids, texts, among)
+            v_negatives, v_found = self._nearest(self.v_bank, positives, ids, texts, among)
+            logits = self.critic.against(anchors, positives, v_negatives, u_negatives)
             loss = reclaim_loss(*logits, v_found, u_found, self.negatives, self.reduction)
         if self.training:  # validation must not leave anything behind
             self._tell_of_repeated(ids)
             self._steps_done.advance()
-            self.u_bank.update(ids, u.detach(), texts)
-            self.v_bank.update(ids, v.detach(), texts)
+            self.u_bank.update(ids, anchors.detach(), texts)
+            self.v_bank.update(ids, positives.detach(), texts)
         return loss
 
-    def _against_all(
-        self,
-        u: torch.Tensor,
-        v: torch.Tensor,
-        ids: torch.Tensor,
-        texts: Optional[torch.Tensor],
-    ) -> torch.Tensor:
-        """The loss against all candidates, which are the same slots of both banks."""
-        total = loss_against_all(
-            self.critic,
-            u,
-            v,
-            (self.u_bank, self.v_bank),
-            self.u_bank.candidates(self._among()),
-            lambda slots: self.u_bank.usable(slots, ids, texts),
-            self.negatives == "mean",
-        )
-        return total / len(ids) if self.reduction == "mean" else total
-
     @property
-    def last_metrics(self) -> dict[str, torch.Tensor]:
+    def last_metrics(self) -> dict[str, Tensor]:
         """What is recorded beside the loss: the recall of approximate search, where it is used."""
-        recalls = {"u_recall": self.u_bank.recall, "v_recall": self.v_bank.recall}
         return {
-            name: to_device(torch.tensor(value), self.steps.device)
-            for name, value in recalls.items()
-            if value is not None
+            name: to_device(torch.tensor(bank.recall), self.steps.device)
+            for name, bank in (("u_recall", self.u_bank), ("v_recall", self.v_bank))
+            if bank.recall is not None
         }
 
-    def _tell_of_repeated(self, ids: torch.Tensor) -> None:
+    def _tell_of_repeated(self, ids: Tensor) -> None:
         """Once, as a run in which the last rows of an epoch fill up a batch is a good one."""
-        if self._told_of_repeated_ids:
+        kept = None if self._told_of_repeated_ids else last_rows(ids)
+        if kept is None:
             return
-        kept = last_rows(ids)
-        if kept is not None:
-            again = len(ids) - len(kept)
-            self._told_of_repeated_ids = True
-            logger.warning(
-                "%d of %d instances in a batch have the id of another one, such as %d: they share "
-                "a slot of the banks, which keeps the last of them. Give each row of the training "
-                "data a number of its own.",
-                again,
-                len(ids),
-                int(on_host(ids).mode().values),
-            )
+        self._told_of_repeated_ids = True
+        logger.warning(
+            "%d of %d instances in a batch have the id of another one, such as %d: they share a "
+            "slot of the banks, which keeps the last of them. Give each row of the training data a "
+            "number of its own.",
+            len(ids) - len(kept),
+            len(ids),
+            int(on_host(ids).mode().values),
+        )
 
     @torch.no_grad()
     def _nearest(
         self,
         bank: FeatureBank,
-        queries: torch.Tensor,
-        ids: torch.Tensor,
-        texts: Optional[torch.Tensor],
-        among: Optional[torch.Tensor],
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Negatives `(n, k, d)`, and which of them there are `(n, k)`."""
+        queries: Tensor,
+        ids: Tensor,
+        texts: Tensor | None,
+        among: Tensor | None,
+    ) -> tuple[Tensor, Tensor]:
+        """Return negatives `(n, k, d)`, and which of them there are `(n, k)`."""
         queries = queries.detach()
         if self.candidates == "batch":
             k = len(ids) if self.num_negatives is None else self.num_negatives
@@ -318,8 +225,8 @@ class Reclaim(Objective):
             slots, found = slots[:, :used], found[:, :used]
         return bank.rows(slots).to(queries), found
 
-    def _among(self) -> Optional[torch.Tensor]:
-        """The slots `(M,)` to look among in this step, the same in all processes and after a
+    def _among(self) -> Tensor | None:
+        """Return the slots `(M,)` to look among in this step, the same in all processes and after a
         resume; `None` for all."""
         if self.candidate_share == 1:
             return None
@@ -329,9 +236,9 @@ class Reclaim(Objective):
 
 
 def _nearest_of_batch(
-    features: torch.Tensor, ids: torch.Tensor, texts: Optional[torch.Tensor], k: int
-) -> tuple[torch.Tensor, torch.Tensor]:
-    """The k nearest features `(n, k, d)` of other instances of the batch, and which there are."""
+    features: Tensor, ids: Tensor, texts: Tensor | None, k: int
+) -> tuple[Tensor, Tensor]:
+    """Find the k nearest features `(n, k, d)` of other instances, and tell which there are."""
     usable = ids.unsqueeze(1) != ids
     if texts is not None:
         usable &= texts.unsqueeze(1) != texts

@@ -5,23 +5,21 @@ import math
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 from torch.nn.functional import softplus
 
-from declutr.objectives.distances import unit
-from declutr.objectives.full_precision import full_precision
+from declutr.objectives.checks import above_zero, at_least_zero, check_views, scalar_reduction
+from declutr.objectives.numerics import full_precision, nothing, reduced, unit
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import nothing, reduced
-from declutr.objectives.settings import above_zero, at_least_zero, scalar_reduction
-from declutr.objectives.views import check_views
 
 
 def debiased_loss(
-    first: torch.Tensor,
-    second: torch.Tensor,
+    first: Tensor,
+    second: Tensor,
     temperature: float = 0.5,
     tau_plus: float = 0.1,
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """Contrast with the share of false negatives taken off (Chuang et al., 2020, eq. 8, M = 1).
 
     `first` and `second` are raw views `(N, d)`. Over the 2N rows, with `pos = exp(cos+ / tau)`, S
@@ -41,14 +39,14 @@ def debiased_loss(
 
 @full_precision
 def hard_negative_loss(
-    first: torch.Tensor,
-    second: torch.Tensor,
+    first: Tensor,
+    second: Tensor,
     temperature: float = 0.5,
     tau_plus: float = 0.1,
     beta: float = 1.0,
     detach_weights: bool = False,
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """`debiased_loss` with negatives weighted by their hardness (Robinson et al., 2021, eq. 4).
 
     S becomes `n sum_k w_k exp(cos_k / tau) / sum_k w_k` with `w_k = exp(beta cos_k / tau)`; the
@@ -81,8 +79,8 @@ def hard_negative_loss(
 
 
 def _debiased(
-    log_sum: torch.Tensor, positive: torch.Tensor, count: int, temperature: float, tau_plus: float
-) -> torch.Tensor:
+    log_sum: Tensor, positive: Tensor, count: int, temperature: float, tau_plus: float
+) -> Tensor:
     """log N_g `(2N,)`, all in logarithms: `S - c pos = S (1 - exp(log c + positive - log S))`."""
     if not tau_plus:
         return log_sum  # never below the floor
@@ -107,6 +105,9 @@ class DebiasedContrastive(Objective):
     reduction : `"mean"` or `"sum"` over the 2N rows.
     """
 
+    beta: float = 0.0
+    detach_weights: bool = False
+
     def __init__(
         self, temperature: float = 0.5, tau_plus: float = 0.1, reduction: str = "mean"
     ) -> None:
@@ -117,9 +118,15 @@ class DebiasedContrastive(Objective):
         self.tau_plus = tau_plus
         self.reduction = scalar_reduction(reduction)
 
-    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
-        return debiased_loss(
-            anchors, positives, self.temperature, self.tau_plus, reduction=self.reduction
+    def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
+        return hard_negative_loss(
+            anchors,
+            positives,
+            self.temperature,
+            self.tau_plus,
+            self.beta,
+            self.detach_weights,
+            self.reduction,
         )
 
 
@@ -145,14 +152,3 @@ class HardNegative(DebiasedContrastive):
         super().__init__(temperature, tau_plus, reduction)
         self.beta = at_least_zero("beta", beta)
         self.detach_weights = detach_weights
-
-    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
-        return hard_negative_loss(
-            anchors,
-            positives,
-            self.temperature,
-            self.tau_plus,
-            self.beta,
-            self.detach_weights,
-            self.reduction,
-        )

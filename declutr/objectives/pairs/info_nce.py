@@ -4,29 +4,29 @@ from typing import Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
+from torch.nn import Parameter
 from torch.nn.functional import softplus
 
-from declutr.objectives.distances import off_diagonal, unit
-from declutr.objectives.full_precision import full_precision
+from declutr.objectives.checks import above_zero, one_of, scalar_reduction
+from declutr.objectives.numerics import full_precision, off_diagonal, reduced, unit
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
-from declutr.objectives.settings import above_zero, one_of, scalar_reduction
 
 SIMILARITIES = ("dot", "cosine", "bilinear")
 
 
 @full_precision
 def info_nce(
-    x: torch.Tensor,
-    y: torch.Tensor,
+    x: Tensor,
+    y: Tensor,
     similarity: str = "dot",
     temperature: float = 1.0,
     symmetric: bool = False,
-    negatives: Optional[torch.Tensor] = None,
-    weight: Optional[torch.Tensor] = None,
+    negatives: Tensor | None = None,
+    weight: Tensor | None = None,
     own_negative_logit: float = 0.0,
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """Which row of `y` belongs to a row of `x`, among all rows of `y`.
 
     `l_i = -s(x_i, y_i) / tau + log sum_j exp(s(x_i, y_j) / tau)`, j over the N rows of `y` and the
@@ -52,10 +52,7 @@ def info_nce(
 
     `ValueError` : shapes that do not fit, an unknown similarity or reduction.
     """
-    if similarity not in SIMILARITIES:
-        raise ValueError(
-            f"Unknown similarity '{similarity}': expected one of {', '.join(SIMILARITIES)}."
-        )
+    one_of("similarity", similarity, SIMILARITIES, ValueError)
     if x.dim() != 2 or y.dim() != 2 or len(x) != len(y):
         raise ValueError(
             "x and y must be (N, d), row i of both belonging together; got "
@@ -75,18 +72,18 @@ def info_nce(
     return reduced(terms, reduction, x, y)
 
 
-def _cross_entropy(logits: torch.Tensor) -> torch.Tensor:
+def _cross_entropy(logits: Tensor) -> Tensor:
     """`(N,)`: row i of `logits` `(N, C)` should choose column i."""
     return logits.logsumexp(dim=1) - logits.diagonal()
 
 
 def _with_negatives(
-    logits: torch.Tensor,
-    x: torch.Tensor,
-    negatives: Optional[torch.Tensor],
+    logits: Tensor,
+    x: Tensor,
+    negatives: Tensor | None,
     temperature: float,
     own_negative_logit: float,
-) -> torch.Tensor:
+) -> Tensor:
     """`logits` `(N, N)` with a column for each negative of a row: `(N, N + M)`."""
     n, width = x.shape
     if negatives is None:
@@ -113,7 +110,7 @@ def _with_negatives(
 
 
 @full_precision
-def n_pair_loss(x: torch.Tensor, y: torch.Tensor, reduction: str = "mean") -> torch.Tensor:
+def n_pair_loss(x: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
     """The N-pair loss (Sohn, 2016, equation 4) of `x` and `y` `(N, d)`.
 
     `l_i = log(1 + sum_{j != i} exp(x_i y_j - x_i y_i))`, equal to InfoNCE with dot products and
@@ -166,16 +163,11 @@ class InfoNCE(Objective):
                 f"got similarity '{similarity}' and embedding_size {embedding_size}."
             )
         self.embedding_size = embedding_size
-        self.weight = (
-            None if embedding_size is None else torch.nn.Parameter(torch.eye(embedding_size))
-        )
+        self.weight = None if embedding_size is None else Parameter(torch.eye(embedding_size))
 
     def forward(
-        self,
-        anchors: torch.Tensor,
-        positives: torch.Tensor,
-        negatives: Optional[torch.Tensor] = None,
-    ) -> torch.Tensor:
+        self, anchors: Tensor, positives: Tensor, negatives: Tensor | None = None
+    ) -> Tensor:
         return info_nce(
             anchors,
             positives,
@@ -202,5 +194,5 @@ class NPair(Objective):
         super().__init__()
         self.reduction = scalar_reduction(reduction)
 
-    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+    def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
         return n_pair_loss(anchors, positives, self.reduction)

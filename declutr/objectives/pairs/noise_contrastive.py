@@ -4,24 +4,23 @@ import math
 from typing import Optional
 
 import torch
+from torch import Tensor
 from torch.nn.functional import softplus
 
-from declutr.objectives.distances import off_diagonal, unit
-from declutr.objectives.full_precision import full_precision
+from declutr.objectives.checks import above_zero, one_of, scalar_reduction
+from declutr.objectives.numerics import full_precision, nothing, off_diagonal, unit
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import nothing
-from declutr.objectives.settings import above_zero, one_of, scalar_reduction
 
 SIMILARITIES = ("cosine", "dot")
 
 
 @full_precision
 def nce_loss(
-    positive_logits: torch.Tensor,
-    negative_logits: torch.Tensor,
+    positive_logits: Tensor,
+    negative_logits: Tensor,
     gamma: Optional[float] = None,
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """Logistic regression of pairs against non-pairs (Gutmann & Hyvarinen, 2010).
 
     `mean softplus(-T+) + gamma * mean softplus(T-)`, to be minimised. RECLAIM prints what is to be
@@ -38,8 +37,7 @@ def nce_loss(
 
     `ValueError` : an unknown reduction.
     """
-    if reduction not in ("mean", "sum"):
-        raise ValueError(f"Unknown reduction '{reduction}': expected one of mean, sum.")
+    one_of("reduction", reduction, ("mean", "sum"), ValueError)
     n1, n2 = positive_logits.numel(), negative_logits.numel()
     if n1 == 0:
         return nothing(positive_logits, negative_logits)
@@ -85,11 +83,8 @@ class NoiseContrastive(Objective):
         self.log_scale = torch.nn.Parameter(log_scale, requires_grad=learn_scale)
         self.bias = torch.nn.Parameter(torch.tensor(float(bias)), requires_grad=learn_bias)
 
-    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
-        return self._loss(anchors, positives)
-
     @full_precision
-    def _loss(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+    def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
         if self.similarity == "cosine":
             anchors, positives = unit(anchors), unit(positives)
         logits = self.log_scale.exp() * (anchors @ positives.T) + self.bias  # (N, N)

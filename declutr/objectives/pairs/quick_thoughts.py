@@ -1,30 +1,27 @@
 """Recognising the neighbours of a sentence (Quick-Thoughts; Logeswaran & Lee, 2018)."""
 
 import math
-from typing import Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 
-from declutr.objectives.conditions import require
-from declutr.objectives.full_precision import full_precision
+from declutr.objectives.checks import check_views, require, scalar_reduction
+from declutr.objectives.numerics import full_precision, reduced_where
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced_where
-from declutr.objectives.settings import scalar_reduction
-from declutr.objectives.views import check_views
 
 
 @full_precision
 def quick_thoughts_loss(
-    sentences: torch.Tensor,
-    contexts: torch.Tensor,
-    documents: Optional[torch.Tensor] = None,
+    sentences: Tensor,
+    contexts: Tensor,
+    documents: Tensor | None = None,
     context: int = 1,
     parity: bool = False,
     average_context: bool = True,
-    ids: Optional[torch.Tensor] = None,
+    ids: Tensor | None = None,
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """Cross-entropy of `softmax(f g')` against a sentence's neighbours, equally likely.
 
     Row i of `sentences` (f) and of `contexts` (g), both raw `(B, d)`, embed sentence i of B
@@ -48,14 +45,14 @@ def quick_thoughts_loss(
 
 
 def _terms(
-    sentences: torch.Tensor,
-    contexts: torch.Tensor,
-    documents: Optional[torch.Tensor],
+    sentences: Tensor,
+    contexts: Tensor,
+    documents: Tensor | None,
     context: int,
     parity: bool,
     average_context: bool,
-    ids: Optional[torch.Tensor],
-) -> tuple[torch.Tensor, torch.Tensor]:
+    ids: Tensor | None,
+) -> tuple[Tensor, Tensor]:
     """The terms `(B,)` of all rows, and which of them have neighbours; those of others are 0."""
     check_views(sentences, contexts)
     count = sentences.size(0)
@@ -76,7 +73,7 @@ def _terms(
     return terms / numbers.clamp_min(1) if average_context else terms, kept
 
 
-def _check_numbers(what: str, numbers: torch.Tensor, count: int) -> None:
+def _check_numbers(what: str, numbers: Tensor, count: int) -> None:
     if numbers.shape != (count,):
         raise ValueError(
             f"Expected one {what} for each of the {count} rows, got {tuple(numbers.shape)}."
@@ -113,11 +110,11 @@ class QuickThoughts(Objective):
     @full_precision
     def forward(  # type: ignore[override]
         self,
-        anchors: torch.Tensor,
-        positives: torch.Tensor,
-        ids: torch.Tensor,
-        documents: torch.Tensor,
-    ) -> torch.Tensor:
+        anchors: Tensor,
+        positives: Tensor,
+        ids: Tensor,
+        documents: Tensor,
+    ) -> Tensor:
         """# Raises
 
         `ValueError` : shapes that do not fit; in training, no row with a neighbour in the batch.

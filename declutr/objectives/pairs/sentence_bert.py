@@ -6,17 +6,21 @@ from typing import Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from declutr.objectives.conditions import require
-from declutr.objectives.distances import unit
-from declutr.objectives.full_precision import full_precision
+from declutr.objectives.checks import (
+    above_zero,
+    check_classes,
+    check_views,
+    one_of,
+    require,
+    scalar_reduction,
+)
+from declutr.objectives.numerics import full_precision, reduced, unit
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
-from declutr.objectives.settings import above_zero, one_of, scalar_reduction
-from declutr.objectives.views import check_views
 
-_PARTS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+_PARTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     "u": lambda u, v: u,
     "v": lambda u, v: v,
     "difference": lambda u, v: (u - v).abs(),
@@ -27,11 +31,8 @@ CONCATENATION = ("u", "v", "difference")
 
 @full_precision
 def pair_logits(
-    u: torch.Tensor,
-    v: torch.Tensor,
-    weight: torch.Tensor,
-    concatenation: Sequence[str] = CONCATENATION,
-) -> torch.Tensor:
+    u: Tensor, v: Tensor, weight: Tensor, concatenation: Sequence[str] = CONCATENATION
+) -> Tensor:
     """`W (u; v; |u - v|)`, the logits `(N, K)` of the classes of pairs (section 3).
 
     # Parameters
@@ -59,9 +60,7 @@ def pair_logits(
 
 
 @full_precision
-def pair_softmax_loss(
-    logits: torch.Tensor, labels: torch.Tensor, reduction: str = "mean"
-) -> torch.Tensor:
+def pair_softmax_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
     """Cross entropy of logits `(N, K)` against classes `(N,)`, 0 to K - 1.
 
     # Raises
@@ -69,11 +68,7 @@ def pair_softmax_loss(
     `ValueError` : labels that are not such classes, an unknown reduction.
     """
     count, classes = logits.shape
-    if labels.is_floating_point() or labels.shape != (count,):
-        raise ValueError(
-            f"Expected the class (int64) of each of the {count} pairs, got {labels.dtype} "
-            f"{tuple(labels.shape)}. Scores are for 'cosine_regression'."
-        )
+    check_classes(labels, count)
     require(
         ((labels >= 0) & (labels < classes)).all(),
         f"Expected classes from 0 to {classes - 1} (num_labels is {classes})",
@@ -84,9 +79,7 @@ def pair_softmax_loss(
 
 
 @full_precision
-def cosine_regression_loss(
-    u: torch.Tensor, v: torch.Tensor, scores: torch.Tensor, reduction: str = "mean"
-) -> torch.Tensor:
+def cosine_regression_loss(u: Tensor, v: Tensor, scores: Tensor, reduction: str = "mean") -> Tensor:
     """`(cos(u_i, v_i) - score_i)^2` (section 3, regression objective).
 
     # Parameters
@@ -146,8 +139,7 @@ class PairSoftmax(Objective):
         super().__init__()
         if num_labels < 2:
             raise ConfigurationError(f"num_labels must be at least 2, got {num_labels}.")
-        above_zero("embedding_size", embedding_size)
-        self.embedding_size = embedding_size
+        self.embedding_size = above_zero("embedding_size", embedding_size)
         parts = CONCATENATION if concatenation is None else tuple(concatenation)
         for part in parts:
             one_of("part of the concatenation", part, _PARTS)
@@ -159,11 +151,11 @@ class PairSoftmax(Objective):
         self.concatenation = parts
         self.classifier = torch.nn.Linear(len(parts) * embedding_size, num_labels, bias=False)
         self.reduction = scalar_reduction(reduction)
-        self.last_metrics: dict[str, torch.Tensor] = {}
+        self.last_metrics: dict[str, Tensor] = {}
 
     def forward(  # type: ignore[override]
-        self, anchors: torch.Tensor, positives: torch.Tensor, labels: torch.Tensor
-    ) -> torch.Tensor:
+        self, anchors: Tensor, positives: Tensor, labels: Tensor
+    ) -> Tensor:
         logits = pair_logits(anchors, positives, self.classifier.weight, self.concatenation)
         loss = pair_softmax_loss(logits, labels, self.reduction)
         if len(labels):
@@ -188,6 +180,6 @@ class CosineRegression(Objective):
         self.reduction = scalar_reduction(reduction)
 
     def forward(  # type: ignore[override]
-        self, anchors: torch.Tensor, positives: torch.Tensor, labels: torch.Tensor
-    ) -> torch.Tensor:
+        self, anchors: Tensor, positives: Tensor, labels: Tensor
+    ) -> Tensor:
         return cosine_regression_loss(anchors, positives, labels, self.reduction)

@@ -1,35 +1,34 @@
 """Triplet losses of FaceNet (Schroff et al., 2015) and Sentence-BERT (Reimers & Gurevych, 2019)."""
 
 import math
-from typing import Optional
 
 import torch
+from torch import Tensor
 from torch.linalg import vector_norm
 from torch.nn.functional import pad
 
-from declutr.objectives.distances import (
+from declutr.objectives.checks import at_least_zero, scalar_reduction
+from declutr.objectives.numerics import (
     euclidean_distances,
+    full_precision,
     positive_pairs,
+    reduced,
     same_label,
     squared_distances,
     unit,
 )
-from declutr.objectives.full_precision import full_precision
-from declutr.objectives.library.metric_learning import MetricLearningObjective
-from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
-from declutr.objectives.settings import at_least_zero, scalar_reduction
+from declutr.objectives.objective import MetricLearningObjective, Objective
 
 
 @full_precision
 def triplet_loss(
-    anchor: torch.Tensor,
-    positive: torch.Tensor,
-    negative: torch.Tensor,
+    anchor: Tensor,
+    positive: Tensor,
+    negative: Tensor,
     margin: float = 1.0,
     squared: bool = False,
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """`max(0, D(a, p) - D(a, n) + margin)` of given triplets.
 
     D is the Euclidean distance of raw rows (Sentence-BERT, section 3), or its square (FaceNet,
@@ -61,12 +60,12 @@ def triplet_loss(
 
 @full_precision
 def all_triplets_loss(
-    embeddings: torch.Tensor,
-    labels: torch.Tensor,
+    embeddings: Tensor,
+    labels: Tensor,
     margin: float = 1.0,
     squared: bool = False,
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """`triplet_loss` of all triplets of a batch, without making them.
 
     There may be M^3 triplets. The negatives of an anchor are sorted by distance; those that a
@@ -132,12 +131,12 @@ class Triplet(MetricLearningObjective):
 
     def forward(
         self,
-        anchors: torch.Tensor,
-        positives: torch.Tensor,
-        negatives: Optional[torch.Tensor] = None,
+        anchors: Tensor,
+        positives: Tensor,
+        negatives: Tensor | None = None,
         *,
-        labels: Optional[torch.Tensor] = None,
-    ) -> torch.Tensor:
+        labels: Tensor | None = None,
+    ) -> Tensor:
         if negatives is None:
             return super().forward(anchors, positives, labels=labels)
         several = len(negatives) // max(1, len(anchors))  # of each anchor, one after the other
@@ -150,9 +149,9 @@ class Triplet(MetricLearningObjective):
             anchors, positives, negatives, self.margin, self.squared, self.reduction
         )
 
-    def labelled_loss(self, embeddings: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+    def labelled_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         rows = self._scaled(embeddings)
         return all_triplets_loss(rows, labels, self.margin, self.squared, self.reduction)
 
-    def _scaled(self, rows: torch.Tensor) -> torch.Tensor:
+    def _scaled(self, rows: Tensor) -> Tensor:
         return unit(rows) if self.normalize_embeddings else rows

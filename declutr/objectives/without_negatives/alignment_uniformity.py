@@ -3,26 +3,24 @@
 import math
 
 import torch
+from torch import Tensor
 
-from declutr.objectives.distances import unit
-from declutr.objectives.full_precision import full_precision
+from declutr.objectives.checks import above_zero, at_least_zero, check_views
+from declutr.objectives.numerics import full_precision, unit
 from declutr.objectives.objective import Objective
-from declutr.objectives.settings import above_zero, at_least_zero
-from declutr.objectives.views import check_views
 
 
 @full_precision
-def alignment(x: torch.Tensor, y: torch.Tensor, alpha: float = 2) -> torch.Tensor:
+def alignment(x: Tensor, y: Tensor, alpha: float = 2) -> Tensor:
     """Mean of |x_i - y_i|^alpha over positive pairs; 0 is perfect, 4 the worst for alpha 2.
 
     `x` and `y` are raw `(N, d)`; they are L2-normalised here.
     """
-    x, y = unit(x), unit(y)
-    return (x - y).norm(dim=-1).pow(alpha).mean()
+    return (unit(x) - unit(y)).norm(dim=-1).pow(alpha).mean()
 
 
 @full_precision
-def uniformity(x: torch.Tensor, t: float = 2, block: int = 4096) -> torch.Tensor:
+def uniformity(x: Tensor, t: float = 2, block: int = 4096) -> Tensor:
     """Logarithm of the mean of exp(-t |x_i - x_j|^2) over distinct pairs; lower is more uniform.
 
     `x` is raw `(N, d)`, N >= 2, and is L2-normalised here. 0 when all rows point the same way, -4t
@@ -49,13 +47,13 @@ def uniformity(x: torch.Tensor, t: float = 2, block: int = 4096) -> torch.Tensor
 
 @full_precision
 def align_uniform_loss(
-    first: torch.Tensor,
-    second: torch.Tensor,
+    first: Tensor,
+    second: Tensor,
     alpha: float = 2,
     t: float = 2,
     align_weight: float = 1.0,
     uniform_weight: float = 1.0,
-) -> torch.Tensor:
+) -> Tensor:
     """`w_a align(x, y) + w_u (uniform(x) + uniform(y)) / 2` (Wang & Isola, 2020, section 4).
 
     `first` and `second` are raw views `(N, d)`. Both terms are means by definition, so there is no
@@ -93,7 +91,7 @@ class AlignUniform(Objective):
         self.align_weight = at_least_zero("align_weight", align_weight)
         self.uniform_weight = at_least_zero("uniform_weight", uniform_weight)
 
-    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+    def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
         return align_uniform_loss(
             anchors, positives, self.alpha, self.t, self.align_weight, self.uniform_weight
         )

@@ -1,22 +1,16 @@
 """Predicting a slowly moving target, without negatives (BYOL; Grill et al., 2020)."""
 
 import math
-from typing import Optional
 
-import torch
+from torch import Tensor
 
-from declutr.objectives.distances import unit
-from declutr.objectives.full_precision import full_precision
+from declutr.objectives.checks import check_views, scalar_reduction
+from declutr.objectives.numerics import full_precision, reduced, unit
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
-from declutr.objectives.settings import scalar_reduction
-from declutr.objectives.views import check_views
 
 
 @full_precision
-def byol_loss(
-    predictions: torch.Tensor, targets: torch.Tensor, reduction: str = "mean"
-) -> torch.Tensor:
+def byol_loss(predictions: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
     """`|p - sg(t)|^2 = 2 - 2 cos(p, sg(t))` of one direction (Grill et al., 2020, equation 2).
 
     `predictions` and `targets` are raw `(N, d)`, of different views; both are L2-normalised here
@@ -29,12 +23,12 @@ def byol_loss(
 
 
 def symmetric_byol_loss(
-    first_predictions: torch.Tensor,
-    second_predictions: torch.Tensor,
-    first_targets: torch.Tensor,
-    second_targets: torch.Tensor,
+    first_predictions: Tensor,
+    second_predictions: Tensor,
+    first_targets: Tensor,
+    second_targets: Tensor,
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """Both directions added, in [0, 8]: the predictions of one view against targets of the other.
 
     All are raw `(N, d)`; `first` and `second` name the view a row was computed from.
@@ -78,11 +72,11 @@ class BYOL(Objective):
 
     def forward(
         self,
-        anchors: torch.Tensor,
-        positives: torch.Tensor,
-        target_anchors: Optional[torch.Tensor] = None,
-        target_positives: Optional[torch.Tensor] = None,
-    ) -> torch.Tensor:
+        anchors: Tensor,
+        positives: Tensor,
+        target_anchors: Tensor | None = None,
+        target_positives: Tensor | None = None,
+    ) -> Tensor:
         if target_anchors is None or target_positives is None:
             return byol_loss(anchors, positives, self.reduction)
         return symmetric_byol_loss(

@@ -1,18 +1,15 @@
 """Decorrelated features: Barlow Twins (Zbontar et al., 2021) and SCD (Klein & Nabi, 2022)."""
 
-import torch
 from allennlp.common.checks import ConfigurationError
+from torch import Tensor
 
-from declutr.objectives.distances import unit
-from declutr.objectives.full_precision import full_precision
+from declutr.objectives.checks import above_zero, at_least_zero, check_views, scalar_reduction
+from declutr.objectives.numerics import full_precision, nothing, reduced, unit
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import nothing, reduced
-from declutr.objectives.settings import above_zero, at_least_zero, scalar_reduction
-from declutr.objectives.views import check_views
 
 
 @full_precision
-def cross_correlation(first: torch.Tensor, second: torch.Tensor, eps: float = 1e-5) -> torch.Tensor:
+def cross_correlation(first: Tensor, second: Tensor, eps: float = 1e-5) -> Tensor:
     """C `(m, m)`: correlation of feature j of the first view with feature k of the second.
 
     `first` and `second` are `(N, m)`; with z the views standardised over the batch (mean 0, biased
@@ -28,9 +25,7 @@ def cross_correlation(first: torch.Tensor, second: torch.Tensor, eps: float = 1e
 
 
 @full_precision
-def correlation_terms(
-    first: torch.Tensor, second: torch.Tensor, eps: float = 1e-5
-) -> tuple[torch.Tensor, torch.Tensor]:
+def correlation_terms(first: Tensor, second: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor]:
     """The diagonal `(m,)` of `cross_correlation` and the sum of squares beside it, a scalar.
 
     A batch smaller than half the width never builds the matrix:
@@ -55,11 +50,8 @@ def correlation_terms(
 
 @full_precision
 def barlow_twins_loss(
-    first: torch.Tensor,
-    second: torch.Tensor,
-    redundancy_weight: float = 0.0051,
-    eps: float = 1e-5,
-) -> torch.Tensor:
+    first: Tensor, second: Tensor, redundancy_weight: float = 0.0051, eps: float = 1e-5
+) -> Tensor:
     """`sum_j (1 - C_jj)^2 + lambda sum_{j != k} C_jk^2` (Zbontar et al., 2021, equations 1 and 2).
 
     `first` and `second` are projections `(N, m)`; `redundancy_weight` is lambda. SCD's equation 4
@@ -74,9 +66,7 @@ def barlow_twins_loss(
 
 
 @full_precision
-def self_contrast(
-    first: torch.Tensor, second: torch.Tensor, reduction: str = "mean"
-) -> torch.Tensor:
+def self_contrast(first: Tensor, second: Tensor, reduction: str = "mean") -> Tensor:
     """Cosines of each sentence with itself, to be minimised (Klein & Nabi, 2022, equation 2).
 
     `first` and `second` are embeddings `(N, d)` of the same sentences under two dropout rates. The
@@ -88,10 +78,10 @@ def self_contrast(
 
 @full_precision
 def scd_loss(
-    first: torch.Tensor,
-    second: torch.Tensor,
-    projected_first: torch.Tensor,
-    projected_second: torch.Tensor,
+    first: Tensor,
+    second: Tensor,
+    projected_first: Tensor,
+    projected_second: Tensor,
     *,
     contrast_weight: float = 1.0,
     decorrelation_weight: float = 0.005,
@@ -99,7 +89,7 @@ def scd_loss(
     temperature: float = 0.05,
     reduction: str = "mean",
     eps: float = 1e-5,
-) -> torch.Tensor:
+) -> Tensor:
     """`L_S / tau_S + alpha L_C` (Klein & Nabi, 2022, equation 1, with the temperature of its code).
 
     `first` and `second` are embeddings `(N, d)` of the same sentences under two dropout rates, from
@@ -115,23 +105,19 @@ def scd_loss(
     temperature : tau_S. Equations 1 and 2 as printed have 1; alpha = 0.005 belongs to 0.05.
     reduction : of L_S over the batch.
     """
-    contrast, decorrelation = _scd_terms(
-        (first, second, projected_first, projected_second),
-        (contrast_weight / temperature, decorrelation_weight),
-        redundancy_weight,
-        reduction,
-        eps,
-    )
+    views = (first, second, projected_first, projected_second)
+    weights = (contrast_weight / temperature, decorrelation_weight)
+    contrast, decorrelation = _scd_terms(views, weights, redundancy_weight, reduction, eps)
     return contrast + decorrelation
 
 
 def _scd_terms(
-    views: tuple[torch.Tensor, torch.Tensor, torch.Tensor, torch.Tensor],
+    views: tuple[Tensor, Tensor, Tensor, Tensor],
     weights: tuple[float, float],
     redundancy_weight: float,
     reduction: str,
     eps: float,
-) -> tuple[torch.Tensor, torch.Tensor]:
+) -> tuple[Tensor, Tensor]:
     """Both weighted terms of SCD."""
     embeddings, projections = views[:2], views[2:]
     contrast, decorrelation = nothing(*embeddings), nothing(*projections)
@@ -142,9 +128,7 @@ def _scd_terms(
     return contrast, decorrelation
 
 
-def _standardised(
-    first: torch.Tensor, second: torch.Tensor, eps: float
-) -> tuple[torch.Tensor, torch.Tensor]:
+def _standardised(first: Tensor, second: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Both views with mean 0 and (biased) variance 1 in every column."""
     check_views(first, second)
     if first.size(0) < 2:
@@ -172,7 +156,7 @@ class BarlowTwins(Objective):
         self.redundancy_weight = at_least_zero("redundancy_weight", redundancy_weight)
         self.eps = above_zero("eps", eps)
 
-    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+    def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
         return barlow_twins_loss(anchors, positives, self.redundancy_weight, self.eps)
 
 
@@ -212,21 +196,19 @@ class SCD(Objective):
         self.temperature = above_zero("temperature", temperature)
         self.reduction = scalar_reduction(reduction)
         self.eps = above_zero("eps", eps)
-        self.last_terms: dict[str, torch.Tensor] = {}
+        self.last_terms: dict[str, Tensor] = {}
 
     def forward(  # type: ignore[override]
         self,
-        anchors: torch.Tensor,
-        positives: torch.Tensor,
-        projected_anchors: torch.Tensor,
-        projected_positives: torch.Tensor,
-    ) -> torch.Tensor:
+        anchors: Tensor,
+        positives: Tensor,
+        projected_anchors: Tensor,
+        projected_positives: Tensor,
+    ) -> Tensor:
+        views = (anchors, positives, projected_anchors, projected_positives)
+        weights = (self.contrast_weight / self.temperature, self.decorrelation_weight)
         contrast, decorrelation = _scd_terms(
-            (anchors, positives, projected_anchors, projected_positives),
-            (self.contrast_weight / self.temperature, self.decorrelation_weight),
-            self.redundancy_weight,
-            self.reduction,
-            self.eps,
+            views, weights, self.redundancy_weight, self.reduction, self.eps
         )
         self.last_terms = {
             "self_contrast": contrast.detach(),

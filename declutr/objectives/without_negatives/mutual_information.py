@@ -3,19 +3,17 @@
 import math
 
 import torch
+from torch import Tensor
 from torch.nn.functional import softplus
 
-from declutr.objectives.full_precision import full_precision
+from declutr.objectives.numerics import full_precision
 from declutr.objectives.objective import Objective
 
 
 @full_precision
 def jsd_mutual_information_loss(
-    local_vectors: torch.Tensor,
-    mask: torch.Tensor,
-    global_vectors: torch.Tensor,
-    offsets: bool = True,
-) -> torch.Tensor:
+    local_vectors: Tensor, mask: Tensor, global_vectors: Tensor, offsets: bool = True
+) -> Tensor:
     """`E- - E+`, minus the Jensen-Shannon estimate of mutual information (Zhang et al., 2020).
 
     With T = local . global, `E+` is the mean over tokens of `log 2 - softplus(-T)` with their own
@@ -50,7 +48,7 @@ def jsd_mutual_information_loss(
     return (apart - (2 * math.log(2) if offsets else 0)).where(sentences > 1, 0)
 
 
-def _check_shapes(local: torch.Tensor, mask: torch.Tensor, global_vectors: torch.Tensor) -> None:
+def _check_shapes(local: Tensor, mask: Tensor, global_vectors: Tensor) -> None:
     if local.dim() != 3 or mask.shape != local.shape[:2]:
         raise ValueError(
             "Expected local vectors (N, T, c) and a mask (N, T), got "
@@ -77,6 +75,6 @@ class ISBert(Objective):
     """
 
     def forward(  # type: ignore[override]
-        self, token_vectors: torch.Tensor, token_mask: torch.Tensor, anchors: torch.Tensor
-    ) -> torch.Tensor:
+        self, token_vectors: Tensor, token_mask: Tensor, anchors: Tensor
+    ) -> Tensor:
         return jsd_mutual_information_loss(token_vectors, token_mask, anchors)

@@ -1,24 +1,24 @@
 """Predicting the cluster of the other view (SwAV; Caron et al., 2020)."""
 
-from typing import Optional
-
 import torch
+from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from declutr.objectives.distances import unit
-from declutr.objectives.full_precision import full_precision
+from declutr.objectives.checks import (
+    above_zero,
+    at_least_zero,
+    check_views,
+    check_width,
+    scalar_reduction,
+)
 from declutr.objectives.memories.momentum_contrast import KeyQueue
+from declutr.objectives.numerics import full_precision, reduced, unit
 from declutr.objectives.objective import Objective
-from declutr.objectives.reductions import reduced
-from declutr.objectives.settings import above_zero, at_least_zero, scalar_reduction
-from declutr.objectives.views import check_views, check_width
 
 
 @torch.no_grad()
 @full_precision
-def sinkhorn_assignments(
-    scores: torch.Tensor, epsilon: float = 0.05, iterations: int = 3
-) -> torch.Tensor:
+def sinkhorn_assignments(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
     """Soft assignments `(N, K)` of rows to prototypes that use all prototypes equally.
 
     `scores` `(N, K)` are cosines. `exp(scores / epsilon)` is scaled by turns so that all
@@ -35,16 +35,16 @@ def sinkhorn_assignments(
 
 @full_precision
 def swav_loss(
-    first: torch.Tensor,
-    second: torch.Tensor,
-    prototypes: torch.Tensor,
+    first: Tensor,
+    second: Tensor,
+    prototypes: Tensor,
     temperature: float = 0.1,
     epsilon: float = 0.05,
     iterations: int = 3,
-    first_queue: Optional[torch.Tensor] = None,
-    second_queue: Optional[torch.Tensor] = None,
+    first_queue: Tensor | None = None,
+    second_queue: Tensor | None = None,
     reduction: str = "mean",
-) -> torch.Tensor:
+) -> Tensor:
     """`-(q_second log p_first + q_first log p_second) / 2` (Caron et al., 2020, equations 1 and 2).
 
     p is the softmax of a row's cosines with the prototypes over `temperature`, q its
@@ -104,21 +104,18 @@ class SwappedPrediction(Objective):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        above_zero("embedding_size", embedding_size)
-        self.embedding_size = embedding_size
-        above_zero("prototypes", prototypes)
-        above_zero("iterations", iterations)
+        self.embedding_size = above_zero("embedding_size", embedding_size)
         at_least_zero("queue_size", queue_size)
-        start = unit(torch.randn(prototypes, embedding_size))
+        start = unit(torch.randn(above_zero("prototypes", prototypes), embedding_size))
         self.prototypes = torch.nn.Parameter(start)  # (K, d)
         self.first_queue = KeyQueue(queue_size, embedding_size) if queue_size else None
         self.second_queue = KeyQueue(queue_size, embedding_size) if queue_size else None
         self.temperature = above_zero("temperature", temperature)
         self.epsilon = above_zero("epsilon", epsilon)
-        self.iterations = iterations
+        self.iterations = above_zero("iterations", iterations)
         self.reduction = scalar_reduction(reduction)
 
-    def forward(self, anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
+    def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
         loss = swav_loss(
             anchors,
             positives,
@@ -137,5 +134,5 @@ class SwappedPrediction(Objective):
         return loss
 
 
-def _rows_if_full(queue: Optional[KeyQueue]) -> Optional[torch.Tensor]:
+def _rows_if_full(queue: KeyQueue | None) -> Tensor | None:
     return queue.rows(only_valid=False) if queue is not None and queue.full else None

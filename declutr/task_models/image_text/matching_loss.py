@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from declutr.objectives.full_precision import full_precision
+from declutr.objectives.numerics import full_precision
 
 NEGATIVES = ("hardest", "all")
 

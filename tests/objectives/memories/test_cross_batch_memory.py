@@ -11,7 +11,7 @@ from pytorch_metric_learning import losses, reducers
 from torch import Tensor
 
 from declutr.objectives import CrossBatchMemory, NTXent, PairMarginMiner
-from tests.objectives.pairs.test_nt_xent import naive_terms, views
+from tests.objectives.test_nt_xent import naive_terms, views
 
 
 class NaiveQueue:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from declutr.objectives import FeatureBank
-from declutr.objectives.distances import unit
 from declutr.objectives.memories import bank_search, feature_bank
 from declutr.objectives.memories.bank_search import nearest_rows
+from declutr.objectives.numerics import unit
 from tests.objectives.laws import doubles, golden, normal
 
 GOLDEN = golden("reclaim")["reclaim"]
@@ -360,14 +360,13 @@ def test_all_slots_are_looked_at_for_those_queries_alone_that_need_it(
     bank = filled(rows, keys, search="approximate", approximate_from=1000)
     among = torch.arange(1500) % 20 != 3  # not the cluster of four of the queries
     expected, there = filled(rows, keys).nearest(rows[:64], ids, 10, keys[:64], among)
-    others, queries = FeatureBank.others, []
+    exactly, queries = FeatureBank._exactly, []
 
-    def counted(self: FeatureBank, slots: Tensor, *args: Any) -> Tensor:
-        made = others(self, slots, *args)
-        queries.extend([len(made)] * (slots.dim() == 1))  # of all slots, not of candidates
-        return made
+    def counted(self: FeatureBank, some: Tensor, usable: Any, k: int) -> tuple[Tensor, Tensor]:
+        queries.extend([len(some), len(usable(torch.arange(1500)))])
+        return exactly(self, some, usable, k)
 
-    monkeypatch.setattr(FeatureBank, "others", counted)
+    monkeypatch.setattr(FeatureBank, "_exactly", counted)
     slots, found = bank.nearest(rows[:64], ids, 10, keys[:64], among)
     assert found.all() and there.all() and set(queries) == {4}
     assert torch.equal(slots[3::20], expected[3::20])

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from declutr.objectives import Objective, Reclaim, nce_loss, reclaim_loss
-from declutr.objectives.memories import whole_bank
+from declutr.objectives.memories import reclaim_losses
 from tests.objectives.laws import (
     assert_finite_where_it_is_hard,
     assert_full_precision,
@@ -345,7 +345,7 @@ def test_all_candidates_are_negatives(
     settings: dict, blocks_of: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Loss and gradients are those of a loop, however many candidates are judged at once."""
-    monkeypatch.setattr(whole_bank, "BLOCK", blocks_of * 4 * 64 * 3)
+    monkeypatch.setattr(reclaim_losses, "BLOCK", blocks_of * 4 * 64 * 3)
     objective = made(v_embedding_size=6, num_negatives=None, **settings).eval()
     among = objective._among()
     slots = list(range(9)) if among is None else among.nonzero()[:, 0].tolist()
@@ -365,7 +365,7 @@ def test_all_candidates_are_judged_by_the_weights_of_one_step(
     """Blocks share an estimate of the singular values, which moves on once; then banks do."""
     losses = []
     for blocks_of in (1, 100):
-        monkeypatch.setattr(whole_bank, "BLOCK", blocks_of * 4 * 64 * 3)
+        monkeypatch.setattr(reclaim_losses, "BLOCK", blocks_of * 4 * 64 * 3)
         objective = made(num_negatives=None, momentum=0.25).train()
         u = normal(3, 4).requires_grad_()
         loss = objective(u, normal(3, 4, seed=1), IDS)

@@ -17,7 +17,7 @@ from declutr.objectives import (
     Triplet,
     WeightedSum,
 )
-from declutr.objectives.inputs import OF_DATA, VIEWS, inputs_of, loss_of
+from declutr.objectives.objective import OF_DATA, VIEWS, inputs_of, loss_of
 from declutr.objectives.weighted_sum import WeightedObjective
 from tests.objectives.laws import views
 

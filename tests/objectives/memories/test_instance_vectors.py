@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from declutr.objectives.memories.instance_ids import last_rows, require_ids
+from declutr.objectives.memories.instance_vectors import last_rows, require_ids
 from declutr.system.host_copies import remember
 
 

@@ -21,11 +21,17 @@ from hypothesis import strategies as st
 from pytorch_metric_learning import losses, reducers
 from torch import Tensor
 
-from declutr.objectives import CrossBatchMemory, NTXent, Objective, PairMarginMiner, nt_xent_loss
-from declutr.objectives.pairs import nt_xent
+from declutr.objectives import (
+    CrossBatchMemory,
+    NTXent,
+    Objective,
+    PairMarginMiner,
+    nt_xent,
+    nt_xent_loss,
+)
 from tests.objectives.laws import assert_full_precision, largest_saved
 
-FIXTURES = Path(__file__).parents[2] / "fixtures"
+FIXTURES = Path(__file__).parents[1] / "fixtures"
 GOLDEN = json.loads((FIXTURES / "golden_objectives.json").read_text())
 
 

@@ -1,0 +1,242 @@
+"""Losses of metric learning on distances of labelled rows.
+
+The contrastive loss (Chopra et al., 2005; Hadsell et al., 2006), the lifted structured loss (Oh
+Song et al., 2016) and the soft nearest neighbour loss (Frosst et al., 2019).
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from declutr.objectives.checks import (
+    above_zero,
+    at_least_zero,
+    check_views,
+    one_of,
+    scalar_reduction,
+)
+from declutr.objectives.numerics import (
+    euclidean_distances,
+    full_precision,
+    positive_pairs,
+    reduced,
+    reduced_where,
+    same_label,
+    squared_distances,
+    unit,
+)
+from declutr.objectives.objective import MetricLearningObjective, Objective
+
+DISTANCES = ("squared_euclidean", "cosine")
+
+
+@full_precision
+def contrastive_loss(
+    embeddings: Tensor, labels: Tensor, margin: float = 1.0, reduction: str = "mean"
+) -> Tensor:
+    """Pairs of one label together, others at least `margin` apart.
+
+    The term of an unordered pair is `D^2` if the labels are equal and `max(0, margin - D)^2` if
+    not, D the Euclidean distance of raw rows. Hadsell et al. (equation 4) halve both. It is not the
+    `ContrastiveLoss` of pytorch-metric-learning: that one has neither square, works on unit
+    vectors, and averages the non-zero terms of both kinds apart.
+
+    # Parameters
+
+    embeddings : `(M, d)`. labels : `(M,)`.
+    margin : how far apart is far enough.
+    reduction : `"mean"` over the M (M - 1) / 2 pairs, `"sum"`, or `"none"`, in the order
+        (0, 1), (0, 2), ...
+
+    # Raises
+
+    `ValueError` : an unknown reduction.
+    """
+    distances = euclidean_distances(embeddings, embeddings)  # (M, M)
+    lacking = (margin - distances).clamp_min(0)  # (M, M)
+    size = len(distances)
+    first, second = torch.triu_indices(size, size, offset=1, device=distances.device)
+    terms = distances.where(same_label(labels), lacking)[first, second].pow(2)
+    return reduced(terms, reduction, embeddings)
+
+
+@Objective.register("contrastive")
+class Contrastive(MetricLearningObjective):
+    """The contrastive loss over the 2N rows of both views; see `contrastive_loss`.
+
+    # Parameters
+
+    margin : how far apart is far enough.
+    normalize_embeddings : scale rows to length 1 before.
+    reduction : `"mean"` or `"sum"`.
+    """
+
+    def __init__(
+        self, margin: float = 1.0, normalize_embeddings: bool = False, reduction: str = "mean"
+    ) -> None:
+        super().__init__()
+        self.margin = above_zero("margin", margin)
+        self.normalize_embeddings = normalize_embeddings
+        self.reduction = scalar_reduction(reduction)
+
+    def labelled_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        rows = unit(embeddings) if self.normalize_embeddings else embeddings
+        return contrastive_loss(rows, labels, self.margin, self.reduction)
+
+
+@full_precision
+def lifted_structured_loss(
+    embeddings: Tensor,
+    labels: Tensor | None,
+    margin: float = 1.0,
+    hinge: bool = False,
+    reduction: str = "mean",
+) -> Tensor:
+    """Every positive pair against all negatives of both its rows.
+
+    `J_ij = D_ij + log(sum_k exp(margin - D_ik) + sum_l exp(margin - D_jl))`, k and l over the rows
+    of other labels, and the loss is the mean of `max(0, J_ij)^2 / 2` over unordered positive pairs
+    (Oh Song et al., 2016, equation 4); `hinge` has the largest term for the logarithm (equation 3).
+    D is the Euclidean distance of raw rows. Without negatives there are no terms.
+
+    # Parameters
+
+    embeddings : `(M, d)`.
+    labels : `(M,)`, or `None` for labels of two rows each, i and M / 2 + i, of which less has to be
+        computed.
+    margin : what a negative should be further away.
+    hinge : the hardest negative instead of all of them.
+    reduction : `"mean"`, `"sum"`, or `"none"`, a term for each unordered positive pair.
+
+    # Raises
+
+    `ValueError` : an unknown reduction.
+    """
+    if len(embeddings) < 2:  # no pairs
+        return reduced(embeddings[:0].sum(dim=1), reduction, embeddings)
+    distances = euclidean_distances(embeddings, embeddings)  # (M, M)
+    pairs = len(distances) // 2
+    same = same_label(
+        torch.arange(pairs, device=distances.device).repeat(2) if labels is None else labels
+    )
+    several = ~same.all()  # One label: no row has a negative. Two labels: every row has one.
+    near = (margin - distances).masked_fill(same & several, -math.inf)  # (M, M)
+    negatives = near.amax(dim=1) if hinge else near.logsumexp(dim=1)  # (M,)
+    of_both = torch.maximum if hinge else torch.logaddexp
+    if labels is None:
+        joined = distances.diagonal(pairs) + of_both(negatives[:pairs], negatives[pairs:])
+        kept = several.expand(pairs)
+    else:
+        joined = distances + of_both(negatives.unsqueeze(1), negatives)  # (M, M)
+        kept = same.triu(1) & several
+    return reduced_where(kept, joined.relu().square(), reduction) / 2
+
+
+@Objective.register("lifted_structured")
+class LiftedStructured(MetricLearningObjective):
+    """The lifted structured loss over the 2N rows of both views; see `lifted_structured_loss`.
+
+    # Parameters
+
+    margin : what a negative should be further away.
+    hinge : the hardest negative instead of all of them.
+    normalize_embeddings : scale rows to length 1 before.
+    reduction : `"mean"` or `"sum"`.
+    """
+
+    def __init__(
+        self,
+        margin: float = 1.0,
+        hinge: bool = False,
+        normalize_embeddings: bool = False,
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.margin = at_least_zero("margin", margin)
+        self.hinge = hinge
+        self.normalize_embeddings = normalize_embeddings
+        self.reduction = scalar_reduction(reduction)
+
+    def forward(
+        self, anchors: Tensor, positives: Tensor, *, labels: Tensor | None = None
+    ) -> Tensor:
+        if labels is not None:
+            return super().forward(anchors, positives, labels=labels)
+        check_views(anchors, positives)
+        return self.labelled_loss(torch.cat([anchors, positives]), None)
+
+    def labelled_loss(self, embeddings: Tensor, labels: Tensor | None) -> Tensor:
+        rows = unit(embeddings) if self.normalize_embeddings else embeddings
+        return lifted_structured_loss(rows, labels, self.margin, self.hinge, self.reduction)
+
+
+@full_precision
+def soft_nearest_neighbour_loss(
+    embeddings: Tensor,
+    labels: Tensor,
+    temperature: float = 1.0,
+    distance: str = "squared_euclidean",
+    reduction: str = "mean",
+) -> Tensor:
+    """How much nearer a row is to rows of its own label than to all others.
+
+    `l_i = log sum_{k != i} exp(-D_ik / tau) - log sum_{j != i, y_j = y_i} exp(-D_ij / tau)`
+    (Frosst et al., 2019, definition 1). D is a distance: surveys that call it a similarity keep the
+    minus sign. Rows that are alone with their label are left out.
+
+    # Parameters
+
+    embeddings : `(M, d)`. labels : `(M,)`.
+    temperature : tau.
+    distance : `"squared_euclidean"` of raw rows, or `"cosine"`, 1 - cos.
+    reduction : `"mean"`, `"sum"`, or `"none"`, the terms of the rows that are not left out.
+
+    # Raises
+
+    `ValueError` : an unknown distance or reduction.
+    """
+    one_of("distance", distance, DISTANCES, ValueError)
+    if distance == "cosine":
+        rows = unit(embeddings)
+        distances = 1 - rows @ rows.T  # (M, M)
+    else:
+        distances = squared_distances(embeddings, embeddings)  # (M, M)
+    positive = positive_pairs(labels)
+    accompanied = positive.any(dim=1)  # (M,)
+    itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
+    # A row that is left out keeps all, so that it is never a sum of nothing.
+    counts = accompanied.unsqueeze(1)  # (M, 1)
+    nearness = (-distances / temperature).masked_fill(itself & counts, -math.inf)  # (M, M)
+    own = nearness.masked_fill(~positive & counts, -math.inf)
+    terms = nearness.logsumexp(dim=1) - own.logsumexp(dim=1)
+    return reduced_where(accompanied, terms, reduction)
+
+
+@Objective.register("soft_nearest_neighbours")
+class SoftNearestNeighbours(MetricLearningObjective):
+    """The soft nearest neighbour loss over the 2N rows of both views; see
+    `soft_nearest_neighbour_loss`.
+
+    # Parameters
+
+    temperature : tau, above 0.
+    distance : `"squared_euclidean"` or `"cosine"`.
+    reduction : `"mean"` or `"sum"`.
+    """
+
+    def __init__(
+        self,
+        temperature: float = 1.0,
+        distance: str = "squared_euclidean",
+        reduction: str = "mean",
+    ) -> None:
+        super().__init__()
+        self.temperature = above_zero("temperature", temperature)
+        self.distance = one_of("distance", distance, DISTANCES)
+        self.reduction = scalar_reduction(reduction)
+
+    def labelled_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return soft_nearest_neighbour_loss(
+            embeddings, labels, self.temperature, self.distance, self.reduction
+        )

@@ -1,0 +1,48 @@
+"""Checks of settings and of what tensors hold."""
+
+import pytest
+import torch
+from allennlp.common.checks import ConfigurationError
+
+from declutr.objectives.checks import (
+    above_zero,
+    at_least_zero,
+    one_of,
+    require,
+    scalar_reduction,
+)
+from tests.objectives.waits import NeverWaits
+
+
+def test_reductions_to_a_scalar() -> None:
+    assert scalar_reduction("sum") == "sum"
+    with pytest.raises(ConfigurationError, match="Unknown reduction 'none': expected one of mean"):
+        scalar_reduction("none")
+
+
+def test_settings() -> None:
+    assert above_zero("tau", 0.1) == 0.1 and at_least_zero("margin", 0) == 0
+    assert one_of("kind", "a", ("a", "b")) == "a"
+    for value in (0, -1, float("nan")):
+        with pytest.raises(ConfigurationError, match="tau must be above 0, got"):
+            above_zero("tau", value)
+    for value in (-0.5, float("nan")):
+        with pytest.raises(ConfigurationError, match="margin must be 0 or above, got"):
+            at_least_zero("margin", value)
+    with pytest.raises(ConfigurationError, match="Unknown kind 'c': expected one of a, b"):
+        one_of("kind", "c", ("a", "b"))
+
+
+def test_what_holds_costs_no_look() -> None:
+    with NeverWaits():
+        require(torch.tensor(True), "Expected this", torch.arange(3), "Do that.")
+
+
+def test_what_does_not_hold_is_told() -> None:
+    with pytest.raises(ValueError, match=r"^Expected this, got -1 to 2\. Do that\.$"):
+        require(torch.tensor(False), "Expected this", torch.tensor([2, -1]), "Do that.")
+    with pytest.raises(ValueError, match=r"^Expected this, got 0\.5 to 0\.5\.$"):
+        require(torch.tensor(False), "Expected this", torch.tensor(0.5))
+    long = "Expected this" + " and that" * 100
+    with pytest.raises(ValueError, match=rf"^{long}\.$"):
+        require(torch.tensor(False), long)

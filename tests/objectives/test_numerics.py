@@ -1,0 +1,192 @@
+"""Distances against loops, precision, reductions, and counts that the host knows."""
+
+import copy
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from declutr.objectives.numerics import (
+    HostCount,
+    euclidean_distances,
+    full_precision,
+    nothing,
+    positive_pairs,
+    reduced,
+    reduced_where,
+    same_label,
+    squared_distances,
+    unit,
+)
+from tests.objectives.oracles import distance, normal, squared_distance
+from tests.objectives.waits import NeverWaits
+
+TERMS = torch.tensor([1.0, 2.0, 6.0])
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    n=st.integers(0, 6),
+    m=st.integers(0, 6),
+    seed=st.integers(0, 10**6),
+    offset=st.sampled_from([0.0, 1.0, 1000.0]),
+)
+def test_equal_loops(n: int, m: int, seed: int, offset: float) -> None:
+    x, y = normal(n, 3, seed=seed) + offset, normal(m, 3, seed=seed + 1) + offset
+    squared, plain = squared_distances(x, y), euclidean_distances(x, y)
+    assert squared.shape == plain.shape == (n, m)
+    for i in range(n):
+        for j in range(m):
+            assert squared[i, j].item() == pytest.approx(squared_distance(x[i], y[j]), abs=1e-6)
+            assert plain[i, j].item() == pytest.approx(distance(x[i], y[j]), abs=1e-5)
+
+
+@pytest.mark.parametrize("offset", [0.0, 100.0])
+def test_float32_keeps_small_distances(offset: float) -> None:
+    """Far from the origin |x|^2 - 2xy + |y|^2 in float32 would be noise."""
+    x = normal(5, 64).float() + offset
+    y = x + 1e-2 * normal(5, 64, seed=1).float()
+    expected = (x.unsqueeze(1) - y).double().pow(2).sum(dim=2)
+    assert squared_distances(x, y).dtype == torch.float32
+    assert torch.allclose(squared_distances(x, y).double(), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
+def test_equal_rows_are_at_zero_with_no_gradient(scale: float, dtype: torch.dtype) -> None:
+    x = (scale * normal(1, 50).to(dtype)).repeat(4, 1).requires_grad_()
+    distances = euclidean_distances(x, x)
+    distances.sum().backward()
+    assert not distances.any()
+    assert x.grad is not None and not x.grad.any()
+
+
+def test_gradcheck() -> None:
+    inputs = [normal(4, 3, seed=seed).requires_grad_() for seed in (0, 1)]
+    assert torch.autograd.gradcheck(squared_distances, inputs)
+    assert torch.autograd.gradcheck(euclidean_distances, inputs)
+    assert torch.autograd.gradcheck(lambda x: euclidean_distances(x, x).pow(2), inputs[:1])
+
+
+def test_unit_rows() -> None:
+    rows = unit(torch.tensor([[3.0, 4.0], [0.0, 0.0], [1e-20, 0.0]]))
+    assert rows[0].tolist() == pytest.approx([0.6, 0.8])
+    assert not rows[1].any() and rows[2, 0].item() == pytest.approx(1e-8)
+    assert unit(torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.float32
+
+
+def test_labels() -> None:
+    labels = torch.tensor([3, 1, 3])
+    assert same_label(labels).int().tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
+    assert positive_pairs(labels).int().tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
+
+
+@full_precision
+def product(x: torch.Tensor, y: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    """The matrix of dot products."""
+    return scale * x @ y.T
+
+
+@pytest.mark.parametrize("autocast", [True, False])
+@pytest.mark.parametrize(
+    "given, seen",
+    [
+        (torch.bfloat16, torch.float32),
+        (torch.float16, torch.float32),
+        (torch.float32, torch.float32),
+        (torch.float64, torch.float64),
+    ],
+)
+def test_float32_at_least(given: torch.dtype, seen: torch.dtype, autocast: bool) -> None:
+    x, y = torch.randn(3, 4).to(given).requires_grad_(), torch.randn(2, 4).to(given)
+    with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+        result = product(x, y=y, scale=2.0)
+        assert torch.is_autocast_enabled("cpu") == autocast  # as it was
+    assert result.dtype == seen
+    assert torch.equal(result, 2 * x.to(seen) @ y.to(seen).T)
+    result.sum().backward()
+    assert x.grad is not None and x.grad.dtype == given
+
+
+def test_other_arguments_pass_as_they_are() -> None:
+    @full_precision
+    def kept(labels: torch.Tensor, names: list[str]) -> tuple[torch.Tensor, list[str]]:
+        return labels, names
+
+    labels, names = torch.arange(3), ["a"]
+    assert kept(labels, names)[0] is labels and kept(labels, names)[1] is names
+    assert product.__name__ == "product" and product.__doc__ == "The matrix of dot products."
+
+
+def test_reductions() -> None:
+    assert reduced(TERMS, "mean").item() == 3
+    assert reduced(TERMS, "sum").item() == 9
+    assert reduced(TERMS, "none") is TERMS
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+def test_no_terms(reduction: str) -> None:
+    x, y = torch.ones(2, 3, requires_grad=True), torch.ones(4, requires_grad=True)
+    loss = reduced(TERMS[:0], reduction, x, y)
+    loss.backward()
+    assert loss.item() == 0 and loss.shape == ()
+    assert not x.grad.any() and not y.grad.any()
+    assert nothing(x).item() == 0
+
+
+@pytest.mark.parametrize("kept", [[True, True, True], [False, True, True], [False] * 3])
+def test_of_some_terms(kept: list[bool]) -> None:
+    """As if the others were not there; they get no gradient."""
+    mask = torch.tensor(kept)
+    for reduction in ("mean", "sum"):
+        terms, others = (TERMS.clone().requires_grad_() for _ in range(2))
+        loss = reduced_where(mask, terms, reduction)
+        expected = reduced(others[mask], reduction, others)
+        loss.backward(), expected.backward()
+        assert loss.item() == expected.item() and torch.equal(terms.grad, others.grad)
+    assert torch.equal(reduced_where(mask, TERMS, "none"), TERMS[mask])
+    with pytest.raises(ValueError, match="Unknown reduction 'max'"):
+        reduced_where(mask, TERMS, "max")
+
+
+def test_unknown_reduction() -> None:
+    with pytest.raises(
+        ValueError, match="Unknown reduction 'max': expected one of mean, sum, none"
+    ):
+        reduced(TERMS, "max")
+
+
+class Counting(torch.nn.Module):
+    done: torch.Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = HostCount(self, "done")
+
+
+def test_keeps_up_with_the_buffer_and_reads_it_once() -> None:
+    module = Counting()
+    module.count.advance()
+    assert module.count.value == 1
+    with NeverWaits():
+        module.count.advance()
+        assert module.count.value == 2
+    assert module.done == 2
+
+
+def test_follows_a_state_that_is_loaded_into_a_whole_model() -> None:
+    model = torch.nn.ModuleDict({"part": Counting()})
+    assert model["part"].count.value == 0
+    model.load_state_dict({"part.done": torch.tensor(7)})
+    assert model["part"].count.value == 7
+
+
+def test_a_copy_counts_on_its_own() -> None:
+    module = Counting()
+    assert module.count.value == 0
+    twin = copy.deepcopy(module)
+    twin.count.advance()
+    assert (module.count.value, twin.count.value, int(module.done)) == (0, 1, 0)
+    twin.load_state_dict({"done": torch.tensor(5)})
+    assert (module.count.value, twin.count.value) == (0, 5)
