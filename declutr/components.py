@@ -79,8 +79,8 @@ COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.training.trainer:Trainer": {
         "declutr": "declutr.training.trainer:DeCLUTRTrainer",
     },
-    "declutr.data.augmentation.augmentation:Augmentation": {
-        "callable": "declutr.data.augmentation.augmentation:CallableAugmentation",
+    "declutr.data.augmentation:Augmentation": {
+        "callable": "declutr.data.augmentation:CallableAugmentation",
         "eda": "declutr.data.augmentation.word_edits:EasyDataAugmentation",
     },
     "declutr.models.views:Views": {

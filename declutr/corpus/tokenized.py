@@ -8,7 +8,7 @@ Tokenising uses all cores; interrupted, it goes on where it was.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
@@ -18,18 +18,12 @@ import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
-from declutr.corpus.documents import (
-    PathLike,
-    SourceError,
-    file_format,
-    normalize_whitespace,
-    read_documents,
-    source_files,
-)
+from declutr.corpus import PathLike, Paths, normalize_whitespace
+from declutr.corpus.documents import SourceError, file_format, read_documents, source_files
 from declutr.corpus.file_digests import Appearance, check_unchanged, file_digests
 from declutr.corpus.store_places import LAYOUT, store_place
-from declutr.corpus.text_blocks import text_blocks
 from declutr.corpus.text_files import COMPRESSIONS
+from declutr.corpus.text_inputs import text_blocks
 from declutr.corpus.token_store import DamagedStore, TokenStore
 from declutr.corpus.token_store_writer import TokenStoreWriter
 from declutr.system.cache_folder import default_cache_dir
@@ -60,7 +54,7 @@ class DocumentCodec(Protocol):
 
 
 def open_corpus(
-    path: PathLike | Sequence[PathLike],
+    path: Paths,
     codec: DocumentCodec,
     *,
     text_key: str = "text",
@@ -153,7 +147,7 @@ def _tokenize(
             remaining = islice(documents, done, None)
             with bar, closing(_encoded(remaining, codec, workers)) as batches:
                 for batch in batches:
-                    writer.append_joined(batch.values, batch.lengths, batch.num_tokens)
+                    writer.append(batch.values, batch.lengths, batch.num_tokens)
                     writer.notes["bytes"] = writer.notes.get("bytes", 0) + batch.num_bytes
                     writer.journal_if_due()
                     bar.set_postfix_str(f"{writer.length:,} documents", refresh=False)
@@ -195,15 +189,10 @@ def _encoded(
         )
 
     batches = text_blocks(documents, _BATCH_DOCUMENTS, _BATCH_CHARACTERS)
-    first: list[list[str]] = []
-    characters, many = 0, False
-    for batch in batches:
-        first.append(batch)
-        characters += sum(map(len, batch))
-        many = characters > _CHARACTERS_ALONE or len(first) > _BATCHES_ALONE
-        if many:
-            break
-    if workers == 1 or not many:
+    first = list(islice(batches, _BATCHES_ALONE + 1))
+    characters = sum(len(text) for batch in first for text in batch)
+    few = characters <= _CHARACTERS_ALONE and len(first) <= _BATCHES_ALONE
+    if workers == 1 or few:
         yield from map(encode, chain(first, batches))
     else:
         yield from ordered_map(encode, chain(first, batches), workers)

@@ -12,7 +12,7 @@ from allennlp.common.checks import ConfigurationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from declutr.data.augmentation.augmentation import Augmentation
+from declutr.data.augmentation import Augmentation
 from declutr.data.augmentation.synonyms import NoSynonyms
 from declutr.data.augmentation.word_edits import (
     EasyDataAugmentation,
@@ -22,7 +22,7 @@ from declutr.data.augmentation.word_edits import (
     replace_synonyms,
     swap_words,
 )
-from declutr.sampling.spans import document_rng
+from declutr.sampling.row_draws import document_rng
 
 SYNONYMS = {"old": ("aged", "ancient"), "house": ("home",), "sold": ("bought",), "the": ("that",)}
 TEXT = 'The old "House," by the river, was sold.'
