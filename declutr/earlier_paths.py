@@ -21,9 +21,9 @@ _MOVED = {
     ("", "archives"): "sentence_transformers_folder",
     ("", "corpus"): ("file_digests sentence_splitting text_pairs token_store"),
     ("", "data"): (
-        "augmented_reader collation data_loader numbered_texts pair_reader sentence_reader"
+        "augmentations augmented_reader collation data_loader numbered_texts pair_reader "
+        "sentence_reader synonyms word_edits"
     ),
-    ("", "data.augmentation"): "synonyms word_edits",
     ("", "inference"): (
         "encoder encoder_processes official_protocols text_pieces truncation_warnings whitening"
     ),
@@ -82,7 +82,6 @@ _MOVED = {
 _RENAMED = {
     "archive_members": "archives.tar_members",
     "archives.safety.refusal": "archives.refusal",
-    "augmentations": "data.augmentation",
     "bulk_embedding": "inference.bulk",
     "checkpoints": "quickstart.small_checkpoints",
     "content_ids": "data.collation",

@@ -11,6 +11,10 @@ Paths = PathLike | Sequence[PathLike]
 __getattr__ = names_of("declutr.corpus.tokenized")  # it was a module, up to release 1.8
 
 
+class SourceError(ValueError):
+    """A corpus that cannot be read: the message names the file, the row and the way out."""
+
+
 def normalize_whitespace(text: str) -> str:
     """`text` with every run of white space as one blank, none at the ends (case is kept)."""
     return " ".join(text.split())

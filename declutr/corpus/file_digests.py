@@ -18,7 +18,7 @@ from pathlib import Path
 from filelock import FileLock
 from tqdm.auto import tqdm
 
-from declutr.corpus.documents import SourceError
+from declutr.corpus import SourceError
 from declutr.system.atomic_files import write_whole
 from declutr.system.checksums import json_checksum
 

@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from declutr.corpus import SourceError
+
 logger = logging.getLogger("declutr.corpus.documents")  # one name for all that is said of a corpus
 
 COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst", ".lz4"}
@@ -44,10 +46,6 @@ _NUL_SHARE = 10  # one byte in so many: far more than stray ones in text, far fe
 
 # The names that downloaded files have at their URLs: they tell the format, the cache's do not.
 NAMES: dict[Path, str] = {}
-
-
-class SourceError(ValueError):
-    """A corpus that cannot be read: the message names the file, the row and the way out."""
 
 
 def marked_encoding(head: bytes) -> str | None:

@@ -156,13 +156,9 @@ def read_nli_pairs(rows: Iterable[Row], columns: Columns, source: str) -> list[T
 def read_nli_triplets(rows: Iterable[Row], columns: Columns, source: str) -> list[TextPair]:
     """A premise, what it entails, and what contradicts it (SimCSE; Gao et al., 2021, section 4).
 
-    Rows are put together by their premise. Each of its entailments
+    Rows (`read_nli_pairs`) are put together by their premise. Each of its entailments
     makes a triplet, with its contradictions in turn where they are not equally many. Premises
     without both are left out, and so are neutral rows and repeated ones.
-
-    # Parameters
-
-    columns, source : as for `read_nli_pairs`.
 
     # Raises
 

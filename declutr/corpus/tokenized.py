@@ -189,10 +189,15 @@ def _encoded(
         )
 
     batches = text_blocks(documents, _BATCH_DOCUMENTS, _BATCH_CHARACTERS)
-    first = list(islice(batches, _BATCHES_ALONE + 1))
-    characters = sum(len(text) for batch in first for text in batch)
-    few = characters <= _CHARACTERS_ALONE and len(first) <= _BATCHES_ALONE
-    if workers == 1 or few:
+    first: list[list[str]] = []
+    characters, many = 0, False
+    for batch in batches:
+        first.append(batch)
+        characters += sum(map(len, batch))
+        many = characters > _CHARACTERS_ALONE or len(first) > _BATCHES_ALONE
+        if many:
+            break
+    if workers == 1 or not many:
         yield from map(encode, chain(first, batches))
     else:
         yield from ordered_map(encode, chain(first, batches), workers)

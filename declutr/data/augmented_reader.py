@@ -13,7 +13,7 @@ from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenize
 
 from declutr.corpus import Paths, normalize_whitespace
 from declutr.corpus.documents import SourceError
-from declutr.data.augmentation import Augmentation
+from declutr.data.augmentations import Augmentation
 from declutr.data.document_rows import DocumentRows, kept_by_path
 from declutr.data.row_reader import RowReader
 from declutr.data.row_views import TextGroups

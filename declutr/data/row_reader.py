@@ -15,7 +15,7 @@ from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
-from declutr.corpus import Paths, normalize_whitespace
+from declutr.corpus import Paths, SourceError, normalize_whitespace
 from declutr.data.codecs import WordPieceCodec, text_codec
 from declutr.data.collation import PackedBatch, number_field
 
@@ -200,8 +200,6 @@ class RowReader(DatasetReader):
         The loader of type "declutr" does not come here; AllenNLP's own loaders, `predict` and
         `build-vocab` do. Whole texts are streamed, and nothing is kept of them on disk.
         """
-        from declutr.corpus.documents import SourceError
-
         try:
             if not self.sample_spans:
                 for text in self.shard_iterable(self._files.texts(file_path)):

@@ -23,12 +23,12 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 import declutr.plugin  # noqa: F401
 from declutr.archives.safety import UnsafeArchive, safely_loaded_archive
 from declutr.corpus.documents import SourceError
-from declutr.data.augmentation import Augmentation
-from declutr.data.augmentation.word_edits import EasyDataAugmentation
+from declutr.data.augmentations import Augmentation
 from declutr.data.augmented_reader import AugmentedReader, RowTexts
 from declutr.data.collation import PackedBatch
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.data.word_edits import EasyDataAugmentation
 from declutr.inference.encoder import Encoder
 from declutr.sampling.row_draws import document_rng
 from declutr.system.untrusted_parts import untrusted
@@ -501,7 +501,7 @@ class TestArchives:
             change = hostile.with_config("dataset_reader", "augmentation", value=augmentation)
             hostile.changed(archive, place, change)
             opened: list[str] = []
-            monkeypatch.setattr("declutr.data.augmentation.word_edits.from_file", opened.append)
+            monkeypatch.setattr("declutr.data.word_edits.from_file", opened.append)
             Encoder(str(place))(["ka lo"])
             reader = safely_loaded_archive(place).dataset_reader
             with pytest.raises(ConfigurationError, match="opened without trust"):

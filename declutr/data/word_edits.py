@@ -13,8 +13,8 @@ from typing import Any, Optional
 import numpy as np
 from allennlp.common.checks import ConfigurationError
 
-from declutr.data.augmentation import Augmentation
-from declutr.data.augmentation.synonyms import NoSynonyms, Synonyms, from_file, from_wordnet
+from declutr.data.augmentations import Augmentation
+from declutr.data.synonyms import NoSynonyms, Synonyms, from_file, from_wordnet
 
 _WORD = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)
 
