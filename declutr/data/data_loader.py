@@ -66,7 +66,7 @@ class DeCLUTRDataLoader(DataLoader):
         fewer documents than one batch needs, or a `max_tokens` that two documents exceed.
     """
 
-    reader: RowReader
+    reader: Any  # a `RowReader`, which is checked
     data_path: Any
     _: KW_ONLY
     batch_size: Optional[int] = None

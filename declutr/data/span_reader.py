@@ -97,7 +97,7 @@ class DeCLUTRDatasetReader(RowReader):
             check_fits(self._sampler, max_tokens(self._tokenizer), min_document_len)
 
     @cached_property
-    def _training(self) -> "SampledSpans":
+    def _training(self) -> "SampledSpans":  # type: ignore[override]
         from declutr.data.document_rows import DocumentRows
         from declutr.data.row_views import SampledSpans
         from declutr.sampling.document_selection import DocumentSelection
