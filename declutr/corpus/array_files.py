@@ -85,3 +85,14 @@ def checksums_of(data: bytes) -> str:
     hasher = BlockHasher()
     hasher.update(data)
     return hasher.checksums
+
+
+def read_header(file: BinaryIO) -> tuple[np.dtype, int]:
+    """The dtype of a 1-D `.npy` file, and the byte at which its values begin."""
+    version = np.lib.format.read_magic(file)
+    read = (
+        np.lib.format.read_array_header_1_0
+        if version == (1, 0)
+        else np.lib.format.read_array_header_2_0
+    )
+    return read(file)[2], file.tell()

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from declutr.corpus.array_files import checksums_of
+from declutr.corpus.array_files import checksums_of, read_header
 from declutr.system.checksums import CheckedFile, DamagedFile, json_checksum
 
 META = "meta.json"
@@ -59,8 +59,8 @@ class TokenStore:
             # Plain arrays over the maps: indexing `numpy.memmap` itself costs three times as much.
             self._offsets = np.asarray(np.load(self.folder / OFFSETS, mmap_mode="r"))
             self.num_tokens = np.asarray(np.load(self.folder / NUM_TOKENS, mmap_mode="r"))
-            values = np.load(self.folder / VALUES, mmap_mode="r")
-            self._dtype, self._begin = values.dtype, values.offset
+            with open(self.folder / VALUES, "rb") as file:
+                self._dtype, self._begin = read_header(file)
             if self._checked_values is None:
                 self._compare_arrays()
         except Exception as error:  # numpy raises nearly anything for a broken header
