@@ -14,7 +14,8 @@ import numpy as np
 import torch
 
 from declutr.sampling.masking import mask_tokens
-from declutr.sampling.spans import SpanSampler, document_rng
+from declutr.sampling.row_draws import document_rng
+from declutr.sampling.spans import SpanSampler
 
 BEGIN, PADDING, END, UNKNOWN, MASK = range(5)
 """The special tokens of all shapes, RoBERTa's; `declutr.quickstart.small_checkpoints` numbers them

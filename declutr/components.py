@@ -79,9 +79,9 @@ COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.training.trainer:Trainer": {
         "declutr": "declutr.training.trainer:DeCLUTRTrainer",
     },
-    "declutr.data.augmentation.augmentation:Augmentation": {
-        "callable": "declutr.data.augmentation.augmentation:CallableAugmentation",
-        "eda": "declutr.data.augmentation.word_edits:EasyDataAugmentation",
+    "declutr.data.augmentations:Augmentation": {
+        "callable": "declutr.data.augmentations:CallableAugmentation",
+        "eda": "declutr.data.word_edits:EasyDataAugmentation",
     },
     "declutr.models.views:Views": {
         "cutoff": "declutr.models.views:CutoffViews",

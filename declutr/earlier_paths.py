@@ -19,14 +19,11 @@ _PACKAGE = "declutr"
 _MOVED = {
     # from, to: which
     ("", "archives"): "sentence_transformers_folder",
-    ("", "corpus"): (
-        "content_ids delimited_rows earlier_reading file_digests named_files sentence_splitting "
-        "text_blocks text_encodings text_files text_inputs text_pairs token_store"
-    ),
+    ("", "corpus"): ("file_digests sentence_splitting text_pairs token_store"),
     ("", "data"): (
-        "augmented_reader collation data_loader numbered_texts pair_reader sentence_reader"
+        "augmentations augmented_reader collation data_loader numbered_texts pair_reader "
+        "sentence_reader synonyms word_edits"
     ),
-    ("", "data.augmentation"): "synonyms word_edits",
     ("", "inference"): (
         "encoder encoder_processes official_protocols text_pieces truncation_warnings whitening"
     ),
@@ -37,7 +34,7 @@ _MOVED = {
         "text_field_masks text_keys"
     ),
     ("", "quickstart"): "docstrings",
-    ("", "sampling"): "document_selection masking span_coverage text_calls token_budget",
+    ("", "sampling"): "document_selection masking token_budget",
     ("", "system"): (
         "bounded_json cache_folder checksums distributed host_copies kernel_choices processors "
         "quiet_loggers torch_files torch_threads untrusted_parts worker_processes"
@@ -82,9 +79,9 @@ _MOVED = {
 _RENAMED = {
     "archive_members": "archives.tar_members",
     "archives.safety.refusal": "archives.refusal",
-    "augmentations": "data.augmentation.augmentation",
     "bulk_embedding": "inference.bulk",
     "checkpoints": "quickstart.small_checkpoints",
+    "content_ids": "data.collation",
     "dataset_reader": "data.span_reader",
     "encoder_sources": "inference.sources",
     "export.hugging_face": "export.exporting",
@@ -114,6 +111,7 @@ _RENAMED = {
     "sources": "corpus.documents",
     "span_fields": "data.fields",
     "table_rows": "corpus.tables",
+    "text_blocks": "corpus.text_inputs",
     "text_by_text_attention": "transformer.attention.text_by_text",
     "text_codecs": "data.codecs",
     "text_models.file_fingerprints": "inference.fingerprints",
@@ -190,16 +188,16 @@ def place_of(path: str) -> str | None:
     return None
 
 
-def names_of(module: str) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package that was a module once: the names of that module."""
+def names_of(*modules: str) -> Callable[[str], Any]:
+    """Return the `__getattr__` of a package that was a module once: its names are in these now."""
 
     def __getattr__(name: str) -> Any:
         if not name.startswith("__"):
-            try:
-                return getattr(importlib.import_module(module), name)
-            except AttributeError:
-                pass
-        raise AttributeError(f"module {module.rpartition('.')[0]!r} has no attribute {name!r}")
+            for module in modules:
+                found = getattr(importlib.import_module(module), name, None)
+                if found is not None:
+                    return found
+        raise AttributeError(f"module {modules[0].rpartition('.')[0]!r} has no attribute {name!r}")
 
     return __getattr__
 

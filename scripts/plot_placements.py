@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from declutr.sampling.span_coverage import coverage
-from declutr.sampling.spans import PLACEMENTS, SpanSampler, document_rng
+from declutr.sampling.row_draws import document_rng
+from declutr.sampling.span_geometry import coverage
+from declutr.sampling.spans import PLACEMENTS, SpanSampler
 
 LENGTHS = (300, 2048, 3072, 4096, 8192)
 PARTS = 64  # eight to an eighth

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from allennlp.common import Params
 
-from declutr.corpus.pair_labels import NLI_CLASSES
+from declutr.corpus.text_pairs import NLI_CLASSES
 from tests.conftest import make_documents
 
 INSTANCES = 40  # at least, of every kind of data

@@ -24,7 +24,8 @@ from benchmarks.reference import (
     reference_optimizer,
     reference_step,
 )
-from declutr.sampling.spans import SpanSampler, document_rng
+from declutr.sampling.row_draws import document_rng
+from declutr.sampling.spans import SpanSampler
 
 SHORT = SpanSampler(num_anchors=2, num_positives=2, min_span_len=4, max_span_len=12)
 

@@ -76,7 +76,7 @@ def describe_spans(
 
     Spans are given as half-open intervals of tokens, with how they lie to their anchor.
     """
-    from declutr.sampling.spans import view_kind
+    from declutr.sampling.span_geometry import view_kind
 
     rows = reader.documents(path)
     rng = np.random.default_rng((epoch, len(rows)))
@@ -116,7 +116,7 @@ def describe_coverage(reader: DeCLUTRDatasetReader, path: str, epoch: int) -> It
     The mean of 1,000 draws, from `epoch` on: of as many documents, or of all of them again and
     again if there are fewer.
     """
-    from declutr.sampling.span_coverage import EIGHTHS, coverage
+    from declutr.sampling.span_geometry import EIGHTHS, coverage
 
     rows = reader.documents(path)
     rows = np.random.default_rng((epoch, len(rows))).permutation(rows)[:_DRAWS].tolist()

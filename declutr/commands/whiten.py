@@ -195,7 +195,7 @@ def _fitted(
 ) -> Whitening:
     from tqdm.auto import tqdm
 
-    from declutr.corpus.text_blocks import text_blocks
+    from declutr.corpus.text_inputs import text_blocks
     from declutr.inference.whitening import Whitening
 
     digest = hashlib.sha256()

@@ -14,35 +14,24 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from declutr.corpus.delimited_rows import delimited_rows
-from declutr.corpus.records import parsed, read_records, record_format
+from declutr.corpus import PathLike, Paths, normalize_whitespace  # noqa: F401 - also found here
+from declutr.corpus.records import delimited_rows, parsed, read_records, record_format
 from declutr.corpus.text_files import (
     NAMES,
     TABLES,
     SourceError,
     decoded,
-    file_format,
+    file_format,  # noqa: F401 - also found here
     noted_lines,
     read_lines,
 )
 
-__all__ = [
-    "SourceError",
-    "file_format",
-    "normalize_whitespace",
-    "read_documents",
-    "read_lines",
-    "read_stream",
-    "source_files",
-]
-
-PathLike = str | os.PathLike
 ENCODING_ERRORS = ("strict", "replace")
 
 OnBadRow = Callable[[SourceError], None]
 
 
-def source_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
+def source_files(path: Paths) -> list[Path]:
     """The files behind `path`: a file, a folder (searched recursively), a glob, a URL, or a list.
 
     Files of a folder or glob come in sorted order, so that row numbers are the same everywhere.
@@ -65,17 +54,13 @@ def source_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
         return [file]
     expanded = Path(text).expanduser()
     if expanded.is_dir():
-        files = sorted(
-            file
-            for file in expanded.rglob("*")
-            if file.is_file()
-            and not any(p.startswith(".") for p in file.relative_to(expanded).parts)
-        )
+        inside = (file for file in expanded.rglob("*") if not _hidden(file.relative_to(expanded)))
+        files = sorted(file for file in inside if file.is_file())
     elif expanded.exists():
         files = [expanded]
     else:
-        files = sorted(Path(match) for match in glob.glob(str(expanded), recursive=True))
-        files = [file for file in files if file.is_file()]
+        matches = map(Path, glob.glob(str(expanded), recursive=True))
+        files = sorted(file for file in matches if file.is_file())
     if not files:
         raise SourceError(
             f"Found no documents at '{text}'. Expected a file with one document a line (plain or "
@@ -83,6 +68,10 @@ def source_files(path: PathLike | Sequence[PathLike]) -> list[Path]:
             "or a glob that matches some."
         )
     return files
+
+
+def _hidden(place: Path) -> bool:
+    return any(part.startswith(".") for part in place.parts)
 
 
 def read_documents(
@@ -231,8 +220,3 @@ def _document(row: Any, kind: str, file: Path | str, number: int, text_key: str)
             f"'{file}', row {number}: '{text_key}' is {type(text).__name__}, expected a string."
         )
     return text or ""
-
-
-def normalize_whitespace(text: str) -> str:
-    """`text` with every run of white space as one blank, none at the ends (case is kept)."""
-    return " ".join(text.split())

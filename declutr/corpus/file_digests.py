@@ -12,13 +12,13 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from filelock import FileLock
 from tqdm.auto import tqdm
 
-from declutr.corpus.documents import SourceError
+from declutr.corpus import SourceError
 from declutr.system.atomic_files import write_whole
 from declutr.system.checksums import json_checksum
 
@@ -133,11 +133,9 @@ def _remember(digests: dict[Path, tuple[str, Appearance]], cache_dir: Path) -> N
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     lock = FileLock(path)
-    try:
+    # A cache may be one that can only be read, or not be locked.
+    with suppress(OSError, NotImplementedError):
         lock.acquire()
-    except (OSError, NotImplementedError):  # a cache that may only be read, or cannot be locked
-        yield
-        return
     try:
         yield
     finally:

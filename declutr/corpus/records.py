@@ -1,10 +1,11 @@
-"""Records of files: the objects of JSON lines, of a JSON array and of parquet."""
+"""Records of files: objects of JSON and parquet, and fields between commas or tabs."""
 
 from __future__ import annotations
 
+import csv
 import io
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from declutr.corpus.text_files import (
 
 _ROWS_AT_ONCE = 1024  # of a parquet file, whatever the size of its row groups
 _BUFFER = 1 << 20  # bytes of a column of it
+_LONGEST_FIELD = 2**31 - 1  # a book may be one; csv itself stops at 131,072 characters
 
 
 def record_format(file: Path, encoding_errors: str = "strict") -> str:
@@ -91,3 +93,43 @@ def _parquet_rows(file: Path, key: str | None) -> Iterator[dict[str, Any]]:
         columns = [key] if key in table.schema_arrow.names else None
         for batch in table.iter_batches(_ROWS_AT_ONCE, columns=columns, use_threads=False):
             yield from batch.to_pylist()
+
+
+def delimited_rows(
+    lines: Iterable[str], delimiter: str, file: Path | str
+) -> Iterator[tuple[int, list[str]]]:
+    """The fields of each row, and the number of the line where it ends, from 1; no blank lines.
+
+    A field in quotes may hold delimiters, doubled quotes and, between commas, line ends. Between
+    tabs most texts are written without quoting, where a quotation may begin in one row and end in
+    another: rows are never joined there.
+
+    # Parameters
+
+    lines : with their ends.
+    delimiter : `","` or a tab.
+    file : for messages.
+
+    # Raises
+
+    `SourceError` : quotes that do not fit together; between tabs also a field with a line end.
+    """
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
+    kind = "TSV" if delimiter == "\t" else "CSV"
+    reader = csv.reader(lines, delimiter=delimiter, strict=True)
+    try:
+        for fields in reader:
+            if delimiter == "\t" and any("\n" in field for field in fields):
+                raise csv.Error("a quote that opens a field is closed in another line")
+            if fields:
+                yield reader.line_num, fields
+    except csv.Error as error:
+        what = str(error)
+        if what.startswith("new-line character"):  # its advice does not fit
+            what = "a carriage return in a field without quotes"
+        between = "tabs" if delimiter == "\t" else "commas"
+        raise SourceError(
+            f"'{file}', line {reader.line_num} is not {kind} ({what}). Expected fields between "
+            f'{between}, in quotes ("") where they hold {between} or quotes. JSON lines can hold '
+            "quotes that stand alone, and line ends."
+        ) from error

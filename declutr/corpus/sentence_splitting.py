@@ -8,19 +8,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from tqdm.auto import tqdm
 
-from declutr.corpus.documents import (
-    SourceError,
-    file_format,
-    normalize_whitespace,
-    read_documents,
-)
-from declutr.corpus.text_blocks import text_blocks
+from declutr.corpus import normalize_whitespace
+from declutr.corpus.documents import SourceError, file_format, read_documents
 from declutr.corpus.text_files import COMPRESSIONS
-from declutr.corpus.text_inputs import no_text, require_rows
+from declutr.corpus.text_inputs import no_text, require_rows, text_blocks
 from declutr.system.atomic_files import write_whole
 from declutr.system.worker_processes import default_workers, ordered_map
 
@@ -138,40 +133,34 @@ def split_files(
     return counts
 
 
-class _Split(NamedTuple):
-    """A batch of documents: the sentences of each, and how many are left out."""
-
-    sentences: list[list[str]]
-    short: int
+_Split = tuple[list[list[str]], int]
+"""A batch of documents: the sentences of each, and how many are left out."""
 
 
 def _split(
     texts: Iterable[str], splitter: SentenceSplitter, workers: int
 ) -> Generator[_Split, None, None]:
-    def split(batch: list[str]) -> _Split:
-        return _Split(*splitter.split(batch))
-
     batches = text_blocks(texts, _BATCH_DOCUMENTS, _BATCH_CHARACTERS)
     first = list(islice(batches, 2))
     if workers == 1 or len(first) < 2:
-        yield from map(split, chain(first, batches))
+        yield from map(splitter.split, chain(first, batches))
     else:
-        yield from ordered_map(split, chain(first, batches), workers)
+        yield from ordered_map(splitter.split, chain(first, batches), workers)
 
 
 def _lines(
     batches: Iterable[_Split], counts: SplitCounts, bar: tqdm, files: Sequence[Path]
 ) -> Iterator[bytes]:
-    for batch in batches:
-        counts.short += batch.short
-        for sentences in batch.sentences:
+    for documents, short in batches:
+        counts.short += short
+        for sentences in documents:
             if not sentences:
                 counts.without += 1
                 continue
             counts.documents += 1
             counts.sentences += len(sentences)
             yield ("\n".join(sentences) + "\n\n").encode("utf-8")
-        bar.update(len(batch.sentences))
+        bar.update(len(documents))
     if not counts.sentences:
         names = ", ".join(str(file) for file in files[:3])
         raise SourceError(

@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from declutr.corpus.documents import file_format
-from declutr.corpus.earlier_reading import read_as_by_1_5
 from declutr.corpus.file_digests import Appearance
+from declutr.corpus.text_files import (
+    HEAD,
+    TABLES,
+    SourceError,
+    encoding_of,
+    file_format,
+    open_bytes,
+)
 from declutr.corpus.token_store import TokenStore
 
 LAYOUT = 1  # raise it when what a store holds changes
 _READING = 2  # raise it when files are read otherwise; 1 was that of release 1.5.0
+_BLOCK = 1 << 22
 _AS_BY_1_5 = "read-as-by-1.5"  # a mark in a store of then: its files have the same rows today
 
 
@@ -58,3 +66,35 @@ def store_place(
 
 def _hashed(parts: list[Any]) -> str:
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
+
+
+def read_as_by_1_5(files: Iterable[Path]) -> bool:
+    """Whether the rows of all files are those that release 1.5.0 read. Reads all of a text file.
+
+    It took CSV and TSV for plain text, a lone carriage return for the end of a line, and UTF-16 for
+    UTF-8 that is not valid. Files without any of these have the same rows. A file that only might
+    be read otherwise, or cannot be read, counts as different.
+    """
+    return all(map(_same_rows, dict.fromkeys(files)))
+
+
+def _same_rows(file: Path) -> bool:
+    kind = file_format(file)
+    if kind in TABLES:
+        return False
+    if kind == "parquet":
+        return True
+    try:
+        with open_bytes(file) as stream:
+            block = stream.read(_BLOCK)
+            if encoding_of(block[:HEAD], file) != "utf-8-sig":
+                return False
+            while block:
+                if block.endswith(b"\r"):
+                    block += stream.read(1)
+                if block.count(b"\r") != block.count(b"\r\n"):
+                    return False
+                block = stream.read(_BLOCK)
+    except (SourceError, OSError, EOFError):  # of decompression, too
+        return False
+    return True

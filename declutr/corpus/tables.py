@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from declutr.corpus.delimited_rows import delimited_rows
-from declutr.corpus.records import parsed, read_records, record_format
+from declutr.corpus import normalize_whitespace
+from declutr.corpus.records import delimited_rows, parsed, read_records, record_format
 from declutr.corpus.text_files import TABLES, SourceError, file_format, read_lines
 
 Column = str | int
@@ -91,12 +91,10 @@ def read_rows(
         fewer fields than its header.
     """
     for file in files:
-        if not is_delimited(file):
-            yield from _records(file, encoding_errors)
-        elif header:
-            yield from _named_fields(file, encoding_errors)
+        if is_delimited(file):
+            yield from _fields(file, header, encoding_errors)
         else:
-            yield from _numbered_fields(file, encoding_errors)
+            yield from _records(file, encoding_errors)
 
 
 def is_delimited(file: Path) -> bool:
@@ -134,16 +132,12 @@ def unique_names(fields: list[str], place: str) -> list[str]:
     return fields
 
 
-def _numbered_fields(file: Path, encoding_errors: str) -> Iterator[Row]:
-    return (Row.of_fields(place, fields) for place, fields in read_fields(file, encoding_errors))
-
-
-def _named_fields(file: Path, encoding_errors: str) -> Iterator[Row]:
+def _fields(file: Path, header: bool, encoding_errors: str) -> Iterator[Row]:
     names: list[str] = []
     for place, fields in read_fields(file, encoding_errors):
-        if not names:
+        if header and not names:
             names = unique_names(fields, place)
-        elif len(fields) == len(names):
+        elif not header or len(fields) == len(names):
             yield Row.of_fields(place, fields, names)
         else:
             raise SourceError(
@@ -170,4 +164,4 @@ def _single_spaced(value: Any, column: Column, place: str) -> str:
         raise SourceError(
             f"{place}: column {column!r} holds {type(value).__name__}, expected a string."
         )
-    return " ".join((value or "").split())
+    return normalize_whitespace(value or "")

@@ -6,14 +6,16 @@ lines are those that `wc -l` and other tools count. A carriage return alone stay
 
 from __future__ import annotations
 
+import codecs
 import io
 import logging
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from declutr.corpus.text_encodings import HEAD, NoKnownEncoding, encoding_of
+from declutr.corpus import SourceError
 
 logger = logging.getLogger("declutr.corpus.documents")  # one name for all that is said of a corpus
 
@@ -26,13 +28,65 @@ _FORMATS = {
     ".tsv": "tsv",
 }  # fmt: skip
 _REPLACEMENT = "\ufffd"
+# What is odd about lines that are read all the same.
+_REPLACED = "U+FFFD where bytes were not valid UTF-8"
+_RETURN = "a carriage return, which does not end a line"
+
+HEAD = 4096
+"""How many bytes are enough to tell; fewer do where a file has no more."""
+
+# UTF-32 first: its little-endian mark begins with that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_NUL_SHARE = 10  # one byte in so many: far more than stray ones in text, far fewer than in UTF-16
 
 # The names that downloaded files have at their URLs: they tell the format, the cache's do not.
 NAMES: dict[Path, str] = {}
 
 
-class SourceError(ValueError):
-    """A corpus that cannot be read: the message names the file, the row and the way out."""
+def marked_encoding(head: bytes) -> str | None:
+    """`"utf-16"` or `"utf-32"`, if a byte order mark at the begin says so."""
+    return next((name for mark, name in _MARKS if head.startswith(mark)), None)
+
+
+def encoding_of(head: bytes, name: Path | str) -> str:
+    """The Python codec of a text: `"utf-8-sig"`, `"utf-16"` or `"utf-32"`; each drops the mark.
+
+    A byte order mark decides. Without one it is UTF-8, whether valid or not, unless it is full of
+    NUL bytes, as UTF-16 is.
+
+    # Parameters
+
+    head : the first `HEAD` bytes, decompressed.
+    name : of the file, for messages.
+
+    # Raises
+
+    `SourceError` : many NUL bytes and no mark.
+    """
+    marked = marked_encoding(head)
+    if marked:
+        return marked
+    nuls = head.count(0)
+    if nuls > 1 and (nuls * _NUL_SHARE >= len(head) or not _begins_as_utf8(head)):
+        raise SourceError(
+            f"'{name}' has {nuls} NUL bytes among its first {len(head)} and no byte order mark: it "
+            "is UTF-16 or UTF-32, or no text at all. Expected UTF-8: convert it with "
+            "`iconv -f UTF-16LE -t UTF-8 OLD > NEW` (or UTF-16BE, UTF-32LE, UTF-32BE)."
+        )
+    return "utf-8-sig"
+
+
+def _begins_as_utf8(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # the last character may be cut
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def file_format(file: Path) -> str:
@@ -77,10 +131,7 @@ def open_text(file: Path, errors: str) -> io.TextIOWrapper:
 def decoded(stream: Any, errors: str, name: Path | str) -> io.TextIOWrapper:
     """A stream of bytes as text; its first bytes tell the encoding and need not be read again."""
     stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
-    try:
-        encoding = encoding_of(stream.peek(HEAD)[:HEAD])
-    except NoKnownEncoding as error:
-        raise SourceError(f"'{name}' {error}") from error
+    encoding = encoding_of(stream.peek(HEAD)[:HEAD], name)
     return io.TextIOWrapper(stream, encoding=encoding, errors=errors, newline="\n")
 
 
@@ -127,13 +178,16 @@ def noted_lines(
 
     `SourceError` : carriage returns and not one line feed, as in files of old Macs.
     """
-    replaced, first_replaced, returns, first_return = 0, 0, 0, 0
+    counts: Counter[str] = Counter()
+    first: dict[str, int] = {}
     for number, line in enumerate(lines, start=1):
         text = line.removesuffix("\n").removesuffix("\r")
         if errors == "replace" and _REPLACEMENT in text:
-            replaced, first_replaced = replaced + 1, first_replaced or number
+            counts[_REPLACED] += 1
+            first.setdefault(_REPLACED, number)
         if "\r" in text:
-            returns, first_return = returns + 1, first_return or number
+            counts[_RETURN] += 1
+            first.setdefault(_RETURN, number)
             if number == 1 and not line.endswith("\n"):
                 raise SourceError(
                     f"'{name}' has {text.count(chr(13))} carriage return(s) and no line feed, so "
@@ -141,20 +195,9 @@ def noted_lines(
                     r"it with `tr '\r' '\n' < OLD > NEW`."
                 )
         yield line if ends else text
-    if replaced:
+    for what in filter(first.get, (_REPLACED, _RETURN)):
         logger.warning(
-            "'%s': %d line(s) hold U+FFFD where bytes were not valid UTF-8; the first is line %d.",
-            name,
-            replaced,
-            first_replaced,
-        )
-    if returns:
-        logger.warning(
-            "'%s': %d line(s) hold a carriage return, which does not end a line; the first is line "
-            "%d.",
-            name,
-            returns,
-            first_return,
+            "'%s': %d line(s) hold %s; the first is line %d.", name, counts[what], what, first[what]
         )
 
 

@@ -1,4 +1,4 @@
-"""What is taken for texts, and what is refused since it would be taken for others.
+"""Texts in memory: what is taken for them and what is refused, names of files, and blocks of texts.
 
 Iterating a DataFrame gives the names of its columns, a dict its keys, a string its characters. No
 package is imported to know its classes again.
@@ -6,11 +6,19 @@ package is imported to know its classes again.
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any
 
+logger = logging.getLogger(__name__)
+
 _EXPECTED = "Expected texts: a list of strings, or a tuple, Series, array or generator of them"
+
+_LONGEST_NAME = 4096  # characters; no system takes longer ones
+_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 # How a column becomes a list, by the package.
 _AS_LIST = {"pandas": ".tolist()", "polars": ".to_list()", "pyarrow": ".to_pylist()"}
@@ -114,3 +122,65 @@ def _quoted(column: Any) -> str:
 def _some(names: Iterable[Any]) -> str:
     names = list(names)
     return repr(names[:10])[:-1] + (", …]" if len(names) > 10 else "]")
+
+
+@dataclass
+class NamedFiles:
+    """What is to be embedded, with one warning in its life for a text that names a file.
+
+    # Parameters
+
+    instead : what to do if the file was meant, for that warning.
+    """
+
+    instead: str
+    _told: bool = False
+
+    def texts(self, inputs: Any) -> Any:
+        """The texts of the files at a path; anything else as it is.
+
+        A text is never opened, whatever it names: texts may come from others.
+
+        # Raises
+
+        `declutr.corpus.documents.SourceError` (a `ValueError`) : a path with nothing there, or that
+            cannot be read.
+        """
+        if isinstance(inputs, os.PathLike):
+            from declutr.corpus.documents import read_documents, source_files
+
+            return list(read_documents(source_files(inputs), encoding_errors="replace"))
+        if isinstance(inputs, str) and not self._told and names_a_file(inputs):
+            self._told = True
+            logger.warning(
+                "%r names a file, and is embedded as the text it is. If its lines were meant: %s. "
+                "Further names are not told of.",
+                inputs,
+                self.instead,
+            )
+        return inputs
+
+
+def names_a_file(text: str) -> bool:
+    """Whether a text is the name of a file that is there, or a URL and nothing else.
+
+    Any text may be asked about: one that cannot be a name is none.
+    """
+    if len(text) > _LONGEST_NAME or "\n" in text:
+        return False
+    # `isfile` takes zero bytes, lone surrogates and parts that are too long for no file.
+    return os.path.isfile(text) or _URL.fullmatch(text) is not None
+
+
+def text_blocks(texts: Iterable[str], most: int, characters: int) -> Iterator[list[str]]:
+    """Lists of at most `most` texts, each closed by the text that brings it to `characters`."""
+    block: list[str] = []
+    held = 0
+    for text in texts:
+        block.append(text)
+        held += len(text)
+        if len(block) == most or held >= characters:
+            yield block
+            block, held = [], 0
+    if block:
+        yield block

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -97,16 +97,8 @@ class TokenStoreWriter:
         self._journal_due = time.monotonic() + self._every
         return self
 
-    def append(self, arrays: Sequence[np.ndarray], num_tokens: Sequence[int]) -> None:
-        """Add documents: their values, and how many tokens each has."""
-        values = np.concatenate([*arrays, np.empty(0, self._dtype)], dtype=self._dtype)
-        lengths = np.fromiter(map(len, arrays), dtype=np.int64, count=len(arrays))
-        self.append_joined(values, lengths, np.asarray(num_tokens, dtype=np.int64))
-
-    def append_joined(
-        self, values: np.ndarray, lengths: np.ndarray, num_tokens: np.ndarray
-    ) -> None:
-        """The same for the values of all documents end to end, and the number of each."""
+    def append(self, values: np.ndarray, lengths: np.ndarray, num_tokens: np.ndarray) -> None:
+        """Add documents: their values end to end, and the number of values and tokens of each."""
         state = self._state
         self._values.append(values)
         self._offsets.append(state.num_values + np.cumsum(lengths))

@@ -8,7 +8,7 @@ Tokenising uses all cores; interrupted, it goes on where it was.
 from __future__ import annotations
 
 import logging
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator
 from contextlib import closing
 from itertools import chain, islice
 from pathlib import Path
@@ -18,18 +18,12 @@ import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
-from declutr.corpus.documents import (
-    PathLike,
-    SourceError,
-    file_format,
-    normalize_whitespace,
-    read_documents,
-    source_files,
-)
+from declutr.corpus import PathLike, Paths, normalize_whitespace
+from declutr.corpus.documents import SourceError, file_format, read_documents, source_files
 from declutr.corpus.file_digests import Appearance, check_unchanged, file_digests
 from declutr.corpus.store_places import LAYOUT, store_place
-from declutr.corpus.text_blocks import text_blocks
 from declutr.corpus.text_files import COMPRESSIONS
+from declutr.corpus.text_inputs import text_blocks
 from declutr.corpus.token_store import DamagedStore, TokenStore
 from declutr.corpus.token_store_writer import TokenStoreWriter
 from declutr.system.cache_folder import default_cache_dir
@@ -60,7 +54,7 @@ class DocumentCodec(Protocol):
 
 
 def open_corpus(
-    path: PathLike | Sequence[PathLike],
+    path: Paths,
     codec: DocumentCodec,
     *,
     text_key: str = "text",
@@ -153,7 +147,7 @@ def _tokenize(
             remaining = islice(documents, done, None)
             with bar, closing(_encoded(remaining, codec, workers)) as batches:
                 for batch in batches:
-                    writer.append_joined(batch.values, batch.lengths, batch.num_tokens)
+                    writer.append(batch.values, batch.lengths, batch.num_tokens)
                     writer.notes["bytes"] = writer.notes.get("bytes", 0) + batch.num_bytes
                     writer.journal_if_due()
                     bar.set_postfix_str(f"{writer.length:,} documents", refresh=False)

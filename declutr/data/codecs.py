@@ -11,23 +11,28 @@ import copy
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
-from allennlp.data import Field, TokenIndexer, Tokenizer
+from allennlp.data import TokenIndexer, Tokenizer
 from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
 
-from declutr.corpus.content_ids import ContentIds
-from declutr.data.collation import Frame, PackedSpans
-from declutr.data.fields import SpansField, TokenIdsField
-from declutr.data.text_limits import cut, keeps_end, max_content_tokens
-from declutr.data.tokenizer_fingerprints import described, word_piece_fingerprint
+from declutr.data.collation import ContentIds, Frame, PackedSpans
+from declutr.data.tokenizers import (
+    cut,
+    described,
+    keeps_end,
+    max_content_tokens,
+    word_piece_fingerprint,
+)
+
+if TYPE_CHECKING:  # packed batches, and an encoder, do without fields
+    from declutr.data.fields import SpansField, TokenIdsField
 
 
-def text_codec(
-    tokenizer: Tokenizer, token_indexers: Mapping[str, TokenIndexer]
-) -> WordPieceCodec | TokenCodec:
+def text_codec(tokenizer: Tokenizer, token_indexers: Mapping[str, TokenIndexer]) -> Codec:
     """The codec for this pair: word pieces by id where nothing is lost, tokens elsewhere."""
     if len(token_indexers) == 1 and isinstance(tokenizer, PretrainedTransformerTokenizer):
         name, indexer = next(iter(token_indexers.items()))
@@ -85,7 +90,13 @@ class WordPieceCodec:
 
     def spans_field(self, document: np.ndarray, intervals: Iterable[Sequence[int]]) -> SpansField:
         """The spans `[start, end)` of a document with special tokens, cut to the limit."""
-        pairs = [self._with_specials(document[start:end]) for start, end in intervals]
+        return self.texts_field([document[start:end] for start, end in intervals])
+
+    def texts_field(self, texts: Sequence[np.ndarray]) -> SpansField:
+        """Several texts with special tokens, each cut to the limit."""
+        from declutr.data.fields import SpansField
+
+        pairs = [self._with_specials(ids) for ids in texts]
         return SpansField(
             [ids for ids, _ in pairs],
             [types for _, types in pairs],
@@ -95,6 +106,8 @@ class WordPieceCodec:
 
     def text_field(self, document: np.ndarray) -> TokenIdsField:
         """A whole text with special tokens, cut to the limit."""
+        from declutr.data.fields import TokenIdsField
+
         ids, types = self._with_specials(document)
         return TokenIdsField(ids, types, self._frame.padding_id, self._frame.name)
 
@@ -160,8 +173,11 @@ class TokenCodec:
     def spans_field(self, document: np.ndarray, intervals: Iterable[Sequence[int]]) -> ListField:
         """The spans `[start, end)` of a document, cut to the tokenizer's limit."""
         tokens = self._tokens(document)
-        spans: list[Field] = [self._field(tokens[start:end]) for start, end in intervals]
-        return ListField(spans)
+        return ListField([self._field(tokens[start:end]) for start, end in intervals])
+
+    def texts_field(self, texts: Sequence[np.ndarray]) -> ListField:
+        """Several texts, each cut to the tokenizer's limit."""
+        return ListField([self.text_field(text) for text in texts])
 
     def text_field(self, document: np.ndarray) -> TextField:
         """A whole text, cut to the tokenizer's limit."""
@@ -180,6 +196,9 @@ class TokenCodec:
             tokens = self._tokenizer.add_special_tokens(tokens)
         # A text without any token would give tensors of length 0, which embedders refuse.
         return TextField(tokens or [Token("")])
+
+
+Codec = WordPieceCodec | TokenCodec
 
 
 def _ids(tokens: list[Token]) -> np.ndarray:

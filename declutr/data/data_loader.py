@@ -2,12 +2,13 @@
 
 import logging
 from collections.abc import Iterator
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Optional, Union
 
 import numpy as np
 import torch
 from allennlp.common.checks import ConfigurationError
-from allennlp.data import DataLoader, DatasetReader, Instance, Vocabulary
+from allennlp.data import DataLoader, Instance, Vocabulary
 from allennlp.data.data_loaders.data_loader import TensorDict
 from torch.utils.data import DataLoader as TorchDataLoader
 
@@ -23,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 @DataLoader.register("declutr")
+@dataclass(eq=False, repr=False)
 class DeCLUTRDataLoader(DataLoader):
     """Batches of a "declutr" reader, the same for any number of workers and processes.
 
@@ -64,66 +66,52 @@ class DeCLUTRDataLoader(DataLoader):
         fewer documents than one batch needs, or a `max_tokens` that two documents exceed.
     """
 
-    def __init__(
-        self,
-        reader: DatasetReader,
-        data_path: Any,
-        *,
-        batch_size: Optional[int] = None,
-        shuffle: bool = False,
-        drop_last: bool = False,
-        num_workers: int = 0,
-        start_method: str = "fork",
-        resample: bool = True,
-        seed: int = 13370,
-        cuda_device: Optional[Union[int, str, torch.device]] = None,
-        quiet: bool = False,
-        max_tokens: Optional[int] = None,
-        consecutive: bool = False,
-    ) -> None:
-        if not isinstance(reader, RowReader):
+    reader: Any  # a `RowReader`, which is checked
+    data_path: Any
+    _: KW_ONLY
+    batch_size: Optional[int] = None
+    shuffle: bool = False
+    drop_last: bool = False
+    num_workers: int = 0
+    start_method: str = "fork"
+    resample: bool = True
+    seed: int = 13370
+    cuda_device: Optional[Union[int, str, torch.device]] = None
+    quiet: bool = False
+    max_tokens: Optional[int] = None
+    consecutive: bool = False
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.reader, RowReader):
             raise ConfigurationError(
                 f'The data loader "declutr" needs the dataset reader "declutr", got '
-                f'{type(reader).__name__}. Use the data loader "multiprocess" with it.'
+                f'{type(self.reader).__name__}. Use the data loader "multiprocess" with it.'
             )
-        if (batch_size is None) == (max_tokens is None):
+        if (self.batch_size is None) == (self.max_tokens is None):
             raise ConfigurationError(
-                f"Got batch_size {batch_size} and max_tokens {max_tokens}; expected one of them. "
-                "Set batch_size for batches of equally many documents, or max_tokens for batches "
-                "of about equally many tokens (and the other to null)."
+                f"Got batch_size {self.batch_size} and max_tokens {self.max_tokens}; expected one "
+                "of them. Set batch_size for batches of equally many documents, or max_tokens for "
+                "batches of about equally many tokens (and the other to null)."
             )
-        size = batch_size or 0 if max_tokens is None else max_tokens
-        if size < 1 or num_workers < 0:
+        limit = "batch_size" if self.max_tokens is None else "max_tokens"
+        size = getattr(self, limit)
+        if size < 1 or self.num_workers < 0:
             raise ConfigurationError(
-                f"{'batch_size' if max_tokens is None else 'max_tokens'} must be at least 1 and "
-                f"num_workers at least 0, got {size} and {num_workers}."
+                f"{limit} must be at least 1 and num_workers at least 0, got {size} and "
+                f"{self.num_workers}."
             )
-        if consecutive and batch_size is None:
+        if self.consecutive and self.batch_size is None:
             raise ConfigurationError(
                 "consecutive is for batches of equally many documents: set batch_size, and "
                 "max_tokens to null."
             )
-        self.reader = reader
-        self.data_path = data_path
-        self.batch_size = batch_size
-        self.max_tokens = max_tokens
-        self.shuffle = shuffle
-        self.consecutive = consecutive
-        self.drop_last = drop_last
-        self.num_workers = num_workers
-        self.resample = resample
-        self.seed = seed
-        self.quiet = quiet
-        self._start_method = start_method
         self._vocab: Vocabulary | None = None
-        self._device = None if cuda_device is None else torch.device(cuda_device)
+        self._device = None if self.cuda_device is None else torch.device(self.cuda_device)
         self._epoch = -1
         self._resume_at = (0, 0)
         self._loader: TorchDataLoader | None = None
         self._sampler = EpochBatches()
         self._budget: tuple[tuple[int, int, bool], BudgetBatches] | None = None
-
-    # ------------------------------------------------------------------------------- the order
 
     @property
     def documents(self) -> np.ndarray:
@@ -137,8 +125,7 @@ class DeCLUTRDataLoader(DataLoader):
         """Batches an epoch, the same in every process."""
         if self.max_tokens is not None:
             return len(self._budget_batches())
-        assert self.batch_size is not None
-        total, together = len(self.documents), self.batch_size * world_size()
+        total, together = len(self.documents), self._together
         batches = total // together
         if not self.drop_last and total % together >= world_size():
             batches += 1
@@ -149,6 +136,12 @@ class DeCLUTRDataLoader(DataLoader):
                 "or add documents."
             )
         return batches
+
+    @property
+    def _together(self) -> int:
+        """Documents of a batch of all processes."""
+        assert self.batch_size is not None
+        return self.batch_size * world_size()
 
     def _budget_batches(self) -> BudgetBatches:
         documents, processes = self.documents, world_size()
@@ -173,8 +166,7 @@ class DeCLUTRDataLoader(DataLoader):
             return rows
         if not self.consecutive:
             return shuffled(rows, (self.seed, epoch))
-        assert self.batch_size is not None
-        return shuffled_batches(rows, self.batch_size * world_size(), (self.seed, epoch))
+        return shuffled_batches(rows, self._together, (self.seed, epoch))
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[np.ndarray]:
         """This process's rows of each batch of an epoch, from batch number `first` on."""
@@ -182,12 +174,8 @@ class DeCLUTRDataLoader(DataLoader):
         if self.max_tokens is not None:
             cuts = self._budget_batches().cuts(rows)
         else:
-            assert self.batch_size is not None
-            together = self.batch_size * world_size()
-            cuts = np.minimum(np.arange(len(self) + 1) * together, len(rows))
+            cuts = np.minimum(np.arange(len(self) + 1) * self._together, len(rows))
         return shares(rows, cuts[first:], process_rank(), world_size())
-
-    # -------------------------------------------------------------------------------- iteration
 
     def resume_at(self, epoch: int, batch: int) -> None:
         """Skip what came before this batch: it is yielded as `{}`, and nothing is read for it.
@@ -224,7 +212,7 @@ class DeCLUTRDataLoader(DataLoader):
                 batch_size=None,  # the sampler's items are whole batches
                 collate_fn=as_it_is,
                 num_workers=self.num_workers,
-                multiprocessing_context=self._start_method if self.num_workers else None,
+                multiprocessing_context=self.start_method if self.num_workers else None,
                 persistent_workers=self.num_workers > 0,
                 worker_init_fn=one_thread,
                 pin_memory=self._device is not None and self._device.type == "cuda",

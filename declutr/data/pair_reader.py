@@ -1,18 +1,16 @@
 """The DatasetReader "text_pairs": texts with what belongs to them, as a file says."""
 
 from collections.abc import Sequence
-from typing import Optional, Union
+from typing import Any, Optional, Union
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
 
-from declutr.corpus.pair_labels import class_label, score_label
-from declutr.corpus.text_pairs import Columns, TextPair
+from declutr.corpus import Paths
+from declutr.corpus.text_pairs import Columns, TextPair, class_label, score_label
 from declutr.data.collation import number_field
+from declutr.data.pair_rows import PairFiles, PairRows, PairTexts, TokenizedPairs
 from declutr.data.row_reader import RowReader
-from declutr.data.rows.pairs import PairFiles, PairRows, PairTexts
-from declutr.data.rows.protocols import Paths
-from declutr.data.rows.tokenized_pairs import TokenizedPairs
 
 NLI = "nli"
 LABELS = ("class", "score", NLI)
@@ -34,7 +32,7 @@ class TextPairReader(RowReader):
 
     format : `"nli"` puts rows of premise, hypothesis and label together by premise: to each
         hypothesis that it entails, one that contradicts it, as the negative
-        (`declutr.corpus.natural_language_inference.read_nli_triplets`). By default a row is a pair.
+        (`declutr.corpus.text_pairs.read_nli_triplets`). By default a row is a pair.
     anchor, positive : columns of the two texts, by name or by number from 0; by default "anchor"
         and "positive", or the first two without a header. For natural language inference, premise
         and hypothesis, whose usual names are known.
@@ -56,6 +54,8 @@ class TextPairReader(RowReader):
     `declutr.corpus.documents.SourceError` : data that cannot be read; it names file and line.
     """
 
+    _training: PairTexts
+
     def __init__(
         self,
         tokenizer: Optional[Tokenizer] = None,
@@ -68,44 +68,30 @@ class TextPairReader(RowReader):
         labels: Optional[str] = None,
         max_score: float = 1.0,
         header: Optional[bool] = None,
-        resample: bool = True,
-        seed: int = 13370,
-        text_key: str = "text",
-        encoding_errors: str = "strict",
-        cache_dir: Optional[str] = None,
-        max_instances: Optional[int] = None,
-        serialization_dir: Optional[str] = None,
+        *,
         with_ids: bool = False,
+        encoding_errors: str = "strict",
+        **others: Any,
     ) -> None:
-        super().__init__(
-            tokenizer,
-            token_indexers,
-            resample=resample,
-            seed=seed,
-            text_key=text_key,
-            encoding_errors=encoding_errors,
-            cache_dir=cache_dir,
-            max_instances=max_instances,
-            serialization_dir=serialization_dir,
-        )
-        negatives = [] if negative is None else negative
-        negatives = negatives if isinstance(negatives, list) else [negatives]
-        columns = Columns(anchor, positive, tuple(negatives), label)
+        super().__init__(tokenizer, token_indexers, encoding_errors=encoding_errors, **others)
+        negatives = negative if isinstance(negative, list) else [negative]
+        columns = Columns(anchor, positive, tuple(n for n in negatives if n is not None), label)
         _check_settings(format, labels, columns, max_score, header)
+        if header is None:  # columns that are given by number need none
+            header = not any(isinstance(column, int) for column in columns.given)
         self._pair_files = PairFiles(
             columns,
             "nli pairs" if labels == NLI else "nli triplets" if format == NLI else "pairs",
             {"class": class_label, "score": score_label(max_score)}.get(labels or ""),
-            header=not columns.numbered if header is None else header,
-            encoding_errors=encoding_errors,
+            header,
+            encoding_errors,
         )
         rows = PairRows(self._pair_files, self._codec, with_ids)
-        self._pairs = PairTexts(rows, self._codec)
-        self._train_on(self._pairs)
+        self._training = PairTexts(rows, self._codec)
 
     def pairs(self, path: Paths) -> TokenizedPairs:
         """The pairs at `path`, read and tokenised on the first call."""
-        return self._pairs.source.corpus(path)
+        return self._training.source.corpus(path)
 
     def read_pairs(self, path: Paths) -> list[TextPair]:
         """The pairs at `path` as texts."""
@@ -123,8 +109,8 @@ class TextPairReader(RowReader):
         It is of no file, and has no `ids`.
         """
         if positive is None:
-            return Instance(self._whole.of_text(text))
-        fields = self._pairs.of_texts((text, positive, *negatives))
+            return self._whole_text(text)
+        fields = self._training.of_texts((text, positive, *negatives))
         if label is not None:
             fields["labels"] = number_field(label)
         return Instance(fields)
@@ -168,12 +154,11 @@ def _check_settings(
         )
     if not max_score > 0:
         raise ConfigurationError(f"max_score must be above 0, got {max_score}.")
-    given = (columns.anchor, columns.positive, columns.label, *columns.negatives)
-    names = [column for column in given if isinstance(column, str)]
+    names = [column for column in columns.given if isinstance(column, str)]
     if header is False and names:
         raise ConfigurationError(
             f"Without a header columns have no names, got {names}. Expected numbers, from 0, or "
             "header true."
         )
-    if any(isinstance(column, int) and column < 0 for column in given):
+    if any(isinstance(column, int) and column < 0 for column in columns.given):
         raise ConfigurationError("Columns are numbered from 0; got a number below that.")

@@ -1,25 +1,33 @@
 """What all DatasetReaders of this package are: rows at a path, and the views made of them."""
 
+import logging
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import Any, Optional
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Optional
 
 import numpy as np
+import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
+from allennlp.data.dataset_readers.dataset_reader import WorkerInfo
 from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
-from declutr.corpus.documents import SourceError
+from declutr.corpus import Paths, SourceError, normalize_whitespace
 from declutr.data.codecs import WordPieceCodec, text_codec
 from declutr.data.collation import PackedBatch, number_field
-from declutr.data.epoch_counts import EpochCounts
-from declutr.data.rows.documents import DocumentFiles, DocumentRows
-from declutr.data.rows.protocols import Paths, RowViews
-from declutr.data.rows.whole_texts import WholeTexts
-from declutr.sampling.row_draws import RowDraws
-from declutr.sampling.token_budget import ExpectedTokens
+
+if TYPE_CHECKING:  # what reads corpora is imported when one is read: embedding needs none
+    from declutr.data.document_rows import DocumentFiles
+    from declutr.data.row_views import RowViews
+    from declutr.sampling.row_draws import RowDraws
+    from declutr.sampling.token_budget import ExpectedTokens
+
+logger = logging.getLogger(__name__)
+
+_MAX_WORKERS = 256
 
 
 class RowReader(DatasetReader):
@@ -30,11 +38,11 @@ class RowReader(DatasetReader):
     on `seed`, the epoch and the row alone: not on workers, processes, or where a run was resumed.
 
     While `sample_spans` is false, as predictor and Encoder set it, an instance is a whole row,
-    blank rows included: what embedding needs. Then the only field is `anchors`, the text `(L,)`.
-    Texts longer than the transformer takes lose their tail (or their beginning, as the tokenizer's
-    `truncation_side` says), which the log says once and `truncated_texts` counts.
+    blank rows included, with the field `anchors`, the text `(L,)`. Texts longer than the
+    transformer takes lose their tail (or their beginning, as the tokenizer's `truncation_side`
+    says), which the log says once and `truncated_texts` counts.
 
-    A reader calls `_train_on` with its views, and has a `text_to_instance`.
+    A derived reader has a `text_to_instance`, and views of rows for training, `_training`.
 
     # Parameters
 
@@ -47,8 +55,7 @@ class RowReader(DatasetReader):
     text_key : the key or column that holds the text in JSON lines, CSV, TSV and parquet.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
     cache_dir : where tokenised corpora lie; by default `$DECLUTR_CACHE` or `~/.cache/declutr`.
-    max_instances : use no more instances than this, for a quick try.
-    serialization_dir : as in AllenNLP.
+    max_instances, serialization_dir : as in AllenNLP.
     """
 
     def __init__(
@@ -62,7 +69,10 @@ class RowReader(DatasetReader):
         cache_dir: Optional[str] = None,
         max_instances: Optional[int] = None,
         serialization_dir: Optional[str] = None,
+        **unknown: Any,
     ) -> None:
+        if unknown:  # as AllenNLP has it of a class that takes no others
+            raise ConfigurationError(f"Extra parameters passed to {type(self).__name__}: {unknown}")
         super().__init__(
             max_instances=max_instances,
             manual_distributed_sharding=True,
@@ -72,24 +82,36 @@ class RowReader(DatasetReader):
         self._tokenizer = tokenizer or WhitespaceTokenizer()
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self._codec = text_codec(self._tokenizer, self._token_indexers)
-        self._files = DocumentFiles(self._codec, text_key, encoding_errors, cache_dir)
-        self._draws = RowDraws(seed, resample)
+        self._reading = text_key, encoding_errors, cache_dir
+        self._drawing = seed, resample
         self._epochs = EpochCounts()
-        self._whole = WholeTexts(DocumentRows(self._files), self._codec)
-        self._training: Optional[RowViews] = None
-        self.sample_spans = False
+        self.truncated_texts = 0
+        self.sample_spans = True
 
-    def _train_on(self, views: RowViews) -> None:
-        """Make these views of rows from now on, while `sample_spans` is true."""
-        self._training, self.sample_spans = views, True
+    _training: "RowViews"
+
+    @cached_property
+    def _files(self) -> "DocumentFiles":
+        from declutr.data.document_rows import DocumentFiles
+
+        return DocumentFiles(self._codec, *self._reading)
+
+    @cached_property
+    def _draws(self) -> "RowDraws":
+        from declutr.sampling.row_draws import RowDraws
+
+        return RowDraws(*self._drawing)
+
+    @cached_property
+    def _whole(self) -> "RowViews":
+        from declutr.data.document_rows import DocumentRows
+        from declutr.data.row_views import WholeTexts
+
+        return WholeTexts(DocumentRows(self._files), self._codec)
 
     @property
-    def _views(self) -> RowViews:
-        if not self.sample_spans:
-            return self._whole
-        if self._training is None:
-            raise ConfigurationError("This reader has no num_anchors: it cannot sample spans.")
-        return self._training
+    def _views(self) -> "RowViews":
+        return self._training if self.sample_spans else self._whole
 
     @contextmanager
     def no_sample(self) -> Iterator[None]:
@@ -102,8 +124,7 @@ class RowReader(DatasetReader):
 
     @contextmanager
     def same_epoch_after(self) -> Iterator[None]:
-        """What is read inside the block does not count: afterwards, the same epochs follow as if
-        nothing had been read. For all processes of a loader, which must be through by then."""
+        """Do not count what all processes of a loader read inside the block, and finish reading."""
         with self._epochs.unchanged(), self._draws.uncounted():
             yield
 
@@ -112,29 +133,17 @@ class RowReader(DatasetReader):
         """Whether instances differ from epoch to epoch, so that keeping them is a mistake."""
         return self._views.draws_anew
 
-    @property
-    def truncated_texts(self) -> int:
-        """How many whole texts were cut."""
-        return self._whole.num_truncated
-
-    # ---------------------------------------------------------------------------------- rows
-
     def corpus(self, path: Paths) -> Any:
-        """The rows at `path`: a `TokenStore`, or another kind of `Rows`, as the views want them.
-
-        They are read and tokenised on the first call.
-        """
+        """The rows at `path` as the views want them; read and tokenised on the first call."""
         return self._views.source.corpus(path)
 
     def documents(self, path: Paths) -> np.ndarray:
         """The numbers of the rows that give instances, in order."""
         return self._views.source.used(path)[: self.max_instances]
 
-    def expected_tokens(self) -> ExpectedTokens:
+    def expected_tokens(self) -> "ExpectedTokens":
         """How many tokens, special ones included, a row gives a batch, by `num_tokens`."""
         return self._views.expected_tokens()
-
-    # ------------------------------------------------------------------ batches and instances
 
     @property
     def packs(self) -> bool:
@@ -154,13 +163,26 @@ class RowReader(DatasetReader):
             fields[name] = number_field(values[0].item())
         return Instance(fields)
 
+    def _whole_text(self, text: str) -> Instance:
+        """The instance of a text that is no row, whole; the first one that is cut is logged."""
+        (document,), (length,) = self._codec.encode([normalize_whitespace(text)])
+        if self._codec.is_truncated(length):
+            self.truncated_texts += 1
+            if self.truncated_texts == 1:
+                logger.warning(
+                    "A text of %d tokens is longer than what fits (%d beside the special tokens) "
+                    "and loses its %s. Further ones are counted, not reported one by one.",
+                    length,
+                    self._codec.limit,
+                    "beginning" if self._codec.keeps_end else "tail",
+                )
+        return Instance({"anchors": self._codec.text_field(document)})
+
     def apply_token_indexers(self, instance: Instance) -> None:
         for field in instance.fields.values():
             for text in field.field_list if isinstance(field, ListField) else [field]:
                 if isinstance(text, TextField):
                     text.token_indexers = self._token_indexers
-
-    # ------------------------------------------------------------------------------- reading
 
     def read(self, file_path: Any) -> Iterator[Instance]:
         """The instances at a path; while views are drawn, those of the next epoch.
@@ -179,15 +201,48 @@ class RowReader(DatasetReader):
         `build-vocab` do. Whole texts are streamed, and nothing is kept of them on disk.
         """
         try:
-            if self.sample_spans:
-                yield from self._in_epoch(file_path)
-            else:
+            if not self.sample_spans:
                 for text in self.shard_iterable(self._files.texts(file_path)):
                     yield self.text_to_instance(text)
+                return
+            rows, epoch = self.documents(file_path), self._epochs.read(self.get_worker_info())
+            for row in self.shard_iterable(self._draws.order(rows, epoch)):
+                yield self.instance(file_path, int(row), epoch)
         except SourceError as error:
             raise ConfigurationError(str(error)) from error
 
-    def _in_epoch(self, path: Any) -> Iterator[Instance]:
-        rows, epoch = self.documents(path), self._epochs.read(self.get_worker_info())
-        for row in self.shard_iterable(self._draws.order(rows, epoch)):
-            yield self.instance(path, int(row), epoch)
+
+class EpochCounts:
+    """Counts the epochs that each worker began, and those that it read rows of.
+
+    AllenNLP's own loader starts its workers anew every epoch, with a copy of the reader, so the
+    counts lie in shared memory: one place for each worker of each number of workers, as loaders
+    that share a reader (training, validation) may have different numbers.
+    """
+
+    def __init__(self) -> None:
+        places = 2, _MAX_WORKERS + 1, _MAX_WORKERS
+        self._counts = torch.zeros(places, dtype=torch.int32).share_memory_()
+
+    def begin(self, worker: Optional[WorkerInfo]) -> int:
+        """The epoch that this worker begins, from 0; `None` is a process without workers."""
+        return self._next(0, worker)
+
+    def read(self, worker: Optional[WorkerInfo]) -> int:
+        """The epoch whose rows it reads; the next call is of the next."""
+        return self._next(1, worker)
+
+    def _next(self, kind: int, worker: Optional[WorkerInfo]) -> int:
+        place = (kind, worker.num_workers, worker.id) if worker else (kind, 0, 0)
+        epoch = int(self._counts[place])
+        self._counts[place] += 1
+        return epoch
+
+    @contextmanager
+    def unchanged(self) -> Iterator[None]:
+        """Forget what is counted inside the block, by all workers, which are through by then."""
+        before = self._counts.clone()
+        try:
+            yield
+        finally:
+            self._counts.copy_(before)

@@ -1,14 +1,24 @@
 """The DatasetReader "sentences": rows of a corpus, each a sentence, whole."""
 
-from typing import Optional
+import logging
+from dataclasses import dataclass
+from typing import Any, Optional
 
+import numpy as np
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
 
+from declutr.data.document_rows import DocumentRows
 from declutr.data.row_reader import RowReader
-from declutr.data.rows.documents import DocumentRows
-from declutr.data.rows.sentences import NeighbourPairs, SentenceSelection
-from declutr.data.rows.whole_texts import WholeTexts
+from declutr.data.row_views import NeighbourPairs, WholeTexts
+from declutr.sampling.document_selection import (
+    UnusableDocuments,
+    count_where,
+    is_blank,
+    rows_where,
+)
+
+logger = logging.getLogger(__name__)
 
 NEXT = "next"
 
@@ -50,26 +60,11 @@ class SentenceReader(RowReader):
         token_indexers: Optional[dict[str, TokenIndexer]] = None,
         positives: Optional[str] = None,
         min_document_len: int = 1,
-        resample: bool = True,
-        seed: int = 13370,
-        text_key: str = "text",
-        encoding_errors: str = "strict",
-        cache_dir: Optional[str] = None,
-        max_instances: Optional[int] = None,
-        serialization_dir: Optional[str] = None,
+        *,
         with_ids: bool = False,
+        **others: Any,
     ) -> None:
-        super().__init__(
-            tokenizer,
-            token_indexers,
-            resample=resample,
-            seed=seed,
-            text_key=text_key,
-            encoding_errors=encoding_errors,
-            cache_dir=cache_dir,
-            max_instances=max_instances,
-            serialization_dir=serialization_dir,
-        )
+        super().__init__(tokenizer, token_indexers, **others)
         if positives not in (None, NEXT):
             raise ConfigurationError(
                 f"Unknown positives '{positives}': expected '{NEXT}' for the next sentence, or "
@@ -78,12 +73,69 @@ class SentenceReader(RowReader):
         pairs = positives == NEXT
         choose = SentenceSelection(min_document_len, self._codec.limit, pairs).rows
         rows = DocumentRows(self._files, choose, with_ids, with_documents=with_ids)
-        self._train_on(
-            NeighbourPairs(rows, self._codec) if pairs else WholeTexts(rows, self._codec)
-        )
+        self._training = (NeighbourPairs if pairs else WholeTexts)(rows, self._codec)
 
     def text_to_instance(  # type: ignore[override]
         self, text: str, row: Optional[int] = None, epoch: Optional[int] = None
     ) -> Instance:
         """The instance of a text alone, whole; a neighbour has only a row of a corpus."""
-        return Instance(self._whole.of_text(text))
+        return self._whole_text(text)
+
+
+@dataclass(frozen=True)
+class SentenceSelection:
+    """The `Choice` of sentences that are long enough, or of those that another one follows.
+
+    # Parameters
+
+    min_document_len : sentences of fewer tokens, at least 1, are left out.
+    limit : of tokens; sentences above it are cut, which the log counts.
+    followed : the next row must be long enough as well: a sentence that is left out has no
+        neighbours, and none takes its place.
+
+    # Raises
+
+    `ConfigurationError` : a `min_document_len` below 1.
+    """
+
+    min_document_len: int
+    limit: Optional[int]
+    followed: bool = False
+
+    def __post_init__(self) -> None:
+        if self.min_document_len < 1:
+            raise ConfigurationError(
+                f"min_document_len must be at least 1 token, got {self.min_document_len}: a blank "
+                "row is no sentence."
+            )
+
+    def rows(self, lengths: np.ndarray, *, source: str) -> np.ndarray:
+        """# Raises
+
+        `UnusableDocuments` : none of them is used.
+        """
+        used = rows_where(lambda part: part >= self.min_document_len, lengths)
+        rows = used[:-1][np.diff(used) == 1] if self.followed else used
+        limit = np.inf if self.limit is None else self.limit
+        logger.info(
+            "%s: %d rows; %d sentences used%s; %d skipped (%d blank). %d are too long and are cut.",
+            source,
+            len(lengths),
+            len(used),
+            f", which make {len(rows)} pairs of neighbours" if self.followed else "",
+            len(lengths) - len(used),
+            count_where(is_blank, lengths),
+            count_where(lambda part: part > limit, lengths),
+        )
+        if not len(rows):
+            what = (
+                ", and no two of them follow each other. Write the sentences of a document on "
+                "consecutive lines (declutr split-sentences does), or remove positives."
+                if len(used)
+                else ". Add sentences, or lower min_document_len."
+            )
+            raise UnusableDocuments(
+                f"{source}: {len(used)} of {len(lengths)} rows have at least "
+                f"{self.min_document_len} token(s) (min_document_len){what}"
+            )
+        return rows

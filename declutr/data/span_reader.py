@@ -1,19 +1,21 @@
 """The DatasetReader "declutr": documents in, anchor and positive spans out."""
 
 import warnings
-from functools import partial
-from typing import Optional
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Optional
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
 
+from declutr.corpus import Paths
 from declutr.data.row_reader import RowReader
-from declutr.data.rows.documents import DocumentRows
-from declutr.data.rows.protocols import Paths
-from declutr.data.rows.spans import SampledSpans, check_fits, span_sampler
-from declutr.data.text_limits import max_tokens
-from declutr.sampling.document_selection import DocumentSelection, UnusableDocuments
-from declutr.sampling.spans import Spans
+from declutr.data.tokenizers import max_tokens
+from declutr.sampling.spans import Spans, SpanSampler
+
+if TYPE_CHECKING:
+    from declutr.data.row_views import SampledSpans
+
+SHORT_DOCUMENTS = ("shrink", "skip", "error")
 
 
 @DatasetReader.register("declutr")
@@ -67,52 +69,48 @@ class DeCLUTRDatasetReader(RowReader):
         placement: str = "uniform",
         short_documents: str = "shrink",
         min_document_len: int = 0,
-        resample: bool = True,
-        seed: int = 13370,
-        text_key: str = "text",
-        encoding_errors: str = "strict",
-        cache_dir: Optional[str] = None,
+        *,
         lazy: Optional[bool] = None,
-        max_instances: Optional[int] = None,
-        serialization_dir: Optional[str] = None,
         with_ids: bool = False,
+        **others: Any,
     ) -> None:
-        super().__init__(
-            tokenizer,
-            token_indexers,
-            resample=resample,
-            seed=seed,
-            text_key=text_key,
-            encoding_errors=encoding_errors,
-            cache_dir=cache_dir,
-            max_instances=max_instances,
-            serialization_dir=serialization_dir,
-        )
+        super().__init__(tokenizer, token_indexers, **others)
         if lazy is not None:
             warnings.warn(
                 "'lazy' has had no meaning since AllenNLP 2: remove it from the dataset reader. "
                 'Documents are always streamed; use the data loader of type "declutr".',
                 stacklevel=2,
             )
-        try:
-            selection = DocumentSelection(short_documents, min_document_len)
-        except UnusableDocuments as error:
-            raise ConfigurationError(str(error)) from None
-        self._spans: Optional[SampledSpans] = None
+        if short_documents not in SHORT_DOCUMENTS:
+            raise ConfigurationError(
+                f"Unknown short_documents '{short_documents}': expected one of "
+                f"{', '.join(SHORT_DOCUMENTS)}."
+            )
+        self._selection = short_documents, min_document_len
+        self._with_ids = with_ids
+        self._sampler: Optional[SpanSampler] = None
+        self.sample_spans = num_anchors is not None
         if num_anchors is not None:
-            sampler = span_sampler(
+            self._sampler = span_sampler(
                 num_anchors, num_positives, max_span_len, min_span_len, sampling_strategy, placement
             )
-            check_fits(sampler, max_tokens(self._tokenizer), min_document_len)
-            rows = DocumentRows(self._files, partial(selection.rows, sampler=sampler), with_ids)
-            self._spans = SampledSpans(rows, self._codec, sampler, self._draws)
-            self._train_on(self._spans)
+            check_fits(self._sampler, max_tokens(self._tokenizer), min_document_len)
+
+    @cached_property
+    def _training(self) -> "SampledSpans":  # type: ignore[override]
+        from declutr.data.document_rows import DocumentRows
+        from declutr.data.row_views import SampledSpans
+        from declutr.sampling.document_selection import DocumentSelection
+
+        if self._sampler is None:
+            raise ConfigurationError("This reader has no num_anchors: it cannot sample spans.")
+        choose = partial(DocumentSelection(*self._selection).rows, sampler=self._sampler)
+        rows = DocumentRows(self._files, choose, self._with_ids)
+        return SampledSpans(rows, self._codec, self._sampler, self._draws)
 
     def sample(self, path: Paths, row: int, epoch: int) -> Spans:
         """The spans of one document in one epoch (always the same for `resample=False`)."""
-        if self._spans is None:
-            raise ConfigurationError("This reader has no num_anchors: it cannot sample spans.")
-        return self._spans.drawn(int(self.corpus(path).num_tokens[row]), epoch, row)
+        return self._training.drawn(int(self.corpus(path).num_tokens[row]), epoch, row)
 
     def text_to_instance(  # type: ignore[override]
         self, text: str, row: Optional[int] = None, epoch: Optional[int] = None
@@ -132,6 +130,72 @@ class DeCLUTRDatasetReader(RowReader):
         row, epoch : if both are given, the spans are those of this row of a corpus in this epoch;
             a row alone means epoch 0. An epoch alone has the same spans of the text at each call.
         """
-        if self.sample_spans and self._spans is not None:
-            return Instance(self._spans.of_text(text, row, epoch))
-        return Instance(self._whole.of_text(text))
+        if self.sample_spans and self._sampler is not None:
+            return Instance(self._training.of_text(text, row, epoch))
+        return self._whole_text(text)
+
+
+def span_sampler(
+    num_anchors: int,
+    num_positives: int | None,
+    max_span_len: int | None,
+    min_span_len: int | None,
+    strategy: str | None,
+    placement: str,
+) -> SpanSampler:
+    """The sampler that a configuration asks for.
+
+    # Raises
+
+    `ConfigurationError` : a value that is missing, or unknown.
+    """
+    needed = {
+        "num_positives": num_positives,
+        "max_span_len": max_span_len,
+        "min_span_len": min_span_len,
+    }
+    missing = [key for key, value in needed.items() if value is None]
+    if missing:
+        raise ConfigurationError(
+            f"num_anchors is {num_anchors}, so {', '.join(missing)} must be given as well."
+        )
+    try:
+        return SpanSampler(
+            num_anchors=num_anchors,
+            strategy=strategy.lower() if strategy else "all",
+            placement=placement,
+            **needed,  # type: ignore[arg-type]
+        )
+    except ValueError as error:
+        raise ConfigurationError(str(error)) from error
+
+
+def check_fits(sampler: SpanSampler, limit: int | None, min_document_len: int) -> None:
+    """See that spans fit into the transformer, and into the documents.
+
+    # Parameters
+
+    limit : tokens that the transformer takes, special ones included; `None` for any number.
+    min_document_len : documents of fewer tokens are left out.
+
+    # Raises
+
+    `ConfigurationError` : they may not.
+    """
+    # The paper's 512 on a transformer of 512 positions is meant: the special tokens then cost the
+    # tails of the very longest spans. Anything beyond that is a mistake.
+    if limit is not None and sampler.max_span_len > limit:
+        raise ConfigurationError(
+            f"max_span_len is {sampler.max_span_len}, but the transformer takes {limit} "
+            "tokens. Lower max_span_len, or use a transformer for longer texts."
+        )
+    # From this length on, one side of an anchor always has room for the shortest positive.
+    roomy = sampler.max_span_len + 2 * sampler.min_span_len - 1
+    tight = sampler.strategy == "adjacent" and sampler.num_anchors == 1
+    if tight and roomy > max(sampler.min_document_len, min_document_len):
+        raise ConfigurationError(
+            "With one anchor and sampling_strategy 'adjacent', a positive of min_span_len = "
+            f"{sampler.min_span_len} tokens may fit on neither side of the anchor. Lower "
+            f"min_span_len to {(sampler.max_span_len + 1) // 2} (half of max_span_len), or "
+            f"raise min_document_len to {roomy}."
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from declutr.corpus.text_encodings import marked_encoding
+from declutr.corpus.text_files import marked_encoding
 from declutr.evaluation.task import BrokenData, require_file
 
 _BAD = re.compile("[\udc80-\udcff]")  # what `surrogateescape` makes of bytes that are not UTF-8

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from tqdm.auto import tqdm
 
-from declutr.corpus.named_files import NamedFiles
-from declutr.corpus.text_inputs import as_texts
+from declutr.corpus.text_inputs import NamedFiles, as_texts
 from declutr.inference.devices import chosen_device, chosen_devices, chosen_dtype
 from declutr.inference.encoder_processes import EncoderProcesses
 from declutr.inference.finishing import Finishing

@@ -20,7 +20,7 @@ import declutr.components  # noqa: F401 - archives name what is in it
 from declutr.archives.layout import CONFIG, TRANSFORMERS, VOCABULARY, WHITENING, weights_of
 from declutr.archives.places import local_place
 from declutr.archives.safety import UnsafeArchive, opened_archive
-from declutr.corpus.documents import normalize_whitespace
+from declutr.corpus import normalize_whitespace
 from declutr.data.codecs import WordPieceCodec
 from declutr.inference.errors import EncoderError
 from declutr.inference.fingerprints import files_fingerprint

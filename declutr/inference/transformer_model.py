@@ -9,8 +9,7 @@ import numpy as np
 import torch
 
 from declutr.archives.sentence_transformers_folder import ModuleList, NotFollowed, read_modules
-from declutr.corpus.content_ids import ContentIds
-from declutr.data.collation import PackedSpans
+from declutr.data.collation import ContentIds, PackedSpans
 from declutr.inference.errors import EncoderError
 from declutr.inference.fingerprints import model_fingerprint
 from declutr.inference.prompted_tokens import PromptedTokens, ids_of, pooled_after_prompts

@@ -5,8 +5,8 @@ from typing import Optional
 from allennlp.common.checks import ConfigurationError
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token, Tokenizer
 
-from declutr.corpus.documents import normalize_whitespace
-from declutr.data.text_limits import max_tokens
+from declutr.corpus import normalize_whitespace
+from declutr.data.tokenizers import max_tokens
 from declutr.pretrained_parts.opened import open_model
 
 

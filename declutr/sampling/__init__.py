@@ -2,4 +2,7 @@
 
 from declutr.earlier_paths import names_of
 
-__getattr__ = names_of("declutr.sampling.spans")  # it was a module, up to release 1.8
+# It was a module, up to release 1.8.
+__getattr__ = names_of(
+    "declutr.sampling.spans", "declutr.sampling.row_draws", "declutr.sampling.span_geometry"
+)

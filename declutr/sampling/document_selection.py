@@ -12,12 +12,13 @@ from declutr.sampling.spans import SpanSampler
 
 logger = logging.getLogger(__name__)
 
-POLICIES = ("shrink", "skip", "error")
+Chosen = Callable[[np.ndarray], np.ndarray]
+
 _AT_ONCE = 1 << 20  # documents looked at together
 
 
 class UnusableDocuments(ValueError):
-    """Documents, or a policy for short ones, that cannot be trained on."""
+    """Documents that cannot be trained on."""
 
 
 @dataclass(frozen=True)
@@ -30,21 +31,10 @@ class DocumentSelection:
         `"error"` raises.
     min_document_len : documents of fewer tokens are left out whatever the policy, and so are those
         of fewer than 2 * A, from which no spans can be drawn at all.
-
-    # Raises
-
-    `UnusableDocuments` : an unknown policy.
     """
 
     short_documents: str = "shrink"
     min_document_len: int = 0
-
-    def __post_init__(self) -> None:
-        if self.short_documents not in POLICIES:
-            raise UnusableDocuments(
-                f"Unknown short_documents '{self.short_documents}': expected one of "
-                f"{', '.join(POLICIES)}."
-            )
 
     def rows(self, lengths: np.ndarray, sampler: SpanSampler, source: str) -> np.ndarray:
         """The rows, in order, of documents of these `lengths` (in tokens) that are used.
@@ -58,49 +48,47 @@ class DocumentSelection:
         needed = sampler.min_document_len
         least = max(self.min_document_len, 2 * sampler.num_anchors)
         used_from = max(least, needed) if self.short_documents == "skip" else least
-        longest = blank = short = num_kept = 0
-        first_short: int | None = None
-        for begin, part in _parts(lengths):
-            longest, blank = max(longest, int(part.max())), blank + int((part == 0).sum())
-            is_short = (part >= least) & (part < needed)
-            if first_short is None and is_short.any():
-                first_short = begin + int(np.argmax(is_short))
-            short += int(is_short.sum())
-            num_kept += int((part >= used_from).sum())
-        if self.short_documents == "error" and first_short is not None:
+
+        def is_short(part: np.ndarray) -> np.ndarray:
+            return (part >= least) & (part < needed)
+
+        short = count_where(is_short, lengths)
+        if self.short_documents == "error" and short:
+            first = rows_where(is_short, lengths)[0]
             raise UnusableDocuments(
-                f"{source}: row {first_short + 1} has {lengths[first_short]} tokens, and {short} "
+                f"{source}: row {first + 1} has {lengths[first]} tokens, and {short} "
                 f"of {len(lengths)} documents have fewer than 2 * num_anchors * max_span_len = "
                 f"{needed}. Set short_documents to 'shrink' or 'skip', or lower max_span_len."
             )
+        rows = rows_where(lambda part: part >= used_from, lengths)
         logger.info(
             "%s: %d documents; %d used, of which %d with shrunken spans; %d skipped (%d blank).",
             source,
             len(lengths),
-            num_kept,
+            len(rows),
             0 if self.short_documents == "skip" else short,
-            len(lengths) - num_kept,
-            blank,
+            len(lengths) - len(rows),
+            count_where(is_blank, lengths),
         )
-        if not num_kept:
+        if not len(rows):
             raise UnusableDocuments(
                 f"{source}: none of the {len(lengths)} documents is long enough. The longest has "
-                f"{longest} tokens, and at least {used_from} are needed (short_documents is "
-                f"'{self.short_documents}', min_document_len is {self.min_document_len}). Lower "
-                "max_span_len, num_anchors or min_document_len, or set short_documents to 'shrink'."
+                f"{lengths.max(initial=0)} tokens, and at least {used_from} are needed "
+                f"(short_documents is '{self.short_documents}', min_document_len is "
+                f"{self.min_document_len}). Lower max_span_len, num_anchors or min_document_len, "
+                "or set short_documents to 'shrink'."
             )
-        return _rows_where(lambda part: part >= used_from, lengths, num_kept)
+        return rows
 
 
 def all_rows(count: int) -> np.ndarray:
     """The rows 0 to `count` - 1, in the narrowest integers that hold them."""
-    return np.arange(count, dtype=_row_type(count))
+    return np.arange(count, dtype=row_type(count))
 
 
-def blank_rows(lengths: np.ndarray) -> np.ndarray:
-    """The rows of no token, in order, in the narrowest integers that hold all rows."""
-    count = sum(int((part == 0).sum()) for _, part in _parts(lengths))
-    return _rows_where(lambda part: part == 0, lengths, count)
+def is_blank(lengths: np.ndarray) -> np.ndarray:
+    """Which rows have no token."""
+    return lengths == 0
 
 
 def shuffled(rows: np.ndarray, seed: tuple[int, ...]) -> np.ndarray:
@@ -137,21 +125,25 @@ def shares(
         yield rows[start : start + share]
 
 
-def _row_type(count: int) -> np.dtype:
+def row_type(count: int) -> np.dtype:
+    """The narrowest integers that hold the numbers of so many rows."""
     return np.dtype(np.int32 if count <= np.iinfo(np.int32).max else np.int64)
 
 
-def _rows_where(
-    chosen: Callable[[np.ndarray], np.ndarray], lengths: np.ndarray, count: int
-) -> np.ndarray:
-    """The rows, `count` of them, where `chosen` says so of a part of `lengths`."""
-    rows = np.empty(count, dtype=_row_type(len(lengths)))
+def rows_where(chosen: Chosen, lengths: np.ndarray) -> np.ndarray:
+    """The rows, in order, where `chosen` says so of a part of `lengths`."""
+    rows = np.empty(count_where(chosen, lengths), dtype=row_type(len(lengths)))
     filled = 0
     for begin, part in _parts(lengths):
         found = np.flatnonzero(chosen(part))
         rows[filled : filled + len(found)] = found + begin
         filled += len(found)
     return rows
+
+
+def count_where(chosen: Chosen, lengths: np.ndarray) -> int:
+    """The number of these rows."""
+    return sum(int(np.count_nonzero(chosen(part))) for _, part in _parts(lengths))
 
 
 def _parts(lengths: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:

@@ -50,7 +50,17 @@ def mask_tokens(
             different shapes.
         TypeError: if `maskable` is not boolean.
     """
-    _require_valid(token_ids, maskable, vocab_size, probability)
+    if not 0 <= probability <= 1:
+        raise ValueError(f"probability must lie between 0 and 1, not {probability}.")
+    if vocab_size < 1:
+        raise ValueError(f"vocab_size must be at least 1, not {vocab_size}.")
+    if token_ids.shape != maskable.shape:
+        raise ValueError(
+            f"token_ids {tuple(token_ids.shape)} and maskable {tuple(maskable.shape)} differ in "
+            "shape; both must be (N, L)."
+        )
+    if maskable.dtype != torch.bool:
+        raise TypeError(f"maskable must be a bool tensor, not {maskable.dtype}.")
     shape, device = token_ids.shape, token_ids.device
     drawn = torch.rand(shape, device=device, generator=generator)  # (N, L), in [0, 1)
     fate = torch.rand(shape, device=device, generator=generator)  # (N, L), in [0, 1)
@@ -65,19 +75,3 @@ def mask_tokens(
     masked_ids = torch.where(replaced, random_ids, masked_ids)
     labels = token_ids.masked_fill(~selected, IGNORE)
     return masked_ids, labels
-
-
-def _require_valid(
-    token_ids: Tensor, maskable: Tensor, vocab_size: int, probability: float
-) -> None:
-    if not 0 <= probability <= 1:
-        raise ValueError(f"probability must lie between 0 and 1, not {probability}.")
-    if vocab_size < 1:
-        raise ValueError(f"vocab_size must be at least 1, not {vocab_size}.")
-    if token_ids.shape != maskable.shape:
-        raise ValueError(
-            f"token_ids {tuple(token_ids.shape)} and maskable {tuple(maskable.shape)} differ in "
-            "shape; both must be (N, L)."
-        )
-    if maskable.dtype != torch.bool:
-        raise TypeError(f"maskable must be a bool tensor, not {maskable.dtype}.")

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import difflib
 import math
-import operator
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -26,8 +25,6 @@ STRATEGIES = ("all", "subsuming", "adjacent")
 PLACEMENTS = ("uniform", "uniform_v1", "grid")
 
 Interval: TypeAlias = tuple[int, int]
-
-_WORD = 2**64 - 1
 
 
 class DocumentTooShort(ValueError):
@@ -57,15 +54,12 @@ class SpanSampler:
         strategy: which positives are allowed: "all" (any that touches or overlaps its anchor),
             "subsuming" (inside the anchor) or "adjacent" (touching it, sharing no token). `None`
             means "all".
-        placement: "uniform" places anchors uniformly among all placements whose starts are at
-            least ``2 * max_span_len`` apart (section 3.2 of the ACL paper, which does not say from
-            where to where). The shortest documents have so little choice left that it nearly skips
-            their middle. "uniform_v1" asks for ``max_span_len``, the number in the same sentence of
-            the paper's first version (arXiv, June 2020, section 3.1.1): anchors share no token but
-            may touch, and a positive may overlap the other anchor. "grid" repeats the published
-            code, which draws each anchor inside one block of ``max_span_len`` tokens. For one
-            anchor both "uniform" ones are the papers' uniform start. docs/SAMPLING.md compares
-            them.
+        placement: where anchors lie. "uniform": uniformly among all placements whose starts are at
+            least ``2 * max_span_len`` apart (section 3.2 of the ACL paper); the shortest documents
+            have so little choice left that it nearly skips their middle. "uniform_v1": at least
+            ``max_span_len`` apart, as in the paper's first version (arXiv, June 2020, section
+            3.1.1): anchors may touch, and a positive may overlap the other anchor. "grid": each
+            inside one block of ``max_span_len`` tokens (the published code). See docs/SAMPLING.md.
         anchor_beta: the two parameters of the beta law of anchor lengths.
         positive_beta: the two parameters of the beta law of positive lengths.
 
@@ -105,9 +99,7 @@ class SpanSampler:
     def shrunk_to(self, length: int) -> SpanSampler:
         """The sampler for a document of `length` tokens: itself, or one with shorter spans.
 
-        The longest span becomes ``length // (2 * A)`` and the shortest is lowered where it must
-        be: to the longest, or, for one anchor with adjacent positives, to half of it (rounded up),
-        so that one side of the anchor always has room.
+        The longest span becomes ``length // (2 * A)``, the shortest what `shortest_beside` says.
 
         Raises:
             DocumentTooShort: if the longest span would be empty.
@@ -123,15 +115,16 @@ class SpanSampler:
         return _with_longest(self, longest)
 
     def shortest_beside(self, longest: int) -> int:
-        """The shortest span of a document whose longest may have `longest` tokens."""
+        """The shortest span of a document whose longest may have `longest` tokens.
+
+        For one anchor with adjacent positives no more than half of that (rounded up), so that one
+        side of the anchor always has room.
+        """
         tight = self.strategy == "adjacent" and self.num_anchors == 1
         return min(self.min_span_len, (longest + 1) // 2 if tight else longest)
 
     def sample(self, length: int, rng: np.random.Generator) -> Spans:
         """Draw the spans of a document of `length` tokens.
-
-        Returns:
-            anchors ``(A, 2)`` and positives ``(A, P, 2)``, int64, half-open.
 
         Raises:
             DocumentTooShort: if `length` is below `min_document_len`, or if an adjacent positive
@@ -197,7 +190,19 @@ class SpanSampler:
     def _positive(self, anchor: Interval, length: int, rng: np.random.Generator) -> Interval:
         start, end = anchor
         if self.strategy == "adjacent":
-            return self._adjacent_positive(anchor, length, rng)
+            room = min(self.max_span_len, max(start, length - end))
+            if room < self.min_span_len:
+                raise DocumentTooShort(
+                    f"an adjacent positive of at least {self.min_span_len} tokens fits neither "
+                    f"before nor after the anchor [{start}, {end}) of a document of {length} "
+                    "tokens. Lower min_span_len to half of max_span_len, or leave the document out."
+                )
+            span_len = self._span_len(self.positive_beta, room, rng)
+            sides = [start - span_len] if start >= span_len else []
+            if end + span_len <= length:
+                sides.append(end)
+            begin = sides[int(rng.integers(len(sides)))]
+            return begin, begin + span_len
         if self.strategy == "subsuming":
             span_len = self._span_len(self.positive_beta, end - start, rng)
             first, last = start, end - span_len
@@ -207,106 +212,11 @@ class SpanSampler:
         begin = int(rng.integers(first, last + 1))
         return begin, begin + span_len
 
-    def _adjacent_positive(
-        self, anchor: Interval, length: int, rng: np.random.Generator
-    ) -> Interval:
-        start, end = anchor
-        room = min(self.max_span_len, max(start, length - end))
-        if room < self.min_span_len:
-            raise DocumentTooShort(
-                f"an adjacent positive of at least {self.min_span_len} tokens fits neither before "
-                f"nor after the anchor [{start}, {end}) of a document of {length} tokens. Lower "
-                "min_span_len to half of max_span_len, or leave the document out."
-            )
-        span_len = self._span_len(self.positive_beta, room, rng)
-        sides = [start - span_len] if start >= span_len else []
-        if end + span_len <= length:
-            sides.append(end)
-        begin = sides[int(rng.integers(len(sides)))]
-        return begin, begin + span_len
-
-
-def document_rng(seed: int, epoch: int, document: int, call: int = 0) -> np.random.Generator:
-    """The random numbers of one reading of one document.
-
-    They depend on the four numbers alone: not on the order of reading, the number of workers or
-    the numbers drawn for other documents. The four go into key and counter of the counter-based
-    Philox generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), so
-    different ones give streams that cannot overlap.
-
-    Args:
-        seed, epoch, document: any integers, taken modulo 2**64 (negative ones wrap around).
-        call: tells readings of a document in one epoch apart; likewise an integer.
-
-    Raises:
-        TypeError: if one of them is not an integer.
-    """
-    key, counter = _philox_words(seed, epoch, document, call)
-    return np.random.Generator(
-        np.random.Philox(
-            key=np.array(key, dtype=np.uint64), counter=np.array(counter, dtype=np.uint64)
-        )
-    )
-
-
-class DocumentRandom:
-    """`document_rng` for one document after another, at a tenth of its cost.
-
-    One generator is set to the state in which `document_rng` would begin, so its draws are the
-    same to the bit. What `at` returned is valid until the next call; not for several threads.
-    """
-
-    def __init__(self) -> None:
-        self._bits = np.random.Philox(key=0)
-        self._generator = np.random.Generator(self._bits)
-        self._fresh = self._bits.state  # nothing drawn: buffers empty
-
-    def at(self, seed: int, epoch: int, document: int, call: int = 0) -> np.random.Generator:
-        """The generator that `document_rng` gives for the same arguments; raises what it does."""
-        key, counter = _philox_words(seed, epoch, document, call)
-        self._fresh["state"] = {"key": key, "counter": counter}  # type: ignore[typeddict-item]
-        self._bits.state = self._fresh
-        return self._generator
-
-
-def _philox_words(
-    seed: int, epoch: int, document: int, call: int
-) -> tuple[tuple[int, int], tuple[int, int, int, int]]:
-    key = (operator.index(seed) & _WORD, operator.index(document) & _WORD)
-    # Draws count up the first two words, and never reach the others.
-    return key, (0, 0, operator.index(call) & _WORD, operator.index(epoch) & _WORD)
-
 
 @lru_cache(maxsize=4096)
 def _with_longest(sampler: SpanSampler, longest: int) -> SpanSampler:
     # Building one checks all settings; documents of a corpus ask for the same few again and again.
     return replace(sampler, min_span_len=sampler.shortest_beside(longest), max_span_len=longest)
-
-
-def view_kind(anchor: Sequence[int], span: Sequence[int]) -> str:
-    """How `span` lies to `anchor`, both half-open ``[start, end)`` (figure 1B of the paper).
-
-    Returns:
-        "adjacent": they touch and share no token; "subsumed": the span lies inside the anchor, or
-        equals it; "contains": the anchor lies strictly inside the span; "partial": each has tokens
-        that the other has not; "disjoint": they do not even touch (never drawn by `SpanSampler`).
-
-    Raises:
-        ValueError: if one of the two is empty.
-    """
-    (start, end), (begin, stop) = anchor, span
-    for name, low, high in (("anchor", start, end), ("span", begin, stop)):
-        if low >= high:
-            raise ValueError(f"the {name} [{low}, {high}) is empty: its end must exceed its start.")
-    if stop < start or begin > end:
-        return "disjoint"
-    if stop == start or begin == end:
-        return "adjacent"
-    if start <= begin and stop <= end:
-        return "subsumed"
-    if begin <= start and end <= stop:
-        return "contains"
-    return "partial"
 
 
 def _distinct_integers(count: int, below: int, rng: np.random.Generator) -> set[int]:
@@ -324,17 +234,17 @@ def _require_count(name: str, value: object) -> None:
 
 
 def _require_known(name: str, value: object, known: Sequence[str]) -> None:
-    if value in known:
-        return
-    close = difflib.get_close_matches(str(value).lower(), known, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
-    raise ValueError(f"unknown {name} {value!r}; known: {', '.join(known)}.{hint}")
+    if value not in known:
+        close = difflib.get_close_matches(str(value).lower(), known, n=1)
+        hint = f" Did you mean {close[0]!r}?" if close else ""
+        raise ValueError(f"unknown {name} {value!r}; known: {', '.join(known)}.{hint}")
 
 
 def _beta_parameters(name: str, value: Sequence[float]) -> tuple[float, float]:
     """`value` as a tuple, so that a list from a config file hashes and compares as a tuple does."""
-    if not isinstance(value, Sequence) or isinstance(value, str) or len(value) != 2:
-        raise ValueError(f"{name} must be two positive numbers, not {value!r}.")
-    if not all(isinstance(x, int | float) and math.isfinite(x) and x > 0 for x in value):
+    pair = isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2
+    if not pair or not all(
+        isinstance(x, int | float) and math.isfinite(x) and x > 0 for x in value
+    ):
         raise ValueError(f"{name} must be two positive numbers, not {value!r}.")
     return float(value[0]), float(value[1])

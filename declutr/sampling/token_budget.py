@@ -13,7 +13,7 @@ import numpy as np
 from declutr.sampling.spans import SpanSampler
 
 UNITS = 64  # of one token
-_POINTS = 2048  # at which a beta law is looked at
+_PLACES = (np.arange(2048) + 0.5) / 2048  # at which a beta law is looked at
 _AT_ONCE = 1 << 20  # documents looked at together
 
 
@@ -30,13 +30,19 @@ class ExpectedTokens:
     limit : tokens of a span or text that the transformer takes, special ones left out; `None` for
         all.
     num_special_tokens : special tokens added to each span or text.
+    texts : whole texts a document, each counted as long as the document.
     """
 
     def __init__(
-        self, sampler: SpanSampler | None, limit: int | None, num_special_tokens: int
+        self,
+        sampler: SpanSampler | None,
+        limit: int | None,
+        num_special_tokens: int,
+        texts: int = 1,
     ) -> None:
         self._limit = limit
         self._special = num_special_tokens
+        self._texts = texts
         self._per_longest: np.ndarray | None = None
         if sampler is not None:
             self._divisor = 2 * sampler.num_anchors
@@ -47,9 +53,9 @@ class ExpectedTokens:
         if self._per_longest is not None:
             longest = np.minimum(lengths // self._divisor, len(self._per_longest) - 1)
             return self._per_longest[longest]
-        taken = lengths if self._limit is None else np.minimum(lengths, self._limit)
         # Where there are no special tokens a blank text is one token all the same.
-        return np.maximum(np.asarray(taken, dtype=np.int64) + self._special, 1) * UNITS
+        tokens = np.maximum(self._taken(np.asarray(lengths, dtype=np.int64)), 1)
+        return self._texts * tokens * UNITS
 
     def _table(self, sampler: SpanSampler) -> np.ndarray:
         """For each length that the longest span of a document may have; that decides them all."""
@@ -71,26 +77,20 @@ class ExpectedTokens:
         return np.rint(table * UNITS).astype(np.int64)
 
     def _taken(self, lengths: np.ndarray) -> np.ndarray:
-        return (lengths if self._limit is None else np.minimum(lengths, self._limit)) + (
-            self._special
-        )
-
-
-def _places() -> np.ndarray:
-    return (np.arange(_POINTS) + 0.5) / _POINTS
+        taken = lengths if self._limit is None else np.minimum(lengths, self._limit)
+        return taken + self._special
 
 
 def _beta_law(a: float, b: float) -> np.ndarray:
-    """The weights of `_places` under Beta(a, b)."""
-    places = _places()
-    logarithms = (a - 1) * np.log(places) + (b - 1) * np.log1p(-places)
+    """The weights of `_PLACES` under Beta(a, b)."""
+    logarithms = (a - 1) * np.log(_PLACES) + (b - 1) * np.log1p(-_PLACES)
     weights = np.exp(logarithms - logarithms.max())
     return weights / weights.sum()
 
 
 def _lengths(shortest: int, longest: int) -> np.ndarray:
-    """The span lengths that the sampler makes of `_places`."""
-    return shortest + (_places() * (longest - shortest)).astype(np.int64)
+    """The span lengths that the sampler makes of `_PLACES`."""
+    return shortest + (_PLACES * (longest - shortest)).astype(np.int64)
 
 
 def _mean_floors(law: np.ndarray, most: int) -> np.ndarray:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from declutr.corpus.named_files import NamedFiles
+from declutr.corpus.text_inputs import NamedFiles
 from declutr.inference.bulk import EmbeddingFolderError, StoredEmbeddings
 from declutr.inference.bulk.manifest import differences
 from declutr.search.backends import exact_searcher, is_installed, opened_searcher

@@ -1,5 +1,7 @@
 """What stands for texts is taken; what would be taken for others is refused, with advice."""
 
+import gzip
+import logging
 from collections import OrderedDict
 from pathlib import Path
 
@@ -8,8 +10,11 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
-from declutr.corpus.text_inputs import as_texts, require_rows
+from declutr.corpus.documents import SourceError
+from declutr.corpus.text_inputs import NamedFiles, as_texts, names_a_file, require_rows, text_blocks
 
 FRAME = pd.DataFrame({"id": [1, 2], "text": ["a cat", "bread"]})
 
@@ -115,3 +120,60 @@ def test_missing_values_of_a_series():
 def test_labels_of_a_series_that_tables_have_too():
     series = pd.Series(["a cat", "sat"], index=["columns", "column_names"])
     assert as_texts(series) == ["a cat", "sat"]
+
+
+ODD = ["", "a\0b", "\ud800", "x" * 4096, "x" * 100_000, "a/" * 3000, "~", ".", "ka\nlo", "http://"]
+
+
+def test_a_name_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "docs.txt"
+    file.write_text("ka\nlo\n")
+    files = NamedFiles("read it")
+    assert files.texts("ka lo") == "ka lo" and not caplog.records
+    for _ in range(2):
+        assert files.texts(str(file)) == str(file)
+    assert caplog.text.count("docs.txt' names a file, and is embedded as the text it is.") == 1
+    assert "If its lines were meant: read it." in caplog.text
+    assert files.texts([str(file)]) == [str(file)]
+
+
+def test_urls_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+    NamedFiles("read it").texts("see https://example.org/docs.txt")
+    assert not caplog.records
+    NamedFiles("read it").texts("https://example.org/docs.txt")
+    assert "names a file" in caplog.text
+
+
+@pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
+def test_odd_texts_are_no_names(text: str) -> None:
+    assert not names_a_file(text)
+
+
+def test_a_path_is_read_row_by_row(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "a.txt").write_bytes(b"\xef\xbb\xbfka\n\n  \nlo \xff\n")
+    with caplog.at_level(logging.WARNING):
+        assert NamedFiles("").texts(tmp_path / "a.txt") == ["ka", "", "  ", "lo \ufffd"]
+    assert "1 line(s) hold U+FFFD" in caplog.text
+    (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(b'{"text": "mi"}\n\n{"text": "tu"}\n'))
+    assert NamedFiles("").texts(tmp_path / "b.jsonl.gz") == ["mi", "", "tu"]
+
+
+def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"Found no documents at '.*absent\.txt'"):
+        NamedFiles("").texts(tmp_path / "absent.txt")
+
+
+def test_many_characters_make_a_block() -> None:
+    blocks = list(text_blocks(["a" * 4, "b", "c" * 9, "d"], 100, 5))
+    assert blocks == [["aaaa", "b"], ["c" * 9], ["d"]]
+
+
+@given(st.lists(st.text(max_size=9)), st.integers(1, 5), st.integers(1, 20))
+def test_nothing_is_lost(texts: list[str], most: int, characters: int) -> None:
+    blocks = list(text_blocks(iter(texts), most, characters))
+    assert [text for block in blocks for text in block] == texts
+    for block in blocks:
+        assert 1 <= len(block) <= most
+        assert sum(map(len, block[:-1])) < characters  # the last one closes it
+    for block in blocks[:-1]:
+        assert len(block) == most or sum(map(len, block)) >= characters

@@ -1,13 +1,25 @@
 """Oracles: pairs put together by hand."""
 
 import logging
+import pickle
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from declutr.corpus.documents import SourceError
-from declutr.corpus.pair_labels import class_label
 from declutr.corpus.tables import Row
-from declutr.corpus.text_pairs import Columns, TextPair, read_pairs
+from declutr.corpus.text_pairs import (
+    NLI_CLASSES,
+    Columns,
+    TextPair,
+    class_label,
+    nli_class,
+    read_nli_pairs,
+    read_nli_triplets,
+    read_pairs,
+    score_label,
+)
 
 
 def rows(*values: dict) -> list[Row]:
@@ -29,8 +41,7 @@ class TestPairs:
     def test_numbers_with_a_header(self):
         row = rows({0: "x", 1: "y", "a": "x", "b": "y"})
         assert read_pairs(row, Columns(1, 0), "") == [TextPair("y", "x")]
-        assert Columns(1, "a").numbered and Columns("b", "a", (0,)).numbered
-        assert not Columns("b", "a", ("c",), "d").numbered
+        assert Columns(1, "a", (0,)).given == [1, "a", 0]
 
     def test_blank_texts_are_left_out_and_counted(self, caplog):
         table = rows(*({0: a, 1: b, 2: c} for a, b, c in ("xyz", " yz", "x z", "xy ")))
@@ -55,3 +66,120 @@ class TestPairs:
     def test_missing_column(self):
         with pytest.raises(SourceError, match=r"line 1: no column 'anchor', found \['a', 'b'\]"):
             read_pairs(rows({"a": "x", "b": "y"}), Columns(), "")
+
+
+def test_classes():
+    assert [class_label(value, "") for value in ("2", 2, " 0 ")] == [2, 2, 0]
+
+
+@pytest.mark.parametrize("value", ["1.5", "", None, "entailment", -1, "-1", True, 1.0])
+def test_no_class(value):
+    with pytest.raises(SourceError, match=r"line 7: the label is .*, expected a class, 0 or "):
+        class_label(value, "line 7")
+
+
+def test_scores():
+    label_of = pickle.loads(pickle.dumps(score_label(5)))  # as to a worker that is spawned
+    assert [label_of(value, "") for value in ("5", 2.5, 0, "-1")] == [1, 0.5, 0, -0.2]
+
+
+@pytest.mark.parametrize("value", ["5.1", -6, "nan", "inf", "", None, "high", True, [1]])
+def test_no_score(value):
+    with pytest.raises(
+        SourceError, match=r"line 7: the label is .*, expected a score of at most 5. Set max_s"
+    ):
+        score_label(5)(value, "line 7")
+
+
+def test_classes_of_inference():
+    assert [nli_class(name, "") for name in NLI_CLASSES] == [0, 1, 2]
+    assert [nli_class(value, "") for value in ("Contradiction ", 1, "0")] == [2, 1, 0]
+    assert [nli_class(value, "") for value in ("-", -1, "-1", "", None)] == [None] * 5
+
+
+@pytest.mark.parametrize("value", ["entails", 3, 1.0, True])
+def test_no_class_of_inference(value):
+    with pytest.raises(
+        SourceError, match=r"line 7: the label is .*, expected entailment, neutral, contradict"
+    ):
+        nli_class(value, "line 7")
+
+
+def nli(*triples: tuple, names=("premise", "hypothesis", "label")) -> list[Row]:
+    return [
+        Row(f"line {number}", dict(zip(names, triple, strict=True)))
+        for number, triple in enumerate(triples, start=1)
+    ]
+
+
+TABLE = (
+    ("p", "e1", "entailment"),
+    ("p", "n", "neutral"),
+    ("q", "c2", "contradiction"),
+    ("p", "c1", "contradiction"),
+    ("p", "e2", "entailment"),
+    ("p", "e2", "entailment"),
+    ("p", "e3", "entailment"),
+    ("p", "c3", "contradiction"),
+    ("r", "e4", "entailment"),
+    ("r", "c4", "-"),
+)
+
+
+class TestInference:
+    def test_triplets_by_premise(self, caplog):
+        with caplog.at_level(logging.INFO, logger="declutr.corpus.text_pairs"):
+            assert read_nli_triplets(nli(*TABLE), Columns(), "a.tsv") == [
+                TextPair("p", "e1", ("c1",)),
+                TextPair("p", "e2", ("c3",)),
+                TextPair("p", "e3", ("c1",)),
+            ]
+        assert "a.tsv: 10 rows; 1 left out, without a class or with a blank text" in caplog.text
+        assert "3 triplets of 1 premises; 2 premises lack an entailment or a con" in caplog.text
+
+    def test_pairs_with_classes(self):
+        pairs = read_nli_pairs(nli(*TABLE), Columns(), "a.tsv")
+        assert pairs == [
+            TextPair(premise, hypothesis, label=NLI_CLASSES.index(label))
+            for premise, hypothesis, label in TABLE[:-1]
+        ]
+
+    @pytest.mark.parametrize(
+        "names", [("sentence1", "sentence2", "gold_label"), (0, 1, 2), ("premise", "x", "y")]
+    )
+    def test_columns(self, names):
+        given = Columns(None, *names[1:2], (), names[2]) if names[1] == "x" else Columns()
+        assert len(read_nli_pairs(nli(*TABLE, names=names), given, "")) == 9
+
+    @given(
+        st.lists(
+            st.tuples(
+                st.sampled_from("pqr"), st.sampled_from("abcd"), st.sampled_from(NLI_CLASSES)
+            ),
+            min_size=1,
+            max_size=30,
+        )
+    )
+    def test_naively(self, table):
+        expected = set()
+        for premise in "pqr":
+            for wanted in "abcd":
+                if (premise, wanted, "entailment") in table and any(
+                    (premise, other, "contradiction") in table for other in "abcd"
+                ):
+                    expected.add((premise, wanted))
+        if not expected:
+            with pytest.raises(SourceError, match="premises has both an entailment and a contrad"):
+                read_nli_triplets(nli(*table), Columns(), "")
+            return
+        triplets = read_nli_triplets(nli(*table), Columns(), "")
+        assert len(triplets) == len(expected)
+        assert {(one.anchor, one.positive) for one in triplets} == expected
+        for one in triplets:
+            assert (one.anchor, one.negatives[0], "contradiction") in table
+
+    def test_nothing(self):
+        with pytest.raises(SourceError, match=r"a.tsv: none of 1 rows has a premise, a hyp"):
+            read_nli_pairs(nli(("p", "h", "-")), Columns(), "a.tsv")
+        with pytest.raises(SourceError, match=r"a.tsv: none of 1 premises has both"):
+            read_nli_triplets(nli(("p", "h", 1)), Columns(), "a.tsv")

@@ -21,12 +21,17 @@ DOCUMENTS = [[1, 2, 3], [], [65535], [4, 5], []]
 LENGTHS = [3, 0, 9, 2, 1]  # in tokens: not always the length of the array
 
 
+def append(writer, arrays, num_tokens):
+    values = np.concatenate([*arrays, np.empty(0, writer._dtype)], dtype=writer._dtype)
+    writer.append(values, np.array([len(array) for array in arrays]), np.array(num_tokens))
+
+
 def write(folder, documents=DOCUMENTS, lengths=None, dtype=np.uint16, at_once=2):
     lengths = lengths or [len(document) for document in documents]
     with TokenStoreWriter(folder, dtype) as writer:
         for begin in range(0, len(documents), at_once):
             part = slice(begin, begin + at_once)
-            writer.append([np.array(d, dtype=dtype) for d in documents[part]], lengths[part])
+            append(writer, [np.array(d, dtype=dtype) for d in documents[part]], lengths[part])
         writer.meta = {"num_tokens": sum(lengths)}
     return TokenStore(folder)
 
@@ -169,7 +174,7 @@ class TestWholeOrNothing:
             pytest.raises(Stop),
             TokenStoreWriter(tmp_path / "s", np.uint8, drop_after=(Stop,)) as writer,
         ):
-            writer.append([np.zeros(9, np.uint8)], [9])
+            append(writer, [np.zeros(9, np.uint8)], [9])
             assert not TokenStore.exists(tmp_path / "s")
             raise Stop
         assert list(tmp_path.iterdir()) == []
@@ -181,7 +186,7 @@ class TestWholeOrNothing:
 
     def test_lies_beside_its_place_until_whole(self, tmp_path):
         with TokenStoreWriter(tmp_path / "s", np.uint8) as writer:
-            writer.append([np.zeros(9, np.uint8)], [9])
+            append(writer, [np.zeros(9, np.uint8)], [9])
             assert not (tmp_path / "s").exists()
         assert [path.name for path in tmp_path.iterdir()] == ["s"]
 
@@ -258,7 +263,7 @@ class TestDamaged:
 
     def test_what_an_interrupted_writer_left(self, tmp_path, caplog):
         with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint16) as writer:
-            writer.append([np.array(d, np.uint16) for d in DOCUMENTS], LENGTHS)
+            append(writer, [np.array(d, np.uint16) for d in DOCUMENTS], LENGTHS)
             raise Stop
         flip(tmp_path / "s.partial" / "values.npy", 8 * 130)
         with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint16) as writer:
@@ -268,7 +273,7 @@ class TestDamaged:
 
     def test_what_a_writer_of_version_1_5_left_is_gone_on_with(self, tmp_path):
         with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint16) as writer:
-            writer.append([np.array(d, np.uint16) for d in DOCUMENTS], LENGTHS)
+            append(writer, [np.array(d, np.uint16) for d in DOCUMENTS], LENGTHS)
             raise Stop
         journal = tmp_path / "s.partial" / "journal.json"
         content = json.loads(journal.read_text())
@@ -325,7 +330,7 @@ class TestContinued:
         with TokenStoreWriter(folder, np.uint16, journal_every=every) as writer:
             assert writer.length == at
             for number in range(at, 5):
-                writer.append([np.array(DOCUMENTS[number], np.uint16)], [LENGTHS[number]])
+                append(writer, [np.array(DOCUMENTS[number], np.uint16)], [LENGTHS[number]])
             writer.meta = {"num_tokens": writer.num_tokens}
 
     def interrupted(self, folder, error=KeyboardInterrupt, drop_after=()) -> None:
@@ -334,10 +339,10 @@ class TestContinued:
             pytest.raises(error),
             TokenStoreWriter(folder, np.uint16, drop_after=drop_after) as writer,
         ):
-            writer.append([np.array(d, np.uint16) for d in DOCUMENTS[:2]], LENGTHS[:2])
+            append(writer, [np.array(d, np.uint16) for d in DOCUMENTS[:2]], LENGTHS[:2])
             writer.notes["n"] = 2
             writer._write_journal()
-            writer.append([np.array(DOCUMENTS[2], np.uint16)], LENGTHS[2:3])
+            append(writer, [np.array(DOCUMENTS[2], np.uint16)], LENGTHS[2:3])
             raise error
 
     def killed(self, folder) -> None:
@@ -369,7 +374,7 @@ class TestContinued:
         for at in range(4):
             with pytest.raises(KeyboardInterrupt), self.writer(tmp_path / "s") as writer:
                 assert writer.length == at == writer.notes.get("n", 0)
-                writer.append([np.array(DOCUMENTS[at], np.uint16)], [LENGTHS[at]])
+                append(writer, [np.array(DOCUMENTS[at], np.uint16)], [LENGTHS[at]])
                 writer.notes["n"] = at + 1
                 raise KeyboardInterrupt
         self.go_on(tmp_path / "s", at=4)
@@ -423,7 +428,7 @@ class TestContinued:
     def test_journals_are_written_when_due(self, tmp_path):
         for every, there in ((0.0, True), (60.0, False)):
             with TokenStoreWriter(tmp_path / "s", np.uint8, journal_every=every) as writer:
-                writer.append([np.zeros(9, np.uint8)], [9])
+                append(writer, [np.zeros(9, np.uint8)], [9])
                 writer.journal_if_due()
                 assert (tmp_path / "s.partial" / "journal.json").exists() is there
 
@@ -436,7 +441,7 @@ class TestContinued:
 
         for error in (Stop, KeyboardInterrupt):
             with pytest.raises(error), self.refusing(tmp_path / "s", no) as writer:
-                writer.append([np.zeros(9, np.uint8)], [9])
+                append(writer, [np.zeros(9, np.uint8)], [9])
                 if error is KeyboardInterrupt:
                     raise KeyboardInterrupt
             assert list(tmp_path.iterdir()) == []

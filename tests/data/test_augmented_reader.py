@@ -23,15 +23,14 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 import declutr.plugin  # noqa: F401
 from declutr.archives.safety import UnsafeArchive, safely_loaded_archive
 from declutr.corpus.documents import SourceError
-from declutr.data.augmentation.augmentation import Augmentation
-from declutr.data.augmentation.word_edits import EasyDataAugmentation
-from declutr.data.augmented_reader import AugmentedReader
+from declutr.data.augmentations import Augmentation
+from declutr.data.augmented_reader import AugmentedReader, RowTexts
 from declutr.data.collation import PackedBatch
 from declutr.data.data_loader import DeCLUTRDataLoader
-from declutr.data.rows.augmented import RowTexts
 from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.data.word_edits import EasyDataAugmentation
 from declutr.inference.encoder import Encoder
-from declutr.sampling.spans import document_rng
+from declutr.sampling.row_draws import document_rng
 from declutr.system.untrusted_parts import untrusted
 from tests import hostile_archives as hostile
 from tests.conftest import RECIPES, run_config
@@ -217,7 +216,7 @@ class TestInstances:
 
     def test_where_nothing_is_left_the_text_stays(self, make, pair, rows_file, caplog):
         reader = make(Emptied())
-        with caplog.at_level(logging.WARNING, logger="declutr.data.rows.augmented"):
+        with caplog.at_level(logging.WARNING, logger="declutr.data.augmented_reader"):
             for _ in range(2):
                 batch = reader.packed(rows_file, USED).tensors()
                 assert_same([batch], [collated(reader, rows_file, USED)])
@@ -308,7 +307,7 @@ class TestWholeRows:
             assert not reader.draws_anew
         assert (
             augmentation.given == []
-            and reader._augmented.source._texts == {}
+            and "_kept_texts" not in vars(reader._training.source)
             and reader.sample_spans
         )
 
@@ -339,7 +338,7 @@ class TestLoader:
         reader = make(Emptied())
         busy = loader(reader, num_workers=2, drop_last=False)
         len(busy)
-        monkeypatch.setattr("declutr.data.rows.documents.read_documents", None)
+        monkeypatch.setattr("declutr.data.document_rows.read_documents", None)
         blank = sum(len(reader.texts(busy.data_path)[row].split()) in (1, 3) for row in range(58))
         assert blank > 0 and len(list(busy)) == 10
         assert 1 <= reader.blank_augmentations <= blank
@@ -423,7 +422,7 @@ class TestSettings:
         with untrusted():
             reader = AugmentedReader(augmentation, *pair)
         reader = pickle.loads(pickle.dumps(reader))
-        reader._augmented.augmentation = augmentation
+        reader._training.augmentation = augmentation
         message = "of an archive that was opened without trust.*open it with trust=True"
         for use in (
             lambda: reader.instance(rows_file, 0),
@@ -502,7 +501,7 @@ class TestArchives:
             change = hostile.with_config("dataset_reader", "augmentation", value=augmentation)
             hostile.changed(archive, place, change)
             opened: list[str] = []
-            monkeypatch.setattr("declutr.data.augmentation.word_edits.from_file", opened.append)
+            monkeypatch.setattr("declutr.data.word_edits.from_file", opened.append)
             Encoder(str(place))(["ka lo"])
             reader = safely_loaded_archive(place).dataset_reader
             with pytest.raises(ConfigurationError, match="opened without trust"):

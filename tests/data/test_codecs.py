@@ -23,11 +23,11 @@ from allennlp.data.tokenizers import (
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from declutr.corpus.content_ids import ContentIds
 from declutr.corpus.documents import normalize_whitespace as normalized
 from declutr.data.codecs import TokenCodec, WordPieceCodec, text_codec
+from declutr.data.collation import ContentIds
 from declutr.data.span_reader import DeCLUTRDatasetReader
-from declutr.data.text_limits import max_content_tokens, max_tokens
+from declutr.data.tokenizers import max_content_tokens, max_tokens
 from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
 from tests.hostile_archives import with_json, with_remote_code
 
@@ -135,7 +135,7 @@ class TestEncoding:
     TEXTS = ("ka lo mi", "", "<s> ka </s><mask>", "K\u00e4 \u6d4b\u8bd5", "ka " * 500)
 
     def test_ids_of_the_backend_are_those_of_the_tokenizer(self, fast):
-        assert fast._content_ids.uses_backend()
+        assert fast._content_ids.uses_backend
         arrays, lengths = fast.encode(list(self.TEXTS))
         assert [array.tolist() for array in arrays] == fast._content_ids.by_tokenizer(
             list(self.TEXTS)
@@ -153,7 +153,7 @@ class TestEncoding:
         codec = text_codec(PretrainedTransformerTokenizer(name), indexers)
         codec._tokenizer = _Upper(codec._tokenizer)
         codec._content_ids = ContentIds(codec._tokenizer)
-        assert not codec._content_ids.uses_backend()
+        assert not codec._content_ids.uses_backend
         assert codec.encode(["ka"])[0][0].tolist() == codec._tokenizer(["KA"])["input_ids"][0]
 
 

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
+from allennlp.common.from_params import infer_params
+from allennlp.data import DatasetReader
 from allennlp.data.dataset_readers.dataset_reader import WorkerInfo
 
+from declutr.components import registered_name
 from declutr.data.augmented_reader import AugmentedReader
-from declutr.data.epoch_counts import EpochCounts
 from declutr.data.pair_reader import TextPairReader
-from declutr.data.row_reader import RowReader
+from declutr.data.row_reader import EpochCounts, RowReader
 from declutr.data.sentence_reader import SentenceReader
 from declutr.data.span_reader import DeCLUTRDatasetReader
 
@@ -26,13 +29,23 @@ class TestEveryReader:
         shared = {name for name in vars(RowReader) if not name.startswith("__")}
         assert not shared & set(vars(reader))
 
-    def test_shared_parameters_are_the_same(self, reader):
-        own = inspect.signature(reader).parameters
+    def test_takes_the_parameters_of_every_reader(self, reader):
+        known = infer_params(reader)
         for name, parameter in inspect.signature(RowReader).parameters.items():
-            assert (own[name].annotation, own[name].default) == (
+            assert (known[name].annotation, known[name].default) == (
                 parameter.annotation,
                 parameter.default,
             )
+
+    def test_takes_no_others(self, reader):
+        config = {"type": registered_name(DatasetReader, reader), "nonsense": 1}
+        if reader is AugmentedReader:
+            config["augmentation"] = {"type": "eda"}
+        with pytest.raises(
+            ConfigurationError,
+            match=rf"Extra parameters passed to {reader.__name__}: {{'nonsense': 1}}",
+        ):
+            DatasetReader.from_params(Params(config))
 
 
 def test_views_that_are_not_there(tmp_path: Path) -> None:

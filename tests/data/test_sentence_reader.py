@@ -14,11 +14,11 @@ from allennlp.data import Batch, DatasetReader, Vocabulary
 from allennlp.data.data_loaders import MultiProcessDataLoader
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
+from declutr.data import document_rows
 from declutr.data.data_loader import DeCLUTRDataLoader
-from declutr.data.rows import documents as row_documents
-from declutr.data.rows import sentences as row_sentences
 from declutr.data.sentence_reader import SentenceReader
 from declutr.data.span_reader import DeCLUTRDatasetReader
+from declutr.sampling import document_selection
 
 # Two documents, one of a single sentence, and white space that is none.
 ROWS = ["ka lo mi", "tu re", "  sa   no ve ", "", " ", "pi du ka lo", "", "mi", "tu", "re sa", ""]
@@ -103,7 +103,7 @@ def collated(reader, path, rows) -> dict:
 class TestSentences:
     def test_rows_that_are_not_blank(self, make, pair, rows_file, caplog):
         reader = make()
-        with caplog.at_level(logging.INFO, logger="declutr.data.rows.sentences"):
+        with caplog.at_level(logging.INFO, logger="declutr.data.sentence_reader"):
             assert reader.documents(rows_file).tolist() == SENTENCES
         assert (
             "11 rows; 7 sentences used; 4 skipped (4 blank). 0 are too long and are cut."
@@ -119,14 +119,14 @@ class TestSentences:
         lengths = [len(ids(pair, row)) - 2 for row in ROWS]
         expected = [row for row, length in enumerate(lengths) if length >= 4]
         assert 0 < len(expected) < len(SENTENCES)
-        with caplog.at_level(logging.INFO, logger="declutr.data.rows.sentences"):
+        with caplog.at_level(logging.INFO, logger="declutr.data.sentence_reader"):
             assert reader.documents(rows_file).tolist() == expected
         assert f"{11 - len(expected)} skipped (4 blank)" in caplog.text
 
     def test_tails_are_cut_and_counted(self, pair, checkpoint, many_file, caplog):
         tokenizer = PretrainedTransformerTokenizer(str(checkpoint), max_length=20)
         reader = SentenceReader(tokenizer, pair[1])
-        with caplog.at_level(logging.INFO, logger="declutr.data.rows.sentences"):
+        with caplog.at_level(logging.INFO, logger="declutr.data.sentence_reader"):
             rows = reader.documents(many_file)
         long = int((reader.corpus(many_file).num_tokens > 18).sum())
         assert long > 10 and f"{long} are too long and are cut" in caplog.text
@@ -164,7 +164,7 @@ class TestSentences:
 class TestNeighbours:
     def test_pairs_stay_inside_documents(self, make, pair, rows_file, caplog):
         reader = make(positives="next")
-        with caplog.at_level(logging.INFO, logger="declutr.data.rows.sentences"):
+        with caplog.at_level(logging.INFO, logger="declutr.data.sentence_reader"):
             assert reader.documents(rows_file).tolist() == PAIRS
         assert "7 sentences used, which make 4 pairs of neighbours; 4 skipped" in caplog.text
         for row in PAIRS:
@@ -179,7 +179,7 @@ class TestNeighbours:
 
     @pytest.mark.parametrize("at_once", [1, 2, 3, 10, 11, 12])
     def test_however_many_rows_are_looked_at_together(self, make, rows_file, at_once, monkeypatch):
-        monkeypatch.setattr(row_sentences, "_AT_ONCE", at_once)
+        monkeypatch.setattr(document_selection, "_AT_ONCE", at_once)
         assert make(positives="next").documents(rows_file).tolist() == PAIRS
         assert make().documents(rows_file).tolist() == SENTENCES
 
@@ -239,9 +239,11 @@ class TestIds:
         self, make, loader, rows_file, positives, monkeypatch
     ):
         calls = []
-        original = row_documents.blank_rows
+        original = document_rows.rows_where
         monkeypatch.setattr(
-            row_documents, "blank_rows", lambda some: (calls.append(len(some)), original(some))[1]
+            document_rows,
+            "rows_where",
+            lambda chosen, some: (calls.append(len(some)), original(chosen, some))[1],
         )
         batches = loader(
             rows_file, make(positives=positives, with_ids=True), batch_size=2, num_workers=0

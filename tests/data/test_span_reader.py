@@ -20,8 +20,8 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
 from declutr.corpus.documents import SourceError
 from declutr.data.span_reader import DeCLUTRDatasetReader
-from declutr.sampling.spans import PLACEMENTS, DocumentTooShort, SpanSampler, document_rng
-from declutr.sampling.text_calls import text_digest
+from declutr.sampling.row_draws import document_rng, text_digest
+from declutr.sampling.spans import PLACEMENTS, DocumentTooShort, SpanSampler
 
 SPANS = {"num_anchors": 2, "num_positives": 3, "max_span_len": 24, "min_span_len": 8}
 WORDS = {"num_anchors": 2, "num_positives": 1, "max_span_len": 10, "min_span_len": 2}

@@ -12,7 +12,8 @@ from declutr.sampling.document_selection import (
     DocumentSelection,
     UnusableDocuments,
     all_rows,
-    blank_rows,
+    is_blank,
+    rows_where,
     shuffled,
     shuffled_batches,
 )
@@ -55,7 +56,7 @@ def test_the_first_short_row_is_named_wherever_it_lies(monkeypatch):
 
 def test_all_rows():
     assert all_rows(4).tolist() == [0, 1, 2, 3] and all_rows(4).dtype == np.int32
-    assert document_selection._row_type(2**31) == np.int64
+    assert document_selection.row_type(2**31) == np.int64
 
 
 @pytest.mark.parametrize("count", [0, 1, 2, 1000, 70_000])
@@ -76,7 +77,7 @@ def test_shuffled_as_by_a_permutation(count, dtype):
 def test_blank_rows(lengths, at_once):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document_selection, "_AT_ONCE", at_once)
-        rows = blank_rows(np.array(lengths, dtype=np.int64))
+        rows = rows_where(is_blank, np.array(lengths, dtype=np.int64))
     assert rows.tolist() == [row for row, length in enumerate(lengths) if length == 0]
     assert rows.dtype == np.int32
 

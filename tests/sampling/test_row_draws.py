@@ -1,12 +1,14 @@
 """Oracle: `document_rng` by the four numbers that a draw depends on."""
 
+import pickle
+
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from declutr.sampling.document_selection import shuffled
-from declutr.sampling.row_draws import RowDraws
-from declutr.sampling.spans import document_rng
-from declutr.sampling.text_calls import text_digest
+from declutr.sampling.row_draws import RowDraws, document_rng, text_digest
 
 
 def first(rng) -> int:
@@ -59,3 +61,37 @@ def test_uncounted(fails: bool) -> None:
     except KeyboardInterrupt:
         pass
     assert draws.key_of_text("a", None, None)[2] == 1
+
+
+def test_digests_are_the_same_in_every_process() -> None:
+    """Python's own `hash` is not; these numbers are written down."""
+    assert text_digest("") == 0xB4B2797457A0A6E4
+    assert text_digest("na\u00efve \ud83d") == 0xB01B3497CC125519
+
+
+@given(st.lists(st.sampled_from("abc"), max_size=12))
+def test_calls_are_counted_by_text(texts: list[str]) -> None:
+    draws = RowDraws(7, resample=True)
+    for place, text in enumerate(texts):
+        expected = (0, text_digest(text), texts[:place].count(text))
+        assert draws.key_of_text(text, None, None) == expected
+    keys = [pickle.loads(pickle.dumps(draws)).key_of_text(text, None, None) for text in "abc"]
+    assert keys == [draws.key_of_text(text, None, None) for text in "abc"]
+
+
+def test_an_epoch_begins_with_nothing() -> None:
+    draws = RowDraws(7, resample=True)
+    draws.key_of_text("a", None, None)
+    draws.begin(0)  # no other than that of the call before: its number goes on
+    assert draws.key_of_text("a", None, None) == (0, text_digest("a"), 1)
+    size = len(pickle.dumps(draws))
+    draws.begin(1)
+    assert len(pickle.dumps(draws)) < size
+    assert draws.key_of_text("a", None, None) == (1, text_digest("a"), 0)
+
+
+def test_texts_are_not_kept() -> None:
+    short, long = RowDraws(7, resample=True), RowDraws(7, resample=True)
+    short.key_of_text("a", None, None)
+    long.key_of_text("a" * 10_000, None, None)
+    assert abs(len(pickle.dumps(long)) - len(pickle.dumps(short))) < 10

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from declutr.sampling.row_draws import DocumentRandom, document_rng
+from declutr.sampling.span_geometry import view_kind
 from declutr.sampling.spans import (
     PLACEMENTS,
     STRATEGIES,
-    DocumentRandom,
     DocumentTooShort,
     SpanSampler,
-    document_rng,
-    view_kind,
 )
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "fixtures" / "golden_sampling.json").read_text())

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from declutr.sampling import token_budget
-from declutr.sampling.spans import SpanSampler, document_rng
+from declutr.sampling.row_draws import document_rng
+from declutr.sampling.spans import SpanSampler
 from declutr.sampling.token_budget import UNITS, BudgetBatches, ExpectedTokens
 
 

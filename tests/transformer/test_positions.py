@@ -14,7 +14,7 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 import declutr.plugin  # noqa: F401 - registers what configurations name
-from declutr.data.text_limits import max_tokens
+from declutr.data.tokenizers import max_tokens
 from declutr.inference.encoder import Encoder
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.transformer.positions import (

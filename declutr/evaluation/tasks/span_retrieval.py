@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from declutr.sampling.spans import DocumentTooShort, SpanSampler, document_rng
+from declutr.sampling.row_draws import document_rng
+from declutr.sampling.spans import DocumentTooShort, SpanSampler
 from declutr.system.unit_rows import unit_rows
 
 Encode = Callable[[list[str]], np.ndarray]

@@ -8,7 +8,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import Tokenizer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
 
-from declutr.data.text_limits import cut, keeps_end, max_tokens
+from declutr.data.tokenizers import cut, keeps_end, max_tokens
 
 
 class JoinedTexts:

@@ -13,8 +13,8 @@ from typing import Any, Optional
 import numpy as np
 from allennlp.common.checks import ConfigurationError
 
-from declutr.data.augmentation.augmentation import Augmentation
-from declutr.data.augmentation.synonyms import NoSynonyms, Synonyms, from_file, from_wordnet
+from declutr.data.augmentations import Augmentation
+from declutr.data.synonyms import NoSynonyms, Synonyms, from_file, from_wordnet
 
 _WORD = re.compile(r"(\W*)(.*?)(\W*)", re.DOTALL)
 
@@ -132,12 +132,8 @@ class EasyDataAugmentation(Augmentation):
         synonyms: Optional[str] = None,
         stop_words: Optional[list[str]] = None,
     ) -> None:
-        alphas = {
-            "replacement": replacement,
-            "insertion": insertion,
-            "swap": swap,
-            "deletion": deletion,
-        }
+        names = ("replacement", "insertion", "swap", "deletion")
+        alphas = dict(zip(names, (replacement, insertion, swap, deletion), strict=True))
         for name, alpha in alphas.items():
             if not 0 <= alpha < 1:
                 raise ConfigurationError(f"{name} must be at least 0 and below 1, got {alpha}.")

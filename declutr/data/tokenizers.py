@@ -1,14 +1,16 @@
-"""How long a text may be, and which part of a longer one is kept."""
+"""What tokenizers say of texts: how long they may be, and what their tokens depend on."""
 
 from __future__ import annotations
 
+import hashlib
+import json
 from functools import lru_cache
 from typing import TypeVar
 
 import numpy as np
 from allennlp.data import Tokenizer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
-from transformers import AutoConfig
+from transformers import AutoConfig, PreTrainedTokenizerBase
 
 from declutr.transformer.positions import configured_max_positions, longest_text
 
@@ -60,3 +62,29 @@ def cut(tokens: Cuttable, limit: int | None, end: bool) -> Cuttable:
     if limit is None or len(tokens) <= limit:
         return tokens
     return tokens[len(tokens) - limit :] if end else tokens[:limit]
+
+
+def word_piece_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
+    """A hash of a transformer's whole tokenizer: its name does not tell its vocabulary."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is not None:
+        state = json.loads(backend.to_str())
+        # Padding and truncation are settings of the last call, not of the tokenizer.
+        state.pop("padding", None), state.pop("truncation", None)
+        content = json.dumps(state, sort_keys=True)
+    else:
+        content = json.dumps(sorted(tokenizer.get_vocab().items()))
+    digest = hashlib.sha256(content.encode()).hexdigest()[:16]
+    return f"{type(tokenizer).__name__}:{len(tokenizer)}:{digest}"
+
+
+def described(value: object) -> str:
+    """What of an attribute of a tokenizer its tokens may depend on."""
+    if isinstance(value, (str, int, float, bool, list, tuple, dict)):
+        return repr(value)
+    if isinstance(value, PreTrainedTokenizerBase):
+        return word_piece_fingerprint(value)
+    meta = getattr(value, "meta", None)  # of a spaCy pipeline
+    if isinstance(meta, dict):
+        return repr([meta.get(key) for key in ("lang", "name", "version")])
+    return type(value).__name__

@@ -9,7 +9,7 @@ import pytest
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
-from declutr.data.augmentation.augmentation import Augmentation
+from declutr.data.augmentations import Augmentation
 
 MODULE = """
 import numpy as np

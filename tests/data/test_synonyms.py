@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from declutr.data.augmentation.synonyms import NoSynonyms, from_file, from_wordnet
+from declutr.data.synonyms import NoSynonyms, from_file, from_wordnet
 
 
 def test_lines_of_a_file(tmp_path: Path) -> None:

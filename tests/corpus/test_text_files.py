@@ -2,7 +2,7 @@
 
 import pytest
 
-from declutr.corpus.text_encodings import NoKnownEncoding, encoding_of
+from declutr.corpus.text_files import SourceError, encoding_of
 
 TEXT = "naïve 文 𝔘\n"
 
@@ -23,11 +23,13 @@ TEXT = "naïve 文 𝔘\n"
     ],
 )
 def test_marks_decide(data, name):
-    assert encoding_of(data) == name
+    assert encoding_of(data, "a.txt") == name
     assert data.decode(name, "replace")[:1] != "\ufeff"
 
 
 @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
 def test_nul_bytes_without_a_mark(codec):
-    with pytest.raises(NoKnownEncoding, match=r"NUL bytes .* no byte order mark: .*iconv -f"):
-        encoding_of((TEXT * 3).encode(codec))
+    with pytest.raises(
+        SourceError, match=r"'a.txt' has .* NUL bytes .* no byte order mark: .*iconv -f"
+    ):
+        encoding_of((TEXT * 3).encode(codec), "a.txt")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from declutr.sampling.span_coverage import coverage
+from declutr.sampling.span_geometry import coverage
 from declutr.sampling.spans import PLACEMENTS, SpanSampler
 
 ROOT = Path(__file__).parents[2]

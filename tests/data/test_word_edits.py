@@ -12,9 +12,9 @@ from allennlp.common.checks import ConfigurationError
 from hypothesis import given
 from hypothesis import strategies as st
 
-from declutr.data.augmentation.augmentation import Augmentation
-from declutr.data.augmentation.synonyms import NoSynonyms
-from declutr.data.augmentation.word_edits import (
+from declutr.data.augmentations import Augmentation
+from declutr.data.synonyms import NoSynonyms
+from declutr.data.word_edits import (
     EasyDataAugmentation,
     delete_words,
     insert_synonyms,
@@ -22,7 +22,7 @@ from declutr.data.augmentation.word_edits import (
     replace_synonyms,
     swap_words,
 )
-from declutr.sampling.spans import document_rng
+from declutr.sampling.row_draws import document_rng
 
 SYNONYMS = {"old": ("aged", "ancient"), "house": ("home",), "sold": ("bought",), "the": ("that",)}
 TEXT = 'The old "House," by the river, was sold.'
@@ -190,7 +190,7 @@ def test_synonyms_are_looked_for_when_they_are_needed(
     def absent() -> None:
         raise NoSynonyms("nltk has no WordNet on this machine.")
 
-    monkeypatch.setattr("declutr.data.augmentation.word_edits.from_wordnet", absent)
+    monkeypatch.setattr("declutr.data.word_edits.from_wordnet", absent)
     swaps = eda(**only("swap"))
     assert swaps("a b", rng()) == "b a"
     with pytest.raises(ConfigurationError, match=r"no WordNet.*set replacement and insertion to 0"):

@@ -1,1 +1,0 @@
-"""Ways to change the words of a text without changing what it says."""

@@ -1,0 +1,183 @@
+"""Pairs of texts from files of rows: texts with what belongs to them, and labels."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from allennlp.data import Field
+
+from declutr.corpus import Paths, normalize_whitespace
+from declutr.corpus.documents import source_files
+from declutr.corpus.tables import read_rows
+from declutr.corpus.text_pairs import (
+    Columns,
+    LabelOf,
+    TextPair,
+    read_nli_pairs,
+    read_nli_triplets,
+    read_pairs,
+)
+from declutr.data.codecs import Codec
+from declutr.data.document_rows import kept_by_path
+from declutr.data.row_views import TextGroups
+from declutr.sampling.document_selection import all_rows
+from declutr.sampling.token_budget import UNITS, ExpectedTokens
+
+logger = logging.getLogger(__name__)
+
+_TEXTS_AT_ONCE = 4096  # of a call of the tokenizer
+
+
+@dataclass(frozen=True)
+class PairFiles:
+    """Pairs as rows of files.
+
+    # Parameters
+
+    columns : where the texts and the label of a pair are.
+    kind : `"pairs"` of a row each; `"nli pairs"` or `"nli triplets"` of rows of premise, hypothesis
+        and label.
+    label_of : what makes a label of what is in its column; `None` for pairs without labels.
+    header : the first line of TSV and CSV names the columns.
+    encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
+    """
+
+    columns: Columns
+    kind: Literal["pairs", "nli pairs", "nli triplets"]
+    label_of: LabelOf | None
+    header: bool
+    encoding_errors: str
+
+    def read(self, path: Paths) -> list[TextPair]:
+        """The pairs at a path, as texts.
+
+        # Raises
+
+        `declutr.corpus.documents.SourceError` : they cannot be read.
+        """
+        rows = read_rows(source_files(path), self.header, self.encoding_errors)
+        if self.kind == "nli pairs":
+            return read_nli_pairs(rows, self.columns, str(path))
+        if self.kind == "nli triplets":
+            return read_nli_triplets(rows, self.columns, str(path))
+        return read_pairs(rows, self.columns, str(path), self.label_of)
+
+
+class TokenizedPairs:
+    """Pairs in memory, every text tokenised once, however many pairs it is part of.
+
+    # Parameters
+
+    pairs : at least one, all with as many negatives and all with a label, or none.
+    codec : how texts become arrays.
+    """
+
+    def __init__(self, pairs: Sequence[TextPair], codec: Codec) -> None:
+        numbers: dict[str, int] = {}
+        self._members = np.array(
+            [
+                [
+                    numbers.setdefault(text, len(numbers))
+                    for text in (pair.anchor, pair.positive, *pair.negatives)
+                ]
+                for pair in pairs
+            ],
+            dtype=np.int32,
+        )  # (n, 2 + K), of texts
+        arrays: list[np.ndarray] = []
+        lengths: list[int] = []
+        texts = list(numbers)
+        for begin in range(0, len(texts), _TEXTS_AT_ONCE):
+            encoded = codec.encode(texts[begin : begin + _TEXTS_AT_ONCE])
+            arrays += encoded[0]
+            lengths += encoded[1]
+        self._values = np.concatenate(arrays)
+        self._ends = np.cumsum([len(array) for array in arrays])
+        labels = [pair.label for pair in pairs if pair.label is not None]
+        self._labels: np.ndarray | None = None
+        if labels:
+            kind = np.int64 if isinstance(labels[0], int) else np.float32
+            self._labels = np.array(labels, dtype=kind)
+        self.num_truncated = sum(map(codec.is_truncated, lengths))
+        expected = ExpectedTokens(None, codec.limit, codec.num_special_tokens)
+        counted = expected.units(np.array(lengths)) // UNITS
+        self.num_tokens = counted[self._members].sum(axis=1)
+        """What each pair gives a batch, special tokens included and tails left out: `(n,)`."""
+
+    def __len__(self) -> int:
+        return len(self._members)
+
+    @property
+    def num_texts(self) -> int:
+        """Different ones."""
+        return len(self._ends)
+
+    def texts(self, row: int) -> list[np.ndarray]:
+        """Anchor, positive and negatives of a pair, encoded."""
+        return [
+            self._values[self._ends[number - 1] if number else 0 : self._ends[number]]
+            for number in self._members[row].tolist()
+        ]
+
+    def labels(self, rows: Sequence[int]) -> np.ndarray | None:
+        """Of these pairs: `(len(rows),)`, int64 classes or float32 scores; `None` without."""
+        return None if self._labels is None else self._labels[list(rows)]
+
+
+@dataclass(eq=False)
+class PairRows:
+    """A `RowSource` of pairs, held in memory; all of them are used.
+
+    # Parameters
+
+    files : the pairs as texts.
+    codec : how texts become token ids.
+    with_ids : `ids`, the number of the pair, comes beside its texts. Labels do in any case.
+    """
+
+    files: PairFiles
+    codec: Codec
+    with_ids: bool = False
+
+    @kept_by_path
+    def corpus(self, path: Paths) -> TokenizedPairs:
+        pairs = TokenizedPairs(self.files.read(path), self.codec)
+        logger.info(
+            "%s: %d pairs of %d different texts, of which %d are cut.",
+            path,
+            len(pairs),
+            pairs.num_texts,
+            pairs.num_truncated,
+        )
+        return pairs
+
+    def used(self, path: Paths) -> np.ndarray:
+        return all_rows(len(self.corpus(path)))
+
+    def beside(self, path: Paths, rows: Sequence[int]) -> dict[str, np.ndarray]:
+        labels = self.corpus(path).labels(rows)
+        beside: dict[str, np.ndarray] = {} if labels is None else {"labels": labels}
+        if self.with_ids:
+            beside["ids"] = np.array(rows, dtype=np.int64)
+        return beside
+
+
+class PairTexts(TextGroups):
+    """The texts of a pair."""
+
+    source: PairRows
+
+    def expected_tokens(self) -> ExpectedTokens:
+        return ExpectedTokens(None, None, 0)  # of pairs, they are counted already
+
+    def groups(self, path: Paths, rows: list[int], epoch: int) -> Sequence[Sequence[np.ndarray]]:
+        pairs = self.source.corpus(path)
+        return [pairs.texts(row) for row in rows]
+
+    def of_texts(self, texts: Sequence[str]) -> dict[str, Field]:
+        """The fields of an anchor, a positive and negatives that are no row."""
+        return self.fields_of(self.codec.encode([normalize_whitespace(text) for text in texts])[0])
