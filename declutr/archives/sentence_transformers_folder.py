@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from declutr.archives.layout import LENGTHS, MODULES, SETTINGS
+from declutr.archives import LENGTHS, MODULES, SETTINGS
 from declutr.archives.model_files import ModelFiles, NotFollowed
 
 POOLING_FLAGS = {

@@ -12,16 +12,7 @@ import zlib
 from pathlib import Path
 from posixpath import normpath
 
-GET_ANEW = (
-    "Copy it anew from where it came from; or, where the folder of its training is, make it again: "
-    "python -c \"from allennlp.models import archive_model; archive_model('FOLDER')\"."
-)
-"""What to do about an archive that is damaged."""
-
-
-def named_as_archive(file: Path) -> bool:
-    """Whether a file is a tar, or is called like one: a damaged one may not look like any."""
-    return file.name.endswith((".tar.gz", ".tgz")) or tarfile.is_tarfile(file)
+from declutr.archives import GET_ANEW
 
 
 def put_member(archive: str | os.PathLike, name: str, content: bytes) -> None:

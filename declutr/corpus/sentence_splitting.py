@@ -21,7 +21,7 @@ from declutr.corpus.documents import (
 from declutr.corpus.text_blocks import text_blocks
 from declutr.corpus.text_files import COMPRESSIONS
 from declutr.corpus.text_inputs import no_text, require_rows
-from declutr.system.atomic_files import write_whole
+from declutr.system.files import write_whole
 from declutr.system.worker_processes import default_workers, ordered_map
 
 if TYPE_CHECKING:

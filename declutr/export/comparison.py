@@ -16,7 +16,7 @@ import torch
 from declutr.export.errors import ExportError
 from declutr.export.exportable import Exportable
 from declutr.export.onnx_model import FILE
-from declutr.system.quiet_loggers import loggers_at
+from declutr.system.imports import loggers_at
 from declutr.transformer.pooling import pooled
 
 _BATCH = 16

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from declutr.archives.layout import CONFIG
+from declutr.archives import CONFIG
 from declutr.corpus.documents import normalize_whitespace
 from declutr.corpus.text_inputs import as_texts, require_rows
 from declutr.export.comparison import Comparison, ExportDiffers, compare, quiet, reference_texts
@@ -28,7 +28,7 @@ from declutr.inference.open_text_model import open_text_model
 from declutr.inference.trained_model import TrainedModel
 from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.truncation_warnings import not_told
-from declutr.system.umask import use_umask
+from declutr.system.files import use_umask
 
 TOLERANCE = 1e-5
 

@@ -7,7 +7,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from declutr.archives.layout import MODULES
+from declutr.archives import MODULES
 from declutr.export.errors import ExportError
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from declutr.archives.layout import CONFIG, LENGTHS, MODULES, SETTINGS
+from declutr.archives import CONFIG, LENGTHS, MODULES, SETTINGS
 from declutr.archives.sentence_transformers_folder import POOLING_FLAGS, Dense
 from declutr.export.exportable import Exportable
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from declutr.archives.layout import ARCHIVE, CONFIG, METRICS, RUN
+from declutr.archives import ARCHIVE, CONFIG, METRICS, RUN
 from declutr.export.errors import ExportError
 from declutr.inference.fingerprints import files_fingerprint
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import declutr.components  # finds objectives and miners by their registered names
 from declutr.objectives.jensen_shannon import jensen_shannon  # a module has this name, too
-from declutr.system.names_on_demand import attributes_on_demand
+from declutr.system.imports import attributes_on_demand
 
 if TYPE_CHECKING:
     from declutr.objectives.library.metric_learning import LibraryObjective, MetricLearningObjective

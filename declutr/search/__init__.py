@@ -10,8 +10,8 @@ say how much they miss.
 
 from declutr.search.backends import BACKENDS, EXACT_ROWS
 from declutr.search.building import IndexSummary, build_index
-from declutr.search.description import SearchError
 from declutr.search.index import Hit, SearchIndex
+from declutr.search.index_files import SearchError
 
 __all__ = [
     "BACKENDS",

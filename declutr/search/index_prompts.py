@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from declutr.inference.bulk.manifest import Manifest
-from declutr.search.description import IndexDescription, SearchError
-from declutr.search.index_files import EMBEDDINGS
+from declutr.search.index_files import EMBEDDINGS, IndexDescription, SearchError
 
 if TYPE_CHECKING:  # it comes with torch, which what is embedded already needs not
     from declutr.inference.prompts import SidePrompts

@@ -11,6 +11,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import Field
 
+from declutr.archives.safety.building import is_untrusted
 from declutr.corpus.documents import SourceError, normalize_whitespace
 from declutr.corpus.token_store import TokenStore
 from declutr.data.augmentation.augmentation import Augmentation
@@ -21,7 +22,6 @@ from declutr.data.rows.protocols import EncodedText, Paths
 from declutr.data.rows.sentences import TwoTexts
 from declutr.sampling.row_draws import RowDraws
 from declutr.sampling.token_budget import ExpectedTokens
-from declutr.system.untrusted_parts import is_untrusted
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from declutr.sampling.spans import DocumentTooShort, SpanSampler, document_rng
-from declutr.system.unit_rows import unit_rows
+from declutr.system.vectors import unit_rows
 
 Encode = Callable[[list[str]], np.ndarray]
 

@@ -8,7 +8,7 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives.distances import unit
 from declutr.objectives.full_precision import full_precision
-from declutr.system.inverted_lists import (
+from declutr.system.vectors import (
     PER_CENTRE,
     least_effort,
     loaded_faiss,

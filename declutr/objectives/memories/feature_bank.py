@@ -18,7 +18,7 @@ from declutr.objectives.memories.bank_search import (
 )
 from declutr.objectives.memories.instance_ids import last_rows, require_ids
 from declutr.objectives.settings import above_zero, at_least_zero, one_of
-from declutr.system.host_copies import carried, on_host, to_device
+from declutr.system.host_memory import carried, on_host, to_device
 
 logger = logging.getLogger(__name__)
 

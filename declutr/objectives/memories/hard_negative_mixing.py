@@ -14,7 +14,7 @@ from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import nothing, reduced
 from declutr.objectives.settings import above_zero, at_least_zero, scalar_reduction
 from declutr.objectives.views import check_views, check_width
-from declutr.system.host_copies import to_device
+from declutr.system.host_memory import to_device
 
 _ELEMENTS = 2**22  # of made-up vectors held at once
 

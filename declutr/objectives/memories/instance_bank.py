@@ -14,7 +14,7 @@ from declutr.objectives.memories.instance_ids import last_rows, require_ids
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import reduced
 from declutr.objectives.settings import above_zero, scalar_reduction
-from declutr.system.host_copies import to_device
+from declutr.system.host_memory import to_device
 
 
 @full_precision

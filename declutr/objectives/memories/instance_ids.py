@@ -1,13 +1,13 @@
 """Numbers of instances: whether a bank has them, and which rows of a batch share one.
 
-Both are told from what the host knows of them (`declutr.system.host_copies`).
+Both are told from what the host knows of them (`declutr.system.host_memory`).
 """
 
 from __future__ import annotations
 
 from torch import Tensor, tensor
 
-from declutr.system.host_copies import on_host, to_device
+from declutr.system.host_memory import on_host, to_device
 
 
 def require_ids(ids: Tensor, instances: int) -> None:

@@ -33,7 +33,7 @@ from declutr.objectives.memories.whole_bank import loss_against_all
 from declutr.objectives.objective import Objective
 from declutr.objectives.reductions import reduced
 from declutr.objectives.settings import one_of, scalar_reduction
-from declutr.system.host_copies import on_host, remember, to_device
+from declutr.system.host_memory import on_host, remember, to_device
 
 logger = logging.getLogger(__name__)
 
