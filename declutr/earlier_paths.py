@@ -97,6 +97,7 @@ _RENAMED = {
     "checkpoints": "quickstart.small_checkpoints",
     "dataset_reader": "data.span_reader",
     "encoder_sources": "inference.sources",
+    "export.errors": "export.exportable",
     "export.hugging_face": "export.exporting",
     "file_modes": "system.files",
     "heap": "system.host_memory",

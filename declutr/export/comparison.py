@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from declutr.export.errors import ExportError
-from declutr.export.exportable import Exportable
+from declutr.export.exportable import Exportable, ExportError
 from declutr.export.onnx_model import FILE
 from declutr.system.imports import loggers_at
-from declutr.transformer.pooling import pooled
 
 _BATCH = 16
 _LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 600)
@@ -56,7 +54,7 @@ _ODD = (
 
 
 def reference_texts() -> list[str]:
-    """About 60 texts of 0 to 600 words, in a dozen languages, with emoji and odd white space."""
+    """Return about 60 texts of 0 to 600 words, in a dozen languages, with emoji and odd blanks."""
     words = " ".join(_SENTENCES).split()
     many = [words[i % len(words)] for i in range(2 * max(_LENGTHS))]
     long = [" ".join(many[number : number + count]) for number, count in enumerate(_LENGTHS)]
@@ -95,7 +93,7 @@ class Comparison:
         return [name for name, value in self.differences.items() if not value <= self.limit]
 
     def table(self) -> str:
-        """As Markdown, which reads well as it is."""
+        """Return the differences in Markdown, which reads well as it is."""
         width = max(len(name) for name in [*self.differences, *self.not_compared, "loaded by"])
         lines = [
             f"| {'loaded by'.ljust(width)} | largest difference |",
@@ -168,16 +166,10 @@ def _by_transformers(folder: Path, model: Exportable, texts: list[str]) -> np.nd
     transformer = AutoModel.from_pretrained(
         folder, dtype=torch.float32, trust_remote_code=False
     ).eval()
-    found = []
+    graph, found = model.graph(transformer), []
     for batch in _batches(texts):
         inputs = _tokenized(tokenizer, model, batch, "pt")
-        vectors = transformer(**inputs).last_hidden_state
-        embeddings = pooled(vectors, inputs["attention_mask"].bool(), model.pooling)
-        for layer in model.dense:
-            embeddings = layer(embeddings)
-        if model.normalizes:
-            embeddings = torch.nn.functional.normalize(embeddings, dim=1)
-        found.append(embeddings.numpy())
+        found.append(graph(*(inputs[name] for name in model.inputs)).numpy())
     return np.concatenate(found)
 
 
@@ -220,7 +212,7 @@ def _batches(texts: list[str]) -> Iterator[list[str]]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what other packages say while they load: bars, and weights that nobody uses."""
+    """Return a context without what other packages say while they load: bars, unused weights."""
     from transformers import logging as transformers_logging
 
     before = transformers_logging.get_verbosity()

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,7 +31,7 @@ from declutr.search.index_files import (
     structure_file,
     structure_files,
 )
-from declutr.search.index_prompts import encoder_of_lines, prompts_to_build_with
+from declutr.search.index_prompts import Embedder, encoder_of_lines, prompts_to_build_with
 from declutr.search.searcher import ExactNumpy, SearchableRows, tune
 from declutr.search.stored_lines import StoredLines, write_lines
 from declutr.system.files import file_checksums, write_whole
@@ -39,20 +39,6 @@ from declutr.system.vectors import unit_rows
 
 if TYPE_CHECKING:
     from declutr.inference.prompts import SidePrompts
-
-
-class Embedder(Protocol):
-    """What of `declutr.Encoder` is used here."""
-
-    @property
-    def dimension(self) -> int: ...
-
-    @property
-    def truncated_texts(self) -> int: ...
-
-    def describe(self) -> dict[str, Any]: ...
-
-    def __call__(self, inputs: list[str]) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -120,7 +106,8 @@ def build_index(
     try:
         with output_folder(folder):
             sides = prompts_to_build_with(encoder, folder, overwrite)
-            summary = _embedded(encoder, sides, lines, folder, shard_rows, overwrite, progress)
+            settings = {"shard_rows": shard_rows, "overwrite": overwrite, "progress": progress}
+            summary = _embedded(encoder, sides, lines, folder, settings)
             rows = SearchableRows(StoredEmbeddings(folder / EMBEDDINGS), _left_out(folder))
             place = encoder.describe()["place"]
             wanted = IndexDescription(
@@ -151,9 +138,7 @@ def _embedded(
     sides: SidePrompts | None,
     lines: Iterable[str],
     folder: Path,
-    shard_rows: int | None,
-    overwrite: bool,
-    progress: bool,
+    settings: dict[str, Any],
 ) -> Summary:
     """Write lines and their vectors to the disk.
 
@@ -171,22 +156,20 @@ def _embedded(
                 if read
                 else "There is nothing to search in: the input has no lines."
             )
-        if overwrite:
+        if settings["overwrite"]:
             require_our_embeddings(folder / EMBEDDINGS)
             (folder / DESCRIPTION).unlink(missing_ok=True)
-        encode, settings = encoder_of_lines(encoder, sides)
+        encode, described = encoder_of_lines(encoder, sides)
         summary = embed_rows(
             lambda texts: normalized(encode(texts)),
             StoredLines(unfinished),
             folder / EMBEDDINGS,
             dimension=encoder.dimension,
-            describe=settings,
+            describe=described,
             about=MARK,
-            shard_rows=shard_rows,
             truncated_texts=lambda: encoder.truncated_texts,
             total_bytes=(unfinished / TEXT).stat().st_size,
-            overwrite=overwrite,
-            progress=progress,
+            **settings,
         )
         for name in (TEXT, OFFSETS):
             os.replace(unfinished / name, folder / name)

@@ -15,7 +15,7 @@ from declutr.inference.bulk import EmbeddingFolderError, StoredEmbeddings
 from declutr.inference.bulk.manifest import differences
 from declutr.inference.bulk.output_folder import output_folder
 from declutr.search.backends import APPROXIMATE, exact_searcher, is_installed, is_of_hnswlib
-from declutr.search.building import Embedder, made_searchable, normalized
+from declutr.search.building import made_searchable, normalized
 from declutr.search.index_files import (
     EMBEDDINGS,
     LEFT_OUT,
@@ -24,7 +24,7 @@ from declutr.search.index_files import (
     require_sound,
     structure_file,
 )
-from declutr.search.index_prompts import Encode, encoder_of_queries, without_prompt
+from declutr.search.index_prompts import Embedder, Encode, encoder_of_queries, without_prompt
 from declutr.search.searcher import ExactNumpy, SearchableRows, Searcher, ranked
 from declutr.search.stored_lines import StoredLines
 

@@ -25,7 +25,7 @@ DESCRIPTION = "index.json"
 TEXT, OFFSETS = "lines.utf8", "lines.offsets"
 EMBEDDINGS, LEFT_OUT = "embeddings", "left_out.npy"
 UNFINISHED = ".declutr-lines"
-"""A folder of lines that are not known yet to be those of the embeddings."""
+"""A folder of what does not belong to the index yet."""
 
 MARK = {"index": True}
 """What the manifest of the embeddings says about itself: they are part of an index."""

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -19,6 +19,20 @@ if TYPE_CHECKING:  # it comes with torch, which what is embedded already needs n
 logger = logging.getLogger(__name__)
 
 Encode = Callable[[list[str]], np.ndarray]
+
+
+class Embedder(Protocol):
+    """What of `declutr.Encoder` is used here."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def truncated_texts(self) -> int: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def __call__(self, inputs: list[str]) -> np.ndarray: ...
 
 
 def prompts_to_build_with(encoder: Any, folder: Path, overwrite: bool) -> SidePrompts | None:

@@ -127,7 +127,7 @@ class TestApproximate:
     def test_a_graph_that_hnswlib_wrote_is_built_anew(
         self, tmp_path, backend, lines, writable, caplog, monkeypatch
     ) -> None:
-        """As releases up to 1.9 did: with checksums, and a description that goes with it."""
+        """As releases up to 1.8 did, with checksums and a description that go with it."""
         if backend != "hnswlib":
             pytest.skip("Other structures are what they were.")
         expected = built(tmp_path, backend, lines, exact_rows=1000).search("w1 w2", 20)
