@@ -156,7 +156,8 @@ def _read_prompts(modules: ModuleList, files: ModelFiles) -> None:
     if default is not None and default not in (*prompts, "query", "document"):
         raise NotFollowed(
             f"'{files.place}': {SETTINGS} has the default_prompt_name {default!r}, which is none "
-            f"of its prompts ({', '.join(map(repr, prompts)) or 'there are none'}). Correct it there."
+            f"of its prompts ({', '.join(map(repr, prompts)) or 'there are none'}). Correct it "
+            "there."
         )
     modules.default_prompt_name = default
     similarity = settings.get("similarity_fn_name")

@@ -4,8 +4,8 @@
     SearchIndex("index").search("query", k=10)  # [Hit(row, score, text), ...]
 
 Vectors are those of `declutr.inference.bulk`, scaled to length 1. Search is exact up to
-`EXACT_ROWS` lines, and always with numpy; beyond, lists or graphs of faiss look at a part of the lines, and
-say how much they miss.
+`EXACT_ROWS` lines, and always with numpy; beyond, lists or graphs of faiss look at a part of the
+lines, and say how much they miss.
 """
 
 from declutr.search.backends import BACKENDS, EXACT_ROWS
