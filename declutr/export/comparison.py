@@ -160,16 +160,16 @@ def _by_encoder(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray
 
 
 def _by_transformers(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray:
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoModel
 
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     transformer = AutoModel.from_pretrained(
         folder, dtype=torch.float32, trust_remote_code=False
     ).eval()
-    graph, found = model.graph(transformer), []
-    for batch in _batches(texts):
-        inputs = _tokenized(tokenizer, model, batch, "pt")
-        found.append(graph(*(inputs[name] for name in model.inputs)).numpy())
+    graph = model.graph(transformer)
+    found = [
+        graph(*(inputs[name] for name in model.inputs)).numpy()
+        for inputs in _tokenized(folder, model, texts, "pt")
+    ]
     return np.concatenate(found)
 
 
@@ -182,7 +182,6 @@ def _by_sentence_transformers(folder: Path, model: Exportable, texts: list[str])
 
 def _by_onnxruntime(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray:
     import onnxruntime
-    from transformers import AutoTokenizer
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
@@ -190,24 +189,23 @@ def _by_onnxruntime(folder: Path, model: Exportable, texts: list[str]) -> np.nda
     session = onnxruntime.InferenceSession(
         str(folder / FILE), options, providers=["CPUExecutionProvider"]
     )
+    found = [
+        session.run(["sentence_embedding"], dict(inputs))[0]
+        for inputs in _tokenized(folder, model, texts, "np")
+    ]
+    return np.concatenate(found)
+
+
+def _tokenized(folder: Path, model: Exportable, texts: list[str], kind: str) -> Iterator[Any]:
+    """Yield what the exported tokenizer makes of texts, batch by batch."""
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    return np.concatenate(
-        [
-            session.run(["sentence_embedding"], dict(_tokenized(tokenizer, model, batch, "np")))[0]
-            for batch in _batches(texts)
-        ]
-    )
-
-
-def _tokenized(tokenizer: Any, model: Exportable, batch: list[str], kind: str) -> Any:
     cut = {} if model.max_length is None else {"truncation": True}
-    batch = [model.prompts.default + text for text in batch]  # as the card says
-    return tokenizer(batch, padding=True, return_tensors=kind, **cut)
-
-
-def _batches(texts: list[str]) -> Iterator[list[str]]:
+    texts = [model.prompts.default + text for text in texts]  # as the card says
     for start in range(0, len(texts), _BATCH):
-        yield texts[start : start + _BATCH]
+        batch = texts[start : start + _BATCH]
+        yield tokenizer(batch, padding=True, return_tensors=kind, **cut)
 
 
 @contextmanager

@@ -195,7 +195,7 @@ def write_transformer(model: Exportable, folder: Path) -> None:
     """What `AutoModel`, `AutoModelForMaskedLM` (if there is a head) and `AutoTokenizer` load."""
     model.transformer.save_pretrained(folder)
     # Where it was trained concerns nobody, and that folder may be gone.
-    _change(folder / CONFIG, remove=("_name_or_path", "auto_map"))
+    _change(folder / CONFIG, {}, remove=("_name_or_path", "auto_map"))
     model.tokenizer.save_pretrained(folder)
     changes: dict[str, Any] = {"model_input_names": model.inputs}
     if model.plain_white_space:
@@ -209,10 +209,8 @@ def write_transformer(model: Exportable, folder: Path) -> None:
     )
 
 
-def _change(
-    file: Path, changes: dict[str, Any] | None = None, remove: tuple[str, ...] = ()
-) -> None:
+def _change(file: Path, changes: dict[str, Any], remove: tuple[str, ...]) -> None:
     content = json.loads(file.read_text(encoding="utf-8"))
     kept = {name: value for name, value in content.items() if name not in remove}
-    text = json.dumps(kept | (changes or {}), indent=2, ensure_ascii=False, sort_keys=True)
+    text = json.dumps(kept | changes, indent=2, ensure_ascii=False, sort_keys=True)
     file.write_text(text + "\n", encoding="utf-8")

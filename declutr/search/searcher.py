@@ -65,8 +65,7 @@ class SearchableRows:
 class Searcher(Protocol):
     """Finds rows with high dot products. Exact ones find the highest, up to rounding."""
 
-    @property
-    def approximate(self) -> bool: ...
+    approximate: bool
 
     def nearest(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
         """Return row numbers and dot products `(q, count)` for queries `(q, d)`, the highest first.
