@@ -240,7 +240,7 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
 
 def _as_on_a_gpu() -> None:
     """Take on CPU tensors what our code does with CUDA tensors."""
-    from declutr.system.cpu_memory import HEAP
+    from declutr.system.host_memory import HEAP
     from declutr.transformer import unpadding as unpadded
     from declutr.transformer.attention import packed as packed_attention
 

@@ -44,7 +44,7 @@ _ORDER = (
 
 _TITLE = """# Benchmarks
 
-*For those who choose between tools or machines: how fast is declutr, and how much memory does it need?*
+*For those who choose tools or machines: how fast is declutr, and how much memory does it need?*
 """
 
 _INTRODUCTION = """\

@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from allennlp.common import Registrable
 
-from declutr.system.names_on_demand import NamesOnDemand
+from declutr.system.imports import NamesOnDemand
 
 COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.commands.subcommand:Subcommand": {

@@ -5,6 +5,6 @@ As every command does so before it computes, threads are kept to the quota of a 
 """
 
 import declutr.components  # noqa: F401
-from declutr.system.torch_threads import keep_to_quota
+from declutr.system.processors import keep_to_quota
 
 keep_to_quota()

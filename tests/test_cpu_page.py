@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from declutr.system import cpu_memory as heap
-from declutr.system import kernel_choices, torch_threads, worker_processes
+from declutr.system import host_memory, kernel_choices, processors, worker_processes
 from declutr.transformer.linear import dtype_speed
 from declutr.transformer.linear import training_products as linear_products
 
@@ -21,8 +20,8 @@ def test_variables_and_files() -> None:
         kernel_choices.FILE_NAME,
         dtype_speed.KEEP,
         worker_processes.WORKERS_VARIABLE,
-        *torch_threads._VARIABLES,
-        *heap._VARIABLES,
+        *processors.THREAD_VARIABLES,
+        *host_memory._VARIABLES,
     }
     known = {kernel_choices.VARIABLE, dtype_speed.KEEP, worker_processes.WORKERS_VARIABLE}
     assert set(re.findall(r"DECLUTR_\w+", PAGE.read_text())) == known | {"DECLUTR_CACHE"}

@@ -72,8 +72,8 @@ def test_can_be_imported(path: str) -> None:
     [
         ("declutr.model", "declutr.models.declutr"),
         ("declutr.semantic_search.index", "declutr.search.index"),
-        ("declutr.safe_archives.content", "declutr.archives.safety.content"),
-        ("declutr.safe_archives.refusal", "declutr.archives.refusal"),
+        ("declutr.safe_archives.content", "declutr.archives.safety"),
+        ("declutr.safe_archives.refusal", "declutr.archives"),
         ("declutr.text_models.devices", "declutr.inference.devices"),
     ],
 )

@@ -90,7 +90,7 @@ def on_device(fields: Any, device: str | torch.device) -> Any:
     if isinstance(fields, dict):
         return {key: on_device(value, device) for key, value in fields.items()}
     try:
-        from declutr.system.host_copies import to_device
+        from declutr.system.host_memory import to_device
     except ImportError:
         return fields.to(device)
     return to_device(fields, torch.device(device))

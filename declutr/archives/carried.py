@@ -12,17 +12,23 @@ from __future__ import annotations
 import json
 import logging
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
-from declutr.archives.configuration import trained_configuration
-from declutr.archives.layout import ARCHIVES, CONFIG, NAMES, TRANSFORMERS, VOCABULARY, WHITENING
-from declutr.archives.places import local_place
-from declutr.system.torch_files import damage_of
+from declutr.archives import (
+    ARCHIVES,
+    CONFIG,
+    NAMES,
+    TRANSFORMERS,
+    VOCABULARY,
+    WHITENING,
+    entries,
+    local_place,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -34,20 +40,19 @@ _WITHOUT_WEIGHTS = (
 
 
 def is_ours(config: dict[str, Any]) -> bool:
-    """Whether a training configuration uses this package's model, its reader, or trained parts."""
+    """Return whether a training configuration uses our model, our reader, or trained parts."""
     return any(
         isinstance(config.get(part), dict) and config[part].get("type") == "declutr"
         for part in ("model", "dataset_reader")
-    ) or any(True for _ in _archive_names(config))
+    ) or any(map(_is_part, _dictionaries(config)))
 
 
 def archive_transformer(serialization_dir: str) -> list[str]:
-    """Save configuration and tokenizer of every transformer that `config.json` names, and trained
-    archives without their weights.
+    """Save the transformers that `config.json` names, and trained archives, without their weights.
 
-    They come to lie in `serialization_dir/transformer`. Called when a run begins and before it is
-    archived; does nothing for runs that are not of this package, and nothing twice. Returns what to
-    include in the archive.
+    Configuration and tokenizer of each come to lie in `serialization_dir/transformer`. Called when
+    a run begins and before it is archived; does nothing for runs that are not of this package, and
+    nothing twice. Returns what to include in the archive.
     """
     folder = Path(serialization_dir)
     config_file, target = folder / CONFIG, folder / TRANSFORMERS
@@ -63,12 +68,9 @@ def archive_transformer(serialization_dir: str) -> list[str]:
 
 
 def require_whole_weights(file: str) -> None:
-    """Look at weights before they are archived.
+    """Raise `ConfigurationError` if weights that are to be archived are not what was written."""
+    from declutr.system.files import damage_of
 
-    # Raises
-
-    `ConfigurationError` : they are not what was written.
-    """
     if not Path(file).exists():  # AllenNLP says so itself
         return
     damage = damage_of(file)
@@ -80,7 +82,7 @@ def require_whole_weights(file: str) -> None:
 
 
 def use_archived_transformer(config: Params, serialization_dir: str) -> Params:
-    """`config` with the transformers of an archive in place of those it was trained from.
+    """Return `config` with the transformers of an archive for those it was trained from.
 
     A name that the user changed by overrides is left alone.
     """
@@ -92,12 +94,13 @@ def use_archived_transformer(config: Params, serialization_dir: str) -> Params:
 
 
 def save_without_weights(place: Path, target: Path) -> None:
-    """What a trained archive is built from, weights apart: `target` becomes such a folder.
+    """Make `target` a folder of what a trained archive is built from, weights apart.
 
     # Raises
 
     `declutr.archives.safety.UnsafeArchive` : content that is not safe to open.
     """
+    from declutr.archives.configuration import trained_configuration
     from declutr.archives.safety import opened_archive
 
     with opened_archive(place) as folder:
@@ -112,8 +115,7 @@ def save_without_weights(place: Path, target: Path) -> None:
 
 
 def _remove_stale_whitening(folder: Path) -> None:
-    """Of embeddings as they were before this training."""
-    stale = folder / WHITENING
+    stale = folder / WHITENING  # of embeddings as they were before this training
     if stale.exists():
         stale.unlink()
         logger.warning(
@@ -124,14 +126,20 @@ def _remove_stale_whitening(folder: Path) -> None:
 
 
 def _save_what_is_named(config: dict[str, Any], target: Path) -> bool:
-    """Whether `config` names anything."""
+    """Return whether `config` names anything."""
     from transformers import AutoConfig, AutoTokenizer
 
-    names = _numbered(_model_names(config))
-    archives = _numbered(_archive_names(config), "archive")
+    parts = _dictionaries(config)
+    archives = _numbered((part["archive"] for part in parts if _is_part(part)), "archive")
+    transformers = [part for part in parts if isinstance(part.get("model_name"), str)]
+    names = _numbered(
+        part["model_name"]
+        for part in transformers
+        if str(part.get("type", "")).startswith("pretrained_transformer")
+    )
     if not names and not archives:
         return False
-    trusted = set(_trusted_names(config))
+    trusted = {part["model_name"] for part in transformers if _trusts_code(part)}
     for name, number in names.items():
         for auto_class in (AutoConfig, AutoTokenizer):
             found = auto_class.from_pretrained(name, trust_remote_code=name in trusted)
@@ -150,7 +158,7 @@ def _numbered(names: Iterable[str], prefix: str = "") -> dict[str, str]:
 
 
 def _places(folder: Path, file: str) -> dict[str, str]:
-    """The folders of what a file in `folder` names, by name."""
+    """Return the folders of what a file in `folder` names, by name."""
     if not (folder / file).exists():
         return {}
     names = json.loads((folder / file).read_text())
@@ -182,36 +190,16 @@ def _replaced(
 
 
 def _is_part(value: dict[str, Any]) -> bool:
-    """Whether this is the configuration of a part of a trained archive."""
+    """Return whether this is the configuration of a part of a trained archive."""
     return value.get("type") == "declutr" and isinstance(value.get("archive"), str)
 
 
-def _archive_names(value: Any) -> Iterator[str]:
-    for item in _dictionaries(value):
-        if _is_part(item):
-            yield item["archive"]
+def _trusts_code(value: dict[str, Any]) -> bool:
+    """Return whether a recipe says to run a transformer's own code."""
+    kwargs = (value.get("transformer_kwargs"), value.get("tokenizer_kwargs"))
+    return any(isinstance(one, dict) and bool(one.get("trust_remote_code")) for one in kwargs)
 
 
-def _model_names(value: Any) -> Iterator[str]:
-    for item in _dictionaries(value):
-        ours = str(item.get("type", "")).startswith("pretrained_transformer")
-        if ours and isinstance(item.get("model_name"), str):
-            yield item["model_name"]
-
-
-def _trusted_names(value: Any) -> Iterator[str]:
-    """Transformers whose own code a recipe says to run."""
-    for item in _dictionaries(value):
-        kwargs = (item.get("transformer_kwargs"), item.get("tokenizer_kwargs"))
-        trusts = any(isinstance(one, dict) and one.get("trust_remote_code") for one in kwargs)
-        if trusts and isinstance(item.get("model_name"), str):
-            yield item["model_name"]
-
-
-def _dictionaries(value: Any) -> Iterator[dict[str, Any]]:
-    """Every dictionary of a configuration, however deep."""
-    if isinstance(value, dict):
-        yield value
-    if isinstance(value, (dict, list)):
-        for item in value.values() if isinstance(value, dict) else value:
-            yield from _dictionaries(item)
+def _dictionaries(config: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return every dictionary of a configuration, however deep."""
+    return [config, *(value for _, value in entries(config) if isinstance(value, dict))]

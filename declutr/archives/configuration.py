@@ -1,5 +1,4 @@
-"""The configuration by which what was trained is built again: of an archive, or of a plain
-transformer that is read as if it were one."""
+"""The configuration by which a trained model, or a plain transformer, is built again."""
 
 from __future__ import annotations
 
@@ -9,15 +8,14 @@ from typing import Any
 
 from allennlp.common.checks import ConfigurationError
 
-from declutr.archives.layout import CONFIG
-from declutr.archives.places import Kind, NoModel, kind_of
+from declutr.archives import CONFIG, Kind, NoModel, kind_of
 from declutr.archives.sentence_transformers_folder import NotFollowed, read_modules
 
 _POOLERS: dict[str, dict[str, Any] | None] = {"mean": None, "cls": {"type": "cls_pooler"}}
 
 
 def trained_configuration(folder: Path) -> dict[str, Any]:
-    """The training configuration of an opened archive or serialization folder.
+    """Return the training configuration of an opened archive or serialization folder.
 
     For a folder that Hugging Face or sentence-transformers load (`declutr export` writes such), the
     configuration of a model "declutr" around that transformer, with the folder's own pooling (the
@@ -54,23 +52,21 @@ def _around_transformer(folder: Path) -> dict[str, Any]:
             f"'{folder}' has dense layers (such as a whitening), lower case or a default prompt, "
             "for which there is no part. Use the archive that it was exported from."
         )
-    transformer, max_length = folder / modules.transformer_folder, modules.max_length
+    transformer = folder / modules.transformer_folder
     named = {"type": "pretrained_transformer", "model_name": str(transformer)}
     embedder = {**named, "type": "pretrained_transformer_mlm", "masked_language_modeling": False}
-    tokenizer: dict[str, Any] = {**named}
-    if max_length is not None:
-        tokenizer["max_length"] = max_length
+    length = {} if modules.max_length is None else {"max_length": modules.max_length}
     model: dict[str, Any] = {
         "type": "declutr",
         "text_field_embedder": {"type": "mlm", "token_embedders": {"tokens": embedder}},
         "loss": {"type": "nt_xent"},  # a model has to have one; it is not computed
     }
-    if _POOLERS[modules.pooling] is not None:
-        model["seq2vec_encoder"] = _POOLERS[modules.pooling]
+    if (pooler := _POOLERS[modules.pooling]) is not None:
+        model["seq2vec_encoder"] = pooler
     return {
         "dataset_reader": {
             "type": "declutr",
-            "tokenizer": tokenizer,
+            "tokenizer": {**named, **length},
             "token_indexers": {"tokens": named},
         },
         "vocabulary": {"type": "empty"},

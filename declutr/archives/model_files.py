@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from declutr.system.bounded_json import JSONError, read_bounded_json
+from declutr.archives import JSONError, read_bounded_json
 
 
 class NotFollowed(ValueError):

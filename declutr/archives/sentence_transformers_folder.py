@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from declutr.archives.layout import LENGTHS, MODULES, SETTINGS
+from declutr.archives import LENGTHS, MODULES, SETTINGS
 from declutr.archives.model_files import ModelFiles, NotFollowed
 
 POOLING_FLAGS = {
@@ -73,7 +73,7 @@ class ModuleList:
 
 
 def read_modules(place: str, revision: str | None = None) -> ModuleList:
-    """The modules of a folder or of a name on the hub; plain mean pooling if it has no list.
+    """Return the modules of a folder or of a name on the hub; mean pooling if it has no list.
 
     # Raises
 
@@ -102,7 +102,7 @@ def read_modules(place: str, revision: str | None = None) -> ModuleList:
 
 
 def transformer_folder(place: str, revision: str | None = None) -> str:
-    """Below a folder or a name on the hub, where its transformer lies; `""` is the place itself.
+    """Return where below a folder or a name on the hub its transformer lies; `""` is the place.
 
     # Raises
 
@@ -113,7 +113,7 @@ def transformer_folder(place: str, revision: str | None = None) -> str:
 
 
 def _listed(files: ModelFiles) -> list[tuple[str, str]] | None:
-    """Kind and folder of each module, in order; `None` if there is no list."""
+    """Return kind and folder of each module, in order; `None` if there is no list."""
     listed = files.json(MODULES)
     if listed is None:
         return None
@@ -143,19 +143,21 @@ def _read_transformer(modules: ModuleList, files: ModelFiles, folder: str) -> No
 
 
 def _read_prompts(modules: ModuleList, files: ModelFiles) -> None:
-    name = SETTINGS
-    settings = files.settings(name)
+    settings = files.settings(SETTINGS)
     prompts, default = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if not isinstance(prompts, dict) or any(
         not isinstance(text, str) for text in prompts.values() if text is not None
     ):
-        raise NotFollowed(f"'{files.place}': the prompts in {name} should be texts by their names.")
+        raise NotFollowed(
+            f"'{files.place}': the prompts in {SETTINGS} should be texts by their names."
+        )
     modules.prompts = {key: text or "" for key, text in prompts.items()}
     # The package knows the names of the sides of a search without being told.
     if default is not None and default not in (*prompts, "query", "document"):
         raise NotFollowed(
-            f"'{files.place}': {name} has the default_prompt_name {default!r}, which is none of "
-            f"its prompts ({', '.join(map(repr, prompts)) or 'there are none'}). Correct it there."
+            f"'{files.place}': {SETTINGS} has the default_prompt_name {default!r}, which is none "
+            f"of its prompts ({', '.join(map(repr, prompts)) or 'there are none'}). Correct it "
+            "there."
         )
     modules.default_prompt_name = default
     similarity = settings.get("similarity_fn_name")
@@ -181,11 +183,9 @@ def _dense(files: ModelFiles, folder: str, place: str) -> Dense:
     weights = files.find(f"{folder}/model.safetensors")
     activation = str(config.get("activation_function", "")).rpartition(".")[2]
     # By name from a list: what another's folder says is not called without a look.
-    known = activation in _ACTIVATIONS
-    if weights is None or not known:
+    if weights is None or activation not in _ACTIVATIONS:
         raise _not_ours(place, f"a dense layer with activation {activation!r} in '{folder}'")
-    linear = _linear(weights)
-    return Dense(linear.requires_grad_(False), getattr(torch.nn, activation)())
+    return Dense(_linear(weights).requires_grad_(False), getattr(torch.nn, activation)())
 
 
 def _linear(file: Path) -> torch.nn.Linear:
@@ -196,10 +196,7 @@ def _linear(file: Path) -> torch.nn.Linear:
         tensors = load_file(file)
         weight, bias = tensors["linear.weight"], tensors.get("linear.bias")
         linear = torch.nn.Linear(weight.size(1), weight.size(0), bias=bias is not None)
-        with torch.no_grad():
-            linear.weight.copy_(weight)
-            if bias is not None:
-                linear.bias.copy_(bias)
+        linear.load_state_dict({"weight": weight} | ({} if bias is None else {"bias": bias}))
     except (SafetensorError, KeyError, IndexError, RuntimeError) as error:
         raise NotFollowed(
             f"'{file}' holds no linear layer (linear.weight, linear.bias): {error}. Get it anew."

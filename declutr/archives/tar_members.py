@@ -12,16 +12,7 @@ import zlib
 from pathlib import Path
 from posixpath import normpath
 
-GET_ANEW = (
-    "Copy it anew from where it came from; or, where the folder of its training is, make it again: "
-    "python -c \"from allennlp.models import archive_model; archive_model('FOLDER')\"."
-)
-"""What to do about an archive that is damaged."""
-
-
-def named_as_archive(file: Path) -> bool:
-    """Whether a file is a tar, or is called like one: a damaged one may not look like any."""
-    return file.name.endswith((".tar.gz", ".tgz")) or tarfile.is_tarfile(file)
+from declutr.archives import GET_ANEW
 
 
 def put_member(archive: str | os.PathLike, name: str, content: bytes) -> None:
@@ -48,7 +39,9 @@ def put_member(archive: str | os.PathLike, name: str, content: bytes) -> None:
             for member in old:
                 if normpath(member.name) != name:
                     new.addfile(member, old.extractfile(member) if member.isreg() else None)
-            _read_to_the_end(old)
+            # gzip compares its checksum at the end alone: damage must not come out as sound.
+            while old.fileobj.read(1 << 20):  # type: ignore[union-attr]
+                pass
             added = tarfile.TarInfo(name)
             added.size, added.mtime = len(content), int(time.time())
             new.addfile(added, io.BytesIO(content))
@@ -64,10 +57,3 @@ def put_member(archive: str | os.PathLike, name: str, content: bytes) -> None:
         ) from error
     finally:
         beside.unlink(missing_ok=True)
-
-
-def _read_to_the_end(archive: tarfile.TarFile) -> None:
-    """gzip compares its checksum only there: a damaged archive must not come out as a sound one."""
-    assert archive.fileobj is not None
-    while archive.fileobj.read(1 << 20):
-        pass

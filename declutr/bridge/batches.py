@@ -5,7 +5,7 @@ import importlib
 from types import ModuleType
 from typing import Any
 
-HOST_COPIES = "declutr.system.host_copies"
+HOST_COPIES = "declutr.system.host_memory"
 _LARGEST = 1 << 26  # bytes; page-locked memory is not given back
 
 

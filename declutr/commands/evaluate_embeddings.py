@@ -302,7 +302,7 @@ def _report(run: Run, args: argparse.Namespace, names: Sequence[str], order: Seq
     from declutr.evaluation.report.dimensions import by_family
     from declutr.evaluation.report.markdown import About, Report
     from declutr.evaluation.run import failed, nothing_scored
-    from declutr.system.atomic_files import write_whole
+    from declutr.system.files import write_whole
 
     comparison, left_out = run.comparison(names, order)
     comparison, alone = by_family(comparison)

@@ -73,9 +73,9 @@ Blank lines keep their number and are never found; bytes that are not UTF-8 beco
 If the model names prompts for the sides of a search (document or passage, query), the first stands
 before lines and the second before queries. The index keeps what stood there.
 
-Search is exact up to 200,000 lines. Beyond, faiss (pip install 'declutr[search]') or hnswlib look
+Search is exact up to 200,000 lines. Beyond, faiss and hnswlib (pip install 'declutr[search]') look
 at a part of the lines, and the share of the nearest lines that they find is told; --backend numpy
-is exact for any number. auto takes faiss, hnswlib or numpy, whichever is installed first."""
+is exact for any number. auto takes faiss if it is installed, or else numpy."""
 
 
 def _run(args: argparse.Namespace) -> None:

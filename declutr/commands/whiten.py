@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
-from declutr.archives.places import Kind, NoModel, kind_of
+from declutr.archives import Kind, NoModel, kind_of
 from declutr.commands.user_errors import set_command
 from declutr.inference.truncation_warnings import not_told
 

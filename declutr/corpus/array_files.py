@@ -8,7 +8,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from declutr.system.checksums import BLOCK, BlockHasher
+from declutr.system.files import BLOCK, BlockHasher
 
 
 class ArrayFile:

@@ -19,8 +19,7 @@ from filelock import FileLock
 from tqdm.auto import tqdm
 
 from declutr.corpus import SourceError
-from declutr.system.atomic_files import write_whole
-from declutr.system.checksums import json_checksum
+from declutr.system.files import json_checksum, write_whole
 
 logger = logging.getLogger(__name__)
 

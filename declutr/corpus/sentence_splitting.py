@@ -16,7 +16,7 @@ from declutr.corpus import normalize_whitespace
 from declutr.corpus.documents import SourceError, file_format, read_documents
 from declutr.corpus.text_files import COMPRESSIONS
 from declutr.corpus.text_inputs import no_text, require_rows, text_blocks
-from declutr.system.atomic_files import write_whole
+from declutr.system.files import write_whole
 from declutr.system.worker_processes import default_workers, ordered_map
 
 if TYPE_CHECKING:

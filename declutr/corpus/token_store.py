@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from declutr.corpus.array_files import checksums_of, read_header
-from declutr.system.checksums import CheckedFile, DamagedFile, json_checksum
+from declutr.system.files import CheckedFile, DamagedFile, json_checksum
 
 META = "meta.json"
 CHECKSUMS = "checksums.json"

@@ -20,8 +20,7 @@ import numpy as np
 
 from declutr.corpus.array_files import ArrayFile
 from declutr.corpus.token_store import CHECKSUMS, META, NUM_TOKENS, OFFSETS, VALUES
-from declutr.system.atomic_files import write_whole
-from declutr.system.checksums import json_checksum
+from declutr.system.files import json_checksum, write_whole
 
 logger = logging.getLogger(__name__)
 

@@ -26,8 +26,7 @@ from declutr.corpus.text_files import COMPRESSIONS
 from declutr.corpus.text_inputs import text_blocks
 from declutr.corpus.token_store import DamagedStore, TokenStore
 from declutr.corpus.token_store_writer import TokenStoreWriter
-from declutr.system.cache_folder import default_cache_dir
-from declutr.system.worker_processes import default_workers, ordered_map
+from declutr.system.files import default_cache_dir
 
 logger = logging.getLogger(__name__)
 
@@ -124,6 +123,8 @@ def _tokenize(
     digests: dict[Path, tuple[str, Appearance]],
     progress: bool,
 ) -> None:
+    from declutr.system.worker_processes import default_workers
+
     workers = default_workers()  # first, as it may complain of its variable
     writer = TokenStoreWriter(
         folder,
@@ -200,6 +201,8 @@ def _encoded(
     if workers == 1 or not many:
         yield from map(encode, chain(first, batches))
     else:
+        from declutr.system.worker_processes import ordered_map
+
         yield from ordered_map(encode, chain(first, batches), workers)
 
 

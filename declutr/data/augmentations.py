@@ -9,14 +9,14 @@ import numpy as np
 from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
 
-from declutr.system.user_modules import NoSuchModule, module_from_here
+from declutr.system.imports import NoSuchModule, module_from_here
 
 
 class Augmentation(Registrable):
     """A text in, a text out: `augmentation(text, rng) -> str`.
 
     All that is random about it comes from `rng`, so that a text of a given seed, epoch and row is
-    augmented alike wherever that happens (`declutr.sampling.spans.document_rng`). It goes to worker
+    augmented alike wherever that happens (`declutr.sampling.row_draws.document_rng`). It goes to worker
     processes, so it must pickle.
 
     Archives name it too, and whoever embeds with one has neither the files nor the modules that

@@ -11,6 +11,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Field, Instance, TokenIndexer, Tokenizer
 
+from declutr.archives.safety.building import is_untrusted
 from declutr.corpus import Paths, normalize_whitespace
 from declutr.corpus.documents import SourceError
 from declutr.data.augmentations import Augmentation
@@ -19,7 +20,6 @@ from declutr.data.row_reader import RowReader
 from declutr.data.row_views import TextGroups
 from declutr.data.sentence_reader import SentenceSelection
 from declutr.sampling.row_draws import RowDraws
-from declutr.system.untrusted_parts import is_untrusted
 
 logger = logging.getLogger(__name__)
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from declutr.system.host_copies import to_device
+from declutr.system.host_memory import to_device
 
 if TYPE_CHECKING:  # packing tokens, as an encoder does, needs no AllenNLP, which takes seconds
     from allennlp.data import Field
@@ -188,7 +188,7 @@ def number_field(value: int | float) -> Field:
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """A batch on a device, whose tensors remember what they hold (`declutr.system.host_copies`)."""
+    """A batch on a device, whose tensors remember what they hold (`declutr.system.host_memory`)."""
     return _each_tensor(batch, lambda tensor: to_device(tensor, device))
 
 

@@ -27,8 +27,7 @@ import numpy as np
 from declutr.evaluation.result_keys import Key
 from declutr.evaluation.scores import Interval, Score, interval
 from declutr.evaluation.suite import TaskResult
-from declutr.system.atomic_files import write_whole
-from declutr.system.checksums import json_checksum
+from declutr.system.files import json_checksum, write_whole
 
 logger = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ pooling inside, with a model card.
 from __future__ import annotations
 
 from declutr.export.comparison import Comparison, ExportDiffers
-from declutr.export.errors import ExportError
+from declutr.export.exportable import ExportError
 from declutr.export.exporting import Exported, export_model
 
 __all__ = ["Comparison", "ExportDiffers", "ExportError", "Exported", "export_model"]

@@ -13,11 +13,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from declutr.export.errors import ExportError
-from declutr.export.exportable import Exportable
+from declutr.export.exportable import Exportable, ExportError
 from declutr.export.onnx_model import FILE
-from declutr.system.quiet_loggers import loggers_at
-from declutr.transformer.pooling import pooled
+from declutr.system.imports import loggers_at
 
 _BATCH = 16
 _LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 600)
@@ -56,7 +54,7 @@ _ODD = (
 
 
 def reference_texts() -> list[str]:
-    """About 60 texts of 0 to 600 words, in a dozen languages, with emoji and odd white space."""
+    """Return about 60 texts of 0 to 600 words, in a dozen languages, with emoji and odd blanks."""
     words = " ".join(_SENTENCES).split()
     many = [words[i % len(words)] for i in range(2 * max(_LENGTHS))]
     long = [" ".join(many[number : number + count]) for number, count in enumerate(_LENGTHS)]
@@ -95,7 +93,7 @@ class Comparison:
         return [name for name, value in self.differences.items() if not value <= self.limit]
 
     def table(self) -> str:
-        """As Markdown, which reads well as it is."""
+        """Return the differences in Markdown, which reads well as it is."""
         width = max(len(name) for name in [*self.differences, *self.not_compared, "loaded by"])
         lines = [
             f"| {'loaded by'.ljust(width)} | largest difference |",
@@ -162,22 +160,16 @@ def _by_encoder(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray
 
 
 def _by_transformers(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray:
-    from transformers import AutoModel, AutoTokenizer
+    from transformers import AutoModel
 
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     transformer = AutoModel.from_pretrained(
         folder, dtype=torch.float32, trust_remote_code=False
     ).eval()
-    found = []
-    for batch in _batches(texts):
-        inputs = _tokenized(tokenizer, model, batch, "pt")
-        vectors = transformer(**inputs).last_hidden_state
-        embeddings = pooled(vectors, inputs["attention_mask"].bool(), model.pooling)
-        for layer in model.dense:
-            embeddings = layer(embeddings)
-        if model.normalizes:
-            embeddings = torch.nn.functional.normalize(embeddings, dim=1)
-        found.append(embeddings.numpy())
+    graph = model.graph(transformer)
+    found = [
+        graph(*(inputs[name] for name in model.inputs)).numpy()
+        for inputs in _tokenized(folder, model, texts, "pt")
+    ]
     return np.concatenate(found)
 
 
@@ -190,7 +182,6 @@ def _by_sentence_transformers(folder: Path, model: Exportable, texts: list[str])
 
 def _by_onnxruntime(folder: Path, model: Exportable, texts: list[str]) -> np.ndarray:
     import onnxruntime
-    from transformers import AutoTokenizer
 
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
@@ -198,29 +189,28 @@ def _by_onnxruntime(folder: Path, model: Exportable, texts: list[str]) -> np.nda
     session = onnxruntime.InferenceSession(
         str(folder / FILE), options, providers=["CPUExecutionProvider"]
     )
+    found = [
+        session.run(["sentence_embedding"], dict(inputs))[0]
+        for inputs in _tokenized(folder, model, texts, "np")
+    ]
+    return np.concatenate(found)
+
+
+def _tokenized(folder: Path, model: Exportable, texts: list[str], kind: str) -> Iterator[Any]:
+    """Yield what the exported tokenizer makes of texts, batch by batch."""
+    from transformers import AutoTokenizer
+
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
-    return np.concatenate(
-        [
-            session.run(["sentence_embedding"], dict(_tokenized(tokenizer, model, batch, "np")))[0]
-            for batch in _batches(texts)
-        ]
-    )
-
-
-def _tokenized(tokenizer: Any, model: Exportable, batch: list[str], kind: str) -> Any:
     cut = {} if model.max_length is None else {"truncation": True}
-    batch = [model.prompts.default + text for text in batch]  # as the card says
-    return tokenizer(batch, padding=True, return_tensors=kind, **cut)
-
-
-def _batches(texts: list[str]) -> Iterator[list[str]]:
+    texts = [model.prompts.default + text for text in texts]  # as the card says
     for start in range(0, len(texts), _BATCH):
-        yield texts[start : start + _BATCH]
+        batch = texts[start : start + _BATCH]
+        yield tokenizer(batch, padding=True, return_tensors=kind, **cut)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what other packages say while they load: bars, and weights that nobody uses."""
+    """Return a context without what other packages say while they load: bars, unused weights."""
     from transformers import logging as transformers_logging
 
     before = transformers_logging.get_verbosity()

@@ -10,7 +10,7 @@ from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder, ClsPooler
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
 from declutr.archives.sentence_transformers_folder import Dense, read_modules
-from declutr.export.errors import ExportError
+from declutr.export.onnx_model import EmbeddingGraph
 from declutr.export.white_space import tokenizer_with_white_space
 from declutr.inference.prompts import Prompts
 from declutr.inference.special_tokens import special_tokens_of
@@ -26,6 +26,10 @@ _WHAT_CAN_BE = (
     '` with averaged, the default) or "cls_pooler", and its reader of type "declutr" has tokenizer '
     'and indexer of type "pretrained_transformer".'
 )
+
+
+class ExportError(ValueError):
+    """A model that cannot be exported, or a place where nothing can be written."""
 
 
 @dataclass
@@ -62,24 +66,28 @@ class Exportable:
 
     @property
     def has_head(self) -> bool:
-        """Whether it is a masked language model."""
+        """Whether the transformer is a masked language model."""
         return self.transformer.base_model is not self.transformer
 
     @property
     def width(self) -> int:
-        """That of token vectors."""
+        """The width of token vectors."""
         return self.transformer.config.hidden_size
 
     @property
     def dimension(self) -> int:
-        """That of embeddings."""
+        """The width of embeddings."""
         return self.dense[-1].linear.out_features if self.dense else self.width
+
+    def graph(self, transformer: torch.nn.Module) -> EmbeddingGraph:
+        """Return a transformer without a head, with everything that comes after it."""
+        return EmbeddingGraph(transformer, self.pooling, self.dense, self.normalizes, self.inputs)
 
 
 def exportable(
     place: str, model: TrainedModel | TransformerModel, *, normalize: bool, whiten: bool
 ) -> Exportable:
-    """What is exported of a model.
+    """Return what is exported of a model.
 
     # Parameters
 
@@ -95,6 +103,11 @@ def exportable(
         made = _of_archive(place, model)
     else:
         made = _of_transformer(place, model)
+    if not model.special_tokens:
+        raise ExportError(
+            f"The tokenizer of '{place}' adds no special tokens: a blank text would have no tokens "
+            "at all, and other tools fail on it. Train with a tokenizer that adds some."
+        )
     made.normalizes = normalize or model.normalizes
     if whiten and model.whitening is not None:
         made.dense.append(_as_dense(model.whitening))
@@ -117,8 +130,6 @@ def _of_archive(place: str, model: TrainedModel) -> Exportable:
         raise _refused(place, "an embedder with a sub_module")
     if model.codec is None:
         raise _refused(place, "a tokenizer and indexer of other types")
-    if not model.special_tokens:
-        raise _no_special_tokens(place)
     inputs = _inputs(embedder.encoder, model.codec._tokenizer)
     tokenizer = tokenizer_with_white_space(model.codec._tokenizer, inputs, model.max_length)
     return Exportable(
@@ -143,13 +154,8 @@ def _of_transformer(place: str, model: TransformerModel) -> Exportable:
         raise ExportError(
             f"'{place}' has {model.pooling} pooling; expected one of {', '.join(_POOLINGS)}."
         )
-    if not model.special_tokens:
-        raise _no_special_tokens(place)
     # It has been opened; of others' code only what transformers has itself can be exported.
-    at: dict[str, Any] = {
-        "subfolder": modules.transformer_folder or "",
-        "trust_remote_code": False,
-    }
+    at: dict[str, Any] = {"subfolder": modules.transformer_folder, "trust_remote_code": False}
     try:
         config = AutoConfig.from_pretrained(place, **at)
     except ValueError as error:
@@ -190,7 +196,7 @@ def _pooling(place: str, pooler: Any) -> str:
 
 
 def _inputs(encoder: Any, tokenizer: Any) -> list[str]:
-    """What the transformer takes of what the tokenizer gives; types only where there are any."""
+    """Return what the transformer takes of what the tokenizer gives; types only where any are."""
     import inspect
 
     taken = inspect.signature(encoder.forward).parameters
@@ -202,21 +208,12 @@ def _inputs(encoder: Any, tokenizer: Any) -> list[str]:
 
 
 def _as_dense(whitening: Whitening) -> Dense:
-    """A linear layer that whitens, in float32."""
+    """Return a linear layer that whitens, in float32."""
     weight = torch.from_numpy(whitening.matrix.T.copy()).float()  # (k, d)
     linear = torch.nn.Linear(weight.size(1), weight.size(0))
-    with torch.no_grad():
-        linear.weight.copy_(weight)
-        linear.bias.copy_(torch.from_numpy(whitening.bias))
+    linear.load_state_dict({"weight": weight, "bias": torch.from_numpy(whitening.bias)})
     return Dense(linear.requires_grad_(False), torch.nn.Identity())
 
 
 def _refused(place: str, what: str) -> ExportError:
     return ExportError(f"'{place}' has {what}, which other tools do not have. {_WHAT_CAN_BE}")
-
-
-def _no_special_tokens(place: str) -> ExportError:
-    return ExportError(
-        f"The tokenizer of '{place}' adds no special tokens: a blank text would have no tokens at "
-        "all, and other tools fail on it. Train with a tokenizer that adds some."
-    )

@@ -12,14 +12,13 @@ from typing import Any
 
 import torch
 
-from declutr.archives.layout import CONFIG
+from declutr.archives import CONFIG
 from declutr.corpus.documents import normalize_whitespace
 from declutr.corpus.text_inputs import as_texts, require_rows
 from declutr.export.comparison import Comparison, ExportDiffers, compare, quiet, reference_texts
-from declutr.export.errors import ExportError
-from declutr.export.exportable import Exportable, exportable
+from declutr.export.exportable import Exportable, ExportError, exportable
 from declutr.export.model_card import model_card
-from declutr.export.onnx_model import FILE, EmbeddingGraph, missing_packages, write_onnx
+from declutr.export.onnx_model import FILE, missing_packages, write_onnx
 from declutr.export.output_place import check_place, made_beside, move
 from declutr.export.sentence_transformers import write_modules
 from declutr.export.training_record import add_scores, training_record
@@ -28,7 +27,7 @@ from declutr.inference.open_text_model import open_text_model
 from declutr.inference.trained_model import TrainedModel
 from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.truncation_warnings import not_told
-from declutr.system.umask import use_umask
+from declutr.system.files import use_umask
 
 TOLERANCE = 1e-5
 
@@ -102,7 +101,9 @@ def export_model(
     with_onnx, notes = _with_onnx(onnx)
     say(f"Reading {place}")
     with quiet():
-        model = _opened(place, normalize=normalize, whiten=whiten, trust=trust)
+        opened = open_text_model(place, device=torch.device("cpu"), trust=trust)
+        assert isinstance(opened, (TrainedModel, TransformerModel))
+        model = exportable(place, opened, normalize=normalize, whiten=whiten)
     if not model.plain_white_space:
         notes.append(
             "The exported tokenizer takes white space as it comes; texts were compared with one "
@@ -118,7 +119,7 @@ def export_model(
             model.transformer = _without_hooks(beside, model)
             if with_onnx:
                 say("Writing the ONNX model")
-                _write_onnx(model, beside)
+                write_onnx(model.graph(model.transformer.base_model), beside / FILE)
             say("Comparing")
             compared = [*reference_texts(), *own]
             if not model.plain_white_space:
@@ -147,15 +148,8 @@ def export_model(
     return Exported(folder, comparison, notes)
 
 
-def _opened(place: str, *, normalize: bool, whiten: bool, trust: bool) -> Exportable:
-    device = torch.device("cpu")
-    model = open_text_model(place, device=device, trust=trust)
-    assert isinstance(model, (TrainedModel, TransformerModel))
-    return exportable(place, model, normalize=normalize, whiten=whiten)
-
-
 def _without_hooks(folder: Path, model: Exportable) -> torch.nn.Module:
-    """The transformer as others will load it: nothing of training is on it (compilation, hooks)."""
+    """Return the transformer as others will load it, without what training put on it (hooks)."""
     from transformers import AutoModel, AutoModelForMaskedLM
 
     auto_class = AutoModelForMaskedLM if model.has_head else AutoModel
@@ -163,13 +157,6 @@ def _without_hooks(folder: Path, model: Exportable) -> torch.nn.Module:
     return auto_class.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False
     ).eval()
-
-
-def _write_onnx(model: Exportable, folder: Path) -> None:
-    graph = EmbeddingGraph(
-        model.transformer.base_model, model.pooling, model.dense, model.normalizes, model.inputs
-    )
-    write_onnx(graph, folder / FILE)
 
 
 def _with_onnx(wanted: bool | None) -> tuple[bool, list[str]]:
@@ -208,7 +195,7 @@ def write_transformer(model: Exportable, folder: Path) -> None:
     """What `AutoModel`, `AutoModelForMaskedLM` (if there is a head) and `AutoTokenizer` load."""
     model.transformer.save_pretrained(folder)
     # Where it was trained concerns nobody, and that folder may be gone.
-    _change(folder / CONFIG, remove=("_name_or_path", "auto_map"))
+    _change(folder / CONFIG, {}, remove=("_name_or_path", "auto_map"))
     model.tokenizer.save_pretrained(folder)
     changes: dict[str, Any] = {"model_input_names": model.inputs}
     if model.plain_white_space:
@@ -222,10 +209,8 @@ def write_transformer(model: Exportable, folder: Path) -> None:
     )
 
 
-def _change(
-    file: Path, changes: dict[str, Any] | None = None, remove: tuple[str, ...] = ()
-) -> None:
+def _change(file: Path, changes: dict[str, Any], remove: tuple[str, ...]) -> None:
     content = json.loads(file.read_text(encoding="utf-8"))
     kept = {name: value for name, value in content.items() if name not in remove}
-    text = json.dumps(kept | (changes or {}), indent=2, ensure_ascii=False, sort_keys=True)
+    text = json.dumps(kept | changes, indent=2, ensure_ascii=False, sort_keys=True)
     file.write_text(text + "\n", encoding="utf-8")

@@ -7,8 +7,8 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from declutr.archives.layout import MODULES
-from declutr.export.errors import ExportError
+from declutr.archives import MODULES
+from declutr.export.exportable import ExportError
 
 
 def check_place(place: str, folder: Path, overwrite: bool) -> None:

@@ -9,18 +9,17 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 
-from declutr.archives.layout import CONFIG, LENGTHS, MODULES, SETTINGS
+from declutr.archives import CONFIG, LENGTHS, MODULES, SETTINGS
 from declutr.archives.sentence_transformers_folder import POOLING_FLAGS, Dense
 from declutr.export.exportable import Exportable
+
+_PACKAGE = "sentence_transformers"
 
 
 def write_modules(model: Exportable, folder: Path) -> None:
     """`modules.json` and a folder for each module; the transformer is at the root."""
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    _write(
-        folder / LENGTHS,
-        {"max_seq_length": model.max_length, "do_lower_case": False},
-    )
+    _write(folder / LENGTHS, {"max_seq_length": model.max_length, "do_lower_case": False})
     pooling: dict[str, Any] = {"word_embedding_dimension": model.width}
     pooling |= {flag: name == model.pooling for flag, name in POOLING_FLAGS.items()}
     _write(folder / "1_Pooling" / CONFIG, pooling)
@@ -32,39 +31,28 @@ def write_modules(model: Exportable, folder: Path) -> None:
         name = f"{len(modules)}_Normalize"
         (folder / name).mkdir()
         modules.append(("Normalize", name))
-    _write(
-        folder / MODULES,
-        [
-            {
-                "idx": number,
-                "name": str(number),
-                "path": path,
-                "type": f"sentence_transformers.models.{kind}",
-            }
-            for number, (kind, path) in enumerate(modules)
-        ],
-    )
-    _write(
-        folder / SETTINGS,
-        {
-            "prompts": model.prompts.named,
-            "default_prompt_name": model.prompts.default_name,
-            "similarity_fn_name": model.similarity,
-        },
-    )
+    listed = [
+        {"idx": number, "name": str(number), "path": path, "type": f"{_PACKAGE}.models.{kind}"}
+        for number, (kind, path) in enumerate(modules)
+    ]
+    _write(folder / MODULES, listed)
+    settings = {
+        "prompts": model.prompts.named,
+        "default_prompt_name": model.prompts.default_name,
+        "similarity_fn_name": model.similarity,
+    }
+    _write(folder / SETTINGS, settings)
 
 
 def _write_dense(layer: Dense, folder: Path) -> None:
     linear, activation = layer.linear, type(layer.activation)
-    _write(
-        folder / CONFIG,
-        {
-            "in_features": linear.in_features,
-            "out_features": linear.out_features,
-            "bias": linear.bias is not None,
-            "activation_function": f"{activation.__module__}.{activation.__name__}",
-        },
-    )
+    settings = {
+        "in_features": linear.in_features,
+        "out_features": linear.out_features,
+        "bias": linear.bias is not None,
+        "activation_function": f"{activation.__module__}.{activation.__name__}",
+    }
+    _write(folder / CONFIG, settings)
     tensors = {
         f"linear.{name}": tensor.contiguous() for name, tensor in linear.state_dict().items()
     }

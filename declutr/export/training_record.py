@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from declutr.archives.layout import ARCHIVE, CONFIG, METRICS, RUN
-from declutr.export.errors import ExportError
+from declutr.archives import ARCHIVE, CONFIG, METRICS, RUN, Kind, NoModel, kind_of
+from declutr.export.exportable import ExportError
 from declutr.inference.fingerprints import files_fingerprint
 
 _ABSOLUTE = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\|[/~.]")
@@ -37,18 +37,18 @@ class TrainingRecord:
 
 
 def training_record(place: str) -> TrainingRecord:
-    """Of a serialization folder, or of an archive and the folder it lies in."""
+    """Return the record of a serialization folder, or of an archive and the folder it lies in."""
     path = Path(place)
-    if path.is_dir():
-        folder, config = path, _json(path / CONFIG)
-    elif path.is_file() and tarfile.is_tarfile(path):
-        folder, config = path.parent, _member(path, CONFIG)
-        if _json(folder / CONFIG) != config:  # of another model
-            return TrainingRecord(recipe=without_places(config))
-    else:
+    try:
+        kind = kind_of(path)
+    except NoModel:
         return TrainingRecord()
-    if "model_type" in config or "model" not in config:  # of a transformer
+    folder = path if kind is Kind.TRAINED else path.parent
+    config = _member(path, CONFIG) if kind is Kind.ARCHIVE else _json(folder / CONFIG)
+    if kind not in (Kind.TRAINED, Kind.ARCHIVE) or "model" not in config:
         return TrainingRecord()
+    if _json(folder / CONFIG) != config:  # the folder is of another model
+        return TrainingRecord(recipe=without_places(config))
     return TrainingRecord(
         recipe=without_places(config),
         run=without_places(_json(folder / RUN)),
@@ -137,7 +137,7 @@ def _scores(encoder: dict[str, Any]) -> dict[str, float]:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """A JSON object, or an empty one if there is none."""
+    """Return a JSON object, or an empty one if there is none."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):

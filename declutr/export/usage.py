@@ -29,22 +29,12 @@ _POOL = {
 
 
 def usage(model: Exportable, onnx: bool) -> Iterator[str]:
-    """Paragraphs in Markdown; `onnx` tells whether there is an ONNX model."""
+    """Yield paragraphs in Markdown; `onnx` tells whether there is an ONNX model."""
     yield "## How to use it"
     yield "With declutr:"
-    yield _code(
-        "from declutr import Encoder",
-        "",
-        'encoder = Encoder("path/to/this/folder", dtype="float32")',
-        'embeddings = encoder(["A sentence.", "Another one."])',
-    )
+    yield _encoder_code("declutr", "Encoder", ', dtype="float32"', "encoder")
     yield "With sentence-transformers (releases 2 to 6):"
-    yield _code(
-        "from sentence_transformers import SentenceTransformer",
-        "",
-        'encoder = SentenceTransformer("path/to/this/folder")',
-        'embeddings = encoder.encode(["A sentence.", "Another one."])',
-    )
+    yield _encoder_code("sentence_transformers", "SentenceTransformer", "", "encoder.encode")
     yield "With transformers:"
     yield _code(*_with_transformers(model))
     if model.has_head:
@@ -78,6 +68,15 @@ def _use_prompts(model: Exportable) -> Iterator[str]:
             "A prompt is chosen by its name, in `Encoder` and in sentence-transformers' `encode`: "
             f"`prompt_name={json.dumps(next(iter(prompts.named)), ensure_ascii=False)}`."
         )
+
+
+def _encoder_code(package: str, name: str, settings: str, function: str) -> str:
+    return _code(
+        f"from {package} import {name}",
+        "",
+        f'encoder = {name}("path/to/this/folder"{settings})',
+        f'embeddings = {function}(["A sentence.", "Another one."])',
+    )
 
 
 def _with_transformers(model: Exportable) -> Iterator[str]:

@@ -31,7 +31,7 @@ _ODD = (
 def tokenizer_with_white_space(
     tokenizer: PreTrainedTokenizerBase, inputs: list[str], max_length: int | None
 ) -> PreTrainedTokenizerFast | None:
-    """A tokenizer that gives for any text what `tokenizer` gives for it with plain blanks.
+    """Return a tokenizer that gives for any text what `tokenizer` gives for it with plain blanks.
 
     `None` if there is none: for tokenizers in plain Python, and those that do more than the library
     beneath them.
@@ -45,6 +45,15 @@ def tokenizer_with_white_space(
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return None
+    from tokenizers import Tokenizer
+
+    settings: dict[str, Any] = {
+        name: token
+        for name, token in tokenizer.special_tokens_map.items()
+        if isinstance(token, str)  # further ones are in the state
+    }
+    if max_length is not None:
+        settings["model_max_length"] = max_length
     state = json.loads(backend.to_str())
     # Settings of the last call.
     state["truncation"] = state["padding"] = None
@@ -53,14 +62,21 @@ def tokenizer_with_white_space(
     probes = _probes(tokenizer)
     expected = tokenizer([normalize_whitespace(probe) for probe in probes])["input_ids"]
     for candidate in (state, _looking_for_tokens_afterwards(state)):
-        made = _wrapped(candidate, tokenizer, inputs, max_length)
+        made = PreTrainedTokenizerFast(
+            tokenizer_object=Tokenizer.from_str(json.dumps(candidate)),
+            model_input_names=inputs,
+            padding_side="right",
+            truncation_side=tokenizer.truncation_side,
+            clean_up_tokenization_spaces=False,
+            **settings,
+        )
         if made(probes)["input_ids"] == expected:
             return made
     return None
 
 
 def _looking_for_tokens_afterwards(state: dict[str, Any]) -> dict[str, Any]:
-    """A tokenizer that looks for special tokens in normalised text.
+    """Return the state of a tokenizer that looks for special tokens in normalised text.
 
     By default a text is split at special tokens first, and each part is normalised for itself: the
     blanks between a word and `<mask>` would be stripped as if they were at the end of the text,
@@ -68,31 +84,6 @@ def _looking_for_tokens_afterwards(state: dict[str, Any]) -> dict[str, Any]:
     """
     tokens = [{**token, "normalized": True} for token in state["added_tokens"]]
     return {**state, "added_tokens": tokens}
-
-
-def _wrapped(
-    state: dict[str, Any],
-    tokenizer: PreTrainedTokenizerBase,
-    inputs: list[str],
-    max_length: int | None,
-) -> PreTrainedTokenizerFast:
-    from tokenizers import Tokenizer
-
-    special = {
-        name: token
-        for name, token in tokenizer.special_tokens_map.items()
-        if isinstance(token, str)  # further ones are in the state
-    }
-    length = {} if max_length is None else {"model_max_length": max_length}
-    return PreTrainedTokenizerFast(
-        tokenizer_object=Tokenizer.from_str(json.dumps(state)),
-        model_input_names=inputs,
-        padding_side="right",
-        truncation_side=tokenizer.truncation_side,
-        clean_up_tokenization_spaces=False,
-        **length,
-        **special,
-    )
 
 
 def _probes(tokenizer: PreTrainedTokenizerBase) -> list[str]:

@@ -19,9 +19,9 @@ from typing import NamedTuple
 import torch
 
 from declutr.inference.devices import chosen_dtype
-from declutr.system.kernel_choices import GAIN, instructions, processor_name
-from declutr.system.processors import cpu_quota, usable_processors
-from declutr.system.quiet_loggers import loggers_at
+from declutr.system.imports import loggers_at
+from declutr.system.kernel_choices import GAIN
+from declutr.system.processors import cpu_quota, instructions, processor_name, usable_processors
 from declutr.transformer.linear import dtype_speed
 from declutr.transformer.linear.training_speed import FLOPS, has_bfloat16, training_seconds
 

@@ -21,8 +21,8 @@ from declutr.inference.open_text_model import EncoderError, open_text_model
 from declutr.inference.prompts import Prompts
 from declutr.inference.text_embedding import TextEmbedding
 from declutr.inference.text_pieces import LONG_TEXTS
-from declutr.system.torch_threads import keep_to_quota
-from declutr.system.unit_rows import unit_rows
+from declutr.system.processors import keep_to_quota
+from declutr.system.vectors import unit_rows
 
 logger = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from declutr.system.kernel_choices import CHOICES
-from declutr.system.torch_threads import set_threads
+from declutr.system.processors import set_threads
 from declutr.transformer.linear.dtype_speed import KEEP
 
 _BLOCK = 2048  # texts of a task

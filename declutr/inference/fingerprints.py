@@ -8,10 +8,10 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from declutr.archives.layout import CONFIG, MODULES, SETTINGS
+from declutr.archives import CONFIG, MODULES, SETTINGS
 from declutr.corpus.file_digests import file_digests
 from declutr.inference.errors import EncoderError
-from declutr.system.cache_folder import default_cache_dir
+from declutr.system.files import default_cache_dir
 
 _MODEL_FILES = {".json", ".safetensors", ".bin", ".pt", ".th", ".txt", ".model", ".npy", ".npz"}
 _NOT_OF_THE_MODEL = {

@@ -7,7 +7,7 @@ import numpy as np
 from declutr.inference.errors import EncoderError
 from declutr.inference.text_model import TextModel
 from declutr.inference.whitening import Whitening
-from declutr.system.unit_rows import unit_rows
+from declutr.system.vectors import unit_rows
 
 
 class Finishing:

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from declutr.archives.places import is_transformer
+from declutr.archives import is_transformer
 from declutr.bridge.deferral import garbage
 from declutr.inference.errors import EncoderError
 from declutr.inference.text_model import TextModel

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from declutr.system.host_copies import to_device
+from declutr.system.host_memory import to_device
 from declutr.transformer.pooling import pooled
 
 

@@ -10,8 +10,7 @@ import torch
 
 from declutr.inference.text_model import TextModel
 from declutr.inference.text_pieces import Piece, batches, mean_of_pieces, pieces_of
-from declutr.system.cpu_memory import HEAP
-from declutr.system.host_copies import Arriving
+from declutr.system.host_memory import HEAP, Arriving
 
 _Item = TypeVar("_Item")
 

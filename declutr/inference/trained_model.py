@@ -17,8 +17,7 @@ from allennlp.predictors import Predictor
 from torch.overrides import TorchFunctionMode
 
 import declutr.components  # noqa: F401 - archives name what is in it
-from declutr.archives.layout import CONFIG, TRANSFORMERS, VOCABULARY, WHITENING, weights_of
-from declutr.archives.places import local_place
+from declutr.archives import CONFIG, TRANSFORMERS, VOCABULARY, WHITENING, local_place, weights_of
 from declutr.archives.safety import UnsafeArchive, opened_archive
 from declutr.corpus import normalize_whitespace
 from declutr.data.codecs import WordPieceCodec
@@ -27,8 +26,8 @@ from declutr.inference.fingerprints import files_fingerprint
 from declutr.inference.text_model import TextModel
 from declutr.inference.whitening import Whitening
 from declutr.modules.embedders import MLMTextFieldEmbedder
-from declutr.system.host_copies import to_device
-from declutr.system.quiet_loggers import loggers_at
+from declutr.system.host_memory import to_device
+from declutr.system.imports import loggers_at
 
 
 class TrainedModel(TextModel):

@@ -15,8 +15,8 @@ from declutr.archives.safety import (
     UnsafeArchive,
     check_transformer,
     parameters_in_proportion,
-    weights_bytes,
 )
+from declutr.archives.safety.files import weights_bytes
 from declutr.inference.errors import EncoderError
 from declutr.transformer.language_adapters import keep_adapter_dtypes
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from contextlib import AbstractContextManager
 
-from declutr.system.quiet_loggers import loggers_at
+from declutr.system.imports import loggers_at
 
 
 def not_told() -> AbstractContextManager[None]:

@@ -23,10 +23,9 @@ from typing import Any
 import numpy as np
 
 from declutr._version import __version__
-from declutr.archives.layout import WHITENING
+from declutr.archives import WHITENING
 from declutr.inference.embedding_moments import ROWS, Moments, WhiteningError
-from declutr.system.atomic_files import write_whole
-from declutr.system.checksums import BlockHasher, json_checksum
+from declutr.system.files import BlockHasher, json_checksum, write_whole
 
 FILE = WHITENING
 """What it is called in the folder of a model, and at the root of an archive."""

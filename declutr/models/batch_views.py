@@ -16,7 +16,7 @@ from declutr.modules.text_batches import device_of, flat
 from declutr.modules.text_keys import text_keys
 from declutr.objectives.objective import PAIRS
 from declutr.sampling.masking import mask_tokens
-from declutr.system.host_copies import on_host, to_device
+from declutr.system.host_memory import on_host, to_device
 
 _VALIDATION_MASKS = 13370  # seeds the masks of validation, so that its loss compares over epochs
 

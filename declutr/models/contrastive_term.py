@@ -15,7 +15,7 @@ from declutr.modules.heads import Head
 from declutr.objectives import Objective
 from declutr.objectives.objective import PROJECTIONS, TARGETS, loss_of
 from declutr.system.distributed import gather_numbers, gather_rows, gather_tokens, world_size
-from declutr.system.host_copies import carried
+from declutr.system.host_memory import carried
 
 _WHERE_FROM = {
     "labels": 'the reader "text_pairs" does, classes with labels "class" or "nli", scores with '

@@ -19,8 +19,7 @@ from declutr.modules.momentum import MomentumEncoder
 from declutr.modules.text_batches import count, device_of, joined
 from declutr.objectives.objective import TARGETS
 from declutr.sampling.masking import IGNORE
-from declutr.system.cpu_memory import HEAP
-from declutr.system.host_copies import carried
+from declutr.system.host_memory import HEAP, carried
 
 _BY_TARGET = {"keys": "positives", **dict(zip(TARGETS, ("anchors", "positives"), strict=True))}
 """Views that a momentum encoder embeds, and what they are views of."""

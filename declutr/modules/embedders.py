@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from declutr.sampling.masking import IGNORE
-from declutr.system.host_copies import carried, on_host, to_device
+from declutr.system.host_memory import carried, on_host, to_device
 from declutr.transformer.attention.packed import recomputation_contexts
 from declutr.transformer.embedding_layers import features_zeroed
 from declutr.transformer.language_adapters import keep_adapter_dtypes

@@ -1,6 +1,6 @@
 """`TextFieldTensors` as one takes them apart and puts them together.
 
-What is known of them on the host (`declutr.system.host_copies`) stays known.
+What is known of them on the host (`declutr.system.host_memory`) stays known.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 from allennlp.data import TextFieldTensors
 from torch.nn.functional import pad
 
-from declutr.system.host_copies import carried
+from declutr.system.host_memory import carried
 
 
 def device_of(texts: TextFieldTensors) -> torch.device:

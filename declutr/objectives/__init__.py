@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import declutr.components  # finds objectives and miners by their registered names
 from declutr.objectives.numerics import jensen_shannon
-from declutr.system.names_on_demand import attributes_on_demand
+from declutr.system.imports import attributes_on_demand
 
 if TYPE_CHECKING:
     from declutr.objectives.library.pytorch_metric_learning import *

@@ -19,10 +19,18 @@ from allennlp.models import Model
 from allennlp.modules.token_embedders import Embedding
 
 import declutr.models.declutr  # noqa: F401 - archives name it
+from declutr.archives import (
+    CONFIG,
+    VOCABULARY,
+    WEIGHTS,
+    NoModel,
+    is_transformer,
+    local_place,
+    require_model,
+    weights_of,
+)
 from declutr.archives.carried import use_archived_transformer
 from declutr.archives.configuration import trained_configuration
-from declutr.archives.layout import CONFIG, VOCABULARY, WEIGHTS, weights_of
-from declutr.archives.places import NoModel, is_transformer, local_place, require_model
 from declutr.archives.safety import (
     BrokenArchive,
     UnsafeArchive,
@@ -30,8 +38,8 @@ from declutr.archives.safety import (
     extracted,
     parameters_in_proportion,
     registered_names_only,
-    weights_bytes,
 )
+from declutr.archives.safety.files import weights_bytes
 from declutr.data.row_reader import RowReader
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 

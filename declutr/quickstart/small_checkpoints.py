@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from declutr.system.umask import use_umask
+from declutr.system.files import use_umask
 
 if TYPE_CHECKING:
     from tokenizers import Tokenizer

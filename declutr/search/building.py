@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,47 +16,29 @@ from declutr.corpus.text_inputs import require_rows
 from declutr.inference.bulk import EmbeddingFolderError, StoredEmbeddings, Summary, embed_rows
 from declutr.inference.bulk.manifest import require_ours as require_our_embeddings
 from declutr.inference.bulk.output_folder import output_folder
-from declutr.search import description as descriptions
-from declutr.search.backends import (
-    EXACT_ROWS,
-    built_searcher,
-    chosen_backend,
-    exact_searcher,
-)
-from declutr.search.description import IndexDescription, SearchError
+from declutr.search.backends import APPROXIMATE, EXACT_ROWS, chosen_backend
 from declutr.search.index_files import (
+    DESCRIPTION,
     EMBEDDINGS,
     LEFT_OUT,
     MARK,
+    OFFSETS,
+    TEXT,
     UNFINISHED,
+    IndexDescription,
+    SearchError,
     require_ours,
     structure_file,
     structure_files,
 )
-from declutr.search.index_prompts import encoder_of_lines, prompts_to_build_with
-from declutr.search.recall import tune
-from declutr.search.searchable_rows import SearchableRows
-from declutr.search.stored_lines import OFFSETS, TEXT, StoredLines, write_lines
-from declutr.system.atomic_files import write_whole
-from declutr.system.checksums import file_checksums
-from declutr.system.unit_rows import unit_rows
+from declutr.search.index_prompts import Embedder, encoder_of_lines, prompts_to_build_with
+from declutr.search.searcher import ExactNumpy, SearchableRows, tune
+from declutr.search.stored_lines import StoredLines, write_lines
+from declutr.system.files import file_checksums, write_whole
+from declutr.system.vectors import unit_rows
 
 if TYPE_CHECKING:
     from declutr.inference.prompts import SidePrompts
-
-
-class Embedder(Protocol):
-    """What of `declutr.Encoder` is used here."""
-
-    @property
-    def dimension(self) -> int: ...
-
-    @property
-    def truncated_texts(self) -> int: ...
-
-    def describe(self) -> dict[str, Any]: ...
-
-    def __call__(self, inputs: list[str]) -> np.ndarray: ...
 
 
 @dataclass(frozen=True)
@@ -124,7 +106,8 @@ def build_index(
     try:
         with output_folder(folder):
             sides = prompts_to_build_with(encoder, folder, overwrite)
-            summary = _embedded(encoder, sides, lines, folder, shard_rows, overwrite, progress)
+            settings = {"shard_rows": shard_rows, "overwrite": overwrite, "progress": progress}
+            summary = _embedded(encoder, sides, lines, folder, settings)
             rows = SearchableRows(StoredEmbeddings(folder / EMBEDDINGS), _left_out(folder))
             place = encoder.describe()["place"]
             wanted = IndexDescription(
@@ -138,14 +121,14 @@ def build_index(
                 approximate=backend != "numpy" and len(rows) > exact_rows,
             )
             found = None if summary.embedded_rows else _same(folder, wanted)
-            description = found or _searchable(rows, wanted, folder, say)
+            description = found or made_searchable(rows, wanted, folder, say)
     except EmbeddingFolderError as error:
         raise SearchError(str(error)) from error
     return IndexSummary(summary, description, found is not None, time.monotonic() - began)
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
-    """Rows `(n, d)` of length 1, or of 0."""
+    """Return rows `(n, d)` of length 1, or of 0."""
     with np.errstate(invalid="ignore"):  # infinite ones become NaN, and are left out
         return unit_rows(vectors)
 
@@ -155,11 +138,9 @@ def _embedded(
     sides: SidePrompts | None,
     lines: Iterable[str],
     folder: Path,
-    shard_rows: int | None,
-    overwrite: bool,
-    progress: bool,
+    settings: dict[str, Any],
 ) -> Summary:
-    """Lines and their vectors, on the disk.
+    """Write lines and their vectors to the disk.
 
     Lines come to their place when `embed_rows` has seen that they are those of the vectors. What is
     overwritten is removed when all lines are there.
@@ -175,22 +156,20 @@ def _embedded(
                 if read
                 else "There is nothing to search in: the input has no lines."
             )
-        if overwrite:
+        if settings["overwrite"]:
             require_our_embeddings(folder / EMBEDDINGS)
-            (folder / descriptions.FILE).unlink(missing_ok=True)
-        encode, settings = encoder_of_lines(encoder, sides)
+            (folder / DESCRIPTION).unlink(missing_ok=True)
+        encode, described = encoder_of_lines(encoder, sides)
         summary = embed_rows(
             lambda texts: normalized(encode(texts)),
             StoredLines(unfinished),
             folder / EMBEDDINGS,
             dimension=encoder.dimension,
-            describe=settings,
+            describe=described,
             about=MARK,
-            shard_rows=shard_rows,
             truncated_texts=lambda: encoder.truncated_texts,
             total_bytes=(unfinished / TEXT).stat().st_size,
-            overwrite=overwrite,
-            progress=progress,
+            **settings,
         )
         for name in (TEXT, OFFSETS):
             os.replace(unfinished / name, folder / name)
@@ -200,7 +179,7 @@ def _embedded(
 
 
 def _left_out(folder: Path) -> np.ndarray:
-    """The rows of blank lines and of vectors that are not finite, rising; kept for searches."""
+    """Keep the rows of blank lines and of vectors that are not finite, rising, for searches."""
     lines, embeddings = StoredLines(folder), StoredEmbeddings(folder / EMBEDDINGS)
     broken = [
         start + np.flatnonzero(~np.isfinite(block).all(axis=1))
@@ -212,40 +191,52 @@ def _left_out(folder: Path) -> np.ndarray:
 
 
 def _same(folder: Path, wanted: IndexDescription) -> IndexDescription | None:
-    """What was built before, if it is what is wanted now."""
+    """Return what was built before, if it is what is wanted now."""
     try:
         found = IndexDescription.load(folder)
     except SearchError:
         return None
-    names = ("rows", "left_out", "model", "options", "encoder", "prompts", "backend", "approximate")
-    if any(getattr(found, name) != getattr(wanted, name) for name in names):
+    if replace(found, effort=None, recall=None, checksums={}) != wanted:
         return None
+    # Each file is there, and as it was written where that is known.
+    sound = all(
+        file.is_file() and found.checksums.get(file.name) in (None, file_checksums(file))
+        for file in _searched_files(folder, found)
+    )
+    return found if sound else None
+
+
+def _searched_files(folder: Path, description: IndexDescription) -> list[Path]:
+    """Return the files that a search reads, but for the embeddings."""
     files = [folder / TEXT, folder / OFFSETS, folder / LEFT_OUT]
-    files += [structure_file(folder, found.backend)] if found.approximate else []
-    return found if all(_is_sound(file, found.checksums) for file in files) else None
+    if description.approximate:
+        files.append(structure_file(folder, description.backend))
+    return files
 
 
-def _is_sound(file: Path, recorded: Mapping[str, str]) -> bool:
-    """Whether a file is there, and as it was written where that is known."""
-    return file.is_file() and recorded.get(file.name) in (None, file_checksums(file))
-
-
-def _searchable(
+def made_searchable(
     rows: SearchableRows, wanted: IndexDescription, folder: Path, say: Callable[[str], None]
 ) -> IndexDescription:
-    """Build what searches, and write the description."""
-    (folder / descriptions.FILE).unlink(missing_ok=True)  # of what was there
-    for file in structure_files(folder):
-        file.unlink(missing_ok=True)
-    if wanted.approximate:
-        file = structure_file(folder, wanted.backend)
-        say(f"Building a search structure of {len(rows):,} vectors with {wanted.backend} …")
-        searcher = built_searcher(wanted.backend, rows, file)
-        say("Comparing it with exact search …")
-        recall = tune(searcher, exact_searcher("numpy", rows), rows)
-        wanted = replace(wanted, effort=searcher.effort, recall=round(recall, 4))
-    files = [folder / TEXT, folder / OFFSETS, folder / LEFT_OUT, *structure_files(folder)]
-    sums = {file.name: file_checksums(file) for file in files if file.is_file()}
-    wanted = replace(wanted, checksums=sums)
-    wanted.save(folder)
-    return wanted
+    """Build what searches, and write the description when it is there."""
+    effort = recall = None
+    unfinished = folder / UNFINISHED
+    try:
+        if wanted.approximate:
+            unfinished.mkdir(exist_ok=True)
+            built = structure_file(unfinished, wanted.backend)
+            say(f"Building a search structure of {len(rows):,} vectors with {wanted.backend} …")
+            searcher = APPROXIMATE[wanted.backend].build(rows, built)
+            say("Comparing it with exact search …")
+            recall = round(tune(searcher, ExactNumpy(rows), rows), 4)
+            effort = searcher.effort
+        (folder / DESCRIPTION).unlink(missing_ok=True)  # of what was there
+        for file in structure_files(folder):
+            file.unlink(missing_ok=True)
+        if wanted.approximate:
+            os.replace(built, structure_file(folder, wanted.backend))
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+    sums = {file.name: file_checksums(file) for file in _searched_files(folder, wanted)}
+    description = replace(wanted, effort=effort, recall=recall, checksums=sums)
+    description.save(folder)
+    return description

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,15 +13,20 @@ import numpy as np
 from declutr.corpus.text_inputs import NamedFiles
 from declutr.inference.bulk import EmbeddingFolderError, StoredEmbeddings
 from declutr.inference.bulk.manifest import differences
-from declutr.search.backends import exact_searcher, is_installed, opened_searcher
-from declutr.search.building import Embedder, normalized
-from declutr.search.description import IndexDescription, SearchError
-from declutr.search.index_files import EMBEDDINGS, LEFT_OUT, structure_file
-from declutr.search.index_prompts import Encode, encoder_of_queries, without_prompt
-from declutr.search.searchable_rows import SearchableRows
-from declutr.search.searcher import Searcher, ranked
+from declutr.inference.bulk.output_folder import output_folder
+from declutr.search.backends import APPROXIMATE, exact_searcher, is_installed, is_of_hnswlib
+from declutr.search.building import made_searchable, normalized
+from declutr.search.index_files import (
+    EMBEDDINGS,
+    LEFT_OUT,
+    IndexDescription,
+    SearchError,
+    require_sound,
+    structure_file,
+)
+from declutr.search.index_prompts import Embedder, Encode, encoder_of_queries, without_prompt
+from declutr.search.searcher import ExactNumpy, SearchableRows, Searcher, ranked
 from declutr.search.stored_lines import StoredLines
-from declutr.system.checksums import CheckedFile, DamagedFile
 
 logger = logging.getLogger(__name__)
 
@@ -92,7 +96,7 @@ class SearchIndex:
         sums = self.description.checksums
         self.lines = StoredLines(self.folder, sums)
         try:
-            _require_sound(self.folder / LEFT_OUT, sums)
+            require_sound(self.folder / LEFT_OUT, sums)
             embeddings = StoredEmbeddings(self.folder / EMBEDDINGS)
             left_out = np.load(self.folder / LEFT_OUT, allow_pickle=False)
         except SearchError:
@@ -155,7 +159,7 @@ class SearchIndex:
             raise SearchError("The embedding of this query is not finite: it cannot be searched.")
         found, cosines = ranked(self._searcher, self._rows, vector, k)
         if len(found) < min(k, len(self._rows)):  # a graph in pieces, of which it saw one
-            found, cosines = ranked(exact_searcher("numpy", self._rows), self._rows, vector, k)
+            found, cosines = ranked(ExactNumpy(self._rows), self._rows, vector, k)
         return [
             Hit(row, min(1.0, max(-1.0, cosine)), self.lines[row])
             for row, cosine in zip(found.tolist(), cosines.tolist(), strict=True)
@@ -163,25 +167,43 @@ class SearchIndex:
 
     @cached_property
     def _searcher(self) -> Searcher:
-        about = self.description
-        backend = about.backend
+        backend = self.description.backend
         if self._exact:
-            return exact_searcher("numpy", self._rows)
+            return ExactNumpy(self._rows)
         if not is_installed(backend):
             logger.warning(
                 "This index was built with %s, which is not installed here: searching with numpy, "
                 "which is exact and slower.",
                 backend,
             )
-            return exact_searcher("numpy", self._rows)
-        if not about.approximate:
+            return ExactNumpy(self._rows)
+        if not self.description.approximate:
             return exact_searcher(backend, self._rows)
         file = structure_file(self.folder, backend)
-        if not file.is_file() or about.effort is None:
+        if not file.is_file() or self.description.effort is None:
             raise SearchError(f"'{file}' is missing. Repeat the command that built the index.")
+        if backend == "hnswlib" and is_of_hnswlib(file) and not self._built_anew(file):
+            return ExactNumpy(self._rows)
         if backend != "faiss" or file.stat().st_size <= _CHECKED_OF_FAISS:
-            _require_sound(file, about.checksums)
-        return opened_searcher(backend, self._rows.dimension, file, about.effort)
+            require_sound(file, self.description.checksums)
+        return APPROXIMATE[backend](file, self.description.effort)
+
+    def _built_anew(self, file: Path) -> bool:
+        """Replace a graph that an earlier release wrote with hnswlib; return whether it could."""
+        logger.warning(
+            "'%s' is of an earlier release, which wrote it with hnswlib. It is built anew from the "
+            "stored vectors, with faiss.",
+            file,
+        )
+        try:
+            with output_folder(self.folder):
+                self.description = made_searchable(
+                    self._rows, self.description, self.folder, logger.info
+                )
+        except (EmbeddingFolderError, OSError) as error:
+            logger.warning("%s Searching with numpy, which is exact and slower.", error)
+            return False
+        return True
 
     @cached_property
     def _encoder(self) -> Embedder:
@@ -218,13 +240,3 @@ class SearchIndex:
                 f"The model of the index '{self.folder}' is not where it was. {error} Say where it "
                 "is now with --model (model=...)."
             ) from error
-
-
-def _require_sound(file: Path, recorded: Mapping[str, str]) -> None:
-    """Compare a file with its checksums, if it was written with some."""
-    if file.name not in recorded:
-        return
-    try:
-        CheckedFile(file, recorded[file.name]).require_all()
-    except DamagedFile as error:
-        raise SearchError(f"{error} Repeat the command that built the index.") from error

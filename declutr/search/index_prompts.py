@@ -6,13 +6,12 @@ import logging
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from declutr.inference.bulk.manifest import Manifest
-from declutr.search.description import IndexDescription, SearchError
-from declutr.search.index_files import EMBEDDINGS
+from declutr.search.index_files import EMBEDDINGS, IndexDescription, SearchError
 
 if TYPE_CHECKING:  # it comes with torch, which what is embedded already needs not
     from declutr.inference.prompts import SidePrompts
@@ -20,6 +19,20 @@ if TYPE_CHECKING:  # it comes with torch, which what is embedded already needs n
 logger = logging.getLogger(__name__)
 
 Encode = Callable[[list[str]], np.ndarray]
+
+
+class Embedder(Protocol):
+    """What of `declutr.Encoder` is used here."""
+
+    @property
+    def dimension(self) -> int: ...
+
+    @property
+    def truncated_texts(self) -> int: ...
+
+    def describe(self) -> dict[str, Any]: ...
+
+    def __call__(self, inputs: list[str]) -> np.ndarray: ...
 
 
 def prompts_to_build_with(encoder: Any, folder: Path, overwrite: bool) -> SidePrompts | None:

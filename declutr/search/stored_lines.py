@@ -11,10 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from declutr.corpus.text_inputs import no_text
-from declutr.search.description import SearchError
-from declutr.system.checksums import CheckedFile, DamagedFile
+from declutr.search.index_files import OFFSETS, TEXT, SearchError
+from declutr.system.files import CheckedFile, DamagedFile
 
-TEXT, OFFSETS = "lines.utf8", "lines.offsets"
 _OFFSET = np.dtype("<i8")
 _BUFFERED = 1 << 16  # offsets
 _BLOCK = 4 << 20  # bytes of text read at a time

@@ -161,10 +161,7 @@ def any_process(value: bool, device: torch.device) -> bool:
 
     `device` is where processes exchange tensors.
     """
-    count = torch.tensor(int(value), device=device)
-    if is_distributed():
-        dist.all_reduce(count)
-    return count.item() > 0
+    return all_reduced(torch.tensor(int(value), device=device)).item() > 0
 
 
 def wait_for_all() -> None:

@@ -1,4 +1,4 @@
-"""Which of several ways to compute the same thing is the quickest on this processor.
+"""The quickest of several ways to compute the same thing on this processor.
 
 torch sends products of float32 to MKL, which on other processors than Intel's keeps to AVX2;
 oneDNN, which torch brings too, uses all that a processor has. What wins depends on processor,
@@ -9,16 +9,12 @@ torch's own way everywhere.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
-import platform
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
-from itertools import count
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +22,8 @@ import torch
 from filelock import FileLock
 
 from declutr._version import __version__
-from declutr.system.atomic_files import write_whole
-from declutr.system.cache_folder import default_cache_dir
+from declutr.system.files import default_cache_dir, write_whole
+from declutr.system.processors import processor_model, processor_name
 
 logger = logging.getLogger(__name__)
 
@@ -50,17 +46,6 @@ _DECIDING = (
     *("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", VARIABLE),
     *("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE"),
 )
-_MODEL = (
-    *("vendor_id", "cpu family", "model", "stepping", "flags"),
-    *("CPU implementer", "CPU variant", "CPU part", "Features"),
-)
-_INSTRUCTIONS = {
-    "avx2": ("_is_avx2_supported",),
-    "avx512": ("_is_avx512_supported",),
-    "vnni": ("_is_vnni_supported", "_is_avx512_vnni_supported"),
-    "avx512_bf16": ("_is_avx512_bf16_supported",),
-    "amx": ("_is_amx_tile_supported",),
-}
 
 Ways = Mapping[str, Callable[[], object]]
 """What is to be timed, by name."""
@@ -101,12 +86,9 @@ class KernelChoices:
         return dict(self._taken)
 
     def adopt(self, answers: Mapping[str, str], threads: int | None = None) -> None:
-        """Give these answers from now on.
+        """Give these answers of `taken` from now on.
 
-        # Parameters
-
-        answers : of `taken`.
-        threads : of the process that they are of, if this one has another number of them.
+        `threads` is the number of the process that gave them, if this one has another.
         """
         theirs = f", {threads} threads"
         for asked, answer in answers.items():
@@ -115,7 +97,7 @@ class KernelChoices:
             self._taken[asked] = answer
 
     def record(self) -> dict[str, Any]:
-        """Return what `resume` needs to compute as this process does: JSON values."""
+        """Return what `resume` needs to compute as this process does, as JSON values."""
         return {
             "release": f"declutr {__version__}",  # which may compute other things in other ways
             "processor": processor(),
@@ -124,14 +106,10 @@ class KernelChoices:
         }
 
     def resume(self, record: Mapping[str, Any] | None) -> str | None:
-        """Take the kernels of a run that is resumed, and return why it cannot go on to the bit.
+        """Take the kernels of a `record` of a resumed run; return why it cannot go on to the bit.
 
         Kernels that were chosen on another processor, or for another number of threads, are not
         taken: they may be slow on this one, and would not give the same bits.
-
-        # Parameters
-
-        record : of `record`; `None` of a run that was begun by a release without one.
         """
         if record is None:  # releases before 1.8 always took torch's own kernels
             return "it was begun by declutr 1.7 or before, which did not choose kernels"
@@ -148,7 +126,7 @@ class KernelChoices:
 
 
 CHOICES = KernelChoices()
-"""Those of this process."""
+"""The choices of this process."""
 
 
 def switched_off() -> bool:
@@ -169,46 +147,12 @@ def switched_off() -> bool:
 
 def processor() -> str:
     """Return what a measurement holds for: processor, instructions in use, release of torch."""
-    said = [f"{name}={os.environ[name]}" for name in _DECIDING if os.environ.get(name)]
+    said = [processor_name(), processor_model(), torch.backends.cpu.get_cpu_capability()]
+    said.append(f"torch {torch.__version__}")
+    said += [f"{name}={os.environ[name]}" for name in _DECIDING if os.environ.get(name)]
     if torch.get_float32_matmul_precision() != "highest":
         said.append(f"float32 products in {torch.get_float32_matmul_precision()} precision")
-    has = torch.backends.cpu.get_cpu_capability()
-    return " ".join(
-        [processor_name(), _model_of_processor(), has, f"torch {torch.__version__}", *said]
-    )
-
-
-@cache
-def processor_name() -> str:
-    """Return the name that the processor gives itself, or its architecture."""
-    return _told_by_processor().get("model name", platform.processor() or platform.machine())
-
-
-@cache
-def _model_of_processor() -> str:
-    """A short hash of model and features: clouds give one name to many, ARM's have none."""
-    told = _told_by_processor()
-    return hashlib.sha256(json.dumps([told.get(name) for name in _MODEL]).encode()).hexdigest()[:8]
-
-
-@cache
-def _told_by_processor() -> dict[str, str]:
-    """What Linux says of the first one."""
-    try:
-        first = Path("/proc/cpuinfo").read_text(errors="replace").split("\n\n")[0]
-    except OSError:
-        return {}
-    parts = (line.partition(":") for line in first.splitlines())
-    return {name.strip(): value.strip() for name, _, value in parts}
-
-
-def instructions() -> tuple[str, ...]:
-    """Return which of the sets of instructions that matter here this processor has."""
-    return tuple(
-        name
-        for name, questions in _INSTRUCTIONS.items()
-        if any(getattr(torch.cpu, question, bool)() for question in questions)
-    )
+    return " ".join(said)
 
 
 def kept_seconds(question: str, ways: Callable[[], Ways]) -> dict[str, float]:
@@ -224,26 +168,20 @@ def kept_seconds(question: str, ways: Callable[[], Ways]) -> dict[str, float]:
     asked = _with_threads(question)
     folder, machine = default_cache_dir(), processor()
     known = _read(folder).get(machine, {}).get(asked)
-    if known is not None:
-        return _working(known)
-    ready = ways()
-    with _locked(folder):  # of several processes one measures, undisturbed by the others
-        everything = _read(folder)
-        known = everything.get(machine, {}).get(asked)
-        if known is None:
-            took = least_seconds(ready)
-            known = {name: took.get(name) for name in ready}
-            if took:  # that none worked at all is not for ever
-                everything.setdefault(machine, {})[asked] = known
-                _write(folder, everything)
-            told = ", ".join(f"{name} {1000 * each:.2f} ms" for name, each in took.items())
-            logger.info("Measured on this processor: %s: %s.", asked, told)
-    return _working(known)
-
-
-def _working(known: Mapping[str, float | None]) -> dict[str, float]:
-    """Without the ways that do not work here."""
-    return {name: took for name, took in known.items() if took is not None}
+    if known is None:
+        ready = ways()
+        with _locked(folder):  # of several processes one measures, undisturbed by the others
+            everything = _read(folder)
+            known = everything.get(machine, {}).get(asked)
+            if known is None:
+                took = least_seconds(ready)
+                known = {name: took.get(name) for name in ready}
+                if took:  # that none worked at all is not for ever
+                    everything.setdefault(machine, {})[asked] = known
+                    _write(folder, everything)
+                told = ", ".join(f"{name} {1000 * each:.2f} ms" for name, each in took.items())
+                logger.info("Measured on this processor: %s: %s.", asked, told)
+    return {name: each for name, each in known.items() if each is not None}
 
 
 def _with_threads(question: str) -> str:
@@ -251,15 +189,12 @@ def _with_threads(question: str) -> str:
 
 
 def least_seconds(ways: Ways) -> dict[str, float]:
-    """Return the least seconds that each way takes, of turns by all of them.
-
-    A way that raises is left out, and the log says so.
-    """
+    """Return the least seconds of each way, of turns by all of them, but for those that raise."""
     seconds: dict[str, float] = {}
     left = dict(ways)
-    began = time.perf_counter()
+    turn, began = 0, time.perf_counter()
     with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
-        for turn in count():
+        while True:
             if turn == 1:  # in the first one libraries get ready
                 began = time.perf_counter()
             for name, way in list(left.items()):
@@ -279,11 +214,11 @@ def least_seconds(ways: Ways) -> dict[str, float]:
             passed = time.perf_counter() - began
             if turn >= _LEAST_TURNS and (passed > _LONG or (turn >= _TURNS and passed > _SHORT)):
                 return seconds
-    raise AssertionError("turns do not end")
+            turn += 1
 
 
 def _read(folder: Path) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Seconds of each way, by question, by processor."""
+    """Return the seconds of each way, by question, by processor."""
     try:
         known = json.loads((folder / FILE_NAME).read_text())
     except (OSError, ValueError):
@@ -304,15 +239,12 @@ def _write(folder: Path, known: Mapping[str, Any]) -> None:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    lock = None
-    try:
+    lock = FileLock(folder / f"{FILE_NAME}.lock")
+    # A cache that may only be read, or cannot be locked; or others take too long: each for itself.
+    with suppress(OSError, NotImplementedError):
         folder.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(folder / f"{FILE_NAME}.lock")
-        lock.acquire(timeout=_PATIENCE)  # then each for itself
-    except (OSError, NotImplementedError):  # a cache that may only be read, or cannot be locked
-        lock = None
+        lock.acquire(timeout=_PATIENCE)
     try:
         yield
     finally:
-        if lock is not None:
-            lock.release()
+        lock.release()

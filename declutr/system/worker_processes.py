@@ -33,7 +33,7 @@ class WorkerLost(RuntimeError):
 
 
 def default_workers() -> int:
-    """`$DECLUTR_WORKERS`, or the processors of this process; 1 stands for no other process.
+    """Return `$DECLUTR_WORKERS`, or the processors of this process; 1 is no other process.
 
     Its processors are those that affinity and quota allow (`declutr.system.processors`).
 
@@ -136,7 +136,7 @@ def _start(function: Callable, pool: dict[Connection, BaseProcess]) -> None:
 def _serve(
     function: Callable, connection: Connection, inherited: list[Connection], parent: int
 ) -> None:
-    """What a worker does: answer until the other end of its pipe is closed."""
+    """Answer in a worker until the other end of its pipe is closed."""
     # A Ctrl-C goes to all processes of a terminal; the main one decides what it means. Handlers
     # that the main one installed are not for its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -148,12 +148,11 @@ def _serve(
     with suppress(EOFError, OSError):
         while True:
             item = connection.recv()
-            answer: tuple[bool, Any]
             try:
-                answer = True, function(item)
+                succeeded, answer = True, function(item)
             except Exception as error:
-                answer = False, _portable(error)
-            connection.send(answer)
+                succeeded, answer = False, _portable(error)
+            connection.send((succeeded, answer))
 
 
 def _end_with(parent: int) -> None:
@@ -164,13 +163,14 @@ def _end_with(parent: int) -> None:
 
 
 def _portable(error: Exception) -> Exception:
-    """The exception, with its traceback (which does not travel) as a note, or one that tells it."""
+    """Return the exception with its traceback, which does not travel, as a note, or another one."""
     text = "".join(traceback.format_exception(error))
     try:
         copy = pickle.loads(pickle.dumps(error))
+        travels = type(copy) is type(error) and str(copy) == str(error)
     except Exception:
-        return RuntimeError(f"A worker process failed:\n{text}")
-    if type(copy) is not type(error) or str(copy) != str(error):
+        travels = False
+    if not travels:
         return RuntimeError(f"A worker process failed:\n{text}")
     if hasattr(error, "add_note"):  # from Python 3.11 on
         error.add_note(f"In a worker process:\n{text}")

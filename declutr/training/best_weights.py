@@ -7,7 +7,7 @@ from typing import Any, Optional
 
 from allennlp.training import GradientDescentTrainer
 
-from declutr.archives.layout import BEST_WEIGHTS
+from declutr.archives import BEST_WEIGHTS
 from declutr.system.distributed import of_all_processes
 from declutr.training.checkpointer import save_whole
 

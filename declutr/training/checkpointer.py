@@ -10,9 +10,8 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
-from declutr.system.atomic_files import write_whole
 from declutr.system.distributed import of_all_processes
-from declutr.system.torch_files import damage_of
+from declutr.system.files import damage_of, write_whole
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import torch
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 from allennlp.training.callbacks import ShouldValidateCallback
 
-from declutr.archives.layout import BEST_WEIGHTS
+from declutr.archives import BEST_WEIGHTS
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.system.distributed import process_rank
 from declutr.system.kernel_choices import CHOICES

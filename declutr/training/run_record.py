@@ -9,12 +9,12 @@ from typing import Any
 
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 
+from declutr.archives import RUN
 from declutr.archives.carried import archive_transformer
-from declutr.archives.layout import RUN
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.models.declutr import DeCLUTR
-from declutr.system.atomic_files import write_whole
 from declutr.system.distributed import world_size
+from declutr.system.files import write_whole
 from declutr.system.kernel_choices import CHOICES
 from declutr.training.exact_resume import settle_kernels
 from declutr.training.start_validation import no_better_than, validated

@@ -15,7 +15,7 @@ from allennlp.training.util import description_from_metrics, get_metrics
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.modules.metrics import READ_EVERY
 from declutr.system.distributed import any_process, wait_for_all
-from declutr.system.torch_threads import share_processors
+from declutr.system.processors import share_processors
 from declutr.training.epoch_figures import peak_memory
 from declutr.training.loss_sums import LossSums
 from declutr.training.metric_readers import looks_now, may_look, tell_of_waits

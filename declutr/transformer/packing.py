@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from declutr.system.host_copies import to_device
+from declutr.system.host_memory import to_device
 
 
 class Packing:

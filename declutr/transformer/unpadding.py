@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from declutr.system.distributed import is_sharded
-from declutr.system.host_copies import on_host, remember, to_device
+from declutr.system.host_memory import on_host, remember, to_device
 from declutr.transformer.attention.packed import CannotPack, PackedAttention
 from declutr.transformer.attention.whole_masks import KnownWhole, padding_not_looked_for
 from declutr.transformer.linear.training_products import quick_products
@@ -48,7 +48,7 @@ class UnpaddedPass:
     their positions. Such texts are packed without them on a GPU; on a CPU they are grouped.
 
     Everything but tokens is looked up on the host: the host never waits for a GPU if it is known
-    there what the mask holds (`declutr.system.host_copies`).
+    there what the mask holds (`declutr.system.host_memory`).
 
     # Parameters
 

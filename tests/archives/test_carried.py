@@ -13,12 +13,12 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.models.archival import archive_model, load_archive
 from transformers import AutoConfig, AutoTokenizer
 
+from declutr.archives import TRANSFORMERS
 from declutr.archives.carried import (
     archive_transformer,
     is_ours,
     use_archived_transformer,
 )
-from declutr.archives.layout import TRANSFORMERS
 from declutr.archives.safety import UnsafeArchive
 from tests.conftest import run_config
 from tests.hostile_archives import with_remote_code

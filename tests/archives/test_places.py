@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from declutr.archives.places import (
+from declutr.archives import (
     EXPECTED,
     Kind,
     NoModel,

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from declutr.archives.tar_members import named_as_archive, put_member
+from declutr.archives import named_as_archive
+from declutr.archives.tar_members import put_member
 
 
 def write(path: Path, members: dict[str, bytes]) -> Path:

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from declutr.bridge import batches
-from declutr.system import host_copies
+from declutr.system import host_memory
 
 
 def test_tensors_go_to_a_gpu_as_those_of_our_loader_do(
@@ -21,7 +21,7 @@ def test_tensors_go_to_a_gpu_as_those_of_our_loader_do(
         sent.append(device)
         return SimpleNamespace(of=tensor)
 
-    monkeypatch.setattr(host_copies, "to_device", to_device)
+    monkeypatch.setattr(host_memory, "to_device", to_device)
     one, other = torch.arange(3), torch.ones(2)
     batch = {"ids": one, "texts": {"tokens": [other]}, "rows": (1, "a")}
     moved = module.move_to_device(batch, 1)
@@ -32,7 +32,7 @@ def test_tensors_go_to_a_gpu_as_those_of_our_loader_do(
 def test_everything_else_goes_as_before(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     module = bare("allennlp.nn.util")
     batches.sent_from_pinned_memory(module)
-    monkeypatch.setattr(host_copies, "to_device", None)
+    monkeypatch.setattr(host_memory, "to_device", None)
     row = torch.arange(3)
     assert module.move_to_device({"ids": row}, -1)["ids"] is row
     assert module.move_to_device(row, torch.device("meta")).device.type == "meta"

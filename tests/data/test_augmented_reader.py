@@ -22,6 +22,7 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 
 import declutr.plugin  # noqa: F401
 from declutr.archives.safety import UnsafeArchive, safely_loaded_archive
+from declutr.archives.safety.building import untrusted
 from declutr.corpus.documents import SourceError
 from declutr.data.augmentations import Augmentation
 from declutr.data.augmented_reader import AugmentedReader, RowTexts
@@ -31,7 +32,6 @@ from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.data.word_edits import EasyDataAugmentation
 from declutr.inference.encoder import Encoder
 from declutr.sampling.row_draws import document_rng
-from declutr.system.untrusted_parts import untrusted
 from tests import hostile_archives as hostile
 from tests.conftest import RECIPES, run_config
 

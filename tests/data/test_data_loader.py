@@ -21,7 +21,7 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.span_reader import DeCLUTRDatasetReader
-from declutr.system.host_copies import on_host
+from declutr.system.host_memory import on_host
 
 GOLDEN = json.loads((Path(__file__).parents[1] / "fixtures" / "golden_schedule.json").read_text())
 SPANS = {"num_anchors": 2, "num_positives": 2, "max_span_len": 24, "min_span_len": 8}

@@ -33,7 +33,7 @@ from declutr.modules.metrics import RunningMeans, UnreadLosses
 from declutr.modules.text_batches import flat
 from declutr.objectives import NTXent, alignment, uniformity
 from declutr.sampling.masking import IGNORE, mask_tokens
-from declutr.system.host_copies import on_host, to_device
+from declutr.system.host_memory import on_host, to_device
 from tests.conftest import run_config
 from tests.reference_kernels import as_on_a_gpu
 

@@ -2,18 +2,19 @@
 
 import itertools
 import json
+import logging
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from declutr.inference.bulk import EmbeddingFolderError
-from declutr.search import Hit, SearchError, SearchIndex, build_index, recall, searcher
+from declutr.search import Hit, SearchError, SearchIndex, build_index, searcher
 from declutr.search.backends import exact_searcher
-from declutr.search.description import IndexDescription
-from declutr.search.recall import tune
-from declutr.search.searchable_rows import SearchableRows
-from declutr.search.searcher import ranked
+from declutr.search.index_files import IndexDescription
+from declutr.search.searcher import SearchableRows, ranked, tune
+from declutr.system.files import file_checksums
 from tests.search.fakes import FakeEncoder, naive, some_lines
 
 EXACT = ("numpy", "faiss", "hnswlib")
@@ -24,7 +25,7 @@ MANY = some_lines(3000, words=3000)
 
 def built(folder: Path, backend: str, lines=LINES, **settings) -> SearchIndex:
     if backend != "numpy":
-        pytest.importorskip(backend)
+        pytest.importorskip("faiss")
     build_index(FakeEncoder(), lines, folder, backend=backend, **settings)
     return SearchIndex(folder, FakeEncoder())
 
@@ -83,7 +84,7 @@ class TestApproximate:
         index = built(tmp_path, backend, lines, exact_rows=1000)
         about = index.description
         assert about.approximate and about.backend == backend
-        assert recall.TARGET <= about.recall <= 1 and about.effort >= 1
+        assert searcher.TARGET <= about.recall <= 1 and about.effort >= 1
         exact = SearchIndex(tmp_path, FakeEncoder(), exact=True)
         queries = [line for line in lines if line.strip() and line != "broken"][::60]
         shares = []
@@ -121,6 +122,31 @@ class TestApproximate:
         with pytest.raises(SearchError, match=f"search.{backend}' is missing. Repeat"):
             index.search("w1")
         assert built(tmp_path, backend, lines, exact_rows=1000).search("w1")
+
+    @pytest.mark.parametrize("writable", [True, False])
+    def test_a_graph_that_hnswlib_wrote_is_built_anew(
+        self, tmp_path, backend, lines, writable, caplog, monkeypatch
+    ) -> None:
+        """As releases up to 1.8 did, with checksums and a description that go with it."""
+        if backend != "hnswlib":
+            pytest.skip("Other structures are what they were.")
+        expected = built(tmp_path, backend, lines, exact_rows=1000).search("w1 w2", 20)
+        file = tmp_path / "search.hnswlib"
+        file.write_bytes(bytes(8) + (3000).to_bytes(8, "little") + bytes(5000))
+        about = IndexDescription.load(tmp_path)
+        sums = {**about.checksums, file.name: file_checksums(file)}
+        replace(about, effort=99, checksums=sums).save(tmp_path)
+        if not writable:
+            (tmp_path / ".lock").unlink(missing_ok=True)
+            (tmp_path / ".lock").mkdir()
+        with caplog.at_level(logging.WARNING):
+            found = SearchIndex(tmp_path, FakeEncoder()).search("w1 w2", 20)
+        assert "of an earlier release, which wrote it with hnswlib" in caplog.text
+        assert [hit.score for hit in found] == pytest.approx([hit.score for hit in expected])
+        caplog.clear()
+        again = SearchIndex(tmp_path, FakeEncoder())
+        assert again.search("w1 w2", 20) == found
+        assert (again.description.effort != 99) == writable == (not caplog.text)
 
     def test_lines_that_are_all_equal(self, tmp_path, backend) -> None:
         index = built(tmp_path, backend, ["w1"] * 1000, exact_rows=500)
@@ -215,7 +241,7 @@ class TestRecall:
     @pytest.mark.parametrize("effort, expected", [(1, 0.1), (5, 0.5), (10, 1.0)])
     def test_is_the_share_of_the_ten_nearest_others(self, monkeypatch, effort, expected) -> None:
         """A searcher that finds itself and as many others as it makes an effort."""
-        monkeypatch.setattr(recall, "TARGET", expected)
+        monkeypatch.setattr(searcher, "TARGET", expected)
         rows = SearchableRows(FewRows(unit_rows(60, 5)), np.array([], dtype=np.int64))
         exact = exact_searcher("numpy", rows)
 

@@ -1,23 +1,25 @@
-"""What a `config.json` may make AllenNLP do when a model is loaded."""
+"""What a configuration may say: a `config.json` of AllenNLP, and settings of a transformer.
+
+AllenNLP evaluates `config.json` as Jsonnet, a language that reads files; only plain JSON is taken.
+"""
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from declutr.archives.refusal import TRUST, UnsafeArchive
-from declutr.archives.safety.plain_json import (
+from declutr.archives import (
+    CONFIGURATION_BYTES,
+    TRUST,
+    JSONError,
     KeyPath,
-    dotted,
+    UnsafeArchive,
     entries,
-    leads_outside,
-    read_plain_json,
+    read_bounded_json,
 )
-from declutr.archives.safety.registered_names import import_refused, is_registered
-from declutr.archives.safety.remote_code import check_no_remote_code
+from declutr.archives.safety.building import import_refused, is_registered
 
 _READERS = ("dataset_reader", "validation_dataset_reader")
 # What loading builds. The other sections may name the files of the machine that trained: nothing
@@ -29,6 +31,16 @@ _FILE_KEY = re.compile(r"(^|_)(file|path|dir|directory|folder)s?$")
 _COMPILE = ("mode", "dynamic", "fullgraph", "disable")
 # AllenNLP has spaCy import, or else download and install, the package of this name.
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[a-z]+_[a-z]+_(sm|md|lg|trf))?")
+_CODE_SWITCHES = ("trust_remote_code", "allow_all_kernels", "use_kernels")
+
+# What Jsonnet has and JSON has not, outside of strings.
+_JSONNET = re.compile(
+    r'"(?:[^"\\]|\\.)*"'
+    r"|(?P<comment>//|/\*|\#)|(?P<text>'|\|\|\|)"
+    r"|\b(?P<word>importstr|importbin|import|function|local|std|self|super|error|assert|for|if)\b"
+)
+_JSONNET_KINDS = {"comment": "the comment", "text": "text in", "word": "the Jsonnet"}
+_OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]|\.{1,2}([/\\]|$)")
 
 
 def check_configuration(file: Path, transformers: set[str], archives: set[str]) -> set[str]:
@@ -50,21 +62,37 @@ def check_configuration(file: Path, transformers: set[str], archives: set[str]) 
     if not isinstance(config, dict):
         raise UnsafeArchive(f"{file.name} holds no JSON object. Expected a configuration.")
     check_no_remote_code(config, file.name)
+    types: dict[KeyPath, Any] = {}
     for path, value in entries(config):
         _check_type(path, value, file.name)
-        reason = _nested_archive(path, value)
-        if reason:
-            raise UnsafeArchive(f"{file.name}: '{dotted(path)}' {reason}. {TRUST}")
-    config = _without_synonyms(_without_carried(config, transformers, archives))
-    for path, value in _built_entries(config):
-        reason = _options_that_run(path, value) or _outside(path, value)
-        if reason:
-            raise UnsafeArchive(f"{file.name}: '{dotted(path)}' {reason}. {TRUST}")
-    return {
-        value
-        for path, value in _built_entries(config)
-        if path[-1] == "model_name" and isinstance(value, str) and value
-    }
+        refuse_if(_nested_archive(path, value), path, file.name)
+        if isinstance(value, dict):
+            types[path] = value.get("type")
+
+    def _is_carried(path: KeyPath, name: str) -> bool:
+        """Return whether `declutr.archives.carried` puts a folder of the archive in its place."""
+        if path[-1] == "archive" and types.get(path[:-1]) == "declutr":
+            return name in archives
+        return path[-1] == "model_name" and name in transformers
+
+    named = set()
+    for section in _BUILT:
+        for path, value in entries(config.get(section), (section,)):
+            if _is_stripped(path):
+                continue
+            if isinstance(value, str):
+                if _is_synonyms(path, types) or _is_carried(path, value):
+                    continue
+                if path[-1] == "model_name" and value:
+                    named.add(value)
+            refuse_if(_options_that_run(path, value) or _outside(path, value), path, file.name)
+    return named
+
+
+def refuse_if(reason: str | None, path: KeyPath, file: str) -> None:
+    """Raise `UnsafeArchive` if there is a reason why what stands at a path is not safe."""
+    if reason:
+        raise UnsafeArchive(f"{file}: '{dotted(path)}' {reason}. {TRUST}")
 
 
 def _check_type(path: KeyPath, value: Any, file: str) -> None:
@@ -106,61 +134,99 @@ def _outside(path: KeyPath, value: Any) -> str | None:
         return f"is '{value}', a place outside the archive, which does not carry this transformer"
     if path[0] in _READERS and path[1:] == ("cache_dir",):  # used by `read`, not by loading
         return None
-    # Punctuation alone is what tokenizers split at.
     leads = leads_outside(value) or ("/" in value and os.path.exists(value))
+    # Punctuation alone is what tokenizers split at.
     leads = leads and any(character.isalnum() for character in value)
     if leads or any(_FILE_KEY.search(key) for key in path if isinstance(key, str)):
         return f"names a place outside the archive, '{value}'"
     return None
 
 
-def _built_entries(config: dict[str, Any]) -> Iterator[tuple[KeyPath, Any]]:
-    for section in _BUILT:
-        value = config.get(section)
-        if section == "model":
-            value = _without_stripped(value)
-        yield from entries(value, (section,))
+def _is_stripped(path: KeyPath) -> bool:
+    """Return whether AllenNLP leaves this out of a model when it loads; inside lists nothing is."""
+    for key in path[1:] if path[0] == "model" else ():
+        if isinstance(key, int):
+            return False
+        if key in _STRIPPED:
+            return True
+    return False
 
 
-def _without_synonyms(config: dict[str, Any]) -> dict[str, Any]:
-    """Without the file of synonyms of a reader "augmented".
+def _is_synonyms(path: KeyPath, types: dict[KeyPath, Any]) -> bool:
+    """Return whether this is the file of synonyms of a reader "augmented".
 
     No more than its name is kept when it is built, and what is built from an archive without trust
-    augments nothing (`declutr.system.untrusted_parts`). The value has to be the name itself, in
-    this one place: parts of other types may take the same key for something that they read.
+    augments nothing (`is_untrusted`). The value has to be the name itself, in this one place: parts
+    of other types may take the same key for something that they read.
     """
-    kept = dict(config)
-    for section in _READERS:
-        reader = config.get(section)
-        if not isinstance(reader, dict) or reader.get("type") != "augmented":
-            continue
-        augmentation = reader.get("augmentation")
-        if not isinstance(augmentation, dict) or augmentation.get("type") != "eda":
-            continue
-        if isinstance(augmentation.get("synonyms"), str):
-            others = {key: item for key, item in augmentation.items() if key != "synonyms"}
-            kept[section] = {**reader, "augmentation": others}
-    return kept
+    if path[0] not in _READERS or path[1:] != ("augmentation", "synonyms"):
+        return False
+    return types.get(path[:1]) == "augmented" and types.get(path[:2]) == "eda"
 
 
-def _without_carried(value: Any, transformers: set[str], archives: set[str]) -> Any:
-    """Without the names in whose place `declutr.archives.carried` puts folders of the archive."""
-    if isinstance(value, list):
-        return [_without_carried(item, transformers, archives) for item in value]
-    if not isinstance(value, dict):
-        return value
-    replaced = {"model_name": transformers}
-    if value.get("type") == "declutr":
-        replaced["archive"] = archives
-    return {
-        key: _without_carried(item, transformers, archives)
-        for key, item in value.items()
-        if not (isinstance(item, str) and item in replaced.get(key, ()))
-    }
+def check_no_remote_code(content: Any, file: str) -> None:
+    """Look for keys by which transformers runs code that is not its own, anywhere in settings.
+
+    # Raises
+
+    `UnsafeArchive` : `auto_map`, which names classes in Python files beside a checkpoint; a switch
+        that lets such files run; an attention implementation from the hub.
+    """
+    for path, value in entries(content):
+        refuse_if(_remote_code(path, value), path, file)
 
 
-def _without_stripped(value: Any) -> Any:
-    """Without what AllenNLP leaves out of a model when it loads; inside lists it leaves nothing."""
-    if not isinstance(value, dict):
-        return value
-    return {key: _without_stripped(v) for key, v in value.items() if key not in _STRIPPED}
+def _remote_code(path: KeyPath, value: Any) -> str | None:
+    key = nearest_key(path)
+    if key == "auto_map" and value:
+        return "names Python code that transformers would run"
+    # Any other value is true for `if`, the text "false" as well.
+    if key in _CODE_SWITCHES and value not in (False, None):
+        return f"is {value!r}, which lets code from the web run"
+    chooses_attention = any("attn_implementation" in str(part) for part in path)
+    if chooses_attention and isinstance(value, str) and "/" in value:
+        return f"is {value!r}: attention from there is code, loaded from the web"
+    return None
+
+
+def read_plain_json(file: Path, limit: int = CONFIGURATION_BYTES) -> Any:
+    """Return what a file of plain JSON holds, of `limit` bytes at most.
+
+    # Raises
+
+    `UnsafeArchive` : it is something else; the message names what stands there.
+    """
+    try:
+        return read_bounded_json(file, limit=limit, constants=False)
+    except JSONError as error:
+        if not error.text:
+            raise UnsafeArchive(f"{file.name} {error}. {TRUST}") from None
+        found = _what_stands_there(error.text)
+        wrong = f"is not plain JSON: {found}" if found else error
+        raise UnsafeArchive(
+            f"{file.name} {wrong}. A configuration in Jsonnet can read files, so it is not "
+            f"evaluated. {TRUST}"
+        ) from None
+
+
+def _what_stands_there(text: str) -> str | None:
+    for match in _JSONNET.finditer(text):
+        if match.lastgroup:
+            line = text.count("\n", 0, match.start()) + 1
+            return f"line {line} has {_JSONNET_KINDS[match.lastgroup]} `{match[match.lastgroup]}`"
+    return None
+
+
+def dotted(path: KeyPath) -> str:
+    """Return the path as in AllenNLP's overrides: `model.encoders.0.type`."""
+    return ".".join(str(key) for key in path)
+
+
+def nearest_key(path: KeyPath) -> str:
+    """Return the last key of a path, past the positions in lists."""
+    return next((key for key in reversed(path) if isinstance(key, str)), "")
+
+
+def leads_outside(value: str) -> bool:
+    """Return whether a text is a path to somewhere else, or a URL."""
+    return bool(_OUTSIDE.match(value) or "://" in value or ".." in re.split(r"[/\\]", value))

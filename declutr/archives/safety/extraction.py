@@ -20,8 +20,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
-from declutr.archives.refusal import BrokenArchive, UnsafeArchive
-from declutr.archives.tar_members import GET_ANEW
+from declutr.archives import GET_ANEW, BrokenArchive, UnsafeArchive, is_gzip
 
 MAX_MEMBERS = 10_000  # archives have about twenty
 # All headers together. tarfile reads extended ones into memory whole, whatever size they declare.
@@ -32,8 +31,10 @@ MAX_HEADER_BYTES = 2**25
 MAX_UNQUESTIONED_BYTES = 2**30
 MAX_RATIO = 20
 
+Members = list[tuple[tarfile.TarInfo, PurePosixPath]]
+"""Headers, and where below a folder what follows them belongs."""
+
 _CHUNK = 2**20
-_GZIP = b"\x1f\x8b"
 _DRIVE = re.compile(r"[A-Za-z]:")
 _KINDS = {
     tarfile.CHRTYPE: "a device",
@@ -45,12 +46,7 @@ _KINDS = {
 
 @contextmanager
 def extracted(archive: Path) -> Iterator[Path]:
-    """A temporary folder with what is in an archive; it is removed on exit.
-
-    # Raises
-
-    As `extract` does.
-    """
+    """Return a context with a temporary folder of what is in an archive; it raises as `extract`."""
     with tempfile.TemporaryDirectory(prefix="declutr-", ignore_cleanup_errors=True) as folder:
         extract(archive, Path(folder))
         yield Path(folder)
@@ -76,16 +72,14 @@ def extract(archive: Path, folder: Path) -> None:
                 stream.headers_only = False
                 _write(tar, members, folder)
                 stream.read_to_the_end(room.most)  # it has been read once more
-        except OSError as error:
-            if isinstance(error, gzip.BadGzipFile):
-                raise _refusal(archive, room.most, error) from error
-            raise
         except Exception as error:  # of damaged headers, tarfile raises more than it says
+            if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
+                raise
             raise _refusal(archive, room.most, error) from error
 
 
 def _refusal(archive: Path, most: int, error: Exception) -> Exception:
-    """What is wrong with an archive that could not be extracted: damage first."""
+    """Return what is wrong with an archive that could not be extracted: damage first."""
     damage = _damage(archive, most)
     if damage is not None:
         return BrokenArchive(
@@ -103,10 +97,9 @@ def _refusal(archive: Path, most: int, error: Exception) -> Exception:
 
 
 def _damage(archive: Path, most: int) -> Exception | None:
-    """What gzip says of its stream up to so many bytes; nothing of what is no gzip at all."""
-    with archive.open("rb") as file:
-        if file.read(2) != _GZIP:
-            return None
+    """Return what gzip says of its stream up to so many bytes; nothing of what is no gzip."""
+    if not is_gzip(archive):
+        return None
     try:
         with _HeaderReader(archive) as stream:
             stream.read_to_the_end(most)
@@ -118,7 +111,7 @@ def _damage(archive: Path, most: int) -> Exception | None:
 
 
 def inside_path(name: str) -> PurePosixPath:
-    """Where a member of this name belongs, relative to the folder; "." is the folder itself.
+    """Return where a member of this name belongs, relative to the folder, which is ".".
 
     # Raises
 
@@ -155,7 +148,7 @@ class _HeaderReader(gzip.GzipFile):
         return super().read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """As any file; forwards in larger steps than gzip would take."""
+        """Go to a place as in any file; forwards in larger steps than gzip would take."""
         while whence == io.SEEK_SET and offset - self.tell() > _CHUNK and super().read(_CHUNK):
             pass
         return super().seek(offset, whence)
@@ -198,11 +191,9 @@ class _Room:
             )
 
 
-def _checked_members(
-    tar: tarfile.TarFile, room: _Room
-) -> list[tuple[tarfile.TarInfo, PurePosixPath]]:
-    """All members with their places, after a look at each header."""
-    members: list[tuple[tarfile.TarInfo, PurePosixPath]] = []
+def _checked_members(tar: tarfile.TarFile, room: _Room) -> Members:
+    """Return all members with their places, after a look at each header."""
+    members: Members = []
     files: set[PurePosixPath] = set()
     folders: set[PurePosixPath] = set()
     for member in tar:
@@ -242,9 +233,7 @@ def _require_file_or_folder(member: tarfile.TarInfo) -> None:
         raise UnsafeArchive(f"The member '{member.name}' declares {member.size} bytes.")
 
 
-def _write(
-    tar: tarfile.TarFile, members: list[tuple[tarfile.TarInfo, PurePosixPath]], folder: Path
-) -> None:
+def _write(tar: tarfile.TarFile, members: Members, folder: Path) -> None:
     for member, path in members:
         target = folder / path
         if member.isdir():
@@ -253,11 +242,5 @@ def _write(
         target.parent.mkdir(parents=True, exist_ok=True)
         source = tar.extractfile(member)
         assert source is not None, "a regular file"
-        left = member.size
         with target.open("xb") as file:  # never over another one, not even "A" over "a"
-            while left:
-                chunk = source.read(min(left, _CHUNK))
-                if not chunk:
-                    raise tarfile.ReadError(f"'{member.name}' ends {left:,} bytes early")
-                file.write(chunk)
-                left -= len(chunk)
+            shutil.copyfileobj(source, file, _CHUNK)  # tarfile raises if it ends early

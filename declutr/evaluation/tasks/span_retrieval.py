@@ -10,7 +10,7 @@ import numpy as np
 
 from declutr.sampling.row_draws import document_rng
 from declutr.sampling.spans import DocumentTooShort, SpanSampler
-from declutr.system.unit_rows import unit_rows
+from declutr.system.vectors import unit_rows
 
 Encode = Callable[[list[str]], np.ndarray]
 

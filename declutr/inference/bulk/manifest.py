@@ -17,8 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from declutr.system.atomic_files import UNFINISHED, write_whole
-from declutr.system.checksums import json_checksum
+from declutr.system.files import UNFINISHED, json_checksum, write_whole
 
 VERSION = 1
 MANIFEST = "manifest.json"
@@ -77,7 +76,7 @@ class Shard:
 
     counts: Counts
     checksums: str | None = None
-    """Of the file, see `declutr.system.checksums`; `None` if version 1.5 wrote it."""
+    """Of the file, see `declutr.system.files`; `None` if version 1.5 wrote it."""
 
 
 @dataclass

@@ -11,8 +11,7 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from declutr.system.atomic_files import write_whole
-from declutr.system.checksums import CheckedFile, DamagedFile
+from declutr.system.files import CheckedFile, DamagedFile, write_whole
 
 FORMATS = ("npy", "parquet", "jsonl")
 DTYPES = ("float32", "float16")

@@ -16,7 +16,7 @@ from declutr.inference.bulk.input_rows import InputRows
 from declutr.inference.bulk.manifest import Counts, EmbeddingFolderError, Manifest, Shard
 from declutr.inference.bulk.row_bar import RowBar
 from declutr.inference.bulk.shard_files import checked_shard, write_shard
-from declutr.system.checksums import DamagedFile, file_checksums
+from declutr.system.files import DamagedFile, file_checksums
 
 logger = logging.getLogger(__name__)
 

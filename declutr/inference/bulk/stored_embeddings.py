@@ -13,7 +13,7 @@ import numpy as np
 
 from declutr.inference.bulk.manifest import MANIFEST, EmbeddingFolderError, Manifest
 from declutr.inference.bulk.shard_files import checked_shard, read_shard
-from declutr.system.checksums import CheckedFile, DamagedFile
+from declutr.system.files import CheckedFile, DamagedFile
 
 # Shards held open: npy files are only mapped, others are read whole.
 _OPEN = {"npy": 64, "parquet": 2, "jsonl": 2}

@@ -15,7 +15,7 @@ import numpy as np
 from declutr.inference.fingerprints import files_fingerprint
 from declutr.inference.sources.source import EncoderError, EncoderSource
 from declutr.inference.sources.source_files import source_files
-from declutr.system.user_modules import NoSuchModule, module_from_here
+from declutr.system.imports import NoSuchModule, module_from_here
 
 _known: dict[str, tuple[ModuleSpec | None, str]] = {}
 """By module, what it was loaded from and the fingerprint of its files when it was first used."""

@@ -8,9 +8,7 @@ import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from declutr.archives.layout import ARCHIVE
-from declutr.archives.places import Kind, NoModel, kind_of
-from declutr.archives.tar_members import named_as_archive
+from declutr.archives import ARCHIVE, Kind, NoModel, kind_of, named_as_archive
 from declutr.inference.sources.source import EncoderError
 
 FORMS = """\

@@ -28,8 +28,7 @@ from tqdm.auto import tqdm
 
 from declutr.inference.sources.source import EncoderError
 from declutr.inference.sources.word_vector_parser import Parser
-from declutr.system.cache_folder import default_cache_dir
-from declutr.system.checksums import CheckedFile, DamagedFile, file_checksums
+from declutr.system.files import CheckedFile, DamagedFile, default_cache_dir, file_checksums
 
 logger = logging.getLogger(__name__)
 

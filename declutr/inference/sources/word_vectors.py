@@ -12,7 +12,7 @@ from declutr.inference.fingerprints import files_fingerprint
 from declutr.inference.sources.source import EncoderError
 from declutr.inference.sources.word_averages import WordAverages
 from declutr.inference.sources.word_vector_files import open_word_vectors
-from declutr.system.cache_folder import default_cache_dir
+from declutr.system.files import default_cache_dir
 
 SIF_A = 1e-3
 """The constant a of SIF weights; 1e-3 in the paper's experiments."""

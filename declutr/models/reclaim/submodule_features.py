@@ -25,7 +25,7 @@ from declutr.modules.text_field_masks import (
     text_fields,
     wide,
 )
-from declutr.system.host_copies import on_host
+from declutr.system.host_memory import on_host
 
 # ------------------------------------------------------------------------------------- the calls
 

@@ -8,7 +8,7 @@ from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
 from declutr.objectives.numerics import full_precision, unit
-from declutr.system.inverted_lists import PER_CENTRE, least_effort, loaded_faiss, number_of_lists
+from declutr.system.vectors import PER_CENTRE, least_effort, loaded_faiss, number_of_lists
 
 BLOCK = 1 << 22
 """Numbers of a block of cosines, or of rows that are copied for them: 16 MB in float32."""

@@ -17,7 +17,7 @@ from declutr.objectives.checks import (
 from declutr.objectives.memories.momentum_contrast import KeyQueue
 from declutr.objectives.numerics import HostCount, full_precision, nothing, reduced, unit
 from declutr.objectives.objective import Objective
-from declutr.system.host_copies import to_device
+from declutr.system.host_memory import to_device
 
 _ELEMENTS = 2**22  # of made-up vectors held at once
 

@@ -12,7 +12,7 @@ from declutr.objectives.checks import above_zero, scalar_reduction
 from declutr.objectives.memories.instance_vectors import last_rows, require_ids
 from declutr.objectives.numerics import HostCount, full_precision, reduced, unit
 from declutr.objectives.objective import Objective
-from declutr.system.host_copies import to_device
+from declutr.system.host_memory import to_device
 
 
 @full_precision

@@ -1,6 +1,6 @@
 """A vector for every training instance, in memory or on disk, and the ids that instances go by.
 
-What ids hold is told from what the host knows of them (`declutr.system.host_copies`).
+What ids hold is told from what the host knows of them (`declutr.system.host_memory`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from declutr.objectives.checks import above_zero, one_of
 from declutr.objectives.memories.bank_search import BLOCK
-from declutr.system.host_copies import on_host, to_device
+from declutr.system.host_memory import on_host, to_device
 
 STORAGES = ("memory", "disk")
 PRECISIONS = {"float32": torch.float32, "float16": torch.float16}

@@ -26,7 +26,7 @@ from declutr.objectives.memories.lipschitz_critic import Critic
 from declutr.objectives.memories.reclaim_losses import NEGATIVES, loss_against_all, reclaim_loss
 from declutr.objectives.numerics import HostCount, full_precision, unit
 from declutr.objectives.objective import Objective
-from declutr.system.host_copies import on_host, remember, to_device
+from declutr.system.host_memory import on_host, remember, to_device
 
 logger = logging.getLogger(__name__)
 

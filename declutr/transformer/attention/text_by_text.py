@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from declutr.system.kernel_choices import instructions
+from declutr.system.processors import instructions
 from declutr.transformer.attention.repeatable_dropout import (
     RepeatableDropout,
     comparable,

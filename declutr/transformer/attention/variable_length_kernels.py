@@ -18,7 +18,7 @@ from torch import Tensor
 from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import pad
 
-from declutr.system.host_copies import to_device
+from declutr.system.host_memory import to_device
 
 logger = logging.getLogger(__name__)
 

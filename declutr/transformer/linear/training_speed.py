@@ -8,7 +8,8 @@ from functools import partial
 
 import torch
 
-from declutr.system.kernel_choices import CHOICES, Ways, instructions, kept_seconds
+from declutr.system.kernel_choices import CHOICES, Ways, kept_seconds
+from declutr.system.processors import instructions
 from declutr.transformer.linear.training_products import QuickProducts
 
 FEATURES, ROWS = 512, 1024

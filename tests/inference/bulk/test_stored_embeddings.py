@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from declutr.inference.bulk import FORMATS, EmbeddingFolderError, StoredEmbeddings, embed_rows
-from declutr.system import checksums
+from declutr.system import files
 from tests.inference.bulk.fakes import DIMENSION, Encoder, embedding
 
 TEXTS = [f"text {n}" for n in range(23)]
@@ -208,7 +208,7 @@ class TestDamaged:
 
     @pytest.mark.parametrize("rows", [[0], [1, 2], [600, 3, 3]])
     def test_of_npy_what_is_not_read_is_not_checked(self, tmp_path, monkeypatch, rows):
-        monkeypatch.setattr(checksums, "BLOCK", 256)  # 16 rows
+        monkeypatch.setattr(files, "BLOCK", 256)  # 16 rows
         texts = [f"text {n}" for n in range(1000)]
         embed_rows(Encoder(), texts, tmp_path, dimension=DIMENSION, describe={})
         path = tmp_path / "embeddings-00000.npy"

@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from declutr.objectives.memories.instance_vectors import last_rows, require_ids
-from declutr.system.host_copies import remember
+from declutr.system.host_memory import remember
 
 
 @pytest.mark.parametrize("ids", [[4, 1, 4, 0, 1, 4], [2, 2], [3]])

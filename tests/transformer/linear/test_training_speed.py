@@ -7,7 +7,13 @@ import pytest
 import torch
 
 from declutr.system import kernel_choices
-from declutr.system.kernel_choices import CHOICES, FILE_NAME, VARIABLE, least_seconds, processor
+from declutr.system.kernel_choices import (
+    CHOICES,
+    FILE_NAME,
+    VARIABLE,
+    least_seconds,
+    processor,
+)
 from declutr.transformer.linear import training_speed
 from declutr.transformer.linear.training_speed import training_seconds
 

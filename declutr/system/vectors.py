@@ -1,4 +1,4 @@
-"""Inverted lists of faiss (IVF): rows divided among the nearest of some centres."""
+"""Rows of vectors scaled to length 1, and divided among inverted lists of faiss (IVF)."""
 
 from __future__ import annotations
 
@@ -7,10 +7,17 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from declutr.system.processors import usable_processors
 
 PER_CENTRE = 64
-"""Rows that each centre is trained on; faiss wants 39 at least."""
+"""Rows that each centre of a list is trained on; faiss wants 39 at least."""
+
+
+def unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """Return rows `(n, d)` of length 1; a length below 1e-12 counts as 1e-12, so zeros stay."""
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
 
 
 def loaded_faiss() -> Any:
@@ -32,7 +39,7 @@ def loaded_faiss() -> Any:
 
 
 def number_of_lists(rows: int) -> int:
-    """Return as many as faiss advises for up to a million rows, and no more than can be trained."""
+    """Return how many lists faiss advises for up to a million rows, no more than can be trained."""
     return max(1, min(round(4 * math.sqrt(rows)), rows // PER_CENTRE))
 
 

@@ -1,11 +1,15 @@
-"""Names whose modules are imported when somebody asks for what is behind them."""
+"""Modules imported by name: on demand, from the folder of the user, and while others keep quiet."""
 
 from __future__ import annotations
 
 import importlib
+import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from contextlib import contextmanager
+from types import ModuleType
 from typing import Any
 
 # Two threads that import two modules of one package can wait for each other, which Python turns
@@ -90,3 +94,48 @@ def attributes_on_demand(
         return sorted({*vars(sys.modules[package]), *modules})
 
     return __getattr__, __dir__
+
+
+class NoSuchModule(ValueError):
+    """There is no module of that name."""
+
+
+def module_from_here(module: str, purpose: str) -> ModuleType:
+    """Import and return a module of the user's, also from the folder that a command runs in.
+
+    # Parameters
+
+    module : its dotted name; installed, or below the current folder.
+    purpose : what it is for, for the message.
+
+    # Raises
+
+    `NoSuchModule` : there is none. What the module itself cannot import is raised as it is.
+    """
+    here = os.getcwd()
+    if not {"", here} & set(sys.path):
+        sys.path.append(here)  # last: nothing that is installed is hidden by it
+    importlib.invalidate_caches()
+    try:
+        return importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise  # something that the module itself imports
+        raise NoSuchModule(
+            f"No module '{module}' for {purpose}: expected a file {module.replace('.', '/')}.py in "
+            f"{here}, or a module that is installed."
+        ) from error
+
+
+@contextmanager
+def loggers_at(level: int, *names: str) -> Iterator[None]:
+    """Return a context in which the loggers of these names have this level."""
+    loggers = [logging.getLogger(name) for name in names]
+    before = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.setLevel(level)
+    try:
+        yield
+    finally:
+        for logger, own in zip(loggers, before, strict=True):
+            logger.setLevel(own)

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from declutr.system.bounded_json import MAX_DEPTH, JSONError, read_bounded_json
+from declutr.archives import MAX_DEPTH, JSONError, read_bounded_json
 
 
 def written(folder: Path, content: str | bytes) -> Path:

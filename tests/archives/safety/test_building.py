@@ -1,4 +1,4 @@
-"""Inside the context AllenNLP imports nothing for a name, wherever the name stands."""
+"""Inside the contexts AllenNLP imports nothing for a name, and builds nothing out of proportion."""
 
 import sys
 import threading
@@ -6,14 +6,19 @@ from pathlib import Path
 from typing import Any, Union
 
 import pytest
+import torch
 from allennlp.common import FromParams, Lazy, Params
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules import FeedForward
 from allennlp.nn import Activation
 
-from declutr.archives.safety import UnsafeArchive, registered_names_only
-from declutr.archives.safety.registered_names import is_registered
-from declutr.system.untrusted_parts import is_untrusted
+from declutr.archives.safety import (
+    UnsafeArchive,
+    building,
+    parameters_in_proportion,
+    registered_names_only,
+)
+from declutr.archives.safety.building import is_registered, is_untrusted, untrusted
 
 NAME = "hostile_module.Activation"
 
@@ -116,3 +121,79 @@ def test_registered_names_work() -> None:
 def test_unknown_names_without_a_dot_are_allennlps_matter() -> None:
     with pytest.raises(ConfigurationError, match="nonsense"), registered_names_only():
         Holder.from_params(Params({"one": "nonsense"}))
+
+
+def test_inside_and_outside() -> None:
+    assert not is_untrusted()
+    with untrusted():
+        with untrusted():
+            assert is_untrusted()
+        assert is_untrusted()
+    assert not is_untrusted()
+
+
+def test_errors_end_it() -> None:
+    with pytest.raises(KeyError), untrusted():
+        raise KeyError
+    assert not is_untrusted()
+
+
+def test_other_threads_are_outside() -> None:
+    seen: list[bool] = []
+    with untrusted():
+        thread = threading.Thread(target=lambda: seen.append(is_untrusted()))
+        thread.start()
+        thread.join()
+    assert seen == [False]
+
+
+def test_a_giant_is_refused_before_it_is_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.nn.init, "normal_", lambda *_: pytest.fail("it was initialised"))
+    message = r"of 1,600,000,000 bytes .*weight of Embedding, \(100000000, 4\)\), .* have 10 bytes"
+    with pytest.raises(UnsafeArchive, match=message), parameters_in_proportion(10):
+        torch.nn.Embedding(100_000_000, 4, device="meta")
+
+
+def test_weights_allow_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    with parameters_in_proportion(100_000_000):
+        torch.nn.Embedding(100_000_000, 4, device="meta")
+    with parameters_in_proportion(0):
+        torch.nn.Embedding(60_000_000, 4, device="meta")
+
+
+def test_many_small_ones() -> None:
+    with pytest.raises(UnsafeArchive, match=r"asks for 51 parameters"):
+        _build_many(50)
+    _build_many(51)
+
+
+def _build_many(limit: int) -> None:
+    before = building.MAX_PARAMETERS
+    building.MAX_PARAMETERS = limit
+    try:
+        with parameters_in_proportion(0):
+            torch.nn.ParameterList(torch.zeros(1) for _ in range(51))
+    finally:
+        building.MAX_PARAMETERS = before
+
+
+def test_an_error_that_was_swallowed_is_told() -> None:
+    with pytest.raises(UnsafeArchive, match="asks for 1 param"), parameters_in_proportion(0):
+        try:
+            torch.nn.Embedding(2**40, 4, device="meta")
+        except ValueError as error:
+            raise TypeError("no alternative fits") from error
+
+
+def test_other_threads_and_later_ones_are_free() -> None:
+    built: list[torch.nn.Module] = []
+
+    def build() -> None:
+        built.append(torch.nn.Embedding(2**40, 4, device="meta"))
+
+    with parameters_in_proportion(0):
+        thread = threading.Thread(target=build)
+        thread.start()
+        thread.join()
+    build()
+    assert len(built) == 2

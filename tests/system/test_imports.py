@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from declutr.system.names_on_demand import NamesOnDemand
+from declutr.system.imports import NamesOnDemand
 
 PACKAGE = "package_on_demand"
 
@@ -36,7 +36,7 @@ def names(written: Callable[..., str]) -> NamesOnDemand:
     """
     text = (
         "import sys, time\n"
-        "names = sys.modules['tests.system.test_names_on_demand'].NAMES[0]\n"
+        "names = sys.modules['tests.system.test_imports'].NAMES[0]\n"
         "assert {name!r} not in names\n"
         "names[{name!r}] = lambda: later\n"
         "time.sleep(0.2)\n"
@@ -132,7 +132,7 @@ def test_attributes(written: Callable[..., str]) -> None:
     written("outer", "C = 4")
     written(
         "__init__",
-        "from declutr.system.names_on_demand import attributes_on_demand\n"
+        "from declutr.system.imports import attributes_on_demand\n"
         "__getattr__, __dir__ = attributes_on_demand(__name__, {'inner': 'A b', 'outer': 'C'})",
     )
     package = __import__(PACKAGE)

@@ -1,18 +1,33 @@
-"""What the files of a transformer may say, in a folder, in an archive or on the hub."""
+"""What single files of a model may hold: tensors and nothing else, and settings of a transformer.
+
+torch writes tensors as pickles, which are programs.
+"""
 
 from __future__ import annotations
 
+import pickle
 import re
+import zipfile
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from declutr.archives.layout import CONFIG
-from declutr.archives.model_files import ModelFiles
-from declutr.archives.refusal import TRUST, UnsafeArchive
-from declutr.archives.safety.plain_json import dotted, entries, leads_outside, nearest_key
-from declutr.archives.safety.remote_code import check_no_remote_code
-from declutr.archives.safety.tensor_files import check_no_pickle
-from declutr.system.bounded_json import CONFIGURATION_BYTES, JSONError, read_bounded_json
+from declutr.archives import (
+    CONFIG,
+    CONFIGURATION_BYTES,
+    TRUST,
+    BrokenArchive,
+    JSONError,
+    UnsafeArchive,
+    entries,
+    read_bounded_json,
+)
+from declutr.archives.safety.configuration import (
+    check_no_remote_code,
+    leads_outside,
+    nearest_key,
+    refuse_if,
+)
+from declutr.system.files import damage_of_records
 
 TOKENIZER_SETTINGS_BYTES = 2**23  # thousands of added tokens are listed in there
 VOCABULARY_BYTES = 2**26
@@ -30,6 +45,11 @@ _WEIGHTS = re.compile(r"(model|pytorch_model)(-\d+-of-\d+)?\.(safetensors|bin)")
 # Of a tokenizer's settings: what is not read, and what is text.
 _NOT_READ = ("special_tokens_map_file", "name_or_path", "_name_or_path")
 _TEXT = re.compile(r"^(added_tokens_decoder|chat_template|.*special_tokens|.*_tokens?)$")
+_TENSORS = (".th", ".pt", ".pth", ".bin", ".ckpt")
+_PICKLES = (".pkl", ".pickle", ".joblib", ".dill")
+_ZIP = b"PK\x03\x04"  # by which torch, too, tells its format since 1.6 from the one before
+_STARTS_AS_PICKLE = re.compile(rb"\x80[\x02-\x05]")
+_GLOBAL = re.compile(r"GLOBAL (\S+)")
 
 
 def check_transformer(place: str, *, folder: str = "", revision: str | None = None) -> None:
@@ -47,14 +67,17 @@ def check_transformer(place: str, *, folder: str = "", revision: str | None = No
 
     `UnsafeArchive` : it is refused; the message says which file and why.
     """
-    files = ModelFiles(place, revision)
-    if files.local:
-        for file in sorted(Path(place, folder).iterdir()):
+    if Path(place).is_dir():
+        below = Path(place, folder)
+        for file in sorted(below.iterdir()):
             if file.is_file():
                 check_transformer_file(file, f"{place}: {(PurePosixPath(folder) / file.name)}")
-        for file in _weights(Path(place, folder)):
+        for file in _weights(below):
             check_no_pickle(file, f"{place}: {(PurePosixPath(folder) / file.name)}")
         return
+    from declutr.archives.model_files import ModelFiles  # it is on the hub
+
+    files = ModelFiles(place, revision)
     for name in (CONFIG, _TOKENIZER):
         found = files.find(f"{folder}/{name}")
         if found is not None:
@@ -90,12 +113,12 @@ def check_transformer_file(file: Path, name: str) -> None:
 
 
 def weights_bytes(folder: Path) -> int:
-    """How large the weights in the folder of a transformer are."""
+    """Return how many bytes the weights in the folder of a transformer have."""
     return sum(file.stat().st_size for file in _weights(folder))
 
 
 def _weights(folder: Path) -> list[Path]:
-    """Those that transformers loads: pickles only where there is nothing else."""
+    """Return those that transformers loads: pickles only where there is nothing else."""
     found = [file for file in sorted(folder.iterdir()) if _WEIGHTS.fullmatch(file.name)]
     tensors = [file for file in found if file.suffix == ".safetensors"]
     return tensors or found
@@ -120,14 +143,9 @@ def _check_tokenizer(settings: dict[str, Any], name: str) -> None:
             continue
         # transformers took a tokenizer's files from its settings, before those beside them.
         if key.endswith("_file") or (leads_outside(value) and any(c.isalnum() for c in value)):
-            raise UnsafeArchive(
-                f"{name}: '{dotted(path)}' names a file, {value!r}; expected it beside the "
-                f"settings. {TRUST}"
-            )
+            refuse_if(f"names a file, {value!r}; expected it beside the settings", path, name)
         if key == "mecab_option" and value.strip():
-            raise UnsafeArchive(
-                f"{name}: '{dotted(path)}' is {value!r}; options of MeCab can name files. {TRUST}"
-            )
+            refuse_if(f"is {value!r}; options of MeCab can name files", path, name)
 
 
 def _check_index(index: dict[str, Any], name: str) -> None:
@@ -138,3 +156,73 @@ def _check_index(index: dict[str, Any], name: str) -> None:
             raise UnsafeArchive(f"{name} names weights in {shard!r}, which is no file of weights.")
         if PurePosixPath(shard).name != shard:
             raise UnsafeArchive(f"{name} names weights in '{shard}'; expected them beside it.")
+
+
+def check_no_pickle(file: Path, name: str) -> None:
+    """Look at a file by its name and first bytes; pickles must be of tensors and nothing else.
+
+    # Parameters
+
+    file : where it is.
+    name : what to call it.
+
+    # Raises
+
+    `UnsafeArchive` : it holds, or could hold, more than tensors. Nothing of it has been run.
+    `BrokenArchive` : tensors are not those that were written.
+    """
+    if file.suffix == ".safetensors":  # its first bytes are a length, which can be anything
+        return
+    with file.open("rb") as opened:
+        start = opened.read(6)
+    if file.suffix in _PICKLES:
+        raise UnsafeArchive(f"{name} is a pickle, which could run anything. Take it out.")
+    if start == b"\x93NUMPY":
+        _require_plain_array(file, name)
+    elif file.suffix in _TENSORS or start.startswith(_ZIP) or _STARTS_AS_PICKLE.match(start):
+        _require_tensors(file, name, packed=start.startswith(_ZIP))
+
+
+def _require_tensors(file: Path, name: str, packed: bool) -> None:
+    """Read a file as torch does with `weights_only=True`, whichever torch reads it afterwards.
+
+    Tensors are mapped, and read once to compare checksums, except in the format before torch 1.6.
+    """
+    import torch
+
+    try:
+        if packed:
+            _require_sound_records(file, name)
+        torch.load(file, map_location="cpu", weights_only=True, mmap=packed)
+    except (UnsafeArchive, BrokenArchive):
+        raise
+    except pickle.UnpicklingError as error:
+        found = _GLOBAL.search(str(error))
+        what = f"names {found[1]}" if found else "is a pickle of something else"
+        raise UnsafeArchive(
+            f"{name} should hold tensors only, but {what}: a pickle could run anything. Save it "
+            "anew as a plain state dict."
+        ) from None
+    except Exception as error:  # a broken file can raise nearly anything
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise UnsafeArchive(f"{name} cannot be read as tensors: {reason}. Get it anew.") from None
+
+
+def _require_sound_records(file: Path, name: str) -> None:
+    with zipfile.ZipFile(file) as opened:
+        if any(entry.compress_type != zipfile.ZIP_STORED for entry in opened.infolist()):
+            raise UnsafeArchive(
+                f"{name} holds compressed records, as torch writes none: they could be of any size."
+            )
+    damage = damage_of_records(file)
+    if damage is not None:
+        raise BrokenArchive(f"{name} is damaged: {damage}. Get it anew.")
+
+
+def _require_plain_array(file: Path, name: str) -> None:
+    import numpy as np
+
+    try:
+        np.load(file, mmap_mode="r", allow_pickle=False)
+    except ValueError as error:
+        raise UnsafeArchive(f"{name} is no plain array: {error} Take it out.") from None

@@ -1,0 +1,224 @@
+"""Files are written whole, and no byte of them is silently another."""
+
+import itertools
+import os
+import random
+import stat
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from xxhash import xxh3_64_hexdigest
+
+from declutr.system import files
+from declutr.system.files import (
+    BlockHasher,
+    CheckedFile,
+    DamagedFile,
+    damage_of,
+    file_checksums,
+    json_checksum,
+    use_umask,
+)
+
+
+@pytest.fixture(autouse=True)
+def small_blocks(monkeypatch):
+    monkeypatch.setattr(files, "BLOCK", 8)
+
+
+@given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=4))
+@settings(max_examples=50, deadline=None)
+def test_a_checksum_for_each_block(data, cuts):
+    cuts = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
+    hasher = BlockHasher()
+    for start, end in itertools.pairwise(cuts):
+        hasher.update(memoryview(data)[start:end])
+    blocks = [data[start : start + 8] for start in range(0, len(data), 8)]
+    assert hasher.checksums == "".join(map(xxh3_64_hexdigest, blocks))
+
+
+def test_json_in_any_order():
+    assert json_checksum({"a": 1, "b": [2]}) == json_checksum({"b": [2], "a": 1})
+    assert json_checksum({"a": 1}) != json_checksum({"a": 2})
+
+
+class TestCheckedFile:
+    @pytest.fixture
+    def path(self, tmp_path):
+        path = tmp_path / "file"
+        path.write_bytes(bytes(range(30)))
+        return path
+
+    def flip(self, path, at: int) -> None:
+        data = bytearray(path.read_bytes())
+        data[at] ^= 4
+        path.write_bytes(data)
+
+    @pytest.mark.parametrize("begin", [0, 3])
+    def test_parts_that_touch_a_damaged_block(self, path, begin):
+        whole = path.read_bytes()[begin:]
+        sums = "".join(xxh3_64_hexdigest(whole[at : at + 8]) for at in range(0, len(whole), 8))
+        self.flip(path, begin + 17)  # in the third block
+        for start in range(len(whole)):
+            for end in range(start + 1, len(whole) + 1):
+                checked = CheckedFile(path, sums, begin)
+                if start < 24 and end > 16:
+                    with pytest.raises(DamagedFile, match=f"8 bytes after byte {begin + 16}, some"):
+                        checked.require(start, end)
+                else:
+                    checked.require(start, end)
+                several, size = np.array([start, 0]), end - start
+                touched = (several // 8 <= 2) & ((several + size - 1) // 8 >= 2)
+                checked = CheckedFile(path, sums, begin)
+                if touched.any():
+                    with pytest.raises(DamagedFile):
+                        checked.require_each(several, size)
+                else:
+                    checked.require_each(several, size)
+
+    def test_each_block_is_read_once(self, path):
+        checked = CheckedFile(path, file_checksums(path))
+        checked.require(3, 9)
+        self.flip(path, 0)
+        checked.require(0, 16)
+        self.flip(path, 20)
+        with pytest.raises(DamagedFile, match="after byte 16"):
+            checked.require_all()
+
+    @pytest.mark.parametrize("change", [lambda data: data[:-8], lambda data: data + b"\0" * 8])
+    def test_another_size(self, path, change):
+        sums = file_checksums(path)
+        path.write_bytes(change(path.read_bytes()))
+        with pytest.raises(DamagedFile, match=r"it has [35] blocks, expected 4"):
+            CheckedFile(path, sums)
+
+    def test_an_empty_file(self, tmp_path):
+        (tmp_path / "empty").touch()
+        assert file_checksums(tmp_path / "empty") == ""
+        CheckedFile(tmp_path / "empty", "").require_all()
+
+
+STATE = {
+    "weight": torch.linspace(-1, 1, 15).view(5, 3),
+    "half": torch.ones(3).half(),
+    "step": torch.tensor(3),
+    "optimizer": {"lr": 1e-3, "steps": 7, "name": "adam", "betas": [0.9, 0.99, None]},
+}
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    torch.save(STATE, tmp_path / "state.th")
+    return tmp_path / "state.th"
+
+
+def same(one: Any, other: Any) -> bool:
+    if torch.is_tensor(one):
+        return torch.is_tensor(other) and one.dtype == other.dtype and torch.equal(one, other)
+    if isinstance(one, dict):
+        return list(one) == list(other) and all(same(one[key], other[key]) for key in one)
+    return one == other
+
+
+def test_a_whole_file(file: Path) -> None:
+    assert damage_of(file) is None
+    assert damage_of(str(file)) is None
+
+
+def test_no_flipped_bit_passes_unless_it_changes_nothing(file: Path) -> None:
+    """Everywhere: in tensors, in what says what they are, in headers and in the list of records."""
+    content = file.read_bytes()
+    drawn = random.Random(0)
+    outcomes = []
+    # The list of records, where not every bit has a checksum, is looked at more closely.
+    listed = content.index(b"PK\x01\x02")
+    places = [*drawn.sample(range(listed), 100), *drawn.sample(range(listed, len(content)), 150)]
+    for place in places:
+        broken = bytearray(content)
+        broken[place] ^= 1 << drawn.randrange(8)
+        file.write_bytes(broken)
+        found = damage_of(file) is not None
+        assert found or same(torch.load(file), STATE), place
+        outcomes.append(found)
+    assert sum(outcomes) > 100  # the others are in padding, times and the like
+
+
+def test_tensors_that_torch_would_not_read_at_all(file: Path) -> None:
+    """One bit says that a record is a folder: torch then gives what lies in memory."""
+    content = bytearray(file.read_bytes())
+    with zipfile.ZipFile(file) as opened:
+        count = len(opened.infolist())
+    place, found = -1, 0
+    while (place := content.find(b"PK\x01\x02", place + 1)) >= 0:
+        broken = bytearray(content)
+        broken[place + 38] ^= 0x10
+        file.write_bytes(broken)
+        assert "is not what was written" in str(damage_of(file))
+        found += 1
+    assert found == count
+
+
+@pytest.mark.parametrize("part", [0, 0.3, 0.99])
+def test_files_that_are_cut_off(file: Path, part: float) -> None:
+    content = file.read_bytes()
+    file.write_bytes(content[: int(len(content) * part)])
+    assert str(damage_of(file)).startswith("it is cut off or overwritten")
+
+
+def test_a_block_of_zeros(file: Path) -> None:
+    content = bytearray(file.read_bytes())
+    place = content.index(STATE["weight"].numpy().tobytes())
+    content[place : place + 16] = bytes(16)
+    file.write_bytes(content)
+    assert damage_of(file) == "its record state/data/0 is not what was written"
+
+
+def test_files_that_are_not_there_or_not_of_torch(tmp_path: Path) -> None:
+    assert damage_of(tmp_path / "none.th") == "it cannot be read (No such file or directory)"
+    (tmp_path / "text.th").write_text("text")
+    assert str(damage_of(tmp_path / "text.th")).startswith("it is cut off or overwritten")
+
+
+def test_whole_files_with_objects_that_torch_does_not_load_unasked(tmp_path: Path) -> None:
+    torch.save({"path": tmp_path}, tmp_path / "state.th")
+    assert damage_of(tmp_path / "state.th") is None
+
+
+@pytest.mark.skipif(
+    not hasattr(torch.serialization, "set_crc32_options"), reason="this torch always writes them"
+)
+def test_a_file_that_was_written_without_checksums(file: Path) -> None:
+    torch.serialization.set_crc32_options(False)
+    try:
+        torch.save(STATE, file)
+    finally:
+        torch.serialization.set_crc32_options(True)
+    assert damage_of(file) is None
+
+
+@pytest.fixture(params=[0o022, 0o027, 0o002])
+def umask(request):
+    before = os.umask(request.param)
+    yield request.param
+    os.umask(before)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_as_if_made_in_the_plain_way(tmp_path: Path, umask: int) -> None:
+    (tmp_path / "plain").mkdir()
+    (tmp_path / "plain" / "file").touch()
+    (tmp_path / "closed").mkdir(mode=0o700)
+    (tmp_path / "closed" / "file").touch(mode=0o600)
+    use_umask([tmp_path / "closed", tmp_path / "closed" / "file"])
+    assert mode(tmp_path / "closed") == mode(tmp_path / "plain") == 0o777 & ~umask
+    assert mode(tmp_path / "closed/file") == mode(tmp_path / "plain/file") == 0o666 & ~umask
+    assert os.umask(umask) == umask  # as it was
