@@ -13,21 +13,21 @@ import allennlp.commands.train as train_command
 import pytest
 import torch
 
-from declutr.bridge import children, repairs
+from declutr.bridge import repairs
 from declutr.bridge.finder import BridgeFinder
 
-ROOT = str(Path(children.__file__).parents[2])
+ROOT = str(Path(repairs.__file__).parents[2])
 
 
 def test_run_calls() -> None:
-    assert children.run(max, 1, 3) == 3
+    assert repairs.run_worker(max, 1, 3) == 3
 
 
 def test_the_training_function_is_ours_and_calls_theirs(monkeypatch: Any) -> None:
-    assert train_command._train_worker is children.train_worker
-    assert children.train_worker.__wrapped__.__module__ == "allennlp.commands.train"
-    monkeypatch.setattr(children.train_worker, "__wrapped__", lambda *a, **k: (a, k))
-    assert children.train_worker(1, b=2) == ((1,), {"b": 2})
+    assert train_command._train_worker is repairs.train_worker
+    assert repairs.train_worker.__wrapped__.__module__ == "allennlp.commands.train"
+    monkeypatch.setattr(repairs.train_worker, "__wrapped__", lambda *a, **k: (a, k))
+    assert repairs.train_worker(1, b=2) == ((1,), {"b": 2})
 
 
 def first_module(pickled: bytes) -> str:
@@ -39,7 +39,7 @@ def first_module(pickled: bytes) -> str:
 
 
 def test_unpickling_the_training_function_imports_the_bridge_first(bare: Any) -> None:
-    assert first_module(pickle.dumps(train_command._train_worker, 4)) == "declutr.bridge.children"
+    assert first_module(pickle.dumps(train_command._train_worker, 4)) == "declutr.bridge.repairs"
     assert bare("allennlp.commands.train")._train_worker.__module__ == "allennlp.commands.train"
 
 
@@ -47,7 +47,9 @@ def test_unpickling_the_training_function_imports_the_bridge_first(bare: Any) ->
 def test_data_workers_are_started_through_the_bridge(method: str) -> None:
     context = repairs._WorkerContext(torch.multiprocessing.get_context(method))
     process = context.Process(target=print, args=(1, 2), daemon=True)
-    assert process._target is children.run and process._args == (print, 1, 2) and process.daemon
+    assert (
+        process._target is repairs.run_worker and process._args == (print, 1, 2) and process.daemon
+    )
     assert context.get_start_method() == method
 
 
