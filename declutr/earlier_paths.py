@@ -48,9 +48,8 @@ _MOVED = {
         "metric_readers metric_states sharding start_validation trained_texts trainer "
         "undisturbed weight_decay"
     ),
-    ("", "transformer"): "dropout_rates embedding_layers masked_lm_head packing",
-    ("", "transformer.attention"): "repeatable_dropout variable_length_kernels whole_masks",
-    ("", "transformer.linear"): "training_speed",
+    ("", "transformer"): "packing",
+    ("", "transformer.attention"): "repeatable_dropout",
     ("evaluation", "evaluation.classifiers"): (
         "cross_validation features networks optimizers relatedness_regressor"
     ),
@@ -78,22 +77,29 @@ _MOVED = {
         "trained_model transformer_model"
     ),
     ("text_models", "transformer"): "pooling",
-    ("text_models", "transformer.linear"): (
-        "activations dtype_speed float_products int8_product linear_layers prepared_linear"
-    ),
 }
 _RENAMED = {
     "archive_members": "archives.tar_members",
     "archives.safety.refusal": "archives.refusal",
     "augmentations": "data.augmentation.augmentation",
+    "bridge.children": "bridge.repairs",
     "bulk_embedding": "inference.bulk",
     "checkpoints": "quickstart.small_checkpoints",
+    "commands.separate_places": "commands.command",
+    "commands.user_errors": "commands.command",
     "dataset_reader": "data.span_reader",
+    "dropout_rates": "transformer.architectures",
+    "embedding_layers": "transformer.architectures",
     "encoder_sources": "inference.sources",
     "export.hugging_face": "export.exporting",
     "file_modes": "system.umask",
+    "glue.label_fractions": "task_models.glue.labelled_rows",
+    "glue.label_values": "task_models.glue.layouts",
+    "glue.senteval_files": "task_models.glue.labelled_rows",
     "heap": "system.cpu_memory",
-    "linear_products": "transformer.linear.training_products",
+    "image_text.matching_loss": "task_models.image_text.matching",
+    "image_text.retrieval": "task_models.image_text.matching",
+    "masked_lm_head": "transformer.architectures",
     "model": "models.declutr",
     "model_parts": "models.fit",
     "modules_from_here": "system.user_modules",
@@ -107,9 +113,11 @@ _RENAMED = {
     "sources": "corpus.documents",
     "span_fields": "data.fields",
     "table_rows": "corpus.tables",
-    "text_by_text_attention": "transformer.attention.text_by_text",
     "text_codecs": "data.codecs",
     "text_models.file_fingerprints": "inference.fingerprints",
+    "text_vae.decoder": "task_models.text_vae.layers",
+    "text_vae.kl_weight": "task_models.text_vae.layers",
+    "text_vae.latent_code": "task_models.text_vae.layers",
     "trained_configuration": "archives.configuration",
     "training.trained_texts": "training.model_in_training",
     "training.undisturbed": "training.model_in_training",

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from declutr.inference.errors import EncoderError
-from declutr.transformer.linear.dtype_speed import gains, worthwhile_dtype
-from declutr.transformer.linear.training_speed import has_bfloat16
+from declutr.transformer.linear.dtype_speed import gains, has_bfloat16, worthwhile_dtype
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
 

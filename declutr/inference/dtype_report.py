@@ -23,7 +23,7 @@ from declutr.system.kernel_choices import GAIN, instructions, processor_name
 from declutr.system.processors import cpu_quota, usable_processors
 from declutr.system.quiet_loggers import loggers_at
 from declutr.transformer.linear import dtype_speed
-from declutr.transformer.linear.training_speed import FLOPS, has_bfloat16, training_seconds
+from declutr.transformer.linear.dtype_speed import TRAINING_FLOPS, has_bfloat16, training_seconds
 
 _CPU = torch.device("cpu")
 
@@ -87,7 +87,7 @@ def dtype_report() -> DtypeReport:
     """
     has = instructions()
     embedding = _speeds("embedding", dtype_speed.dtype_seconds(), dtype_speed.FLOPS)
-    training = _speeds("training", training_seconds(), FLOPS)
+    training = _speeds("training", training_seconds(), TRAINING_FLOPS)
     return DtypeReport(
         processor_name(),
         has,

@@ -17,12 +17,14 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from declutr.sampling.masking import IGNORE
 from declutr.system.host_copies import carried, on_host, to_device
-from declutr.transformer.attention.packed import recomputation_contexts
-from declutr.transformer.embedding_layers import features_zeroed
-from declutr.transformer.language_adapters import keep_adapter_dtypes
+from declutr.transformer.architectures import (
+    features_zeroed,
+    first_position,
+    keep_adapter_dtypes,
+    masked_lm_logits,
+    max_positions,
+)
 from declutr.transformer.linear.training_products import quick_products
-from declutr.transformer.masked_lm_head import masked_lm_logits
-from declutr.transformer.positions import first_position, max_positions
 from declutr.transformer.unpadding import Run, UnpaddedPass
 
 logger = logging.getLogger(__name__)
@@ -159,6 +161,8 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
 
     def _recomputation_contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
         """What a layer is computed in, and computed again in, which lies outside of `forward`."""
+        from declutr.transformer.attention.packed import recomputation_contexts
+
         first, again = recomputation_contexts()
         quick = quick_products(self.encoder, next(self.encoder.parameters()).device)
         return first, _Both(quick, again)

@@ -1,4 +1,4 @@
-"""Answers what transformers ask of masks and padding from what the host knows."""
+"""What masks of texts say, and what transformers ask of them, from what the host knows."""
 
 from __future__ import annotations
 
@@ -59,3 +59,15 @@ def padding_not_looked_for(transformer: torch.nn.Module) -> Iterator[None]:
         yield
     finally:
         transformer.__dict__.pop(name, None)
+
+
+def begin_at_once(mask: Tensor) -> bool:
+    """Return whether no text of a mask `(N, L)` has padding before its first token."""
+    return bool((mask[:, 0] | ~mask.any(dim=1)).all())
+
+
+def within_texts(mask: Tensor) -> Tensor:
+    """Return `(N, L)`: the first to the last token of each text, with all that lies between."""
+    begun = mask.cumsum(dim=1) > 0
+    to_come = mask.flip(1).cumsum(dim=1).flip(1) > 0
+    return begun & to_come

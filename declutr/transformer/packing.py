@@ -1,18 +1,25 @@
 """Texts of different lengths end to end, and texts of similar length together.
 
 Padding is work for nothing: 37 % of a batch of paper-sized spans. Here is where tokens lie with and
-without it; nothing in this module knows a transformer.
+without it, and what a transformer is tried with before its texts are packed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from declutr.system.host_copies import to_device
+from declutr.transformer.architectures import max_positions
+
+
+class CannotPack(ValueError):
+    """This transformer's attention is not plain attention over whole texts."""
 
 
 class Packing:
@@ -107,3 +114,34 @@ def length_groups(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
         else:
             groups.append([text])
     return groups
+
+
+def texts_to_try(
+    transformer: torch.nn.Module, padding_id: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return token ids and mask of a few short texts, together longer than one text may be."""
+    longest = max_positions(transformer)
+    width = max(1, min(64, longest or 64))
+    lengths = [width, width - width // 2]
+    while sum(lengths) <= min(longest or 0, 1024):  # more would take long on a CPU
+        lengths.append(width - len(lengths) % (width // 2 + 1))
+    texts = len(lengths)
+    embeddings: Any = transformer.get_input_embeddings()  # type: ignore[operator]
+    vocabulary = embeddings.num_embeddings
+    token_ids = torch.arange(texts * width, device=device).view(texts, width) % vocabulary
+    token_ids[token_ids == padding_id] = (padding_id + 1) % vocabulary
+    ends = torch.tensor(lengths, device=device)
+    return token_ids, torch.arange(width, device=device) < ends[:, None]
+
+
+@contextmanager
+def evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Within this context all is in evaluation mode, and in the mode it was in afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        for part, _ in modes:
+            part.training = False
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training

@@ -12,7 +12,7 @@ from allennlp.common.checks import ConfigurationError
 
 import declutr.plugin  # noqa: F401
 from declutr.archives.safety import UnsafeArchive
-from declutr.commands.user_errors import TRACEBACK, set_command
+from declutr.commands.command import TRACEBACK, set_command
 from declutr.corpus.documents import SourceError
 from declutr.inference.encoder import EncoderError
 

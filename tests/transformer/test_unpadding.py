@@ -12,9 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from declutr.transformer.attention.packed import CannotPack
-from declutr.transformer.attention.whole_masks import KnownWhole, padding_not_looked_for
-from declutr.transformer.packing import Packing, text_lengths
+from declutr.transformer.masks import KnownWhole, padding_not_looked_for
+from declutr.transformer.packing import CannotPack, Packing, text_lengths
 from declutr.transformer.unpadding import UNPADDING, UnpaddedPass
 from tests.families import FAMILIES, MAX_LENGTH, build, build_gpt2
 

@@ -20,14 +20,10 @@ from torch.overrides import TorchFunctionMode
 from declutr.transformer.attention import repeatable_dropout, variable_length_kernels
 from declutr.transformer.attention import text_by_text as text_by_text_attention
 from declutr.transformer.attention.variable_length_kernels import Kernels, kernels_of
-from declutr.transformer.attention.whole_masks import ALL, is_mask
-from declutr.transformer.packing import Packing
+from declutr.transformer.masks import ALL, is_mask
+from declutr.transformer.packing import CannotPack, Packing
 
 _WITHOUT_KERNELS = ("cpu",)
-
-
-class CannotPack(ValueError):
-    """This transformer's attention is not plain attention over whole texts."""
 
 
 class PackedAttention(TorchFunctionMode):
@@ -66,17 +62,14 @@ class PackedAttention(TorchFunctionMode):
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        named = kwargs or {}
         if func is scaled_dot_product_attention:
-            return self._attend(*args, **(kwargs or {}))
-        if (
-            self.asked
-            and func in ALL
-            and is_mask((1, self.packing.num_tokens), *args, **(kwargs or {}))
-        ):
+            return self._attend(*args, **named)
+        if self.asked and func in ALL and is_mask((1, self.packing.num_tokens), *args, **named):
             return torch.tensor(True)
         if func is dropout and not torch.compiler.is_compiling():  # compiled, torch's is quick
-            return _drop(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+            return _drop(*args, **named)
+        return func(*args, **named)
 
     def __enter__(self) -> PackedAttention:
         self._around = getattr(_ACTIVE, "mode", None)
@@ -115,22 +108,13 @@ class PackedAttention(TorchFunctionMode):
             # As autocast does for this function: rotary positions leave only values in bfloat16.
             dtype = torch.get_autocast_dtype(device)
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
-        packing = self.packing
+        texts = self.packing.cu_seqlens
         if self._kernels is None:
-            return text_by_text_attention.attend(
-                query, key, value, packing.cu_seqlens, dropout_p, scale
-            )
+            return text_by_text_attention.attend(query, key, value, texts, dropout_p, scale)
         if query.dtype not in variable_length_kernels.DTYPES:
             raise CannotPack(f"torch has no kernel for attention over packed {query.dtype}")
         return variable_length_kernels.attend(
-            query,
-            key,
-            value,
-            packing.cu_seqlens,
-            packing.longest,
-            dropout_p,
-            scale,
-            self._kernels,
+            query, key, value, texts, self.packing.longest, dropout_p, scale, self._kernels
         )
 
 

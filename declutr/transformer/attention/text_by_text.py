@@ -37,7 +37,6 @@ _SHORT, _LONG, _LONG_TOGETHER = 16, 160, 64
 _INPUTS = "Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, Tensor? seed"
 _NUMBERS = "float dropout_p, float scale"
 _OUTPUTS = "Tensor output, Tensor sums"
-
 _ALL = slice(None)
 
 _flash = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
@@ -71,10 +70,7 @@ def _attention(
     dropout_p: float,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output `(1, H, T, D)`, token by token in memory, as the next layer reads it.
-
-    And `(T, H)`, logarithms of the sums of the softmax, for texts that torch's kernel took.
-    """
+    """Return the output `(1, H, T, D)`, and `(T, H)` logarithms of its sums by torch's kernel."""
     query, key, value = (_flat(tensor) for tensor in (query, key, value))
     output, sums = _like(query), _sums_like(query)
     dropout = None if seed is None else RepeatableDropout(dropout_p, seed)
@@ -234,7 +230,7 @@ def _runs(cu_seqlens: Tensor) -> Iterator[_Run]:
 
 
 def _like(tensor: Tensor) -> Tensor:
-    """A new tensor of the same shape `(1, H, T, D)`, token by token in memory."""
+    """A new tensor `(1, H, T, D)`, token by token in memory, as the next layer reads it."""
     _, heads, tokens, width = tensor.shape
     return tensor.new_empty(tokens, heads, width).transpose(0, 1)[None]
 

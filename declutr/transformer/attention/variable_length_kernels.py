@@ -1,9 +1,10 @@
 """Attention over texts end to end by torch's variable-length kernels for CUDA devices.
 
 torch calls these kernels from its nested tensors and, since 2.10, from
-`torch.nn.attention.varlen`, which has no dropout. The operators themselves are private to torch; no
-other module names them. They carry their own derivatives, `torch.compile` traces them, and
-`torch.use_deterministic_algorithms` makes their backward passes deterministic.
+`torch.nn.attention.varlen`, which has no dropout. The operators themselves are private to torch;
+no other module than `memory_efficient` names them as well. They carry their own derivatives,
+`torch.compile` traces them, and `torch.use_deterministic_algorithms` makes their backward passes
+deterministic.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -19,6 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import pad
 
 from declutr.system.host_copies import to_device
+from declutr.transformer.attention.memory_efficient import efficient_attention
 
 logger = logging.getLogger(__name__)
 
@@ -62,15 +64,15 @@ def attend(
     width = query.size(-1)
     # (1, T, H, D), without a copy
     q, k, v = (_aligned(tensor.transpose(1, 2)) for tensor in (query, key, value))
+    texts = (cu_seqlens, longest, dropout_p, scale)
     if kernels.flash and q.dtype in _OF_FLASH and q.size(-1) <= _WIDEST_FLASH:
-        attended = _flash(q, k, v, cu_seqlens, longest, dropout_p, scale)
+        attended = flash_attention(q, k, v, *texts)
     elif not kernels.efficient:
         raise NotImplementedError(f"torch has no kernel for attention over packed {q.dtype} here")
-    elif q.dtype == torch.bfloat16 and not kernels.efficient_in_bfloat16:
-        q, k, v = q.float(), k.float(), v.float()
-        attended = _efficient(q, k, v, cu_seqlens, longest, dropout_p, scale).to(query.dtype)
     else:
-        attended = _efficient(q, k, v, cu_seqlens, longest, dropout_p, scale)
+        if q.dtype == torch.bfloat16 and not kernels.efficient_in_bfloat16:
+            q, k, v = q.float(), k.float(), v.float()
+        attended = efficient_attention(q, k, v, *texts).to(query.dtype)
     if attended.size(-1) != width:
         attended = attended[..., :width]
     return attended.transpose(1, 2)
@@ -93,10 +95,10 @@ class Kernels(NamedTuple):
 def kernels_of(device: torch.device) -> Kernels:
     """What runs on this device, which is tried once."""
     return Kernels(
-        _runs(_flash, torch.bfloat16, device),
+        _runs(flash_attention, torch.bfloat16, device),
         # On ROCm its backward pass has too little room for the sums of more than one text.
-        torch.version.hip is None and _runs(_efficient, torch.float32, device),
-        torch.version.hip is None and _runs(_efficient, torch.bfloat16, device),
+        torch.version.hip is None and _runs(efficient_attention, torch.float32, device),
+        torch.version.hip is None and _runs(efficient_attention, torch.bfloat16, device),
     )
 
 
@@ -117,7 +119,7 @@ def _runs(kernel: Callable[..., Tensor], dtype: torch.dtype, device: torch.devic
         logger.info(
             "torch's %s attention does not run on %s in %s (%s): texts are packed there with what "
             "does, or not at all.",
-            kernel.__name__[1:],
+            kernel.__name__.removesuffix("_attention"),
             device,
             str(dtype).removeprefix("torch."),
             error,
@@ -126,7 +128,7 @@ def _runs(kernel: Callable[..., Tensor], dtype: torch.dtype, device: torch.devic
     return True
 
 
-def _flash(
+def flash_attention(
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -135,6 +137,7 @@ def _flash(
     dropout_p: float,
     scale: float,
 ) -> Tensor:
+    """Return attention `(1, T, H, D)`."""
     # Arguments by name: releases add some, and all from 2.6 on have these.
     attended, *_ = torch.ops.aten._flash_attention_forward.default(
         query=query.squeeze(0),
@@ -150,134 +153,6 @@ def _flash(
         scale=scale,
     )
     return attended.unsqueeze(0)
-
-
-def _efficient(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seqlens: Tensor,
-    longest: int,
-    dropout_p: float,
-    scale: float,
-) -> Tensor:
-    differentiated = query.requires_grad or key.requires_grad or value.requires_grad
-    differentiated = differentiated and torch.is_grad_enabled()
-    run = _as_one_operator if torch.compiler.is_compiling() else _efficient_forward
-    return run(query, key, value, cu_seqlens, longest, dropout_p, scale, differentiated)[0]
-
-
-def _efficient_forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seqlens: Tensor,
-    longest: int,
-    dropout_p: float,
-    scale: float,
-    differentiated: bool,
-) -> tuple[Tensor, ...]:
-    """Attention, the logarithms of its sums, and the seed and offset of its dropout."""
-    return torch.ops.aten._efficient_attention_forward.default(
-        query=query,
-        key=key,
-        value=value,
-        bias=None,
-        cu_seqlens_q=cu_seqlens,
-        cu_seqlens_k=cu_seqlens,
-        max_seqlen_q=longest,
-        max_seqlen_k=longest,
-        dropout_p=dropout_p,
-        custom_mask_type=0,  # none
-        compute_log_sumexp=differentiated,
-        scale=scale,
-    )[:4]
-
-
-# Until torch 2.15, `torch.compile` fails at the derivative of that operator: what torch says of its
-# outputs leaves out one of its inputs. So compiled code takes it as an operator of ours.
-
-_as_one_operator = torch.library.custom_op(
-    "declutr::efficient_attention",
-    _efficient_forward,
-    mutates_args=(),
-    schema="(Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, SymInt longest, "
-    "float dropout_p, float scale, bool differentiated) -> (Tensor, Tensor, Tensor, Tensor)",
-)
-
-
-@torch.library.custom_op(
-    "declutr::efficient_attention_backward",
-    mutates_args=(),
-    schema="(Tensor gradient, Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, "
-    "Tensor output, Tensor logsumexp, Tensor seed, Tensor offset, SymInt longest, "
-    "float dropout_p, float scale) -> (Tensor, Tensor, Tensor)",
-)
-def _efficient_backward(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seqlens: Tensor,
-    output: Tensor,
-    logsumexp: Tensor,
-    seed: Tensor,
-    offset: Tensor,
-    longest: int,
-    dropout_p: float,
-    scale: float,
-) -> tuple[Tensor, ...]:
-    return torch.ops.aten._efficient_attention_backward.default(
-        grad_out_=gradient,
-        query=query,
-        key=key,
-        value=value,
-        bias=None,
-        out=output,
-        cu_seqlens_q=cu_seqlens,
-        cu_seqlens_k=cu_seqlens,
-        max_seqlen_q=longest,
-        max_seqlen_k=longest,
-        logsumexp=logsumexp,
-        dropout_p=dropout_p,
-        philox_seed=seed,
-        philox_offset=offset,
-        custom_mask_type=0,
-        bias_requires_grad=False,
-        scale=scale,
-    )[:3]
-
-
-@_as_one_operator.register_fake
-def _(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, ...]:
-    cu_seqlens, longest, _, _, differentiated = others
-    sums = -(-longest // 32) * 32 if differentiated else 0  # as the kernel aligns them
-    shape = (cu_seqlens.size(0) - 1, query.size(2), sums)
-    number = query.new_empty((), dtype=torch.int64)
-    return (
-        query.new_empty(query.shape),
-        query.new_empty(shape, dtype=torch.float32),
-        number,
-        torch.empty_like(number),
-    )
-
-
-@_efficient_backward.register_fake
-def _(gradient: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
-    return tuple(tensor.new_empty(tensor.shape) for tensor in inputs[:3])
-
-
-def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
-    *tensors, ctx.longest, ctx.dropout_p, ctx.scale, _ = inputs
-    ctx.save_for_backward(*tensors, *output)
-
-
-def _backward(ctx: Any, gradient: Tensor, *of_others: Any) -> tuple[Tensor | None, ...]:
-    numbers = (ctx.longest, ctx.dropout_p, ctx.scale)
-    return *_efficient_backward(gradient, *ctx.saved_tensors, *numbers), *[None] * 5
-
-
-_as_one_operator.register_autograd(_backward, setup_context=_remember)
 
 
 def _aligned(tensor: Tensor) -> Tensor:

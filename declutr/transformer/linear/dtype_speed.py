@@ -1,4 +1,4 @@
-"""Whether a CPU gains anything by a dtype other than float32: measured, and kept.
+"""What a CPU gains by other dtypes than float32, in inference and in training: measured, and kept.
 
 Having the instructions is not enough: torch must have fast kernels for them. Without either, int8
 takes up to 50 times as long as float32, and bfloat16 5 to 30 times.
@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 
 import torch
 
-from declutr.system.kernel_choices import GAIN, Ways, kept_seconds
+from declutr.system.kernel_choices import CHOICES, GAIN, Ways, instructions, kept_seconds
 from declutr.transformer.linear.prepared_linear import PreparedLinear
+from declutr.transformer.linear.training_products import QuickProducts
 
 logger = logging.getLogger(__name__)
 
@@ -23,7 +26,20 @@ KEEP = "DECLUTR_KEEP_DTYPE"
 _IN, _OUT, _ROWS = 384, 1536, 256  # as in a small transformer: some milliseconds in float32
 
 FLOPS = 2 * _ROWS * _IN * _OUT
-"""Of the layer that is measured: multiplications and additions."""
+"""Of the layer that is measured for inference: multiplications and additions."""
+
+TRAINED_FEATURES, _TRAINED_ROWS = 512, 1024
+
+TRAINING_FLOPS = 3 * 2 * _TRAINED_ROWS * TRAINED_FEATURES * TRAINED_FEATURES
+"""Of the forward and backward pass of the layer that is measured for training: three products."""
+
+
+def has_bfloat16() -> bool:
+    """Return whether this CPU has instructions for products in bfloat16.
+
+    Elsewhere torch emulates them, and takes longer than in float32.
+    """
+    return not {"avx512_bf16", "amx"}.isdisjoint(instructions())
 
 
 def worthwhile_dtype(name: str) -> str:
@@ -86,3 +102,46 @@ def _layer(dtype: str) -> PreparedLinear:
     layer = PreparedLinear(linear, activation="gelu")
     layer.prepare(dtype)
     return layer
+
+
+def training_seconds() -> dict[str, float]:
+    """Return the seconds of a layer's forward and backward pass in float32 and in bfloat16.
+
+    In float32 by the kernels that training takes, in bfloat16 by autocast: as in a model that is
+    trained. Measured for some milliseconds, once for a processor and number of threads.
+    """
+    layer = f"linear layer {TRAINED_FEATURES} to {TRAINED_FEATURES}"
+    with _choices_as_they_are():
+        return kept_seconds(f"{layer}, trained", _ways_to_train)
+
+
+def _ways_to_train() -> Ways:
+    with torch.inference_mode(False):
+        shapes = (TRAINED_FEATURES, TRAINED_FEATURES), (_TRAINED_ROWS, TRAINED_FEATURES)
+        weight, rows = (torch.full(s, 0.01, dtype=torch.float32, device="cpu") for s in shapes)
+    weight.requires_grad_()
+    rows.requires_grad_()
+    _train(rows, weight, False)  # what this asks is answered before it is timed
+    return {
+        "float32": partial(_train, rows, weight, False),
+        "bfloat16": partial(_train, rows, weight, True),
+    }
+
+
+def _train(rows: torch.Tensor, weight: torch.Tensor, in_bfloat16: bool) -> None:
+    with torch.inference_mode(False), torch.enable_grad():
+        with torch.autocast("cpu", torch.bfloat16, enabled=in_bfloat16), QuickProducts():
+            output = torch.nn.functional.linear(rows, weight)
+        output.backward(torch.ones_like(output), inputs=[rows, weight])
+    rows.grad = weight.grad = None
+
+
+@contextmanager
+def _choices_as_they_are() -> Iterator[None]:
+    """Leave no choice of kernels behind: a run records those for its own layers."""
+    taken = CHOICES.taken()
+    try:
+        yield
+    finally:
+        CHOICES.forget()
+        CHOICES.adopt(taken)

@@ -1,24 +1,57 @@
-"""Products of linear layers in floating point, with weights in the order that a CPU likes best."""
+"""Products of linear layers in floating point, with weights in the order that a CPU likes best.
+
+And the activations that a product can apply to what it gives, before that leaves the cache.
+"""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import gelu
 
-from declutr.system.kernel_choices import CHOICES, PLAIN
-from declutr.transformer.linear.activations import FUSED, activated
-from declutr.transformer.linear.training_products import LEAST_WEIGHTS, MOST_WEIGHTS
+from declutr.system.kernel_choices import CHOICES, PLAIN, Ways
+from declutr.transformer.linear.training_products import LEAST_WEIGHTS, MOST_WEIGHTS, plain_output
+
+FUSED = {"gelu": ("gelu", "none"), "gelu tanh": ("gelu", "tanh"), "relu": ("relu", "")}
+"""What oneDNN calls each activation: the name of the operation and of its algorithm."""
 
 REORDERED = "onednn reordered"
 
+_GELUS = {"none": "gelu", "tanh": "gelu tanh"}
 _ROWS = 256  # that a product is measured with
 _AGREE = 1e-4  # of the largest value, in float32
 
 Product = Callable[[Tensor], Tensor]
 """Rows `(r, k)` to rows `(r, n)`."""
+
+
+def name_of(activation: Any) -> str | None:
+    """Return which of `FUSED` a module or function is, or `None` if it is none of them."""
+    if isinstance(activation, torch.nn.ReLU):
+        return "relu"
+    if isinstance(activation, torch.nn.GELU):
+        return _GELUS.get(activation.approximate)
+    # transformers wraps the function, by a class whose name depends on the release.
+    inside = getattr(activation, "act", activation)
+    if inside is gelu:
+        return "gelu"
+    if isinstance(inside, functools.partial) and inside.func is gelu and not inside.args:
+        return _GELUS.get(inside.keywords.get("approximate", "none"))
+    return None
+
+
+def activated(vectors: Tensor, name: str, out: Tensor | None = None) -> Tensor:
+    """Apply one of `FUSED` by torch's own function, into `out` if that is given."""
+    if name == "relu":
+        return torch.relu(vectors) if out is None else out.copy_(vectors).relu_()
+    algorithm = FUSED[name][1]
+    if out is None:
+        return gelu(vectors, approximate=algorithm)
+    return torch.ops.aten.gelu.out(vectors, approximate=algorithm, out=out)
 
 
 class PlainProduct:
@@ -35,13 +68,8 @@ class PlainProduct:
         self._weight, self._bias, self._activation = weight, bias, activation
 
     def __call__(self, rows: Tensor) -> Tensor:
-        rows = rows.to(self._weight.dtype)
         # What torch computes for `linear`, which may be another product within `QuickProducts`.
-        output = (
-            rows @ self._weight.t()
-            if self._bias is None
-            else torch.addmm(self._bias, rows, self._weight.t())
-        )
+        output = plain_output(rows.to(self._weight.dtype), self._weight, self._bias)
         return output if self._activation is None else activated(output, self._activation)
 
 
@@ -91,13 +119,13 @@ def quickest(shape: tuple[int, ...], dtype: torch.dtype, activation: str | None)
     if n * k < LEAST_WEIGHTS:
         return PLAIN
 
-    def ways() -> dict[str, Any]:
+    def ways() -> Ways:
         some = min(n, max(1, MOST_WEIGHTS // k))  # outputs
         rows = torch.full((_ROWS, k), 0.5, dtype=dtype, device="cpu")
         like = torch.full((some, k), 0.01, dtype=dtype, device="cpu")
         bias = torch.zeros(some, dtype=dtype, device="cpu")
         plain = PlainProduct(like, bias, activation)
-        ways: dict[str, Callable[[], object]] = {PLAIN: lambda: plain(rows)}
+        ways: Ways = {PLAIN: lambda: plain(rows)}
         try:
             reordered = ReorderedProduct(like, bias, activation)
         except (RuntimeError, AttributeError, NotImplementedError):  # not in this build of torch

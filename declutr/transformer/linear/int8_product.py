@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from declutr.system.kernel_choices import CHOICES, PLAIN
-from declutr.transformer.linear.activations import activated
+from declutr.system.kernel_choices import CHOICES, PLAIN, Ways
+from declutr.transformer.linear.float_products import activated
 from declutr.transformer.linear.training_products import LEAST_WEIGHTS, MOST_WEIGHTS
 
 PACKED = "onednn packed"
@@ -27,8 +26,8 @@ class Int8Product:
 
     weight : `(n, k)`, float32.
     bias : `(n,)` or `None`.
-    activation : one of `declutr.transformer.linear.activations.FUSED`, applied to what comes out,
-        or `None`.
+    activation : one of `declutr.transformer.linear.float_products.FUSED`, applied to what comes
+        out, or `None`.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> None:
@@ -117,13 +116,13 @@ def quickest(shape: tuple[int, ...]) -> str:
     if n * k < LEAST_WEIGHTS:
         return PLAIN
 
-    def ways() -> dict[str, Callable[[], object]]:
+    def ways() -> Ways:
         some = min(n, max(1, MOST_WEIGHTS // k))  # outputs
         rows = torch.full((_ROWS, k), 3, dtype=torch.uint8, device="cpu")
         weight = torch.full((some, k), 3, dtype=torch.int8, device="cpu")
         scale = torch.ones(some, dtype=torch.float32, device="cpu")
         zeros = torch.zeros(some, dtype=torch.int32, device="cpu")
-        ways: dict[str, Callable[[], object]] = {PLAIN: lambda: _int_mm(rows, weight, scale)}
+        ways: Ways = {PLAIN: lambda: _int_mm(rows, weight, scale)}
         try:
             packed = _pack(weight)
         except (RuntimeError, AttributeError, NotImplementedError):  # not in this build of torch

@@ -11,13 +11,9 @@ from torch import Tensor
 from torch.nn import Identity, Linear, Module
 
 from declutr.system.kernel_choices import PLAIN
-from declutr.transformer.linear.activations import name_of
-from declutr.transformer.linear.prepared_linear import (
-    OnSameInput,
-    PartOfLinear,
-    PreparedLinear,
-)
-from declutr.transformer.linear.training_products import plain_products
+from declutr.transformer.linear.float_products import name_of
+from declutr.transformer.linear.prepared_linear import OnSameInput, PartOfLinear, PreparedLinear
+from declutr.transformer.linear.training_products import plain_products, runs_compiled
 
 logger = logging.getLogger(__name__)
 
@@ -43,7 +39,7 @@ def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: st
     embed : makes vectors of a few texts by the module, in float32.
     dtype : `"float32"`, `"bfloat16"` or `"int8"`.
     """
-    compiled = [part for part in module.modules() if _call_compiled(part) is not None]
+    compiled = [part for part in module.modules() if runs_compiled(part)]
     if (compiled and dtype != "int8") or not choose_products(module, dtype):
         return
     for part in compiled:
@@ -155,11 +151,6 @@ class LinearLayers:
             if type(layer) is Linear and isinstance(activation, Module) and fused is not None:
                 self._replace(parent, name, self._one(layer, activation=fused))
                 self._replace(parent, after, Identity())
-
-
-def _call_compiled(module: Module) -> Any:
-    """What `torch.compile` made of a module in place, or `None`."""
-    return getattr(module, "_compiled_call_impl", None)
 
 
 def _apart(embed: Callable[[], Tensor], before: Tensor) -> float:

@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from declutr.transformer.linear import float_products, int8_product
-from declutr.transformer.linear.activations import activated
-from declutr.transformer.linear.float_products import Product, float_product
+from declutr.transformer.linear import float_products
+from declutr.transformer.linear.float_products import Product, activated, float_product
 
 _NUMBERS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -24,7 +23,7 @@ class PreparedLinear(torch.nn.Module):
     # Parameters
 
     layers : of equal `in_features`.
-    activation : one of `declutr.transformer.linear.activations.FUSED`, or `None`.
+    activation : one of `declutr.transformer.linear.float_products.FUSED`, or `None`.
     """
 
     def __init__(self, *layers: torch.nn.Linear, activation: str | None = None) -> None:
@@ -41,17 +40,23 @@ class PreparedLinear(torch.nn.Module):
         """Return the name of the product that `prepare` takes; `PLAIN` is torch's own."""
         shape = (self.out_features, self.in_features)
         if dtype == "int8":
+            from declutr.transformer.linear import int8_product
+
             return int8_product.quickest(shape)
         return float_products.quickest(shape, _NUMBERS[dtype], self.activation)
 
     @torch.no_grad()
     def prepare(self, dtype: str) -> None:
         """Compute in float32, bfloat16 or int8 from now on, without the layers' own weights."""
-        weight, bias = self._weight(), self._bias()
+        weights = [layer.weight.detach().float() for layer in self.layers]
+        weight = weights[0] if len(weights) == 1 else torch.cat(weights)
+        bias = self._bias()
         self.layers = torch.nn.ModuleList()
         if dtype == "int8":
+            from declutr.transformer.linear.int8_product import Int8Product
+
             self.weight = self.weight.to(torch.int8)
-            self._product = int8_product.Int8Product(weight, bias, self.activation)
+            self._product = Int8Product(weight, bias, self.activation)
             return
         number = _NUMBERS[dtype]
         self.weight = self.weight.to(number)
@@ -66,10 +71,6 @@ class PreparedLinear(torch.nn.Module):
         else:
             output = self._product(rows)
         return output.unflatten(0, vectors.shape[:-1])
-
-    def _weight(self) -> Tensor:
-        weights = [layer.weight.detach().float() for layer in self.layers]
-        return weights[0] if len(weights) == 1 else torch.cat(weights)
 
     def _bias(self) -> Tensor | None:
         if all(layer.bias is None for layer in self.layers):

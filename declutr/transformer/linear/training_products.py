@@ -46,7 +46,7 @@ _PLAIN = Products(PLAIN, PLAIN, PLAIN)
 _plain: ContextVar[bool] = ContextVar("plain", default=False)
 
 
-def _plain_output(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+def plain_output(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     """What torch computes for `linear`, which a `QuickProducts` around it would catch."""
     return rows @ weight.t() if bias is None else torch.addmm(bias, rows, weight.t())
 
@@ -57,7 +57,7 @@ def _onednn(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
 
 # Of rows x (M, K), weight w (N, K) and bias (N,), and of the output's gradient g (M, N). "Copied":
 # an operand is made contiguous first; "transposed": the transposed product is computed.
-_OUTPUT: dict[str, Callable[..., Tensor]] = {PLAIN: _plain_output, "onednn": _onednn}
+_OUTPUT: dict[str, Callable[..., Tensor]] = {PLAIN: plain_output, "onednn": _onednn}
 _INPUT_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     PLAIN: lambda g, w: g @ w,
     "onednn": lambda g, w: _onednn(g, w.t()),
@@ -87,10 +87,14 @@ class QuickProducts(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
+def runs_compiled(module: torch.nn.Module) -> bool:
+    """Return whether `torch.compile` has compiled the module in place."""
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
 def quick_products(transformer: torch.nn.Module, device: torch.device) -> AbstractContextManager:
     """Return `QuickProducts` for a pass of a transformer on a CPU that is not compiled."""
-    compiled = getattr(transformer, "_compiled_call_impl", None) is not None
-    left_to_torch = device.type != "cpu" or compiled or _plain.get()
+    left_to_torch = device.type != "cpu" or runs_compiled(transformer) or _plain.get()
     return contextlib.nullcontext() if left_to_torch else QuickProducts()
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from declutr.transformer.attention import variable_length_kernels
+from declutr.transformer.attention import memory_efficient
 from declutr.transformer.attention.variable_length_kernels import Kernels, attend, kernels_of
 from tests.reference_kernels import registered
 
@@ -83,7 +83,7 @@ def test_our_call_is_one_of_every_release(release: str, monkeypatch: pytest.Monk
     with pytest.raises(Arguments) as got:
         if "backward" in schema.name:
             nothing = torch.zeros(())
-            variable_length_kernels._efficient_backward._init_fn(*[nothing] * 9, 5, 0.1, 0.3)
+            memory_efficient._backward._init_fn(*[nothing] * 9, 5, 0.1, 0.3)
         else:
             run(*inputs(torch.bfloat16 if "flash" in schema.name else torch.float32))
     (arguments,) = got.value.args

@@ -8,8 +8,8 @@ import torch
 
 from declutr.system import kernel_choices
 from declutr.system.kernel_choices import CHOICES, FILE_NAME, VARIABLE, least_seconds, processor
-from declutr.transformer.linear import training_speed
-from declutr.transformer.linear.training_speed import training_seconds
+from declutr.transformer.linear import dtype_speed
+from declutr.transformer.linear.dtype_speed import training_seconds
 
 
 @pytest.fixture
@@ -17,7 +17,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A cache folder of its own, without choices of kernels, which take longer to make."""
     monkeypatch.setenv("DECLUTR_CACHE", str(tmp_path))
     monkeypatch.setenv(VARIABLE, "plain")
-    monkeypatch.setattr(training_speed, "FEATURES", 64)
+    monkeypatch.setattr(dtype_speed, "TRAINED_FEATURES", 64)
     return tmp_path
 
 
