@@ -53,12 +53,14 @@ def float32_checkpoints(module: ModuleType) -> bool:
     if not hasattr(transformers.PretrainedConfig(), "dtype"):
         return False
 
+    def with_defaults(kwargs: dict[str, Any], trust: bool) -> dict[str, Any]:
+        dtype = {} if "torch_dtype" in kwargs else {"dtype": torch.float32}
+        return {"trust_remote_code": trust, **dtype, **kwargs}
+
     class AutoModel(transformers.AutoModel):
         @classmethod
         def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-            kwargs.setdefault("trust_remote_code", False)
-            if "torch_dtype" not in kwargs:
-                kwargs.setdefault("dtype", torch.float32)
+            kwargs = with_defaults(kwargs, trust=False)
             model = transformers.AutoModel.from_pretrained(*args, **kwargs)
             _clear_marks(model)
             return model
@@ -67,10 +69,7 @@ def float32_checkpoints(module: ModuleType) -> bool:
         def from_config(cls, config: Any, **kwargs: Any) -> Any:
             # AllenNLP hands nothing on; a class of others' code is there only if it was asked for.
             theirs = type(config).__module__.partition(".")[0] == "transformers_modules"
-            kwargs.setdefault("trust_remote_code", theirs)
-            if "torch_dtype" not in kwargs:
-                kwargs.setdefault("dtype", torch.float32)
-            return transformers.AutoModel.from_config(config, **kwargs)
+            return transformers.AutoModel.from_config(config, **with_defaults(kwargs, theirs))
 
     class AutoConfig(transformers.AutoConfig):
         @classmethod

@@ -43,7 +43,7 @@ Run = Callable[..., Tensor]
 """Inputs of a transformer by name -> token vectors, `(1, T, d)` or `(N, L, d)`."""
 
 
-class _Texts(NamedTuple):
+class Texts(NamedTuple):
     """Padded texts `(N, L)`, and what there is about each `(N, k)`; see `UnpaddedPass.__call__`."""
 
     token_ids: Tensor
@@ -112,9 +112,9 @@ class UnpaddedPass:
         text of each token that it is given: `(n, 1, k)`, or `(1, T, k)` of texts end to end.
         """
         with quick_products(transformer, mask.device):
-            return self._computed(transformer, run, _Texts(token_ids, mask, type_ids, of_texts))
+            return self._computed(transformer, run, Texts(token_ids, mask, type_ids, of_texts))
 
-    def _computed(self, transformer: torch.nn.Module, run: Run, texts: _Texts) -> Tensor:
+    def _computed(self, transformer: torch.nn.Module, run: Run, texts: Texts) -> Tensor:
         self._asks_masks = type(transformer).__module__.startswith("transformers.")
         if self.unpadding == "none":
             return self._padded(run, texts)
@@ -138,7 +138,7 @@ class UnpaddedPass:
             return self._grouped(run, ends, texts)
         return self._padded(run, texts)
 
-    def _padded(self, run: Run, texts: _Texts) -> Tensor:
+    def _padded(self, run: Run, texts: Texts) -> Tensor:
         token_ids, mask, type_ids, of_texts = texts
         # RoBERTa counts positions by the ids that are not padding, so padding must be the padding
         # id, and what is cut out of a text must not.
@@ -151,7 +151,7 @@ class UnpaddedPass:
             return run(**inputs)
 
     def _packed(
-        self, transformer: torch.nn.Module, run: Run, packing: Packing, texts: _Texts
+        self, transformer: torch.nn.Module, run: Run, packing: Packing, texts: Texts
     ) -> Tensor:
         # Only now: it registers operators with torch, and texts of one length need none of them.
         from declutr.transformer.attention.packed import PackedAttention
@@ -175,7 +175,7 @@ class UnpaddedPass:
             raise CannotPack("its attention is not torch's scaled_dot_product_attention")
         return packing.pad(hidden[0])
 
-    def _grouped(self, run: Run, ends: list[int], texts: _Texts) -> Tensor:
+    def _grouped(self, run: Run, ends: list[int], texts: Texts) -> Tensor:
         token_ids, mask, type_ids, of_texts = texts
         padded: Tensor | None = None
         known, device = on_host(mask), mask.device
@@ -186,7 +186,7 @@ class UnpaddedPass:
             types = None if type_ids is None else type_ids[rows, :width]
             about = None if of_texts is None else of_texts[rows]
             some = remember(mask[rows, :width], known[group, :width])
-            hidden = self._padded(run, _Texts(token_ids[rows, :width], some, types, about))
+            hidden = self._padded(run, Texts(token_ids[rows, :width], some, types, about))
             if padded is None:
                 padded = hidden.new_zeros(*token_ids.shape, hidden.size(-1))
             padded[rows, :width] = hidden
@@ -207,12 +207,12 @@ class UnpaddedPass:
             eagerly = torch.compiler.set_stance("force_eager")
             with eagerly, evaluating(transformer), torch.autocast(device.type, enabled=False):
                 packing = Packing(mask.sum(dim=1).tolist(), mask.size(1), device)
-                packed = self._packed(transformer, run, packing, _Texts(token_ids, mask))
+                packed = self._packed(transformer, run, packing, Texts(token_ids, mask))
                 # Three of them tell; the last lies further on than a single text reaches.
                 step = max(1, (len(mask) - 1) // 2)
                 few = slice((len(mask) - 1) % step, None, step)
                 packed, mask = packed[few], mask[few]
-                padded = self._padded(run, _Texts(token_ids[few], mask))
+                padded = self._padded(run, Texts(token_ids[few], mask))
             apart = float((packed - padded)[mask].abs().max() / padded[mask].abs().max())
             if not apart < max(1e-3, 8 * torch.finfo(padded.dtype).eps):
                 raise CannotPack(f"packed and padded texts differ by {apart:.1g}")
