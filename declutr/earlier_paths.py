@@ -48,8 +48,7 @@ _MOVED = {
         "metric_readers metric_states sharding start_validation trained_texts trainer "
         "undisturbed weight_decay"
     ),
-    ("", "transformer"): "packing",
-    ("", "transformer.attention"): "repeatable_dropout",
+    ("", "transformer"): "packed_attention packing repeatable_dropout",
     ("evaluation", "evaluation.classifiers"): (
         "cross_validation features networks optimizers relatedness_regressor"
     ),
@@ -103,7 +102,6 @@ _RENAMED = {
     "model": "models.declutr",
     "model_parts": "models.fit",
     "modules_from_here": "system.user_modules",
-    "packed_attention": "transformer.attention.packed",
     "reclaim_model": "models.reclaim.model",
     "reclaim_predictor": "models.reclaim.predictor",
     "safe_archives": "archives.safety",

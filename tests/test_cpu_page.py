@@ -7,8 +7,8 @@ import pytest
 
 from declutr.system import cpu_memory as heap
 from declutr.system import kernel_choices, torch_threads, worker_processes
-from declutr.transformer.linear import dtype_speed
-from declutr.transformer.linear import training_products as linear_products
+from declutr.transformer import dtype_speed
+from declutr.transformer import training_products as linear_products
 
 PAGE = Path(__file__).parent.parent / "docs" / "CPU.md"
 

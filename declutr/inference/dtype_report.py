@@ -22,8 +22,8 @@ from declutr.inference.devices import chosen_dtype
 from declutr.system.kernel_choices import GAIN, instructions, processor_name
 from declutr.system.processors import cpu_quota, usable_processors
 from declutr.system.quiet_loggers import loggers_at
-from declutr.transformer.linear import dtype_speed
-from declutr.transformer.linear.dtype_speed import TRAINING_FLOPS, has_bfloat16, training_seconds
+from declutr.transformer import dtype_speed
+from declutr.transformer.dtype_speed import TRAINING_FLOPS, has_bfloat16, training_seconds
 
 _CPU = torch.device("cpu")
 
@@ -130,7 +130,7 @@ def _of_encoder(speeds: list[DtypeSpeed]) -> list[DtypeChoice]:
     found = {speed.dtype: speed for speed in speeds}
     choices = []
     # What would be a warning when a model is opened is an answer here.
-    with loggers_at(logging.ERROR, "declutr.transformer.linear.dtype_speed"):
+    with loggers_at(logging.ERROR, "declutr.transformer.dtype_speed"):
         for dtype in ("auto", "bfloat16", "int8"):
             chosen = chosen_dtype(dtype, _CPU)
             if dtype == "auto":

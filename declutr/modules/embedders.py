@@ -24,7 +24,8 @@ from declutr.transformer.architectures import (
     masked_lm_logits,
     max_positions,
 )
-from declutr.transformer.linear.training_products import quick_products
+from declutr.transformer.packed_attention import recomputation_contexts
+from declutr.transformer.training_products import quick_products
 from declutr.transformer.unpadding import Run, UnpaddedPass
 
 logger = logging.getLogger(__name__)
@@ -161,8 +162,6 @@ class PretrainedTransformerEmbedderMLM(PretrainedTransformerEmbedder):
 
     def _recomputation_contexts(self) -> tuple[AbstractContextManager, AbstractContextManager]:
         """What a layer is computed in, and computed again in, which lies outside of `forward`."""
-        from declutr.transformer.attention.packed import recomputation_contexts
-
         first, again = recomputation_contexts()
         quick = quick_products(self.encoder, next(self.encoder.parameters()).device)
         return first, _Both(quick, again)

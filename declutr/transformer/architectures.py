@@ -1,18 +1,24 @@
-"""What differs between architectures: positions, embedding layer, adapters, head and dropout."""
+"""What differs between architectures: positions, embeddings, activations, heads and dropout."""
 
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import gelu
 from torch.nn.modules.dropout import _DropoutNd
 from transformers import AutoModel
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
+FUSED = {"gelu": ("gelu", "none"), "gelu tanh": ("gelu", "tanh"), "relu": ("relu", "")}
+"""Activations that a product can apply, with oneDNN's names of operation and algorithm."""
+
+_GELUS = {"none": "gelu", "tanh": "gelu tanh"}
 _UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
 
 
@@ -144,6 +150,31 @@ def keep_adapter_dtypes(transformer: torch.nn.Module) -> None:
 
 def _as_given(_: torch.nn.Module, given: tuple[Any, ...], vectors: Tensor) -> Tensor:
     return vectors.to(given[0].dtype)
+
+
+def fused_name(activation: Any) -> str | None:
+    """Return which of `FUSED` a module or function is, or `None` if it is none of them."""
+    if isinstance(activation, torch.nn.ReLU):
+        return "relu"
+    if isinstance(activation, torch.nn.GELU):
+        return _GELUS.get(activation.approximate)
+    # transformers wraps the function, by a class whose name depends on the release.
+    inside = getattr(activation, "act", activation)
+    if inside is gelu:
+        return "gelu"
+    if isinstance(inside, functools.partial) and inside.func is gelu and not inside.args:
+        return _GELUS.get(inside.keywords.get("approximate", "none"))
+    return None
+
+
+def activated(vectors: Tensor, name: str, out: Tensor | None = None) -> Tensor:
+    """Apply one of `FUSED` by torch's own function, into `out` if that is given."""
+    if name == "relu":
+        return torch.relu(vectors) if out is None else out.copy_(vectors).relu_()
+    algorithm = FUSED[name][1]
+    if out is None:
+        return gelu(vectors, approximate=algorithm)
+    return torch.ops.aten.gelu.out(vectors, approximate=algorithm, out=out)
 
 
 def masked_lm_logits(model: Any, hidden: Tensor) -> Tensor:

@@ -14,22 +14,21 @@ from torch import Tensor
 
 from declutr.system.distributed import is_sharded
 from declutr.system.host_copies import on_host, remember, to_device
-from declutr.transformer.linear.training_products import quick_products
-from declutr.transformer.masks import (
-    KnownWhole,
-    begin_at_once,
-    padding_not_looked_for,
-    within_texts,
-)
+from declutr.transformer.packed_attention import PackedAttention
 from declutr.transformer.packing import (
     CannotPack,
+    KnownWhole,
     Packing,
+    begin_at_once,
     evaluating,
     length_groups,
+    padding_not_looked_for,
     text_ends,
     text_lengths,
     texts_to_try,
+    within_texts,
 )
+from declutr.transformer.training_products import quick_products
 
 logger = logging.getLogger(__name__)
 
@@ -153,9 +152,6 @@ class UnpaddedPass:
     def _packed(
         self, transformer: torch.nn.Module, run: Run, packing: Packing, texts: Texts
     ) -> Tensor:
-        # Only now: it registers operators with torch, and texts of one length need none of them.
-        from declutr.transformer.attention.packed import PackedAttention
-
         token_ids, _, type_ids, of_texts = texts
         if type_ids is None and "token_type_ids" in _inputs_of(transformer):
             # transformers 4 would take those of a single text, which may be shorter than the row.

@@ -7,7 +7,7 @@ from declutr import Encoder
 from declutr.inference import devices
 from declutr.inference import dtype_report as module
 from declutr.inference.dtype_report import DtypeSpeed, as_table, dtype_report
-from declutr.transformer.linear import dtype_speed
+from declutr.transformer import dtype_speed
 
 
 @pytest.fixture

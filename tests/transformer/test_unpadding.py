@@ -12,8 +12,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from declutr.transformer.masks import KnownWhole, padding_not_looked_for
-from declutr.transformer.packing import CannotPack, Packing, text_lengths
+from declutr.transformer.packing import (
+    CannotPack,
+    KnownWhole,
+    Packing,
+    padding_not_looked_for,
+    text_lengths,
+)
 from declutr.transformer.unpadding import UNPADDING, Texts, UnpaddedPass
 from tests.families import FAMILIES, MAX_LENGTH, build, build_gpt2
 

@@ -21,8 +21,8 @@ from transformers import (
 
 from declutr import Encoder
 from declutr.system.kernel_choices import CHOICES, PLAIN
-from declutr.transformer.linear import float_products, int8_product, linear_layers
-from declutr.transformer.linear.linear_layers import LinearLayers, prepare_linear_layers
+from declutr.transformer import int8_product, linear_layers, prepared_linear
+from declutr.transformer.linear_layers import LinearLayers, prepare_linear_layers
 
 SMALL = {
     "vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
@@ -57,7 +57,7 @@ def vectors(transformer: torch.nn.Module) -> torch.Tensor:
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     """Make tiny layers count, and every question be answered by this way."""
-    for module in (float_products, int8_product):
+    for module in (prepared_linear, int8_product):
         monkeypatch.setattr(module, "LEAST_WEIGHTS", 1)
 
     def answer(way: str) -> None:
@@ -75,7 +75,7 @@ FAMILIES = {
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_vectors_stay_the_same(name: str, measured, caplog) -> None:
-    measured(float_products.REORDERED)
+    measured(prepared_linear.REORDERED)
     transformer = model(name)
     before = vectors(transformer)
     structure = LinearLayers(transformer, "int8")
@@ -138,7 +138,7 @@ def test_layers_that_do_not_belong_together_are_replaced_one_by_one(caplog) -> N
 
 
 def test_a_model_that_needs_its_own_layers_keeps_them(measured, caplog) -> None:
-    measured(float_products.REORDERED)
+    measured(prepared_linear.REORDERED)
     module, inputs = Unusual(ready=False), torch.randn(3, 4)
     with torch.no_grad():
         before = module(inputs)
@@ -149,7 +149,7 @@ def test_a_model_that_needs_its_own_layers_keeps_them(measured, caplog) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_copies(dtype: str, measured) -> None:
-    measured(int8_product.PACKED if dtype == "int8" else float_products.REORDERED)
+    measured(int8_product.PACKED if dtype == "int8" else prepared_linear.REORDERED)
     transformer = model("bert")
     prepare_linear_layers(transformer, lambda: vectors(transformer), dtype)
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
@@ -159,7 +159,7 @@ def test_copies(dtype: str, measured) -> None:
 
 
 def test_compiled_models_are_left_to_the_compiler(measured) -> None:
-    measured(float_products.REORDERED)
+    measured(prepared_linear.REORDERED)
     transformer = model("bert")
     transformer.compile(backend="eager")
     prepare_linear_layers(transformer, lambda: pytest.fail("nothing is to be tried"), "float32")
@@ -196,7 +196,7 @@ def test_reordered_products(dtype: str, bias: bool, activation: str | None) -> N
     )
     if activation is not None:
         exact = linear_layers_activation(activation)(exact)
-    for kind in (float_products.PlainProduct, float_products.ReorderedProduct):
+    for kind in (prepared_linear.PlainProduct, prepared_linear.ReorderedProduct):
         got = kind(weight, offset, activation)(rows)
         assert got.dtype == number
         assert (got.double() - exact).abs().max() < (1e-5 if dtype == "float32" else 0.1)
@@ -209,19 +209,19 @@ def linear_layers_activation(name: str) -> Callable[[torch.Tensor], torch.Tensor
 
 
 def test_a_product_that_is_wrong_is_not_taken(measured, monkeypatch) -> None:
-    measured(float_products.REORDERED)
+    measured(prepared_linear.REORDERED)
     monkeypatch.setattr(
-        float_products.ReorderedProduct, "__call__", lambda self, rows: torch.ones(len(rows), 3)
+        prepared_linear.ReorderedProduct, "__call__", lambda self, rows: torch.ones(len(rows), 3)
     )
-    product = float_products.float_product(torch.eye(3), None, None)
-    assert type(product) is float_products.PlainProduct
+    product = prepared_linear.float_product(torch.eye(3), None, None)
+    assert type(product) is prepared_linear.PlainProduct
 
 
 def test_an_encoder_gives_the_same_with_prepared_layers(checkpoint: Path, measured) -> None:
     texts = ["ka lo mi", "tu", "re sa no ve pi du " * 9]
     measured(PLAIN)
     exact = Encoder(checkpoint, dtype="float32", device="cpu")(texts)
-    measured(float_products.REORDERED)
+    measured(prepared_linear.REORDERED)
     encoder = Encoder(checkpoint, dtype="float32", device="cpu")
     kinds = {type(part) for part in encoder._model.linear_part.modules()}
     assert torch.nn.Linear not in kinds and linear_layers.PreparedLinear in kinds

@@ -14,7 +14,7 @@ from declutr.inference import encoder_processes
 from declutr.inference.bulk import EmbeddingFolderError, embed_rows
 from declutr.inference.sources import open_encoder
 from declutr.system.kernel_choices import PLAIN
-from declutr.transformer.linear import dtype_speed, int8_product
+from declutr.transformer import dtype_speed, int8_product
 
 TEXTS = ["ka lo", "mi tu re"]
 

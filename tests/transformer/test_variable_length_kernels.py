@@ -11,8 +11,8 @@ from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.utils.checkpoint import checkpoint
 
-from declutr.transformer.attention import memory_efficient
-from declutr.transformer.attention.variable_length_kernels import Kernels, attend, kernels_of
+from declutr.transformer import memory_efficient_attention
+from declutr.transformer.variable_length_kernels import Kernels, attend, kernels_of
 from tests.reference_kernels import registered
 
 HEADS, LENGTHS = 2, [5, 3, 3, 1]
@@ -83,7 +83,7 @@ def test_our_call_is_one_of_every_release(release: str, monkeypatch: pytest.Monk
     with pytest.raises(Arguments) as got:
         if "backward" in schema.name:
             nothing = torch.zeros(())
-            memory_efficient._backward._init_fn(*[nothing] * 9, 5, 0.1, 0.3)
+            memory_efficient_attention._backward._init_fn(*[nothing] * 9, 5, 0.1, 0.3)
         else:
             run(*inputs(torch.bfloat16 if "flash" in schema.name else torch.float32))
     (arguments,) = got.value.args

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -11,9 +12,9 @@ from torch import Tensor
 from torch.nn import Identity, Linear, Module
 
 from declutr.system.kernel_choices import PLAIN
-from declutr.transformer.linear.float_products import name_of
-from declutr.transformer.linear.prepared_linear import OnSameInput, PartOfLinear, PreparedLinear
-from declutr.transformer.linear.training_products import plain_products, runs_compiled
+from declutr.transformer.architectures import fused_name
+from declutr.transformer.prepared_linear import PreparedLinear
+from declutr.transformer.training_products import plain_products, runs_compiled
 
 logger = logging.getLogger(__name__)
 
@@ -147,7 +148,7 @@ class LinearLayers:
     def _join_activation(self, parent: Module) -> None:
         for name, after in _BEFORE_ACTIVATION:
             layer, activation = getattr(parent, name, None), getattr(parent, after, None)
-            fused = name_of(activation)
+            fused = fused_name(activation)
             if type(layer) is Linear and isinstance(activation, Module) and fused is not None:
                 self._replace(parent, name, self._one(layer, activation=fused))
                 self._replace(parent, after, Identity())
@@ -160,3 +161,50 @@ def _apart(embed: Callable[[], Tensor], before: Tensor) -> float:
     except Exception as error:  # whatever a model makes of layers that are not torch's
         logger.info("Linear layers of another kind do not work here: %s", error)
         return float("inf")
+
+
+class OnSameInput:
+    """The output of a layer for its last input, so that query, key and value share one product.
+
+    # Parameters
+
+    layer : of all parts.
+    """
+
+    def __init__(self, layer: PreparedLinear) -> None:
+        self._layer = layer
+        self._last: tuple[weakref.ref, Tensor] | None = None
+
+    def __call__(self, vectors: Tensor) -> Tensor:
+        """Return what the layer makes of the vectors; it computes only if they are others."""
+        last = self._last  # read once: other threads may set it
+        if last is not None and last[0]() is vectors:
+            return last[1]
+        output = self._layer(vectors)
+        self._last = (weakref.ref(vectors, self._forget), output)
+        return output
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_last": None}
+
+    def _forget(self, gone: weakref.ref) -> None:
+        last = self._last
+        if last is not None and last[0] is gone:
+            self._last = None
+
+
+class PartOfLinear(torch.nn.Module):
+    """One of several layers that are computed together, on the same input.
+
+    # Parameters
+
+    shared : all of them.
+    start, length : its columns of what they give.
+    """
+
+    def __init__(self, shared: OnSameInput, start: int, length: int) -> None:
+        super().__init__()
+        self._shared, self._start, self._length = shared, start, length
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        return self._shared(vectors).narrow(-1, self._start, self._length)

@@ -15,8 +15,8 @@ from functools import partial
 import torch
 
 from declutr.system.kernel_choices import CHOICES, GAIN, Ways, instructions, kept_seconds
-from declutr.transformer.linear.prepared_linear import PreparedLinear
-from declutr.transformer.linear.training_products import QuickProducts
+from declutr.transformer.prepared_linear import PreparedLinear
+from declutr.transformer.training_products import QuickProducts
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +81,7 @@ def gains(name: str) -> bool:
 def dtype_seconds() -> dict[str, float]:
     """Return the seconds of a linear layer in each dtype that this build of torch computes in.
 
-    It is computed as in an encoder (`declutr.transformer.linear.prepared_linear`), measured once
+    It is computed as in an encoder (`declutr.transformer.prepared_linear`), measured once
     for a processor and number of threads.
     """
     library = "" if torch.backends.mkldnn.enabled else ", without oneDNN"

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from declutr.system.kernel_choices import instructions
-from declutr.transformer.attention.repeatable_dropout import (
+from declutr.transformer.repeatable_dropout import (
     RepeatableDropout,
     comparable,
     draw_seed,

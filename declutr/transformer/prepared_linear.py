@@ -1,57 +1,30 @@
-"""Products of linear layers in floating point, with weights in the order that a CPU likes best.
+"""Linear layers prepared once for inference on a CPU, in the place of `torch.nn.Linear`.
 
-And the activations that a product can apply to what it gives, before that leaves the cache.
+Weights are in the order that the processor likes best, and an activation is applied to what a
+product gives before that leaves the cache.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu
+from torch.nn.functional import linear
 
 from declutr.system.kernel_choices import CHOICES, PLAIN, Ways
-from declutr.transformer.linear.training_products import LEAST_WEIGHTS, MOST_WEIGHTS, plain_output
-
-FUSED = {"gelu": ("gelu", "none"), "gelu tanh": ("gelu", "tanh"), "relu": ("relu", "")}
-"""What oneDNN calls each activation: the name of the operation and of its algorithm."""
+from declutr.transformer.architectures import FUSED, activated
+from declutr.transformer.training_products import LEAST_WEIGHTS, MOST_WEIGHTS, plain_output
 
 REORDERED = "onednn reordered"
 
-_GELUS = {"none": "gelu", "tanh": "gelu tanh"}
 _ROWS = 256  # that a product is measured with
 _AGREE = 1e-4  # of the largest value, in float32
+_NUMBERS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 Product = Callable[[Tensor], Tensor]
 """Rows `(r, k)` to rows `(r, n)`."""
-
-
-def name_of(activation: Any) -> str | None:
-    """Return which of `FUSED` a module or function is, or `None` if it is none of them."""
-    if isinstance(activation, torch.nn.ReLU):
-        return "relu"
-    if isinstance(activation, torch.nn.GELU):
-        return _GELUS.get(activation.approximate)
-    # transformers wraps the function, by a class whose name depends on the release.
-    inside = getattr(activation, "act", activation)
-    if inside is gelu:
-        return "gelu"
-    if isinstance(inside, functools.partial) and inside.func is gelu and not inside.args:
-        return _GELUS.get(inside.keywords.get("approximate", "none"))
-    return None
-
-
-def activated(vectors: Tensor, name: str, out: Tensor | None = None) -> Tensor:
-    """Apply one of `FUSED` by torch's own function, into `out` if that is given."""
-    if name == "relu":
-        return torch.relu(vectors) if out is None else out.copy_(vectors).relu_()
-    algorithm = FUSED[name][1]
-    if out is None:
-        return gelu(vectors, approximate=algorithm)
-    return torch.ops.aten.gelu.out(vectors, approximate=algorithm, out=out)
 
 
 class PlainProduct:
@@ -135,3 +108,71 @@ def quickest(shape: tuple[int, ...], dtype: torch.dtype, activation: str | None)
     named = str(dtype).removeprefix("torch.")
     after = "" if activation is None else f" with {activation}"
     return CHOICES.quickest(f"{named} linear layer, {k} to {n}{after}, prepared", ways)
+
+
+class PreparedLinear(torch.nn.Module):
+    """Linear layers that take the same input, end to end, and an activation.
+
+    It computes as they do until `prepare` is called.
+
+    # Parameters
+
+    layers : of equal `in_features`.
+    activation : one of `FUSED`, or `None`.
+    """
+
+    def __init__(self, *layers: torch.nn.Linear, activation: str | None = None) -> None:
+        super().__init__()
+        self.layers: Any = torch.nn.ModuleList(layers)
+        self.activation = activation
+        self.in_features = layers[0].in_features
+        self.out_features = sum(layer.out_features for layer in layers)
+        # A placeholder, so that `layer.weight.dtype` works: T5 reads it.
+        self.weight = torch.empty(0, dtype=layers[0].weight.dtype)
+        self._product: Product | None = None
+
+    def way(self, dtype: str) -> str:
+        """Return the name of the product that `prepare` takes; `PLAIN` is torch's own."""
+        shape = (self.out_features, self.in_features)
+        if dtype == "int8":
+            from declutr.transformer import int8_product
+
+            return int8_product.quickest(shape)
+        return quickest(shape, _NUMBERS[dtype], self.activation)
+
+    @torch.no_grad()
+    def prepare(self, dtype: str) -> None:
+        """Compute in float32, bfloat16 or int8 from now on, without the layers' own weights."""
+        weights = [layer.weight.detach().float() for layer in self.layers]
+        weight = weights[0] if len(weights) == 1 else torch.cat(weights)
+        bias = self._bias()
+        self.layers = torch.nn.ModuleList()
+        if dtype == "int8":
+            from declutr.transformer.int8_product import Int8Product
+
+            self.weight = self.weight.to(torch.int8)
+            self._product = Int8Product(weight, bias, self.activation)
+            return
+        number = _NUMBERS[dtype]
+        self.weight = self.weight.to(number)
+        bias = None if bias is None else bias.to(number)
+        self._product = float_product(weight.to(number), bias, self.activation)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        rows = vectors.flatten(0, -2)
+        if self._product is None:
+            output = torch.cat([linear(rows, at.weight, at.bias) for at in self.layers], dim=-1)
+            output = output if self.activation is None else activated(output, self.activation)
+        else:
+            output = self._product(rows)
+        return output.unflatten(0, vectors.shape[:-1])
+
+    def _bias(self) -> Tensor | None:
+        if all(layer.bias is None for layer in self.layers):
+            return None
+        return torch.cat(
+            [
+                torch.zeros(at.out_features) if at.bias is None else at.bias.detach().float()
+                for at in self.layers
+            ]
+        )

@@ -1,6 +1,6 @@
 """torch's memory-efficient attention over texts end to end, which `torch.compile` takes whole.
 
-The operators are private to torch, see `declutr.transformer.attention.variable_length_kernels`.
+The operators are private to torch, see `declutr.transformer.variable_length_kernels`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 def efficient_attention(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Tensor:
     """Return attention `(1, T, H, D)`; `others` are `cu_seqlens, longest, dropout_p, scale`."""
     differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
-    run = _as_one_operator if torch.compiler.is_compiling() else _forward
+    run: Any = _as_one_operator if torch.compiler.is_compiling() else _forward
     return run(query, key, value, *others, differentiated)[0]
 
 

@@ -10,18 +10,18 @@ from __future__ import annotations
 import contextlib
 import threading
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from declutr.transformer.attention import repeatable_dropout, variable_length_kernels
-from declutr.transformer.attention import text_by_text as text_by_text_attention
-from declutr.transformer.attention.variable_length_kernels import Kernels, kernels_of
-from declutr.transformer.masks import ALL, is_mask
-from declutr.transformer.packing import CannotPack, Packing
+from declutr.transformer import repeatable_dropout, text_by_text_attention
+from declutr.transformer.packing import ALL, CannotPack, Packing, is_mask
+
+if TYPE_CHECKING:  # imported where a device has them
+    from declutr.transformer.variable_length_kernels import Kernels
 
 _WITHOUT_KERNELS = ("cpu",)
 
@@ -55,6 +55,8 @@ class PackedAttention(TorchFunctionMode):
         device = packing.cu_seqlens.device
         self._kernels: Kernels | None = None
         if device.type not in _WITHOUT_KERNELS:
+            from declutr.transformer.variable_length_kernels import kernels_of
+
             self._kernels = kernels_of(device)
             if not torch.backends.cuda.flash_sdp_enabled():
                 self._kernels = self._kernels._replace(flash=False)
@@ -111,6 +113,8 @@ class PackedAttention(TorchFunctionMode):
         texts = self.packing.cu_seqlens
         if self._kernels is None:
             return text_by_text_attention.attend(query, key, value, texts, dropout_p, scale)
+        from declutr.transformer import variable_length_kernels
+
         if query.dtype not in variable_length_kernels.DTYPES:
             raise CannotPack(f"torch has no kernel for attention over packed {query.dtype}")
         return variable_length_kernels.attend(

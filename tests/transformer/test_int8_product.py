@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from declutr.transformer.linear import int8_product
-from declutr.transformer.linear.int8_product import PACKED, PLAIN, Int8Product, rows_in_bytes
+from declutr.transformer import int8_product
+from declutr.transformer.int8_product import PACKED, PLAIN, Int8Product, rows_in_bytes
 
 
 @pytest.fixture(params=[PLAIN, PACKED])

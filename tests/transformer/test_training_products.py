@@ -1,4 +1,4 @@
-"""Tests of `declutr.transformer.linear.training_products`."""
+"""Tests of `declutr.transformer.training_products`."""
 
 from pathlib import Path
 
@@ -7,8 +7,8 @@ import torch
 from torch.nn.functional import linear
 
 from declutr.system.kernel_choices import CHOICES, PLAIN
-from declutr.transformer.linear import training_products as linear_products
-from declutr.transformer.linear.training_products import (
+from declutr.transformer import training_products as linear_products
+from declutr.transformer.training_products import (
     Products,
     QuickProducts,
     plain_products,

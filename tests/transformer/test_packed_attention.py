@@ -11,8 +11,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention as attention
 from torch.utils.checkpoint import checkpoint
 
-from declutr.transformer.attention import text_by_text as text_by_text_attention
-from declutr.transformer.attention.packed import (
+from declutr.transformer import text_by_text_attention
+from declutr.transformer.packed_attention import (
     CannotPack,
     PackedAttention,
     recomputation_contexts,

@@ -4,10 +4,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from declutr.transformer.attention import repeatable_dropout
-from declutr.transformer.attention.packed import PackedAttention
-from declutr.transformer.attention.repeatable_dropout import RepeatableDropout, comparable, dropout
+from declutr.transformer import repeatable_dropout
+from declutr.transformer.packed_attention import PackedAttention
 from declutr.transformer.packing import Packing
+from declutr.transformer.repeatable_dropout import RepeatableDropout, comparable, dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.999])

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from declutr.system.kernel_choices import CHOICES, PLAIN, Ways
-from declutr.transformer.linear.float_products import activated
-from declutr.transformer.linear.training_products import LEAST_WEIGHTS, MOST_WEIGHTS
+from declutr.transformer.architectures import activated
+from declutr.transformer.training_products import LEAST_WEIGHTS, MOST_WEIGHTS
 
 PACKED = "onednn packed"
 _ROWS = 256  # that a product is measured with, and its weight packed for
@@ -26,7 +26,7 @@ class Int8Product:
 
     weight : `(n, k)`, float32.
     bias : `(n,)` or `None`.
-    activation : one of `declutr.transformer.linear.float_products.FUSED`, applied to what comes
+    activation : one of `declutr.transformer.architectures.FUSED`, applied to what comes
         out, or `None`.
     """
 

@@ -8,8 +8,8 @@ import torch
 
 from declutr.system import kernel_choices
 from declutr.system.kernel_choices import CHOICES, FILE_NAME, VARIABLE, least_seconds, processor
-from declutr.transformer.linear import dtype_speed
-from declutr.transformer.linear.dtype_speed import training_seconds
+from declutr.transformer import dtype_speed
+from declutr.transformer.dtype_speed import training_seconds
 
 
 @pytest.fixture

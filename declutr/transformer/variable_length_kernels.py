@@ -20,7 +20,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from torch.nn.functional import pad
 
 from declutr.system.host_copies import to_device
-from declutr.transformer.attention.memory_efficient import efficient_attention
+from declutr.transformer.memory_efficient_attention import efficient_attention
 
 logger = logging.getLogger(__name__)
 
