@@ -160,7 +160,8 @@ class GlueReader(NumberedTextsReader):
 
     def _read(self, file_path: Any) -> Iterable[Instance]:
         for row in self.shard_iterable(self.rows(file_path)):
-            yield self.text_to_instance(*row.texts, label=row.label, id=row.id)
+            second = row.texts[1] if len(row.texts) == 2 else None
+            yield self.text_to_instance(row.texts[0], second, row.label, row.id)
 
     def text_to_instance(  # type: ignore[override]
         self,
