@@ -212,8 +212,8 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
     def parts(times: PartTimes) -> None:
         from declutr.models import batch_views, contrastive_term, encoding, step_record
         from declutr.modules import embedders, metrics
+        from declutr.transformer import packed_attention
         from declutr.transformer import unpadding as unpadded
-        from declutr.transformer.attention import packed as packed_attention
 
         embedder: Any = model._text_field_embedder
         token_embedder = embedder.token_embedder
@@ -241,8 +241,8 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
 def _as_on_a_gpu() -> None:
     """Take on CPU tensors what our code does with CUDA tensors."""
     from declutr.system.host_memory import HEAP
+    from declutr.transformer import packed_attention
     from declutr.transformer import unpadding as unpadded
-    from declutr.transformer.attention import packed as packed_attention
 
     attention: Any = packed_attention
     if hasattr(attention, "attention_of_nested"):  # until 1.6.0

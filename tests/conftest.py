@@ -178,7 +178,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_f
 @pytest.fixture
 def onednn_products(monkeypatch: pytest.MonkeyPatch) -> None:
     """Linear layers of any size take oneDNN's kernels, on whatever processor this is."""
-    from declutr.transformer.linear import training_products as linear_products
+    from declutr.transformer import training_products as linear_products
 
     onednn = linear_products.Products("onednn", "onednn", "onednn")
     monkeypatch.setattr(linear_products, "LEAST_WEIGHTS", 1)

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from declutr.transformer.attention import packed as packed_attention
-from declutr.transformer.attention.variable_length_kernels import kernels_of
+from declutr.transformer import packed_attention
+from declutr.transformer.variable_length_kernels import kernels_of
 from tests.pretend_gpu.packed_attention_kernels import PACKED_ATTENTION
 
 CALLS: Counter[str] = Counter()

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from declutr.system import host_memory, kernel_choices, processors, worker_processes
-from declutr.transformer.linear import dtype_speed
-from declutr.transformer.linear import training_products as linear_products
+from declutr.transformer import dtype_speed
+from declutr.transformer import training_products as linear_products
 
 PAGE = Path(__file__).parent.parent / "docs" / "CPU.md"
 

@@ -7,10 +7,11 @@ run. This package cures exactly those, from outside: no file of any library is c
 How: `install` puts one finder on `sys.meta_path`. It does nothing until one of the `allennlp.*`
 modules named in `declutr.bridge.switches` is imported. Then it lends that module the names it
 expects *while its body runs* (`lending`), or adjusts the module right after (`repairs`,
-`pretrained`, `additions`). Every switch tests for the very thing it replaces.
+`pretrained`, `resumption`, `additions`, `archives`). Every switch tests for the very thing it
+replaces.
 
 `declutr_bridge.pth`, installed into site-packages, imports this package at the first import of
-`allennlp`; processes that start without site-packages are cured by `children`.
+`allennlp`; processes that start without site-packages are cured by `repairs`.
 
 `DECLUTR_BRIDGE=0` in the environment switches everything off. `DEBUG` records of the logger
 `declutr.bridge` say what was done.

@@ -1,6 +1,7 @@
 """AdamW as `transformers` had it before 4.50: what AllenNLP's `huggingface_adamw` was built on."""
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
@@ -10,9 +11,6 @@ import torch
 _FUSED = ("cpu", "cuda")  # where torch has one kernel for all tensors
 
 _PLAIN = (torch.nn.Parameter, torch.Tensor)  # of which a process has the whole
-
-_Bucket = tuple[list[torch.Tensor], list[torch.Tensor], list[torch.Tensor], list[torch.Tensor]]
-"""Parameters, gradients, means and squares."""
 
 
 class AdamW(torch.optim.Optimizer):
@@ -56,26 +54,21 @@ class AdamW(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         for group in self.param_groups:
-            buckets: dict[tuple[Any, ...], _Bucket] = {}
+            alike = defaultdict(list)
             for parameter in group["params"]:
-                gradient = parameter.grad
-                if gradient is not None:
-                    state = self._advanced(parameter, gradient)
+                if parameter.grad is not None:
+                    state = self._advanced(parameter)
+                    moments = state["exp_avg"], state["exp_avg_sq"]
                     key = parameter.device, parameter.dtype, state["step"]
-                    bucket = buckets.get(key)
-                    if bucket is None:
-                        bucket = buckets[key] = ([], [], [], [])
-                    bucket[0].append(parameter)
-                    bucket[1].append(gradient)
-                    bucket[2].append(state["exp_avg"])
-                    bucket[3].append(state["exp_avg_sq"])
-            for (device, dtype, steps), bucket in buckets.items():
-                self._update(bucket, group, device, dtype, steps)
+                    alike[key].append((parameter, parameter.grad, *moments))
+            for (device, dtype, steps), rows in alike.items():
+                columns = [list(column) for column in zip(*rows, strict=True)]
+                self._update(columns, group, device, dtype, steps)
         return loss
 
-    def _advanced(self, parameter: torch.Tensor, gradient: torch.Tensor) -> dict[str, Any]:
+    def _advanced(self, parameter: Any) -> dict[str, Any]:
         """The state of a parameter, one step further."""
-        if gradient.is_sparse:
+        if parameter.grad.is_sparse:
             raise RuntimeError("AdamW does not support sparse gradients; use SparseAdam instead.")
         state = self.state[parameter]
         if not state:
@@ -87,21 +80,26 @@ class AdamW(torch.optim.Optimizer):
 
     def _update(
         self,
-        bucket: _Bucket,
+        columns: list[list[torch.Tensor]],
         group: dict[str, Any],
         device: torch.device,
         dtype: torch.dtype,
         steps: int,
     ) -> None:
-        """Update parameters of one device, type and number of steps."""
+        """Update parameters of one device, type and number of steps.
+
+        # Parameters
+
+        columns : the parameters, their gradients, means and squares.
+        """
         beta1, beta2 = group["betas"]
         size = group["lr"]
         if group["correct_bias"]:
             size *= math.sqrt(1.0 - beta2**steps) / (1.0 - beta1**steps)
         decay = group["lr"] * group["weight_decay"]
-        if any(type(parameter) not in _PLAIN for parameter in bucket[0]):
-            bucket = tuple([own_part(tensor) for tensor in column] for column in bucket)  # type: ignore[assignment]
-        weights, gradients, means, squares = bucket
+        if any(type(parameter) not in _PLAIN for parameter in columns[0]):
+            columns = [[own_part(tensor) for tensor in column] for column in columns]
+        weights, gradients, means, squares = columns
         # torch's one kernel for all tensors decays before the step, ours after it: that is the same
         # with the step decayed as well.
         rate = size * (1.0 - decay)

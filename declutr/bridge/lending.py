@@ -5,6 +5,7 @@ import importlib
 import logging
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -58,7 +59,7 @@ def hub_names() -> contextlib.AbstractContextManager[None]:
     uploads with `HfApi.upload_folder`.
     """
     names = ("HfFolder", "Repository")
-    makers = {name: _maker(f"huggingface_hub.{name}") for name in names}
+    makers = {name: partial(absent, f"huggingface_hub.{name}") for name in names}
     return lent_names("huggingface_hub", makers)
 
 
@@ -149,10 +150,6 @@ class _Absent(type):
 def absent(name: str) -> type:
     """A class that stands for `name` (dotted) and raises when it is used."""
     return _Absent(name.rpartition(".")[2], (), {"__declutr_absent__": name})
-
-
-def _maker(name: str) -> Callable[[], type]:
-    return lambda: absent(name)
 
 
 def _missing(name: str) -> str:

@@ -4,11 +4,12 @@ Each takes the module, tests for the very thing it replaces, and returns whether
 anything.
 """
 
-import functools
 import inspect
 import os
 from types import ModuleType
 from typing import Any
+
+from declutr.bridge.replacement import replaces
 
 
 def tokenizer_arguments(module: ModuleType) -> bool:
@@ -20,10 +21,9 @@ def tokenizer_arguments(module: ModuleType) -> bool:
     Code that comes with a tokenizer is not run unless a recipe says `trust_remote_code`. Without a
     word on it, transformers asks on standard input.
     """
-    original = module.get_tokenizer
 
-    @functools.wraps(original)
-    def get_tokenizer(model_name: str, **kwargs: Any) -> Any:
+    @replaces(module)
+    def get_tokenizer(original: Any, model_name: str, **kwargs: Any) -> Any:
         kwargs.pop("add_special_tokens", None)
         kwargs.setdefault("trust_remote_code", False)
         path = os.path.expanduser(str(model_name))
@@ -34,7 +34,6 @@ def tokenizer_arguments(module: ModuleType) -> bool:
             )
         return original(model_name, **kwargs)
 
-    module.get_tokenizer = get_tokenizer  # type: ignore[attr-defined]
     return True
 
 
@@ -54,12 +53,14 @@ def float32_checkpoints(module: ModuleType) -> bool:
     if not hasattr(transformers.PretrainedConfig(), "dtype"):
         return False
 
+    def with_defaults(kwargs: dict[str, Any], trust: bool) -> dict[str, Any]:
+        dtype = {} if "torch_dtype" in kwargs else {"dtype": torch.float32}
+        return {"trust_remote_code": trust, **dtype, **kwargs}
+
     class AutoModel(transformers.AutoModel):
         @classmethod
         def from_pretrained(cls, *args: Any, **kwargs: Any) -> Any:
-            kwargs.setdefault("trust_remote_code", False)
-            if "torch_dtype" not in kwargs:
-                kwargs.setdefault("dtype", torch.float32)
+            kwargs = with_defaults(kwargs, trust=False)
             model = transformers.AutoModel.from_pretrained(*args, **kwargs)
             _clear_marks(model)
             return model
@@ -68,10 +69,7 @@ def float32_checkpoints(module: ModuleType) -> bool:
         def from_config(cls, config: Any, **kwargs: Any) -> Any:
             # AllenNLP hands nothing on; a class of others' code is there only if it was asked for.
             theirs = type(config).__module__.partition(".")[0] == "transformers_modules"
-            kwargs.setdefault("trust_remote_code", theirs)
-            if "torch_dtype" not in kwargs:
-                kwargs.setdefault("dtype", torch.float32)
-            return transformers.AutoModel.from_config(config, **kwargs)
+            return transformers.AutoModel.from_config(config, **with_defaults(kwargs, theirs))
 
     class AutoConfig(transformers.AutoConfig):
         @classmethod
@@ -89,10 +87,9 @@ def transformers_without_weights(module: ModuleType) -> bool:
     AllenNLP gives a copy of it and keeps the original as long as the process lives, also for those
     who ask for the same name with weights. Can go when it keeps only what was loaded.
     """
-    original = module.get
 
-    @functools.wraps(original)
-    def get(model_name: str, make_copy: bool, *args: Any, **kwargs: Any) -> Any:
+    @replaces(module)
+    def get(original: Any, model_name: str, make_copy: bool, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("load_weights", True):
             return original(model_name, make_copy, *args, **kwargs)
         kept = module._model_cache
@@ -102,7 +99,6 @@ def transformers_without_weights(module: ModuleType) -> bool:
         finally:
             module._model_cache = kept  # type: ignore[attr-defined]
 
-    module.get = get  # type: ignore[attr-defined]
     return True
 
 
@@ -188,18 +184,14 @@ def gradient_checkpointing(module: ModuleType) -> bool:
     looked since 4.11: the option was accepted and did nothing. Can go when AllenNLP calls
     `gradient_checkpointing_enable`.
     """
-    cls = module.PretrainedTransformerEmbedder
-    original = cls.__init__
-    signature = inspect.signature(original)
 
-    @functools.wraps(original)  # AllenNLP builds objects by the signature
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
+    @replaces(module.PretrainedTransformerEmbedder)
+    def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        wanted = signature.bind(self, *args, **kwargs).arguments.get("gradient_checkpointing")
-        if wanted:
+        arguments = inspect.signature(original).bind(self, *args, **kwargs).arguments
+        if arguments.get("gradient_checkpointing"):
             _checkpoint_activations(self.transformer_model)
 
-    cls.__init__ = __init__
     return True
 
 

@@ -1,17 +1,22 @@
-"""Repairs of AllenNLP's training modules, made right after they ran.
+"""Repairs of AllenNLP's training modules, and of the processes they start, right after they ran.
 
 Each takes the module, tests for the very thing it replaces, and returns whether it changed
 anything.
 """
 
 import functools
+import importlib
 import inspect
+import os
 import threading
 from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from declutr.bridge import children
+from declutr.bridge.replacement import replaces
+
+HOST_MEMORY = "declutr.system.host_memory"
+_LARGEST_PINNED = 1 << 26  # bytes; page-locked memory is not given back
 
 
 def cuda_device_numbers(module: ModuleType) -> bool:
@@ -27,15 +32,13 @@ def cuda_device_numbers(module: ModuleType) -> bool:
             return False
     except RuntimeError:
         pass
-    original = module.int_to_device
 
-    @functools.wraps(original)
-    def int_to_device(device: int | torch.device) -> torch.device:
+    @replaces(module)
+    def int_to_device(original: Any, device: int | torch.device) -> torch.device:
         if isinstance(device, int) and device >= 0:
             return torch.device("cuda", device)
         return original(device)
 
-    module.int_to_device = int_to_device  # type: ignore[attr-defined]
     return True
 
 
@@ -50,17 +53,14 @@ def plateau_verbose(module: ModuleType) -> bool:
     if "verbose" in inspect.signature(scheduler).parameters:
         return False
     cls = module.ReduceOnPlateauLearningRateScheduler
-    original = cls.__init__
-    signature = inspect.signature(original)
 
-    @functools.wraps(original)  # AllenNLP builds objects by the signature
-    def __init__(self: Any, *args: Any, **kwargs: Any) -> None:
-        options = dict(signature.bind(self, *args, **kwargs).arguments)
+    @replaces(cls)
+    def __init__(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
+        options = dict(inspect.signature(original).bind(self, *args, **kwargs).arguments)
         options.pop("self")
         options.pop("verbose", None)
         super(cls, self).__init__(scheduler(**options))
 
-    cls.__init__ = __init__
     return True
 
 
@@ -103,13 +103,27 @@ def amp_names(module: ModuleType) -> bool:
     return True
 
 
-def spawned_training(module: ModuleType) -> bool:
-    """Distributed training spawns a function of AllenNLP; hand it one that brings the bridge.
+def sent_from_pinned_memory(module: ModuleType) -> bool:
+    """Let `move_to_device` send tensors to a GPU from page-locked memory, and let them remember
+    what they hold, as those of the data loader "declutr" do.
 
-    Can go with the last of the other switches.
+    AllenNLP copies each from memory that the system may move, and waits until the GPU has done all
+    it had to do before. Can go when AllenNLP does not.
     """
-    children.train_worker.__wrapped__ = module._train_worker  # type: ignore[attr-defined]
-    module._train_worker = children.train_worker  # type: ignore[attr-defined]
+
+    @replaces(module)
+    def move_to_device(original: Any, obj: Any, device: Any) -> Any:
+        target = module.int_to_device(device)
+        if (
+            isinstance(obj, module.torch.Tensor)
+            and (obj.device.type, target.type) == ("cpu", "cuda")
+            and obj.layout == module.torch.strided
+            and obj.nbytes <= _LARGEST_PINNED
+            and not obj.is_pinned()  # whoever pinned it may fill it anew
+        ):
+            return importlib.import_module(HOST_MEMORY).to_device(obj, target)
+        return original(obj, device)  # which calls this for what it finds inside
+
     return True
 
 
@@ -120,20 +134,10 @@ def worker_processes(module: ModuleType) -> bool:
     processes of the loader's; Python refuses that since 3.11.5. Can go when AllenNLP makes the
     lock with `ctx.RLock()` and no other switch is left.
     """
-    cls = module.MultiProcessDataLoader
-    guard = threading.RLock()
-    for name in ("_start_instance_workers", "_start_batch_workers"):
-        setattr(cls, name, _with_own_lock(getattr(cls, name), module, guard))
-    return True
-
-
-def _with_own_lock(
-    original: Callable[..., Any], module: ModuleType, guard: Any
-) -> Callable[..., Any]:
     plain = module.mp
+    guard = threading.RLock()
 
-    @functools.wraps(original)
-    def start(self: Any, queue: Any, ctx: Any) -> Any:
+    def start(original: Callable[..., Any], self: Any, queue: Any, ctx: Any) -> Any:
         with guard:
             module.mp = SimpleNamespace(**{**vars(plain), "RLock": ctx.RLock})  # type: ignore
             try:
@@ -141,7 +145,9 @@ def _with_own_lock(
             finally:
                 module.mp = plain  # type: ignore[attr-defined]
 
-    return start
+    for name in ("_start_instance_workers", "_start_batch_workers"):
+        replaces(module.MultiProcessDataLoader, name)(start)
+    return True
 
 
 class _WorkerContext:
@@ -154,4 +160,40 @@ class _WorkerContext:
         return getattr(self._context, name)
 
     def Process(self, target: Callable[..., Any], args: tuple = (), **options: Any) -> Any:
-        return self._context.Process(target=children.run, args=(target, *args), **options)
+        return self._context.Process(target=run_worker, args=(target, *args), **options)
+
+
+def spawned_training(module: ModuleType) -> bool:
+    """Distributed training spawns a function of AllenNLP; hand it one that brings the bridge.
+
+    Can go with the last of the other switches.
+    """
+    train_worker.__wrapped__ = module._train_worker  # type: ignore[attr-defined]
+    module._train_worker = train_worker  # type: ignore[attr-defined]
+    return True
+
+
+# A spawned process unpickles the function it is to run before anything else. A reference to a
+# function of AllenNLP would import AllenNLP first, before any plugin; a reference to one of these
+# imports this package first, and with it the bridge. (`declutr_bridge.pth` does the same for
+# processes that see site-packages; these are for the ones that do not.)
+
+
+def run_worker(function: Callable[..., Any], *args: Any) -> Any:
+    """Call `function`, of a worker of a data loader, with one thread for torch.
+
+    By now its reference was unpickled, with the bridge in place. Threads of its own would take
+    processors from training; and a forked worker would wait for ever for those of its parent.
+    """
+    import torch
+
+    torch.set_num_threads(1)
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    return function(*args)
+
+
+def train_worker(*args: Any, **kwargs: Any) -> Any:
+    """Call AllenNLP's `_train_worker`, which `spawned_training` keeps as `__wrapped__`."""
+    import allennlp.commands.train  # noqa: F401  (its repair sets `__wrapped__` in this process)
+
+    return train_worker.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]

@@ -5,10 +5,11 @@ it ran and returns whether it changed anything. They change how saved states are
 what is saved, so checkpoints of before are taken up rightly too.
 """
 
-import functools
 import logging
 from types import ModuleType
 from typing import Any
+
+from declutr.bridge.replacement import replaces
 
 logger = logging.getLogger(__name__)
 
@@ -55,18 +56,15 @@ def combined_schedules(module: ModuleType) -> bool:
     of its first step; most schedules set them again only at the end of the epoch. Can go when
     `load_state_dict` leaves the optimizer alone.
     """
-    cls = module.CombinedLearningRateScheduler
-    original = cls.load_state_dict
 
-    @functools.wraps(original)
-    def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
+    @replaces(module.CombinedLearningRateScheduler)
+    def load_state_dict(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
         groups = self.optimizer.param_groups
         loaded = [{k: v for k, v in group.items() if k != "params"} for group in groups]
         original(self, state_dict)
         for group, values in zip(groups, loaded, strict=True):
             group.update(values)
 
-    cls.load_state_dict = load_state_dict
     return True
 
 
@@ -76,11 +74,9 @@ def frozen_layers(module: ModuleType) -> bool:
     AllenNLP freezes as in the first epoch until the next one begins. Can go when `load_state_dict`
     sets `requires_grad`.
     """
-    cls = module.SlantedTriangular
-    original = cls.load_state_dict
 
-    @functools.wraps(original)
-    def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
+    @replaces(module.SlantedTriangular)
+    def load_state_dict(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
         original(self, state_dict)
         if self.gradual_unfreezing:
             # As `step` does, which has counted the epoch already.
@@ -88,7 +84,6 @@ def frozen_layers(module: ModuleType) -> bool:
                 for parameter in group["params"]:
                     parameter.requires_grad = depth <= self.last_epoch + 1
 
-    cls.load_state_dict = load_state_dict
     return True
 
 
@@ -121,15 +116,12 @@ def tracked_epochs(module: ModuleType) -> bool:
 
     Can go when `on_start` asks the trainer for the epoch.
     """
-    cls = module.TrackEpochCallback
-    original = cls.on_start
 
-    @functools.wraps(original)
-    def on_start(self: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
+    @replaces(module.TrackEpochCallback)
+    def on_start(original: Any, self: Any, trainer: Any, *args: Any, **kwargs: Any) -> None:
         original(self, trainer, *args, **kwargs)
         trainer.model.epoch = trainer._start_after_epochs_completed
 
-    cls.on_start = on_start
     return True
 
 
@@ -139,11 +131,9 @@ def stopped_runs(module: ModuleType) -> bool:
     It was killed after its last checkpoint, before or in the writing of the archive. Can go when
     the trainer asks `should_stop_early` before its first epoch too.
     """
-    cls = module.GradientDescentTrainer
-    original = cls._try_train
 
-    @functools.wraps(original)
-    def _try_train(self: Any) -> Any:
+    @replaces(module.GradientDescentTrainer)
+    def _try_train(original: Any, self: Any) -> Any:
         epochs = self._num_epochs
         between = not self._start_after_batches_in_epoch_completed
         if between and self._metric_tracker.should_stop_early():
@@ -153,7 +143,6 @@ def stopped_runs(module: ModuleType) -> bool:
         finally:
             self._num_epochs = epochs
 
-    cls._try_train = _try_train
     return True
 
 
@@ -165,11 +154,9 @@ def parameter_orders(module: ModuleType) -> bool:
     parameters by the moments of others, or wrote beyond their memory. Can go when torch keeps them
     by name.
     """
-    cls = module.GradientDescentTrainer
-    original = cls._maybe_restore_checkpoint
 
-    @functools.wraps(original)
-    def _maybe_restore_checkpoint(self: Any) -> None:
+    @replaces(module.GradientDescentTrainer)
+    def _maybe_restore_checkpoint(original: Any, self: Any) -> None:
         checkpointer = self._checkpointer
         if checkpointer is None:
             return original(self)
@@ -188,7 +175,6 @@ def parameter_orders(module: ModuleType) -> bool:
         finally:
             checkpointer.load_checkpoint = load
 
-    cls._maybe_restore_checkpoint = _maybe_restore_checkpoint
     return True
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import ModuleType
 
-from declutr.bridge import additions, batches, deferral, lending, pretrained, repairs, resumption
+from declutr.bridge import additions, archives, deferral, lending, pretrained, repairs, resumption
 
 # Context managers around the run of the module's body.
 LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
@@ -43,14 +43,14 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     ),
     "allennlp.data.tokenizers.pretrained_transformer_tokenizer": (pretrained.tokenizer_methods,),
     "allennlp.models.archival": (
-        additions.archived_transformers,
-        additions.checked_extraction,
+        archives.archived_transformers,
+        archives.checked_extraction,
     ),
     "allennlp.modules.token_embedders.pretrained_transformer_embedder": (
         pretrained.gradient_checkpointing,
     ),
     "allennlp.nn.parallel.ddp_accelerator": (repairs.amp_names,),
-    "allennlp.nn.util": (batches.sent_from_pinned_memory,),
+    "allennlp.nn.util": (repairs.sent_from_pinned_memory,),
     "allennlp.training.checkpointer": (repairs.checkpoint_globals,),
     "allennlp.training.util": (additions.moved_runs,),
     "allennlp.training.gradient_descent_trainer": (

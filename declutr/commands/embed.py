@@ -9,126 +9,46 @@ import sys
 import tarfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from declutr._version import __version__
-from declutr.commands.separate_places import STDIN, require_apart
-from declutr.commands.user_errors import set_command
+from declutr.commands.command import (
+    STDIN,
+    Command,
+    require_apart,
+    require_at_least_1,
+    told_to_user,
+    told_when_stopped,
+)
 from declutr.inference.truncation_warnings import not_told
 
-if TYPE_CHECKING:  # loading these takes time that other commands need not spend
-    from declutr.inference.bulk import Summary
+if TYPE_CHECKING:  # loading it takes time that other commands need not spend
     from declutr.inference.encoder import Encoder
 
 logger = logging.getLogger(__name__)
 
 _LIBRARIES = ("torch", "transformers", "numpy")
+_OF_ENCODER = (
+    *("normalize", "truncate_dim", "pooling", "max_length", "long_texts", "dtype", "device"),
+    *("batch_tokens", "trust", "revision", "prompt_name", "prompt"),
+)
+"""Options that `Encoder` takes by the same names."""
 
 
 @Subcommand.register("embed")
-class Embed(Subcommand):
+class Embed(Command):
     """Embeds files into a folder of shards, and goes on there after an interruption."""
 
-    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
-        description = (
-            "Embed files with a trained model: one row out for each row in, in order, blank rows "
-            "included. Embeddings are written to a folder, shard by shard. After an interruption, "
-            "even kill -9, the same command goes on and does not embed finished shards again."
-        )
-        subparser = parser.add_parser(
-            self.name,
-            description=description,
-            help="embed files",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog=_EPILOG,
-        )
-        add = subparser.add_argument
-        add("model", metavar="MODEL", help="folder of a trained model, its model.tar.gz, see below")
-        add("inputs", metavar="INPUT", nargs="+", help="a file, folder or glob, or - for stdin")
-        add("-o", "--output", metavar="FOLDER", required=True, help="where embeddings go")
-        add("--overwrite", action="store_true", help="remove embeddings there, and begin anew")
-        add("--quiet", action="store_true", help="no progress bar, and no summary at the end")
-
-        group = subparser.add_argument_group("input")
-        add = group.add_argument
-        add(
-            "--text-key",
-            default="text",
-            metavar="KEY",
-            help="of the text in JSON, tables and parquet",
-        )
-        add(
-            "--stdin-format",
-            choices=("text", "jsonl"),
-            default="text",
-            help="of the input - (default text: a text a line)",
-        )
-        add(
-            "--bad-rows",
-            choices=("error", "blank"),
-            default="error",
-            help="a record without a text, such as a broken line of JSON: stop there (default), or "
-            "embed it as a blank text and count it",
-        )
-
-        group = subparser.add_argument_group("output")
-        add = group.add_argument
-        add("--format", choices=("npy", "parquet", "jsonl"), default="npy", help="default npy")
-        add("--output-dtype", choices=("float32", "float16"), default="float32", help="of numbers")
-        add(
-            "--shard-rows",
-            type=int,
-            metavar="N",
-            help="rows a file (default: what fits into 64 MiB, at most 65,536)",
-        )
-
-        group = subparser.add_argument_group("embedding")
-        add = group.add_argument
-        add(
-            "--normalize",
-            action=argparse.BooleanOptionalAction,
-            help="scale embeddings to length 1 (default: as the model says)",
-        )
-        add("--truncate-dim", type=int, metavar="D", help="keep the first D numbers")
-        add("--pooling", help="for transformers that are not trained with declutr: mean, cls, …")
-        add("--prompt-name", metavar="NAME", help="of a prompt of the model (default: its default)")
-        add("--prompt", metavar="TEXT", help="the prompt itself: it stands before every text")
-        add("--no-whitening", action="store_true", help="leave out a whitening that is stored")
-        add("--max-length", type=int, metavar="N", help="tokens a text (default: what it takes)")
-        add(
-            "--long-texts",
-            choices=("truncate", "chunk"),
-            default="truncate",
-            help="longer texts are cut, at the tail unless the tokenizer says left (default), "
-            "or are embedded in parts and averaged",
-        )
-        add(
-            "--dtype",
-            choices=("auto", "float32", "bfloat16", "int8"),
-            default="auto",
-            help="to compute in (default auto: bfloat16 where the device computes in it)",
-        )
-        add(
-            "--device",
-            nargs="+",
-            metavar="DEVICE",
-            help="cpu, cuda:0, …; several share the work (default: a GPU if there is one)",
-        )
-        add("--batch-tokens", type=int, metavar="N", help="tokens a batch")
-        add("--revision", help="branch, tag or commit, for a name on the hub")
-        add(
-            "--trust",
-            action="store_true",
-            help="open an archive that would be refused as unsafe, for it is yours",
-        )
-        set_command(subparser, _run)
-        return subparser
-
-
-_EPILOG = """\
+    help = "embed files"
+    description = (
+        "Embed files with a trained model: one row out for each row in, in order, blank rows "
+        "included. Embeddings are written to a folder, shard by shard. After an interruption, "
+        "even kill -9, the same command goes on and does not embed finished shards again."
+    )
+    epilog = """\
 MODEL is also a folder of Hugging Face or sentence-transformers, or a name on the hub.
 INPUT is text with a row a line, JSON lines or an array (.jsonl, .json), a table with a header
 (.csv, .tsv), or parquet, told by its name; all but parquet may be compressed. Rename a table to
@@ -139,21 +59,73 @@ Read what was written, whatever its format, with memory for what you take:
     from declutr.inference.bulk import StoredEmbeddings
     embeddings = StoredEmbeddings("FOLDER")  # embeddings[7], embeddings[:100], .blocks()"""
 
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("model", metavar="MODEL", help="folder of a trained model, its model.tar.gz, see below")
+        add("inputs", metavar="INPUT", nargs="+", help="a file, folder or glob, or - for stdin")
+        add("-o", "--output", metavar="FOLDER", required=True, help="where embeddings go")
+        add("--overwrite", action="store_true", help="remove embeddings there, and begin anew")
+        add("--quiet", action="store_true", help="no progress bar, and no summary at the end")
 
-def _run(args: argparse.Namespace) -> None:
-    from declutr.corpus.documents import SourceError
-    from declutr.inference.bulk import EmbeddingFolderError, embed_rows
-    from declutr.inference.bulk.shard_files import require
+        add = parser.add_argument_group("input").add_argument
+        about = "of the text in JSON, tables and parquet"
+        add("--text-key", default="text", metavar="KEY", help=about)
+        about = "of the input - (default text: a text a line)"
+        add("--stdin-format", choices=("text", "jsonl"), default="text", help=about)
+        about = (
+            "a record without a text, such as a broken line of JSON: stop there (default), or "
+            "embed it as a blank text and count it"
+        )
+        add("--bad-rows", choices=("error", "blank"), default="error", help=about)
 
-    _check_numbers(args)
-    try:
-        require(args.format)
-        files = _files(args.inputs)
-    except (ImportError, SourceError) as error:
-        raise ConfigurationError(str(error)) from error
-    require_apart(args.inputs, files, Path(args.output))
-    try:
-        with not_told(), _encoder(args) as encoder:
+        add = parser.add_argument_group("output").add_argument
+        add("--format", choices=("npy", "parquet", "jsonl"), default="npy", help="default npy")
+        add("--output-dtype", choices=("float32", "float16"), default="float32", help="of numbers")
+        about = "rows a file (default: what fits into 64 MiB, at most 65,536)"
+        add("--shard-rows", type=int, metavar="N", help=about)
+
+        add = parser.add_argument_group("embedding").add_argument
+        about = "scale embeddings to length 1 (default: as the model says)"
+        add("--normalize", action=argparse.BooleanOptionalAction, help=about)
+        add("--truncate-dim", type=int, metavar="D", help="keep the first D numbers")
+        add("--pooling", help="for transformers that are not trained with declutr: mean, cls, …")
+        add("--prompt-name", metavar="NAME", help="of a prompt of the model (default: its default)")
+        add("--prompt", metavar="TEXT", help="the prompt itself: it stands before every text")
+        add("--no-whitening", action="store_true", help="leave out a whitening that is stored")
+        add("--max-length", type=int, metavar="N", help="tokens a text (default: what it takes)")
+        about = (
+            "longer texts are cut, at the tail unless the tokenizer says left (default), "
+            "or are embedded in parts and averaged"
+        )
+        add("--long-texts", choices=("truncate", "chunk"), default="truncate", help=about)
+        dtypes = ("auto", "float32", "bfloat16", "int8")
+        about = "to compute in (default auto: bfloat16 where the device computes in it)"
+        add("--dtype", choices=dtypes, default="auto", help=about)
+        about = "cpu, cuda:0, …; several share the work (default: a GPU if there is one)"
+        add("--device", nargs="+", metavar="DEVICE", help=about)
+        add("--batch-tokens", type=int, metavar="N", help="tokens a batch")
+        add("--revision", help="branch, tag or commit, for a name on the hub")
+        about = "open an archive that would be refused as unsafe, for it is yours"
+        add("--trust", action="store_true", help=about)
+
+    def run(self, args: argparse.Namespace) -> None:
+        from declutr.corpus.documents import SourceError
+        from declutr.inference.bulk import EmbeddingFolderError, embed_rows
+        from declutr.inference.bulk.shard_files import require
+        from declutr.inference.bulk.summary_lines import summary_lines
+
+        require_at_least_1(args, "--shard-rows", "--truncate-dim", "--max-length", "--batch-tokens")
+        with told_to_user(ImportError, SourceError):
+            require(args.format)
+            files = _files(args.inputs)
+        require_apart(args.inputs, files, Path(args.output))
+        left = f"Finished shards are in '{args.output}'; the same command goes on there."
+        with (
+            told_when_stopped(left),
+            told_to_user(EmbeddingFolderError, SourceError),
+            not_told(),
+            _encoder(args) as encoder,
+        ):
             describe = encoder.describe()
             _tell_of_prompts(encoder)
             summary = embed_rows(
@@ -172,26 +144,10 @@ def _run(args: argparse.Namespace) -> None:
                 overwrite=args.overwrite,
                 progress=not args.quiet,
             )
-    except (EmbeddingFolderError, SourceError) as error:
-        raise ConfigurationError(str(error)) from error
-    except KeyboardInterrupt:
-        print(
-            f"\nStopped. Finished shards are in '{args.output}'; the same command goes on there.",
-            file=sys.stderr,
-        )
-        raise
-    if not summary.rows:
-        logger.warning("The input has no rows: %s", ", ".join(args.inputs))
-    if not args.quiet:
-        print("\n".join(summary_lines(summary, args.format, describe["dtype"])))
-
-
-def _check_numbers(args: argparse.Namespace) -> None:
-    for option in ("shard_rows", "truncate_dim", "max_length", "batch_tokens"):
-        value = getattr(args, option)
-        if value is not None and value < 1:
-            name = "--" + option.replace("_", "-")
-            raise ConfigurationError(f"Expected a {name} of at least 1, got {value}.")
+        if not summary.rows:
+            logger.warning("The input has no rows: %s", ", ".join(args.inputs))
+        if not args.quiet:
+            print("\n".join(summary_lines(summary, args.format, describe["dtype"])))
 
 
 def _files(inputs: list[str]) -> list[Path | None]:
@@ -207,25 +163,9 @@ def _encoder(args: argparse.Namespace) -> Encoder:
     from declutr.archives.safety import UnsafeArchive
     from declutr.inference.encoder import Encoder, EncoderError
 
-    try:
-        return Encoder(
-            args.model,
-            normalize=args.normalize,
-            truncate_dim=args.truncate_dim,
-            pooling=args.pooling,
-            whiten=False if args.no_whitening else None,
-            max_length=args.max_length,
-            long_texts=args.long_texts,
-            dtype=args.dtype,
-            device=args.device,
-            batch_tokens=args.batch_tokens,
-            trust=args.trust,
-            revision=args.revision,
-            prompt_name=args.prompt_name,
-            prompt=args.prompt,
-        )
-    except (EncoderError, UnsafeArchive, OSError, tarfile.ReadError) as error:
-        raise ConfigurationError(str(error)) from error
+    options = {name: getattr(args, name) for name in _OF_ENCODER}
+    with told_to_user(EncoderError, UnsafeArchive, OSError, tarfile.ReadError):
+        return Encoder(args.model, whiten=False if args.no_whitening else None, **options)
 
 
 def _tell_of_prompts(encoder: Encoder) -> None:
@@ -282,53 +222,3 @@ def _bytes_of_text(files: list[Path | None]) -> int | None:
 def _versions() -> dict[str, str]:
     libraries = {library: importlib.metadata.version(library) for library in _LIBRARIES}
     return {"declutr": __version__, **libraries}
-
-
-def summary_lines(summary: Summary, format: str, dtype: str) -> list[str]:
-    """What is said at the end: what there is, what was odd, how long it took, how to read it.
-
-    # Parameters
-
-    format : of the files.
-    dtype : that embeddings were computed in.
-    """
-    folder, counts = summary.folder, summary.counts
-    odd: dict[str, Any] = {
-        "blank": counts.blank_rows,
-        "cut to the length the model takes": counts.truncated_rows,
-        "without a finite embedding (NaN)": counts.not_finite_rows,
-        "with U+FFFD, mostly for bytes that are not UTF-8": counts.replaced_rows,
-        "that could not be read (blank)": counts.unreadable_rows,
-    }
-    always = ("blank", "cut to the length the model takes", "without a finite embedding (NaN)")
-    lines = [f"{summary.rows:,} rows in {summary.shards:,} files: {folder}"]
-    if summary.rows:
-        lines.append(f"  computed in {dtype}")
-    lines += [f"  {rows:,} {what}" for what, rows in odd.items() if rows or what in always]
-    kept = summary.rows - summary.embedded_rows
-    if not summary.embedded_rows and kept:
-        lines.append(f"  Nothing to do: all were embedded before ({summary.seconds:,.1f} s).")
-    else:
-        rate = summary.embedded_rows / max(summary.seconds, 1e-9)
-        before = f", {kept:,} were there" if kept else ""
-        lines.append(
-            f"  {summary.embedded_rows:,} embedded in {summary.seconds:,.1f} s "
-            f"({rate:,.0f} a second){before}"
-        )
-    if not summary.rows:
-        return lines
-    if format == "npy":
-        pattern = str(folder / "embeddings-*.npy")
-        lines += [
-            "To read them:",
-            "  import glob, numpy as np",
-            "  embeddings = np.concatenate([np.load(file) for file in sorted(glob.glob("
-            f"{pattern!r}))])",
-        ]
-    else:
-        lines += [
-            "To read them:",
-            "  from declutr.inference.bulk import StoredEmbeddings",
-            f"  embeddings = StoredEmbeddings({str(folder)!r})[:]",
-        ]
-    return lines

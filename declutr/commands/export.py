@@ -7,37 +7,41 @@ import sys
 from pathlib import Path
 
 from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
 
-from declutr.commands.user_errors import set_command
+from declutr.commands.command import Command, told_to_user
 
 _TOLERANCE = 1e-5
 
 
 @Subcommand.register("export")
-class Export(Subcommand):
+class Export(Command):
     """One folder that other tools load, compared with the model on the spot."""
 
-    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
-        description = (
-            "Write a trained model to a folder that is at once a Hugging Face folder, a "
-            "sentence-transformers folder and an ONNX model with pooling inside, with a model "
-            "card. Each part is loaded back and compared with the model; if one embeds "
-            "differently, the export fails and nothing is written."
-        )
-        subparser = parser.add_parser(
-            self.name,
-            description=description,
-            help="export a model to transformers, sentence-transformers and ONNX",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog=_EPILOG,
-        )
-        add = subparser.add_argument
+    help = "export a model to transformers, sentence-transformers and ONNX"
+    description = (
+        "Write a trained model to a folder that is at once a Hugging Face folder, a "
+        "sentence-transformers folder and an ONNX model with pooling inside, with a model "
+        "card. Each part is loaded back and compared with the model; if one embeds "
+        "differently, the export fails and nothing is written."
+    )
+    epilog = """\
+ARCHIVE may also be a folder of transformers or sentence-transformers: it is written again in the
+same layout, with ONNX and a card. ONNX needs packages: pip install 'declutr[onnx]'; without them,
+and without --onnx, it is left out.
+
+Compared are about 60 texts of 0 to 600 words in a dozen languages, in float32 on the CPU. The
+tolerance is for the largest absolute difference, divided by the largest number in an embedding
+where that is above 1.
+
+Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDER."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
         add("archive", metavar="ARCHIVE", help="a model.tar.gz, a serialization or another folder")
         add("output", metavar="OUT", help="the folder to write")
         add("--normalize", action="store_true", help="scale embeddings to length 1")
         add("--no-whitening", action="store_true", help="leave out a whitening stored with it")
-        onnx = subparser.add_mutually_exclusive_group()
+        onnx = parser.add_mutually_exclusive_group()
         onnx.add_argument(
             "--onnx", action="store_true", default=None, help="fail if no ONNX model can be made"
         )
@@ -53,47 +57,32 @@ class Export(Subcommand):
         add("--scores", metavar="FOLDER", help="of evaluate-embeddings, for the model card")
         add("--overwrite", action="store_true", help="replace an earlier export at OUT")
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
-        set_command(subparser, _run)
-        return subparser
 
+    def run(self, args: argparse.Namespace) -> None:
+        # Only now: they load transformers, and every `allennlp` command loads this module.
+        from declutr.export import ExportDiffers, export_model
 
-_EPILOG = """\
-ARCHIVE may also be a folder of transformers or sentence-transformers: it is written again in the
-same layout, with ONNX and a card. ONNX needs packages: pip install 'declutr[onnx]'; without them,
-and without --onnx, it is left out.
-
-Compared are about 60 texts of 0 to 600 words in a dozen languages, in float32 on the CPU. The
-tolerance is for the largest absolute difference, divided by the largest number in an embedding
-where that is above 1.
-
-Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDER."""
-
-
-def _run(args: argparse.Namespace) -> None:
-    # Only now: they load transformers, and every `allennlp` command loads this module.
-    from declutr.export import ExportDiffers, export_model
-
-    try:
-        exported = export_model(
-            args.archive,
-            args.output,
-            normalize=args.normalize,
-            whiten=not args.no_whitening,
-            onnx=args.onnx,
-            tolerance=args.tolerance,
-            texts=_texts(args.texts),
-            scores=args.scores,
-            overwrite=args.overwrite,
-            trust=args.trust,
-            say=lambda step: print(f"{step} ...", file=sys.stderr),
-        )
-    except ExportDiffers as error:
-        print(f"{error.comparison.table()}\n")
-        print(error, file=sys.stderr)
-        sys.exit(1)
-    except (ValueError, FileNotFoundError) as error:  # of the model, of OUT, of texts
-        raise ConfigurationError(str(error)) from error
-    print("\n".join([*exported.notes, exported.comparison.table(), f"\nWritten: {args.output}"]))
+        with told_to_user(ValueError, FileNotFoundError):  # of the model, of OUT, of texts
+            try:
+                exported = export_model(
+                    args.archive,
+                    args.output,
+                    normalize=args.normalize,
+                    whiten=not args.no_whitening,
+                    onnx=args.onnx,
+                    tolerance=args.tolerance,
+                    texts=_texts(args.texts),
+                    scores=args.scores,
+                    overwrite=args.overwrite,
+                    trust=args.trust,
+                    say=lambda step: print(f"{step} ...", file=sys.stderr),
+                )
+            except ExportDiffers as error:
+                print(f"{error.comparison.table()}\n")
+                print(error, file=sys.stderr)
+                sys.exit(1)
+        notes, table = exported.notes, exported.comparison.table()
+        print("\n".join([*notes, table, f"\nWritten: {args.output}"]))
 
 
 def _texts(file: str | None) -> list[str]:

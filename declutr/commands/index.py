@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING, Any
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
-from declutr.commands.separate_places import STDIN, require_apart
-from declutr.commands.user_errors import set_command
+from declutr.commands.command import (
+    STDIN,
+    Command,
+    add_text_key,
+    require_apart,
+    told_to_user,
+    told_when_stopped,
+)
 from declutr.inference.truncation_warnings import not_told
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
@@ -22,51 +28,15 @@ _BACKENDS = ("auto", "numpy", "faiss", "hnswlib")
 
 
 @Subcommand.register("index")
-class Index(Subcommand):
+class Index(Command):
     """Embeds lines, once, so that they can be searched by meaning."""
 
-    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
-        description = (
-            "Embed lines and keep them with their vectors in a folder, for `declutr search`. The "
-            "same command goes on where it was interrupted; a finished index is left as it is."
-        )
-        subparser = parser.add_parser(
-            self.name,
-            description=description,
-            help="make lines searchable by meaning",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog=_EPILOG,
-        )
-        add = subparser.add_argument
-        add("model", metavar="MODEL", help="what embeds: an archive, a folder or a hub name")
-        add("lines", metavar="LINES", nargs="+", help="files, folders or globs; - for stdin")
-        add("-o", "--output", metavar="INDEX", required=True, help="the folder of the index")
-        add("--backend", choices=_BACKENDS, default="auto", help="what searches, see below (auto)")
-        add(
-            "--text-key",
-            metavar="KEY",
-            default="text",
-            help="of JSON lines, CSV, TSV and parquet (text)",
-        )
-        add("--pooling", help="for transformers that are not trained with declutr: mean, cls, ...")
-        add("--prompt-name", metavar="NAME", help="of the model's prompt for lines (see below)")
-        add("--prompt", metavar="TEXT", help="the prompt for lines itself; '' is none")
-        add("--max-length", metavar="N", type=int, help="tokens of a line; longer ones are cut")
-        add(
-            "--long-texts", choices=("truncate", "chunk"), help="cut longer lines, or average parts"
-        )
-        add("--truncate-dim", metavar="N", type=int, help="leading dimensions to keep (all)")
-        add("--no-whitening", action="store_true", help="without the model's whitening")
-        add("--device", nargs="+", help="cpu, cuda:0, ...; by default a GPU if there is one")
-        add("--batch-tokens", metavar="N", type=int, help="tokens a batch")
-        add("--trust", action="store_true", help="the model is yours: it may name code to run")
-        add("--overwrite", action="store_true", help="replace an index of other lines or model")
-        add("--quiet", action="store_true", help="no progress bar")
-        set_command(subparser, _run)
-        return subparser
-
-
-_EPILOG = """\
+    help = "make lines searchable by meaning"
+    description = (
+        "Embed lines and keep them with their vectors in a folder, for `declutr search`. The "
+        "same command goes on where it was interrupted; a finished index is left as it is."
+    )
+    epilog = """\
 LINES holds one text a line (plain or compressed), JSON lines, CSV or TSV with a header, or parquet.
 Blank lines keep their number and are never found; bytes that are not UTF-8 become U+FFFD.
 
@@ -77,47 +47,63 @@ Search is exact up to 200,000 lines. Beyond, faiss and hnswlib (pip install 'dec
 at a part of the lines, and the share of the nearest lines that they find is told; --backend numpy
 is exact for any number. auto takes faiss if it is installed, or else numpy."""
 
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("model", metavar="MODEL", help="what embeds: an archive, a folder or a hub name")
+        add("lines", metavar="LINES", nargs="+", help="files, folders or globs; - for stdin")
+        add("-o", "--output", metavar="INDEX", required=True, help="the folder of the index")
+        add("--backend", choices=_BACKENDS, default="auto", help="what searches, see below (auto)")
+        add_text_key(parser)
+        add("--pooling", help="for transformers that are not trained with declutr: mean, cls, ...")
+        add("--prompt-name", metavar="NAME", help="of the model's prompt for lines (see below)")
+        add("--prompt", metavar="TEXT", help="the prompt for lines itself; '' is none")
+        add("--max-length", metavar="N", type=int, help="tokens of a line; longer ones are cut")
+        about = "cut longer lines, or average parts"
+        add("--long-texts", choices=("truncate", "chunk"), help=about)
+        add("--truncate-dim", metavar="N", type=int, help="leading dimensions to keep (all)")
+        add("--no-whitening", action="store_true", help="without the model's whitening")
+        add("--device", nargs="+", help="cpu, cuda:0, ...; by default a GPU if there is one")
+        add("--batch-tokens", metavar="N", type=int, help="tokens a batch")
+        add("--trust", action="store_true", help="the model is yours: it may name code to run")
+        add("--overwrite", action="store_true", help="replace an index of other lines or model")
+        add("--quiet", action="store_true", help="no progress bar")
 
-def _run(args: argparse.Namespace) -> None:
-    from declutr.inference.encoder import Encoder
-    from declutr.search import build_index
-    from declutr.search.backends import chosen_backend
-    from declutr.search.index_files import require_ours
+    def run(self, args: argparse.Namespace) -> None:
+        from declutr.inference.encoder import Encoder
+        from declutr.search import build_index
+        from declutr.search.backends import chosen_backend
+        from declutr.search.index_files import require_ours
 
-    options = _options(args)
-    try:
-        backend = chosen_backend(args.backend)  # before a model is loaded for nothing
-        files = _files(args)
-        require_apart(args.lines, files, Path(args.output))
-        require_ours(Path(args.output))
-        encoder = Encoder(
-            args.model,
-            device=args.device,
-            batch_tokens=args.batch_tokens,
-            trust=args.trust,
-            prompt_name=args.prompt_name,
-            prompt=args.prompt,
-            **options,
-        )
-        with not_told():
-            summary = build_index(
-                encoder,
-                _lines(files, args.text_key),
-                args.output,
-                options=options,
-                backend=backend,
-                overwrite=args.overwrite,
-                progress=not args.quiet,
-                say=lambda text: None if args.quiet else print(text, file=sys.stderr),
+        options = _options(args)
+        with (
+            told_when_stopped(f"The same command goes on from what is in {args.output}."),
+            told_to_user(ValueError, ImportError, FileNotFoundError),
+        ):
+            backend = chosen_backend(args.backend)  # before a model is loaded for nothing
+            files = _files(args)
+            require_apart(args.lines, files, Path(args.output))
+            require_ours(Path(args.output))
+            encoder = Encoder(
+                args.model,
+                device=args.device,
+                batch_tokens=args.batch_tokens,
+                trust=args.trust,
+                prompt_name=args.prompt_name,
+                prompt=args.prompt,
+                **options,
             )
-    except (ValueError, ImportError, FileNotFoundError) as error:
-        raise ConfigurationError(str(error)) from error
-    except KeyboardInterrupt:
-        print(
-            f"\nStopped. The same command goes on from what is in {args.output}.", file=sys.stderr
-        )
-        raise
-    print("\n".join(_told(summary, args)))
+            with not_told():
+                summary = build_index(
+                    encoder,
+                    _lines(files, args.text_key),
+                    args.output,
+                    options=options,
+                    backend=backend,
+                    overwrite=args.overwrite,
+                    progress=not args.quiet,
+                    say=lambda text: None if args.quiet else print(text, file=sys.stderr),
+                )
+        print("\n".join(_told(summary, args)))
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:

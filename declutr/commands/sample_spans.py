@@ -12,7 +12,7 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
-from declutr.commands.user_errors import set_command
+from declutr.commands.command import Command
 
 if TYPE_CHECKING:  # loading it takes time that other commands need not spend
     from declutr.data.span_reader import DeCLUTRDatasetReader
@@ -21,52 +21,49 @@ _DRAWS = 1000  # for the coverage: a tenth of a second
 
 
 @Subcommand.register("sample-spans")
-class SampleSpans(Subcommand):
+class SampleSpans(Command):
     """Prints anchors with their positives, hard negatives and an easy negative (appendix B)."""
 
-    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
-        description = (
-            "Print sampled anchors with their positives, the hard negatives (spans of the same "
-            "document that belong to another anchor) and an easy negative (of another document). "
-            "Then, how often spans cover each eighth of a document (see docs/SAMPLING.md)."
-        )
-        subparser = parser.add_parser(self.name, description=description, help="look at spans")
-        subparser.add_argument("param_path", help="a training recipe with a declutr dataset reader")
-        subparser.add_argument("--data", help="documents; by default the recipe's train_data_path")
-        subparser.add_argument(
-            "-o", "--overrides", default="", help="a JSON structure that overrides the recipe"
-        )
-        subparser.add_argument("--documents", type=int, default=2, help="how many (default 2)")
-        subparser.add_argument("--epoch", type=int, default=0, help="of this epoch (default 0)")
-        subparser.add_argument("--width", type=int, default=100, help="of the text (default 100)")
-        set_command(subparser, _print_spans)
-        return subparser
+    help = "look at spans"
+    description = (
+        "Print sampled anchors with their positives, the hard negatives (spans of the same "
+        "document that belong to another anchor) and an easy negative (of another document). "
+        "Then, how often spans cover each eighth of a document (see docs/SAMPLING.md)."
+    )
 
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("param_path", help="a training recipe with a declutr dataset reader")
+        add("--data", help="documents; by default the recipe's train_data_path")
+        add("-o", "--overrides", default="", help="a JSON structure that overrides the recipe")
+        add("--documents", type=int, default=2, help="how many (default 2)")
+        add("--epoch", type=int, default=0, help="of this epoch (default 0)")
+        add("--width", type=int, default=100, help="of the text (default 100)")
 
-def _print_spans(args: argparse.Namespace) -> None:
-    from allennlp.data import DatasetReader
+    def run(self, args: argparse.Namespace) -> None:
+        from allennlp.data import DatasetReader
 
-    from declutr.data.span_reader import DeCLUTRDatasetReader
+        from declutr.data.span_reader import DeCLUTRDatasetReader
 
-    try:
-        params = Params.from_file(args.param_path, args.overrides)
-    except RuntimeError as error:  # of Jsonnet
-        raise ConfigurationError(f"{args.param_path} cannot be read: {error}") from error
-    path = args.data or params.get("train_data_path")
-    if not path:
-        raise ConfigurationError(
-            "No documents: the recipe has no train_data_path. Name a file with --data."
-        )
-    reader = DatasetReader.from_params(params.pop("dataset_reader"))
-    if not isinstance(reader, DeCLUTRDatasetReader) or not reader.sample_spans:
-        raise ConfigurationError(
-            f'{args.param_path} does not sample spans: expected a dataset reader of type "declutr" '
-            "with num_anchors."
-        )
-    for line in describe_spans(reader, path, args.documents, args.epoch, args.width):
-        print(line)
-    for line in describe_coverage(reader, path, args.epoch):
-        print(textwrap.fill(line, width=args.width, subsequent_indent="  "))
+        try:
+            params = Params.from_file(args.param_path, args.overrides)
+        except RuntimeError as error:  # of Jsonnet
+            raise ConfigurationError(f"{args.param_path} cannot be read: {error}") from error
+        path = args.data or params.get("train_data_path")
+        if not path:
+            raise ConfigurationError(
+                "No documents: the recipe has no train_data_path. Name a file with --data."
+            )
+        reader = DatasetReader.from_params(params.pop("dataset_reader"))
+        if not isinstance(reader, DeCLUTRDatasetReader) or not reader.sample_spans:
+            raise ConfigurationError(
+                f"{args.param_path} does not sample spans: expected a dataset reader of type "
+                '"declutr" with num_anchors.'
+            )
+        for line in describe_spans(reader, path, args.documents, args.epoch, args.width):
+            print(line)
+        for line in describe_coverage(reader, path, args.epoch):
+            print(textwrap.fill(line, width=args.width, subsequent_indent="  "))
 
 
 def describe_spans(

@@ -11,9 +11,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
 
-from declutr.commands.user_errors import set_command
+from declutr.commands.command import Command, require_at_least_1, told_to_user
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     from declutr.search import Hit, SearchIndex
@@ -25,22 +24,24 @@ _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # of wri
 
 
 @Subcommand.register("search")
-class Search(Subcommand):
+class Search(Command):
     """Search by meaning in one's own lines."""
 
-    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
-        description = (
-            "Print the lines of an index (`declutr index`) that are nearest in meaning to a query: "
-            "rank, cosine, line number and line."
-        )
-        subparser = parser.add_parser(
-            self.name,
-            description=description,
-            help="search lines by meaning",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog=_EPILOG,
-        )
-        add = subparser.add_argument
+    help = "search lines by meaning"
+    description = (
+        "Print the lines of an index (`declutr index`) that are nearest in meaning to a query: "
+        "rank, cosine, line number and line."
+    )
+    epilog = """\
+Without QUERY a prompt asks for one after the other; an empty line is passed over, and the end of
+the input (Ctrl-D) ends it. `declutr search INDEX < queries.txt` reads a query a line. Line numbers
+count from 1, blank lines included.
+
+Queries are embedded as the index says, after the model's prompt for queries if it names one;
+--prompt-name and --prompt put another before them."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
         add("index", metavar="INDEX", help="the folder that `declutr index` wrote")
         add("query", metavar="QUERY", nargs="?", help="without one, queries come from stdin")
         add("-k", type=int, default=10, metavar="K", help="lines to print (10)")
@@ -52,45 +53,26 @@ class Search(Subcommand):
         add("--model", help="where the model of the index is, if it was moved")
         add("--device", help="cpu or cuda:0; by default a GPU if there is one")
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
-        set_command(subparser, _run)
-        return subparser
 
+    def run(self, args: argparse.Namespace) -> None:
+        from declutr.search import SearchIndex
 
-_EPILOG = """\
-Without QUERY a prompt asks for one after the other; an empty line is passed over, and the end of
-the input (Ctrl-D) ends it. `declutr search INDEX < queries.txt` reads a query a line. Line numbers
-count from 1, blank lines included.
-
-Queries are embedded as the index says, after the model's prompt for queries if it names one;
---prompt-name and --prompt put another before them."""
-
-
-def _run(args: argparse.Namespace) -> None:
-    from declutr.search import SearchIndex
-
-    if args.k < 1:
-        raise ConfigurationError(f"Expected a -k of at least 1, got {args.k}.")
-    if args.width is not None and args.width < 1:
-        raise ConfigurationError(f"Expected a --width of at least 1, got {args.width}.")
-    try:
-        index = SearchIndex(
-            args.index,
-            exact=args.exact,
-            model=args.model,
-            device=args.device,
-            trust=args.trust,
-            prompt_name=args.prompt_name,
-            prompt=args.prompt,
-        )
-        if args.query is not None:
-            _answer(index, args.query, args)
-            return
-        for query in _queries():
-            _answer(index, query, args)
-    except (ValueError, ImportError) as error:
-        raise ConfigurationError(str(error)) from error
-    except KeyboardInterrupt:
-        print()
+        require_at_least_1(args, "-k", "--width")
+        try:
+            with told_to_user(ValueError, ImportError):
+                index = SearchIndex(
+                    args.index,
+                    exact=args.exact,
+                    model=args.model,
+                    device=args.device,
+                    trust=args.trust,
+                    prompt_name=args.prompt_name,
+                    prompt=args.prompt,
+                )
+                for query in _queries() if args.query is None else [args.query]:
+                    _answer(index, query, args)
+        except KeyboardInterrupt:
+            print()
 
 
 def _queries() -> Iterator[str]:

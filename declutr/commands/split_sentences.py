@@ -8,41 +8,34 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from allennlp.commands.subcommand import Subcommand
-from allennlp.common.checks import ConfigurationError
 
-from declutr.commands.user_errors import set_command
+from declutr.commands.command import Command, add_text_key, told_to_user
 
 if TYPE_CHECKING:
     from declutr.corpus.sentence_splitting import SplitCounts
 
 
 @Subcommand.register("split-sentences")
-class SplitSentences(Subcommand):
+class SplitSentences(Command):
     """What the dataset reader "sentences" reads, from documents of any format."""
 
-    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
-        description = (
-            "Split documents into sentences by spaCy's rules for a language, and write them to a "
-            "text file: one sentence a line, a blank line after each document."
-        )
-        subparser = parser.add_parser(
-            self.name,
-            description=description,
-            help="split documents into sentences",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog=_EPILOG,
-        )
-        add = subparser.add_argument
+    help = "split documents into sentences"
+    description = (
+        "Split documents into sentences by spaCy's rules for a language, and write them to a "
+        "text file: one sentence a line, a blank line after each document."
+    )
+    epilog = """\
+DOCS holds one document a line (plain or compressed), JSON lines, CSV or TSV with a header, or
+parquet. All cores work on it; DECLUTR_WORKERS sets another number of processes. FILE appears when
+it is whole."""
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
         add("documents", metavar="DOCS", nargs="+", help="files of documents, folders or globs")
         add("-o", "--output", metavar="FILE", required=True, help="where sentences go")
         add("--language", metavar="CODE", default="en", help="such as de; xx for any (en)")
         add("--min-words", metavar="N", type=int, default=1, help="leave out shorter ones (1)")
-        add(
-            "--text-key",
-            metavar="KEY",
-            default="text",
-            help="of JSON lines, CSV, TSV and parquet (text)",
-        )
+        add_text_key(parser)
         add(
             "--encoding-errors",
             choices=("strict", "replace"),
@@ -50,33 +43,22 @@ class SplitSentences(Subcommand):
             help="bytes that are not UTF-8 stop it, or become U+FFFD (strict)",
         )
         add("--quiet", action="store_true", help="no progress bar, and no summary at the end")
-        set_command(subparser, _run)
-        return subparser
 
+    def run(self, args: argparse.Namespace) -> None:
+        from declutr.corpus.documents import source_files
+        from declutr.corpus.sentence_splitting import SentenceSplitter, split_files
 
-_EPILOG = """\
-DOCS holds one document a line (plain or compressed), JSON lines, CSV or TSV with a header, or
-parquet. All cores work on it; DECLUTR_WORKERS sets another number of processes. FILE appears when
-it is whole."""
-
-
-def _run(args: argparse.Namespace) -> None:
-    from declutr.corpus.documents import source_files
-    from declutr.corpus.sentence_splitting import SentenceSplitter, split_files
-
-    try:
-        counts = split_files(
-            source_files(args.documents),
-            Path(args.output),
-            SentenceSplitter(args.language, args.min_words),
-            text_key=args.text_key,
-            encoding_errors=args.encoding_errors,
-            progress=not args.quiet,
-        )
-    except (ValueError, OSError) as error:  # of sources, settings and the disk
-        raise ConfigurationError(str(error)) from error
-    if not args.quiet:
-        print("\n".join(_told(counts, args)))
+        with told_to_user(ValueError, OSError):  # of sources, settings and the disk
+            counts = split_files(
+                source_files(args.documents),
+                Path(args.output),
+                SentenceSplitter(args.language, args.min_words),
+                text_key=args.text_key,
+                encoding_errors=args.encoding_errors,
+                progress=not args.quiet,
+            )
+        if not args.quiet:
+            print("\n".join(_told(counts, args)))
 
 
 def _told(counts: SplitCounts, args: argparse.Namespace) -> Iterator[str]:

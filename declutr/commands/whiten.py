@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from declutr.archives import Kind, NoModel, kind_of
-from declutr.commands.user_errors import set_command
+from declutr.commands.command import Command, add_text_key, require_at_least_1, told_to_user
 from declutr.inference.truncation_warnings import not_told
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
@@ -30,42 +30,16 @@ _SEED = 0
 
 
 @Subcommand.register("whiten")
-class Whiten(Subcommand):
+class Whiten(Command):
     """Embeddings with mean 0 and covariance I on training text, in fewer dimensions if wanted."""
 
-    def add_subparser(self, parser: argparse._SubParsersAction) -> argparse.ArgumentParser:
-        description = (
-            "Fit a whitening on the embeddings of training text and store it with the model: "
-            "Encoder, `declutr embed` and `declutr export` apply it from then on. Cosines of "
-            "whitened embeddings say more where those of plain ones are all high."
-        )
-        subparser = parser.add_parser(
-            self.name,
-            description=description,
-            help="fit a whitening and store it with a model",
-            formatter_class=argparse.RawDescriptionHelpFormatter,
-            epilog=_EPILOG,
-        )
-        add = subparser.add_argument
-        add("model", metavar="MODEL", help="a serialization folder, or a model.tar.gz")
-        add("texts", metavar="TEXTS", nargs="+", help="files of training text, folders or globs")
-        add("--dimension", metavar="K", type=int, help="keep the K strongest directions (all)")
-        add("--max-texts", metavar="N", type=int, help="a random sample of N texts (all texts)")
-        add("-o", "--output", metavar="FOLDER", help="store it here; the model stays as it is")
-        add(
-            "--text-key",
-            metavar="KEY",
-            default="text",
-            help="of JSON lines, CSV, TSV and parquet (text)",
-        )
-        add("--device", help="cpu or cuda:0; by default a GPU if there is one")
-        add("--trust", action="store_true", help="the model is yours: it may name code to run")
-        add("--quiet", action="store_true", help="no progress bar")
-        set_command(subparser, _run)
-        return subparser
-
-
-_EPILOG = """\
+    help = "fit a whitening and store it with a model"
+    description = (
+        "Fit a whitening on the embeddings of training text and store it with the model: "
+        "Encoder, `declutr embed` and `declutr export` apply it from then on. Cosines of "
+        "whitened embeddings say more where those of plain ones are all high."
+    )
+    epilog = """\
 TEXTS holds one text a line (plain or compressed), JSON lines, CSV or TSV with a header, or parquet;
 blank ones are passed over. Use text of the kind the model was trained on, never the test data of an
 evaluation.
@@ -73,26 +47,38 @@ evaluation.
 MODEL is changed in place: whitening.safetensors comes into the folder, and into its model.tar.gz.
 Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it."""
 
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        add = parser.add_argument
+        add("model", metavar="MODEL", help="a serialization folder, or a model.tar.gz")
+        add("texts", metavar="TEXTS", nargs="+", help="files of training text, folders or globs")
+        add("--dimension", metavar="K", type=int, help="keep the K strongest directions (all)")
+        add("--max-texts", metavar="N", type=int, help="a random sample of N texts (all texts)")
+        add("-o", "--output", metavar="FOLDER", help="store it here; the model stays as it is")
+        add_text_key(parser)
+        add("--device", help="cpu or cuda:0; by default a GPU if there is one")
+        add("--trust", action="store_true", help="the model is yours: it may name code to run")
+        add("--quiet", action="store_true", help="no progress bar")
 
-def _run(args: argparse.Namespace) -> None:
-    from declutr.corpus.documents import source_files
+    def run(self, args: argparse.Namespace) -> None:
+        from declutr.corpus.documents import source_files
+        from declutr.inference.encoder import Encoder
 
-    _check_numbers(args)
-    stores = _stores(args)
-    try:
-        files = source_files(args.texts)  # before a model is loaded for nothing
-        encoder = _encoder(args)
-        if (args.dimension or 0) > encoder.dimension:
-            raise ConfigurationError(
-                f"Embeddings have {encoder.dimension} dimensions, got --dimension "
-                f"{args.dimension}. Expected at most {encoder.dimension}."
+        _check_numbers(args)
+        places = _places(args)
+        with told_to_user(ValueError, FileNotFoundError):  # of text, model and whitening
+            files = source_files(args.texts)  # before a model is loaded for nothing
+            encoder = Encoder(
+                args.model, whiten=False, normalize=False, device=args.device, trust=args.trust
             )
-        with not_told():
-            whitening = _fitted(encoder, _texts(files, args), args.dimension, not args.quiet)
-        places = [store(whitening) for store in stores]
-    except (ValueError, FileNotFoundError) as error:  # of text, model and whitening
-        raise ConfigurationError(str(error)) from error
-    print("\n".join(_told(whitening, places, encoder)))
+            if (args.dimension or 0) > encoder.dimension:
+                raise ConfigurationError(
+                    f"Embeddings have {encoder.dimension} dimensions, got --dimension "
+                    f"{args.dimension}. Expected at most {encoder.dimension}."
+                )
+            with not_told():
+                whitening = _fitted(encoder, _texts(files, args), args.dimension, not args.quiet)
+            stored = [_stored(whitening, place) for place in places]
+        print("\n".join(_told(whitening, stored, encoder)))
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
@@ -102,8 +88,7 @@ def _check_numbers(args: argparse.Namespace) -> None:
 
     `ConfigurationError` : a number is out of range.
     """
-    if args.dimension is not None and args.dimension < 1:
-        raise ConfigurationError(f"Expected a --dimension of at least 1, got {args.dimension}.")
+    require_at_least_1(args, "--dimension")
     least = (args.dimension or 1) + 1
     if args.max_texts is not None and args.max_texts < least:
         raise ConfigurationError(
@@ -112,17 +97,8 @@ def _check_numbers(args: argparse.Namespace) -> None:
         )
 
 
-def _encoder(args: argparse.Namespace) -> Encoder:
-    from declutr.inference.encoder import Encoder
-
-    return Encoder(args.model, whiten=False, normalize=False, device=args.device, trust=args.trust)
-
-
-Store = Callable[["Whitening"], Path]
-
-
-def _stores(args: argparse.Namespace) -> list[Store]:
-    """What stores a whitening, in each place where it belongs.
+def _places(args: argparse.Namespace) -> list[Path]:
+    """The folders and archives into which the whitening goes.
 
     # Raises
 
@@ -131,7 +107,7 @@ def _stores(args: argparse.Namespace) -> list[Store]:
     if args.output is not None:
         if Path(args.output).is_file():
             raise ConfigurationError(f"--output '{args.output}' is a file, expected a folder.")
-        return [lambda whitening: whitening.save(args.output)]
+        return [Path(args.output)]
     model = Path(args.model)
     if not model.exists():
         raise ConfigurationError(
@@ -139,12 +115,10 @@ def _stores(args: argparse.Namespace) -> list[Store]:
             "serialization folder or a model.tar.gz; for a model of a hub or a URL, add --output "
             "FOLDER."
         )
-    try:
+    with told_to_user(NoModel):
         kind = kind_of(model)
-    except NoModel as error:
-        raise ConfigurationError(str(error)) from error
     if kind is Kind.ARCHIVE:
-        return [_into_archive(model)]
+        return [model]
     if kind is not Kind.TRAINED:
         raise ConfigurationError(
             f"'{model}' is an exported model, whose parts must stay as they were compared. Whiten "
@@ -153,21 +127,17 @@ def _stores(args: argparse.Namespace) -> list[Store]:
         )
     archive = model / "model.tar.gz"
     # The archive first: it takes long, and if it fails nothing has changed.
-    return [
-        *([_into_archive(archive)] if archive.is_file() else []),
-        lambda whitening: whitening.save(model),
-    ]
+    return [archive, model] if archive.is_file() else [model]
 
 
-def _into_archive(archive: Path) -> Store:
-    def store(whitening: Whitening) -> Path:
-        from declutr.archives.tar_members import put_member
-        from declutr.inference.whitening import FILE
+def _stored(whitening: Whitening, place: Path) -> Path:
+    from declutr.archives.tar_members import put_member
+    from declutr.inference.whitening import FILE
 
-        put_member(archive, FILE, whitening.to_bytes())
-        return archive
-
-    return store
+    if not place.is_file():
+        return whitening.save(place)
+    put_member(place, FILE, whitening.to_bytes())
+    return place
 
 
 def _texts(files: list[Path], args: argparse.Namespace) -> Iterator[str]:

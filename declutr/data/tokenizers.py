@@ -12,7 +12,7 @@ from allennlp.data import Tokenizer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
 from transformers import AutoConfig, PreTrainedTokenizerBase
 
-from declutr.transformer.positions import configured_max_positions, longest_text
+from declutr.transformer.architectures import configured_max_positions, longest_text
 
 Cuttable = TypeVar("Cuttable", np.ndarray, list[Token])
 

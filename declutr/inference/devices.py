@@ -7,8 +7,7 @@ from collections.abc import Sequence
 import torch
 
 from declutr.inference.errors import EncoderError
-from declutr.transformer.linear.dtype_speed import gains, worthwhile_dtype
-from declutr.transformer.linear.training_speed import has_bfloat16
+from declutr.transformer.dtype_speed import gains, has_bfloat16, worthwhile_dtype
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
 
@@ -55,7 +54,7 @@ def chosen_dtype(name: str, device: torch.device) -> str:
     """`name`, or what `"auto"` stands for: bfloat16 where the device computes in it, else float32.
 
     On a CPU that is not faster in the bfloat16 or int8 asked for than in float32, it is float32,
-    with a warning (`declutr.transformer.linear.dtype_speed`).
+    with a warning (`declutr.transformer.dtype_speed`).
 
     # Raises
 

@@ -20,10 +20,10 @@ import torch
 
 from declutr.inference.devices import chosen_dtype
 from declutr.system.imports import loggers_at
-from declutr.system.kernel_choices import GAIN
-from declutr.system.processors import cpu_quota, instructions, processor_name, usable_processors
-from declutr.transformer.linear import dtype_speed
-from declutr.transformer.linear.training_speed import FLOPS, has_bfloat16, training_seconds
+from declutr.system.kernel_choices import GAIN, processor_name
+from declutr.system.processors import cpu_quota, instructions, usable_processors
+from declutr.transformer import dtype_speed
+from declutr.transformer.dtype_speed import TRAINING_FLOPS, has_bfloat16, training_seconds
 
 _CPU = torch.device("cpu")
 
@@ -87,7 +87,7 @@ def dtype_report() -> DtypeReport:
     """
     has = instructions()
     embedding = _speeds("embedding", dtype_speed.dtype_seconds(), dtype_speed.FLOPS)
-    training = _speeds("training", training_seconds(), FLOPS)
+    training = _speeds("training", training_seconds(), TRAINING_FLOPS)
     return DtypeReport(
         processor_name(),
         has,
@@ -130,7 +130,7 @@ def _of_encoder(speeds: list[DtypeSpeed]) -> list[DtypeChoice]:
     found = {speed.dtype: speed for speed in speeds}
     choices = []
     # What would be a warning when a model is opened is an answer here.
-    with loggers_at(logging.ERROR, "declutr.transformer.linear.dtype_speed"):
+    with loggers_at(logging.ERROR, "declutr.transformer.dtype_speed"):
         for dtype in ("auto", "bfloat16", "int8"):
             chosen = chosen_dtype(dtype, _CPU)
             if dtype == "auto":

@@ -15,7 +15,7 @@ import torch
 
 from declutr.system.kernel_choices import CHOICES
 from declutr.system.processors import set_threads
-from declutr.transformer.linear.dtype_speed import KEEP
+from declutr.transformer.dtype_speed import KEEP
 
 _BLOCK = 2048  # texts of a task
 _AHEAD = 2  # tasks for each process that are on their way

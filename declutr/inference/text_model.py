@@ -10,7 +10,7 @@ import torch
 
 from declutr.inference.prompts import Prompts
 from declutr.inference.whitening import Whitening
-from declutr.transformer.linear.linear_layers import choose_products, prepare_linear_layers
+from declutr.transformer.linear_layers import choose_products, prepare_linear_layers
 
 _TRIED_WITH = ["a", "b c", "Some words, and 3 more."]
 

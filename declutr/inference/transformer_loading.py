@@ -18,7 +18,7 @@ from declutr.archives.safety import (
 )
 from declutr.archives.safety.files import weights_bytes
 from declutr.inference.errors import EncoderError
-from declutr.transformer.language_adapters import keep_adapter_dtypes
+from declutr.transformer.architectures import keep_adapter_dtypes
 
 
 def loaded_transformer(

@@ -18,8 +18,8 @@ from declutr.inference.special_tokens import special_tokens_of
 from declutr.inference.text_model import TextModel
 from declutr.inference.transformer_loading import loaded_transformer
 from declutr.system.host_memory import to_device
+from declutr.transformer.architectures import first_position, longest_text, max_positions
 from declutr.transformer.pooling import POOLINGS, pooled
-from declutr.transformer.positions import first_position, longest_text, max_positions
 from declutr.transformer.unpadding import UnpaddedPass
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.system.host_memory import on_host, to_device
-from declutr.transformer.embedding_layers import embedding_width
+from declutr.transformer.architectures import embedding_width
 
 FEWEST_TOKENS = 3  # that may be cut, for a text to lose one
 

@@ -117,7 +117,7 @@ class DropoutRateViews(_SameText):
         self.rates = {"anchors": low, "positives": high}
 
     def within(self, name: str, encoder: torch.nn.Module) -> AbstractContextManager:
-        from declutr.transformer.dropout_rates import dropout_rate
+        from declutr.transformer.architectures import dropout_rate
 
         return dropout_rate(encoder, self.rates[name])
 

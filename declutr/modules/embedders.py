@@ -17,12 +17,15 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
 from declutr.sampling.masking import IGNORE
 from declutr.system.host_memory import carried, on_host, to_device
-from declutr.transformer.attention.packed import recomputation_contexts
-from declutr.transformer.embedding_layers import features_zeroed
-from declutr.transformer.language_adapters import keep_adapter_dtypes
-from declutr.transformer.linear.training_products import quick_products
-from declutr.transformer.masked_lm_head import masked_lm_logits
-from declutr.transformer.positions import first_position, max_positions
+from declutr.transformer.architectures import (
+    features_zeroed,
+    first_position,
+    keep_adapter_dtypes,
+    masked_lm_logits,
+    max_positions,
+)
+from declutr.transformer.packed_attention import recomputation_contexts
+from declutr.transformer.training_products import quick_products
 from declutr.transformer.unpadding import Run, UnpaddedPass
 
 logger = logging.getLogger(__name__)

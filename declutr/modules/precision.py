@@ -11,7 +11,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 from declutr.system.kernel_choices import GAIN
-from declutr.transformer.linear.training_speed import has_bfloat16, training_seconds
+from declutr.transformer.dtype_speed import has_bfloat16, training_seconds
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
-import importlib.util
 import logging
 import multiprocessing
 import re
-import sysconfig
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -26,31 +24,12 @@ from typing import NamedTuple
 
 from tqdm import tqdm
 
+from declutr.quickstart.python_sources import DEFAULT_PACKAGES, Source, find_sources
+from declutr.quickstart.python_sources import STANDARD_LIBRARY as STANDARD_LIBRARY
+
 logger = logging.getLogger(__name__)
 
-STANDARD_LIBRARY = "stdlib"
-"""Stands for Python's standard library in a list of packages."""
-
-DEFAULT_PACKAGES = (
-    STANDARD_LIBRARY,
-    *("numpy", "scipy", "torch", "transformers", "sklearn", "allennlp", "datasets", "spacy"),
-    *("nltk", "pandas", "pyarrow", "h5py", "matplotlib", "sympy", "mpmath", "networkx", "joblib"),
-    *("huggingface_hub", "tokenizers", "safetensors", "pytorch_metric_learning", "thinc", "srsly"),
-    *("pytest", "_pytest", "hypothesis", "mypy", "pip", "setuptools", "pydantic", "narwhals"),
-    *("rich", "pygments", "typer", "click", "tqdm", "jinja2", "fsspec", "aiohttp", "httpx"),
-    *("requests", "urllib3", "anyio", "boto3", "botocore", "s3transfer", "google", "cryptography"),
-    *("dill", "multiprocess", "tensorboardX", "torchgen", "functorch", "weasel", "markdown_it"),
-    *("cached_path", "smart_open", "cloudpathlib", "packaging", "dateutil", "regex", "wrapt"),
-)
-"""Packages of more than a few docstrings that this project, or a tool used on it, brings along."""
-
-_LEFT_OUT_FOLDERS = frozenset(
-    {"test", "tests", "_test", "_tests"}
-    | {"vendor", "_vendor", "vendored", "_vendored", "extern", "externals", "third_party"}
-)
-
 _BLANK_LINES = re.compile(r"\n\s*\n")
-
 _FILES_A_TASK = 32
 
 
@@ -62,13 +41,6 @@ class Document(NamedTuple):
 
     text: str
     """One line of words, each separated by one space."""
-
-
-class Source(NamedTuple):
-    """A module and the file it is in."""
-
-    module: str
-    path: Path
 
 
 class CorpusCounts(NamedTuple):
@@ -155,28 +127,6 @@ def write_corpus(
     return CorpusCounts(**counts)
 
 
-def find_sources(packages: Sequence[str]) -> list[Source]:
-    """The modules of `packages`, in the order given and by name within each.
-
-    Raises:
-        ValueError: if none is installed.
-        TypeError: if `packages` is one string.
-    """
-    if isinstance(packages, str):
-        raise TypeError(f"packages must be a list of names, not one string; use [{packages!r}].")
-    found = {package: _sources(package) for package in dict.fromkeys(packages)}
-    missing = [package for package, sources in found.items() if not sources]
-    if len(missing) == len(found):
-        raise ValueError(
-            f"no Python source found for any of: {', '.join(missing) or '(no package named)'}. "
-            f"Give import names of installed packages (sklearn, not scikit-learn), or "
-            f"{STANDARD_LIBRARY!r} for the standard library."
-        )
-    if missing:
-        logger.info("No Python source found for: %s", ", ".join(missing))
-    return [source for sources in found.values() for source in sources]
-
-
 def docstrings(code: bytes) -> list[str]:
     """Docstrings of a module, its classes and functions, in source order, indentation removed.
 
@@ -239,49 +189,13 @@ def _paragraphs(path: Path) -> tuple[list[str], str]:
         texts = docstrings(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return [], str(error) or type(error).__name__
-    lines = (_one_line(paragraph) for text in texts for paragraph in _BLANK_LINES.split(text))
+    paragraphs = (paragraph for text in texts for paragraph in _BLANK_LINES.split(text))
+    # What UTF-8 cannot hold becomes "?".
+    lines = (" ".join(each.encode("utf-8", "replace").decode().split()) for each in paragraphs)
     return [line for line in lines if line], ""
-
-
-def _one_line(text: str) -> str:
-    """`text` with single spaces for white space, and characters that UTF-8 cannot hold as "?"."""
-    return " ".join(text.encode("utf-8", "replace").decode().split())
 
 
 def _share(module: str, seed: int) -> float:
     """A number in [0, 1) that depends on the two alone."""
     digest = hashlib.blake2b(f"{seed} {module}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64
-
-
-def _sources(package: str) -> list[Source]:
-    """The modules of one package by name; empty if it is not installed or has no Python files."""
-    if package == STANDARD_LIBRARY:
-        return list(_walk(Path(sysconfig.get_path("stdlib")), ""))
-    if "." in package:
-        raise ValueError(f"{package!r} is not a top-level package; use {package.split('.')[0]!r}.")
-    try:
-        spec = importlib.util.find_spec(package)
-    except ValueError:  # a module without a spec, such as __main__
-        spec = None
-    if spec is None:
-        return []
-    folders = spec.submodule_search_locations
-    if folders is not None:
-        return [source for folder in folders for source in _walk(Path(folder), package)]
-    is_source = spec.origin is not None and spec.origin.endswith(".py")
-    return [Source(package, Path(str(spec.origin)))] if is_source else []
-
-
-def _walk(folder: Path, name: str) -> Iterator[Source]:
-    for path in sorted(folder.iterdir()):
-        if path.is_dir():
-            if path.name.isidentifier() and path.name not in _LEFT_OUT_FOLDERS:
-                yield from _walk(path, f"{name}.{path.name}" if name else path.name)
-        elif path.suffix == ".py" and not _is_test(path.stem):
-            module = name if path.stem == "__init__" else f"{name}.{path.stem}".lstrip(".")
-            yield Source(module, path)
-
-
-def _is_test(stem: str) -> bool:
-    return stem.startswith("test_") or stem.endswith("_test") or stem == "conftest"

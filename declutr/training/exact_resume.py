@@ -17,7 +17,7 @@ from declutr.system.kernel_choices import CHOICES
 from declutr.training.checkpointer import save_whole
 from declutr.training.epoch_figures import EpochFigures
 from declutr.training.model_in_training import averaged_weights
-from declutr.transformer.linear.training_products import settle_products
+from declutr.transformer.training_products import settle_products
 
 logger = logging.getLogger(__name__)
 

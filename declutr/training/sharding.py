@@ -114,7 +114,7 @@ class FsdpAccelerator(DdpAccelerator):
                 layer.register_forward_hook(_free_recomputed)
         # The root keeps its parameters gathered during a step, so that the language modelling head
         # finds them although it is not called through a module
-        # (`declutr.transformer.masked_lm_head`).
+        # (`declutr.transformer.architectures`).
         fsdp.fully_shard(model, reshard_after_forward=False, **shared)
         logger.info(
             "Each of %d processes holds %s of %s parameters; %d layers are gathered one at a time.",

@@ -1,18 +1,26 @@
 """Texts of different lengths end to end, and texts of similar length together.
 
 Padding is work for nothing: 37 % of a batch of paper-sized spans. Here is where tokens lie with and
-without it; nothing in this module knows a transformer.
+without it, what masks say of that on the host, and what a transformer is tried with.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from declutr.system.host_memory import to_device
+from declutr.transformer.architectures import max_positions
+
+
+class CannotPack(ValueError):
+    """This transformer's attention is not plain attention over whole texts."""
 
 
 class Packing:
@@ -92,6 +100,18 @@ def text_ends(mask: Tensor) -> list[int]:
     return np.where(tokens.any(axis=1), tokens.shape[1] - after, 0).tolist()
 
 
+def begin_at_once(mask: Tensor) -> bool:
+    """Return whether no text of a mask `(N, L)` has padding before its first token."""
+    return bool((mask[:, 0] | ~mask.any(dim=1)).all())
+
+
+def within_texts(mask: Tensor) -> Tensor:
+    """Return `(N, L)`: the first to the last token of each text, with all that lies between."""
+    begun = mask.cumsum(dim=1) > 0
+    to_come = mask.flip(1).cumsum(dim=1).flip(1) > 0
+    return begun & to_come
+
+
 def length_groups(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
     """Texts of similar length together: lists of their numbers, the longest text first throughout.
 
@@ -107,3 +127,84 @@ def length_groups(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
         else:
             groups.append([text])
     return groups
+
+
+class KnownWhole(TorchFunctionMode):
+    """Within this context it is known on the host whether a mask `(N, L)` is true throughout.
+
+    transformers asks this to drop masks that hide nothing. Of a mask on a GPU the answer would lie
+    there, and the host would wait for it in every pass. It is for models of that library alone:
+    code of others may ask something else of such a tensor.
+
+    # Parameters
+
+    shape : `(N, L)`; what is asked of a tensor of another shape is computed.
+    whole : the answer.
+    """
+
+    def __init__(self, shape: torch.Size, whole: bool) -> None:
+        super().__init__()
+        self._shape, self._answer = shape, torch.tensor(whole)
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func in ALL and is_mask(self._shape, *args, **(kwargs or {})):
+            return self._answer
+        return func(*args, **(kwargs or {}))
+
+
+ALL = (torch.all, torch.Tensor.all)
+"""The functions by which transformers ask that."""
+
+
+def is_mask(shape: tuple[int, ...], tensor: Tensor, *others: Any, **named: Any) -> bool:
+    """Whether arguments of one of `ALL` ask for all of a mask of that shape."""
+    return not others and not named and tensor.dtype == torch.bool and tensor.shape == shape
+
+
+@contextmanager
+def padding_not_looked_for(transformer: torch.nn.Module) -> Iterator[None]:
+    """Within this context a model of transformers does not look for padding among token ids.
+
+    Given no mask, releases until 4 look at the ids of each text to warn of padding, and the host
+    waits for them.
+    """
+    name = "warn_if_padding_and_no_attention_mask"
+    if hasattr(transformer, name):
+        transformer.__dict__[name] = lambda *args, **kwargs: None  # found before the method
+    try:
+        yield
+    finally:
+        transformer.__dict__.pop(name, None)
+
+
+def texts_to_try(
+    transformer: torch.nn.Module, padding_id: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
+    """Return token ids and mask of a few short texts, together longer than one text may be."""
+    longest = max_positions(transformer)
+    width = max(1, min(64, longest or 64))
+    lengths = [width, width - width // 2]
+    while sum(lengths) <= min(longest or 0, 1024):  # more would take long on a CPU
+        lengths.append(width - len(lengths) % (width // 2 + 1))
+    texts = len(lengths)
+    embeddings: Any = transformer.get_input_embeddings()  # type: ignore[operator]
+    vocabulary = embeddings.num_embeddings
+    token_ids = torch.arange(texts * width, device=device).view(texts, width) % vocabulary
+    token_ids[token_ids == padding_id] = (padding_id + 1) % vocabulary
+    ends = torch.tensor(lengths, device=device)
+    return token_ids, torch.arange(width, device=device) < ends[:, None]
+
+
+@contextmanager
+def evaluating(module: torch.nn.Module) -> Iterator[None]:
+    """Within this context all is in evaluation mode, and in the mode it was in afterwards."""
+    modes = [(part, part.training) for part in module.modules()]
+    try:
+        for part, _ in modes:
+            part.training = False
+        yield
+    finally:
+        for part, training in modes:
+            part.training = training

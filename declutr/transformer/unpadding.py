@@ -7,17 +7,28 @@ import inspect
 import logging
 from collections.abc import Callable, Iterable
 from itertools import chain
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from declutr.system.distributed import is_sharded
 from declutr.system.host_memory import on_host, remember, to_device
-from declutr.transformer.attention.packed import CannotPack, PackedAttention
-from declutr.transformer.attention.whole_masks import KnownWhole, padding_not_looked_for
-from declutr.transformer.linear.training_products import quick_products
-from declutr.transformer.packing import Packing, length_groups, text_ends, text_lengths
-from declutr.transformer.packing_trial import evaluating, texts_to_try
+from declutr.transformer.packed_attention import PackedAttention
+from declutr.transformer.packing import (
+    CannotPack,
+    KnownWhole,
+    Packing,
+    begin_at_once,
+    evaluating,
+    length_groups,
+    padding_not_looked_for,
+    text_ends,
+    text_lengths,
+    texts_to_try,
+    within_texts,
+)
+from declutr.transformer.training_products import quick_products
 
 logger = logging.getLogger(__name__)
 
@@ -29,6 +40,15 @@ _GROUP_TOKENS = {"cpu": 2048, "cuda": 16384}
 
 Run = Callable[..., Tensor]
 """Inputs of a transformer by name -> token vectors, `(1, T, d)` or `(N, L, d)`."""
+
+
+class Texts(NamedTuple):
+    """Padded texts `(N, L)`, and what there is about each `(N, k)`; see `UnpaddedPass.__call__`."""
+
+    token_ids: Tensor
+    mask: Tensor
+    type_ids: Tensor | None = None
+    of_texts: Tensor | None = None
 
 
 class UnpaddedPass:
@@ -84,57 +104,44 @@ class UnpaddedPass:
         type_ids: Tensor | None = None,
         of_texts: Tensor | None = None,
     ) -> Tensor:
-        """Token vectors `(N, L, d)` of texts `(N, L)`; padding is where `mask` is False.
+        """Return token vectors `(N, L, d)` of texts `(N, L)`; padding is where `mask` is False.
 
         `run` calls `transformer` with inputs by name. Vectors at padding mean nothing. Of
         `of_texts` `(N, k)`, anything about each text, `run` gets under that name what is about the
         text of each token that it is given: `(n, 1, k)`, or `(1, T, k)` of texts end to end.
         """
         with quick_products(transformer, mask.device):
-            return self._computed(transformer, run, token_ids, mask, type_ids, of_texts)
+            return self._computed(transformer, run, Texts(token_ids, mask, type_ids, of_texts))
 
-    def _computed(
-        self,
-        transformer: torch.nn.Module,
-        run: Run,
-        token_ids: Tensor,
-        mask: Tensor,
-        type_ids: Tensor | None,
-        of_texts: Tensor | None,
-    ) -> Tensor:
+    def _computed(self, transformer: torch.nn.Module, run: Run, texts: Texts) -> Tensor:
         self._asks_masks = type(transformer).__module__.startswith("transformers.")
         if self.unpadding == "none":
-            return self._padded(run, token_ids, mask, type_ids, of_texts)
+            return self._padded(run, texts)
+        mask = texts.mask
         known = on_host(mask)
         lengths, ends = text_lengths(known), text_ends(known)
         if not any(ends):
-            return self._padded(run, token_ids, mask, type_ids, of_texts)
+            return self._padded(run, texts)
         holes = lengths != ends
         # On a CPU texts with holes have always been grouped, with which they draw other dropout.
-        packable = not holes or (mask.device.type != "cpu" and _begin_at_once(known))
+        packable = not holes or (mask.device.type != "cpu" and begin_at_once(known))
         if self._packs is None and (packable or is_sharded(transformer)):  # then all must, together
             self._packs = self._try_packing(transformer, run, mask.device)
         if packable and self._packs:
             packing = Packing(lengths, mask.size(1), mask.device, known if holes else None)
             try:
-                return self._packed(transformer, run, packing, token_ids, type_ids, of_texts)
+                return self._packed(transformer, run, packing, texts)
             except CannotPack as error:  # it was changed since
                 raise _cannot_pack(transformer, error) from error
         if not is_sharded(transformer):  # processes may have different numbers of groups
-            return self._grouped(run, ends, token_ids, mask, type_ids, of_texts)
-        return self._padded(run, token_ids, mask, type_ids, of_texts)
+            return self._grouped(run, ends, texts)
+        return self._padded(run, texts)
 
-    def _padded(
-        self,
-        run: Run,
-        token_ids: Tensor,
-        mask: Tensor,
-        type_ids: Tensor | None,
-        of_texts: Tensor | None = None,
-    ) -> Tensor:
+    def _padded(self, run: Run, texts: Texts) -> Tensor:
+        token_ids, mask, type_ids, of_texts = texts
         # RoBERTa counts positions by the ids that are not padding, so padding must be the padding
         # id, and what is cut out of a text must not.
-        token_ids = token_ids.masked_fill(~_within_texts(mask), self._padding_id)
+        token_ids = token_ids.masked_fill(~within_texts(mask), self._padding_id)
         about = None if of_texts is None else of_texts[:, None]
         inputs = {**_named(token_ids, type_ids, about), "attention_mask": mask.long()}
         if mask.device.type == "cpu" or not self._asks_masks:
@@ -143,22 +150,17 @@ class UnpaddedPass:
             return run(**inputs)
 
     def _packed(
-        self,
-        transformer: torch.nn.Module,
-        run: Run,
-        packing: Packing,
-        token_ids: Tensor,
-        type_ids: Tensor | None,
-        of_texts: Tensor | None = None,
+        self, transformer: torch.nn.Module, run: Run, packing: Packing, texts: Texts
     ) -> Tensor:
+        token_ids, _, type_ids, of_texts = texts
         if type_ids is None and "token_type_ids" in _inputs_of(transformer):
             # transformers 4 would take those of a single text, which may be shorter than the row.
             type_ids = torch.zeros_like(token_ids)
         types = None if type_ids is None else packing.pack(type_ids)[None]
         about = None
         if of_texts is not None:
-            texts = torch.arange(len(token_ids), device=token_ids.device)[:, None]
-            about = of_texts[packing.pack(texts.expand_as(token_ids))][None]
+            numbers = torch.arange(len(token_ids), device=token_ids.device)[:, None]
+            about = of_texts[packing.pack(numbers.expand_as(token_ids))][None]
         inputs = _named(packing.pack(token_ids)[None], types, about)
         inputs["position_ids"] = packing.positions[None] + self._first_position
         asked = token_ids.device.type != "cpu" and self._asks_masks
@@ -169,25 +171,18 @@ class UnpaddedPass:
             raise CannotPack("its attention is not torch's scaled_dot_product_attention")
         return packing.pad(hidden[0])
 
-    def _grouped(
-        self,
-        run: Run,
-        ends: list[int],
-        token_ids: Tensor,
-        mask: Tensor,
-        type_ids: Tensor | None,
-        of_texts: Tensor | None = None,
-    ) -> Tensor:
+    def _grouped(self, run: Run, ends: list[int], texts: Texts) -> Tensor:
+        token_ids, mask, type_ids, of_texts = texts
         padded: Tensor | None = None
         known, device = on_host(mask), mask.device
         groups = length_groups(ends, _GROUP_TOKENS.get(device.type, 16384))
         sent = to_device(torch.tensor(list(chain(*groups))), device)  # one copy for all
-        for texts, rows in zip(groups, sent.split([len(each) for each in groups]), strict=True):
-            width = ends[texts[0]]
+        for group, rows in zip(groups, sent.split([len(each) for each in groups]), strict=True):
+            width = ends[group[0]]
             types = None if type_ids is None else type_ids[rows, :width]
             about = None if of_texts is None else of_texts[rows]
-            some = remember(mask[rows, :width], known[texts, :width])
-            hidden = self._padded(run, token_ids[rows, :width], some, types, about)
+            some = remember(mask[rows, :width], known[group, :width])
+            hidden = self._padded(run, Texts(token_ids[rows, :width], some, types, about))
             if padded is None:
                 padded = hidden.new_zeros(*token_ids.shape, hidden.size(-1))
             padded[rows, :width] = hidden
@@ -208,12 +203,12 @@ class UnpaddedPass:
             eagerly = torch.compiler.set_stance("force_eager")
             with eagerly, evaluating(transformer), torch.autocast(device.type, enabled=False):
                 packing = Packing(mask.sum(dim=1).tolist(), mask.size(1), device)
-                packed = self._packed(transformer, run, packing, token_ids, None)
+                packed = self._packed(transformer, run, packing, Texts(token_ids, mask))
                 # Three of them tell; the last lies further on than a single text reaches.
                 step = max(1, (len(mask) - 1) // 2)
                 few = slice((len(mask) - 1) % step, None, step)
                 packed, mask = packed[few], mask[few]
-                padded = self._padded(run, token_ids[few], mask, None)
+                padded = self._padded(run, Texts(token_ids[few], mask))
             apart = float((packed - padded)[mask].abs().max() / padded[mask].abs().max())
             if not apart < max(1e-3, 8 * torch.finfo(padded.dtype).eps):
                 raise CannotPack(f"packed and padded texts differ by {apart:.1g}")
@@ -246,15 +241,3 @@ def _named(
 ) -> dict[str, Tensor]:
     inputs = {"input_ids": token_ids, "token_type_ids": type_ids, "of_texts": of_texts}
     return {name: tensor for name, tensor in inputs.items() if tensor is not None}
-
-
-def _begin_at_once(mask: Tensor) -> bool:
-    """Whether no text of a mask `(N, L)` has padding before its first token."""
-    return bool((mask[:, 0] | ~mask.any(dim=1)).all())
-
-
-def _within_texts(mask: Tensor) -> Tensor:
-    """`(N, L)`: the first to the last token of each text, with all that lies between."""
-    begun = mask.cumsum(dim=1) > 0
-    to_come = mask.flip(1).cumsum(dim=1).flip(1) > 0
-    return begun & to_come

@@ -1,4 +1,4 @@
-"""Repairs of the training modules: each fails without its switch and works with it."""
+"""Repairs of training, and of batches on their way to a GPU: each is needed, and works."""
 
 import contextlib
 import importlib
@@ -6,6 +6,7 @@ import inspect
 import sys
 import warnings
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy
@@ -13,6 +14,7 @@ import pytest
 import torch
 
 from declutr.bridge import repairs
+from declutr.system import host_memory
 
 
 def numbers_mean_cuda() -> bool:
@@ -142,3 +144,31 @@ def test_data_workers_take_their_lock_from_the_right_context(
             collected(plain, rows)
     assert collected(module, rows) == 12
     assert module.mp is torch.multiprocessing  # put back after every start
+
+
+def test_tensors_go_to_a_gpu_as_those_of_our_loader_do(
+    bare: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = bare("allennlp.nn.util")
+    assert repairs.sent_from_pinned_memory(module)
+    sent = []
+
+    def to_device(tensor: torch.Tensor, device: torch.device) -> Any:
+        sent.append(device)
+        return SimpleNamespace(of=tensor)
+
+    monkeypatch.setattr(host_memory, "to_device", to_device)
+    one, other = torch.arange(3), torch.ones(2)
+    batch = {"ids": one, "texts": {"tokens": [other]}, "rows": (1, "a")}
+    moved = module.move_to_device(batch, 1)
+    assert moved["ids"].of is one and moved["texts"]["tokens"][0].of is other
+    assert moved["rows"] == (1, "a") and sent == [torch.device("cuda", 1)] * 2
+
+
+def test_everything_else_goes_as_before(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = bare("allennlp.nn.util")
+    repairs.sent_from_pinned_memory(module)
+    monkeypatch.setattr(host_memory, "to_device", None)
+    row = torch.arange(3)
+    assert module.move_to_device({"ids": row}, -1)["ids"] is row
+    assert module.move_to_device(row, torch.device("meta")).device.type == "meta"

@@ -1,8 +1,8 @@
-"""Commands as functions: errors are raised, and not told in words (`test_user_errors.py`)."""
+"""Commands as functions: errors are raised, and not told in words (`test_command.py`)."""
 
 import pytest
 
-from declutr.commands.user_errors import TRACEBACK
+from declutr.commands.command import TRACEBACK
 
 
 @pytest.fixture(autouse=True)

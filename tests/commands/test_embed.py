@@ -17,7 +17,6 @@ from allennlp.commands import main
 from allennlp.common.checks import ConfigurationError
 
 import declutr.plugin  # noqa: F401
-from declutr.commands.embed import summary_lines
 from declutr.inference.bulk import StoredEmbeddings
 from declutr.inference.bulk.manifest import Manifest
 from declutr.inference.encoder import Encoder
@@ -412,20 +411,3 @@ def test_killed_twice_and_gone_on_with(embed, trained, write, out, tmp_path):
 
     embed(*arguments, "-o", str(tmp_path / "whole"))
     assert contents(out) == contents(tmp_path / "whole")
-
-
-def test_the_summary_of_a_run_that_went_on(tmp_path):
-    from declutr.inference.bulk import Summary
-    from declutr.inference.bulk.manifest import Counts
-
-    counts = Counts(blank_rows=3, truncated_rows=2, not_finite_rows=1)
-    summary = Summary(tmp_path, 1_000_000, 31, counts, 600_000, 300.0)
-    lines = summary_lines(summary, "jsonl", "bfloat16")
-    assert lines[0] == f"1,000,000 rows in 31 files: {tmp_path}"
-    assert lines[1:6] == [
-        "  computed in bfloat16",
-        "  3 blank",
-        "  2 cut to the length the model takes",
-        "  1 without a finite embedding (NaN)",
-        "  600,000 embedded in 300.0 s (2,000 a second), 400,000 were there",
-    ]

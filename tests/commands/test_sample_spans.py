@@ -185,10 +185,10 @@ class TestErrors:
         args = argparse.Namespace(
             param_path=str(recipe), overrides="", data=None, documents=2, epoch=0, width=100
         )
-        from declutr.commands.sample_spans import _print_spans
+        from declutr.commands.sample_spans import SampleSpans
 
         with pytest.raises(ConfigurationError, match='expected a dataset reader of type "declutr"'):
-            _print_spans(args)
+            SampleSpans().run(args)
 
     @pytest.mark.parametrize(
         ("changes", "message"),

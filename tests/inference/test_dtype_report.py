@@ -7,14 +7,14 @@ from declutr import Encoder
 from declutr.inference import devices
 from declutr.inference import dtype_report as module
 from declutr.inference.dtype_report import DtypeSpeed, as_table, dtype_report
-from declutr.transformer.linear import dtype_speed, training_speed
+from declutr.transformer import dtype_speed
 
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dtypes are not kept, and layers are small."""
     monkeypatch.delenv(dtype_speed.KEEP)
-    monkeypatch.setattr(training_speed, "FEATURES", 32)
+    monkeypatch.setattr(dtype_speed, "TRAINED_FEATURES", 32)
 
 
 def give(monkeypatch: pytest.MonkeyPatch, training: float, **embedding: float) -> None:

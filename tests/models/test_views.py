@@ -13,7 +13,7 @@ from allennlp.models import Model
 
 import declutr.plugin  # noqa: F401
 from declutr.objectives import NTXent, scd_loss
-from declutr.transformer.dropout_rates import dropout_rate
+from declutr.transformer.architectures import dropout_rate
 from tests.transformer.test_dropout_rates import Rates
 
 

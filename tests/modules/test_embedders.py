@@ -26,8 +26,8 @@ from declutr.modules.embedders import (
     PretrainedTransformerEmbedderMLM,
 )
 from declutr.sampling.masking import IGNORE
-from declutr.transformer.linear import training_products as linear_products
-from declutr.transformer.masked_lm_head import masked_lm_logits
+from declutr.transformer import training_products as linear_products
+from declutr.transformer.architectures import masked_lm_logits
 from tests.families import FAMILIES, MAX_LENGTH, TEXTS, build, build_gpt2, build_t5
 from tests.hostile_archives import with_remote_code
 

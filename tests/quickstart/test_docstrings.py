@@ -216,7 +216,7 @@ class TestErrors:
             documents([name])
 
     def test_some_missing_are_logged(self, package, caplog):
-        with caplog.at_level(logging.INFO, logger="declutr.quickstart.docstrings"):
+        with caplog.at_level(logging.INFO, logger="declutr.quickstart.python_sources"):
             assert find_sources(["declutr_absent", package])
         assert "No Python source found for: declutr_absent" in caplog.text
 

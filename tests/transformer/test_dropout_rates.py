@@ -9,7 +9,7 @@ from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from transformers import AutoModel
 
-from declutr.transformer.dropout_rates import dropout_rate
+from declutr.transformer.architectures import dropout_rate
 from tests.families import FAMILIES
 
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import BertConfig, BertModel
 
-from declutr.transformer.embedding_layers import embedding_layer, embedding_width, features_zeroed
+from declutr.transformer.architectures import embedding_layer, embedding_width, features_zeroed
 
 IDS = torch.tensor([[2, 5, 6, 3], [2, 7, 8, 3]])
 

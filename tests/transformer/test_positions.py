@@ -17,7 +17,7 @@ import declutr.plugin  # noqa: F401 - registers what configurations name
 from declutr.data.tokenizers import max_tokens
 from declutr.inference.encoder import Encoder
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
-from declutr.transformer.positions import (
+from declutr.transformer.architectures import (
     configured_max_positions,
     first_position,
     longest_text,

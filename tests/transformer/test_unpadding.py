@@ -12,10 +12,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from declutr.transformer.attention.packed import CannotPack
-from declutr.transformer.attention.whole_masks import KnownWhole, padding_not_looked_for
-from declutr.transformer.packing import Packing, text_lengths
-from declutr.transformer.unpadding import UNPADDING, UnpaddedPass
+from declutr.transformer.packing import (
+    CannotPack,
+    KnownWhole,
+    Packing,
+    padding_not_looked_for,
+    text_lengths,
+)
+from declutr.transformer.unpadding import UNPADDING, Texts, UnpaddedPass
 from tests.families import FAMILIES, MAX_LENGTH, build, build_gpt2
 
 # What of the families packs where. The rest goes through in groups.
@@ -169,7 +173,7 @@ def test_holes_need_no_place_in_a_packed_row(encoder: Encoder) -> None:
     encoder.model.eval()
     unpadded = encoder.unpadded("packed")
     packing = Packing(text_lengths(mask), 40, ids.device, mask)
-    packed = unpadded._packed(encoder.model, encoder.run, packing, ids, None)
+    packed = unpadded._packed(encoder.model, encoder.run, packing, Texts(ids, mask))
     padded = encoder.unpadded("none")(encoder.model, encoder.run, ids, mask)
     assert torch.allclose(packed[mask], padded[mask], atol=1e-5)
     assert not packed[~mask].any()

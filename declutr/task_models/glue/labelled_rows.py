@@ -1,4 +1,4 @@
-"""Rows of texts, with labels where there are any."""
+"""Rows of texts, with labels where there are any: of files with columns, and of SentEval's."""
 
 from __future__ import annotations
 
@@ -7,11 +7,21 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from declutr.corpus.documents import SourceError
+import numpy as np
+
+from declutr.corpus.documents import PathLike, SourceError, source_files
 from declutr.corpus.tables import Row, is_delimited, read_fields, read_rows, unique_names
+from declutr.sampling.document_selection import all_rows, shuffled
 from declutr.task_models.glue.layouts import Layout
 
 logger = logging.getLogger(__name__)
+
+TREC = "trec"
+OF_CLASSES = ("mr", "cr", "subj", "mpqa")
+SENTEVAL_TASKS = (TREC, *OF_CLASSES)
+"""Of SentEval, those whose files have no columns: TREC, and those with a file a class."""
+
+_BINS = 10  # of scores
 
 
 class LabelledRow(NamedTuple):
@@ -102,3 +112,113 @@ def _rows(file: Path, layout: Layout, encoding_errors: str) -> Iterator[tuple[Ro
         if len(fields) != width:
             fault = f"{place} has {len(fields)} column(s), expected {width} as in line 1"
         yield Row.of_fields(place, fields, names, numbered=not names or bool(layout.header)), fault
+
+
+def read_senteval_rows(task: str, path: PathLike | Sequence[PathLike]) -> list[LabelledRow]:
+    """The rows of one of `SENTEVAL_TASKS`, in order, those of class 1 first.
+
+    Text is UTF-8 or, in older files, Latin-1; files with a byte order mark are in what it says.
+
+    # Parameters
+
+    path : of TREC the file, or several; of the others the folder of both files.
+
+    # Raises
+
+    `SourceError` : a file that is missing, empty or in another encoding, or a line without a class.
+    """
+    # Only now: scikit-learn comes with it, and every command that knows this reader would wait.
+    from declutr.evaluation.task import TaskError
+
+    try:
+        if task == TREC:
+            return _questions(source_files(path))
+        return _classes(task, path)
+    except TaskError as error:
+        raise SourceError(str(error)) from error
+
+
+def _questions(files: Sequence[Path]) -> list[LabelledRow]:
+    """`COARSE:fine question` a line; the coarse class is the label."""
+    from declutr.evaluation.tasks.classification import TREC_CLASSES
+    from declutr.evaluation.tasks.labelled_text import fields_of, label_of, words
+    from declutr.evaluation.text_files import read_lines
+
+    rows: list[LabelledRow] = []
+    for file in files:
+        for number, line in enumerate(read_lines(file), start=1):
+            label, rest = fields_of(line.strip(), ":", 2, file, number)[0], line.partition(":")[2]
+            label_of(label, TREC_CLASSES, file, number)
+            rows.append(LabelledRow(len(rows), (words(rest.strip().partition(" ")[2]),), label))
+    return rows
+
+
+def _classes(task: str, path: PathLike | Sequence[PathLike]) -> list[LabelledRow]:
+    """A file for each class, one sentence a line: that of class 1 first."""
+    from declutr.evaluation.tasks.classification import BINARY
+    from declutr.evaluation.tasks.labelled_text import words
+    from declutr.evaluation.text_files import read_lines
+
+    files = {name.lower(): files[:2] for name, files in BINARY.items()}[task]
+    if not isinstance(path, PathLike) or not Path(path).is_dir():
+        raise SourceError(
+            f"The task '{task}' is read from a folder with {files[0]} and {files[1]}, got "
+            f"{str(path)!r}, which is no folder. Files of your own have task null."
+        )
+    rows: list[LabelledRow] = []
+    for file, label in zip(files, ("1", "0"), strict=True):
+        for line in read_lines(Path(path) / file):
+            rows.append(LabelledRow(len(rows), (words(line),), label))
+    return rows
+
+
+def fraction_of_rows(
+    labels: Sequence[str] | Sequence[float], fraction: float, seed: int
+) -> list[int]:
+    """Choose the rows whose labels are used, in order.
+
+    As many of each class as its share, rounded, and at least one; scores are divided into tenths,
+    of equally many rows where no scores are equal. Rows depend on labels, fraction and seed alone,
+    and those of a smaller fraction are among those of a larger one.
+
+    # Parameters
+
+    labels : classes or scores, `(n,)`.
+    fraction : above 0 and at most 1.
+
+    # Raises
+
+    `ValueError` : the fraction is something else, or there are no labels.
+    """
+    require_fraction(fraction)
+    if not labels:
+        raise ValueError("There are no labels of which label_fraction could keep a part.")
+    strata = _strata(labels)
+    order = shuffled(all_rows(len(labels)), (seed,))
+    chosen: list[int] = []
+    for stratum in np.unique(strata):
+        members = order[strata[order] == stratum]
+        count = max(1, int(fraction * len(members) + 0.5))
+        chosen += members[:count].tolist()
+    return sorted(chosen)
+
+
+def require_fraction(fraction: float) -> None:
+    """# Raises
+
+    `ValueError` : it is no share of something.
+    """
+    if not 0 < fraction <= 1:
+        raise ValueError(
+            f"label_fraction is {fraction}, expected a share above 0 and at most 1, such as 0.1 "
+            "for 10 %."
+        )
+
+
+def _strata(labels: Sequence[str] | Sequence[float]) -> np.ndarray:
+    """The number of the class, or of the tenth of scores, of each row: `(n,)`."""
+    values = np.array(labels)
+    if values.dtype.kind != "f":
+        return np.unique(values, return_inverse=True)[1]
+    edges = np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:-1])
+    return np.searchsorted(edges, values, side="right")  # equal scores are in one part

@@ -12,10 +12,15 @@ from allennlp.data.fields import LabelField, TensorField, TextField
 from declutr.corpus.documents import PathLike, SourceError, normalize_whitespace, source_files
 from declutr.data.numbered_texts import NumberedTextsReader
 from declutr.task_models.glue.joined_texts import JoinedTexts
-from declutr.task_models.glue.label_fractions import fraction_of_rows, require_fraction
-from declutr.task_models.glue.labelled_rows import LabelledRow, read_labelled_rows
+from declutr.task_models.glue.labelled_rows import (
+    SENTEVAL_TASKS,
+    LabelledRow,
+    fraction_of_rows,
+    read_labelled_rows,
+    read_senteval_rows,
+    require_fraction,
+)
 from declutr.task_models.glue.layouts import LAYOUTS, Layout, own_layout, task_name
-from declutr.task_models.glue.senteval_files import SENTEVAL_TASKS, read_senteval_rows
 
 logger = logging.getLogger(__name__)
 
@@ -95,14 +100,14 @@ class GlueReader(NumberedTextsReader):
     ) -> None:
         super().__init__(tokenizer, token_indexers, with_ids, max_instances, serialization_dir)
         self._joined = JoinedTexts(self._tokenizer)
-        self._task, self._layout = _task_and_layout(task, texts, label, labels, header)
+        try:
+            self._task, self._layout = _task_and_layout(task, texts, label, labels, header)
+            if label_fraction is not None:
+                require_fraction(label_fraction)
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
         self._combine = combine
         self._fraction, self._fraction_seed = label_fraction, fraction_seed
-        if label_fraction is not None:
-            try:
-                require_fraction(label_fraction)
-            except ValueError as error:
-                raise ConfigurationError(str(error)) from error
         self._strict = strict
         self._label_namespace = label_namespace
         self._encoding_errors = encoding_errors
@@ -155,11 +160,8 @@ class GlueReader(NumberedTextsReader):
 
     def _read(self, file_path: Any) -> Iterable[Instance]:
         for row in self.shard_iterable(self.rows(file_path)):
-            yield self._instance(row)
-
-    def _instance(self, row: LabelledRow) -> Instance:
-        second = row.texts[1] if len(row.texts) == 2 else None
-        return self.text_to_instance(row.texts[0], second, row.label, row.id)
+            second = row.texts[1] if len(row.texts) == 2 else None
+            yield self.text_to_instance(row.texts[0], second, row.label, row.id)
 
     def text_to_instance(  # type: ignore[override]
         self,
@@ -200,14 +202,12 @@ def _task_and_layout(
 
     # Raises
 
-    `ConfigurationError` : values that are unknown, or contradict each other.
+    `ConfigurationError` : values that are unknown, or contradict each other; `SourceError` : an
+        unknown task.
     """
     given = {"texts": texts, "label": label, "labels": labels, "header": header}
     if task is not None:
-        try:
-            task = task_name(task, TASKS)
-        except SourceError as error:
-            raise ConfigurationError(str(error)) from error
+        task = task_name(task, TASKS)
         needless = [key for key, value in given.items() if value is not None]
         if needless:
             raise ConfigurationError(

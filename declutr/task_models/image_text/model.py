@@ -19,8 +19,12 @@ from declutr.system.distributed import (
     process_rank,
     world_size,
 )
-from declutr.task_models.image_text.matching_loss import NEGATIVES, matching_loss
-from declutr.task_models.image_text.retrieval import recalls, retrieval_ranks
+from declutr.task_models.image_text.matching import (
+    NEGATIVES,
+    matching_loss,
+    recalls,
+    retrieval_ranks,
+)
 
 
 @Model.register("image_text")

@@ -168,15 +168,12 @@ class ImageTextReader(NumberedTextsReader):
         if caption is not None:
             fields["tokens"] = TextField(self._tokenizer.tokenize(normalize_whitespace(caption)))
         if image is not None:
-            features = image if isinstance(image, Field) else _features_field(image)
-            fields["image"] = features
+            if not isinstance(image, Field):
+                image = TensorField(np.asarray(image, dtype=np.float32))
+            fields["image"] = image
         if image_id is not None:
             fields["image_ids"] = number_field(image_id)
         return Instance({**fields, **self.numbered(id)})
-
-
-def _features_field(image: Any) -> TensorField:
-    return TensorField(np.asarray(image, dtype=np.float32))
 
 
 def _image_row(row: Row, column: Column, images: int, features: str) -> int:

@@ -7,7 +7,7 @@ import math
 import torch
 
 from declutr.system.distributed import all_reduced
-from declutr.task_models.text_vae.latent_code import Code, log_densities
+from declutr.task_models.text_vae.layers import Code, log_densities
 
 ACTIVE = 0.01
 """The variance of its mean from which on a dimension is active (Burda et al., 2016)."""
@@ -22,10 +22,8 @@ def mutual_information(code: Code) -> torch.Tensor:
     Both terms are estimated by the same samples, so p(z) cancels: the mean of
     `log q(z_i|x_i) - log 1/n sum_j q(z_i|x_j)`, which is at most log n.
     """
-    rows = []
-    for samples in code.sample.split(_ROWS):
-        rows.append(log_densities(samples, code.mean, code.log_variance))
-    densities = torch.cat(rows)  # (n, n)
+    parts = code.sample.split(_ROWS)
+    densities = torch.cat([log_densities(part, code.mean, code.log_variance) for part in parts])
     aggregate = densities.logsumexp(dim=1) - math.log(len(densities))
     return (densities.diagonal() - aggregate).mean()
 

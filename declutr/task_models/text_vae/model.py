@@ -13,9 +13,7 @@ from allennlp.nn.util import get_text_field_mask, get_token_ids_from_text_field_
 from torch.nn.functional import cross_entropy
 
 from declutr.system.distributed import gather_rows, world_size
-from declutr.task_models.text_vae.decoder import CodeDecoder
-from declutr.task_models.text_vae.kl_weight import KlWeight
-from declutr.task_models.text_vae.latent_code import LatentCode, kl_to_prior
+from declutr.task_models.text_vae.layers import CodeDecoder, KlWeight, LatentCode, kl_to_prior
 from declutr.task_models.text_vae.measures import VaeMeasures, mutual_information
 
 
@@ -116,16 +114,16 @@ class TextVae(Model):
         reconstruction = terms.sum(dim=1)
         kl = kl_to_prior(code.mean, code.log_variance)  # (n, k)
         information = None if self.training else mutual_information(code)
-        lengths = mask[:, 1:].sum(dim=1)
-        self._measures.record(code, reconstruction, kl.sum(dim=1), lengths, information)
-        term = kl.sum(dim=1).mean()
+        lengths, of_texts = mask[:, 1:].sum(dim=1), kl.sum(dim=1)
+        self._measures.record(code, reconstruction, of_texts, lengths, information)
+        term = of_texts.mean()
         if self.training:
             term = self._kl_weight() * self._costing(kl)
         return {
             "loss": reconstruction.mean() + term,
             "latent": code.mean,
             "reconstruction": reconstruction,
-            "kl": kl.sum(dim=1),
+            "kl": of_texts,
         }
 
     def _decoder_inputs(self, vectors: torch.Tensor) -> torch.Tensor:

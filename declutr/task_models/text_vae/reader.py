@@ -53,7 +53,8 @@ class TextLinesReader(NumberedTextsReader):
         self._encoding_errors = encoding_errors
 
     def _read(self, file_path: Any) -> Iterable[Instance]:
-        return map(self._instance, self.shard_iterable(self._rows(file_path)))
+        for number, text in self.shard_iterable(self._rows(file_path)):
+            yield self.text_to_instance(text, number)
 
     def _rows(self, path: Any) -> Iterable[tuple[int, str]]:
         """Number and text of each row that is not blank."""
@@ -69,9 +70,6 @@ class TextLinesReader(NumberedTextsReader):
             raise ConfigurationError(str(error)) from error
         if not used:
             raise ConfigurationError(f"{path}: no texts among {rows} row(s). Expected one a line.")
-
-    def _instance(self, row: tuple[int, str]) -> Instance:
-        return self.text_to_instance(row[1], row[0])
 
     def text_to_instance(self, text: str, id: Optional[int] = None) -> Instance:  # type: ignore[override]
         """The instance of a text."""

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from declutr.task_models.glue.label_fractions import fraction_of_rows
+from declutr.task_models.glue.labelled_rows import fraction_of_rows
 
 classes = st.lists(st.sampled_from("abc"), min_size=1, max_size=80)
 fractions = st.floats(0.001, 1)

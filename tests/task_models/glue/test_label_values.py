@@ -3,7 +3,7 @@
 import pytest
 
 from declutr.corpus.documents import SourceError
-from declutr.task_models.glue.label_values import Classes, Scores
+from declutr.task_models.glue.layouts import Classes, Scores
 
 NLI = Classes(("entailment", "neutral", "contradiction"))
 

@@ -4,8 +4,12 @@ import pytest
 
 from declutr.corpus.documents import SourceError
 from declutr.evaluation.tasks.classification import BINARY
-from declutr.task_models.glue.labelled_rows import LabelledRow
-from declutr.task_models.glue.senteval_files import OF_CLASSES, SENTEVAL_TASKS, read_senteval_rows
+from declutr.task_models.glue.labelled_rows import (
+    OF_CLASSES,
+    SENTEVAL_TASKS,
+    LabelledRow,
+    read_senteval_rows,
+)
 
 
 class TestQuestions:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from declutr.task_models.image_text.matching_loss import NEGATIVES, matching_loss
+from declutr.task_models.image_text.matching import NEGATIVES, matching_loss
 
 
 def embeddings(rows: int, seed: int) -> torch.Tensor:

@@ -14,7 +14,7 @@ from allennlp.models import Model, load_archive
 
 import declutr.plugin  # noqa: F401
 from declutr.task_models.image_text import ImageText, ImageTextReader
-from declutr.task_models.image_text.retrieval import recalls, retrieval_ranks
+from declutr.task_models.image_text.matching import recalls, retrieval_ranks
 from tests import two_processes
 from tests.task_models.image_text.pairs import WIDTH, model_config, run_config, write_pairs
 

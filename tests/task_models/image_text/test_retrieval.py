@@ -5,7 +5,7 @@ import torch
 from torch.nn.functional import normalize
 
 from declutr.evaluation.tasks import caption_retrieval, caption_space
-from declutr.task_models.image_text.retrieval import RANKS, Ranks, recalls, retrieval_ranks
+from declutr.task_models.image_text.matching import RANKS, Ranks, recalls, retrieval_ranks
 
 
 def rows(count: int, seed: int) -> torch.Tensor:

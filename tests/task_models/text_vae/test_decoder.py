@@ -4,7 +4,7 @@ import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
 
-from declutr.task_models.text_vae.decoder import CELLS, CodeDecoder
+from declutr.task_models.text_vae.layers import CELLS, CodeDecoder
 
 
 @pytest.mark.parametrize("cell", list(CELLS))

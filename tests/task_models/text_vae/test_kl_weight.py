@@ -3,7 +3,7 @@
 import pytest
 from allennlp.common.checks import ConfigurationError
 
-from declutr.task_models.text_vae.kl_weight import KlWeight
+from declutr.task_models.text_vae.layers import KlWeight
 
 
 def test_linear_then_one() -> None:

@@ -3,7 +3,7 @@
 import torch
 from torch.distributions import Independent, Normal, kl_divergence
 
-from declutr.task_models.text_vae.latent_code import LatentCode, kl_to_prior, log_densities
+from declutr.task_models.text_vae.layers import LatentCode, kl_to_prior, log_densities
 
 
 def normals(rows: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:

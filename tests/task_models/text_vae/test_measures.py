@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.distributions import Normal
 
-from declutr.task_models.text_vae.latent_code import Code
+from declutr.task_models.text_vae.layers import Code
 from declutr.task_models.text_vae.measures import VaeMeasures, mutual_information
 
 

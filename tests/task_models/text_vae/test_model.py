@@ -17,7 +17,7 @@ from allennlp.models import Model, load_archive
 
 import declutr.plugin  # noqa: F401
 from declutr.task_models.text_vae import TextLinesReader, TextVae
-from declutr.task_models.text_vae.latent_code import kl_to_prior
+from declutr.task_models.text_vae.layers import kl_to_prior
 from tests import two_processes
 from tests.task_models.text_vae.lines import LINES, TOKENS, model_config, run_config, write_lines
 from tests.training.test_exact_resume import differences, keep_until, metrics_of

@@ -1,0 +1,97 @@
+"""Images and captions that belong together: the loss of VSE++, and recall in a whole collection."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+
+from declutr.objectives.numerics import full_precision
+
+NEGATIVES = ("hardest", "all")
+RANKS = (1, 5, 10)
+
+
+@full_precision
+def matching_loss(
+    images: torch.Tensor,
+    captions: torch.Tensor,
+    image_ids: torch.Tensor,
+    margin: float = 0.2,
+    negatives: str = "hardest",
+) -> torch.Tensor:
+    """`max_c' [a + s(i, c') - s(i, c)]+  +  max_i' [a + s(i', c) - s(i, c)]+` (Faghri et al., 2018,
+    equation 6), the mean over pairs; their code takes the sum.
+
+    Captions of the same image are no negatives of it. Without negatives the loss is 0.
+
+    # Parameters
+
+    images, captions : of unit length, `(n, e)`; row i of both belong together.
+    image_ids : `(n,)`, which image it is.
+    margin : a.
+    negatives : `"hardest"` of the batch, or `"all"`, the sum over them (equation 5).
+
+    # Raises
+
+    `ValueError` : unknown `negatives`.
+    """
+    if negatives not in NEGATIVES:
+        raise ValueError(f"Unknown negatives '{negatives}': expected one of hardest, all.")
+    scores = images @ captions.T  # (n, n)
+    own = scores.diagonal()
+    same = image_ids.unsqueeze(1) == image_ids
+    wrong_captions = (margin + scores - own.unsqueeze(1)).clamp_min(0).masked_fill(same, 0)
+    wrong_images = (margin + scores - own).clamp_min(0).masked_fill(same, 0)
+    if negatives == "hardest":
+        return (wrong_captions.amax(dim=1) + wrong_images.amax(dim=0)).mean()
+    return (wrong_captions.sum(dim=1) + wrong_images.sum(dim=0)).mean()
+
+
+class Ranks(NamedTuple):
+    """How many wrong answers come before the first right one; ties count half."""
+
+    captions: torch.Tensor
+    """Of the best own caption of each image, `(n,)`."""
+    images: torch.Tensor
+    """Of the image of each caption, `(m,)`."""
+
+
+@torch.no_grad()
+def retrieval_ranks(
+    images: torch.Tensor, captions: torch.Tensor, image_of: torch.Tensor, block: int = 512
+) -> Ranks:
+    """# Parameters
+
+    images, captions : of unit length, `(n, e)` and `(m, e)`.
+    image_of : the row of the image of each caption, `(m,)`; every image has one or more.
+    block : rows that are compared with all others at a time; memory is `block * max(n, m)`.
+    """
+    of_images, of_captions = [], []
+    rows = torch.arange(len(images), device=images.device)
+    for some, numbers in zip(images.split(block), rows.split(block), strict=True):
+        scores = some @ captions.T  # (b, m)
+        own = image_of == numbers.unsqueeze(1)
+        best = scores.masked_fill(~own, -torch.inf).amax(dim=1, keepdim=True)
+        of_images.append(_before(scores.masked_fill(own, -torch.inf), best))
+    for some, numbers in zip(captions.split(block), image_of.split(block), strict=True):
+        scores = some @ images.T  # (b, n)
+        own_score = scores.gather(1, numbers.unsqueeze(1))
+        others = scores.scatter(1, numbers.unsqueeze(1), -torch.inf)
+        of_captions.append(_before(others, own_score))
+    return Ranks(torch.cat(of_images), torch.cat(of_captions))
+
+
+def _before(others: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
+    """`(b,)` of scores `(b, x)` and `(b, 1)`."""
+    return (others > right).sum(dim=1) + 0.5 * (others == right).sum(dim=1)
+
+
+def recalls(ranks: Ranks) -> dict[str, float]:
+    """Six recalls in per cent, and their sum, `rsum` (at most 600), as papers give them."""
+    found = {
+        f"{name}_r{k}": 100 * float((each < k).double().mean())
+        for name, each in (("image_to_text", ranks.captions), ("text_to_image", ranks.images))
+        for k in RANKS
+    }
+    return {**found, "rsum": sum(found.values())}

@@ -1,1 +1,0 @@
-"""Attention over texts that stand end to end."""

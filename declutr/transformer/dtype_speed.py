@@ -1,0 +1,148 @@
+"""What a CPU gains by other dtypes than float32, in inference and in training: measured, and kept.
+
+Having the instructions is not enough: torch must have fast kernels for them. Without either, int8
+takes up to 50 times as long as float32, and bfloat16 5 to 30 times.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import torch
+
+from declutr.system.kernel_choices import CHOICES, GAIN, Ways, kept_seconds
+from declutr.system.processors import instructions
+from declutr.transformer.prepared_linear import PreparedLinear
+from declutr.transformer.training_products import QuickProducts
+
+logger = logging.getLogger(__name__)
+
+KEEP = "DECLUTR_KEEP_DTYPE"
+"""Set to 1, this variable of the environment keeps a dtype however slow it is."""
+
+_IN, _OUT, _ROWS = 384, 1536, 256  # as in a small transformer: some milliseconds in float32
+
+FLOPS = 2 * _ROWS * _IN * _OUT
+"""Of the layer that is measured for inference: multiplications and additions."""
+
+TRAINED_FEATURES, _TRAINED_ROWS = 512, 1024
+
+TRAINING_FLOPS = 3 * 2 * _TRAINED_ROWS * TRAINED_FEATURES * TRAINED_FEATURES
+"""Of the forward and backward pass of the layer that is measured for training: three products."""
+
+
+def has_bfloat16() -> bool:
+    """Return whether this CPU has instructions for products in bfloat16.
+
+    Elsewhere torch emulates them, and takes longer than in float32.
+    """
+    return not {"avx512_bf16", "amx"}.isdisjoint(instructions())
+
+
+def worthwhile_dtype(name: str) -> str:
+    """Return `name`, or `"float32"` with a warning if that is less than a tenth faster on this CPU.
+
+    # Parameters
+
+    name : `"bfloat16"` or `"int8"`.
+    """
+    if gains(name):
+        return name
+    seconds = dtype_seconds()
+    took = f"{1000 * seconds[name]:.2f} ms" if name in seconds else "no kernel of torch"
+    logger.warning(
+        "%s gains nothing on this processor: a linear layer takes %s in %s and %.2f ms in "
+        "float32. Embeddings are computed in float32 instead. With %s=1 in the environment they "
+        "are computed in %s all the same.",
+        *(name, took, name, 1000 * seconds["float32"], KEEP, name),
+    )
+    return "float32"
+
+
+def gains(name: str) -> bool:
+    """Return whether a layer is at least a tenth faster in a dtype than in float32, or it is kept.
+
+    # Raises
+
+    `ValueError` : `DECLUTR_KEEP_DTYPE` is neither 0 nor 1.
+    """
+    keep = os.environ.get(KEEP, "0") or "0"
+    if keep not in ("0", "1"):
+        raise ValueError(f"{KEEP}={keep} in the environment is not understood: expected 0 or 1.")
+    if keep == "1":
+        return True
+    seconds = dtype_seconds()
+    return name in seconds and seconds[name] * GAIN <= seconds["float32"]
+
+
+def dtype_seconds() -> dict[str, float]:
+    """Return the seconds of a linear layer in each dtype that this build of torch computes in.
+
+    It is computed as in an encoder (`declutr.transformer.prepared_linear`), measured once
+    for a processor and number of threads.
+    """
+    library = "" if torch.backends.mkldnn.enabled else ", without oneDNN"
+    return kept_seconds(f"linear layer {_IN} to {_OUT} in each dtype, prepared{library}", _ways)
+
+
+def _ways() -> Ways:
+    rows = torch.ones(_ROWS, _IN)
+    return {dtype: partial(_layer(dtype), rows) for dtype in ("float32", "bfloat16", "int8")}
+
+
+def _layer(dtype: str) -> PreparedLinear:
+    with torch.random.fork_rng(devices=[]):
+        linear = torch.nn.Linear(1, 1, bias=False)
+    # Not drawn at random, which takes longer than all the rest.
+    linear.weight = torch.nn.Parameter(torch.full((_OUT, _IN), 0.01))
+    linear.in_features, linear.out_features = _IN, _OUT
+    layer = PreparedLinear(linear, activation="gelu")
+    layer.prepare(dtype)
+    return layer
+
+
+def training_seconds() -> dict[str, float]:
+    """Return the seconds of a layer's forward and backward pass in float32 and in bfloat16.
+
+    In float32 by the kernels that training takes, in bfloat16 by autocast: as in a model that is
+    trained. Measured for some milliseconds, once for a processor and number of threads.
+    """
+    layer = f"linear layer {TRAINED_FEATURES} to {TRAINED_FEATURES}"
+    with _choices_as_they_are():
+        return kept_seconds(f"{layer}, trained", _ways_to_train)
+
+
+def _ways_to_train() -> Ways:
+    with torch.inference_mode(False):
+        shapes = (TRAINED_FEATURES, TRAINED_FEATURES), (_TRAINED_ROWS, TRAINED_FEATURES)
+        weight, rows = (torch.full(s, 0.01, dtype=torch.float32, device="cpu") for s in shapes)
+    weight.requires_grad_()
+    rows.requires_grad_()
+    _train(rows, weight, False)  # what this asks is answered before it is timed
+    return {
+        "float32": partial(_train, rows, weight, False),
+        "bfloat16": partial(_train, rows, weight, True),
+    }
+
+
+def _train(rows: torch.Tensor, weight: torch.Tensor, in_bfloat16: bool) -> None:
+    with torch.inference_mode(False), torch.enable_grad():
+        with torch.autocast("cpu", torch.bfloat16, enabled=in_bfloat16), QuickProducts():
+            output = torch.nn.functional.linear(rows, weight)
+        output.backward(torch.ones_like(output), inputs=[rows, weight])
+    rows.grad = weight.grad = None
+
+
+@contextmanager
+def _choices_as_they_are() -> Iterator[None]:
+    """Leave no choice of kernels behind: a run records those for its own layers."""
+    taken = CHOICES.taken()
+    try:
+        yield
+    finally:
+        CHOICES.forget()
+        CHOICES.adopt(taken)

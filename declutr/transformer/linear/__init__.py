@@ -1,1 +1,0 @@
-"""Linear layers on a CPU: for training, and prepared once for inference."""

@@ -1,0 +1,131 @@
+"""torch's memory-efficient attention over texts end to end, which `torch.compile` takes whole.
+
+The operators are private to torch, see `declutr.transformer.variable_length_kernels`.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def efficient_attention(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Tensor:
+    """Return attention `(1, T, H, D)`; `others` are `cu_seqlens, longest, dropout_p, scale`."""
+    differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
+    run: Any = _as_one_operator if torch.compiler.is_compiling() else _forward
+    return run(query, key, value, *others, differentiated)[0]
+
+
+def _forward(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens: Tensor,
+    longest: int,
+    dropout_p: float,
+    scale: float,
+    differentiated: bool,
+) -> tuple[Tensor, ...]:
+    """Attention, the logarithms of its sums, and the seed and offset of its dropout."""
+    return torch.ops.aten._efficient_attention_forward.default(
+        query=query,
+        key=key,
+        value=value,
+        bias=None,
+        cu_seqlens_q=cu_seqlens,
+        cu_seqlens_k=cu_seqlens,
+        max_seqlen_q=longest,
+        max_seqlen_k=longest,
+        dropout_p=dropout_p,
+        custom_mask_type=0,  # none
+        compute_log_sumexp=differentiated,
+        scale=scale,
+    )[:4]
+
+
+# Until torch 2.15, `torch.compile` fails at the derivative of that operator: what torch says of its
+# outputs leaves out one of its inputs. So compiled code takes it as an operator of ours.
+
+_as_one_operator = torch.library.custom_op(
+    "declutr::efficient_attention",
+    _forward,
+    mutates_args=(),
+    schema="(Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, SymInt longest, "
+    "float dropout_p, float scale, bool differentiated) -> (Tensor, Tensor, Tensor, Tensor)",
+)
+
+
+@torch.library.custom_op(
+    "declutr::efficient_attention_backward",
+    mutates_args=(),
+    schema="(Tensor gradient, Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, "
+    "Tensor output, Tensor logsumexp, Tensor seed, Tensor offset, SymInt longest, "
+    "float dropout_p, float scale) -> (Tensor, Tensor, Tensor)",
+)
+def _backward(
+    gradient: Tensor,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    cu_seqlens: Tensor,
+    output: Tensor,
+    logsumexp: Tensor,
+    seed: Tensor,
+    offset: Tensor,
+    longest: int,
+    dropout_p: float,
+    scale: float,
+) -> tuple[Tensor, ...]:
+    return torch.ops.aten._efficient_attention_backward.default(
+        grad_out_=gradient,
+        query=query,
+        key=key,
+        value=value,
+        bias=None,
+        out=output,
+        cu_seqlens_q=cu_seqlens,
+        cu_seqlens_k=cu_seqlens,
+        max_seqlen_q=longest,
+        max_seqlen_k=longest,
+        logsumexp=logsumexp,
+        dropout_p=dropout_p,
+        philox_seed=seed,
+        philox_offset=offset,
+        custom_mask_type=0,
+        bias_requires_grad=False,
+        scale=scale,
+    )[:3]
+
+
+@_as_one_operator.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, ...]:
+    cu_seqlens, longest, _, _, differentiated = others
+    sums = -(-longest // 32) * 32 if differentiated else 0  # as the kernel aligns them
+    shape = (cu_seqlens.size(0) - 1, query.size(2), sums)
+    number = query.new_empty((), dtype=torch.int64)
+    return (
+        query.new_empty(query.shape),
+        query.new_empty(shape, dtype=torch.float32),
+        number,
+        torch.empty_like(number),
+    )
+
+
+@_backward.register_fake
+def _(gradient: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    return tuple(tensor.new_empty(tensor.shape) for tensor in inputs[:3])
+
+
+def _remember(ctx: Any, inputs: tuple, output: tuple[Tensor, ...]) -> None:
+    *tensors, ctx.longest, ctx.dropout_p, ctx.scale, _ = inputs
+    ctx.save_for_backward(*tensors, *output)
+
+
+def _differentiate(ctx: Any, gradient: Tensor, *of_others: Any) -> tuple[Tensor | None, ...]:
+    numbers = (ctx.longest, ctx.dropout_p, ctx.scale)
+    return *_backward(gradient, *ctx.saved_tensors, *numbers), *[None] * 5
+
+
+_as_one_operator.register_autograd(_differentiate, setup_context=_remember)

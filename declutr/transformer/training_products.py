@@ -1,0 +1,238 @@
+"""Linear layers in float32 on a CPU, each product by the quickest kernel of the processor.
+
+A linear layer is three products: its output, the gradient of its input and that of its weight.
+torch gives all of them to its BLAS library, most often MKL. oneDNN's operator for linear layers
+computes them too, to the same accuracy; the transposed operands of a gradient can be handed to it
+in several ways, of which the best depends on the shape.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
+from functools import cache, partial
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+from torch.overrides import TorchFunctionMode
+
+from declutr.system.distributed import of_all_processes, process_rank
+from declutr.system.kernel_choices import CHOICES, PLAIN, Ways
+
+LEAST_WEIGHTS = 1 << 16
+"""Smaller layers are left to torch: they take no time worth measuring."""
+
+MOST_WEIGHTS = 1 << 24
+"""Of wider layers, such as a head over a vocabulary, as many outputs as that are timed."""
+
+# Rows that are timed with, and fewer for layers of more weights than _LARGE.
+_ROWS, _ROWS_OF_LARGE, _LARGE = 1024, 128, 1 << 22
+
+
+class Products(NamedTuple):
+    """The names of the quickest ways to compute the three products of a linear layer."""
+
+    output: str
+    input_gradient: str
+    weight_gradient: str
+
+
+_PLAIN = Products(PLAIN, PLAIN, PLAIN)
+_plain: ContextVar[bool] = ContextVar("plain", default=False)
+
+
+def plain_output(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    """What torch computes for `linear`, which a `QuickProducts` around it would catch."""
+    return rows @ weight.t() if bias is None else torch.addmm(bias, rows, weight.t())
+
+
+def _onednn(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
+
+
+# Of rows x (M, K), weight w (N, K) and bias (N,), and of the output's gradient g (M, N). "Copied":
+# an operand is made contiguous first; "transposed": the transposed product is computed.
+_OUTPUT: dict[str, Callable[..., Tensor]] = {PLAIN: plain_output, "onednn": _onednn}
+_INPUT_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    PLAIN: lambda g, w: g @ w,
+    "onednn": lambda g, w: _onednn(g, w.t()),
+    "onednn, copied weight": lambda g, w: _onednn(g, w.t().contiguous()),
+}
+_WEIGHT_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    PLAIN: lambda g, x: g.t() @ x,
+    "onednn": lambda g, x: _onednn(g.t(), x.t()),
+    "onednn, copied gradient": lambda g, x: _onednn(g.t().contiguous(), x.t()),
+    "onednn, copied input": lambda g, x: _onednn(g.t(), x.t().contiguous()),
+    "onednn, transposed": lambda g, x: _onednn(x.t(), g.t()).t().contiguous(),
+}
+
+
+class QuickProducts(TorchFunctionMode):
+    """Within this context, linear layers in float32 on a CPU take the quickest kernels.
+
+    Weights stay as they are, and so do layers in other precisions (autocast), on other devices, in
+    compiled code and those with few weights. Results differ from torch's own by rounding.
+    """
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is linear and not torch.compiler.is_compiling():
+            return _linear(*args, **(kwargs or {}))
+        return func(*args, **(kwargs or {}))
+
+
+def runs_compiled(module: torch.nn.Module) -> bool:
+    """Return whether `torch.compile` has compiled the module in place."""
+    return getattr(module, "_compiled_call_impl", None) is not None
+
+
+def quick_products(transformer: torch.nn.Module, device: torch.device) -> AbstractContextManager:
+    """Return `QuickProducts` for a pass of a transformer on a CPU that is not compiled."""
+    left_to_torch = device.type != "cpu" or runs_compiled(transformer) or _plain.get()
+    return contextlib.nullcontext() if left_to_torch else QuickProducts()
+
+
+@contextmanager
+def plain_products() -> Iterator[None]:
+    """A context in which `quick_products` leaves everything to torch, and asks nothing."""
+    token = _plain.set(True)
+    try:
+        yield
+    finally:
+        _plain.reset(token)
+
+
+def settle_products(model: torch.nn.Module) -> None:
+    """Find out the quickest kernels for every linear layer of a model, before it trains on a CPU.
+
+    With several processes the first one finds out for all of them: all must call this.
+    """
+    if process_rank() == 0:
+        for part in model.modules():
+            if type(part) is not torch.nn.Linear or part.weight.dtype != torch.float32:
+                continue
+            # By its shape: the weight itself may be spread over processes.
+            if part.in_features * part.out_features >= LEAST_WEIGHTS and _has_onednn():
+                products_of(part.in_features, part.out_features)
+    first = of_all_processes((CHOICES.taken(), torch.get_num_threads()))[0]
+    CHOICES.adopt(*first)
+
+
+def products_of(features: int, outputs: int) -> Products:
+    """Return the quickest ways to compute a layer of so many input and output features."""
+    layer = f"float32 linear layer {features} to {outputs}"
+
+    def input_gradients() -> Ways:
+        _, w, _, g = _operands(features, outputs)
+        return {name: partial(way, g, w) for name, way in _INPUT_GRADIENT.items()}
+
+    def weight_gradients() -> Ways:
+        x, _, _, g = _operands(features, outputs)
+        return {name: partial(way, g, x) for name, way in _WEIGHT_GRADIENT.items()}
+
+    return Products(
+        output_of(features, outputs),
+        CHOICES.quickest(f"{layer}, gradient of its input", input_gradients),
+        CHOICES.quickest(f"{layer}, gradient of its weight", weight_gradients),
+    )
+
+
+def output_of(features: int, outputs: int) -> str:
+    """Return the quickest way to compute the output alone."""
+
+    def ways() -> Ways:
+        x, w, b, _ = _operands(features, outputs)
+        return {name: partial(way, x, w, b) for name, way in _OUTPUT.items()}
+
+    return CHOICES.quickest(f"float32 linear layer {features} to {outputs}, output", ways)
+
+
+def _operands(features: int, outputs: int) -> list[Tensor]:
+    """Rows, weight, bias and the output's gradient, for measuring."""
+    rows = _ROWS if features * outputs <= _LARGE else _ROWS_OF_LARGE
+    outputs = min(outputs, max(1, MOST_WEIGHTS // features))
+    shapes = (rows, features), (outputs, features), (outputs,), (rows, outputs)
+    return [torch.full(shape, 0.01, dtype=torch.float32, device="cpu") for shape in shapes]
+
+
+def _may_be_quicker(weight: Any) -> bool:
+    """Whether a faster kernel than torch's own may be used with this weight."""
+    return (
+        type(weight) in (Tensor, torch.nn.Parameter)  # no weight that is spread over processes
+        and weight.dtype == torch.float32
+        and weight.device.type == "cpu"
+        and weight.layout == torch.strided
+        and weight.numel() >= LEAST_WEIGHTS
+        and weight.is_contiguous()
+        and _has_onednn()
+    )
+
+
+@cache
+def _has_onednn() -> bool:
+    """Whether its operator is in this build of torch, and computes float32 as what it is."""
+    modes = ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE")
+    exact = all(os.environ.get(mode, "STRICT").upper() == "STRICT" for mode in modes)
+    has = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
+    return exact and has
+
+
+def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+    if (
+        input.dtype != torch.float32
+        or input.numel() == 0
+        or torch.is_autocast_enabled("cpu")
+        or not torch.backends.mkldnn.enabled
+        or torch.get_float32_matmul_precision() != "highest"
+        or not _may_be_quicker(weight)
+        or torch._C._are_functorch_transforms_active()
+    ):
+        return linear(input, weight, bias)
+    # Of operands whose rows lie apart, oneDNN takes a kernel that is a thousand times slower.
+    rows = input.reshape(-1, input.size(-1)).contiguous()
+    learns = any(t is not None and t.requires_grad for t in (input, weight, bias))
+    if torch.is_grad_enabled() and learns:
+        products = products_of(weight.size(1), weight.size(0))
+        if products == _PLAIN:
+            return linear(input, weight, bias)
+        output = _Linear.apply(rows, weight, bias, products)
+    else:
+        output = _way(_OUTPUT, output_of(weight.size(1), weight.size(0)))(rows, weight, bias)
+    return output.view(*input.shape[:-1], -1)
+
+
+def _way(ways: dict[str, Callable[..., Tensor]], name: str) -> Callable[..., Tensor]:
+    """That one, or torch's own where a name was kept by a release that had other ways."""
+    return ways.get(name, ways[PLAIN])
+
+
+class _Linear(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, rows: Tensor, weight: Tensor, bias: Tensor | None, products: Products
+    ) -> Tensor:
+        to_rows, to_weight, _, _ = ctx.needs_input_grad
+        ctx.save_for_backward(rows if to_weight else None, weight if to_rows else None)
+        ctx.products = products
+        return _way(_OUTPUT, products.output)(rows, weight, bias)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
+        rows, weight = ctx.saved_tensors
+        products = ctx.products
+        if torch.is_grad_enabled():  # double backward: oneDNN's operator has no derivative
+            products = _PLAIN
+        to_rows, to_weight, to_bias, _ = ctx.needs_input_grad
+        gradient = gradient.contiguous()
+        return (
+            _way(_INPUT_GRADIENT, products.input_gradient)(gradient, weight) if to_rows else None,
+            _way(_WEIGHT_GRADIENT, products.weight_gradient)(gradient, rows) if to_weight else None,
+            gradient.sum(dim=0) if to_bias else None,
+            None,
+        )

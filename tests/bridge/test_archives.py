@@ -1,0 +1,109 @@
+"""What AllenNLP is taught about archives: carried transformers, and safe extraction."""
+
+import importlib.util
+import os
+import pickle
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+from declutr.bridge import archives
+from tests.hostile_archives import changed, packed, regular, special, tar_of, with_torch_pickle
+
+
+@pytest.fixture
+def archival(bare: Any) -> ModuleType:
+    """AllenNLP's archival module whose functions return what they were given."""
+    module = bare("allennlp.models.archival")
+
+    def archive_model(
+        serialization_dir: Any,
+        weights: str = "best.th",
+        archive_path: Any = None,
+        include_in_archive: Any = None,
+    ) -> Any:
+        return serialization_dir, weights, archive_path, include_in_archive
+
+    module._load_dataset_readers = lambda config, serialization_dir: (config, serialization_dir)
+    module._load_model = lambda *args: args
+    module.archive_model = archive_model
+    return module
+
+
+@pytest.fixture
+def ours(monkeypatch: Any) -> Any:
+    """Stands for `declutr.archives.carried`."""
+    module = ModuleType("fake_archives")
+    module.__spec__ = importlib.util.spec_from_loader("fake_archives", loader=None)
+    module.use_archived_transformer = lambda c, d: f"{c} from {d}"  # type: ignore[attr-defined]
+    module.archive_transformer = lambda d: [f"{d}/ours"]  # type: ignore[attr-defined]
+    module.checked = []  # type: ignore[attr-defined]
+    module.require_whole_weights = module.checked.append  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "fake_archives", module)
+    monkeypatch.setattr(archives, "CARRIED", "fake_archives")
+    return module
+
+
+def test_archives_are_loaded_through_ours(archival: ModuleType, ours: Any) -> None:
+    assert archival._load_dataset_readers("config", "dir") == ("config", "dir")
+    assert archives.archived_transformers(archival)
+    assert archival._load_dataset_readers("config", "dir") == ("config from dir", "dir")
+    expected = ("config from dir", "weights", "dir", -1)
+    assert archival._load_model("config", "weights", "dir", -1) == expected
+
+
+def test_archives_carry_what_ours_names(archival: ModuleType, ours: Any) -> None:
+    archives.archived_transformers(archival)
+    assert archival.archive_model("dir") == ("dir", "best.th", None, ["dir/ours"])
+    given = archival.archive_model("dir", "w.th", None, ["log"])  # by position, too
+    assert given == ("dir", "w.th", None, ["log", "dir/ours"])
+    assert ours.checked == [os.path.join("dir", name) for name in ("best.th", "w.th")]
+    ours.archive_transformer = lambda folder: []
+    assert archival.archive_model("dir", include_in_archive=None) == ("dir", "best.th", None, None)
+
+
+def test_archives_are_extracted_by_our_rules(bare: Any, monkeypatch: Any, tmp_path: Path) -> None:
+    honest = tar_of(tmp_path / "honest.tar.gz", [regular("config.json", b"{}")])
+    hostile = tar_of(tmp_path / "hostile.tar.gz", [regular("../escaped")])
+    temporary = tmp_path / "a" / "temporary"
+    temporary.mkdir(parents=True)
+    monkeypatch.setattr(tempfile, "tempdir", str(temporary))
+    module = bare("allennlp.models.archival")
+    assert archives.checked_extraction(module)
+    with module.extracted_archive(str(honest)) as folder:
+        assert Path(folder, "config.json").read_text() == "{}"
+    assert list(temporary.iterdir()) == []
+    with module.extracted_archive(str(honest), cleanup=False) as folder:
+        pass
+    assert [str(path) for path in temporary.iterdir()] == [folder]  # AllenNLP removes it itself
+    for cleanup in (True, False):
+        with (
+            pytest.raises(
+                ValueError, match=r"hostile\.tar\.gz: .*'\.\./escaped' climbs out of its"
+            ),
+            module.extracted_archive(str(hostile), cleanup=cleanup),
+        ):
+            pytest.fail("it was extracted")
+    assert [str(path) for path in temporary.iterdir()] == [folder]
+    assert not list(tmp_path.rglob("escaped"))
+
+
+def test_plain_allennlp_loads_no_pickles_and_escapes_nowhere(trained: Path, tmp_path: Path) -> None:
+    """What `allennlp predict` and `evaluate` do, without any check of the configuration."""
+    from allennlp.models.archival import load_archive
+
+    marker = tmp_path / "marker"
+    (tmp_path / "content").mkdir()
+    change = with_torch_pickle("weights.th", marker)
+    folder = changed(trained / "model.tar.gz", tmp_path / "content", change)
+    archive = packed(folder, tmp_path / "model.tar.gz")
+    with pytest.raises(pickle.UnpicklingError, match=r"(?s)Weights only load failed.*mkdir"):
+        load_archive(archive)
+    assert not marker.exists()
+    with pytest.raises(ValueError, match="'link' is a symbolic link to '/etc'"):
+        load_archive(tar_of(archive, [special("link", tarfile.SYMTYPE, "/etc")]))

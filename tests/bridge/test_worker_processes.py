@@ -1,0 +1,120 @@
+"""Spawned children: cured even where they start without site-packages, hence without the .pth."""
+
+import io
+import os
+import pickle
+import pickletools
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import allennlp.commands.train as train_command
+import pytest
+import torch
+
+from declutr.bridge import repairs
+from declutr.bridge.finder import BridgeFinder
+
+ROOT = str(Path(repairs.__file__).parents[2])
+
+
+def test_run_calls() -> None:
+    assert repairs.run_worker(max, 1, 3) == 3
+
+
+def test_the_training_function_is_ours_and_calls_theirs(monkeypatch: Any) -> None:
+    assert train_command._train_worker is repairs.train_worker
+    assert repairs.train_worker.__wrapped__.__module__ == "allennlp.commands.train"
+    monkeypatch.setattr(repairs.train_worker, "__wrapped__", lambda *a, **k: (a, k))
+    assert repairs.train_worker(1, b=2) == ((1,), {"b": 2})
+
+
+def first_module(pickled: bytes) -> str:
+    """The module that unpickling imports first."""
+    strings = [
+        arg for op, arg, _ in pickletools.genops(io.BytesIO(pickled)) if "UNICODE" in op.name
+    ]
+    return next(text for text in strings if text.startswith(("allennlp", "declutr")))
+
+
+def test_unpickling_the_training_function_imports_the_bridge_first(bare: Any) -> None:
+    assert first_module(pickle.dumps(train_command._train_worker, 4)) == "declutr.bridge.repairs"
+    assert bare("allennlp.commands.train")._train_worker.__module__ == "allennlp.commands.train"
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn"])
+def test_data_workers_are_started_through_the_bridge(method: str) -> None:
+    context = repairs._WorkerContext(torch.multiprocessing.get_context(method))
+    process = context.Process(target=print, args=(1, 2), daemon=True)
+    assert (
+        process._target is repairs.run_worker and process._args == (print, 1, 2) and process.daemon
+    )
+    assert context.get_start_method() == method
+
+
+def bare_python(script: str, tmp_path: Path) -> subprocess.CompletedProcess:
+    """Run a script without `site`: no .pth file is read, in the script or in its children."""
+    path = tmp_path / "script.py"
+    path.write_text(script)
+    paths = [ROOT, *(p for p in sys.path if p.endswith("site-packages"))]
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(paths)}
+    env.pop("DECLUTR_BRIDGE", None)
+    return subprocess.run(
+        [sys.executable, "-S", str(path)], env=env, capture_output=True, text=True, cwd=tmp_path
+    )
+
+
+SCRIPT = """
+import sys
+import declutr
+
+def main():
+    assert not any(getattr(f, "__name__", "") == "DeclutrBridge" for f in sys.meta_path)
+    from allennlp.commands.train import train_model
+    from allennlp.common import Params
+
+    for config, folder in {runs!r}:
+        train_model(Params(config), folder)
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def spawned_workers(experiment: Any, rows: Path) -> dict[str, Any]:
+    """A config whose data comes from a spawned worker."""
+    rows.write_text('{"text": "a b", "label": 0}\n{"text": "b a", "label": 1}\n' * 4)
+    loader = {"num_workers": 1, "start_method": "spawn", "max_instances_in_memory": 8}
+    config = experiment(data_loader=loader, train_data_path=str(rows), model={"num_labels": 2})
+    del config["validation_data_path"]
+    # The vocabulary is given: making one would start the workers once more.
+    config["vocabulary"] = {"type": "empty"}
+    config["dataset_reader"]["skip_label_indexing"] = True
+    return config
+
+
+def test_spawned_children_without_site_packages(tmp_path: Path, experiment: Any) -> None:
+    """A spawned data worker, then two gloo processes; one script, to import AllenNLP less often."""
+    accelerator = {"type": "torch", "find_unused_parameters": True}
+    distributed = {"cuda_devices": [-1, -1], "ddp_accelerator": accelerator}
+    workers, processes = tmp_path / "workers", tmp_path / "processes"
+    runs = [
+        (spawned_workers(experiment, tmp_path / "rows.jsonl"), str(workers)),
+        (experiment(distributed=distributed), str(processes)),
+    ]
+    result = bare_python(SCRIPT.format(runs=runs), tmp_path)
+    assert result.returncode == 0, result.stderr
+    assert (workers / "model.tar.gz").exists()
+    assert (processes / "model.tar.gz").exists() and (processes / "out_worker1.log").exists()
+
+
+def test_unpickling_theirs_without_the_bridge_fails(tmp_path: Path) -> None:
+    # What the children would do if they were given AllenNLP's own function.
+    script = "import pickle; pickle.loads(b'callennlp.commands.train\\n_train_worker\\n.')"
+    result = bare_python(script, tmp_path)
+    assert result.returncode == 1 and "Error" in result.stderr
+
+
+def test_the_bridge_is_in_place_here() -> None:
+    assert any(isinstance(finder, BridgeFinder) for finder in sys.meta_path)

@@ -1,0 +1,140 @@
+"""A dtype that is slower than float32 is not computed in, and that is said everywhere."""
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from queue import SimpleQueue
+
+import numpy as np
+import pytest
+import torch
+
+from declutr import Encoder
+from declutr.inference import encoder_processes
+from declutr.inference.bulk import EmbeddingFolderError, embed_rows
+from declutr.inference.sources import open_encoder
+from declutr.system.kernel_choices import PLAIN
+from declutr.transformer import dtype_speed, int8_product
+
+TEXTS = ["ka lo", "mi tu re"]
+
+
+@pytest.fixture
+def speed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Set how many times as long as in float32 another dtype takes."""
+    monkeypatch.delenv(dtype_speed.KEEP)
+
+    def set_speed(times: float) -> None:
+        seconds = {"float32": 0.002, "bfloat16": 0.002 * times, "int8": 0.002 * times}
+        monkeypatch.setattr(dtype_speed, "dtype_seconds", lambda: seconds)
+
+    return set_speed
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if r.name == dtype_speed.__name__]
+
+
+@pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
+def test_a_slow_dtype_is_not_computed_in(checkpoint: Path, speed, caplog, dtype: str) -> None:
+    speed(21.4)
+    encoder = Encoder(checkpoint, dtype=dtype, device="cpu")
+    exact = Encoder(checkpoint, dtype="float32", device="cpu")
+    assert encoder.describe() == exact.describe()
+    assert np.array_equal(encoder(TEXTS), exact(TEXTS))
+    (told,) = warnings(caplog)
+    assert f"{dtype} gains nothing" in told
+    assert f"42.80 ms in {dtype} and 2.00 ms in float32" in told
+    assert "Embeddings are computed in float32 instead" in told and "DECLUTR_KEEP_DTYPE=1" in told
+
+
+@pytest.mark.parametrize("kernels", ["", PLAIN])
+def test_one_that_is_not_slow_is(checkpoint, speed, caplog, monkeypatch, kernels: str) -> None:
+    speed(0.9)
+    monkeypatch.setenv("DECLUTR_KERNELS", kernels)
+    assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "int8"
+    assert warnings(caplog) == []
+
+
+def test_it_can_be_kept(checkpoint: Path, speed, caplog, monkeypatch) -> None:
+    speed(30)
+    monkeypatch.setenv("DECLUTR_KEEP_DTYPE", "1")
+    assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "int8"
+    assert warnings(caplog) == []
+    monkeypatch.setenv("DECLUTR_KEEP_DTYPE", "true")
+    with pytest.raises(ValueError, match=r"DECLUTR_KEEP_DTYPE=true .* expected 0 or 1"):
+        Encoder(checkpoint, dtype="int8", device="cpu")
+
+
+def test_what_is_near_to_even_is_no_gain(checkpoint: Path, speed) -> None:
+    speed(0.92)
+    assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "float32"
+
+
+def test_a_dtype_that_cannot_be_computed_in(checkpoint: Path, monkeypatch, caplog) -> None:
+    monkeypatch.delenv(dtype_speed.KEEP)
+    monkeypatch.setattr(dtype_speed, "dtype_seconds", lambda: {"float32": 0.002})
+    assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "float32"
+    assert "no kernel of torch in int8" in warnings(caplog)[0]
+
+
+def test_several_processes_compute_in_what_was_decided(
+    checkpoint: Path, speed, caplog, monkeypatch
+) -> None:
+    """They may find something else, with fewer threads each."""
+    speed(30)
+    monkeypatch.setenv(dtype_speed.KEEP, "0")  # and as it was afterwards
+    monkeypatch.setattr(encoder_processes, "_encoder", None)
+    devices = SimpleQueue()
+    devices.put("cpu")
+    settings = {"place": str(checkpoint), "dtype": "int8"}
+    encoder_processes._open(Encoder, settings, devices, torch.get_num_threads(), {})
+    assert encoder_processes._encoder.describe()["dtype"] == "int8" and warnings(caplog) == []
+
+
+def test_a_run_does_not_go_on_in_another_dtype(checkpoint: Path, speed, tmp_path: Path) -> None:
+    def embed() -> None:
+        encoder = Encoder(checkpoint, dtype="int8", device="cpu")
+        described = encoder.describe()
+        embed_rows(encoder, TEXTS, tmp_path, dimension=encoder.dimension, describe=described)
+
+    speed(0.5)
+    embed()
+    speed(30)
+    with pytest.raises(EmbeddingFolderError, match='dtype: "int8" there, "float32" now'):
+        embed()
+
+
+def test_a_report_says_what_scores_are_of(checkpoint: Path, speed) -> None:
+    speed(30)
+    described = open_encoder(f"hf:{checkpoint}?precision=int8", device="cpu").describe()
+    assert described["dtype"] == "float32" and described["precision_asked_for"] == "int8"
+    speed(0.5)
+    described = open_encoder(f"hf:{checkpoint}?precision=int8", device="cpu").describe()
+    assert described["dtype"] == "int8" and "precision_asked_for" not in described
+
+
+def test_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It takes some milliseconds, draws no random numbers, and is done once in the same state."""
+    monkeypatch.setenv("DECLUTR_CACHE", str(tmp_path))
+    before = torch.get_rng_state()
+    seconds = dtype_speed.dtype_seconds()
+    assert seconds.keys() == {"float32", "bfloat16", "int8"}
+    monkeypatch.setattr(dtype_speed, "_ways", lambda: pytest.fail("measured again"))
+    assert dtype_speed.dtype_seconds() == seconds
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_torch_without_its_kernels_is_another_state(checkpoint: Path, monkeypatch, caplog) -> None:
+    """Staged: as on a processor without instructions for int8."""
+    monkeypatch.delenv(dtype_speed.KEEP)
+    monkeypatch.setattr(int8_product, "quickest", lambda shape: PLAIN)
+    with torch.backends.mkldnn.flags(enabled=False), caplog.at_level(logging.WARNING):
+        assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "float32"
+    assert "int8 gains nothing on this processor" in warnings(caplog)[0]
+
+
+def test_auto_is_float32_where_bfloat16_gains_nothing(checkpoint: Path, speed, caplog) -> None:
+    speed(2)
+    assert Encoder(checkpoint, device="cpu").describe()["dtype"] == "float32"
+    assert warnings(caplog) == []

@@ -1,0 +1,229 @@
+"""Prepared linear layers against torch's own, in models of several families."""
+
+import copy
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import (
+    AlbertConfig,
+    AutoModel,
+    BertConfig,
+    DistilBertConfig,
+    MPNetConfig,
+    RobertaConfig,
+    T5Config,
+    T5EncoderModel,
+)
+
+from declutr import Encoder
+from declutr.system.kernel_choices import CHOICES, PLAIN
+from declutr.transformer import int8_product, linear_layers, prepared_linear
+from declutr.transformer.linear_layers import LinearLayers, prepare_linear_layers
+
+SMALL = {
+    "vocab_size": 50, "hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "intermediate_size": 24,
+}  # fmt: skip
+DISTILBERT = {"vocab_size": 50, "dim": 16, "n_layers": 2, "n_heads": 2, "hidden_dim": 24}
+T5 = {"vocab_size": 50, "d_model": 16, "d_kv": 8, "d_ff": 24, "num_layers": 2, "num_heads": 2}
+IDS = torch.arange(2, 24).view(2, 11)
+
+
+def model(name: str) -> torch.nn.Module:
+    torch.manual_seed(0)
+    if name == "t5":
+        return T5EncoderModel(T5Config(**T5)).eval()
+    config = {
+        "bert": lambda: BertConfig(**SMALL),
+        "bert of tanh": lambda: BertConfig(**SMALL, hidden_act="gelu_pytorch_tanh"),
+        "bert of silu": lambda: BertConfig(**SMALL, hidden_act="silu"),
+        "roberta": lambda: RobertaConfig(**SMALL),
+        "mpnet": lambda: MPNetConfig(**SMALL),
+        "albert": lambda: AlbertConfig(**SMALL, embedding_size=8, hidden_act="gelu"),
+        "distilbert": lambda: DistilBertConfig(**DISTILBERT),
+    }[name]()
+    return AutoModel.from_config(config).eval()
+
+
+def vectors(transformer: torch.nn.Module) -> torch.Tensor:
+    with torch.inference_mode():
+        return transformer(input_ids=IDS).last_hidden_state
+
+
+@pytest.fixture
+def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
+    """Make tiny layers count, and every question be answered by this way."""
+    for module in (prepared_linear, int8_product):
+        monkeypatch.setattr(module, "LEAST_WEIGHTS", 1)
+
+    def answer(way: str) -> None:
+        monkeypatch.setattr(CHOICES, "quickest", lambda question, ways: way)
+
+    return answer
+
+
+# The layers that become one with others: query, key and value; how many activations are fused.
+FAMILIES = {
+    "bert": (2, 2), "bert of tanh": (2, 2), "bert of silu": (2, 0), "roberta": (2, 2),
+    "mpnet": (2, 2), "albert": (1, 1), "distilbert": (2, 2), "t5": (2, 0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_vectors_stay_the_same(name: str, measured, caplog) -> None:
+    measured(prepared_linear.REORDERED)
+    transformer = model(name)
+    before = vectors(transformer)
+    structure = LinearLayers(transformer, "int8")
+    joined = sum(len(layer.layers) == 3 for layer in structure.prepared)
+    fused = sum(layer.activation is not None for layer in structure.prepared)
+    assert (joined, fused) == FAMILIES[name]
+    structure.restore()
+    assert torch.equal(vectors(transformer), before)
+
+    structure = LinearLayers(transformer, "int8")  # before it is in whole numbers
+    assert (vectors(transformer) - before).abs().max() < 1e-5 * before.abs().max()
+    structure.restore()
+
+    prepare_linear_layers(transformer, lambda: vectors(transformer), "float32")
+    assert not any(type(part) is torch.nn.Linear for part in transformer.modules())
+    assert (vectors(transformer) - before).abs().max() < 1e-5 * before.abs().max()
+    assert not caplog.records
+
+
+@pytest.mark.parametrize("dtype, apart", [("bfloat16", 0.02), ("int8", 0.02)])
+def test_other_dtypes_are_close(dtype: str, apart: float) -> None:
+    transformer = model("bert")
+    before = vectors(transformer)
+    prepare_linear_layers(transformer, lambda: vectors(transformer), dtype)
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+        after = vectors(transformer).float()
+    assert 0 < (after - before).norm() < apart * before.norm()
+
+
+def test_plain_float32_stays_as_it_is() -> None:
+    transformer = model("bert")
+    prepare_linear_layers(transformer, lambda: pytest.fail("nothing is to be tried"), "float32")
+    assert type(transformer.encoder.layer[0].output.dense) is torch.nn.Linear
+
+
+class Unusual(torch.nn.Module):
+    """Names as in BERT, but the values come from another input in place, and no activation."""
+
+    def __init__(self, ready: bool) -> None:
+        super().__init__()
+        self.query, self.key, self.value = (torch.nn.Linear(4, 4) for _ in range(3))
+        self._ready = ready
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        vectors = vectors.clone()
+        keys = self.query(vectors) + self.key(vectors)
+        vectors.mul_(2)  # in place: the same tensor is another input
+        if not self._ready and type(self.value) is not torch.nn.Linear:
+            raise AttributeError("weight")
+        return keys.float() + self.value(vectors)
+
+
+def test_layers_that_do_not_belong_together_are_replaced_one_by_one(caplog) -> None:
+    module, inputs = Unusual(ready=True), torch.randn(3, 4)
+    with torch.no_grad():
+        before = module(inputs)
+        prepare_linear_layers(module, lambda: module(inputs).float(), "bfloat16")
+        assert torch.allclose(module(inputs).float(), before, atol=0.05)
+    assert type(module.value).__name__ == "PreparedLinear" and not caplog.records
+
+
+def test_a_model_that_needs_its_own_layers_keeps_them(measured, caplog) -> None:
+    measured(prepared_linear.REORDERED)
+    module, inputs = Unusual(ready=False), torch.randn(3, 4)
+    with torch.no_grad():
+        before = module(inputs)
+        prepare_linear_layers(module, lambda: module(inputs), "float32")
+        assert torch.equal(module(inputs), before)
+    assert "keeps those" in caplog.text
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_copies(dtype: str, measured) -> None:
+    measured(int8_product.PACKED if dtype == "int8" else prepared_linear.REORDERED)
+    transformer = model("bert")
+    prepare_linear_layers(transformer, lambda: vectors(transformer), dtype)
+    with torch.autocast("cpu", torch.bfloat16, enabled=dtype == "bfloat16"):
+        expected = vectors(transformer)
+        assert torch.equal(vectors(copy.deepcopy(transformer)), expected)
+        assert torch.equal(vectors(pickle.loads(pickle.dumps(transformer))), expected)
+
+
+def test_compiled_models_are_left_to_the_compiler(measured) -> None:
+    measured(prepared_linear.REORDERED)
+    transformer = model("bert")
+    transformer.compile(backend="eager")
+    prepare_linear_layers(transformer, lambda: pytest.fail("nothing is to be tried"), "float32")
+    assert type(transformer.encoder.layer[0].output.dense) is torch.nn.Linear
+    prepare_linear_layers(transformer, lambda: vectors(transformer), "int8")
+    assert transformer._compiled_call_impl is None and vectors(transformer).isfinite().all()
+
+
+def test_inputs_are_remembered_by_identity_and_let_go() -> None:
+    transformer = model("bert")
+    LinearLayers(transformer, "int8").prepare()
+    attention = transformer.encoder.layer[0].attention.self
+    shared = attention.query._shared
+    first, second = torch.randn(1, 5, 16), torch.randn(1, 5, 16)
+    with torch.inference_mode():
+        query, key = attention.query(first), attention.key(first)
+        assert query.data_ptr() + 4 * 16 == key.data_ptr()  # of one product
+        assert not torch.equal(attention.key(second), key)
+        assert torch.equal(attention.key(first), key)
+    del first, second
+    assert shared._last is None
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("bias", [True, False])
+@pytest.mark.parametrize("activation", [None, "gelu", "gelu tanh", "relu"])
+def test_reordered_products(dtype: str, bias: bool, activation: str | None) -> None:
+    torch.manual_seed(0)
+    number = getattr(torch, dtype)
+    weight, rows = torch.randn(6, 16).to(number), torch.randn(5, 16)
+    offset = torch.randn(6).to(number) if bias else None
+    exact = torch.nn.functional.linear(
+        rows.to(number).double(), weight.double(), None if offset is None else offset.double()
+    )
+    if activation is not None:
+        exact = linear_layers_activation(activation)(exact)
+    for kind in (prepared_linear.PlainProduct, prepared_linear.ReorderedProduct):
+        got = kind(weight, offset, activation)(rows)
+        assert got.dtype == number
+        assert (got.double() - exact).abs().max() < (1e-5 if dtype == "float32" else 0.1)
+
+
+def linear_layers_activation(name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    return {
+        "gelu": torch.nn.GELU(), "gelu tanh": torch.nn.GELU("tanh"), "relu": torch.nn.ReLU(),
+    }[name]  # fmt: skip
+
+
+def test_a_product_that_is_wrong_is_not_taken(measured, monkeypatch) -> None:
+    measured(prepared_linear.REORDERED)
+    monkeypatch.setattr(
+        prepared_linear.ReorderedProduct, "__call__", lambda self, rows: torch.ones(len(rows), 3)
+    )
+    product = prepared_linear.float_product(torch.eye(3), None, None)
+    assert type(product) is prepared_linear.PlainProduct
+
+
+def test_an_encoder_gives_the_same_with_prepared_layers(checkpoint: Path, measured) -> None:
+    texts = ["ka lo mi", "tu", "re sa no ve pi du " * 9]
+    measured(PLAIN)
+    exact = Encoder(checkpoint, dtype="float32", device="cpu")(texts)
+    measured(prepared_linear.REORDERED)
+    encoder = Encoder(checkpoint, dtype="float32", device="cpu")
+    kinds = {type(part) for part in encoder._model.linear_part.modules()}
+    assert torch.nn.Linear not in kinds and linear_layers.PreparedLinear in kinds
+    assert np.abs(encoder(texts) - exact).max() < 1e-5
+    assert np.abs(encoder(texts[:1]) - exact[:1]).max() < 1e-5

@@ -1,0 +1,318 @@
+"""Attention within each text of a packed row, against attention over each text alone."""
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention as attention
+from torch.utils.checkpoint import checkpoint
+
+from declutr.transformer import text_by_text_attention
+from declutr.transformer.packed_attention import (
+    CannotPack,
+    PackedAttention,
+    recomputation_contexts,
+)
+from declutr.transformer.packing import Packing
+from tests.reference_kernels import as_on_a_gpu
+
+LENGTHS = [3, 7, 7, 1, 5, 7]
+HEADS, WIDTH = 2, 4
+
+
+def packing_of(lengths: list[int]) -> Packing:
+    return Packing(lengths, max(lengths), torch.device("cpu"))
+
+
+def inputs(lengths: list[int] = LENGTHS, dtype: torch.dtype = torch.float64) -> list[Tensor]:
+    """Query, key and value `(1, H, T, D)`, laid out as transformers lay them out."""
+    torch.manual_seed(0)
+    shape = (1, sum(lengths), HEADS, WIDTH)
+    return [torch.randn(shape, dtype=dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
+
+
+def one_by_one(query: Tensor, key: Tensor, value: Tensor, lengths: list[int]) -> Tensor:
+    """Every text alone."""
+    texts = zip(*(tensor.split(lengths, dim=2) for tensor in (query, key, value)), strict=True)
+    return torch.cat([attention(*text) for text in texts], dim=2)
+
+
+def packed(lengths: list[int], **options: float) -> Callable[..., Tensor]:
+    def attend(*tensors: Tensor) -> Tensor:
+        with PackedAttention(packing_of(lengths)):
+            return attention(*tensors, **options)
+
+    return attend
+
+
+@pytest.mark.parametrize(
+    "lengths", [LENGTHS, [4], [2] * 5, [40, 20, 20], [600, 30, 3, 600, 600, 2]], ids=len
+)
+def test_equals_attention_over_each_text(lengths: list[int]) -> None:
+    tensors = inputs(lengths)
+    expected = one_by_one(*tensors, packing_of(lengths).lengths)
+    got = packed(lengths)(*tensors)
+    assert torch.allclose(got, expected, atol=1e-12)
+    weights = torch.randn_like(expected)
+    for one, other in zip(
+        torch.autograd.grad((got * weights).sum(), tensors),
+        torch.autograd.grad((expected * weights).sum(), tensors),
+        strict=True,
+    ):
+        assert torch.allclose(one, other, atol=1e-10)
+
+
+def test_scale() -> None:
+    tensors = inputs()
+    got = packed(LENGTHS, scale=0.1)(*tensors)
+    again = [tensors[0] * 0.1 * WIDTH**0.5, *tensors[1:]]
+    assert torch.allclose(got, one_by_one(*again, packing_of(LENGTHS).lengths))
+
+
+def test_gradcheck() -> None:
+    assert torch.autograd.gradcheck(packed([2, 3, 3]), inputs([2, 3, 3]))
+
+
+def test_gradcheck_with_dropout() -> None:
+    """The backward pass uses the masks of the forward pass."""
+
+    def attend(*tensors: Tensor) -> Tensor:
+        torch.manual_seed(5)
+        return packed([4, 6, 6], dropout_p=0.4)(*tensors)
+
+    assert torch.autograd.gradcheck(attend, inputs([4, 6, 6]))
+    assert not torch.allclose(attend(*inputs([4, 6, 6])), packed([4, 6, 6])(*inputs([4, 6, 6])))
+
+
+def test_dropout_keeps_or_drops_a_probability() -> None:
+    """Of values that are unit vectors, attention is what became of its probabilities."""
+    lengths = [WIDTH, WIDTH]
+    query, key, _ = inputs(lengths)
+    units = torch.eye(WIDTH, dtype=query.dtype).repeat(2, 1).expand_as(query)
+    whole, dropped = (packed(lengths, dropout_p=p)(query, key, units) for p in (0.0, 0.25))
+    kept = dropped != 0
+    assert 0 < kept.double().mean() < 1
+    assert torch.allclose(dropped, torch.where(kept, whole / 0.75, 0.0))
+
+
+def test_dropout_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It decides how many heads are computed at once."""
+    tensors, found = inputs([301, 20, 20]), []
+    for threads in (1, 16):
+        monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
+        torch.manual_seed(0)
+        output = packed([301, 20, 20], dropout_p=0.3)(*tensors)
+        found.append([output, *torch.autograd.grad(output.sin().sum(), tensors)])
+    for one, other in zip(*found, strict=True):
+        assert torch.allclose(one, other, atol=1e-12)
+
+
+def test_values_need_not_lie_side_by_side() -> None:
+    tensors = [tensor.repeat_interleave(2, dim=-1)[..., ::2] for tensor in inputs()]
+    output = packed(LENGTHS)(*tensors)
+    assert torch.allclose(output, one_by_one(*inputs(), packing_of(LENGTHS).lengths))
+
+
+def test_dropout_of_everything() -> None:
+    tensors = inputs()
+    assert not packed(LENGTHS, dropout_p=1.0)(*tensors).any()
+
+
+def test_dropout_follows_the_seed() -> None:
+    def attend(seed: int) -> Tensor:
+        torch.manual_seed(seed)
+        return packed(LENGTHS, dropout_p=0.5)(*fixed)
+
+    fixed = inputs()
+    assert torch.equal(attend(1), attend(1))
+    assert not torch.equal(attend(1), attend(2))
+
+
+def test_bfloat16_under_autocast() -> None:
+    tensors = inputs(dtype=torch.bfloat16)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = packed(LENGTHS)(*tensors)
+    exact = one_by_one(*(t.double() for t in tensors), packing_of(LENGTHS).lengths)
+    assert got.dtype == torch.bfloat16
+    assert torch.allclose(got.double(), exact, atol=3e-2)
+    gradients = (torch.autograd.grad(output.sum(), tensors) for output in (got, exact))
+    for one, other in zip(*gradients, strict=True):
+        assert torch.allclose(one, other, atol=3e-2)
+
+
+def test_autocast_brings_inputs_to_one_type() -> None:
+    """As it does for torch's own: rotary positions leave queries and keys in float32."""
+    query, key, value = inputs(dtype=torch.float32)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        got = packed(LENGTHS)(query, key, value.bfloat16())
+        got.sum().backward()
+    assert got.dtype == torch.bfloat16 and query.grad.dtype == torch.float32
+
+
+def test_threads_do_not_see_each_other() -> None:
+    with PackedAttention(packing_of(LENGTHS)), ThreadPoolExecutor(1) as pool:
+        elsewhere = pool.submit(recomputation_contexts).result()
+        here = recomputation_contexts()
+    assert not any(isinstance(context, PackedAttention) for context in elsewhere)
+    assert isinstance(here[1], PackedAttention)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"attn_mask": torch.zeros(1, 1, 30, 30)}, {"is_causal": True}, {"enable_gqa": True}],
+    ids=["mask", "causal", "fewer keys"],
+)
+def test_refuses_other_attention(options: dict) -> None:
+    with pytest.raises(CannotPack):
+        packed(LENGTHS, **options)(*inputs())
+
+
+def test_refuses_rows_of_another_length() -> None:
+    with pytest.raises(CannotPack, match="over the tokens as they come in"):
+        packed([3, 4])(*inputs())
+
+
+def test_nothing_changes_outside() -> None:
+    tensors = inputs()
+    before = attention(*tensors)
+    with PackedAttention(packing_of(LENGTHS)) as mode:
+        inside = attention(*tensors)
+    assert mode.calls == 1
+    assert torch.equal(attention(*tensors), before) and not torch.allclose(inside, before)
+
+
+def test_what_is_computed_again_attends_within_texts() -> None:
+    """Activation checkpointing runs in the backward pass, outside of the context."""
+    gradients = []
+    for again in (False, True):
+        torch.manual_seed(1)
+        tensors = inputs()
+        with PackedAttention(packing_of(LENGTHS)):
+            if again:
+                output = checkpoint(
+                    lambda *t: attention(*t, dropout_p=0.3).sin(),
+                    *tensors,
+                    use_reentrant=False,
+                    context_fn=recomputation_contexts,
+                )
+            else:
+                output = attention(*tensors, dropout_p=0.3).sin()
+        gradients.append(torch.autograd.grad(output.sum(), tensors))
+    for plain, recomputed in zip(*gradients, strict=True):
+        assert torch.allclose(plain, recomputed)
+
+
+# --------------------------------------------------------------------------- kernels, compilation
+
+
+@pytest.fixture
+def kernels() -> Iterator[Counter[str]]:
+    with as_on_a_gpu() as calls:
+        yield calls
+
+
+def test_precision_decides_about_the_kernel(kernels: Counter[str]) -> None:
+    tensors = inputs(dtype=torch.float32)
+    got = packed(LENGTHS)(*tensors)
+    assert torch.allclose(got, one_by_one(*tensors, packing_of(LENGTHS).lengths), atol=1e-6)
+    assert kernels == {"efficient for a gradient": 1}
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert packed(LENGTHS)(*tensors).dtype == torch.bfloat16
+    with sdpa_kernel(SDPBackend.EFFICIENT_ATTENTION):
+        packed(LENGTHS)(*(tensor.bfloat16() for tensor in tensors))
+    assert kernels == {"efficient for a gradient": 2, "flash": 1}
+    with pytest.raises(CannotPack, match="no kernel for attention over packed"):
+        packed(LENGTHS)(*inputs())
+
+
+class Encoder(torch.nn.Module):
+    """Two layers of attention."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(width, 3 * width) for _ in range(2))
+
+    def forward(self, row: Tensor) -> Tensor:
+        for layer in self.layers:
+            heads = (part.view(1, -1, HEADS, 8) for part in layer(row).chunk(3, dim=-1))
+            row = row + attention(*(part.transpose(1, 2) for part in heads)).transpose(
+                1, 2
+            ).flatten(2)
+        return row
+
+
+@pytest.mark.parametrize("device", ["cpu", "gpu"])
+def test_compiled_it_is_one_graph_for_all_lengths(
+    device: str, request: pytest.FixtureRequest
+) -> None:
+    if device == "gpu":
+        request.getfixturevalue("kernels")
+    torch._dynamo.reset()
+    encoder = Encoder(HEADS * 8)
+    compiled = torch.compile(encoder, backend="aot_eager", dynamic=True, fullgraph=True)
+    torch._dynamo.utils.counters.clear()
+    for lengths in ([5, 2, 3], [9, 1]):
+        row = torch.randn(1, sum(lengths), HEADS * 8)
+        found = []
+        for run in (encoder, compiled):
+            encoder.zero_grad()
+            with PackedAttention(packing_of(lengths)) as mode:
+                output = run(row)
+            assert mode.calls == 2
+            output.sin().sum().backward()
+            found.append([output, *(parameter.grad for parameter in encoder.parameters())])
+        assert all(torch.allclose(*pair, atol=1e-5) for pair in zip(*found, strict=True))
+    assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+
+def test_compiled_a_mask_is_no_reason_to_refuse() -> None:
+    """Compiled, transformers make one where all is attended to."""
+
+    def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        everything = query.new_ones(1, 1, query.size(2), key.size(2), dtype=torch.bool)
+        return attention(query, key, value, attn_mask=everything)
+
+    tensors = inputs()
+    with PackedAttention(packing_of(LENGTHS)):
+        got = torch.compile(attend, backend="eager", fullgraph=True)(*tensors)
+        with pytest.raises(CannotPack):
+            attend(*tensors)
+    assert torch.equal(got, packed(LENGTHS)(*tensors))
+
+
+def test_operator_of_the_cpu() -> None:
+    row = [tensor.detach().requires_grad_() for tensor in inputs()]
+    for dropout_p, seed in ((0.0, None), (0.3, torch.tensor(7))):
+        torch.library.opcheck(
+            text_by_text_attention._attention._opoverload,
+            (*row, packing_of(LENGTHS).cu_seqlens, seed, dropout_p, 0.5),
+            test_utils=("test_schema", "test_faketensor", "test_autograd_registration"),
+        )
+
+
+@pytest.mark.parametrize("amx", [True, False])
+def test_torchs_kernel_in_bfloat16_is_for_processors_with_amx(monkeypatch, amx: bool) -> None:
+    """It is half as fast as products and softmax on the others; vectors are the same."""
+    calls: list[int] = []
+    flash = text_by_text_attention._flash
+    monkeypatch.setattr(
+        text_by_text_attention, "_flash", lambda *a, **k: (calls.append(1), flash(*a, **k))[1]
+    )
+    monkeypatch.setattr(text_by_text_attention, "instructions", lambda: ("amx",) if amx else ())
+    torch.manual_seed(0)
+    query, key, value = torch.randn(3, 1, 2, 60, 8).bfloat16()
+    attended = text_by_text_attention.attend(
+        query, key, value, torch.tensor([0, 20, 60]), dropout_p=0.0, scale=8**-0.5
+    )
+    assert len(calls) == (2 if amx else 0)
+    expected = [
+        torch.nn.functional.scaled_dot_product_attention(
+            *(tensor.float()[:, :, start:end] for tensor in (query, key, value))
+        )
+        for start, end in ((0, 20), (20, 60))
+    ]
+    torch.testing.assert_close(attended.float(), torch.cat(expected, dim=2), atol=0.02, rtol=0.02)

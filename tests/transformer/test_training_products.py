@@ -1,0 +1,188 @@
+"""Tests of `declutr.transformer.training_products`."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch.nn.functional import linear
+
+from declutr.system.kernel_choices import CHOICES, PLAIN
+from declutr.transformer import training_products as linear_products
+from declutr.transformer.training_products import (
+    Products,
+    QuickProducts,
+    plain_products,
+    quick_products,
+    settle_products,
+)
+
+
+def products(x: torch.Tensor, layer: torch.nn.Linear) -> list[torch.Tensor]:
+    """The output, and the gradients of its sum of squares by input, weight and bias."""
+    x = x.detach().requires_grad_()
+    output = layer(x)
+    return [output, *torch.autograd.grad(output.square().sum(), [x, *layer.parameters()])]
+
+
+WAYS = dict.fromkeys(
+    [
+        *((way, "onednn", "onednn") for way in linear_products._OUTPUT),
+        *(("onednn", way, "onednn") for way in linear_products._INPUT_GRADIENT),
+        *(("onednn", "onednn", way) for way in linear_products._WEIGHT_GRADIENT),
+    ]
+)
+
+
+@pytest.mark.parametrize("names", WAYS)
+@pytest.mark.parametrize("shape", [(7, 40), (2, 3, 40), (0, 40), (40,)])
+def test_every_way_is_exact(
+    names: tuple[str, str, str],
+    shape: tuple[int, ...],
+    onednn_products: None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(linear_products, "products_of", lambda *_: Products(*names))
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(40, 24), torch.randn(shape)
+    with QuickProducts():
+        found = products(x, layer)
+    expected = products(x.double(), layer.double())
+    for ours, theirs in zip(found, expected, strict=True):
+        assert ours.dtype == torch.float32
+        torch.testing.assert_close(ours.double(), theirs, rtol=1e-5, atol=1e-4)
+
+
+def test_without_bias_and_with_frozen_parts(onednn_products: None) -> None:
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(40, 24, bias=False), torch.randn(7, 40, requires_grad=True)
+    layer.requires_grad_(False)
+    saved: list[torch.Tensor] = []
+    with (
+        QuickProducts(),
+        torch.autograd.graph.saved_tensors_hooks(lambda t: (saved.append(t), t)[1], lambda t: t),
+    ):
+        layer(x).sum().backward()
+    assert [tensor.shape for tensor in saved] == [layer.weight.shape]  # and not the input
+    torch.testing.assert_close(x.grad, layer.weight.sum(dim=0).expand(7, 40))
+
+
+def test_a_gradient_has_a_gradient(onednn_products: None) -> None:
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(40, 24), torch.randn(7, 40, requires_grad=True)
+
+    def penalty() -> torch.Tensor:
+        (slope,) = torch.autograd.grad(layer(x).tanh().sum(), x, create_graph=True)
+        return torch.autograd.grad(slope.square().sum(), layer.weight)[0]
+
+    expected = penalty()
+    with QuickProducts():
+        torch.testing.assert_close(penalty(), expected, rtol=1e-4, atol=1e-5)
+
+
+def test_what_is_left_to_torch_is_equal_to_the_bit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> Products:
+        raise AssertionError("not to be asked")
+
+    torch.manual_seed(0)
+    x = torch.randn(64, 256)
+    small, large = torch.nn.Linear(256, 255), torch.nn.Linear(256, 256)
+    monkeypatch.setattr(linear_products, "products_of", fails)
+    with QuickProducts():
+        assert torch.equal(small(x), linear(x, small.weight, small.bias))
+        with torch.autocast("cpu", torch.bfloat16):
+            assert large(x).dtype == torch.bfloat16
+        assert large.double()(x.double()).dtype == torch.float64
+        with torch.backends.mkldnn.flags(enabled=False):
+            large.float()(x)
+        with pytest.raises(AssertionError, match="not to be asked"):
+            large.float()(x)
+
+
+def test_plain_kernels_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("DECLUTR_KERNELS", PLAIN)
+    monkeypatch.setitem(linear_products._OUTPUT, "onednn", lambda *_: pytest.fail("not off"))
+    torch.manual_seed(0)
+    layer, x = torch.nn.Linear(256, 512), torch.randn(64, 256)
+    expected = products(x, layer)
+    with QuickProducts():
+        assert all(map(torch.equal, products(x, layer), expected))
+
+
+def test_only_a_pass_on_the_cpu_that_is_not_compiled() -> None:
+    model = torch.nn.Linear(2, 2)
+    assert isinstance(quick_products(model, torch.device("cpu")), QuickProducts)
+    assert not isinstance(quick_products(model, torch.device("cuda")), QuickProducts)
+    model.compile()
+    assert not isinstance(quick_products(model, torch.device("cpu")), QuickProducts)
+
+
+def test_the_layers_of_a_model_are_settled(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("DECLUTR_CACHE", str(tmp_path))
+    monkeypatch.setattr(linear_products, "LEAST_WEIGHTS", 64)
+    CHOICES.forget()
+    settle_products(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.Linear(8, 4)))
+    asked = sorted(CHOICES.taken())
+    CHOICES.forget()
+    assert len(asked) == 3
+    assert all(question.startswith("float32 linear layer 8 to 8, ") for question in asked)
+
+
+def test_less_than_float32_is_left_to_torch(onednn_products: None, monkeypatch) -> None:
+    layer, x, calls = torch.nn.Linear(40, 24), torch.randn(7, 40), []
+    onednn = linear_products._onednn
+    monkeypatch.setitem(
+        linear_products._OUTPUT, "onednn", lambda *args: (calls.append(1), onednn(*args))[1]
+    )
+    precision = torch.get_float32_matmul_precision()
+    torch.set_float32_matmul_precision("medium")
+    try:
+        with QuickProducts():
+            layer(x)
+    finally:
+        torch.set_float32_matmul_precision(precision)
+    assert calls == []
+    with QuickProducts():
+        layer(x)
+    assert calls == [1]
+
+
+@pytest.mark.parametrize("names", WAYS)
+def test_rows_that_lie_apart_are_put_together(names, onednn_products: None, monkeypatch) -> None:
+    """As those of first tokens do. oneDNN takes a second for what takes it half a millisecond."""
+
+    def together(operand: torch.Tensor | None) -> bool:
+        return operand is None or operand.is_contiguous() or operand.t().is_contiguous()
+
+    def watched(*operands: torch.Tensor | None) -> torch.Tensor:
+        assert all(map(together, operands))
+        return onednn(*operands)
+
+    onednn = linear_products._onednn
+    monkeypatch.setattr(linear_products, "products_of", lambda *_: Products(*names))
+    monkeypatch.setattr(linear_products, "_onednn", watched)
+    monkeypatch.setitem(linear_products._OUTPUT, "onednn", watched)
+    layer, hidden = torch.nn.Linear(40, 24), torch.randn(3, 5, 40, requires_grad=True)
+    with QuickProducts():
+        layer(hidden[:, 0]).sum().backward()
+        layer(hidden.transpose(0, 1)).sum().backward()
+    assert hidden.grad is not None and layer.weight.grad is not None
+
+
+def test_embedding_asks_for_no_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(CHOICES, "quickest", lambda question, ways: asked.append(question) or PLAIN)
+    layer, x = torch.nn.Linear(256, 512), torch.randn(64, 256)
+    with QuickProducts(), torch.no_grad():
+        layer(x)
+    assert asked == ["float32 linear layer 256 to 512, output"]
+    with QuickProducts(), plain_products():
+        assert not isinstance(quick_products(layer, torch.device("cpu")), QuickProducts)
+
+
+def test_names_of_another_release_are_torchs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    names = Products("a way", "of a later", "release")
+    monkeypatch.setattr(linear_products, "products_of", lambda *_: names)
+    layer, x = torch.nn.Linear(256, 512), torch.randn(64, 256)
+    expected = products(x, layer)
+    with QuickProducts():
+        assert all(map(torch.equal, products(x, layer), expected))
