@@ -30,12 +30,9 @@ _MOVED = {
     ("", "inference"): (
         "encoder encoder_processes official_protocols text_pieces truncation_warnings whitening"
     ),
-    ("", "models"): "cutoff predictor views",
+    ("", "models"): "cutoff metrics predictor views",
     ("", "models.reclaim"): "submodule_features",
-    ("", "modules"): (
-        "embedders gradient_caching heads metrics momentum ngram_pooler precision text_batches "
-        "text_field_masks text_keys"
-    ),
+    ("", "modules"): "embedders heads momentum ngram_pooler precision text_batches",
     ("", "quickstart"): "docstrings",
     ("", "sampling"): "document_selection masking span_coverage text_calls token_budget",
     ("", "system"): (
@@ -44,9 +41,8 @@ _MOVED = {
     ),
     ("", "task_models"): "glue image_text text_vae",
     ("", "training"): (
-        "callbacks checkpointer epoch_figures evaluation_callback linear_decay loss_sums "
-        "metric_readers metric_states sharding start_validation trained_texts trainer "
-        "undisturbed weight_decay"
+        "callbacks checkpointer epoch_figures evaluation_callback linear_decay metric_readers "
+        "metric_states sharding trained_texts trainer undisturbed weight_decay"
     ),
     ("", "transformer"): "dropout_rates embedding_layers masked_lm_head packing",
     ("", "transformer.attention"): "repeatable_dropout variable_length_kernels whole_masks",
@@ -92,6 +88,7 @@ _RENAMED = {
     "encoder_sources": "inference.sources",
     "export.hugging_face": "export.exporting",
     "file_modes": "system.umask",
+    "gradient_caching": "models.encoding",
     "heap": "system.cpu_memory",
     "linear_products": "transformer.linear.training_products",
     "model": "models.declutr",
@@ -99,7 +96,7 @@ _RENAMED = {
     "modules_from_here": "system.user_modules",
     "packed_attention": "transformer.attention.packed",
     "reclaim_model": "models.reclaim.model",
-    "reclaim_predictor": "models.reclaim.predictor",
+    "reclaim_predictor": "models.predictor",
     "safe_archives": "archives.safety",
     "search.errors": "search.description",
     "search.with_numpy": "search.searcher",
@@ -109,6 +106,8 @@ _RENAMED = {
     "table_rows": "corpus.tables",
     "text_by_text_attention": "transformer.attention.text_by_text",
     "text_codecs": "data.codecs",
+    "text_field_masks": "modules.text_batches",
+    "text_keys": "modules.text_batches",
     "text_models.file_fingerprints": "inference.fingerprints",
     "trained_configuration": "archives.configuration",
     "training.trained_texts": "training.model_in_training",

@@ -16,6 +16,7 @@ from allennlp.data import TextFieldTensors
 from torch import Tensor
 
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
+from declutr.objectives.settings import one_of
 from declutr.system.host_copies import on_host, to_device
 from declutr.transformer.embedding_layers import embedding_width
 
@@ -138,8 +139,7 @@ def cut_texts(
         tokens to be cut out of texts in segments (`max_length`); features to be cut in a
         transformer without an embedding layer.
     """
-    if kind not in KINDS:
-        raise ConfigurationError(f"Unknown cutoff '{kind}': expected one of {', '.join(KINDS)}.")
+    one_of("cutoff", kind, KINDS)
     name, tensors = _word_pieces(texts)
     try:
         if kind == "feature":

@@ -1,14 +1,11 @@
 """What a model tells of its steps: running means, and losses that are not numbers."""
 
-from typing import Any, Optional
+from typing import Any
 
 import torch
-from allennlp.data import Vocabulary
 from allennlp.models import Model
-from allennlp.nn import RegularizerApplicator
-from allennlp.nn.parallel import DdpAccelerator
 
-from declutr.modules.metrics import RunningMeans, UnreadLosses, retrieval_accuracy
+from declutr.models.metrics import RunningMeans, UnreadLosses, retrieval_accuracy
 from declutr.objectives import Objective, alignment, uniformity
 
 
@@ -65,14 +62,8 @@ class RecordedModel(Model):
     """Whether metrics of training are read whenever they are asked for. The trainer "declutr" sets
     this, as it asks only when it wants them; otherwise `get_metrics` reads every tenth time."""
 
-    def __init__(
-        self,
-        vocab: Vocabulary,
-        regularizer: Optional[RegularizerApplicator] = None,
-        serialization_dir: Optional[str] = None,
-        ddp_accelerator: Optional[DdpAccelerator] = None,
-    ) -> None:
-        super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
         self.record = StepRecord()
 
     @property

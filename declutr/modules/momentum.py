@@ -9,6 +9,7 @@ from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
 
 from declutr.objectives.host_count import HostCount
+from declutr.objectives.settings import one_of
 
 SCHEDULES = ("constant", "cosine")
 
@@ -33,11 +34,7 @@ class MomentumEncoder(torch.nn.Module, FromParams):
         super().__init__()
         if not 0 <= momentum < 1:
             raise ConfigurationError(f"momentum must lie in [0, 1), got {momentum}.")
-        if schedule not in SCHEDULES:
-            raise ConfigurationError(
-                f"Unknown schedule '{schedule}': expected one of {', '.join(SCHEDULES)}."
-            )
-        self.momentum, self.schedule = momentum, schedule
+        self.momentum, self.schedule = momentum, one_of("schedule", schedule, SCHEDULES)
         self.copies = torch.nn.ModuleDict()
         self.register_buffer("steps_done", torch.zeros((), dtype=torch.int64))
         self._moves = HostCount(self, "steps_done")

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from allennlp.training import GradientDescentTrainer
 from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
@@ -175,3 +176,14 @@ class AtomicCheckpointer(Checkpointer):
 def save_whole(state: Any, path: str) -> None:
     """`torch.save`, so that a file at `path` is always whole."""
     write_whole(path, lambda file: torch.save(state, file))
+
+
+def write_best_weights(trainer: GradientDescentTrainer, path: str) -> None:
+    """Make the weights of a trainer, as they are now, the best ones of its run.
+
+    All processes take part, for the weights may be spread over them.
+    """
+    state = (trainer._ddp_wrapped_model or trainer.model).state_dict()
+    if trainer._primary:
+        save_whole(state, path)
+    trainer._best_model_filename = path

@@ -18,6 +18,7 @@ from allennlp.models import Model
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel
 
 from declutr.bridge.adamw import own_part
+from declutr.objectives.settings import one_of
 from declutr.system.distributed import copy_from_first, is_distributed
 from declutr.training.sharded_model import ShardedModel
 
@@ -72,11 +73,7 @@ class FsdpAccelerator(DdpAccelerator):
                 '"ddp_accelerator".'
             )
         super().__init__(local_rank=local_rank, world_size=world_size, cuda_device=cuda_device)
-        if gather_dtype not in _GATHER_DTYPES:
-            raise ConfigurationError(
-                f"Unknown gather_dtype '{gather_dtype}': expected one of "
-                f"{', '.join(_GATHER_DTYPES)}."
-            )
+        one_of("gather_dtype", gather_dtype, _GATHER_DTYPES)
         if replicas < 1 or self.world_size % replicas:
             raise ConfigurationError(
                 f"{self.world_size} process(es) cannot hold {replicas} whole model(s) of equally "

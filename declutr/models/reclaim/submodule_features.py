@@ -14,9 +14,11 @@ from torch import Tensor
 from declutr.models.reclaim.named_submodules import (
     input_embeddings_name,
     output_width,
+    pooler_name,
     require_submodule,
+    word_embeddings_name,
 )
-from declutr.modules.text_field_masks import (
+from declutr.modules.text_batches import (
     TextField,
     indexed_ids,
     mask_of_ids,
@@ -96,7 +98,8 @@ class SubmoduleFeature:
 
     model : the model that has the submodule.
     key : `"u"` or `"v"`, the setting that is meant in errors.
-    name : the dotted name of the submodule.
+    name : the dotted name of the submodule; by default that of the pooler (u), or of what embeds
+        words (v).
     width : d; by default what the submodule says.
 
     # Raises
@@ -105,8 +108,10 @@ class SubmoduleFeature:
     """
 
     def __init__(
-        self, model: torch.nn.Module, key: str, name: str, width: int | None = None
+        self, model: torch.nn.Module, key: str, name: str | None, width: int | None = None
     ) -> None:
+        if name is None:
+            name = pooler_name(model) if key == "u" else word_embeddings_name(model)
         module = require_submodule(model, name, key)
         known = output_width(module) if width is None else width
         if known is None:
