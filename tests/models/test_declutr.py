@@ -827,7 +827,10 @@ def test_nothing_to_train_by(make_model: Callable) -> None:
         ),
         ({"mlm_probability": 0.0}, r"mlm_probability must lie in \(0, 1\], got 0"),
         ({"mlm_probability": 1.5}, r"mlm_probability must lie in \(0, 1\], got 1.5"),
-        ({"precision": "float16"}, "Unknown precision 'float16'"),
+        (
+            {"precision": "float16"},
+            "Unknown precision 'float16': expected one of auto, bfloat16, float32",
+        ),
     ],
 )
 def test_wrong_settings(make_model: Callable, changes: dict, message: str) -> None:
