@@ -79,10 +79,7 @@ def cut_span(
 
 
 def cut_features(
-    texts: int,
-    width: int,
-    rate: float = 0.1,
-    generator: Optional[torch.Generator] = None,
+    texts: int, width: int, rate: float = 0.1, generator: Optional[torch.Generator] = None
 ) -> Tensor:
     """Feature cutoff: `(texts, width)`, true at `floor(rate * width)` columns of each text.
 

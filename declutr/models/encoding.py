@@ -94,10 +94,7 @@ class Encoding:
         )
 
     def __call__(
-        self,
-        texts: dict[str, TextFieldTensors],
-        labels: torch.Tensor | None,
-        documents: int,
+        self, texts: dict[str, TextFieldTensors], labels: torch.Tensor | None, documents: int
     ) -> Encoded:
         """The embeddings of each view, and sums of masked language modelling.
 

@@ -33,18 +33,16 @@ def pooler_of(
     width = embedder.get_output_dim()
     if given is None:
         return BagOfEmbeddingsEncoder(width, averaged=True)
-    pooler = given.construct(embedding_dim=width) if isinstance(given, Lazy) else given
+    pooler = _built(given, embedding_dim=width)
     _require_width("seq2vec_encoder", pooler.get_input_dim(), width)
     return pooler
 
 
 def head_of(given: Lazy[Head] | None, width: int, feedforward: FeedForward | None) -> Head | None:
     """The head of a configuration, told the width of embeddings."""
-    if given is None:
-        return None
-    if feedforward is not None:
+    if given is not None and feedforward is not None:
         raise ConfigurationError("Got feedforward and head; give one of them.")
-    return given.construct(input_dim=width) if isinstance(given, Lazy) else given
+    return _built(given, input_dim=width)
 
 
 def predictor_of(
@@ -58,9 +56,13 @@ def predictor_of(
             "A predictor stands between a head and an objective such as byol: give both, or remove "
             "it."
         )
-    predictor = given.construct(input_dim=head.output_dim) if isinstance(given, Lazy) else given
+    predictor = _built(given, input_dim=head.output_dim)
     _require_width("predictor, which predicts projections,", predictor.output_dim, head.output_dim)
     return predictor
+
+
+def _built(given: Any, **widths: int) -> Any:
+    return given.construct(**widths) if isinstance(given, Lazy) else given
 
 
 def second_encoder(parts: Mapping[str, torch.nn.Module | None]) -> torch.nn.ModuleDict:

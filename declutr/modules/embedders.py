@@ -1,7 +1,7 @@
 """Embedders that can also be trained as masked language models."""
 
 import logging
-from typing import TYPE_CHECKING, Any, Optional, Union
+from typing import Any, NamedTuple, Optional, Union
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -17,10 +17,23 @@ from declutr.modules.transformer_embedder import (
 )
 from declutr.transformer.language_adapters import keep_adapter_dtypes
 
-if TYPE_CHECKING:
-    from declutr.modules.masked_lm import MaskedLMOutput
-
 logger = logging.getLogger(__name__)
+
+
+class MaskedLMOutput(NamedTuple):
+    """What a pass over masked text gives."""
+
+    embeddings: torch.Tensor
+    """Token vectors as `forward` gives them, of the last layer or a mix of all: `(N, L, d)`."""
+
+    loss_sum: torch.Tensor
+    """Cross entropy, summed over the masked tokens; 0 (with a graph) if there are none."""
+
+    num_correct: torch.Tensor
+    """How many of them the model gets right, without a gradient."""
+
+    num_masked: torch.Tensor
+    """How many there are."""
 
 
 @TokenEmbedder.register("pretrained_transformer_mlm")
@@ -138,12 +151,12 @@ class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
         token_ids: torch.Tensor,
         mask: torch.Tensor,
         type_ids: torch.Tensor | None = None,
-    ) -> "MaskedLMOutput":
+    ) -> MaskedLMOutput:
         """Embed masked text and predict what was masked.
 
         `labels` is `(N, L)`: the original id at masked positions, `IGNORE` elsewhere.
         """
-        from declutr.modules.masked_lm import predicted  # for training alone
+        from declutr.modules.masked_lm import masked_lm_sums  # for training alone
 
         if self._max_length is not None and token_ids.size(1) > self._max_length:
             raise ConfigurationError(
@@ -163,7 +176,7 @@ class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
         else:
             both = self._encode(token_ids, mask, type_ids, run=self._mix_beside_last)
             embeddings, last = both.chunk(2, dim=-1)  # (N, L, d) each
-        return predicted(self.transformer_model, embeddings, last, labels)
+        return MaskedLMOutput(embeddings, *masked_lm_sums(self.transformer_model, last, labels))
 
     def _mix_beside_last(self, **inputs: torch.Tensor) -> torch.Tensor:
         """The mix of all layers, and beside it the last one: `(..., 2 d)`."""
@@ -205,9 +218,7 @@ class MLMTextFieldEmbedder(BasicTextFieldEmbedder):
             if id(parameter) not in shared:  # tied weights belong to the encoder
                 parameter.requires_grad_(False)
 
-    def masked_lm(
-        self, text_field_input: TextFieldTensors, labels: torch.Tensor
-    ) -> "MaskedLMOutput":
+    def masked_lm(self, text_field_input: TextFieldTensors, labels: torch.Tensor) -> MaskedLMOutput:
         """`PretrainedTransformerEmbedderMLM.masked_lm` of a batch that is already masked."""
         tensors = text_field_input[self._ordered_embedder_keys[0]]
         return self.token_embedder.masked_lm(

@@ -50,12 +50,12 @@ def flat(texts: TextFieldTensors, spans: bool = False) -> TextFieldTensors:
     masks = [tensors["mask"] for tensors in texts.values() if "mask" in tensors]
     if not (masks[0].dim() == 3 if masks else spans):
         return texts
-    return _each(texts, lambda tensor: tensor.flatten(0, 1))
+    return each(texts, lambda tensor: tensor.flatten(0, 1))
 
 
 def part(texts: TextFieldTensors, rows: slice) -> TextFieldTensors:
     """Return some of the texts; views of the same memory."""
-    return _each(texts, lambda tensor: tensor[rows])
+    return each(texts, lambda tensor: tensor[rows])
 
 
 def rows_of(tensor: Tensor, rows: slice) -> Tensor:
@@ -63,7 +63,8 @@ def rows_of(tensor: Tensor, rows: slice) -> Tensor:
     return carried(lambda whole: whole[rows], tensor)
 
 
-def _each(texts: TextFieldTensors, operation: Callable[[Tensor], Tensor]) -> TextFieldTensors:
+def each(texts: TextField, operation: Callable[[Tensor], Tensor]) -> TextFieldTensors:
+    """Return the results of an operation on all tensors of texts."""
     return {
         name: {key: carried(operation, tensor) for key, tensor in tensors.items()}
         for name, tensors in texts.items()

@@ -45,16 +45,14 @@ class AtomicCheckpointer(Checkpointer):
         return saved
 
     def save_checkpoint(self, trainer: Trainer) -> None:
-        # One process asks for the weights, but all must stop if a loss broke them.
-        for part in (trainer, getattr(trainer, "model", None)):
-            require_finite = getattr(part, "require_finite", None)
-            if require_finite is not None:
-                require_finite()
-        for callback in getattr(trainer, "_callbacks", ()):
-            # One process asks callbacks for their states, but all are here.
-            gather = getattr(callback, "gather_state", None)
-            if gather is not None:
-                gather()
+        # One process asks for the weights, but all must stop if a loss broke them. One process asks
+        # callbacks for their states, but all are here.
+        model, callbacks = getattr(trainer, "model", None), getattr(trainer, "_callbacks", ())
+        prepare = [getattr(part, "require_finite", None) for part in (trainer, model)]
+        prepare += [getattr(callback, "gather_state", None) for callback in callbacks]
+        for call in prepare:
+            if call is not None:
+                call()
         state = trainer.get_checkpoint_state()
         self._writes = state is not None
         if state is not None:

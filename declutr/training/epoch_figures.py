@@ -68,7 +68,7 @@ class LossSums:
             for _ in losses:
                 loss = next(numbers)
                 if math.isnan(loss):
-                    raise ValueError(_nan_loss(step, unread[-1][0]))
+                    raise ValueError(_nan_loss(step, last=unread[-1][0]))
                 self.batch_loss += loss
             self.loss += self.batch_loss
             for _ in penalties:

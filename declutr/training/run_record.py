@@ -93,10 +93,10 @@ class RunRecord(TrainerCallback):
             record["cpu"] = CHOICES.record()
         if isinstance(loader, DeCLUTRDataLoader):
             record["documents"] = len(loader.documents)
-            if loader.batch_size is not None:
-                record["global_batch_size"] = loader.batch_size * world_size()
-            if loader.max_tokens is not None:
-                record["global_max_tokens"] = loader.max_tokens * world_size()
+            sizes = {"batch_size": loader.batch_size, "max_tokens": loader.max_tokens}
+            for name, size in sizes.items():
+                if size is not None:
+                    record[f"global_{name}"] = size * world_size()
             record["batches_per_epoch"] = len(loader)
         if isinstance(validation, DeCLUTRDataLoader):
             record["validation_documents"] = len(validation.documents)

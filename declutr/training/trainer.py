@@ -136,10 +136,7 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         self.require_finite()
         loss, penalty = self.losses.read()
         return epoch_metrics(
-            self.model,
-            loss,
-            penalty if self._penalized else None,
-            self._batches_in_epoch_completed,
+            self.model, loss, penalty if self._penalized else None, self._batches_in_epoch_completed
         )
 
     def _train_step(self, group: list[Any]) -> tuple[bool, list[dict[str, Any]]]:

@@ -20,6 +20,7 @@ from declutr.models.reclaim.named_submodules import (
 )
 from declutr.modules.text_batches import (
     TextField,
+    each,
     indexed_ids,
     mask_of_ids,
     mask_of_length,
@@ -230,14 +231,7 @@ class SubmoduleFeature:
 
 def _all_equal(fields: Sequence[TextField], shape: torch.Size) -> bool:
     """Whether the masks of that shape are equal, by what the host knows of the fields."""
-    known = [
-        {
-            name: {key: on_host(tensor) for key, tensor in part.items()}
-            for name, part in each.items()
-        }
-        for each in fields
-    ]
-    first, *others = (mask_of_length(each, shape) for each in known)
+    first, *others = (mask_of_length(each(field, on_host), shape) for field in fields)
     return all(
         first is not None and other is not None and torch.equal(first, other) for other in others
     )
