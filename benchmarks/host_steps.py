@@ -210,7 +210,7 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
     fields = batch.text_fields()
 
     def parts(times: PartTimes) -> None:
-        from declutr.models import contrastive_term, encoding, metrics, step_record, training_step
+        from declutr.models import contrastive_term, encoding, metrics, training_step
         from declutr.modules import masked_lm
         from declutr.transformer import unpadding as unpadded
         from declutr.transformer.attention import packed as packed_attention
@@ -232,7 +232,7 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
         times.replace(contrastive_term.ContrastiveTerm, "__call__", "around the objective")
         times.replace(encoding, "pooled", "pooling")
         times.replace(model._loss, "forward", "objective")
-        times.replace(step_record.StepRecord, "geometry", "metrics")
+        times.replace(metrics.StepRecord, "geometry", "metrics")
         times.replace(metrics.RunningMeans, "record", "metrics")
 
     return _step(model, optimizer, lambda: model(**fields)["loss"]), parts

@@ -21,6 +21,7 @@ from typing import Any
 PLUGIN = "declutr.plugin"
 ARCHIVES = "declutr.archives.carried"
 SAFE_ARCHIVES = "declutr.archives.safety"
+TRAINING = "declutr.training"
 WEIGHT_DECAY = "declutr.training.weight_decay"
 
 
@@ -192,7 +193,7 @@ def groups_by_module(module: ModuleType) -> bool:
     "multi" matches patterns itself before other optimizers see them. Can go when AllenNLP gives
     optimizers the model.
     """
-    if not _can_be_found(WEIGHT_DECAY):
+    if not _can_be_found(TRAINING):
         return False
     original, multi = module.make_parameter_groups, module.MultiOptimizer
     build = multi.__init__
@@ -219,7 +220,7 @@ def optimized_models(module: ModuleType) -> bool:
 
     Can go with that.
     """
-    if not _can_be_found(WEIGHT_DECAY):
+    if not _can_be_found(TRAINING):
         return False
     cls = module.GradientDescentTrainer
     original = cls.from_partial_objects.__func__

@@ -10,7 +10,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.modules import FeedForward
 
 from declutr.models.encoding import Encoders
-from declutr.models.step_record import StepRecord
+from declutr.models.metrics import StepRecord
 from declutr.modules.heads import Head
 from declutr.objectives import Objective
 from declutr.objectives.inputs import PROJECTIONS, TARGETS, loss_of

@@ -14,7 +14,7 @@ from allennlp.nn.parallel import DdpAccelerator
 
 from declutr.models import fit
 from declutr.models.encoding import Encoders, Encoding
-from declutr.models.step_record import NonFiniteLoss, RecordedModel
+from declutr.models.recorded_model import NonFiniteLoss, RecordedModel
 from declutr.models.views import SpanViews, Views
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.modules.heads import Head

@@ -12,7 +12,7 @@ from allennlp.data import TextFieldTensors
 
 from declutr.models.contrastive_term import ContrastiveTerm
 from declutr.models.encoding import Encoding
-from declutr.models.step_record import StepRecord
+from declutr.models.metrics import StepRecord
 from declutr.models.views import Views
 from declutr.modules.text_batches import count, device_of, flat, text_keys
 from declutr.objectives.inputs import PAIRS

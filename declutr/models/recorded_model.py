@@ -1,58 +1,16 @@
-"""What a model tells of its steps: running means, and losses that are not numbers."""
+"""A Model that records its steps: running means, and losses that are not numbers."""
 
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-import torch
 from allennlp.models import Model
 
-from declutr.models.metrics import RunningMeans, UnreadLosses, retrieval_accuracy
-from declutr.objectives import Objective, alignment, uniformity
+if TYPE_CHECKING:
+    from declutr.models.metrics import RunningMeans, StepRecord
 
 
 class NonFiniteLoss(ValueError):
     """The loss of a training step is not a number."""
-
-
-class StepRecord:
-    """Metrics of training and of validation, and the losses of training steps."""
-
-    def __init__(self) -> None:
-        self.training, self.validation = RunningMeans(), RunningMeans()
-        self.losses = UnreadLosses()  # of training
-
-    def means(self, training: bool) -> RunningMeans:
-        """Those of training, or of validation."""
-        return self.training if training else self.validation
-
-    def masked_lm(
-        self, loss: torch.Tensor, accuracy: torch.Tensor, masked: torch.Tensor, training: bool
-    ) -> None:
-        """Record masked language modelling of so many masked tokens."""
-        self.means(training).record("mlm_loss", loss, masked)
-        self.means(training).record("mlm_accuracy", accuracy, masked)
-
-    def geometry(self, views: dict[str, torch.Tensor], training: bool) -> None:
-        """Record how embeddings `(N, d)` of two views lie, if there are two."""
-        means = self.means(training)
-        anchors, pairs = views["anchors"].detach(), float(views["anchors"].size(0))
-        positives = views.get("positives", views.get("keys"))
-        if positives is not None and positives.size(1) == anchors.size(1):
-            positives = positives.detach()
-            means.record("retrieval_accuracy", retrieval_accuracy(anchors, positives), pairs)
-            means.record("alignment", alignment(anchors, positives), pairs)
-        if pairs > 1:
-            means.record("uniformity", uniformity(anchors), pairs)
-
-    def contrastive(
-        self, loss: torch.Tensor, objective: Objective, rows: int, training: bool
-    ) -> None:
-        """Record the loss of an objective, and what it says of itself."""
-        means = self.means(training)
-        means.record("contrastive_loss", loss)
-        for name, value in getattr(objective, "last_terms", {}).items():
-            means.record(f"{name}_term", value)
-        for name, value in getattr(objective, "last_metrics", {}).items():
-            means.record(name, value, float(rows))
 
 
 class RecordedModel(Model):
@@ -62,12 +20,15 @@ class RecordedModel(Model):
     """Whether metrics of training are read whenever they are asked for. The trainer "declutr" sets
     this, as it asks only when it wants them; otherwise `get_metrics` reads every tenth time."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.record = StepRecord()
+    @cached_property
+    def record(self) -> "StepRecord":
+        """The metrics and losses of its steps."""
+        from declutr.models.metrics import StepRecord  # which embedding does without
+
+        return StepRecord()
 
     @property
-    def training_means(self) -> RunningMeans:
+    def training_means(self) -> "RunningMeans":
         """The metrics of the current epoch of training, for checkpoints."""
         return self.record.training
 
