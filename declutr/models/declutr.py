@@ -105,7 +105,7 @@ class DeCLUTR(RecordedModel):
         serialization_dir: Optional[str] = None,
         ddp_accelerator: Optional[DdpAccelerator] = None,
     ) -> None:
-        super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)
+        super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
         # The parts, in the order of weights in archives.
         self._text_field_embedder = text_field_embedder
         self._seq2vec_encoder = fit.pooler_of(seq2vec_encoder, text_field_embedder)
