@@ -210,8 +210,8 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
     fields = batch.text_fields()
 
     def parts(times: PartTimes) -> None:
-        from declutr.models import batch_views, contrastive_term, encoding, step_record
-        from declutr.modules import embedders, metrics
+        from declutr.models import contrastive_term, encoding, metrics, training_step
+        from declutr.modules import masked_lm
         from declutr.transformer import packed_attention
         from declutr.transformer import unpadding as unpadded
 
@@ -224,15 +224,15 @@ def _ours(way: str, batch: inputs.SpansBatch) -> tuple[Step, Any]:
             times.replace(torch.nn.functional, "scaled_dot_product_attention", "layers: attention")
         times.replace(attending, "_attend", "layers: attention")
         times.replace(unpadded.UnpaddedPass, "__call__", "packing, padding again")
-        times.replace(embedders, "masked_lm_logits", "head of masked language modelling")
+        times.replace(masked_lm, "masked_lm_logits", "head of masked language modelling")
         times.replace(type(token_embedder), "masked_lm", "choice and loss of masked positions")
-        times.replace(batch_views.BatchViews, "masked", "masking")
-        times.replace(batch_views.BatchViews, "__call__", "joining views")
+        times.replace(training_step.BatchViews, "masked", "masking")
+        times.replace(training_step.BatchViews, "__call__", "joining views")
         times.replace(encoding, "joined", "joining views")
         times.replace(contrastive_term.ContrastiveTerm, "__call__", "around the objective")
         times.replace(encoding, "pooled", "pooling")
         times.replace(model._loss, "forward", "objective")
-        times.replace(step_record.StepRecord, "geometry", "metrics")
+        times.replace(metrics.StepRecord, "geometry", "metrics")
         times.replace(metrics.RunningMeans, "record", "metrics")
 
     return _step(model, optimizer, lambda: model(**fields)["loss"]), parts

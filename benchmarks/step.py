@@ -247,14 +247,14 @@ def same_masks(batch: SpansBatch, vocab_size: int):
 @contextmanager
 def masks(ids: torch.Tensor, labels: torch.Tensor):
     """Let the model predict these masked tokens, both `(B * A, L)`."""
-    import declutr.models.batch_views
+    import declutr.models.training_step
 
-    drawn = declutr.models.batch_views.mask_tokens
-    declutr.models.batch_views.mask_tokens = lambda *_, **__: (ids, labels)
+    drawn = declutr.models.training_step.mask_tokens
+    declutr.models.training_step.mask_tokens = lambda *_, **__: (ids, labels)
     try:
         yield
     finally:
-        declutr.models.batch_views.mask_tokens = drawn
+        declutr.models.training_step.mask_tokens = drawn
 
 
 def _agreement(shapes: list[str], args: argparse.Namespace) -> None:

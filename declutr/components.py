@@ -63,7 +63,7 @@ COMPONENTS: dict[str, dict[str, str]] = {
     },
     "allennlp.predictors.predictor:Predictor": {
         "declutr": "declutr.models.predictor:DeCLUTRPredictor",
-        "reclaim": "declutr.models.reclaim.predictor:TaskModelPredictor",
+        "reclaim": "declutr.models.predictor:TaskModelPredictor",
     },
     "allennlp.training.callbacks.callback:TrainerCallback": {
         "evaluate_embeddings": "declutr.training.evaluation_callback:EvaluateEmbeddings",

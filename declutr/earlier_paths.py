@@ -27,20 +27,16 @@ _MOVED = {
     ("", "inference"): (
         "encoder encoder_processes official_protocols text_pieces truncation_warnings whitening"
     ),
-    ("", "models"): "cutoff predictor views",
+    ("", "models"): "cutoff metrics predictor views",
     ("", "models.reclaim"): "submodule_features",
-    ("", "modules"): (
-        "embedders gradient_caching heads metrics momentum ngram_pooler precision text_batches "
-        "text_field_masks text_keys"
-    ),
+    ("", "modules"): "embedders heads momentum ngram_pooler precision text_batches",
     ("", "quickstart"): "docstrings",
     ("", "sampling"): "document_selection masking token_budget",
     ("", "system"): "distributed kernel_choices processors worker_processes",
     ("", "task_models"): "glue image_text text_vae",
     ("", "training"): (
-        "callbacks checkpointer epoch_figures evaluation_callback linear_decay loss_sums "
-        "metric_readers metric_states sharding start_validation trained_texts trainer "
-        "undisturbed weight_decay"
+        "callbacks checkpointer epoch_figures evaluation_callback linear_decay metric_readers "
+        "metric_states sharding trained_texts trainer undisturbed weight_decay"
     ),
     ("", "transformer"): "packed_attention packing repeatable_dropout",
     ("evaluation", "evaluation.classifiers"): (
@@ -86,9 +82,7 @@ _RENAMED = {
     "export.errors": "export.exportable",
     "export.hugging_face": "export.exporting",
     "file_modes": "system.umask",
-    "glue.label_fractions": "task_models.glue.labelled_rows",
-    "glue.label_values": "task_models.glue.layouts",
-    "glue.senteval_files": "task_models.glue.labelled_rows",
+    "gradient_caching": "models.encoding",
     "heap": "system.cpu_memory",
     "image_text.matching_loss": "task_models.image_text.matching",
     "image_text.retrieval": "task_models.image_text.matching",
@@ -97,7 +91,7 @@ _RENAMED = {
     "model_parts": "models.fit",
     "modules_from_here": "system.user_modules",
     "reclaim_model": "models.reclaim.model",
-    "reclaim_predictor": "models.reclaim.predictor",
+    "reclaim_predictor": "models.predictor",
     "safe_archives": "archives.safety",
     "search.description": "search.index_files",
     "search.errors": "search.index_files",
@@ -111,6 +105,8 @@ _RENAMED = {
     "span_fields": "data.fields",
     "table_rows": "corpus.tables",
     "text_codecs": "data.codecs",
+    "text_field_masks": "modules.text_batches",
+    "text_keys": "modules.text_batches",
     "text_models.file_fingerprints": "inference.fingerprints",
     "text_vae.decoder": "task_models.text_vae.layers",
     "text_vae.kl_weight": "task_models.text_vae.layers",

@@ -12,7 +12,7 @@ from allennlp.models import Model
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-import declutr.models.batch_views
+import declutr.models.training_step
 import declutr.plugin
 from declutr.objectives import NTXent
 from declutr.sampling.masking import IGNORE
@@ -67,7 +67,7 @@ def train_steps(config: dict, masks: str, batches: list[dict], dtype: torch.dtyp
 
     Nothing is updated in between, but a second step shows whether the first one finished.
     """
-    declutr.models.batch_views.mask_tokens = MASKS[masks]  # type: ignore[assignment]
+    declutr.models.training_step.mask_tokens = MASKS[masks]  # type: ignore[assignment]
     torch.manual_seed(0)
     model = Model.from_params(Params(json.loads(json.dumps(config))), vocab=Vocabulary()).to(dtype)
     model.train()
@@ -86,12 +86,12 @@ def train_steps(config: dict, masks: str, batches: list[dict], dtype: torch.dtyp
             )
     finally:
         Tensor.float = _FLOAT  # type: ignore[method-assign]
-        declutr.models.batch_views.mask_tokens = _MASK_TOKENS
+        declutr.models.training_step.mask_tokens = _MASK_TOKENS
     return {"losses": losses, "gradients": gradients, "metrics": model.get_metrics()}
 
 
 _FLOAT = Tensor.float
-_MASK_TOKENS = declutr.models.batch_views.mask_tokens
+_MASK_TOKENS = declutr.models.training_step.mask_tokens
 
 
 def several(cases: list[tuple]) -> list[dict]:

@@ -17,7 +17,7 @@ from allennlp.training.optimizers import Optimizer
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-import declutr.models.batch_views
+import declutr.models.training_step
 import declutr.plugin  # registers what configurations name
 from declutr.system.distributed import is_distributed, process_rank, world_size
 from tests.distributed_steps import MASKS, share
@@ -67,7 +67,7 @@ def steps(
     validate: bool = False,
 ) -> dict[str, Any]:
     """Losses, metrics, all gradients and their norms of some steps, and the weights after them."""
-    declutr.models.batch_views.mask_tokens = MASKS[masks]  # type: ignore[assignment]
+    declutr.models.training_step.mask_tokens = MASKS[masks]  # type: ignore[assignment]
     if dtype is torch.float64:  # otherwise embeddings are made float32
         Tensor.float = Tensor.double  # type: ignore[method-assign]
     try:
@@ -110,11 +110,11 @@ def steps(
         return done
     finally:
         Tensor.float = _FLOAT  # type: ignore[method-assign]
-        declutr.models.batch_views.mask_tokens = _MASK_TOKENS
+        declutr.models.training_step.mask_tokens = _MASK_TOKENS
 
 
 _FLOAT = Tensor.float
-_MASK_TOKENS = declutr.models.batch_views.mask_tokens
+_MASK_TOKENS = declutr.models.training_step.mask_tokens
 
 
 def several(cases: list[tuple[tuple, dict]]) -> list[dict]:

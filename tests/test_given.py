@@ -13,7 +13,7 @@ from torch import Tensor
 
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.sentence_reader import SentenceReader
-from declutr.modules.text_keys import text_keys
+from declutr.modules.text_batches import text_keys
 from declutr.objectives import (
     Triplet,
     instance_loss,

@@ -85,7 +85,7 @@ def batches(settings: Settings, shape: str, documents: int, count: int = 3) -> l
 def on_device(fields: Any, device: str | torch.device) -> Any:
     """Fields of a batch on a device, moved as the package's loader moves them.
 
-    Releases before 1.7 have no `host_copies`; their loader moves tensors and no more.
+    Releases before 1.7 have no `host_memory`; their loader moves tensors and no more.
     """
     if isinstance(fields, dict):
         return {key: on_device(value, device) for key, value in fields.items()}

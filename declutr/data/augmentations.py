@@ -16,8 +16,8 @@ class Augmentation(Registrable):
     """A text in, a text out: `augmentation(text, rng) -> str`.
 
     All that is random about it comes from `rng`, so that a text of a given seed, epoch and row is
-    augmented alike wherever that happens (`declutr.sampling.row_draws.document_rng`). It goes to worker
-    processes, so it must pickle.
+    augmented alike wherever that happens (`declutr.sampling.row_draws.document_rng`). It goes to
+    worker processes, so it must pickle.
 
     Archives name it too, and whoever embeds with one has neither the files nor the modules that
     training had: files are read, and functions imported, when the first text comes.

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules import FeedForward
 
 from declutr.models.encoding import Encoders
-from declutr.models.step_record import StepRecord
+from declutr.models.metrics import StepRecord
 from declutr.modules.heads import Head
 from declutr.objectives import Objective
 from declutr.objectives.objective import PROJECTIONS, TARGETS, loss_of
@@ -26,6 +26,7 @@ _WHERE_FROM = {
 }
 
 
+@dataclass(eq=False)
 class ContrastiveTerm:
     """The loss of an objective over the rows of all processes.
 
@@ -39,18 +40,15 @@ class ContrastiveTerm:
     record : of the steps.
     """
 
-    def __init__(
-        self,
-        objective: Objective,
-        encoders: Encoders,
-        feedforward: FeedForward | None,
-        predictor: Head | None,
-        scale_fix: bool,
-        record: StepRecord,
-    ) -> None:
-        self._objective, self._wanted = objective, objective.inputs
-        self._encoders, self._feedforward, self._predictor = encoders, feedforward, predictor
-        self._scale_fix, self._record = scale_fix, record
+    objective: Objective
+    encoders: Encoders
+    feedforward: FeedForward | None
+    predictor: Head | None
+    scale_fix: bool
+    record: StepRecord
+
+    def __post_init__(self) -> None:
+        self._wanted = self.objective.inputs
 
     def __call__(
         self,
@@ -70,26 +68,23 @@ class ContrastiveTerm:
         `ConfigurationError` : something is missing or not used; in training, too few pairs.
         """
         views = self._gathered(embeddings)
-        if not self._enough(len(views["anchors"]), training):
-            return None
-        with torch.autocast(views["anchors"].device.type, enabled=False):
-            self._record.geometry(views, training)
-            given = self._of_all_processes(beside, len(views["anchors"]) // world_size())
-            given |= self._projections(views)
-            self._require(given)
-            loss = loss_of(self._objective, given)
-        self._record.contrastive(loss, self._objective, len(views["anchors"]), training)
-        return loss
-
-    def _enough(self, pairs: int, training: bool) -> bool:
-        """Whether there are enough anchors; in training there must be."""
-        if training and pairs < self._objective.min_pairs:
+        pairs = len(views["anchors"])
+        if pairs < self.objective.min_pairs:
+            if not training:
+                return None
             raise ConfigurationError(
                 f"The batch has {pairs} anchor(s), so there are no negatives to contrast with; at "
-                f"least {self._objective.min_pairs} are needed. Raise batch_size (or num_anchors), "
+                f"least {self.objective.min_pairs} are needed. Raise batch_size (or num_anchors), "
                 "and set drop_last on the data loader."
             )
-        return pairs >= self._objective.min_pairs
+        with torch.autocast(views["anchors"].device.type, enabled=False):
+            self.record.geometry(views, training)
+            given = self._of_all_processes(beside, pairs // world_size())
+            given |= self._projections(views)
+            self._require(given)
+            loss = loss_of(self.objective, given)
+        self.record.contrastive(loss, self.objective, pairs, training)
+        return loss
 
     def _gathered(self, embeddings: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         """Views `(N, d)` of all processes, of those of this one.
@@ -98,20 +93,20 @@ class ContrastiveTerm:
         (section 3.1 of the paper). `negatives` stay as many as they are.
         """
         # Each process holds the gradient of its own rows.
-        factor = world_size() if self._scale_fix else 1
+        factor = world_size() if self.scale_fix else 1
         if "token_vectors" in embeddings:
             vectors, mask = embeddings["token_vectors"], embeddings["token_mask"]
             vectors, mask = gather_tokens(vectors, mask, factor)
-            texts = self._encoders.own["pooler"].mean(vectors, mask)
+            texts = self.encoders.own["pooler"].mean(vectors, mask)
             return {"anchors": texts, "token_vectors": vectors, "token_mask": mask}
         if "anchors" not in embeddings:  # contrasted as they are after masking
             embeddings = {**embeddings, "anchors": embeddings["masked"]}
         anchors = len(embeddings["anchors"])
         names = [name for name in ("anchors", "positives", "keys", *TARGETS) if name in embeddings]
         views = {name: _mean_of_groups(embeddings[name], anchors) for name in names}
-        if self._feedforward is not None:
+        if self.feedforward is not None:
             for name in names:
-                projected = self._feedforward(embeddings[name]).float()
+                projected = self.feedforward(embeddings[name]).float()
                 views[f"projected_{name}"] = _mean_of_groups(projected, anchors)
         rows = torch.cat(list(views.values()), dim=1)  # one exchange for all
         parts = gather_rows(rows, factor).split([view.size(1) for view in views.values()], dim=1)
@@ -126,7 +121,7 @@ class ContrastiveTerm:
             return views
         given = {}
         if "negatives" in views:
-            given["negatives"] = self._projected("negatives", views["negatives"])
+            given["negatives"] = self._projection("negatives", views)
         pair = [name for name in ("anchors", "positives") if name in views]
         projected = {name: self._projection(name, views) for name in pair}
         # Without a momentum encoder, what there is of the model's own stands for its views.
@@ -135,38 +130,30 @@ class ContrastiveTerm:
             given["keys"] = projected["positives"]
         others = [name for name in ("keys", *TARGETS) if name in views]
         given |= {name: self._projection(name, views) for name in others}
-        targets = [name for name in TARGETS if name in given and name in self._wanted]
-        given |= {name: given[name].detach() for name in targets}
-        if self._predictor is not None:
-            projected = {name: self._predictor(view) for name, view in projected.items()}
+        given |= {name: given[name].detach() for name in TARGETS if name in given}
+        if self.predictor is not None:
+            projected = {name: self.predictor(view) for name, view in projected.items()}
         if not any(name in self._wanted for name in PROJECTIONS):
             return given | projected
         given |= {f"projected_{name}": view for name, view in projected.items()}
         return given | {name: views[name] for name in pair}
 
     def _projection(self, name: str, views: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        if self._feedforward is not None:
-            return views[f"projected_{name}"]
-        return self._projected(name, views[name])
-
-    def _projected(self, name: str, embeddings: torch.Tensor) -> torch.Tensor:
         """The view of that name, by what projects it."""
-        if self._feedforward is not None:
-            return self._feedforward(embeddings).float()
-        if self._encoders.own["head"] is None:
-            return embeddings
-        head: Any = self._encoders.of(name)["head"]
-        with torch.set_grad_enabled(
-            torch.is_grad_enabled() and not self._encoders.is_of_target(name)
-        ):
-            return head(embeddings)
+        if f"projected_{name}" in views:
+            return views[f"projected_{name}"]
+        if self.feedforward is not None:
+            return self.feedforward(views[name]).float()
+        if self.encoders.own["head"] is None:
+            return views[name]
+        with self.encoders.gradients(name):
+            return self.encoders.of(name)["head"](views[name])
 
     def _of_all_processes(
         self, beside: Mapping[str, torch.Tensor | None], anchors: int
     ) -> dict[str, torch.Tensor]:
         """What the objective wants of that, `(N,)`, if this process has so many `anchors`."""
-        has = {name: values for name, values in beside.items() if values is not None}
-        if "labels" in has and not {"labels", "token_vectors"} & self._wanted.keys():
+        if beside["labels"] is not None and not {"labels", "token_vectors"} & self._wanted.keys():
             raise ConfigurationError(
                 f"The data has labels, of which {self._name} makes no use. Remove 'labels' from "
                 "the dataset reader, or take an objective of labelled pairs."
@@ -177,22 +164,22 @@ class ContrastiveTerm:
 
         return {
             name: gather_numbers(carried(repeated, values))
-            for name, values in has.items()
-            if name in self._wanted
+            for name, values in beside.items()
+            if values is not None and name in self._wanted
         }
 
     @property
     def _name(self) -> str:
-        return type(self._objective).__name__
+        return type(self.objective).__name__
 
     def _require(self, given: Mapping[str, torch.Tensor]) -> None:
-        missing = [name for name in self._wanted if self._wanted[name] and name not in given]
-        if not missing:
-            return
-        raise ConfigurationError(
-            f"{self._name} needs {' and '.join(missing)}, which the dataset reader does not "
-            f"bring: {_WHERE_FROM.get(missing[0], 'give it fields of these names')}."
-        )
+        wanted = self._wanted.items()
+        missing = [name for name, is_required in wanted if is_required and name not in given]
+        if missing:
+            raise ConfigurationError(
+                f"{self._name} needs {' and '.join(missing)}, which the dataset reader does not "
+                f"bring: {_WHERE_FROM.get(missing[0], 'give it fields of these names')}."
+            )
 
 
 def _mean_of_groups(rows: torch.Tensor, groups: int) -> torch.Tensor:

@@ -16,6 +16,7 @@ from allennlp.data import TextFieldTensors
 from torch import Tensor
 
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
+from declutr.objectives.checks import one_of
 from declutr.system.host_memory import on_host, to_device
 from declutr.transformer.architectures import embedding_width
 
@@ -78,10 +79,7 @@ def cut_span(
 
 
 def cut_features(
-    texts: int,
-    width: int,
-    rate: float = 0.1,
-    generator: Optional[torch.Generator] = None,
+    texts: int, width: int, rate: float = 0.1, generator: Optional[torch.Generator] = None
 ) -> Tensor:
     """Feature cutoff: `(texts, width)`, true at `floor(rate * width)` columns of each text.
 
@@ -138,8 +136,7 @@ def cut_texts(
         tokens to be cut out of texts in segments (`max_length`); features to be cut in a
         transformer without an embedding layer.
     """
-    if kind not in KINDS:
-        raise ConfigurationError(f"Unknown cutoff '{kind}': expected one of {', '.join(KINDS)}.")
+    one_of("cutoff", kind, KINDS)
     name, tensors = _word_pieces(texts)
     try:
         if kind == "feature":

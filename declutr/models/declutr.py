@@ -1,5 +1,6 @@
 """The Model "declutr": a text encoder trained by contrast, masked language modelling, or both."""
 
+from functools import cached_property
 from typing import Any, Optional
 
 import torch
@@ -12,17 +13,12 @@ from allennlp.nn import InitializerApplicator, RegularizerApplicator
 from allennlp.nn.parallel import DdpAccelerator
 
 from declutr.models import fit
-from declutr.models.batch_views import BatchViews
-from declutr.models.contrastive_term import ContrastiveTerm
 from declutr.models.encoding import Encoders, Encoding
-from declutr.models.step_record import NonFiniteLoss, RecordedModel
-from declutr.models.trainer_data import require_room, require_validation_loss
-from declutr.models.training_step import TrainingStep
+from declutr.models.recorded_model import NonFiniteLoss, RecordedModel
 from declutr.models.views import SpanViews, Views
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.modules.heads import Head
 from declutr.modules.momentum import MomentumEncoder
-from declutr.modules.precision import training_precision
 from declutr.modules.text_batches import device_of, flat
 from declutr.objectives import Miner, Objective
 from declutr.objectives.objective import PAIRS
@@ -109,7 +105,7 @@ class DeCLUTR(RecordedModel):
         serialization_dir: Optional[str] = None,
         ddp_accelerator: Optional[DdpAccelerator] = None,
     ) -> None:
-        super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)
+        super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
         # The parts, in the order of weights in archives.
         self._text_field_embedder = text_field_embedder
         self._seq2vec_encoder = fit.pooler_of(seq2vec_encoder, text_field_embedder)
@@ -143,6 +139,7 @@ class DeCLUTR(RecordedModel):
             text_field_embedder.freeze_head()
         self._contrastive_weight, self._mlm_weight = contrastive_weight, mlm_weight
         self._scale_fix, self._mask_contrastive_anchor = scale_fix, mask_contrastive_anchor
+        self._mlm_probability, self._chunk_size = mlm_probability, chunk_size
         self._precision = precision
         (initializer or InitializerApplicator())(self)
         own: dict[str, Any] = {
@@ -153,40 +150,33 @@ class DeCLUTR(RecordedModel):
         if momentum_encoder is not None:
             momentum_encoder.follow(own)
         self._second_encoder = fit.second_encoder(own) if two_encoders else None
-        self._encoders = Encoders(**own, second=self._second_encoder, target=momentum_encoder)
+        self._encoders = Encoders(own, self._second_encoder, momentum_encoder)
         self._wanted = loss.inputs if loss is not None and self.contrastive else {}
-        self._step = self._composed(mlm_probability, mask_contrastive_anchor, scale_fix, chunk_size)
 
-    def _composed(
-        self,
-        mlm_probability: float,
-        mask_contrastive_anchor: bool,
-        scale_fix: bool,
-        chunk_size: Optional[int],
-    ) -> TrainingStep:
-        """What a step goes through, from the texts of a batch to its loss."""
+    @cached_property
+    def _step(self) -> Any:
+        """What a step goes through, from the texts of a batch to its loss; for training alone."""
+        from declutr.models.contrastive_term import ContrastiveTerm
+        from declutr.models.training_step import BatchViews, TrainingStep
+
         batch_views = BatchViews(
             self._wanted,
             type(self._loss).__name__,
             self._make_views,
             self._text_field_embedder,
             has_target=self._momentum_encoder is not None,
-            mlm_probability=mlm_probability if self.masked_language_modeling else None,
-            mask_contrastive_anchor=mask_contrastive_anchor,
+            mlm_probability=self._mlm_probability if self.masked_language_modeling else 0.0,
+            mask_contrastive_anchor=self._mask_contrastive_anchor,
         )
-        encoding = Encoding(self._encoders, self._make_views, chunk_size)
+        encoding = Encoding(self._encoders, self._make_views, self._chunk_size)
+        heads = self._feedforward, self._predictor
         contrastive = None
         if self._loss is not None and self.contrastive:
             contrastive = ContrastiveTerm(
-                self._loss,
-                self._encoders,
-                self._feedforward,
-                self._predictor,
-                scale_fix,
-                self.record,
+                self._loss, self._encoders, *heads, self._scale_fix, self.record
             )
         weights = self._contrastive_weight, self._mlm_weight
-        return TrainingStep(batch_views, encoding, contrastive, weights, self.record)
+        return TrainingStep(batch_views, encoding, contrastive, *weights, self.record)
 
     def attach(self, trainer: Any) -> None:
         """Let the momentum encoder follow the optimizer of a trainer, and look whether its data can
@@ -197,9 +187,9 @@ class DeCLUTR(RecordedModel):
         `ConfigurationError` : validation by a loss that there will not be; more instances than an
             objective has places for.
         """
-        require_room(self._loss, trainer.data_loader)
+        fit.require_room(self._loss, trainer.data_loader)
         if self.contrastive:
-            require_validation_loss(trainer)
+            fit.require_validation_loss(trainer)
         if self._momentum_encoder is None:
             return
         if is_sharded(self) or getattr(trainer._ddp_wrapped_model, "attach", None) is not None:
@@ -207,8 +197,6 @@ class DeCLUTR(RecordedModel):
                 'A momentum_encoder does not work with the accelerator "fsdp": remove one of them.'
             )
         self._momentum_encoder.follow_trainer(trainer)
-
-    # --------------------------------------------------------------------------------- embedding
 
     def embed(self, texts: TextFieldTensors) -> torch.Tensor:
         """The embeddings `(B, d)` of texts `(B, L)`, in float32; the LM head is not run."""
@@ -228,8 +216,6 @@ class DeCLUTR(RecordedModel):
         """What makes token vectors: one, or with two encoders two."""
         second = [] if self._second_encoder is None else [self._second_encoder["embedder"]]
         return [self._text_field_embedder, *second]
-
-    # ---------------------------------------------------------------------------------- training
 
     def forward(  # type: ignore[override]
         self,
@@ -260,6 +246,8 @@ class DeCLUTR(RecordedModel):
             if self._feedforward is None:
                 return {"embeddings": embeddings}
             return {"embeddings": embeddings, "projections": self._feedforward(embeddings)}
+        from declutr.modules.precision import training_precision  # which embedding does without
+
         beside = {"labels": labels, "ids": ids, "documents": documents}
         with training_precision(self._precision, device_of(anchors)):
             loss = self._step(anchors, positives, negatives, beside, self.training)

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import torch
 from allennlp.data import TextFieldTensors
-from allennlp.modules import Seq2VecEncoder, TextFieldEmbedder
 from allennlp.nn.util import get_text_field_mask
 from torch.nn.functional import pad
+from torch.utils.checkpoint import checkpoint
 
 from declutr.models.views import Views
-from declutr.modules.embedders import MLMTextFieldEmbedder
-from declutr.modules.gradient_caching import Encoded, encode_in_chunks
-from declutr.modules.heads import Head
 from declutr.modules.momentum import MomentumEncoder
-from declutr.modules.text_batches import count, device_of, joined
+from declutr.modules.text_batches import count, device_of, joined, part, rows_of
 from declutr.objectives.objective import TARGETS
 from declutr.sampling.masking import IGNORE
 from declutr.system.host_memory import HEAP, carried
@@ -25,6 +24,7 @@ _BY_TARGET = {"keys": "positives", **dict(zip(TARGETS, ("anchors", "positives"),
 """Views that a momentum encoder embeds, and what they are views of."""
 
 
+@dataclass(eq=False)
 class Encoders:
     """The encoders of a model, each `{"embedder": ..., "pooler": ..., "head": ...}`, by view.
 
@@ -32,39 +32,45 @@ class Encoders:
 
     # Parameters
 
-    embedder, pooler, head : the encoder that is trained.
+    own : the encoder that is trained.
     second : one for positives and negatives, of its own weights.
     target : a momentum encoder, for `keys` and targets.
     """
 
-    def __init__(
-        self,
-        embedder: TextFieldEmbedder,
-        pooler: Seq2VecEncoder,
-        head: Head | None = None,
-        second: torch.nn.ModuleDict | None = None,
-        target: MomentumEncoder | None = None,
-    ) -> None:
-        self.own: dict[str, Any] = {"embedder": embedder, "pooler": pooler, "head": head}
-        self.second, self.target = second, target
+    own: Mapping[str, Any]
+    second: torch.nn.ModuleDict | None = None
+    target: MomentumEncoder | None = None
 
     def of(self, name: str) -> Any:
         """The encoder that embeds and projects the view of that name."""
         if self.is_of_target(name):
             return self.target
-        return self.second if self.is_of_second(name) else self.own
+        if self.second is not None and name in ("positives", "negatives"):
+            return self.second
+        return self.own
 
     def is_of_target(self, name: str) -> bool:
         return self.target is not None and name in _BY_TARGET
 
-    def is_of_second(self, name: str) -> bool:
-        return self.second is not None and name in ("positives", "negatives")
+    def gradients(self, name: str) -> AbstractContextManager:
+        """A context for what is done with a view: without gradients if it is a target's."""
+        return torch.no_grad() if self.is_of_target(name) else nullcontext()
 
     def embed(self, texts: TextFieldTensors) -> torch.Tensor:
         """The embeddings `(N, d)` of texts `(N, L)` for use: those of two encoders concatenated."""
         encoders = [self.own] if self.second is None else [self.own, self.second]
         each = [embedded(encoder, texts) for encoder in encoders]
         return each[0] if len(each) == 1 else torch.cat(each, dim=-1)
+
+
+class Encoded(NamedTuple):
+    """What an encoder makes of the views of some documents."""
+
+    embeddings: dict[str, torch.Tensor]
+    """By view, `(n, d)`."""
+
+    mlm_sums: torch.Tensor | None
+    """Cross entropy of masked tokens, how many were predicted right, how many there are: `(3,)`."""
 
 
 class Encoding:
@@ -87,10 +93,7 @@ class Encoding:
         )
 
     def __call__(
-        self,
-        texts: dict[str, TextFieldTensors],
-        labels: torch.Tensor | None,
-        documents: int,
+        self, texts: dict[str, TextFieldTensors], labels: torch.Tensor | None, documents: int
     ) -> Encoded:
         """The embeddings of each view, and sums of masked language modelling.
 
@@ -106,30 +109,30 @@ class Encoding:
 
     def _encode(self, texts: dict[str, TextFieldTensors], labels: torch.Tensor | None) -> Encoded:
         """Every view by the encoder that is to embed it."""
-        of_tokens = [name for name in texts if name == "token_vectors"]
-        made = [name for name in texts if name == "positives" and self._views.embeds_positives]
-        targets = [name for name in texts if self._encoders.is_of_target(name)]
-        seconds = [name for name in texts if self._encoders.is_of_second(name)]
-        others = of_tokens + made + targets + seconds
-        encoded = self._encode_own(
-            {name: some for name, some in texts.items() if name not in others}, labels
-        )
-        embeddings = encoded.embeddings
-        for name in of_tokens:
-            embeddings |= self._token_vectors(texts[name])
-        for name in made:
-            embeddings[name] = self._views.embed_positives(texts[name], self._embedder)
-        for name in targets:
-            with torch.no_grad():
-                embeddings[name] = self._encode_by_other(name, texts[name])
-        for name in seconds:
-            embeddings[name] = self._encode_by_other(name, texts[name])
+        own = {name: some for name, some in texts.items() if self._is_own(name)}
+        encoded = self._encode_own(own, labels)
+        for name, some in texts.items():
+            if name not in own:
+                encoded.embeddings.update(self._encode_apart(name, some))
         return encoded
 
-    def _encode_by_other(self, name: str, texts: TextFieldTensors) -> torch.Tensor:
+    def _is_own(self, name: str) -> bool:
+        """Whether the encoder that is trained makes an embedding of that view."""
+        if name == "token_vectors" or (name == "positives" and self._views.embeds_positives):
+            return False
+        return self._encoders.of(name) is self._encoders.own
+
+    def _encode_apart(self, name: str, texts: TextFieldTensors) -> dict[str, torch.Tensor]:
+        if name == "token_vectors":
+            return self._token_vectors(texts)
+        if name == "positives" and self._views.embeds_positives:
+            return {name: self._views.embed_positives(texts, self._embedder)}
         encoder = self._encoders.of(name)
-        with self._views.within(_BY_TARGET.get(name, name), encoder["embedder"]):
-            return embedded(encoder, texts)
+        with (
+            self._encoders.gradients(name),
+            self._views.within(_BY_TARGET.get(name, name), encoder["embedder"]),
+        ):
+            return {name: embedded(encoder, texts)}
 
     def _token_vectors(self, texts: TextFieldTensors) -> dict[str, torch.Tensor]:
         """What the pooler has of each token, `(n, L, c)`, and the mask `(n, L)`."""
@@ -150,15 +153,11 @@ class Encoding:
             return self._encode_together(texts, together, labels)
         each = []
         for name, some in texts.items():
-            with self._within(name):
+            paired = name in ("anchors", "positives")
+            with self._views.within(name, self._embedder) if paired else nullcontext():
                 each.append(self._encode_own({name: some}, labels if name == "masked" else None))
         embeddings = {name: vectors for one in each for name, vectors in one.embeddings.items()}
         return Encoded(embeddings, each[0].mlm_sums)
-
-    def _within(self, name: str) -> AbstractContextManager:
-        if name in ("anchors", "positives"):
-            return self._views.within(name, self._embedder)
-        return nullcontext()
 
     def _encode_together(
         self,
@@ -170,14 +169,12 @@ class Encoding:
         if labels is None:
             vectors = self._embedder(together)
         else:
-            assert isinstance(self._embedder, MLMTextFieldEmbedder)
             ((_, tensors),) = together.items()
             rows, width = tensors["mask"].shape
             missing = (0, width - labels.size(1), 0, rows - labels.size(0))
             labels = carried(lambda own: pad(own, missing, value=IGNORE), labels)
-            output = self._embedder.masked_lm(together, labels)
-            vectors = output.embeddings
-            mlm_sums = torch.stack([output.loss_sum, output.num_correct, output.num_masked])
+            vectors, *sums = self._embedder.masked_lm(together, labels)
+            mlm_sums = torch.stack(sums)
         sizes = [count(some) for some in texts.values()]
         embeddings = pooled(self._pooler, vectors, together).split(sizes)
         return Encoded(dict(zip(texts, embeddings, strict=True)), mlm_sums)
@@ -193,3 +190,40 @@ def pooled(
 ) -> torch.Tensor:
     """`(N, L, d)` -> `(N, d)`, in float32."""
     return pooler(token_vectors.float(), mask=get_text_field_mask(texts))
+
+
+def encode_in_chunks(
+    encode: Callable[[dict[str, TextFieldTensors], torch.Tensor | None], Encoded],
+    views: dict[str, TextFieldTensors],
+    labels: torch.Tensor | None,
+    documents: int,
+    chunk_size: int,
+) -> Encoded:
+    """`encode(views, labels)` of `documents` documents, `chunk_size` of them at a time.
+
+    Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021: a
+    loss over a batch needs all embeddings, but their gradients are known before any activation is.
+    So the batch is encoded keeping nothing but embeddings, the loss gives their gradients, and each
+    chunk is then encoded once more to carry its gradients on to the weights. That is activation
+    checkpointing of whole chunks, and torch's own does it: with the same random numbers, and under
+    DistributedDataParallel and FSDP alike.
+
+    Every view, and the labels, hold equally many rows of each document, document by document.
+    """
+
+    def share(rows: int, start: int) -> slice:
+        each = rows // documents
+        return slice(start * each, (start + chunk_size) * each)
+
+    chunks = []
+    for start in range(0, documents, chunk_size):
+        some = {name: part(texts, share(count(texts), start)) for name, texts in views.items()}
+        their = None if labels is None else rows_of(labels, share(len(labels), start))
+        # Weights cast once for all chunks would sum the gradients of all in bfloat16.
+        torch.clear_autocast_cache()
+        # The backward pass is done with one chunk before it turns to the next.
+        chunks.append(checkpoint(encode, some, their, use_reentrant=False))
+    return Encoded(
+        {name: torch.cat([chunk.embeddings[name] for chunk in chunks]) for name in views},
+        None if labels is None else torch.stack([chunk.mlm_sums for chunk in chunks]).sum(0),
+    )

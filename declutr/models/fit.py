@@ -16,9 +16,12 @@ from declutr.models.views import Views
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.modules.heads import Head
 from declutr.modules.momentum import MomentumEncoder
-from declutr.modules.precision import require_precision
 from declutr.objectives import Objective
+from declutr.objectives.checks import one_of
 from declutr.objectives.objective import PAIRS, PROJECTIONS, TARGETS
+
+PRECISIONS = ("auto", "bfloat16", "float32")
+"""Values of `precision`; see `declutr.modules.precision.training_precision`."""
 
 # ------------------------------------------------------------------------------------- the parts
 
@@ -30,18 +33,16 @@ def pooler_of(
     width = embedder.get_output_dim()
     if given is None:
         return BagOfEmbeddingsEncoder(width, averaged=True)
-    pooler = given.construct(embedding_dim=width) if isinstance(given, Lazy) else given
+    pooler = _built(given, embedding_dim=width)
     _require_width("seq2vec_encoder", pooler.get_input_dim(), width)
     return pooler
 
 
 def head_of(given: Lazy[Head] | None, width: int, feedforward: FeedForward | None) -> Head | None:
     """The head of a configuration, told the width of embeddings."""
-    if given is None:
-        return None
-    if feedforward is not None:
+    if given is not None and feedforward is not None:
         raise ConfigurationError("Got feedforward and head; give one of them.")
-    return given.construct(input_dim=width) if isinstance(given, Lazy) else given
+    return _built(given, input_dim=width)
 
 
 def predictor_of(
@@ -55,9 +56,13 @@ def predictor_of(
             "A predictor stands between a head and an objective such as byol: give both, or remove "
             "it."
         )
-    predictor = given.construct(input_dim=head.output_dim) if isinstance(given, Lazy) else given
+    predictor = _built(given, input_dim=head.output_dim)
     _require_width("predictor, which predicts projections,", predictor.output_dim, head.output_dim)
     return predictor
+
+
+def _built(given: Any, **widths: int) -> Any:
+    return given.construct(**widths) if isinstance(given, Lazy) else given
 
 
 def second_encoder(parts: Mapping[str, torch.nn.Module | None]) -> torch.nn.ModuleDict:
@@ -184,7 +189,7 @@ def require_settings(mlm_probability: float, precision: str, chunk_size: int | N
     """Raise if a number or a name makes no sense."""
     if not 0 < mlm_probability <= 1:
         raise ConfigurationError(f"mlm_probability must lie in (0, 1], got {mlm_probability}.")
-    require_precision(precision)
+    one_of("precision", precision, PRECISIONS)
     if chunk_size is not None and chunk_size < 1:
         raise ConfigurationError(f"chunk_size must be at least 1, got {chunk_size}.")
 
@@ -194,4 +199,44 @@ def _require_width(name: str, got: int, expected: int) -> None:
         raise ConfigurationError(
             f"The input of {name} is {got} wide, but gets vectors of width {expected}. Set its "
             f"input dimension to {expected}."
+        )
+
+
+# ------------------------------------------------------------- whether the data of a trainer do
+
+
+def require_room(loss: Objective | None, loader: Any) -> None:
+    """Raise if there are more instances than an objective has places for."""
+    room, rows = getattr(loss, "instances", None), getattr(loader, "documents", None)
+    if room is not None and rows is not None and len(rows) and int(rows.max()) >= room:
+        raise ConfigurationError(
+            f"{type(loss).__name__} has places for {room} instances, but ids go up to "
+            f"{int(rows.max())}. Set model.loss.instances to the rows of train_data_path, "
+            f"blank ones included: at least {int(rows.max()) + 1}."
+        )
+
+
+def require_validation_loss(trainer: Any) -> None:
+    """Raise if a trainer is to follow a validation loss that there will not be.
+
+    Without positives, a model that does not train only embeds: AllenNLP would take its loss for 0,
+    and the first epoch for the best.
+    """
+    loader: Any = getattr(trainer, "_validation_data_loader", None)
+    reader = getattr(loader, "reader", None)
+    tracked = {name for _, name in trainer._metric_tracker.tracked_metrics}
+    if reader is None or "loss" not in tracked:
+        return
+    path, documents = loader.data_path, getattr(loader, "documents", None)
+    if documents is None:  # of AllenNLP's own loader
+        documents = reader.documents(path) if hasattr(reader, "documents") else []
+    if not len(documents):
+        return
+    instance = reader.instance(path, int(documents[0]))
+    if "positives" not in instance.fields:
+        raise ConfigurationError(
+            "There is no validation loss where the dataset reader brings no positives: both "
+            "views are the same text, and they differ in training alone. Remove "
+            "validation_data_path; to choose among epochs, use the callback "
+            "evaluate_embeddings (select_by)."
         )

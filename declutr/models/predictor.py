@@ -1,6 +1,7 @@
-"""The Predictor "declutr": `{"text": …}` in, an embedding out."""
+"""The Predictors "declutr", `{"text": …}` in and an embedding out, and "reclaim"."""
 
 import json
+from typing import Any
 
 from allennlp.common.util import JsonDict
 from allennlp.data import DatasetReader, Instance
@@ -52,3 +53,20 @@ class DeCLUTRPredictor(Predictor):
                 'and "" for none.'
             )
         return self._dataset_reader.text_to_instance(text)
+
+
+@Predictor.register("reclaim", constructor="of_task_model")
+class TaskModelPredictor(Predictor):
+    """Stands for the default predictor of a task model, around the whole or around it alone."""
+
+    @classmethod
+    def of_task_model(
+        cls, model: Model, dataset_reader: DatasetReader, **settings: Any
+    ) -> Predictor:
+        """Return the default predictor of the task model, or AllenNLP's own if it has none."""
+        task: Any = model
+        while task.default_predictor == "reclaim":  # a ReclaimModel
+            task = task.model
+        name = task.default_predictor
+        kind: Any = Predictor if name is None else Predictor.by_name(name)
+        return kind(model, dataset_reader, **settings)

@@ -1,18 +1,29 @@
-"""One step of training or validation, from the texts of a batch to the loss."""
+"""A step of training or validation: which texts of a batch are encoded, and what their loss is."""
 
 from __future__ import annotations
 
+from collections.abc import Container
+from dataclasses import dataclass
+from typing import Any
+
 import torch
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import TextFieldTensors
 
-from declutr.models.batch_views import BatchViews
 from declutr.models.contrastive_term import ContrastiveTerm
 from declutr.models.encoding import Encoding
-from declutr.models.step_record import StepRecord
-from declutr.modules.text_batches import count
+from declutr.models.metrics import StepRecord
+from declutr.models.views import Views
+from declutr.modules.text_batches import count, device_of, flat, text_keys
+from declutr.objectives.objective import PAIRS
+from declutr.sampling.masking import mask_tokens
 from declutr.system.distributed import all_reduced, with_value, world_size
+from declutr.system.host_memory import on_host, to_device
+
+_VALIDATION_MASKS = 13370  # seeds the masks of validation, so that its loss compares over epochs
 
 
+@dataclass(eq=False)
 class TrainingStep:
     """`contrastive_weight * contrastive + mlm_weight * mlm`, of the terms that there are.
 
@@ -21,21 +32,16 @@ class TrainingStep:
     views : which texts are encoded.
     encoding : makes their embeddings.
     contrastive : the term of the objective; `None` without one.
-    weights : of the contrastive term and of masked language modelling.
+    contrastive_weight, mlm_weight : of the two terms.
     record : of the steps.
     """
 
-    def __init__(
-        self,
-        views: BatchViews,
-        encoding: Encoding,
-        contrastive: ContrastiveTerm | None,
-        weights: tuple[float, float],
-        record: StepRecord,
-    ) -> None:
-        self.views, self._encoding, self._contrastive = views, encoding, contrastive
-        self._contrastive_weight, self._mlm_weight = weights
-        self._record = record
+    views: BatchViews
+    encoding: Encoding
+    contrastive: ContrastiveTerm | None
+    contrastive_weight: float
+    mlm_weight: float
+    record: StepRecord
 
     def __call__(
         self,
@@ -47,20 +53,123 @@ class TrainingStep:
     ) -> torch.Tensor | None:
         """The loss of a batch; `None` if there is no term (see `DeCLUTR.forward`)."""
         texts, labels = self.views(anchors, positives, negatives, training)
-        encoded = self._encoding(texts, labels, documents=count(anchors))
+        encoded = self.encoding(texts, labels, documents=count(anchors))
         terms: list[torch.Tensor] = []
         if encoded.mlm_sums is not None:
-            terms.append(self._mlm_weight * self._mlm_loss(encoded.mlm_sums, training))
-        if self._contrastive is not None:
+            terms.append(self.mlm_weight * self._mlm_loss(encoded.mlm_sums, training))
+        if self.contrastive is not None:
             beside = {**beside, "texts": self.views.equal_texts(anchors, positives is not None)}
-            contrastive = self._contrastive(encoded.embeddings, beside, training)
+            contrastive = self.contrastive(encoded.embeddings, beside, training)
             if contrastive is not None:
-                terms.append(self._contrastive_weight * contrastive)
+                terms.append(self.contrastive_weight * contrastive)
         return torch.stack(terms).sum() if terms else None
 
     def _mlm_loss(self, sums: torch.Tensor, training: bool) -> torch.Tensor:
         """The mean over the masked tokens of all processes (not a mean of their means)."""
         loss_sum, correct, masked = all_reduced(sums)
         predicted = masked.clamp_min(1)
-        self._record.masked_lm(loss_sum / predicted, correct / predicted, masked, training)
+        self.record.masked_lm(loss_sum / predicted, correct / predicted, masked, training)
         return with_value(sums[0] * world_size() / predicted, loss_sum / predicted)
+
+
+@dataclass(eq=False)
+class BatchViews:
+    """The texts of a batch that are to be encoded, each under the name of a view.
+
+    # Parameters
+
+    wanted : the inputs of the objective; none if there is no contrastive term.
+    objective : what it is called in errors.
+    views : how the two views come about.
+    embedder : whose tokens are masked, and what views may look at.
+    has_target : whether there is a momentum encoder.
+    mlm_probability : share of tokens that are masked; 0 without masked language modelling.
+    mask_contrastive_anchor : contrast anchors as they are after masking.
+    """
+
+    wanted: Container[str]
+    objective: str
+    views: Views
+    embedder: Any
+    has_target: bool
+    mlm_probability: float
+    mask_contrastive_anchor: bool
+
+    def __call__(
+        self,
+        anchors: TextFieldTensors,
+        positives: TextFieldTensors | None,
+        negatives: TextFieldTensors | None,
+        training: bool,
+    ) -> tuple[dict[str, TextFieldTensors], torch.Tensor | None]:
+        """The texts of each view, flat, and the labels of those that are `masked`, which come first
+        and stand for anchors if there are no others.
+
+        `token_vectors` are anchors of which token vectors are wanted.
+        """
+        anchors = flat(anchors, positives is not None)
+        texts: dict[str, TextFieldTensors] = {}
+        labels = None
+        if self.mlm_probability:
+            texts["masked"], labels = self.masked(anchors, training)
+        if "token_vectors" in self.wanted:
+            texts["token_vectors"] = anchors
+        elif any(name in self.wanted for name in PAIRS):
+            clean, second = self.views(anchors, positives and flat(positives, True), self.embedder)
+            # In validation, what is contrasted must not depend on masks; and views of the same text
+            # differ by what makes them, not by masks as well.
+            masked = training and self.mask_contrastive_anchor and self.views.needs_positives
+            texts |= self._of_pair(clean, second, with_anchors=labels is None or not masked)
+            if negatives is not None:
+                texts["negatives"] = self._negatives(negatives)
+        elif "anchors" in self.wanted:
+            texts["anchors"] = anchors
+        return texts, labels
+
+    def equal_texts(self, anchors: TextFieldTensors, spans: bool) -> torch.Tensor | None:
+        """Numbers `(n,)` that are equal for equal texts, if the objective takes them."""
+        return text_keys({"anchors": flat(anchors, spans)}) if "texts" in self.wanted else None
+
+    def _of_pair(
+        self, anchors: TextFieldTensors, positives: TextFieldTensors, with_anchors: bool
+    ) -> dict[str, TextFieldTensors]:
+        """The views of a pair that some encoder is to embed."""
+        texts = {"anchors": anchors} if with_anchors else {}
+        by_target = {"keys": positives, "target_anchors": anchors, "target_positives": positives}
+        if not self.has_target:  # they are made of the model's own views
+            by_target = {}
+        if any(name in self.wanted and name not in by_target for name in PAIRS):
+            texts["positives"] = positives
+        return texts | {name: by_target[name] for name in by_target if name in self.wanted}
+
+    def _negatives(self, negatives: TextFieldTensors) -> TextFieldTensors:
+        if "negatives" not in self.wanted:
+            raise ConfigurationError(
+                f"The data has hard negatives, of which {self.objective} makes no use. Take "
+                "info_nce or triplet, or remove them from the dataset reader (negative; format)."
+            )
+        return flat(negatives, True)
+
+    def masked(
+        self, anchors: TextFieldTensors, training: bool
+    ) -> tuple[TextFieldTensors, torch.Tensor]:
+        """Anchors with tokens masked, and the labels `(N, L)`."""
+        ((name, tensors),) = anchors.items()
+        if "token_ids" not in tensors:
+            raise ConfigurationError(
+                f"Masking needs the ids of word pieces, got {sorted(tensors)}. Give the dataset "
+                'reader a tokenizer and a token indexer of type "pretrained_transformer".'
+            )
+        # Drawn on the host, where it must be known what is masked: the same masks on any device.
+        token_ids, device = on_host(tensors["token_ids"]), device_of(anchors)
+        embedder = self.embedder.token_embedder
+        masked_ids, labels = mask_tokens(
+            token_ids,
+            embedder.maskable(token_ids, on_host(tensors["mask"])),
+            mask_id=embedder.tokenizer.mask_token_id,
+            vocab_size=len(embedder.tokenizer),
+            probability=self.mlm_probability,
+            generator=None if training else torch.Generator().manual_seed(_VALIDATION_MASKS),
+        )
+        masked = {**tensors, "token_ids": to_device(masked_ids, device)}
+        return {name: masked}, to_device(labels, device)

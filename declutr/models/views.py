@@ -2,6 +2,7 @@
 
 import contextlib
 from contextlib import AbstractContextManager
+from functools import partial
 from typing import Optional
 
 import torch
@@ -12,7 +13,8 @@ from allennlp.modules import TextFieldEmbedder
 from allennlp.nn.util import get_text_field_mask
 
 from declutr.modules.embedders import MLMTextFieldEmbedder
-from declutr.modules.text_field_masks import mean_of_texts
+from declutr.modules.text_batches import mean_of_texts
+from declutr.objectives.checks import one_of
 from declutr.system.distributed import is_sharded
 
 
@@ -33,14 +35,6 @@ class Views(torch.nn.Module, Registrable):
 
     embeds_positives: bool = False
     """Whether `embed_positives` makes the vectors of positives; they go through no encoder then."""
-
-    def forward(
-        self,
-        anchors: TextFieldTensors,
-        positives: Optional[TextFieldTensors],
-        embedder: TextFieldEmbedder,
-    ) -> tuple[TextFieldTensors, TextFieldTensors]:
-        raise NotImplementedError
 
     def within(self, name: str, encoder: torch.nn.Module) -> AbstractContextManager:
         """What holds while the view of that name (`anchors`, `positives`) is encoded."""
@@ -164,10 +158,7 @@ class CutoffViews(_SameText):
         from declutr.models.cutoff import KINDS
 
         super().__init__()
-        if kind not in KINDS:
-            raise ConfigurationError(
-                f"Unknown kind of cutoff '{kind}': expected one of {', '.join(KINDS)}."
-            )
+        one_of("kind of cutoff", kind, KINDS)
         if not 0 < rate < 1:
             raise ConfigurationError(f"rate must lie in (0, 1), got {rate}.")
         self.kind, self.rate, self.both = kind, rate, both
@@ -188,8 +179,5 @@ class CutoffViews(_SameText):
             return whole, again
         from declutr.models.cutoff import cut_texts
 
-        cut = [
-            cut_texts(texts, embedder.token_embedder, self.kind, self.rate)
-            for texts in ((whole, again) if self.both else (again,))
-        ]
-        return (cut[0], cut[1]) if self.both else (whole, cut[0])
+        cut = partial(cut_texts, embedder=embedder.token_embedder, kind=self.kind, rate=self.rate)
+        return cut(whole) if self.both else whole, cut(again)

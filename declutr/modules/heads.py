@@ -37,10 +37,7 @@ class Projector(Head):
     """
 
     def __init__(
-        self,
-        input_dim: int,
-        hidden_dims: Optional[list[int]] = None,
-        batch_norm: bool = True,
+        self, input_dim: int, hidden_dims: Optional[list[int]] = None, batch_norm: bool = True
     ) -> None:
         widths = [4096, 4096, 4096] if hidden_dims is None else hidden_dims
         if not widths or min(widths) < 1:

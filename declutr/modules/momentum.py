@@ -8,6 +8,7 @@ import torch
 from allennlp.common import FromParams
 from allennlp.common.checks import ConfigurationError
 
+from declutr.objectives.checks import one_of
 from declutr.objectives.numerics import HostCount
 
 SCHEDULES = ("constant", "cosine")
@@ -33,11 +34,7 @@ class MomentumEncoder(torch.nn.Module, FromParams):
         super().__init__()
         if not 0 <= momentum < 1:
             raise ConfigurationError(f"momentum must lie in [0, 1), got {momentum}.")
-        if schedule not in SCHEDULES:
-            raise ConfigurationError(
-                f"Unknown schedule '{schedule}': expected one of {', '.join(SCHEDULES)}."
-            )
-        self.momentum, self.schedule = momentum, schedule
+        self.momentum, self.schedule = momentum, one_of("schedule", schedule, SCHEDULES)
         self.copies = torch.nn.ModuleDict()
         self._moves = HostCount(self, "steps_done")
         self._originals: dict[str, torch.nn.Module] = {}  # not as parts: they are the model's

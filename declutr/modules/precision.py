@@ -8,14 +8,11 @@ from contextlib import AbstractContextManager
 from functools import cache
 
 import torch
-from allennlp.common.checks import ConfigurationError
 
 from declutr.system.kernel_choices import GAIN
 from declutr.transformer.dtype_speed import has_bfloat16, training_seconds
 
 logger = logging.getLogger(__name__)
-
-PRECISIONS = ("auto", "bfloat16", "float32")
 
 
 def training_precision(precision: str, device: torch.device) -> AbstractContextManager:
@@ -26,12 +23,7 @@ def training_precision(precision: str, device: torch.device) -> AbstractContextM
     in the bfloat16 that was asked for.
 
     An autocast that is already on, such as the trainer's `use_amp`, stays as it is.
-
-    # Raises
-
-    `ConfigurationError` : an unknown name.
     """
-    require_precision(precision)
     if torch.is_autocast_enabled(device.type):
         return contextlib.nullcontext()
     if precision == "bfloat16" and device.type == "cpu":
@@ -39,14 +31,6 @@ def training_precision(precision: str, device: torch.device) -> AbstractContextM
     if precision == "bfloat16" or (precision == "auto" and _has_bfloat16(device.type)):
         return torch.autocast(device.type, dtype=torch.bfloat16)
     return contextlib.nullcontext()
-
-
-def require_precision(precision: str) -> None:
-    """Raise a `ConfigurationError` unless it is one of `PRECISIONS`."""
-    if precision not in PRECISIONS:
-        raise ConfigurationError(
-            f"Unknown precision '{precision}': expected one of {', '.join(PRECISIONS)}."
-        )
 
 
 @cache

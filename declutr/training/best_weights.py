@@ -1,15 +1,18 @@
-"""The choice of the best weights of a run by a score."""
+"""The choice of the best weights of a run by scores that are no metrics of its model."""
 
 import logging
 import math
 import os
+from collections.abc import Callable
 from typing import Any, Optional
 
 from allennlp.training import GradientDescentTrainer
+from allennlp.training.metric_tracker import MetricTracker
 
 from declutr.archives import BEST_WEIGHTS
 from declutr.system.distributed import of_all_processes
-from declutr.training.checkpointer import save_whole
+from declutr.training.checkpointer import write_best_weights
+from declutr.training.evaluation_tasks import FOLDER, Scores
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +34,21 @@ class BestWeights:
         self.file = os.path.join(folder or "", BEST_WEIGHTS)
         self.found: Optional[dict[str, Any]] = None
         """The value of the best weights, their step and epoch, and all scores of them."""
+        self.begins_anew = False
+        """Whether the run was resumed with another score to choose by."""
+
+    def resume(self, score: Optional[str], found: Optional[dict[str, Any]]) -> None:
+        """Go on from the best weights that a checkpoint knows of, if this score chose them."""
+        if score == self.score:
+            self.found = found
+        elif self.score is not None:
+            self.begins_anew = True
+            logger.warning(
+                "Until now the best weights were chosen by %s; from here on by %s, beginning with "
+                "those of the checkpoint.",
+                score or "the validation_metric",
+                self.score,
+            )
 
     def is_lost(self) -> bool:
         """Forget the best weights if, after the run was resumed, they are not there any more."""
@@ -45,12 +63,7 @@ class BestWeights:
         return True
 
     def select(
-        self,
-        trainer: GradientDescentTrainer,
-        scores: dict[str, float],
-        step: int,
-        epoch: int,
-        is_primary: bool,
+        self, trainer: GradientDescentTrainer, scores: Scores, step: int, epoch: int
     ) -> bool:
         """Keep these weights if they are the best so far. All processes take part."""
         if self.score is None:
@@ -63,9 +76,48 @@ class BestWeights:
             before = self.found["value"]
             if value >= before if self._lowest else value <= before:
                 return False
-        state = (trainer._ddp_wrapped_model or trainer.model).state_dict()
-        if is_primary:
-            save_whole(state, self.file)
-        trainer._best_model_filename = self.file
+        write_best_weights(trainer, self.file)
         self.found = {"value": value, "step": step, "epoch": epoch, "scores": scores}
         return True
+
+    def warn_of_no_gain(self) -> None:
+        """Warn if no weights were better than those before the first step."""
+        if self.found is not None and self.found["step"] == 0:
+            logger.warning(
+                "%s was %.2f at the start and never better afterwards (see %s): training did not "
+                "improve the embeddings, and the archive holds the weights of the start. Look at "
+                "the learning rate and the data.",
+                self.score,
+                self.found["value"],
+                os.path.join(os.path.dirname(self.file), FOLDER),
+            )
+
+
+class EpochTracker(MetricTracker):
+    """A tracker that adds scores to the metrics of validation before it judges them.
+
+    The trainer asks it after the last step of an epoch and before it writes anything: the only
+    place from which a callback gets at metrics that count.
+
+    # Parameters
+
+    tracker : the one to take the place of.
+    scores : those at the end of the current epoch.
+    never_best : say of no epoch that it is the best, so that the trainer writes no best weights.
+    """
+
+    def __init__(
+        self, tracker: MetricTracker, scores: Callable[[], Scores], never_best: bool
+    ) -> None:
+        vars(self).update(vars(tracker))
+        self._scores = scores
+        self._never_best = never_best
+        self._is_best_so_far = self._is_best_so_far and not never_best
+
+    def combined_score(self, metrics: dict[str, float]) -> float:
+        metrics.update(self._scores())
+        return super().combined_score(metrics)
+
+    def add_metrics(self, metrics: dict[str, float]) -> None:
+        super().add_metrics(metrics)
+        self._is_best_so_far = self._is_best_so_far and not self._never_best

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from allennlp.common.checks import ConfigurationError
+from allennlp.training import GradientDescentTrainer
 from allennlp.training.checkpointer import Checkpointer
 from allennlp.training.trainer import Trainer, TrainerCheckpoint
 
@@ -43,16 +44,14 @@ class AtomicCheckpointer(Checkpointer):
         return saved
 
     def save_checkpoint(self, trainer: Trainer) -> None:
-        # One process asks for the weights, but all must stop if a loss broke them.
-        for part in (trainer, getattr(trainer, "model", None)):
-            require_finite = getattr(part, "require_finite", None)
-            if require_finite is not None:
-                require_finite()
-        for callback in getattr(trainer, "_callbacks", ()):
-            # One process asks callbacks for their states, but all are here.
-            gather = getattr(callback, "gather_state", None)
-            if gather is not None:
-                gather()
+        # One process asks for the weights, but all must stop if a loss broke them. One process asks
+        # callbacks for their states, but all are here.
+        model, callbacks = getattr(trainer, "model", None), getattr(trainer, "_callbacks", ())
+        prepare = [getattr(part, "require_finite", None) for part in (trainer, model)]
+        prepare += [getattr(callback, "gather_state", None) for callback in callbacks]
+        for call in prepare:
+            if call is not None:
+                call()
         state = trainer.get_checkpoint_state()
         self._writes = state is not None
         if state is not None:
@@ -174,3 +173,14 @@ class AtomicCheckpointer(Checkpointer):
 def save_whole(state: Any, path: str) -> None:
     """`torch.save`, so that a file at `path` is always whole."""
     write_whole(path, lambda file: torch.save(state, file))
+
+
+def write_best_weights(trainer: GradientDescentTrainer, path: str) -> None:
+    """Make the weights of a trainer, as they are now, the best ones of its run.
+
+    All processes take part, for the weights may be spread over them.
+    """
+    state = (trainer._ddp_wrapped_model or trainer.model).state_dict()
+    if trainer._primary:
+        save_whole(state, path)
+    trainer._best_model_filename = path

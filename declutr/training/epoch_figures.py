@@ -1,23 +1,87 @@
-"""The figures of a training epoch, so that a resumed run reports those of the whole epoch."""
+"""Losses and other figures of a training epoch, which a resumed run reports of the whole epoch."""
 
 from __future__ import annotations
 
 import logging
+import math
+from collections.abc import Sequence
 from typing import Any
 
+import torch
 from allennlp.common import util
 from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import GradientDescentTrainer
 from allennlp.training.util import get_metrics
 
-from declutr.models.declutr import DeCLUTR
-from declutr.models.reclaim.model import ReclaimModel
-from declutr.modules.metrics import RunningMeans
+from declutr.models.metrics import RunningMeans, read_scalars
 from declutr.system.distributed import of_all_processes, process_rank, world_size
-from declutr.training.loss_sums import LossSums
 from declutr.training.metric_states import load_metric_states, metric_states
 
 logger = logging.getLogger(__name__)
+
+
+class LossSums:
+    """What the losses of an epoch, and the penalties of the regularizer in them, sum up to.
+
+    They are kept as they are until somebody reads, and then all are copied at once. Sums are made
+    step by step in float64, as AllenNLP's trainer makes them: the same to the bit.
+    """
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        """Begin an epoch."""
+        self.loss, self.penalty = 0.0, 0.0
+        self._unread: list[tuple[int, Sequence[torch.Tensor], Sequence[torch.Tensor]]] = []
+        self.batch_loss: float | None = None
+        """Of the step that was read last, all its batches together."""
+        self.batch_penalty: float | None = None
+        """Of the last batch of that step; None without a regularizer."""
+
+    def load(self, sums: Sequence[float]) -> None:
+        """Go on from what `read` gave."""
+        self.reset()
+        self.loss, self.penalty = sums
+
+    def add(
+        self, step: int, losses: Sequence[torch.Tensor], penalties: Sequence[torch.Tensor]
+    ) -> None:
+        """Keep those of the batches of a step, each divided by the number of batches.
+
+        Tensors must not be changed in place afterwards.
+        """
+        self._unread.append((step, losses, penalties))
+
+    def read(self) -> list[float]:
+        """The sums of losses and of penalties so far.
+
+        # Raises
+
+        `ValueError` : a loss is not a number.
+        """
+        unread, self._unread = self._unread, []
+        scalars = [scalar for _, losses, penalties in unread for scalar in (*losses, *penalties)]
+        numbers = iter(read_scalars(scalars))
+        for step, losses, penalties in unread:
+            self.batch_loss = 0.0
+            for _ in losses:
+                loss = next(numbers)
+                if math.isnan(loss):
+                    raise ValueError(_nan_loss(step, last=unread[-1][0]))
+                self.batch_loss += loss
+            self.loss += self.batch_loss
+            for _ in penalties:
+                self.batch_penalty = next(numbers)
+                self.penalty += self.batch_penalty
+        return [self.loss, self.penalty]
+
+
+def _nan_loss(step: int, last: int) -> str:
+    text = f"nan loss encountered in step {step} of the epoch"
+    if step < last:
+        text += f" ({last} were done until somebody looked)"
+    return f"{text}. No checkpoint was written since; --recover goes on from the last one."
 
 
 class EpochFigures:
@@ -39,10 +103,9 @@ class EpochFigures:
         self._trainer = trainer
         self._resumed_in = trainer._start_after_epochs_completed
         self._saved = saved
-        # Of the loss, and of what the regularizer adds to it; the trainer "declutr" has its own.
-        losses = getattr(trainer, "losses", None)
-        self._losses = losses if isinstance(losses, LossSums) else None
-        self._own_sums = [0.0, 0.0]
+        losses: Any = getattr(trainer, "losses", None)
+        self._counts = not isinstance(losses, LossSums)  # the trainer "declutr" does it itself
+        self._losses: LossSums = LossSums() if self._counts else losses
         self._gathered: tuple[int, list[list[float]]] | None = None  # at which step, and what
         self._partial = False
         if saved is not None:
@@ -52,16 +115,12 @@ class EpochFigures:
 
     def add(self, steps: list[Any], outputs: list[Any], metrics: dict[str, float]) -> None:
         """Count a training step: its batches, what the model gave, and the trainer's metrics."""
-        if self._losses is None:
-            self._own_sums[0] += metrics["batch_loss"]
+        if self._counts:
+            self._losses.loss += metrics["batch_loss"]
             if "reg_loss" in metrics:
                 for output in outputs:  # in the trainer's order, for the same rounding
-                    self._own_sums[1] += (output["reg_loss"] / len(steps)).item()
+                    self._losses.penalty += (output["reg_loss"] / len(steps)).item()
         self._partial = len(outputs) < self._trainer._num_gradient_accumulation_steps
-
-    @property
-    def _sums(self) -> list[float]:
-        return self._own_sums if self._losses is None else self._losses.read()
 
     def gather(self) -> None:
         """Have the sums of all processes for a checkpoint, which one of them writes.
@@ -71,7 +130,7 @@ class EpochFigures:
         """
         if not self._partial:
             step = self._trainer._total_batches_completed
-            self._gathered = step, of_all_processes(self._sums)
+            self._gathered = step, of_all_processes(self._losses.read())
 
     def train_epoch(self, epoch: int) -> dict[str, float]:
         """The trainer's own, with the figures of the whole epoch."""
@@ -80,9 +139,7 @@ class EpochFigures:
             if self._saved is not None:
                 self._complete(metrics, self._saved)
             self._saved = None
-            self._own_sums = [0.0, 0.0]
-            if self._losses is not None:
-                self._losses.reset()
+            self._losses.reset()
         return metrics
 
     def _complete(self, metrics: dict[str, float], saved: dict[str, Any]) -> None:
@@ -97,23 +154,22 @@ class EpochFigures:
                 elif means is not None:
                     means.reset()
             return
-        steps = dist_reduce_sum(self._trainer._batches_in_epoch_completed)
-        loss, penalty = dist_reduce_sum(self._sums[0]), None
-        if model.get_regularization_penalty() is not None:
-            penalty = dist_reduce_sum(self._sums[1])
+        steps, (loss, penalty) = self._trainer._batches_in_epoch_completed, self._losses.read()
+        penalized = model.get_regularization_penalty() is not None
         if none_left:
-            metrics.update(get_metrics(model, loss, penalty, None, None, steps, reset=True))
+            metrics.update(epoch_metrics(model, loss, penalty if penalized else None, steps))
             return
-        metrics["loss"] = loss / steps
-        if penalty is not None:
-            metrics["reg_loss"] = penalty / steps
+        of_all = dist_reduce_sum(steps)
+        metrics["loss"] = dist_reduce_sum(loss) / of_all
+        if penalized:
+            metrics["reg_loss"] = dist_reduce_sum(penalty) / of_all
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint holds of this."""
         model = self._trainer.model
         means = running_means(model)
         states, left_out = metric_states(model)
-        sums: list[list[float]] | None = [self._sums]
+        sums: list[list[float]] | None = [self._losses.read()]
         if world_size() > 1:
             step, gathered = self._gathered or (None, None)
             sums = gathered if step == self._trainer._total_batches_completed else None
@@ -136,11 +192,9 @@ class EpochFigures:
         if sums is None:
             lost.append("training_loss")
         elif len(sums) == world_size():
-            self._own_sums = list(sums[process_rank()])
+            self._losses.load(sums[process_rank()])
         elif process_rank() == 0:  # only their total counts
-            self._own_sums = [sum(column) for column in zip(*sums, strict=True)]
-        if self._losses is not None:
-            self._losses.load(self._own_sums)
+            self._losses.load([sum(column) for column in zip(*sums, strict=True)])
         if lost:
             logger.warning(
                 "The checkpoint does not hold what these were at: %s. In this epoch they leave out "
@@ -149,9 +203,29 @@ class EpochFigures:
             )
 
 
+def epoch_metrics(model: Any, loss: float, penalty: float | None, batches: int) -> dict[str, float]:
+    """Return the metrics of an epoch, of all processes, and have the model begin another.
+
+    # Parameters
+
+    loss, penalty : what this process has summed up; `None` for no regularizer.
+    batches : of this process.
+    """
+    return get_metrics(
+        model,
+        dist_reduce_sum(loss),
+        None if penalty is None else dist_reduce_sum(penalty),
+        batch_loss=None,
+        batch_reg_loss=None,
+        num_batches=dist_reduce_sum(batches),
+        reset=True,
+    )
+
+
 def running_means(model: Any) -> RunningMeans | None:
     """Those of a training epoch, of the models that have any."""
-    return model.training_means if isinstance(model, (DeCLUTR, ReclaimModel)) else None
+    means = getattr(model, "training_means", None)
+    return means if isinstance(means, RunningMeans) else None
 
 
 def peak_memory() -> dict[str, float]:

@@ -3,23 +3,26 @@
 import logging
 import os
 import time
+from dataclasses import replace
 from typing import Any, Optional
 
 from allennlp.common.checks import ConfigurationError
 from allennlp.common.util import dump_metrics
 from allennlp.training import GradientDescentTrainer, TrainerCallback
 
+from declutr.evaluation.task import PROTOCOLS
 from declutr.models.declutr import DeCLUTR
+from declutr.objectives.checks import one_of
 from declutr.system.distributed import is_sharded, of_all_processes, process_rank
-from declutr.training.best_weights import BestWeights
-from declutr.training.epoch_tracker import EpochTracker
-from declutr.training.evaluation_record import (
-    FOLDER,
+from declutr.training.best_weights import BestWeights, EpochTracker
+from declutr.training.evaluation_tasks import (
+    EvaluationTasks,
+    Outcome,
+    Scores,
     require_parts,
     require_scores,
     write_scores,
 )
-from declutr.training.evaluation_tasks import EvaluationTasks, Outcome, Scores, named_protocol
 from declutr.training.model_in_training import averaged_weights
 
 logger = logging.getLogger(__name__)
@@ -100,9 +103,10 @@ class EvaluateEmbeddings(TrainerCallback):
         for name, value in numbers.items():
             if value is not None and value < 1:
                 raise ConfigurationError(f"{name} must be at least 1, got {value}.")
-        settings = named_protocol(protocol, regressor=regressor)
+        one_of("protocol", protocol, PROTOCOLS)
         if not tasks:
             raise ConfigurationError("There are no tasks to evaluate: name some, as in ['STS*'].")
+        settings = replace(PROTOCOLS[protocol], regressor=regressor)
         self._tasks = EvaluationTasks(data, tasks, settings, corpus, batch_size)
         self._every_num_steps = every_num_steps
         self._every_num_epochs = every_num_epochs
@@ -110,25 +114,21 @@ class EvaluateEmbeddings(TrainerCallback):
         self._select_start = select_start
         self.selects = self._best.score is not None
         """Whether it chooses the best weights, so that the trainer does not."""
+        self._selecting = [self._best.score] if self._best.score else []
         self.start_scores: Scores = {}
         """Before the first step."""
-        self._is_primary = True
+        self._evaluates = True  # in this process
         self._step = 0
         self._scores: Scores = {}  # of the last evaluation, which was after `_step` steps
         self._resumed_at = 0  # steps
-        self._selects_anew = False
 
-    # ---------------------------------------------------------------------- what the trainer calls
-
-    def on_start(
-        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
-    ) -> None:
-        super().on_start(trainer, is_primary)
-        self._is_primary = is_primary
+    def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
+        super().on_start(trainer, *args, **kwargs)
         require_parts(trainer)
         if self.selects and not self.serialization_dir:
             raise ConfigurationError("select_by needs a folder to keep the best weights in.")
-        if self._evaluates(trainer):
+        self._evaluates = process_rank() == 0 or is_sharded(trainer.model)
+        if self._evaluates:
             self._tasks.read()
         tracker = trainer._metric_tracker
         trainer._metric_tracker = EpochTracker(
@@ -138,15 +138,14 @@ class EvaluateEmbeddings(TrainerCallback):
         resumed = bool(epoch or trainer._start_after_batches_in_epoch_completed)
         # The model's own metrics have no tasks.
         tracked = [name for _, name in tracker.tracked_metrics if "/" in name]
-        needed = [*tracked, *([self._best.score] if self._best.score else [])]
+        needed = tracked + self._selecting
         known = all(name in self._scores for name in needed)
         lost = self._best.is_lost()
         if self._best.found is not None:  # the checkpoint may come from a folder that was moved
             trainer._best_model_filename = self._best.file
         errors: list[str] = []
-        if not resumed or not known or lost or self._selects_anew:
-            select = resumed or self._select_start
-            errors = self._evaluate(trainer, self._resumed_at, epoch, select)
+        if not resumed or not known or lost or self._best.begins_anew:
+            errors = self._evaluate(trainer, self._resumed_at, epoch, resumed or self._select_start)
         if not resumed:
             self.start_scores = self._scores
         if errors:
@@ -157,29 +156,14 @@ class EvaluateEmbeddings(TrainerCallback):
         require_scores(trainer, self._scores, needed, tracked, self._every_num_epochs)
 
     def on_batch(
-        self,
-        trainer: GradientDescentTrainer,
-        batch_inputs: Any,
-        batch_outputs: Any,
-        batch_metrics: Any,
-        epoch: int,
-        batch_number: int,
-        is_training: bool,
-        is_primary: bool = True,
-        batch_grad_norm: float | None = None,
-        **kwargs: Any,
+        self, trainer: GradientDescentTrainer, *batch: Any, is_training: bool = False, **kwargs: Any
     ) -> None:
         step = trainer._total_batches_completed
         if is_training and self._every_num_steps and step % self._every_num_steps == 0:
-            self._evaluate(trainer, step, epoch)
+            self._evaluate(trainer, step, trainer._epochs_completed)
 
     def on_epoch(
-        self,
-        trainer: GradientDescentTrainer,
-        metrics: dict[str, Any],
-        epoch: int,
-        is_primary: bool = True,
-        **kwargs: Any,
+        self, trainer: GradientDescentTrainer, metrics: Any, epoch: int, *args: Any, **kwargs: Any
     ) -> None:
         # Those of an epoch with validation are there already, by the tracker of metrics.
         scores = self._at_end_of_epoch(trainer)
@@ -191,30 +175,16 @@ class EvaluateEmbeddings(TrainerCallback):
         if best is not None:
             metrics.update(best_epoch=best["epoch"], best_step=best["step"])
             metrics.update({f"best_validation_{name}": v for name, v in best["scores"].items()})
-        if is_primary and self.serialization_dir:
+        if trainer._primary and self.serialization_dir:
             # The trainer wrote it before it called this.
             file = os.path.join(self.serialization_dir, f"metrics_epoch_{epoch}.json")
             dump_metrics(file, metrics)
 
     def on_end(
-        self,
-        trainer: GradientDescentTrainer,
-        metrics: dict[str, Any] | None = None,
-        epoch: int | None = None,
-        is_primary: bool = True,
-        **kwargs: Any,
+        self, trainer: GradientDescentTrainer, metrics: Any = None, *args: Any, **kwargs: Any
     ) -> None:
-        finished = metrics is not None and trainer._total_batches_completed > 0
-        best = self._best.found
-        if finished and is_primary and best is not None and best["step"] == 0:
-            logger.warning(
-                "%s was %.2f at the start and never better afterwards (see %s): training did not "
-                "improve the embeddings, and the archive holds the weights of the start. Look at "
-                "the learning rate and the data.",
-                self._best.score,
-                best["value"],
-                os.path.join(self.serialization_dir, FOLDER),
-            )
+        if metrics is not None and trainer._total_batches_completed and trainer._primary:
+            self._best.warn_of_no_gain()
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -231,22 +201,7 @@ class EvaluateEmbeddings(TrainerCallback):
         self._step = state_dict.get("step", 0)
         self._scores = state_dict.get("scores", {})
         self.start_scores = state_dict.get("start", {})
-        if state_dict.get("select_by") == self._best.score:
-            self._best.found = state_dict.get("best")
-        elif self.selects:
-            self._selects_anew = True
-            logger.warning(
-                "Until now the best weights were chosen by %s; from here on by %s, beginning with "
-                "those of the checkpoint.",
-                state_dict.get("select_by") or "the validation_metric",
-                self._best.score,
-            )
-
-    # ---------------------------------------------------------------------------------- evaluating
-
-    @staticmethod
-    def _evaluates(trainer: GradientDescentTrainer) -> bool:
-        return process_rank() == 0 or is_sharded(trainer.model)
+        self._best.resume(state_dict.get("select_by"), state_dict.get("best"))
 
     def _at_end_of_epoch(self, trainer: GradientDescentTrainer) -> Scores:
         """The scores of the epoch that ends now; none if it is not one to evaluate."""
@@ -267,16 +222,14 @@ class EvaluateEmbeddings(TrainerCallback):
         began = time.perf_counter()
         outcome = Outcome({}, [], [])
         with averaged_weights(trainer):
-            if self._evaluates(trainer):
+            if self._evaluates:
                 outcome = self._tasks.outcome(trainer)
             # All must agree on what is best.
             self._scores, main, errors = of_all_processes(outcome)[0]
             self._step = step
-            best = select and self._best.select(
-                trainer, self._scores, step, epoch, self._is_primary
-            )
-        if self._is_primary:
-            shown = dict.fromkeys([*main, *([self._best.score] if self._best.score else [])])
+            best = select and self._best.select(trainer, self._scores, step, epoch)
+        if trainer._primary:
+            shown = dict.fromkeys(main + self._selecting)
             values = ", ".join(f"{n} {self._scores[n]:.2f}" for n in shown if n in self._scores)
             seconds = time.perf_counter() - began
             mark = " (the best so far)" if best else ""

@@ -14,7 +14,7 @@ from declutr.archives import BEST_WEIGHTS
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.system.distributed import process_rank
 from declutr.system.kernel_choices import CHOICES
-from declutr.training.checkpointer import save_whole
+from declutr.training.checkpointer import write_best_weights
 from declutr.training.epoch_figures import EpochFigures
 from declutr.training.model_in_training import averaged_weights
 from declutr.transformer.training_products import settle_products
@@ -50,10 +50,8 @@ class ExactResume(TrainerCallback):
         self._on_cpu = False
         self._other_kernels: str | None = None  # why those of the run cannot be taken
 
-    def on_start(
-        self, trainer: GradientDescentTrainer, is_primary: bool = True, **kwargs: Any
-    ) -> None:
-        super().on_start(trainer, is_primary)
+    def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
+        super().on_start(trainer, *args, **kwargs)
         self._on_cpu = trainer.cuda_device.type == "cpu"
         settle_kernels(trainer)
         if self._on_cpu and self._other_kernels:
@@ -71,7 +69,7 @@ class ExactResume(TrainerCallback):
             trainer._validation_data_loader.begin_at(epoch)
         self._figures = EpochFigures(trainer, self._saved if step else None)
         if epoch and not step and _was_validated(trainer, epoch - 1):
-            _restore_best(trainer, is_primary)
+            _restore_best(trainer)
         self._reseed(epoch, step)
 
     def on_batch(
@@ -80,11 +78,8 @@ class ExactResume(TrainerCallback):
         batch_inputs: Any,
         batch_outputs: Any,
         batch_metrics: Any,
-        epoch: int,
-        batch_number: int,
-        is_training: bool,
-        is_primary: bool = True,
-        batch_grad_norm: float | None = None,
+        *args: Any,
+        is_training: bool = False,
         **kwargs: Any,
     ) -> None:
         if is_training:
@@ -93,25 +88,15 @@ class ExactResume(TrainerCallback):
             self._reseed(trainer._epochs_completed, trainer._batches_in_epoch_completed)
 
     def on_epoch(
-        self,
-        trainer: GradientDescentTrainer,
-        metrics: dict[str, Any],
-        epoch: int,
-        is_primary: bool = True,
-        **kwargs: Any,
+        self, trainer: GradientDescentTrainer, metrics: Any, epoch: int, *args: Any, **kwargs: Any
     ) -> None:
         self._trained = True
         self._reseed(epoch + 1, 0)
 
     def on_end(
-        self,
-        trainer: GradientDescentTrainer,
-        metrics: dict[str, Any] | None = None,
-        epoch: int | None = None,
-        is_primary: bool = True,
-        **kwargs: Any,
+        self, trainer: GradientDescentTrainer, metrics: Any = None, *args: Any, **kwargs: Any
     ) -> None:
-        if metrics is not None and is_primary and not self._trained:
+        if metrics is not None and trainer._primary and not self._trained:
             metrics.update(self._last_metrics(trainer._start_after_epochs_completed - 1))
 
     def _last_metrics(self, epoch: int) -> dict[str, Any]:
@@ -164,20 +149,13 @@ def _was_validated(trainer: GradientDescentTrainer, epoch: int) -> bool:
     )
 
 
-def _restore_best(trainer: GradientDescentTrainer, is_primary: bool) -> None:
+def _restore_best(trainer: GradientDescentTrainer) -> None:
     """Write the best weights of a run that was killed between its checkpoint and writing them.
 
     AllenNLP's trainer writes the checkpoint of an epoch first and then the best weights. Resumed
     from that checkpoint, it would never write them, or archive those of an earlier epoch.
-
-    All processes take part, for the weights may be spread over them.
     """
     folder: str | None = trainer._serialization_dir  # type: ignore[has-type]
-    if not folder or not trainer._metric_tracker.is_best_so_far():
-        return
-    with averaged_weights(trainer):
-        best = os.path.join(folder, BEST_WEIGHTS)
-        state = (trainer._ddp_wrapped_model or trainer.model).state_dict()
-        if is_primary:
-            save_whole(state, best)
-        trainer._best_model_filename = best
+    if folder and trainer._metric_tracker.is_best_so_far():
+        with averaged_weights(trainer):
+            write_best_weights(trainer, os.path.join(folder, BEST_WEIGHTS))

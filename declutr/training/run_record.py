@@ -1,27 +1,37 @@
-"""The TrainerCallback "run_record": what was run, beside its metrics."""
+"""The TrainerCallback "run_record": what was run, and how good it was before it was trained.
+
+AllenNLP validates after epochs alone, and archives the best of those, whatever the start was.
+"""
 
 import json
 import logging
 import os
 import platform
+from contextlib import ExitStack
 from importlib import metadata
 from typing import Any
 
+import torch
+from allennlp.common.checks import ConfigurationError
 from allennlp.training import GradientDescentTrainer, TrainerCallback
+from allennlp.training.metric_tracker import MetricTracker
 
 from declutr.archives import RUN
 from declutr.archives.carried import archive_transformer
 from declutr.data.data_loader import DeCLUTRDataLoader
+from declutr.data.row_reader import RowReader
 from declutr.models.declutr import DeCLUTR
 from declutr.system.distributed import world_size
 from declutr.system.files import write_whole
 from declutr.system.kernel_choices import CHOICES
+from declutr.training.epoch_figures import epoch_metrics
 from declutr.training.exact_resume import settle_kernels
-from declutr.training.start_validation import no_better_than, validated
+from declutr.training.model_in_training import undisturbed
 
 logger = logging.getLogger(__name__)
 
 _PACKAGES = ("declutr", "allennlp", "torch", "transformers", "pytorch-metric-learning")
+_SEED = 13370  # of what validation before the first step draws
 
 
 @TrainerCallback.register("run_record")
@@ -83,10 +93,10 @@ class RunRecord(TrainerCallback):
             record["cpu"] = CHOICES.record()
         if isinstance(loader, DeCLUTRDataLoader):
             record["documents"] = len(loader.documents)
-            if loader.batch_size is not None:
-                record["global_batch_size"] = loader.batch_size * world_size()
-            if loader.max_tokens is not None:
-                record["global_max_tokens"] = loader.max_tokens * world_size()
+            sizes = {"batch_size": loader.batch_size, "max_tokens": loader.max_tokens}
+            for name, size in sizes.items():
+                if size is not None:
+                    record[f"global_{name}"] = size * world_size()
             record["batches_per_epoch"] = len(loader)
         if isinstance(validation, DeCLUTRDataLoader):
             record["validation_documents"] = len(validation.documents)
@@ -97,12 +107,7 @@ class RunRecord(TrainerCallback):
         return record
 
     def on_end(
-        self,
-        trainer: GradientDescentTrainer,
-        metrics: dict[str, Any] | None = None,
-        epoch: int | None = None,
-        is_primary: bool = True,
-        **kwargs: Any,
+        self, trainer: GradientDescentTrainer, metrics: Any = None, *args: Any, **kwargs: Any
     ) -> None:
         if metrics is None or not self._start:  # it failed, or there is nothing to tell
             return
@@ -111,7 +116,7 @@ class RunRecord(TrainerCallback):
         for callback in trainer._callbacks:  # scores that are metrics of validation too
             start |= getattr(callback, "start_scores", {})
         told = no_better_than(trainer._metric_tracker, start)
-        if told and is_primary:
+        if told and trainer._primary:
             logger.warning(told)
 
     def _validates_start(self, trainer: GradientDescentTrainer) -> bool:
@@ -158,3 +163,58 @@ def _version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def validated(trainer: GradientDescentTrainer) -> dict[str, float]:
+    """The metrics of a pass over the validation data, with the weights as they are.
+
+    Those of a moving average, where there is one. Training goes on as if it had not happened:
+    random numbers, modes and running metrics are what they were, other callbacks see nothing of it,
+    and the first epoch draws the same training and validation data, also where AllenNLP's own
+    loaders share a reader. All processes take part.
+    """
+    loader = trainer._validation_data_loader
+    readers = [getattr(loader, "reader", None), *getattr(loader, "readers", {}).values()]
+    callbacks, trainer._callbacks = trainer._callbacks, []
+    try:
+        with ExitStack() as stack:
+            for reader in readers:
+                if isinstance(reader, RowReader):
+                    stack.enter_context(reader.same_epoch_after())
+            stack.enter_context(undisturbed(trainer.model, trainer.cuda_device, _SEED))
+            stack.enter_context(torch.no_grad())
+            return epoch_metrics(trainer.model, *trainer._validation_loss(0))
+    finally:
+        trainer._callbacks = callbacks
+        if isinstance(loader, DeCLUTRDataLoader):
+            loader.begin_at(0)
+
+
+def no_better_than(tracker: MetricTracker, start: dict[str, float]) -> str | None:
+    """What to tell of a run whose best epoch is no better than its start, if it is not.
+
+    # Parameters
+
+    tracker : of all epochs.
+    start : metrics of validation before the first step; where the `validation_metric` is not among
+        them, nothing is told.
+    """
+    if tracker._best_so_far is None:
+        return None
+    try:  # that of the class itself: a subclass may add metrics of now
+        at_the_start = MetricTracker.combined_score(tracker, start)
+    except ConfigurationError:
+        return None
+    if not tracker._best_so_far <= at_the_start:  # nor if one of them is not a number
+        return None
+    figures = " and ".join(
+        f"{name} was {start[name]:.6g} at the start and {tracker.best_epoch_metrics[name]:.6g} "
+        "after the best epoch"
+        for _, name in tracker.tracked_metrics
+        if name in tracker.best_epoch_metrics
+    )
+    return (
+        f"On the validation data {figures} ({tracker.best_epoch}): this run did not improve the "
+        "model. The archive holds the weights of that epoch all the same. Look at the learning "
+        "rate and the data. (Against a memory that fills while training, a loss begins low.)"
+    )

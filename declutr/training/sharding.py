@@ -18,6 +18,7 @@ from allennlp.models import Model
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel
 
 from declutr.bridge.adamw import own_part
+from declutr.objectives.checks import one_of
 from declutr.system.distributed import copy_from_first, is_distributed
 from declutr.training.sharded_model import ShardedModel
 
@@ -72,11 +73,7 @@ class FsdpAccelerator(DdpAccelerator):
                 '"ddp_accelerator".'
             )
         super().__init__(local_rank=local_rank, world_size=world_size, cuda_device=cuda_device)
-        if gather_dtype not in _GATHER_DTYPES:
-            raise ConfigurationError(
-                f"Unknown gather_dtype '{gather_dtype}': expected one of "
-                f"{', '.join(_GATHER_DTYPES)}."
-            )
+        one_of("gather_dtype", gather_dtype, _GATHER_DTYPES)
         if replicas < 1 or self.world_size % replicas:
             raise ConfigurationError(
                 f"{self.world_size} process(es) cannot hold {replicas} whole model(s) of equally "
@@ -90,7 +87,12 @@ class FsdpAccelerator(DdpAccelerator):
     def wrap_model(self, model: Model) -> tuple[Model, DdpWrappedModel]:
         """Shard `model` in place. It stays the model that was given, of a class made for it."""
         fsdp = _fsdp()
-        self._refuse(model)
+        if getattr(model, "_regularizer", None) is not None:
+            raise ConfigurationError(
+                "A regularizer needs whole parameters, of which a process has a part only with the "
+                'accelerator "fsdp". Remove it from the model, and use the weight_decay of the '
+                "optimizer."
+            )
         # As DistributedDataParallel does. Buffers of integers hold positions, the same anyway.
         tensors = chain(model.parameters(), model.buffers())
         copy_from_first((t for t in tensors if t.is_floating_point()), self.cuda_device)
@@ -104,10 +106,7 @@ class FsdpAccelerator(DdpAccelerator):
         layers = repeated_layers(model)
         for layer in layers:
             fsdp.fully_shard(
-                layer,
-                mp_policy=policy,
-                reshard_after_forward=self._reshard_after_forward,
-                **shared,
+                layer, mp_policy=policy, reshard_after_forward=self._reshard_after_forward, **shared
             )
             if self._reshard_after_forward:
                 layer.register_forward_pre_hook(_gather_recomputed)
@@ -135,14 +134,6 @@ class FsdpAccelerator(DdpAccelerator):
         shape = (self._replicas, self.world_size // self._replicas)
         names = ("replicate", "shard")
         return init_device_mesh(self.cuda_device.type, shape, mesh_dim_names=names)
-
-    def _refuse(self, model: Model) -> None:
-        if getattr(model, "_regularizer", None) is not None:
-            raise ConfigurationError(
-                "A regularizer needs whole parameters, of which a process has a part only with the "
-                'accelerator "fsdp". Remove it from the model, and use the weight_decay of the '
-                "optimizer."
-            )
 
 
 def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:

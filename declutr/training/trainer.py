@@ -7,17 +7,15 @@ from typing import Any, Optional
 import torch
 from allennlp.common import Tqdm, util
 from allennlp.common.checks import ConfigurationError
-from allennlp.nn.util import dist_reduce_sum
 from allennlp.training import GradientDescentTrainer, Trainer, TrainerCallback
 from allennlp.training.trainer import TrainerCheckpoint
 from allennlp.training.util import description_from_metrics, get_metrics
 
 from declutr.data.data_loader import DeCLUTRDataLoader
-from declutr.modules.metrics import READ_EVERY
+from declutr.models.metrics import READ_EVERY
 from declutr.system.distributed import any_process, wait_for_all
 from declutr.system.processors import share_processors
-from declutr.training.epoch_figures import peak_memory
-from declutr.training.loss_sums import LossSums
+from declutr.training.epoch_figures import LossSums, epoch_metrics, peak_memory
 from declutr.training.metric_readers import looks_now, may_look, tell_of_waits
 
 logger = logging.getLogger(__name__)
@@ -57,9 +55,8 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         self._read_every = read_every or (1 if self.cuda_device.type == "cpu" else READ_EVERY)
         self.losses = LossSums()
         """Of the current epoch; `exact_resume` lets a resumed one go on from where they were."""
-        model: Any = self.model
-        if hasattr(model, "asked_rarely"):
-            model.asked_rarely = True
+        if hasattr(self.model, "asked_rarely"):
+            self.model.asked_rarely = True  # type: ignore[assignment]
         # All processes then have as many batches (`DeCLUTRDataLoader.__len__`), and need not ask
         # each other before every one whether there is another.
         self._equal_batches = isinstance(self.data_loader, DeCLUTRDataLoader)
@@ -78,16 +75,13 @@ class DeCLUTRTrainer(GradientDescentTrainer):
 
         `ValueError` : one of them is not a number; of the model "declutr", not a finite one.
         """
-        of_model = getattr(self.model, "require_finite", None)
-        if of_model is not None:
-            of_model()
+        if hasattr(self.model, "require_finite"):
+            self.model.require_finite()  # type: ignore[operator]
         self.losses.read()
 
     def get_checkpoint_state(self) -> Optional[TrainerCheckpoint]:
         self.require_finite()
         return super().get_checkpoint_state()
-
-    # --------------------------------------------------------------------------------- an epoch
 
     def _train_epoch(self, epoch: int) -> dict[str, float]:
         logger.info("Epoch %d/%d", epoch, self._num_epochs - 1)
@@ -141,17 +135,9 @@ class DeCLUTRTrainer(GradientDescentTrainer):
             return {}
         self.require_finite()
         loss, penalty = self.losses.read()
-        return get_metrics(
-            self.model,
-            dist_reduce_sum(loss),
-            dist_reduce_sum(penalty) if self._penalized else None,
-            batch_loss=None,
-            batch_reg_loss=None,
-            num_batches=dist_reduce_sum(self._batches_in_epoch_completed),
-            reset=True,
+        return epoch_metrics(
+            self.model, loss, penalty if self._penalized else None, self._batches_in_epoch_completed
         )
-
-    # ----------------------------------------------------------------------------------- a step
 
     def _train_step(self, group: list[Any]) -> tuple[bool, list[dict[str, Any]]]:
         """Move the weights by a group of batches; returns whether another process has no more, and
@@ -228,17 +214,10 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         due = not self._metrics or step % self._read_every == 0
         if due or any(looks_now(callback) for callback in self._lookers):
             self._read(step)
+        told: dict[str, Any] = {"is_primary": self._primary, "batch_grad_norm": self._norm}
         for callback in self._callbacks:
             callback.on_batch(
-                self,
-                group,
-                outputs,
-                self._metrics,
-                epoch,
-                step,
-                is_training=True,
-                is_primary=self._primary,
-                batch_grad_norm=self._norm,
+                self, group, outputs, self._metrics, epoch, step, is_training=True, **told
             )
         if due and self._primary:
             progress.set_description(description_from_metrics(self._metrics), refresh=False)

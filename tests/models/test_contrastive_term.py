@@ -9,7 +9,7 @@ from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from declutr.modules.text_keys import text_keys
+from declutr.modules.text_batches import text_keys
 from declutr.objectives import NTXent, Objective
 from declutr.objectives.objective import OF_DATA, VIEWS
 from tests.test_given import HEAD, embedded, plain_model, spans

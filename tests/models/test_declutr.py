@@ -29,7 +29,7 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.models.declutr import DeCLUTR, NonFiniteLoss
-from declutr.modules.metrics import RunningMeans, UnreadLosses
+from declutr.models.metrics import RunningMeans, UnreadLosses
 from declutr.modules.text_batches import flat
 from declutr.objectives import NTXent, alignment, uniformity
 from declutr.sampling.masking import IGNORE, mask_tokens
@@ -325,7 +325,7 @@ def test_chunks_draw_the_same_dropout_twice(make_model: Callable, batch: dict) -
         with pytest.MonkeyPatch.context() as patch:
             if not again:
                 plain = lambda function, *args, use_reentrant: function(*args)  # noqa: E731
-                patch.setattr("declutr.modules.gradient_caching.checkpoint", plain)
+                patch.setattr("declutr.models.encoding.checkpoint", plain)
             torch.manual_seed(0)
             model(**batch)["loss"].backward()
         gradients.append([p.grad for p in model.parameters()])
@@ -827,7 +827,10 @@ def test_nothing_to_train_by(make_model: Callable) -> None:
         ),
         ({"mlm_probability": 0.0}, r"mlm_probability must lie in \(0, 1\], got 0"),
         ({"mlm_probability": 1.5}, r"mlm_probability must lie in \(0, 1\], got 1.5"),
-        ({"precision": "float16"}, "Unknown precision 'float16'"),
+        (
+            {"precision": "float16"},
+            "Unknown precision 'float16': expected one of auto, bfloat16, float32",
+        ),
     ],
 )
 def test_wrong_settings(make_model: Callable, changes: dict, message: str) -> None:
@@ -898,7 +901,7 @@ def test_overfits_one_batch_of_masks(
         chosen = maskable & (torch.arange(ids.size(1)) % 5 == 2)
         return ids.masked_fill(chosen, mask_id), ids.masked_fill(~chosen, IGNORE)
 
-    monkeypatch.setattr("declutr.models.batch_views.mask_tokens", every_fifth)
+    monkeypatch.setattr("declutr.models.training_step.mask_tokens", every_fifth)
     model = make_model(loss=None).train()
     optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
     for _ in range(80):

@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterator
 
 import pytest
 import torch
-from allennlp.common.checks import ConfigurationError
 
 from declutr.modules import precision
 from declutr.modules.precision import training_precision
@@ -117,9 +116,3 @@ def test_auto_on_a_gpu(
 def test_an_autocast_that_is_on_stays(name: str) -> None:
     with torch.autocast("cpu", dtype=torch.float16):
         assert product_in(training_precision(name, CPU)) is torch.float16
-
-
-@pytest.mark.parametrize("name", ["float16", "bf16", "", "Float32"])
-def test_unknown_names(name: str) -> None:
-    with pytest.raises(ConfigurationError, match=f"Unknown precision '{name}'.*auto, bfloat16"):
-        training_precision(name, CPU)

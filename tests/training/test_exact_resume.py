@@ -265,7 +265,8 @@ def test_best_weights_are_restored_by_all_and_written_by_the_first(
         _metric_tracker=SimpleNamespace(is_best_so_far=lambda: True),
         _moving_average=None,
         _ddp_wrapped_model=wrapped,
+        _primary=is_primary,
     )
-    _restore_best(trainer, is_primary)
+    _restore_best(trainer)
     assert asked == [1] and (tmp_path / "best.th").exists() is is_primary
     assert trainer._best_model_filename == str(tmp_path / "best.th")

@@ -14,7 +14,7 @@ from allennlp.training.metric_tracker import MetricTracker
 import declutr.plugin  # noqa: F401 - registers what configurations name
 import declutr.training.evaluation_tasks as evaluation
 from declutr.training.checkpointer import AtomicCheckpointer
-from declutr.training.start_validation import no_better_than
+from declutr.training.run_record import no_better_than
 from tests.conftest import run_config
 from tests.evaluation_runs import Scripted, these_tasks, write_benchmark
 

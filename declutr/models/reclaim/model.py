@@ -4,8 +4,7 @@ import inspect
 import logging
 import os
 import tempfile
-from os import PathLike
-from typing import Any, Optional, Union
+from typing import Any, Optional
 
 import torch
 from allennlp.common import Lazy, Params
@@ -16,17 +15,14 @@ from allennlp.models.model import _DEFAULT_WEIGHTS
 from allennlp.nn.parallel import DdpAccelerator
 from allennlp.nn.util import read_state_dict
 
-from declutr.models.reclaim.named_submodules import pooler_name, word_embeddings_name
+from declutr.models.metrics import RunningMeans
 from declutr.models.reclaim.submodule_features import SubmoduleFeature, recorded_calls
-from declutr.modules.metrics import RunningMeans
-from declutr.modules.text_keys import text_keys
+from declutr.modules.text_batches import text_keys
 from declutr.objectives import Objective
 from declutr.objectives.memories.reclaim import Reclaim
 from declutr.system.distributed import gather_ragged_rows, world_size
 
 logger = logging.getLogger(__name__)
-
-_TASK = "model"  # the attribute, so that its weights are `model.*`
 
 
 @Model.register("reclaim")
@@ -91,8 +87,7 @@ class ReclaimModel(Model):
         if weight < 0:
             raise ConfigurationError(f"weight must be 0 or more, got {weight}.")
         self.model = model
-        self._u = SubmoduleFeature(model, "u", pooler_name(model) if u is None else u, u_width)
-        v = word_embeddings_name(model) if v is None else v
+        self._u = SubmoduleFeature(model, "u", u, u_width)
         self._v = SubmoduleFeature(model, "v", v, v_width)
         # Made last: the task model begins with the weights that it has without this.
         made = objective.construct(embedding_size=self._u.width, v_embedding_size=self._v.width)
@@ -111,9 +106,8 @@ class ReclaimModel(Model):
         self._mask_identical_texts, self._same = mask_identical_texts, same
         self._told_of_no_gradient = False
         self._takes_ids = "ids" in inspect.signature(model.forward).parameters
-        self._means = RunningMeans()
-
-    # --------------------------------------------------------------------------------- training
+        self.training_means = RunningMeans()
+        """Of the term, in this epoch so far."""
 
     def forward(  # type: ignore[override]
         self, ids: Optional[torch.Tensor] = None, **fields: Any
@@ -180,26 +174,19 @@ class ReclaimModel(Model):
         given = {"ids": ids} if texts is None else {"ids": ids, "texts": texts}
         given = {name: gather_ragged_rows(values) for name, values in given.items()}
         term = self._objective(u, v, **given)
-        self._means.record("reclaim_loss", term, u.size(0))
+        self.training_means.record("reclaim_loss", term, u.size(0))
         for name, value in self._objective.last_metrics.items():
-            self._means.record(f"reclaim_{name}", value)
+            self.training_means.record(f"reclaim_{name}", value)
         return term
-
-    @property
-    def training_means(self) -> RunningMeans:
-        """Of the term, in this epoch so far."""
-        return self._means
-
-    # ------------------------------------------------------------------------- as the task model
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
         """Those of the task model, and in training `reclaim_loss`, without its weight."""
         metrics = dict(self.model.get_metrics(reset))
         if self.training:
-            wanted = reset or self.asked_rarely or self._means.due()
-            metrics |= self._means.compute() if wanted else self._means.last
+            wanted = reset or self.asked_rarely or self.training_means.due()
+            metrics |= self.training_means.compute() if wanted else self.training_means.last
             if reset:
-                self._means.reset()
+                self.training_means.reset()
         return metrics
 
     def make_output_human_readable(
@@ -220,19 +207,13 @@ class ReclaimModel(Model):
         try:
             return super().__getattr__(name)
         except AttributeError:
-            if name == _TASK or name.startswith("__"):
+            if name == "model" or name.startswith("__"):
                 raise
             return getattr(self.model, name)
 
-    # ---------------------------------------------------------------------------------- archives
-
     @classmethod
     def _load(
-        cls,
-        config: Params,
-        serialization_dir: Union[str, PathLike],
-        weights_file: Optional[Union[str, PathLike]] = None,
-        cuda_device: int = -1,
+        cls, config: Params, serialization_dir: Any, weights_file: Any = None, cuda_device: int = -1
     ) -> Model:
         settings = config["model"]
         if not settings.pop_bool("bare", False):
@@ -241,11 +222,10 @@ class ReclaimModel(Model):
         weights = read_state_dict(
             weights_file or os.path.join(serialization_dir, _DEFAULT_WEIGHTS), cuda_device=-1
         )
-        prefix = f"{_TASK}."
         own = {
-            name.removeprefix(prefix): value
+            name.removeprefix("model."): value
             for name, value in weights.items()
-            if name.startswith(prefix)
+            if name.startswith("model.")
         }
         # The task model may have a way of its own of loading, which reads a file.
         with tempfile.TemporaryDirectory() as folder:

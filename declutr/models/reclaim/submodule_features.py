@@ -14,10 +14,13 @@ from torch import Tensor
 from declutr.models.reclaim.named_submodules import (
     input_embeddings_name,
     output_width,
+    pooler_name,
     require_submodule,
+    word_embeddings_name,
 )
-from declutr.modules.text_field_masks import (
+from declutr.modules.text_batches import (
     TextField,
+    each,
     indexed_ids,
     mask_of_ids,
     mask_of_length,
@@ -96,7 +99,8 @@ class SubmoduleFeature:
 
     model : the model that has the submodule.
     key : `"u"` or `"v"`, the setting that is meant in errors.
-    name : the dotted name of the submodule.
+    name : the dotted name of the submodule; by default that of the pooler (u), or of what embeds
+        words (v).
     width : d; by default what the submodule says.
 
     # Raises
@@ -105,8 +109,10 @@ class SubmoduleFeature:
     """
 
     def __init__(
-        self, model: torch.nn.Module, key: str, name: str, width: int | None = None
+        self, model: torch.nn.Module, key: str, name: str | None, width: int | None = None
     ) -> None:
+        if name is None:
+            name = pooler_name(model) if key == "u" else word_embeddings_name(model)
         module = require_submodule(model, name, key)
         known = output_width(module) if width is None else width
         if known is None:
@@ -225,14 +231,7 @@ class SubmoduleFeature:
 
 def _all_equal(fields: Sequence[TextField], shape: torch.Size) -> bool:
     """Whether the masks of that shape are equal, by what the host knows of the fields."""
-    known = [
-        {
-            name: {key: on_host(tensor) for key, tensor in part.items()}
-            for name, part in each.items()
-        }
-        for each in fields
-    ]
-    first, *others = (mask_of_length(each, shape) for each in known)
+    first, *others = (mask_of_length(each(field, on_host), shape) for field in fields)
     return all(
         first is not None and other is not None and torch.equal(first, other) for other in others
     )

@@ -4,7 +4,7 @@ import itertools
 
 import torch
 
-from declutr.modules.text_keys import text_keys
+from declutr.modules.text_batches import text_keys
 
 
 def batch(rows: list[list[int]], padding: int = 0, mask: bool = True) -> dict:

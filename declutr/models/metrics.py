@@ -1,4 +1,4 @@
-"""Numbers of training that stay on the device until somebody looks."""
+"""What is noted of training: numbers that stay on the device until somebody looks."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import torch
 from torch.nn.functional import normalize
+
+from declutr.objectives import Objective
 
 READ_EVERY = 10
 """Steps between two reads where the host would have to wait for the device."""
@@ -164,3 +166,47 @@ def retrieval_accuracy(anchors: torch.Tensor, positives: torch.Tensor) -> torch.
     similarity = normalize(positives, dim=-1) @ normalize(anchors, dim=-1).T  # (N, N)
     own = torch.arange(similarity.size(0), device=similarity.device)
     return (similarity.argmax(dim=1) == own).double().mean()
+
+
+class StepRecord:
+    """Metrics of training and of validation, and the losses of training steps."""
+
+    def __init__(self) -> None:
+        self.training, self.validation = RunningMeans(), RunningMeans()
+        self.losses = UnreadLosses()  # of training
+
+    def means(self, training: bool) -> RunningMeans:
+        """Those of training, or of validation."""
+        return self.training if training else self.validation
+
+    def masked_lm(
+        self, loss: torch.Tensor, accuracy: torch.Tensor, masked: torch.Tensor, training: bool
+    ) -> None:
+        """Record masked language modelling of so many masked tokens."""
+        self.means(training).record("mlm_loss", loss, masked)
+        self.means(training).record("mlm_accuracy", accuracy, masked)
+
+    def geometry(self, views: dict[str, torch.Tensor], training: bool) -> None:
+        """Record how embeddings `(N, d)` of two views lie, if there are two."""
+        from declutr.objectives import alignment, uniformity  # embedding needs neither
+
+        means = self.means(training)
+        anchors, pairs = views["anchors"].detach(), float(views["anchors"].size(0))
+        positives = views.get("positives", views.get("keys"))
+        if positives is not None and positives.size(1) == anchors.size(1):
+            positives = positives.detach()
+            means.record("retrieval_accuracy", retrieval_accuracy(anchors, positives), pairs)
+            means.record("alignment", alignment(anchors, positives), pairs)
+        if pairs > 1:
+            means.record("uniformity", uniformity(anchors), pairs)
+
+    def contrastive(
+        self, loss: torch.Tensor, objective: Objective, rows: int, training: bool
+    ) -> None:
+        """Record the loss of an objective, and what it says of itself."""
+        means = self.means(training)
+        means.record("contrastive_loss", loss)
+        for name, value in getattr(objective, "last_terms", {}).items():
+            means.record(f"{name}_term", value)
+        for name, value in getattr(objective, "last_metrics", {}).items():
+            means.record(name, value, float(rows))

@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from declutr.modules.metrics import (
+from declutr.models.metrics import (
     READ_EVERY,
     RunningMeans,
     UnreadLosses,

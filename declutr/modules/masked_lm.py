@@ -1,0 +1,41 @@
+"""Masked language modelling: what a transformer's head makes of masked tokens."""
+
+from __future__ import annotations
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from declutr.sampling.masking import IGNORE
+from declutr.system.host_memory import on_host, to_device
+from declutr.transformer.architectures import masked_lm_logits
+from declutr.transformer.training_products import quick_products
+
+
+def masked_lm_sums(
+    transformer: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Return the sums of a `MaskedLMOutput`; the head is run on the masked positions alone.
+
+    # Parameters
+
+    transformer : the model with the head.
+    hidden : `(N, L, d)`, what the head reads.
+    labels : `(N, L)`, the original id at masked positions, `IGNORE` elsewhere.
+    """
+    on_host_labels = on_host(labels).flatten()  # (N * L,)
+    places = (on_host_labels != IGNORE).nonzero()[:, 0]  # (M,)
+    if not len(places):
+        # The head must still take part, or DistributedDataParallel would wait for its gradient.
+        nothing = masked_lm_logits(transformer, hidden[:1, 0]).sum() * 0
+        zero = torch.zeros((), device=nothing.device)
+        return nothing.float(), zero, zero
+    sent = to_device(torch.stack([places, on_host_labels[places]]), hidden.device)
+    positions, targets = sent.unbind()
+    masked = hidden.flatten(0, 1).index_select(0, positions)  # (M, d)
+    with quick_products(transformer, masked.device):
+        logits = masked_lm_logits(transformer, masked)  # (M, V)
+    return (
+        cross_entropy(logits.float(), targets, reduction="sum"),
+        (logits.detach().argmax(dim=-1) == targets).sum().float(),
+        torch.full((), len(places), dtype=torch.float32, device=hidden.device),
+    )

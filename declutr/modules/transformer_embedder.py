@@ -1,0 +1,244 @@
+"""A pretrained transformer as a token embedder: loaded, and run without computing on padding."""
+
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
+from typing import Any, Optional
+
+import torch
+from allennlp.common.checks import ConfigurationError
+from allennlp.data.tokenizers import PretrainedTransformerTokenizer
+from allennlp.modules import TokenEmbedder
+from allennlp.modules.scalar_mix import ScalarMix
+from allennlp.modules.token_embedders import PretrainedTransformerEmbedder
+from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
+
+from declutr.system.host_memory import carried, on_host, to_device
+from declutr.transformer.architectures import features_zeroed, first_position, max_positions
+from declutr.transformer.packed_attention import recomputation_contexts
+from declutr.transformer.training_products import quick_products
+from declutr.transformer.unpadding import Run, UnpaddedPass
+
+
+class TransformerEmbedder(PretrainedTransformerEmbedder):
+    """Token vectors of texts by a transformer that is given, long texts in segments.
+
+    # Parameters
+
+    model_name : what the transformer is called in errors.
+    transformer, config : the model, with or without a head, and its configuration.
+    tokenizer : tells which special tokens segments have.
+    max_length : fold longer inputs into segments of this length.
+    last_layer_only : False embeds with a trained mix of all layers.
+    unpadding : see `declutr.transformer.unpadding`.
+
+    # Raises
+
+    `ConfigurationError` : an unknown way of unpadding; later, an input that is too long.
+    """
+
+    transformer_model: Any  # whatever class the checkpoint asks for
+    _max_length: Any
+
+    def __init__(
+        self,
+        model_name: str,
+        transformer: torch.nn.Module,
+        config: Any,
+        tokenizer: PretrainedTransformerTokenizer,
+        max_length: Optional[int],
+        last_layer_only: bool,
+        unpadding: str,
+    ) -> None:
+        TokenEmbedder.__init__(self)  # the parent's constructor would load another model
+        self.model_name = model_name
+        self.tokenizer = tokenizer.tokenizer
+        self.transformer_model = transformer
+        self.config = config
+        self.output_dim = config.hidden_size
+        self._scalar_mix = None if last_layer_only else ScalarMix(config.num_hidden_layers)
+        self._max_length = max_length
+        self._max_positions = max_positions(self.encoder)
+        self._num_added_start_tokens = len(tokenizer.single_sequence_start_tokens)
+        self._num_added_end_tokens = len(tokenizer.single_sequence_end_tokens)
+        self._num_added_tokens = self._num_added_start_tokens + self._num_added_end_tokens
+        try:
+            self._unpadded = UnpaddedPass(
+                unpadding,
+                padding_id=self.tokenizer.pad_token_id or 0,
+                first_position=first_position(self.encoder),
+            )
+        except ValueError as error:
+            raise ConfigurationError(str(error)) from error
+
+    @property
+    def encoder(self) -> torch.nn.Module:
+        """The transformer without its language modelling head."""
+        return self.transformer_model.base_model
+
+    @property
+    def unpads(self) -> bool:
+        """Whether padding costs nothing, so that texts of any length may share a batch."""
+        return self._unpadded.unpadding != "none"
+
+    def max_positions(self) -> int | None:
+        """Return how many tokens the transformer takes at once, special ones included; `None` if
+        that is unknown."""
+        return self._max_positions
+
+    def forward(  # type: ignore[override]
+        self,
+        token_ids: torch.Tensor,
+        mask: torch.Tensor,
+        type_ids: torch.Tensor | None = None,
+        segment_concat_mask: torch.Tensor | None = None,
+        cut_features: torch.Tensor | None = None,
+    ) -> torch.Tensor:
+        """Return token vectors `(N, L, d)` of `token_ids` `(N, L)`; padding where `mask` is False.
+
+        `cut_features` `(N, width of the embedding layer)` is true at features that are zeroed in
+        every vector which the embedding layer gives for a text (see `declutr.models.cutoff`).
+        """
+        if self._max_length is None or token_ids.size(1) <= self._max_length:
+            attended = mask if segment_concat_mask is None else segment_concat_mask
+            return self._encode(token_ids, attended, type_ids, cut_features)
+        folded = self._folded(token_ids)
+        attended = carried(self._folded, segment_concat_mask)  # type: ignore[arg-type]
+        types = None if type_ids is None else self._folded(type_ids)
+        # All three are (N * segments, max_length).
+        if cut_features is not None:
+            segments = len(folded) // len(token_ids)
+            cut_features = cut_features.repeat_interleave(segments, dim=0)
+        vectors = self._encode(folded, attended, types, cut_features)
+        return self._unfolded(vectors, attended, token_ids.shape)
+
+    def _folded(self, tensor: torch.Tensor) -> torch.Tensor:
+        return self._fold_long_sequences(tensor, tensor)[0]  # type: ignore[arg-type,return-value]
+
+    def _unfolded(
+        self, vectors: torch.Tensor, mask: torch.Tensor, shape: torch.Size
+    ) -> torch.Tensor:
+        """What AllenNLP makes of the vectors `(N * segments, max_length, d)` of texts `(N, L)`."""
+        if vectors.device.type == "cpu":
+            return self._unfold_long_sequences(vectors, mask, *shape)  # type: ignore[arg-type]
+        # AllenNLP looks at the mask again and again, so places are unfolded instead, on the host.
+        places = to_device(self._unfolded_places(on_host(mask), shape), vectors.device)
+        rows = torch.cat([vectors.new_zeros(1, vectors.size(-1)), vectors.flatten(0, 1)])
+        return rows.index_select(0, places.flatten()).view(*places.shape, -1)
+
+    def _unfolded_places(self, mask: torch.Tensor, shape: torch.Size) -> torch.Tensor:
+        """Which of the rows of segments end to end, counted from 1, each vector of a text is, or 0
+        for zeros."""
+        numbers = torch.arange(1, mask.numel() + 1, dtype=torch.float64).view(*mask.shape, 1)
+        return self._unfold_long_sequences(numbers, mask, *shape)[..., 0].long()  # type: ignore[arg-type]
+
+    def _encode(
+        self,
+        token_ids: torch.Tensor,
+        mask: torch.Tensor,
+        type_ids: torch.Tensor | None,
+        cut_features: torch.Tensor | None = None,
+        run: Run | None = None,
+    ) -> torch.Tensor:
+        """What `run` makes of texts without their padding: token vectors, if it is not given."""
+        limit = self._max_positions
+        if limit is not None and token_ids.size(1) > limit:
+            raise ConfigurationError(
+                f"Got a text of {token_ids.size(1)} tokens, special ones included, but "
+                f"'{self.model_name}' takes {limit}. Lower max_span_len (and max_length of the "
+                "tokenizer), or use a transformer for longer texts."
+            )
+        if self._number_of_token_type_embeddings() <= 1:
+            type_ids = None
+        return self._unpadded(
+            self.encoder, run or self._token_vectors, token_ids, mask, type_ids, cut_features
+        )
+
+    def _token_vectors(
+        self, of_texts: torch.Tensor | None = None, **inputs: torch.Tensor
+    ) -> torch.Tensor:
+        if of_texts is not None:  # features of the embedding layer to be zeroed
+            with features_zeroed(self.encoder, of_texts):
+                return self._token_vectors(**inputs)
+        if self._scalar_mix is None:
+            return self.encoder(**inputs, return_dict=True).last_hidden_state
+        return self._mixed_and_last(**inputs)[0]
+
+    def _mixed_and_last(self, **inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """The mix of all layers, and the last one."""
+        assert self._scalar_mix is not None
+        output = self.encoder(**inputs, return_dict=True, output_hidden_states=True)
+        layers = list(output.hidden_states[1:])  # the first is the embedding layer
+        return self._scalar_mix(layers), output.last_hidden_state
+
+
+def load_transformer(
+    model_name: str, with_head: bool, load_weights: bool, transformer_kwargs: dict[str, Any]
+) -> Any:
+    """Load a transformer of any family, in float32 unless `transformer_kwargs` say otherwise.
+
+    # Parameters
+
+    model_name : a name on the Hugging Face hub, or a folder.
+    with_head : load its masked language modelling head too.
+    load_weights : False builds the architecture only.
+    transformer_kwargs : for `from_pretrained`.
+
+    # Raises
+
+    `ConfigurationError` : there is no such head.
+    """
+    # Said outright: otherwise transformers asks on standard input.
+    trust = transformer_kwargs.get("trust_remote_code", False)
+    kwargs = {**transformer_kwargs, "trust_remote_code": trust}
+    config = AutoConfig.from_pretrained(model_name, **kwargs)
+    if with_head and type(config) not in AutoModelForMaskedLM._model_mapping:
+        raise ConfigurationError(
+            f"'{model_name}' ({config.model_type}) has no masked language modelling head. Set "
+            "masked_language_modeling to false, or use another transformer."
+        )
+    kwargs = {"dtype": torch.float32, **kwargs}
+    if hasattr(config, "reference_compile"):  # ModernBERT would compile itself on first use
+        kwargs["reference_compile"] = False
+    auto_class = AutoModelForMaskedLM if with_head else AutoModel
+    if load_weights:
+        model = auto_class.from_pretrained(model_name, **kwargs)
+    else:
+        dtype = kwargs.pop("dtype")
+        config = AutoConfig.from_pretrained(model_name, **kwargs)
+        model = auto_class.from_config(config, dtype=dtype, trust_remote_code=trust)
+    if getattr(model.base_model, "pooler", None) is not None:
+        # Its output is never used, and parameters without gradients stop distributed training.
+        model.base_model.pooler = None
+    return model
+
+
+def recompute_layers(model: Any) -> None:
+    """Have the layers of a transformer computed again in the backward pass, to save memory."""
+    # The other kind visits parameters twice, which stops distributed training.
+    options = {"use_reentrant": False, "context_fn": partial(_recomputation, model.base_model)}
+    enable = getattr(model, "activation_checkpointing_enable", None)  # its name in transformers 5
+    (enable or model.gradient_checkpointing_enable)(options)
+
+
+def _recomputation(
+    encoder: torch.nn.Module,
+) -> tuple[AbstractContextManager, AbstractContextManager]:
+    """What a layer is computed in, and computed again in, which lies outside of `forward`."""
+    first, again = recomputation_contexts()
+    return first, _Both(quick_products(encoder, next(encoder.parameters()).device), again)
+
+
+class _Both(ExitStack):
+    """Two contexts as one that can be entered again and again, as often as they can.
+
+    torch enters that of a layer's recomputation once for each backward pass.
+    """
+
+    def __init__(self, *contexts: AbstractContextManager) -> None:
+        super().__init__()
+        self._contexts = contexts
+
+    def __enter__(self) -> "_Both":
+        for context in self._contexts:
+            self.enter_context(context)
+        return self
