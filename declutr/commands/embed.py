@@ -17,7 +17,6 @@ from allennlp.common.checks import ConfigurationError
 from declutr._version import __version__
 from declutr.commands.separate_places import STDIN, require_apart
 from declutr.commands.user_errors import set_command
-from declutr.inference.truncation_warnings import not_told
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     from declutr.inference.bulk import Summary
@@ -143,11 +142,10 @@ Read what was written, whatever its format, with memory for what you take:
 def _run(args: argparse.Namespace) -> None:
     from declutr.corpus.documents import SourceError
     from declutr.inference.bulk import EmbeddingFolderError, embed_rows
-    from declutr.inference.bulk.shard_files import require
+    from declutr.inference.text_embedding import not_told
 
     _check_numbers(args)
     try:
-        require(args.format)
         files = _files(args.inputs)
     except (ImportError, SourceError) as error:
         raise ConfigurationError(str(error)) from error

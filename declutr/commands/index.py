@@ -13,7 +13,6 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.commands.separate_places import STDIN, require_apart
 from declutr.commands.user_errors import set_command
-from declutr.inference.truncation_warnings import not_told
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     from declutr.search import IndexSummary
@@ -80,6 +79,7 @@ is exact for any number. auto takes faiss, hnswlib or numpy, whichever is instal
 
 def _run(args: argparse.Namespace) -> None:
     from declutr.inference.encoder import Encoder
+    from declutr.inference.text_embedding import not_told
     from declutr.search import build_index
     from declutr.search.backends import chosen_backend
     from declutr.search.index_files import require_ours

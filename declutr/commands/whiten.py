@@ -15,7 +15,6 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.archives.places import Kind, NoModel, kind_of
 from declutr.commands.user_errors import set_command
-from declutr.inference.truncation_warnings import not_told
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     import numpy as np
@@ -76,6 +75,7 @@ Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it
 
 def _run(args: argparse.Namespace) -> None:
     from declutr.corpus.documents import source_files
+    from declutr.inference.text_embedding import not_told
 
     _check_numbers(args)
     stores = _stores(args)

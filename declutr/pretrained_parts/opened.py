@@ -37,7 +37,7 @@ from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 
 
 def open_model(archive: str) -> "OpenedModel":
-    """The trained model at a place; opened anew only if what lies there has changed.
+    """Open the trained model at a place, anew only if what lies there has changed.
 
     # Raises
 
@@ -85,7 +85,8 @@ class OpenedModel:
         weakref.finalize(self, _close, temporary, os.getpid())
         self.folder = _checked_folder(Path(place), temporary)
         self.config = trained_configuration(self.folder)
-        kind = _type_of(self.config.get("model"))
+        model = self.config.get("model")
+        kind = model.get("type") if isinstance(model, dict) else None
         if kind != "declutr":
             raise ConfigurationError(
                 f"'{place}' holds a model of type '{kind}', expected 'declutr'. Name the archive "
@@ -93,7 +94,7 @@ class OpenedModel:
             )
         # Modules of a model that was built, which nobody has taken yet; and how it was built.
         self._left: dict[str, torch.nn.Module] = {}
-        self._left_loaded: Optional[bool] = None
+        self._left_loaded = False
 
     @cached_property
     def reader(self) -> RowReader:
@@ -138,7 +139,7 @@ class OpenedModel:
         load_weights: bool = True,
         embedder_changes: Optional[Mapping[str, Any]] = None,
     ) -> Any:
-        """A module of the trained model, for the caller alone.
+        """Give a module of the trained model, to the caller alone.
 
         # Parameters
 
@@ -212,10 +213,6 @@ def _checked_folder(place: Path, temporary: ExitStack) -> Path:
     except (BrokenArchive, UnsafeArchive) as error:
         raise type(error)(f"{place}: {error}") from None
     return folder
-
-
-def _type_of(section: Any) -> Any:
-    return section.get("type") if isinstance(section, dict) else None
 
 
 def _make_independent(embedder: torch.nn.Module) -> None:

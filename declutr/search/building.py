@@ -14,8 +14,8 @@ import numpy as np
 
 from declutr.corpus.text_inputs import require_rows
 from declutr.inference.bulk import EmbeddingFolderError, StoredEmbeddings, Summary, embed_rows
+from declutr.inference.bulk.manifest import output_folder
 from declutr.inference.bulk.manifest import require_ours as require_our_embeddings
-from declutr.inference.bulk.output_folder import output_folder
 from declutr.search import description as descriptions
 from declutr.search.backends import (
     EXACT_ROWS,
@@ -42,7 +42,7 @@ from declutr.system.checksums import file_checksums
 from declutr.system.unit_rows import unit_rows
 
 if TYPE_CHECKING:
-    from declutr.inference.prompts import SidePrompts
+    from declutr.inference.text_model import SidePrompts
 
 
 class Embedder(Protocol):

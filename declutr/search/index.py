@@ -13,7 +13,7 @@ import numpy as np
 
 from declutr.corpus.named_files import NamedFiles
 from declutr.inference.bulk import EmbeddingFolderError, StoredEmbeddings
-from declutr.inference.bulk.manifest import differences
+from declutr.inference.bulk.embedding_run import differences
 from declutr.search.backends import exact_searcher, is_installed, opened_searcher
 from declutr.search.building import Embedder, normalized
 from declutr.search.description import IndexDescription, SearchError

@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from declutr.inference.bulk.manifest import (
+    LOCK,
     DamagedManifest,
     EmbeddingFolderError,
     Manifest,
     OtherRelease,
 )
-from declutr.inference.bulk.output_folder import LOCK
 from declutr.search.description import FILE, IndexDescription, OtherIndex, SearchError
 from declutr.search.stored_lines import OFFSETS, TEXT
 

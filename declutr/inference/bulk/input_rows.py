@@ -1,11 +1,16 @@
-"""Rows as they come, in blocks: each looked at once, for a digest and for what is odd about it."""
+"""Rows as they come, in blocks: each looked at once, for a digest and for what is odd about it.
+
+And a progress bar that counts them.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
+
+from tqdm.auto import tqdm
 
 from declutr.corpus.text_inputs import no_text
 
@@ -59,13 +64,11 @@ class InputRows:
 
     def _next(self, most: int, characters: int) -> list[str | None]:
         rows: list[str | None] = []
-        while len(rows) < most and characters > 0:
-            try:
-                row = next(self._rows)
-            except StopIteration:
-                break
+        for row in islice(self._rows, most):
             rows.append(row)
             characters -= len(row) if isinstance(row, str) else 0
+            if characters <= 0:
+                break
         return rows
 
     def _looked_at(self, row: str | None) -> str:
@@ -86,3 +89,28 @@ class InputRows:
         self.blank += not text or text.isspace()
         self.replaced += _REPLACEMENT in text
         return text
+
+
+class RowBar:
+    """Shows how many rows are done; of how many is guessed from bytes, if those are known."""
+
+    def __init__(self, rows: InputRows, total_bytes: int | None, shown: bool) -> None:
+        self._rows = rows
+        self._total_bytes = total_bytes
+        # None: only on a terminal, so that logs hold no bars.
+        self._bar = tqdm(unit=" rows", unit_scale=True, disable=None if shown else True)
+
+    def __enter__(self) -> RowBar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._bar.total:
+            self._bar.total = self._rows.read
+        self._bar.close()
+
+    def show(self) -> None:
+        rows = self._rows
+        if self._total_bytes and rows.bytes:
+            self._bar.total = max(rows.read, round(rows.read * self._total_bytes / rows.bytes))
+        self._bar.set_postfix_str(f"{rows.bytes / 1e6:,.1f} MB of text", refresh=False)
+        self._bar.update(rows.read - self._bar.n)

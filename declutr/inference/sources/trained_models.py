@@ -1,7 +1,8 @@
-"""A model of the sentence-transformers package, which stays optional."""
+"""Trained models and transformers, by `Encoder` or by the package sentence-transformers."""
 
 from __future__ import annotations
 
+import tarfile
 from pathlib import Path
 from typing import Any
 
@@ -9,12 +10,71 @@ import numpy as np
 import torch
 
 from declutr.inference.devices import chosen_device
+from declutr.inference.encoder import Encoder
 from declutr.inference.fingerprints import code_fingerprint, model_fingerprint
-from declutr.inference.prompts import Prompts
-from declutr.inference.sources.source import EncoderError, EncoderSource
+from declutr.inference.sources.source import EncoderError, NamedEncoder, require_one_of
+from declutr.inference.text_model import Prompts
+
+PRECISIONS = {"float32": "float32", "bf16": "bfloat16", "int8": "int8"}
+_FLAGS = {"true": True, "false": False}
 
 
-class FromSentenceTransformers(EncoderSource):
+class OwnEncoder(NamedEncoder):
+    """An `Encoder` of a place, in float32 unless asked otherwise: scores are to be compared.
+
+    # Parameters
+
+    place : as for `Encoder`.
+    precision : a key of `PRECISIONS`.
+    normalize, whiten : `true` or `false`.
+    dim : the leading dimensions that are kept.
+    batch_size : as for `open_encoder`.
+    settings : others of `Encoder`.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        precision: str = "float32",
+        normalize: str | None = None,
+        whiten: str | None = None,
+        dim: str | None = None,
+        batch_size: int = 64,
+        **settings: Any,
+    ) -> None:
+        require_one_of(PRECISIONS, precision=precision)
+        if dim is not None and not dim.isdecimal():
+            raise EncoderError(f"Expected dim to be a whole number, got {dim!r}.")
+        self._batch_size, self._precision = batch_size, precision
+        try:
+            self._encoder = Encoder(
+                place,
+                dtype=PRECISIONS[precision],
+                normalize=_flag("normalize", normalize),
+                whiten=_flag("whiten", whiten),
+                truncate_dim=int(dim) if dim else None,
+                **settings,
+            )
+        except (OSError, tarfile.TarError) as error:
+            raise EncoderError(str(error)) from error
+        self.dimension = self._encoder.dimension
+        self.prompts, self.prompt = self._encoder.prompts, self._encoder.prompt
+
+    def embed(self, sentences: list[str], prompt: str | None = None) -> np.ndarray:
+        return self._encoder(sentences, batch_size=self._batch_size, prompt=prompt)
+
+    def settings(self) -> dict[str, Any]:
+        described = self._encoder.describe()
+        if described["dtype"] != PRECISIONS[self._precision]:  # it would be slower
+            described["precision_asked_for"] = self._precision
+        return described
+
+    def counts(self) -> dict[str, int]:
+        return {"truncated_texts": self._encoder.truncated_texts}
+
+
+class FromSentenceTransformers(NamedEncoder):
     """Embeds as `SentenceTransformer.encode` does, with the model's own pooling and prompts.
 
     # Parameters
@@ -53,9 +113,11 @@ class FromSentenceTransformers(EncoderSource):
             raise EncoderError(
                 f"No sentence-transformers model could be loaded from '{place}': {error}"
             ) from error
-        # Not in releases before 2.4.
-        named: dict[str, str] = dict(getattr(self._model, "prompts", None) or {})
-        self.prompts = Prompts(named, getattr(self._model, "default_prompt_name", None))
+        # Renamed in sentence-transformers 5.
+        name = "get_embedding_dimension"
+        ask = getattr(self._model, name, None) or self._model.get_sentence_embedding_dimension
+        self.dimension = ask()
+        self.prompts = Prompts(dict(self._model.prompts or {}), self._model.default_prompt_name)
         self.prompt = self.prompts.chosen(None, prompt_name, place)
         longest = self._model.max_seq_length
         if max_length and longest:
@@ -66,27 +128,19 @@ class FromSentenceTransformers(EncoderSource):
         self._code = code_fingerprint(Path(place))
         self._truncated = 0
 
-    @property
-    def dimension(self) -> int | None:
-        # Renamed in sentence-transformers 5.
-        name = "get_embedding_dimension"
-        ask = getattr(self._model, name, None) or self._model.get_sentence_embedding_dimension
-        return ask()
-
-    def __call__(self, sentences: list[str], prompt: str | None = None) -> np.ndarray:
+    def embed(self, sentences: list[str], prompt: str | None = None) -> np.ndarray:
         prompt = self.prompt if prompt is None else prompt
-        before = self.prompts.default if prompt is None else prompt
+        before = self.prompts.first_of(prompt)
         self._truncated += self._too_long([before + text for text in sentences])
-        chosen: dict[str, Any] = {} if prompt is None else {"prompt": prompt}
         return self._model.encode(
             sentences,
-            **chosen,
+            **({} if prompt is None else {"prompt": prompt}),
             batch_size=self._batch_size,
             show_progress_bar=False,
             convert_to_numpy=True,
         )
 
-    def describe(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         return {
             "kind": "sentence-transformers",
             "place": self._place,
@@ -101,9 +155,17 @@ class FromSentenceTransformers(EncoderSource):
         return {"truncated_texts": self._truncated}
 
     def _too_long(self, sentences: list[str]) -> int:
-        """How many of them, their prompts included, are cut."""
+        """Return how many of them, their prompts included, are cut."""
         tokenizer = getattr(self._model, "tokenizer", None)
         if not self._max_length or not callable(tokenizer):  # words or characters, without a limit
             return 0
         ids = tokenizer(sentences, verbose=False, return_attention_mask=False)["input_ids"]
         return sum(len(tokens) > self._max_length for tokens in ids)
+
+
+def _flag(name: str, value: str | None) -> bool | None:
+    if value is None:
+        return None
+    if value not in _FLAGS:
+        raise EncoderError(f"Expected {name} to be true or false, got {value!r}.")
+    return _FLAGS[value]
