@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 import warnings
@@ -14,7 +15,7 @@ from tqdm.auto import tqdm
 
 from declutr.corpus.named_files import NamedFiles
 from declutr.corpus.text_inputs import as_texts
-from declutr.inference import EncoderError
+from declutr.inference import EncoderError, require_one_of
 from declutr.inference.devices import chosen_devices, chosen_dtype
 from declutr.inference.open_text_model import open_text_model
 from declutr.inference.text_embedding import LONG_TEXTS, TextEmbedding, without_surrogates
@@ -97,10 +98,7 @@ class Encoder:
         self._place = os.fspath(place)
         self._sphereize = sphereize
         self._overrides = overrides
-        if long_texts not in LONG_TEXTS:
-            raise EncoderError(
-                f"Expected long_texts to be one of {', '.join(LONG_TEXTS)}, got {long_texts!r}."
-            )
+        require_one_of(LONG_TEXTS, long_texts=long_texts)
         for name, value in (("max_length", max_length), ("batch_tokens", batch_tokens)):
             if value is not None and value < 1:
                 raise EncoderError(f"{name} must be at least 1, got {value}.")
@@ -129,8 +127,7 @@ class Encoder:
             from declutr.inference.encoder_processes import EncoderProcesses
 
             self._processes = EncoderProcesses(
-                Encoder,
-                {"place": self._place, **opening, **embedding},
+                functools.partial(Encoder, self._place, **opening, **embedding),
                 [str(one) for one in devices],
                 lambda: self._model.choose_products(embedding["dtype"]),
             )

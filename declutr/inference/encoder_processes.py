@@ -31,8 +31,7 @@ class EncoderProcesses:
 
     # Parameters
 
-    opener : makes an encoder of `settings` and a `device`: a class or function of a module.
-    settings : arguments of `opener`, without a device.
+    opener : makes an encoder of a `device`; each process gets a copy of it.
     devices : one for each process. Those of a CPU share its cores.
     choose : finds out what is quickest for the model on a CPU (`declutr.system.kernel_choices`), so
         that all processes compute by the same.
@@ -41,7 +40,6 @@ class EncoderProcesses:
     def __init__(
         self,
         opener: Callable[..., Any],
-        settings: dict[str, Any],
         devices: Sequence[str],
         choose: Callable[[], None],
     ) -> None:
@@ -58,7 +56,7 @@ class EncoderProcesses:
             self._count,
             context,
             initializer=_open,
-            initargs=(opener, settings, queue, threads, CHOICES.taken()),
+            initargs=(opener, queue, threads, CHOICES.taken()),
         )
         self.truncated_texts = 0
         self._finalizer = weakref.finalize(
@@ -119,19 +117,13 @@ def _with_threads(threads: int, ask: Callable[[], None]) -> None:
         torch.set_num_threads(before)
 
 
-def _open(
-    opener: Callable[..., Any],
-    settings: dict[str, Any],
-    queue: Any,
-    threads: int,
-    choices: dict[str, str],
-) -> None:
+def _open(opener: Callable[..., Any], queue: Any, threads: int, choices: dict[str, str]) -> None:
     global _encoder
     CHOICES.adopt(choices)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     set_threads(threads)
     os.environ[KEEP] = "1"  # the dtype is decided: the same in all processes
-    _encoder = opener(**settings, device=queue.get())
+    _encoder = opener(device=queue.get())
 
 
 def _embed(texts: list[str], batch_size: int | None, prompt: str) -> tuple[np.ndarray, int]:

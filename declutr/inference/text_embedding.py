@@ -111,11 +111,7 @@ class TextEmbedding:
         }
 
     def __call__(
-        self,
-        texts: list[str],
-        prompt: str,
-        batch_size: int | None,
-        done: Callable[[int], Any],
+        self, texts: list[str], prompt: str, batch_size: int | None, done: Callable[[int], Any]
     ) -> np.ndarray:
         """Return the embeddings `(n, k)` of texts, float32.
 
@@ -167,10 +163,7 @@ class Piece(NamedTuple):
 
 
 def pieces_of(
-    texts: Sequence[Any],
-    limit: int | None,
-    long_texts: str = "truncate",
-    keeps_end: bool = False,
+    texts: Sequence[Any], limit: int | None, long_texts: str = "truncate", keeps_end: bool = False
 ) -> tuple[list[Piece], int]:
     """Cut texts; return the pieces, those of a text one after another, and how many texts were cut.
 
@@ -240,11 +233,9 @@ def mean_of_pieces(vectors: np.ndarray, pieces: Sequence[Piece], texts: int) -> 
     return (total / np.add.reduceat(weights, starts)[:, None]).astype(np.float32)
 
 
-def _one_behind(
-    items: Iterator[tuple[list[int], Arriving]],
-) -> Iterator[tuple[list[int], Arriving]]:
+def _one_behind(items: Iterator[Any]) -> Iterator[Any]:
     """Give the same items, each of them only after the next has been made."""
-    waiting: list[tuple[list[int], Arriving]] = []
+    waiting: list[Any] = []
     for item in items:
         yield from waiting
         waiting = [item]

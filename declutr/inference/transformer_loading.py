@@ -31,12 +31,11 @@ def loaded_transformer(
     `EncoderError` : there is none, or weights that matter are not in the checkpoint.
     `declutr.archives.safety.UnsafeArchive` : it is not safe, and not trusted.
     """
-    # Said outright: otherwise transformers asks on standard input, where texts may come from.
-    at: dict[str, Any] = {"trust_remote_code": trust}
+    # Trust is said outright: otherwise transformers asks on standard input, where texts may come
+    # from.
+    at: dict[str, Any] = {"trust_remote_code": trust, "subfolder": folder}
     if revision:
         at["revision"] = revision
-    if folder:
-        at["subfolder"] = folder
     # Without the table of weights that were not found: a pooler nobody uses would be in it.
     quiet = loggers_at(logging.ERROR, "transformers")
     try:

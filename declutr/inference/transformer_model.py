@@ -11,7 +11,7 @@ import torch
 from declutr.archives.sentence_transformers_folder import ModuleList, NotFollowed, read_modules
 from declutr.corpus.content_ids import ContentIds
 from declutr.data.collation import PackedSpans
-from declutr.inference import EncoderError
+from declutr.inference import EncoderError, require_one_of
 from declutr.inference.fingerprints import model_fingerprint
 from declutr.inference.special_tokens import (
     PromptedTokens,
@@ -57,10 +57,8 @@ class TransformerModel(TextModel):
         revision: str | None = None,
         trust: bool = False,
     ) -> None:
-        if pooling is not None and pooling not in POOLINGS:
-            raise EncoderError(
-                f"Expected pooling to be one of {', '.join(POOLINGS)}, got {pooling!r}."
-            )
+        if pooling is not None:
+            require_one_of(POOLINGS, pooling=pooling)
         self.device = device
         # With a pooling of one's own it is the transformer alone.
         try:

@@ -81,7 +81,6 @@ class TrainedTokenEmbedder(TrainedPart, TokenEmbedder):
                 'as a whole: "text_field_embedder": {"type": "declutr", …}.'
             )
         self.transformer = inside[0]
-        self._place = opened.place
         self._check_vocabulary = VocabularyCheck(opened, vocab)
         self._set_trainable(train_parameters)
 
@@ -103,7 +102,7 @@ class TrainedTokenEmbedder(TrainedPart, TokenEmbedder):
             raise ConfigurationError(
                 "Expected token_ids and a mask, as an indexer of word pieces makes them, got "
                 f"{[key for key, value in got.items() if value is not None]}. "
-                f"{use_its_indexer(self._place)}"
+                f"{self._check_vocabulary.advice}"
             )
         self._check_vocabulary()
         require_same_folding(self.transformer, {"segment_concat_mask": segment_concat_mask})
@@ -137,7 +136,6 @@ class TrainedTextFieldEmbedder(TrainedPart, TextFieldEmbedder):
         super().__init__()
         opened = open_model(archive)
         self.embedder: TextFieldEmbedder = opened.take("embedder", load_weights=load_weights)
-        self._place = opened.place
         self._check_vocabulary = VocabularyCheck(opened, vocab)
         self._set_trainable(train_parameters)
 
@@ -153,7 +151,7 @@ class TrainedTextFieldEmbedder(TrainedPart, TextFieldEmbedder):
         if inside and set(inside) != set(text_field_input):
             raise ConfigurationError(
                 f"Texts come with the token indexers {sorted(text_field_input)}, expected "
-                f"{sorted(inside)} as in training. {use_its_indexer(self._place)}"
+                f"{sorted(inside)} as in training. {self._check_vocabulary.advice}"
             )
         self._check_vocabulary()
         for name, embedder in inside.items():
@@ -210,6 +208,11 @@ class VocabularyCheck:
         # Read now: what an archive carries is gone when it has been loaded.
         self._known = {} if vocab is None else opened.known_words()
         self._vocab = vocab
+        self.advice = (
+            "Give your dataset reader the tokenizer and a token indexer "
+            f'{{"type": "declutr", "archive": "{opened.place}"}}.'
+        )
+        """What to do about text that was not tokenised as the archive wants it."""
 
     def __call__(self) -> None:
         """Raise `ConfigurationError` if they do not."""
@@ -223,17 +226,9 @@ class VocabularyCheck:
                 raise ConfigurationError(
                     f"The namespace '{namespace}' has {len(words)} tokens that are not the "
                     f"{len(expected)} of '{self._place}': the text was indexed for another model. "
-                    f"{use_its_indexer(self._place)} Two archives in one model need namespaces "
-                    "of their own: set 'namespace' on their indexers."
+                    f"{self.advice} Two archives in one model need namespaces of their own: set "
+                    "'namespace' on their indexers."
                 )
-
-
-def use_its_indexer(place: str) -> str:
-    """What to do about text that was not tokenised as the archive wants it."""
-    return (
-        "Give your dataset reader the tokenizer and a token indexer "
-        f'{{"type": "declutr", "archive": "{place}"}}.'
-    )
 
 
 def require_same_folding(embedder: TokenEmbedder, tensors: dict[str, Any]) -> None:

@@ -111,8 +111,9 @@ def embed_rows(
                 f"'{folder}' holds embeddings that were made otherwise. {'; '.join(different)}. Go "
                 f"on with what was there, choose another folder, or {ANEW}."
             )
-        run = EmbeddingRun(encode, input_rows, folder, manifest, truncated_texts or (lambda: 0))
-        return run.finish(total_bytes, progress)
+        cut = truncated_texts or (lambda: 0)
+        run = EmbeddingRun(encode, input_rows, folder, manifest, cut, total_bytes, progress)
+        return run.finish()
 
 
 def _check(dimension: int, shard_rows: int | None, format: str, dtype: str) -> None:

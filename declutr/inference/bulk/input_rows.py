@@ -1,7 +1,4 @@
-"""Rows as they come, in blocks: each looked at once, for a digest and for what is odd about it.
-
-And a progress bar that counts them.
-"""
+"""Rows as they come, in blocks: each looked at once, for a digest and for what is odd about it."""
 
 from __future__ import annotations
 
@@ -10,9 +7,8 @@ import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
-from tqdm.auto import tqdm
-
 from declutr.corpus.text_inputs import no_text
+from declutr.inference.bulk.manifest import Counts
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
@@ -37,7 +33,7 @@ class InputRows:
     def begin_shard(self) -> None:
         """Let digest and counts begin anew."""
         self._digest = hashlib.sha256()
-        self.blank = self.replaced = self.unreadable = 0
+        self.counts = Counts()
 
     @property
     def digest(self) -> str:
@@ -85,32 +81,7 @@ class InputRows:
         self._digest.update(data)
         self.read += 1
         self.bytes += len(data) + 1
-        self.unreadable += row is None
-        self.blank += not text or text.isspace()
-        self.replaced += _REPLACEMENT in text
+        self.counts.unreadable_rows += row is None
+        self.counts.blank_rows += not text or text.isspace()
+        self.counts.replaced_rows += _REPLACEMENT in text
         return text
-
-
-class RowBar:
-    """Shows how many rows are done; of how many is guessed from bytes, if those are known."""
-
-    def __init__(self, rows: InputRows, total_bytes: int | None, shown: bool) -> None:
-        self._rows = rows
-        self._total_bytes = total_bytes
-        # None: only on a terminal, so that logs hold no bars.
-        self._bar = tqdm(unit=" rows", unit_scale=True, disable=None if shown else True)
-
-    def __enter__(self) -> RowBar:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._bar.total:
-            self._bar.total = self._rows.read
-        self._bar.close()
-
-    def show(self) -> None:
-        rows = self._rows
-        if self._total_bytes and rows.bytes:
-            self._bar.total = max(rows.read, round(rows.read * self._total_bytes / rows.bytes))
-        self._bar.set_postfix_str(f"{rows.bytes / 1e6:,.1f} MB of text", refresh=False)
-        self._bar.update(rows.read - self._bar.n)

@@ -10,8 +10,9 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+from tqdm.auto import tqdm
 
-from declutr.inference.bulk.input_rows import InputRows, RowBar
+from declutr.inference.bulk.input_rows import InputRows
 from declutr.inference.bulk.manifest import (
     ANEW,
     Counts,
@@ -59,7 +60,8 @@ class EmbeddingRun:
 
     # Parameters
 
-    encode, rows, truncated_texts : see `declutr.inference.bulk.embedding_run.embed_rows`.
+    encode, rows, truncated_texts, total_bytes, progress : see
+        `declutr.inference.bulk.embedding_run.embed_rows`.
     folder, manifest : where the embeddings are, and what is said of them so far.
     """
 
@@ -68,6 +70,8 @@ class EmbeddingRun:
     folder: Path
     manifest: Manifest
     truncated_texts: Callable[[], int]
+    total_bytes: int | None
+    progress: bool
 
     def __post_init__(self) -> None:
         settings = self.manifest.settings
@@ -76,11 +80,13 @@ class EmbeddingRun:
         self._dimension: int = settings["dimension"]
         self._shard_rows: int = settings["shard_rows"]
 
-    def finish(self, total_bytes: int | None, progress: bool) -> Summary:
+    def finish(self) -> Summary:
         """Go through all rows, and embed those that are in no shard."""
         began = time.monotonic()
         embedded = 0
-        with RowBar(self.rows, total_bytes, progress) as self._bar:
+        # None: only on a terminal, so that logs hold no bars.
+        hidden = None if self.progress else True
+        with tqdm(unit=" rows", unit_scale=True, disable=hidden) as self._bar:
             for number in count():
                 self.rows.begin_shard()
                 if self.manifest.finished and number not in self.manifest.shards:
@@ -93,6 +99,8 @@ class EmbeddingRun:
                     self._keep(number, shard)
                 if shard is None or shard.rows < self._shard_rows:
                     break
+            if self._bar.total:
+                self._bar.total = self.rows.read
         self._require_end()
         manifest = self.manifest
         if not manifest.finished:
@@ -101,6 +109,14 @@ class EmbeddingRun:
         seconds = time.monotonic() - began
         shards, counts = len(manifest.shards), manifest.counts
         return Summary(self.folder, manifest.rows, shards, counts, embedded, seconds)
+
+    def _show_progress(self) -> None:
+        """Show how many rows are done; of how many is guessed from bytes, if those are known."""
+        rows = self.rows
+        if self.total_bytes and rows.bytes:
+            self._bar.total = max(rows.read, round(rows.read * self.total_bytes / rows.bytes))
+        self._bar.set_postfix_str(f"{rows.bytes / 1e6:,.1f} MB of text", refresh=False)
+        self._bar.update(rows.read - self._bar.n)
 
     def _there(self, number: int) -> Shard | None:
         """A shard that is finished, and whose file is as it was."""
@@ -125,7 +141,7 @@ class EmbeddingRun:
         """Read the rows of a finished shard and see that they are what it was made from."""
         start = self.rows.read
         found = self.rows.skip(shard.rows)
-        self._bar.show()
+        self._show_progress()
         if found < shard.rows:
             raise self._shorter()
         if self.rows.digest != shard.input:
@@ -163,19 +179,15 @@ class EmbeddingRun:
             with np.errstate(over="ignore"):  # in float16: infinite, and counted below
                 vectors[done : done + len(texts)] = self._embeddings(texts)
             done += len(texts)
-            self._bar.show()
+            self._show_progress()
         if not done:
             return None
         vectors = vectors[:done]
         broken = ~np.isfinite(vectors).all(axis=1)
         vectors[broken] = np.nan
-        counts = Counts(
-            blank_rows=rows.blank,
-            replaced_rows=rows.replaced,
-            unreadable_rows=rows.unreadable,
-            truncated_rows=self.truncated_texts() - cut,
-            not_finite_rows=int(broken.sum()),
-        )
+        counts = rows.counts
+        counts.truncated_rows = self.truncated_texts() - cut
+        counts.not_finite_rows = int(broken.sum())
         path = self.folder / shard_name(number, self._format)
         write_shard(path, self._format, start, vectors)
         checksums = file_checksums(path)

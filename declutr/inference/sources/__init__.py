@@ -10,10 +10,20 @@ from __future__ import annotations
 
 from typing import Any
 
+from declutr.inference.sources.python_callable import PythonCallable
+from declutr.inference.sources.random_vectors import RandomSentences, RandomWords
 from declutr.inference.sources.source import EncoderError, NamedEncoder
 from declutr.inference.sources.spec import FORMS, EncoderSpec, parse_spec
+from declutr.inference.sources.word_vectors import WordVectors
 
 __all__ = ["FORMS", "EncoderError", "EncoderSpec", "NamedEncoder", "open_encoder", "parse_spec"]
+
+_WITHOUT_MODEL = {
+    "words": WordVectors,
+    "call": PythonCallable,
+    "random": RandomWords,
+    "random-sentence": RandomSentences,
+}
 
 
 def open_encoder(
@@ -41,30 +51,15 @@ def open_encoder(
         if value is not None and value < 1:
             raise EncoderError(f"{name} must be at least 1, got {value}.")
     parsed = parse_spec(spec)
+    kind: Any = _WITHOUT_MODEL.get(parsed.kind)
     options: dict[str, Any] = dict(parsed.options)
-    if parsed.kind in ("archive", "hf", "st"):
+    if kind is None:  # who averages word vectors need not wait for transformers
+        from declutr.inference.sources.trained_models import FromSentenceTransformers, OwnEncoder
+
+        kind = FromSentenceTransformers if parsed.kind == "st" else OwnEncoder
         options |= {"batch_size": batch_size, "device": device, "max_length": max_length}
     if parsed.kind == "hf":
         options = {"kind": "transformer", "pooling": "mean", **options}
-    encoder = _class_of(parsed.kind)(parsed.place, **options)
+    encoder: NamedEncoder = kind(parsed.place, **options)
     encoder.name, encoder.spec = parsed.name, parsed.text
     return encoder
-
-
-def _class_of(kind: str) -> Any:
-    # Here and not above: who averages word vectors need not wait for transformers.
-    if kind == "words":
-        from declutr.inference.sources.word_vectors import WordVectors
-
-        return WordVectors
-    if kind == "call":
-        from declutr.inference.sources.python_callable import PythonCallable
-
-        return PythonCallable
-    if kind in ("random", "random-sentence"):
-        from declutr.inference.sources.random_vectors import RandomSentences, RandomWords
-
-        return RandomWords if kind == "random" else RandomSentences
-    from declutr.inference.sources.trained_models import FromSentenceTransformers, OwnEncoder
-
-    return FromSentenceTransformers if kind == "st" else OwnEncoder

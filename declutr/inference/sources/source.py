@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -83,13 +83,11 @@ class NamedEncoder(ABC):
                 f"{type(given).__name__}: {error}"
             ) from error
         expected = (len(texts), self.dimension or "d")
-        if vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.shape[1]:
+        wrong = vectors.ndim != 2 or len(vectors) != len(texts) or not vectors.shape[1]
+        if wrong or self.dimension not in (None, vectors.shape[1]):
+            before = "" if wrong else " as before"
             raise EncoderError(
-                f"{self.name}: expected embeddings of shape {expected}, got {vectors.shape}."
-            )
-        if self.dimension not in (None, vectors.shape[1]):
-            raise EncoderError(
-                f"{self.name}: expected embeddings of shape {expected} as before, got "
+                f"{self.name}: expected embeddings of shape {expected}{before}, got "
                 f"{vectors.shape}."
             )
         self.dimension = vectors.shape[1]
@@ -109,10 +107,3 @@ class NamedEncoder(ABC):
             "dimension": self.dimension,
             "fingerprint": hashlib.sha256(text.encode()).hexdigest()[:32],
         }
-
-
-def require_one_of(known: Iterable[str], **option: str) -> None:
-    """Raise `EncoderError` if an option, given by its name, has none of the known values."""
-    ((name, value),) = option.items()
-    if value not in known:
-        raise EncoderError(f"Expected {name} to be one of {', '.join(known)}, got {value!r}.")

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from declutr.inference import EncoderError, require_one_of
 from declutr.inference.devices import chosen_device
 from declutr.inference.encoder import Encoder
 from declutr.inference.fingerprints import code_fingerprint, model_fingerprint
-from declutr.inference.sources.source import EncoderError, NamedEncoder, require_one_of
+from declutr.inference.sources.source import NamedEncoder
 from declutr.inference.text_model import Prompts
 
 PRECISIONS = {"float32": "float32", "bf16": "bfloat16", "int8": "int8"}

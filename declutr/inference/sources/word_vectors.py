@@ -12,8 +12,9 @@ import numpy as np
 from scipy.sparse import csr_matrix
 
 from declutr.corpus.file_digests import file_digests
+from declutr.inference import EncoderError, require_one_of
 from declutr.inference.fingerprints import files_fingerprint
-from declutr.inference.sources.source import EncoderError, NamedEncoder, require_one_of
+from declutr.inference.sources.source import NamedEncoder
 from declutr.inference.sources.word_vector_files import open_word_vectors
 from declutr.system.cache_folder import default_cache_dir
 
@@ -167,13 +168,10 @@ class WordVectors(WordAverages):
     def _rows(self, words: list[str]) -> np.ndarray:
         """Return where words stand in the file, `(k,)`; -1 for those that do not."""
         find = self._table.row.get
-        if self._case == "exact":
-            rows = [find(word, -1) for word in words]
-        elif self._case == "lower":
-            rows = [find(word.lower(), -1) for word in words]
-        else:
-            rows = [find(word, find(word.lower(), -1)) for word in words]
-        return np.array(rows, dtype=np.int64)
+        otherwise = words if self._case == "exact" else [word.lower() for word in words]
+        first = otherwise if self._case == "lower" else words
+        found = [find(a, find(b, -1)) for a, b in zip(first, otherwise, strict=True)]
+        return np.array(found, dtype=np.int64)
 
 
 def _probabilities(file: Path) -> dict[str, float]:
