@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import weakref
@@ -59,9 +60,7 @@ class EncoderProcesses:
             initargs=(opener, queue, threads, CHOICES.taken()),
         )
         self.truncated_texts = 0
-        self._finalizer = weakref.finalize(
-            self, self._pool.shutdown, wait=False, cancel_futures=True
-        )
+        weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
 
     def embed(
         self, texts: list[str], batch_size: int | None, prompt: str
@@ -72,10 +71,10 @@ class EncoderProcesses:
 
         `RuntimeError` : a process died.
         """
-        size = max(1, min(_BLOCK, -(-len(texts) // self._count)))
+        size = max(1, min(_BLOCK, math.ceil(len(texts) / self._count)))
         # Long and short texts in turn, so that no process has only the long ones.
         order = np.argsort([-len(text) for text in texts], kind="stable")
-        blocks = -(-len(texts) // size)
+        blocks = math.ceil(len(texts) / size)
         waiting: list[tuple[np.ndarray, Future]] = []
         try:
             for number in range(blocks):
@@ -98,7 +97,6 @@ class EncoderProcesses:
 
     def close(self) -> None:
         """End the processes."""
-        self._finalizer.detach()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _result(self, rows: np.ndarray, task: Future) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -83,7 +83,7 @@ class TrainedModel(TextModel):
 
                 self.whitening = Whitening.load(folder)
         self._predictor = Predictor.from_archive(archive, predictor_name="declutr")
-        self.model: Any = self._predictor._model
+        self.model = cast(Any, self._predictor._model)
         self.reader: Any = self._predictor._dataset_reader
         codec = getattr(self.reader, "_codec", None)
         self.codec = codec if isinstance(codec, WordPieceCodec) else None

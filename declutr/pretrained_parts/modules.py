@@ -72,7 +72,7 @@ class TrainedTokenEmbedder(TrainedPart, TokenEmbedder):
         }
         changes = {key: value for key, value in given.items() if value is not None}
         opened = open_model(archive)
-        embedder = opened.take("embedder", load_weights=load_weights, embedder_changes=changes)
+        embedder = opened.take("embedder", load_weights=load_weights, **changes)
         inside = list(getattr(embedder, "_token_embedders", {}).values())
         if len(inside) != 1 or not isinstance(inside[0], PretrainedTransformerEmbedderMLM):
             raise ConfigurationError(

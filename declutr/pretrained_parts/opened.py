@@ -3,11 +3,11 @@
 import copy
 import os
 import weakref
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from allennlp.common import Params
@@ -100,8 +100,8 @@ class OpenedModel:
     def reader(self) -> RowReader:
         """The reader, for its tokenizer and indexers."""
         # It looks at the transformer, too, for how long a text may be.
-        with registered_names_only(), parameters_in_proportion(self._weights_bytes()):
-            reader = DatasetReader.from_params(self._usable("dataset_reader"))
+        with self._safely():
+            reader = DatasetReader.from_params(self._usable("dataset_reader", {}))
         if not isinstance(reader, RowReader):
             raise ConfigurationError(
                 f"The dataset reader of '{self.place}' is a {type(reader).__name__}, which need "
@@ -132,13 +132,7 @@ class OpenedModel:
                 known[indexer._namespace] = indexer._tokenizer.get_vocab()
         return known
 
-    def take(
-        self,
-        name: str,
-        *,
-        load_weights: bool = True,
-        embedder_changes: Optional[Mapping[str, Any]] = None,
-    ) -> Any:
+    def take(self, name: str, *, load_weights: bool = True, **embedder_changes: Any) -> Any:
         """Give a module of the trained model, to the caller alone.
 
         # Parameters
@@ -153,7 +147,7 @@ class OpenedModel:
         `ConfigurationError` : there are no weights to load.
         """
         if embedder_changes or name not in self._left or self._left_loaded != load_weights:
-            model = self._build(load_weights, embedder_changes or {})
+            model = self._build(load_weights, embedder_changes)
             if model.two_encoders:
                 raise ConfigurationError(
                     f"'{self.place}' embeds by two encoders and concatenates what they give; its "
@@ -164,7 +158,7 @@ class OpenedModel:
             _make_independent(self._left["embedder"])
         return self._left.pop(name)
 
-    def _build(self, load_weights: bool, embedder_changes: Mapping[str, Any]) -> Any:
+    def _build(self, load_weights: bool, embedder_changes: dict[str, Any]) -> Any:
         # An exported folder's weights come with its transformer.
         separate = load_weights and not is_transformer(self.folder)
         weights = weights_of(self.folder) if separate else None
@@ -174,20 +168,24 @@ class OpenedModel:
             )
         params = self._usable("model", embedder_changes)
         remove_keys_from_params(params)  # initializers, files of pretrained vectors
-        with registered_names_only(), parameters_in_proportion(self._weights_bytes()):
+        with self._safely():
             model = Model.from_params(vocab=self.vocabulary, params=params)
         if weights is not None:
             model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
         return model
 
-    def _weights_bytes(self) -> int:
-        """What a model may be in proportion to."""
+    @contextmanager
+    def _safely(self) -> Iterator[None]:
+        """Inside, AllenNLP builds nothing that is unsafe, or larger than the weights tell."""
         own = weights_of(self.folder)
         if own is not None:
-            return own.stat().st_size
-        return max(weights_bytes(folder) for folder in (self.folder, *self.folder.glob("0_*")))
+            size = own.stat().st_size
+        else:
+            size = max(weights_bytes(place) for place in (self.folder, *self.folder.glob("0_*")))
+        with registered_names_only(), parameters_in_proportion(size):
+            yield
 
-    def _usable(self, section: str, embedder_changes: Optional[Mapping[str, Any]] = None) -> Params:
+    def _usable(self, section: str, embedder_changes: dict[str, Any]) -> Params:
         """A section of the configuration, with the transformers that the archive carries."""
         config = copy.deepcopy(self.config)
         if embedder_changes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tarfile
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -104,12 +104,12 @@ class FromSentenceTransformers(NamedEncoder):
                 "'declutr[sentence-transformers]'. Or use its transformer alone, with a pooling "
                 f"of your choice: hf:{place}?pooling=mean"
             ) from error
-        self._place = place
-        self._batch_size = batch_size
-        where = chosen_device(device)
+        self._place, self._batch_size = place, batch_size
+        where = str(chosen_device(device))
         try:
             with torch.random.fork_rng(devices=[]):
-                self._model = SentenceTransformer(place, device=str(where), revision=revision)
+                model = SentenceTransformer(place, device=where, revision=revision)
+                self._model = cast(Any, model)
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise EncoderError(
                 f"No sentence-transformers model could be loaded from '{place}': {error}"
@@ -120,10 +120,8 @@ class FromSentenceTransformers(NamedEncoder):
         self.dimension = ask()
         self.prompts = Prompts(dict(self._model.prompts or {}), self._model.default_prompt_name)
         self.prompt = self.prompts.chosen(None, prompt_name, place)
-        longest = self._model.max_seq_length
-        if max_length and longest:
-            self._model.max_seq_length = longest = min(max_length, longest)
-        self._max_length = longest
+        if max_length and self._model.max_seq_length:
+            self._model.max_seq_length = min(max_length, self._model.max_seq_length)
         self._content = model_fingerprint(place, revision)
         # The package runs the code of modules in a folder without being asked to trust it.
         self._code = code_fingerprint(Path(place))
@@ -146,7 +144,7 @@ class FromSentenceTransformers(NamedEncoder):
             "kind": "sentence-transformers",
             "place": self._place,
             "pooling": "its own",
-            "max_length": self._max_length,
+            "max_length": self._model.max_seq_length,
             "content": self._content,
             **({"code": self._code} if self._code else {}),
             **({} if self.prompt is None else {"prompt": self.prompt}),
@@ -158,10 +156,11 @@ class FromSentenceTransformers(NamedEncoder):
     def _too_long(self, sentences: list[str]) -> int:
         """Return how many of them, their prompts included, are cut."""
         tokenizer = getattr(self._model, "tokenizer", None)
-        if not self._max_length or not callable(tokenizer):  # words or characters, without a limit
+        longest = self._model.max_seq_length
+        if not longest or not callable(tokenizer):  # words or characters, without a limit
             return 0
         ids = tokenizer(sentences, verbose=False, return_attention_mask=False)["input_ids"]
-        return sum(len(tokens) > self._max_length for tokens in ids)
+        return sum(len(tokens) > longest for tokens in ids)
 
 
 def _flag(name: str, value: str | None) -> bool | None:
