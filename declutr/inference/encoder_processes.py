@@ -39,10 +39,7 @@ class EncoderProcesses:
     """
 
     def __init__(
-        self,
-        opener: Callable[..., Any],
-        devices: Sequence[str],
-        choose: Callable[[], None],
+        self, opener: Callable[..., Any], devices: Sequence[str], choose: Callable[[], None]
     ) -> None:
         context = multiprocessing.get_context("spawn")
         queue = context.SimpleQueue()

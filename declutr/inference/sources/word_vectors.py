@@ -67,23 +67,21 @@ class WordAverages(NamedEncoder):
         rows = np.repeat(np.arange(len(texts)), [len(words) for words in texts])
         words = list(number)
         if not words:
-            self._count(columns, rows, len(texts))
+            self._counts["sentences_without_known_words"] += len(texts)
             return np.zeros((len(texts), self.dimension))
         vectors, known = self.vectors_of(words)
         kept = known[columns]
-        self._count(columns, rows[kept], len(texts))
-        each = self.weights_of(words)[columns[kept]]
+        rows, known_columns = rows[kept], columns[kept]
+        self._counts["words"] += len(columns)
+        self._counts["unknown_words"] += len(columns) - len(rows)
+        self._counts["sentences_without_known_words"] += len(texts) - len(np.unique(rows))
+        weights = self.weights_of(words)[known_columns]
         shape = (len(texts), len(words))
-        counts = csr_matrix((each, (rows[kept], columns[kept])), shape=shape)
+        counts = csr_matrix((weights, (rows, known_columns)), shape=shape)
         sums = counts @ vectors.astype(np.float64)  # (n, d)
         if self._combine == "sum":
             return sums
-        return sums / np.bincount(rows[kept], minlength=len(texts)).clip(min=1)[:, None]
-
-    def _count(self, columns: np.ndarray, known_rows: np.ndarray, sentences: int) -> None:
-        self._counts["words"] += len(columns)
-        self._counts["unknown_words"] += len(columns) - len(known_rows)
-        self._counts["sentences_without_known_words"] += sentences - len(np.unique(known_rows))
+        return sums / np.bincount(rows, minlength=len(texts)).clip(min=1)[:, None]
 
 
 class WordVectors(WordAverages):
