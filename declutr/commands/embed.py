@@ -142,10 +142,12 @@ Read what was written, whatever its format, with memory for what you take:
 def _run(args: argparse.Namespace) -> None:
     from declutr.corpus.documents import SourceError
     from declutr.inference.bulk import EmbeddingFolderError, embed_rows
+    from declutr.inference.bulk.shard_files import require
     from declutr.inference.text_embedding import not_told
 
     _check_numbers(args)
     try:
+        require(args.format)
         files = _files(args.inputs)
     except (ImportError, SourceError) as error:
         raise ConfigurationError(str(error)) from error

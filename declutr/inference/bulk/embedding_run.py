@@ -20,7 +20,7 @@ from declutr.inference.bulk.manifest import (
     remove_unfinished,
     require_ours,
 )
-from declutr.inference.bulk.shard_files import DTYPES, FORMATS
+from declutr.inference.bulk.shard_files import DTYPES, FORMATS, require
 from declutr.inference.bulk.shard_run import BLOCK_CHARACTERS, EmbeddingRun, Encode, Summary
 
 _SHARD_BYTES = 64 << 20
@@ -78,11 +78,13 @@ def embed_rows(
 
     `EmbeddingFolderError` : the folder holds embeddings of other rows or made otherwise, something
         else, or another run is writing to it; or the encoder gave something else than `(n, d)`.
+    `ImportError` : the format needs a package that is missing.
     `TypeError` : rows that are no texts, such as a DataFrame or a single string.
     `ValueError` : a setting out of range.
     """
     _check(dimension, shard_rows, format, dtype)
     require_rows(rows)
+    require(format)
     folder = Path(folder)
     with output_folder(folder):
         require_ours(folder)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -19,6 +19,21 @@ DTYPES = ("float32", "float16")
 
 # Significant digits that tell every number of a type from its neighbours.
 _DIGITS = {"float32": 9, "float16": 5}
+_NEEDS_PYARROW = (
+    "Parquet needs pyarrow, which is not installed: pip install pyarrow. The formats npy and jsonl "
+    "do without."
+)
+
+
+def require(format: str) -> None:
+    """See that files of this format can be written here.
+
+    # Raises
+
+    `ImportError` : the package that writes them is missing; the message names it.
+    """
+    if format == "parquet":
+        _pyarrow()
 
 
 def write_shard(path: Path, format: str, start: int, vectors: np.ndarray) -> None:
@@ -75,9 +90,7 @@ def _read_npy(path: Path, dtype: np.dtype, dimension: int) -> np.ndarray:
 
 
 def _write_parquet(file: BinaryIO, start: int, vectors: np.ndarray) -> None:
-    import pyarrow
-    from pyarrow import parquet
-
+    pyarrow, parquet = _pyarrow()
     values = pyarrow.array(vectors.reshape(-1))
     table = pyarrow.table(
         {
@@ -90,8 +103,7 @@ def _write_parquet(file: BinaryIO, start: int, vectors: np.ndarray) -> None:
 
 
 def _read_parquet(path: Path, dtype: np.dtype, dimension: int) -> np.ndarray:
-    from pyarrow import parquet
-
+    _, parquet = _pyarrow()
     column = parquet.read_table(path, columns=["embedding"])["embedding"]
     chunks = [chunk.flatten().to_numpy().reshape(-1, dimension) for chunk in column.chunks]
     return np.concatenate([np.empty((0, dimension), dtype), *chunks])
@@ -117,6 +129,15 @@ def _read_jsonl(path: Path, dtype: np.dtype, dimension: int) -> np.ndarray:
             embedding = json.loads(line, parse_int=float)["embedding"]
             vectors.append(np.array(embedding or [np.nan] * dimension, dtype))
     return np.array(vectors, dtype).reshape(len(vectors), dimension)
+
+
+def _pyarrow() -> tuple[Any, Any]:
+    try:
+        import pyarrow
+        import pyarrow.parquet
+    except ImportError as error:
+        raise ImportError(_NEEDS_PYARROW) from error
+    return pyarrow, pyarrow.parquet
 
 
 _WRITERS = {"npy": _write_npy, "parquet": _write_parquet, "jsonl": _write_jsonl}

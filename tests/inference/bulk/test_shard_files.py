@@ -3,6 +3,7 @@
 import json
 import os
 import stat
+import sys
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from declutr.inference.bulk.shard_files import (
     DTYPES,
     FORMATS,
     read_shard,
+    require,
     write_shard,
     write_whole,
 )
@@ -77,6 +79,14 @@ def test_parquet_as_others_read_it(tmp_path):
     assert table.schema.field("embedding").type == pyarrow.list_(pyarrow.float32(), 4)
     assert table["row"].to_pylist() == list(range(5, 5 + len(vectors)))
     assert table["embedding"][1].as_py() == vectors[1].tolist()
+
+
+def test_a_missing_pyarrow_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    require("npy")
+    require("jsonl")
+    with pytest.raises(ImportError, match=r"Parquet needs pyarrow.*pip install.*npy and jsonl do"):
+        require("parquet")
 
 
 class TestWriteWhole:
