@@ -35,10 +35,10 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "text_pairs": "declutr.data.pair_reader:TextPairReader",
     },
     "allennlp.data.token_indexers.token_indexer:TokenIndexer": {
-        "declutr": "declutr.pretrained_parts.token_indexer:ArchivedVocabularyIndexer",
+        "declutr": "declutr.pretrained_parts.tokens:ArchivedVocabularyIndexer",
     },
     "allennlp.data.tokenizers.tokenizer:Tokenizer": {
-        "declutr": "declutr.pretrained_parts.tokenizer:TrainedTokenizer",
+        "declutr": "declutr.pretrained_parts.tokens:TrainedTokenizer",
     },
     "allennlp.models.model:Model": {
         "declutr": "declutr.models.declutr:DeCLUTR",
@@ -47,15 +47,15 @@ COMPONENTS: dict[str, dict[str, str]] = {
         "text_vae": "declutr.task_models.text_vae.model:TextVae",
     },
     "allennlp.modules.seq2vec_encoders.seq2vec_encoder:Seq2VecEncoder": {
-        "declutr": "declutr.pretrained_parts.pooler:TrainedPooler",
+        "declutr": "declutr.pretrained_parts.modules:TrainedPooler",
         "ngram_convolutions": "declutr.modules.ngram_pooler:NGramConvolutions",
     },
     "allennlp.modules.text_field_embedders.text_field_embedder:TextFieldEmbedder": {
-        "declutr": "declutr.pretrained_parts.text_field_embedder:TrainedTextFieldEmbedder",
+        "declutr": "declutr.pretrained_parts.modules:TrainedTextFieldEmbedder",
         "mlm": "declutr.modules.embedders:MLMTextFieldEmbedder",
     },
     "allennlp.modules.token_embedders.token_embedder:TokenEmbedder": {
-        "declutr": "declutr.pretrained_parts.token_embedder:TrainedTokenEmbedder",
+        "declutr": "declutr.pretrained_parts.modules:TrainedTokenEmbedder",
         "pretrained_transformer_mlm": "declutr.modules.embedders:PretrainedTransformerEmbedderMLM",
     },
     "allennlp.nn.parallel.ddp_accelerator:DdpAccelerator": {

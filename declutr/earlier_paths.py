@@ -59,8 +59,7 @@ _MOVED = {
         "alignment_uniformity bootstrap decorrelation mutual_information swapped_prediction"
     ),
     ("text_models", "inference"): (
-        "devices dtype_report errors prompted_tokens prompts special_tokens text_model "
-        "trained_model transformer_model"
+        "devices dtype_report special_tokens text_model trained_model transformer_model"
     ),
     ("text_models", "transformer"): "pooling",
 }
@@ -117,6 +116,22 @@ _RENAMED = {
     "unpadded": "transformer.unpadding",
     "untrusted_parts": "archives.safety.building",
     "text_models": "inference.open_text_model",
+}
+
+# Parts of modules of today, which were modules of their own.
+_RENAMED |= {
+    "inference.bulk.output_folder": "inference.bulk.manifest",
+    "inference.sources.from_sentence_transformers": "inference.sources.trained_models",
+    "inference.sources.own_encoder": "inference.sources.trained_models",
+    "inference.sources.word_averages": "inference.sources.word_vectors",
+    "inference.text_pieces": "inference.text_embedding",
+    "inference.truncation_warnings": "inference.text_embedding",
+    "pretrained_parts.pooler": "pretrained_parts.modules",
+    "pretrained_parts.text_field_embedder": "pretrained_parts.modules",
+    "pretrained_parts.token_embedder": "pretrained_parts.modules",
+    "pretrained_parts.token_indexer": "pretrained_parts.tokens",
+    "pretrained_parts.tokenizer": "pretrained_parts.tokens",
+    "pretrained_parts.trained_part": "pretrained_parts.modules",
 }
 
 # Of the original package (Giorgi et al., 2021), whose modules these were.

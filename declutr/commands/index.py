@@ -19,7 +19,7 @@ from declutr.commands.command import (
     told_to_user,
     told_when_stopped,
 )
-from declutr.inference.truncation_warnings import not_told
+from declutr.inference.text_embedding import not_told
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     from declutr.search import IndexSummary

@@ -15,7 +15,7 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.archives import Kind, NoModel, kind_of
 from declutr.commands.command import Command, add_text_key, require_at_least_1, told_to_user
-from declutr.inference.truncation_warnings import not_told
+from declutr.inference.text_embedding import not_told
 
 if TYPE_CHECKING:  # loading these takes time that other commands need not spend
     import numpy as np

@@ -12,8 +12,8 @@ from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM, AutoTokeni
 from declutr.archives.sentence_transformers_folder import Dense, read_modules
 from declutr.export.onnx_model import EmbeddingGraph
 from declutr.export.white_space import tokenizer_with_white_space
-from declutr.inference.prompts import Prompts
 from declutr.inference.special_tokens import special_tokens_of
+from declutr.inference.text_model import Prompts
 from declutr.inference.trained_model import TrainedModel
 from declutr.inference.transformer_model import TransformerModel
 from declutr.inference.whitening import Whitening

@@ -24,9 +24,9 @@ from declutr.export.sentence_transformers import write_modules
 from declutr.export.training_record import add_scores, training_record
 from declutr.inference.encoder import Encoder
 from declutr.inference.open_text_model import open_text_model
+from declutr.inference.text_embedding import not_told
 from declutr.inference.trained_model import TrainedModel
 from declutr.inference.transformer_model import TransformerModel
-from declutr.inference.truncation_warnings import not_told
 from declutr.system.files import use_umask
 
 TOLERANCE = 1e-5

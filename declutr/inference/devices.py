@@ -6,14 +6,14 @@ from collections.abc import Sequence
 
 import torch
 
-from declutr.inference.errors import EncoderError
+from declutr.inference import EncoderError
 from declutr.transformer.dtype_speed import gains, has_bfloat16, worthwhile_dtype
 
 DTYPES = ("auto", "float32", "bfloat16", "int8")
 
 
 def chosen_device(name: str | None) -> torch.device:
-    """The device of that name; by default the first GPU if there is any, else the CPU.
+    """Return the device of that name; by default the first GPU if there is any, else the CPU.
 
     # Raises
 
@@ -30,8 +30,10 @@ def chosen_device(name: str | None) -> torch.device:
     return device
 
 
-def chosen_devices(device: str | Sequence[str] | None, cuda_device: int | None) -> list[str | None]:
-    """The names of devices, each checked.
+def chosen_devices(
+    device: str | Sequence[str] | None, cuda_device: int | None
+) -> list[torch.device]:
+    """Return the devices that are asked for, one or more.
 
     # Raises
 
@@ -40,18 +42,15 @@ def chosen_devices(device: str | Sequence[str] | None, cuda_device: int | None) 
     if cuda_device is not None:
         if device is not None:
             raise EncoderError("Got device and cuda_device; give one of them.")
-        return ["cpu" if cuda_device < 0 else f"cuda:{cuda_device}"]
-    if device is None or isinstance(device, str):
-        return [device]
-    if not device:
+        device = "cpu" if cuda_device < 0 else f"cuda:{cuda_device}"
+    names = [device] if device is None or isinstance(device, str) else list(device)
+    if not names:
         raise EncoderError("Expected at least one device, got an empty list.")
-    for name in device:
-        chosen_device(name)
-    return list(device)
+    return [chosen_device(name) for name in names]
 
 
 def chosen_dtype(name: str, device: torch.device) -> str:
-    """`name`, or what `"auto"` stands for: bfloat16 where the device computes in it, else float32.
+    """Return the dtype that is computed in: for "auto", bfloat16 if the device computes in it.
 
     On a CPU that is not faster in the bfloat16 or int8 asked for than in float32, it is float32,
     with a warning (`declutr.transformer.dtype_speed`).
@@ -65,15 +64,11 @@ def chosen_dtype(name: str, device: torch.device) -> str:
     if name == "int8" and device.type != "cpu":
         raise EncoderError(f'int8 is for CPUs, got device {device}; choose dtype "bfloat16".')
     if name == "auto":
-        return "bfloat16" if _computes_in_bfloat16(device) else "float32"
+        if device.type == "cuda":
+            native = torch.cuda.is_bf16_supported(including_emulation=False)
+        else:  # elsewhere it is emulated
+            native = device.type == "cpu" and has_bfloat16() and gains("bfloat16")
+        return "bfloat16" if native else "float32"
     if device.type == "cpu" and name != "float32":
         return worthwhile_dtype(name)
     return name
-
-
-def _computes_in_bfloat16(device: torch.device) -> bool:
-    if device.type == "cuda":
-        return torch.cuda.is_bf16_supported(including_emulation=False)
-    if device.type == "cpu":
-        return has_bfloat16() and gains("bfloat16")  # elsewhere it is emulated
-    return False

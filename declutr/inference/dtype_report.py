@@ -25,8 +25,6 @@ from declutr.system.processors import cpu_quota, instructions, usable_processors
 from declutr.transformer import dtype_speed
 from declutr.transformer.dtype_speed import TRAINING_FLOPS, has_bfloat16, training_seconds
 
-_CPU = torch.device("cpu")
-
 
 class DtypeSpeed(NamedTuple):
     """A linear layer in one dtype.
@@ -132,7 +130,7 @@ def _of_encoder(speeds: list[DtypeSpeed]) -> list[DtypeChoice]:
     # What would be a warning when a model is opened is an answer here.
     with loggers_at(logging.ERROR, "declutr.transformer.dtype_speed"):
         for dtype in ("auto", "bfloat16", "int8"):
-            chosen = chosen_dtype(dtype, _CPU)
+            chosen = chosen_dtype(dtype, torch.device("cpu"))
             if dtype == "auto":
                 has = "has" if has_bfloat16() else "has no"
                 why = f"the processor {has} instructions for bfloat16"

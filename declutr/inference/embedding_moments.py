@@ -1,4 +1,4 @@
-"""Mean and covariance of embeddings that come in blocks."""
+"""Mean and covariance of embeddings that come in blocks, and the directions they vary in."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class Moments:
         self.scatter = np.zeros((0, 0))  # the sum of (x - mean) (x - mean)'
 
     def add(self, block: np.ndarray) -> None:
+        """Take in rows `(n, d)`."""
         if block.ndim != 2:
             raise WhiteningError(f"Got embeddings {block.shape}, expected (n, d).")
         if self.count and block.shape[1] != len(self.mean):
@@ -33,6 +34,26 @@ class Moments:
             )
         for start in range(0, len(block), ROWS):
             self._add(block[start : start + ROWS].astype(np.float64))
+
+    def directions(self) -> tuple[np.ndarray, np.ndarray]:
+        """Return variances `(d,)`, falling, and the directions `(d, d)` that have them.
+
+        Directions are columns of length 1, and point where their largest entry is positive, so that
+        they are the same every time.
+
+        # Raises
+
+        `WhiteningError` : all rows are equal.
+        """
+        variances, directions = np.linalg.eigh(self.scatter / (self.count - 1))
+        variances, directions = variances[::-1], directions[:, ::-1]  # falling
+        # A mean of equal rows is off by rounding, and so they seem to vary.
+        if not variances[0] > (1e-12 * np.abs(self.mean).max()) ** 2:
+            raise WhiteningError(
+                f"The {self.count} embeddings are all equal: there is nothing to whiten."
+            )
+        largest = np.abs(directions).argmax(axis=0)
+        return variances, directions * np.sign(directions[largest, np.arange(len(largest))])
 
     def _add(self, rows: np.ndarray) -> None:
         if not np.isfinite(rows).all():

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
-import re
 import warnings
 from collections.abc import Sequence
 from typing import Any
@@ -14,20 +14,15 @@ import torch
 from tqdm.auto import tqdm
 
 from declutr.corpus.text_inputs import NamedFiles, as_texts
-from declutr.inference.devices import chosen_device, chosen_devices, chosen_dtype
-from declutr.inference.encoder_processes import EncoderProcesses
-from declutr.inference.finishing import Finishing
-from declutr.inference.open_text_model import EncoderError, open_text_model
-from declutr.inference.prompts import Prompts
-from declutr.inference.text_embedding import TextEmbedding
-from declutr.inference.text_pieces import LONG_TEXTS
+from declutr.inference import EncoderError, require_one_of
+from declutr.inference.devices import chosen_devices, chosen_dtype
+from declutr.inference.open_text_model import open_text_model
+from declutr.inference.text_embedding import LONG_TEXTS, TextEmbedding, without_surrogates
 from declutr.system.processors import keep_to_quota
 from declutr.system.vectors import unit_rows
 
 logger = logging.getLogger(__name__)
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
-_BATCH_TOKENS = {"cpu": 2048, "cuda": 32768}
 _TOGETHER = 1 << 15  # texts that are tokenised and sorted together
 
 
@@ -41,27 +36,23 @@ class Encoder:
 
     # Parameters
 
-    place : a serialization folder, an archive (`model.tar.gz`), a URL of one, a folder
-        that `declutr export`, sentence-transformers or Hugging Face wrote, or a name on the hub. It
-        may come from another machine.
+    place : a serialization folder, an archive (`model.tar.gz`) or a URL of one, a folder that
+        `declutr export`, sentence-transformers or Hugging Face wrote, or a name on the hub.
     normalize : scale embeddings to length 1. By default what the model says: archives do not,
         folders with a normalisation do.
-    truncate_dim : keep so many leading dimensions (before scaling), for models that were trained or
-        whitened for it.
+    truncate_dim : keep so many leading dimensions, before scaling, of models made for it.
     pooling : for transformers, one of `declutr.transformer.pooling.POOLINGS`.
     whiten : apply the whitening that is stored with the model; by default if there is one.
     prompt_name : of the model's prompt (`encoder.prompts.named`) that is put before every text,
         such as `"query"`; by default the one that the model has for its default, if any.
     prompt : the text itself of a prompt.
-    max_length : tokens of a text, special ones and the prompt included; never more than the model
-        takes.
+    max_length : tokens of a text, with special ones and prompt; never more than the model takes.
     long_texts : what becomes of longer texts. `"truncate"` cuts their tails (their beginnings, if
         the `truncation_side` of the model's tokenizer is left), with a count; `"chunk"` embeds
         them in parts of equal length and takes the mean, weighted by tokens.
     dtype : `"float32"`, `"bfloat16"`, `"int8"` (CPU), or `"auto"`: bfloat16 where the device
         computes in it, else float32. A CPU that is not faster in what was asked for than in
-        float32 computes in that, with a warning; `describe` says in what. Embeddings are always
-        handed out in float32.
+        float32 computes in that, with a warning; `describe` says in what.
     device : `"cpu"`, `"cuda"`, `"cuda:1"`; by default the first GPU if there is any. A list of them
         starts a process for each, and they share the work: `["cuda:0", "cuda:1"]`, `["cpu"] * 4`.
     batch_tokens : tokens a batch; by default what suits the device.
@@ -76,8 +67,7 @@ class Encoder:
     # Raises
 
     `FileNotFoundError` : there is no model at that place.
-    `EncoderError` (a `ValueError`) : a setting out of range, or one that this model does not have;
-        of a prompt's name, with the names there are.
+    `EncoderError` (a `ValueError`) : a setting out of range, or one that this model does not have.
     `declutr.archives.safety.UnsafeArchive` : the archive would run code, or touch other files.
     """
 
@@ -107,80 +97,51 @@ class Encoder:
         self._place = os.fspath(place)
         self._sphereize = sphereize
         self._overrides = overrides
-        if long_texts not in LONG_TEXTS:
-            raise EncoderError(
-                f"Expected long_texts to be one of {', '.join(LONG_TEXTS)}, got {long_texts!r}."
-            )
+        require_one_of(LONG_TEXTS, long_texts=long_texts)
         for name, value in (("max_length", max_length), ("batch_tokens", batch_tokens)):
             if value is not None and value < 1:
                 raise EncoderError(f"{name} must be at least 1, got {value}.")
         devices = chosen_devices(device, cuda_device)
-        where = chosen_device(devices[0])
-        self._dtype = chosen_dtype(dtype, where)
-        self._model = open_text_model(
-            self._place,
-            # Processes of their own compute; this one only has to know what they will give.
-            device=torch.device("cpu") if len(devices) > 1 else where,
-            kind=kind,
-            pooling=pooling,
-            revision=revision,
-            overrides=overrides,
-            trust=trust,
-        )
-        self._prompt = self.prompts.chosen(prompt, prompt_name, self._place)
+        opening: dict[str, Any] = {
+            "kind": kind, "pooling": pooling, "revision": revision, "overrides": overrides,
+            "trust": trust,
+        }  # fmt: skip
+        embedding: dict[str, Any] = {
+            "dtype": chosen_dtype(dtype, devices[0]), "max_length": max_length,
+            "long_texts": long_texts, "batch_tokens": batch_tokens, "whiten": whiten,
+            "truncate_dim": truncate_dim, "normalize": normalize,
+        }  # fmt: skip
+        # Processes of their own compute; this one only has to know what they will give.
+        here = torch.device("cpu") if len(devices) > 1 else devices[0]
+        self._model = open_text_model(self._place, device=here, **opening)
+        self.prompts = self._model.prompts
+        """The prompts of the model: their texts by name, and the name of its default."""
+        self.prompt = self.prompts.chosen(prompt, prompt_name, self._place)
+        """What it was made to put before texts; `None` leaves that to the model's default."""
         self._named_files = NamedFiles("encoder(pathlib.Path(...))")
-        self._max_length = _length(self._place, self._model, max_length)
-        self._long_texts = long_texts
-        if self._model.cuts_texts and (max_length or long_texts == "chunk"):
-            raise EncoderError(
-                "max_length and long_texts are for models over word pieces "
-                f"(tokenizer and indexer of type pretrained_transformer); '{self._place}' is not."
-            )
-        self._finished = Finishing(self._model, self._place, whiten, truncate_dim, normalize)
-        self._embedded = TextEmbedding(
-            self._model,
-            self._max_length,
-            long_texts,
-            self._dtype,
-            batch_tokens or _BATCH_TOKENS.get(where.type, 8192),
-        )
+        self._embedded = TextEmbedding(self._model, self._place, **embedding)
         self._told = False  # that texts are cut
-        self._processes: EncoderProcesses | None = None
+        self._processes = None
         if len(devices) > 1:
-            settings = {
-                "place": self._place, "normalize": normalize, "truncate_dim": truncate_dim,
-                "pooling": pooling, "whiten": whiten, "max_length": max_length,
-                "long_texts": long_texts, "dtype": self._dtype, "batch_tokens": batch_tokens,
-                "trust": trust, "revision": revision, "overrides": overrides, "kind": kind,
-            }  # fmt: skip
+            from declutr.inference.encoder_processes import EncoderProcesses
+
             self._processes = EncoderProcesses(
-                Encoder,
-                settings,
-                [name or "cuda:0" for name in devices],
-                lambda: self._model.choose_products(self._dtype),
+                functools.partial(Encoder, self._place, **opening, **embedding),
+                [str(one) for one in devices],
+                lambda: self._model.choose_products(embedding["dtype"]),
             )
-        elif where.type == "cpu":
-            self._model.prepare(self._dtype)
+        elif here.type == "cpu":
+            self._model.prepare(embedding["dtype"])
 
     @property
     def dimension(self) -> int:
         """The width d of the embeddings."""
-        return self._finished.dimension
+        return self._embedded.dimension
 
     @property
     def max_length(self) -> int | None:
         """Tokens of a text, special ones included; `None` if there is no limit."""
-        return self._max_length
-
-    @property
-    def prompts(self) -> Prompts:
-        """The prompts of the model: their texts by name, and the name of its default."""
-        return self._model.prompts
-
-    @property
-    def prompt(self) -> str | None:
-        """What it was made to put before texts; `None` leaves that to the model's default."""
-        return self._prompt
+        return self._embedded.max_length
 
     @property
     def truncated_texts(self) -> int:
@@ -190,24 +151,14 @@ class Encoder:
 
     def describe(self) -> dict[str, Any]:
         """What embeddings depend on, as JSON values: `place`, `kind`, `content`, the settings."""
-        whitening = self._finished.whitening
-        # Release 1.5.0 kept beginnings always, and said nothing of it.
-        cut = {"truncation_side": "left"} if self._model.keeps_end else {}
         return {
             "place": self._place,
             **self._model.describe(),
             "overrides": self._overrides or None,
-            "dimension": self.dimension,
-            "max_length": self._max_length,
-            "long_texts": self._long_texts,
-            **(cut if self._long_texts == "truncate" else {}),
-            "dtype": self._dtype,
-            "whitening": None if whitening is None else list(whitening.matrix.shape),
-            "truncate_dim": self._finished.truncate_dim,
-            "normalize": self._finished.normalize,
+            **self._embedded.describe(),
             "sphereize": self._sphereize,
             # The default is part of the content.
-            **({} if self._prompt is None else {"prompt": self._prompt}),
+            **({} if self.prompt is None else {"prompt": self.prompt}),
         }
 
     def __call__(
@@ -241,8 +192,9 @@ class Encoder:
         """
         if batch_size is not None and batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, or None, got {batch_size}.")
-        before_each = self._before_each(prompt, prompt_name)
-        texts = _strings(self._named_files.texts(inputs))
+        asked = self.prompts.chosen(prompt, prompt_name, self._place)
+        before_each = self.prompts.first_of(asked, self.prompt)
+        texts = [without_surrogates(text) for text in as_texts(self._named_files.texts(inputs))]
         embeddings = np.empty((len(texts), self.dimension), dtype=np.float32)
         if not texts:
             return embeddings
@@ -256,18 +208,17 @@ class Encoder:
                 for start in range(0, len(texts), _TOGETHER):
                     part = texts[start : start + _TOGETHER]
                     vectors = self._embedded(part, before_each, batch_size, bar.update)
-                    embeddings[start : start + len(part)] = self._finished(vectors)
-        truncated = self.truncated_texts - before
-        if truncated and not self._told:
-            self._told = True
-            logger.warning(
-                "%d of %d texts were too long and lost their %s; truncated_texts counts on, "
-                'long_texts="chunk" embeds all of them.',
-                truncated,
-                len(texts),
-                "beginning" if self._model.keeps_end else "tail",
+                    embeddings[start : start + len(part)] = vectors
+        self._tell_of_truncation(self.truncated_texts - before, len(texts))
+        if not self._sphereize:
+            return embeddings
+        if len(embeddings) < 2:
+            warnings.warn(
+                "sphereize needs more than one text; the embedding is returned as it is.",
+                stacklevel=2,
             )
-        return self._sphereized(embeddings) if self._sphereize else embeddings
+            return embeddings
+        return unit_rows(embeddings - embeddings.mean(axis=0))
 
     def close(self) -> None:
         """End the processes of several devices; they end with this object in any case."""
@@ -280,38 +231,14 @@ class Encoder:
     def __exit__(self, *error: Any) -> None:
         self.close()
 
-    def _before_each(self, prompt: str | None, prompt_name: str | None) -> str:
-        """The prompt of a call."""
-        asked = self.prompts.chosen(prompt, prompt_name, self._place)
-        own = self._prompt if asked is None else asked
-        return self.prompts.default if own is None else own
-
-    @staticmethod
-    def _sphereized(embeddings: np.ndarray) -> np.ndarray:
-        if len(embeddings) < 2:
-            warnings.warn(
-                "sphereize needs more than one text; the embedding is returned as it is.",
-                stacklevel=3,
+    def _tell_of_truncation(self, truncated: int, texts: int) -> None:
+        """Say once that texts were cut."""
+        if truncated and not self._told:
+            self._told = True
+            logger.warning(
+                "%d of %d texts were too long and lost their %s; truncated_texts counts on, "
+                'long_texts="chunk" embeds all of them.',
+                truncated,
+                texts,
+                "beginning" if self._model.keeps_end else "tail",
             )
-            return embeddings
-        return unit_rows(embeddings - embeddings.mean(axis=0))
-
-
-def _strings(inputs: str | Sequence[str]) -> list[str]:
-    """As a list; what is no text in UTF-8 (lone surrogates, of undecodable bytes) is U+FFFD."""
-    texts = as_texts(inputs)
-    for position, text in enumerate(texts):
-        if not text.isascii() and _SURROGATE.search(text):
-            texts[position] = _SURROGATE.sub("\ufffd", text)
-    return texts
-
-
-def _length(place: str, model: Any, asked: int | None) -> int | None:
-    """`max_length` of texts, that of the model and that of the user considered."""
-    if asked is not None and asked <= model.special_tokens:
-        raise EncoderError(
-            f"max_length must be more than the {model.special_tokens} special tokens that "
-            f"'{place}' adds to each text, got {asked}."
-        )
-    known = [length for length in (asked, model.max_length) if length is not None]
-    return min(known, default=None)

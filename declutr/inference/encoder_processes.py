@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import os
 import weakref
@@ -31,19 +32,14 @@ class EncoderProcesses:
 
     # Parameters
 
-    opener : makes an encoder of `settings` and a `device`: a class or function of a module.
-    settings : arguments of `opener`, without a device.
+    opener : makes an encoder of a `device`; each process gets a copy of it.
     devices : one for each process. Those of a CPU share its cores.
     choose : finds out what is quickest for the model on a CPU (`declutr.system.kernel_choices`), so
         that all processes compute by the same.
     """
 
     def __init__(
-        self,
-        opener: Callable[..., Any],
-        settings: dict[str, Any],
-        devices: Sequence[str],
-        choose: Callable[[], None],
+        self, opener: Callable[..., Any], devices: Sequence[str], choose: Callable[[], None]
     ) -> None:
         context = multiprocessing.get_context("spawn")
         queue = context.SimpleQueue()
@@ -58,12 +54,10 @@ class EncoderProcesses:
             self._count,
             context,
             initializer=_open,
-            initargs=(opener, settings, queue, threads, CHOICES.taken()),
+            initargs=(opener, queue, threads, CHOICES.taken()),
         )
         self.truncated_texts = 0
-        self._finalizer = weakref.finalize(
-            self, self._pool.shutdown, wait=False, cancel_futures=True
-        )
+        weakref.finalize(self, self._pool.shutdown, wait=False, cancel_futures=True)
 
     def embed(
         self, texts: list[str], batch_size: int | None, prompt: str
@@ -74,10 +68,10 @@ class EncoderProcesses:
 
         `RuntimeError` : a process died.
         """
-        size = max(1, min(_BLOCK, -(-len(texts) // self._count)))
+        size = max(1, min(_BLOCK, math.ceil(len(texts) / self._count)))
         # Long and short texts in turn, so that no process has only the long ones.
         order = np.argsort([-len(text) for text in texts], kind="stable")
-        blocks = -(-len(texts) // size)
+        blocks = math.ceil(len(texts) / size)
         waiting: list[tuple[np.ndarray, Future]] = []
         try:
             for number in range(blocks):
@@ -100,7 +94,6 @@ class EncoderProcesses:
 
     def close(self) -> None:
         """End the processes."""
-        self._finalizer.detach()
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _result(self, rows: np.ndarray, task: Future) -> tuple[np.ndarray, np.ndarray]:
@@ -119,19 +112,13 @@ def _with_threads(threads: int, ask: Callable[[], None]) -> None:
         torch.set_num_threads(before)
 
 
-def _open(
-    opener: Callable[..., Any],
-    settings: dict[str, Any],
-    queue: Any,
-    threads: int,
-    choices: dict[str, str],
-) -> None:
+def _open(opener: Callable[..., Any], queue: Any, threads: int, choices: dict[str, str]) -> None:
     global _encoder
     CHOICES.adopt(choices)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     set_threads(threads)
     os.environ[KEEP] = "1"  # the dtype is decided: the same in all processes
-    _encoder = opener(**settings, device=queue.get())
+    _encoder = opener(device=queue.get())
 
 
 def _embed(texts: list[str], batch_size: int | None, prompt: str) -> tuple[np.ndarray, int]:

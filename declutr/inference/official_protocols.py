@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from declutr.corpus.text_inputs import as_texts, require_rows
-from declutr.inference.prompts import side_prompts
+from declutr.inference.text_model import side_prompts
 
 if TYPE_CHECKING:
     import torch
@@ -119,17 +119,17 @@ class MtebEncoder:
         return np.asarray(prompted(texts, prompt=prompt), dtype=np.float32)
 
     def _own_revision(self) -> str | None:
-        """The encoder's fingerprint, if it has one."""
-        fingerprint = _fingerprint(self._encode)
+        """Return the encoder's fingerprint, if it has one."""
+        describe = getattr(self._encode, "describe", None)
+        fingerprint = describe().get("fingerprint") if callable(describe) else None
         # Results of releases that used no prompts have the fingerprint alone.
         return f"{fingerprint}-prompts" if fingerprint and self._sides else fingerprint
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
-        """The cosine of each of n vectors with each of m, `(n, m)`."""
+        """Return the cosine of each of n vectors with each of m, `(n, m)`."""
         import torch
 
-        one, other = (torch.atleast_2d(_unit(each)) for each in (embeddings1, embeddings2))
-        return one @ other.T
+        return torch.atleast_2d(_unit(embeddings1)) @ torch.atleast_2d(_unit(embeddings2)).T
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
         """The cosines of n pairs, `(n,)`."""
@@ -163,14 +163,8 @@ def _sentence(tokens: Sequence[str | bytes]) -> str:
     return " ".join(words) or "."
 
 
-def _fingerprint(encode: Any) -> str | None:
-    describe = getattr(encode, "describe", None)
-    return describe().get("fingerprint") if callable(describe) else None
-
-
 def _unit(vectors: Any) -> torch.Tensor:
     """Rows scaled to length 1, `(n, d)` or `(d,)`; zeros stay zeros."""
     import torch
 
-    tensor = torch.as_tensor(vectors).float()
-    return tensor / tensor.norm(dim=-1, keepdim=True).clamp(min=1e-12)
+    return torch.nn.functional.normalize(torch.as_tensor(vectors).float(), dim=-1)

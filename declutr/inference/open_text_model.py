@@ -10,7 +10,7 @@ import torch
 
 from declutr.archives import is_transformer
 from declutr.bridge.deferral import garbage
-from declutr.inference.errors import EncoderError
+from declutr.inference import EncoderError
 from declutr.inference.text_model import TextModel
 
 __all__ = ["EncoderError", "TextModel", "open_text_model"]
@@ -19,6 +19,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 KINDS = ("archive", "transformer")
 
 
+@garbage()  # most of the time goes to imports
 def open_text_model(
     place: str,
     *,
@@ -29,7 +30,7 @@ def open_text_model(
     overrides: dict[str, Any] | str | None = None,
     trust: bool = False,
 ) -> TextModel:
-    """The model at a place: a file or URL is an archive; a folder what it holds; else a hub name.
+    """Open a model: a file or URL is an archive; a folder what it holds; else a name on the hub.
 
     # Parameters
 
@@ -44,19 +45,6 @@ def open_text_model(
     `EncoderError` : a setting that this kind of model does not have, or a model that is broken.
     `declutr.archives.safety.UnsafeArchive` : it would run code, or touch other files.
     """
-    with garbage():  # most of the time goes to imports
-        return _opened(place, device, kind, pooling, revision, overrides, trust)
-
-
-def _opened(
-    place: str,
-    device: torch.device,
-    kind: str | None,
-    pooling: str | None,
-    revision: str | None,
-    overrides: dict[str, Any] | str | None,
-    trust: bool,
-) -> TextModel:
     if kind is None:
         path = Path(place)
         on_hub = not path.exists() and _HUB_NAME.fullmatch(place) is not None

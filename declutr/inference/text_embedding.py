@@ -1,56 +1,118 @@
-"""Texts through a model: tokenised, cut or chunked, and sorted by length into batches."""
+"""Texts through a model: cut or chunked, in batches of similar length, whitened and scaled."""
 
 from __future__ import annotations
 
+import itertools
+import logging
+import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from contextlib import AbstractContextManager
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 
+from declutr.inference import EncoderError
 from declutr.inference.text_model import TextModel
-from declutr.inference.text_pieces import Piece, batches, mean_of_pieces, pieces_of
 from declutr.system.host_memory import HEAP, Arriving
+from declutr.system.imports import loggers_at
+from declutr.system.vectors import unit_rows
 
-_Item = TypeVar("_Item")
+LONG_TEXTS = ("truncate", "chunk")
+
+_BATCH_TOKENS = {"cpu": 2048, "cuda": 32768}
+_SURROGATE = re.compile("[\ud800-\udfff]")
+
+
+def not_told() -> AbstractContextManager[None]:
+    """Inside, `declutr.Encoder` does not say how many texts it cut; `truncated_texts` counts on."""
+    return loggers_at(logging.ERROR, "declutr.inference.encoder")
+
+
+def without_surrogates(text: str) -> str:
+    """Return a text in which lone surrogates, of undecodable bytes, are U+FFFD."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 class TextEmbedding:
-    """Embeds texts with a model, as they come from it.
+    """Embeds texts with one model.
 
     # Parameters
 
     model : on the device where it computes.
-    max_length : tokens of a text, special ones included; `None` if there is no limit.
-    long_texts : what becomes of longer ones, see `declutr.inference.text_pieces`.
+    place : where it was opened, for messages.
     dtype : `"bfloat16"` computes in it; otherwise the model is prepared already.
-    batch_tokens : tokens a batch.
+    max_length, long_texts, batch_tokens, whiten, truncate_dim, normalize : see
+        `declutr.inference.encoder.Encoder`.
+
+    # Raises
+
+    `EncoderError` : a setting that the model does not have, or that is out of its range.
     """
 
     def __init__(
         self,
         model: TextModel,
+        place: str,
+        *,
+        dtype: str,
         max_length: int | None,
         long_texts: str,
-        dtype: str,
-        batch_tokens: int,
+        batch_tokens: int | None,
+        whiten: bool | None,
+        truncate_dim: int | None,
+        normalize: bool | None,
     ) -> None:
-        self._model = model
-        self._limit = None if max_length is None else max_length - model.special_tokens
-        self._long_texts = long_texts
-        self._in_bfloat16 = dtype == "bfloat16"
-        self._batch_tokens = batch_tokens
+        special = model.special_tokens
+        if max_length is not None and max_length <= special:
+            raise EncoderError(
+                f"max_length must be more than the {special} special tokens that '{place}' adds to "
+                f"each text, got {max_length}."
+            )
+        if model.cuts_texts and (max_length or long_texts == "chunk"):
+            raise EncoderError(
+                "max_length and long_texts are for models over word pieces "
+                f"(tokenizer and indexer of type pretrained_transformer); '{place}' is not."
+            )
+        self._model, self._dtype, self._long_texts = model, dtype, long_texts
+        lengths = [length for length in (max_length, model.max_length) if length is not None]
+        self.max_length = min(lengths, default=None)
+        self._limit = None if self.max_length is None else self.max_length - special
+        self._batch_tokens = batch_tokens or _BATCH_TOKENS.get(model.device.type, 8192)
+        self._whitening = model.whitening if whiten is not False else None
+        if whiten and self._whitening is None:
+            raise EncoderError(
+                f"There is no whitening stored with '{place}'. Fit one with `declutr whiten`."
+            )
+        width = self._whitening.dimension if self._whitening else model.dimension
+        if truncate_dim is not None and not 1 <= truncate_dim <= width:
+            raise EncoderError(f"truncate_dim must lie in 1 to {width}, got {truncate_dim}.")
+        self._truncate_dim = truncate_dim
+        self._normalize = model.normalizes if normalize is None else normalize
+        self.dimension = truncate_dim or width
+        """The width of embeddings."""
         self.truncated_texts = 0
         """How many were cut so far."""
 
+    def describe(self) -> dict[str, Any]:
+        """Return the settings that embeddings depend on, as JSON values."""
+        # Release 1.5.0 kept beginnings always, and said nothing of it.
+        cut = self._long_texts == "truncate" and self._model.keeps_end
+        return {
+            "dimension": self.dimension,
+            "max_length": self.max_length,
+            "long_texts": self._long_texts,
+            **({"truncation_side": "left"} if cut else {}),
+            "dtype": self._dtype,
+            "whitening": list(self._whitening.matrix.shape) if self._whitening else None,
+            "truncate_dim": self._truncate_dim,
+            "normalize": self._normalize,
+        }
+
     def __call__(
-        self,
-        texts: list[str],
-        prompt: str,
-        batch_size: int | None,
-        done: Callable[[int], Any],
+        self, texts: list[str], prompt: str, batch_size: int | None, done: Callable[[int], Any]
     ) -> np.ndarray:
-        """The embeddings `(n, d)` of texts, float32.
+        """Return the embeddings `(n, k)` of texts, float32.
 
         # Parameters
 
@@ -62,30 +124,117 @@ class TextEmbedding:
         pieces, truncated = pieces_of(tokens, self._limit, self._long_texts, self._model.keeps_end)
         self.truncated_texts += truncated
         vectors = np.empty((len(pieces), self._model.dimension), dtype=np.float32)
-        special = self._model.special_tokens
         last = np.array([piece.last for piece in pieces])
         started = (
-            (rows, self._vectors([pieces[row] for row in rows]))
-            for rows in batches(pieces, self._batch_tokens, special, batch_size)
+            (rows, self._vectors([pieces[row].tokens for row in rows]))
+            for rows in batches(pieces, self._batch_tokens, self._model.special_tokens, batch_size)
         )
         # A GPU has the next batch to compute while the host waits for one.
         for rows, arriving in _one_behind(started):
             vectors[rows] = arriving.wait().numpy()
             done(int(last[rows].sum()))
-        return mean_of_pieces(vectors, pieces, len(texts))
+        return self._finished(mean_of_pieces(vectors, pieces, len(texts)))
 
-    def _vectors(self, pieces: Sequence[Piece]) -> Arriving:
+    def _vectors(self, tokens: list[Any]) -> Arriving:
         device = self._model.device.type
         if device == "cpu":
             HEAP.settle()
-        with torch.autocast(device, torch.bfloat16, enabled=self._in_bfloat16):
-            vectors = self._model.embed([piece.tokens for piece in pieces])
-        return Arriving(vectors)
+        with torch.autocast(device, torch.bfloat16, enabled=self._dtype == "bfloat16"):
+            return Arriving(self._model.embed(tokens))
+
+    def _finished(self, vectors: np.ndarray) -> np.ndarray:
+        """The embeddings `(n, k)` of vectors `(n, d)`: whitened, cut and scaled."""
+        if self._whitening is not None:
+            vectors = self._whitening.transform(vectors).astype(np.float32)
+        vectors = vectors[:, : self.dimension]
+        return unit_rows(vectors) if self._normalize else vectors
 
 
-def _one_behind(items: Iterator[_Item]) -> Iterator[_Item]:
-    """The same items, each of them only after the next has been made."""
-    waiting: list[_Item] = []
+class Piece(NamedTuple):
+    """A text, or a part of one."""
+
+    row: int
+    """Of the text."""
+    tokens: Any
+    """Without special tokens."""
+    last: bool
+    """Whether the text ends here."""
+
+
+def pieces_of(
+    texts: Sequence[Any], limit: int | None, long_texts: str = "truncate", keeps_end: bool = False
+) -> tuple[list[Piece], int]:
+    """Cut texts; return the pieces, those of a text one after another, and how many texts were cut.
+
+    # Parameters
+
+    texts : the tokens of each, whole.
+    limit : tokens of a piece; `None` if there is no limit.
+    long_texts : `"truncate"` or `"chunk"`; parts of a text differ by one token at most, so that
+        none is a stub.
+    keeps_end : whether truncation leaves the end of a text, and not its beginning.
+    """
+    pieces: list[Piece] = []
+    truncated = 0
+    for row, tokens in enumerate(texts):
+        length = len(tokens)
+        if limit is None or length <= limit:
+            pieces.append(Piece(row, tokens, True))
+        elif long_texts == "truncate":
+            kept = tokens[length - limit :] if keeps_end else tokens[:limit]
+            pieces.append(Piece(row, kept, True))
+            truncated += 1
+        else:
+            count = -(-length // limit)
+            borders = [number * length // count for number in range(count + 1)]
+            pieces += [
+                Piece(row, tokens[start:end], end == length)
+                for start, end in itertools.pairwise(borders)
+            ]
+    return pieces, truncated
+
+
+def batches(
+    pieces: Sequence[Piece], tokens: int, special_tokens: int, most: int | None = None
+) -> Iterator[list[int]]:
+    """Numbers of pieces of similar length, the longest first: if memory does not suffice, that
+    shows at once.
+
+    # Parameters
+
+    tokens : of a batch, padding and special ones included; a longer piece makes a batch of its own.
+    special_tokens : that each piece gets.
+    most : pieces of a batch.
+    """
+    lengths = np.array([len(piece.tokens) for piece in pieces])
+    batch: list[int] = []
+    width = 0
+    for number in np.argsort(-lengths, kind="stable").tolist():
+        full = batch and ((len(batch) + 1) * width > tokens or len(batch) == most)
+        if full:
+            yield batch
+            batch = []
+        if not batch:
+            width = max(int(lengths[number]) + special_tokens, 1)
+        batch.append(number)
+    if batch:
+        yield batch
+
+
+def mean_of_pieces(vectors: np.ndarray, pieces: Sequence[Piece], texts: int) -> np.ndarray:
+    """`(pieces, d)` -> `(texts, d)`: the mean of a text's pieces, weighted by their tokens."""
+    if len(pieces) == texts:
+        return vectors
+    weights = np.array([max(len(piece.tokens), 1) for piece in pieces], dtype=np.float64)
+    rows = np.array([piece.row for piece in pieces])
+    starts = np.flatnonzero(np.diff(rows, prepend=-1))
+    total = np.add.reduceat(vectors * weights[:, None], starts, axis=0)
+    return (total / np.add.reduceat(weights, starts)[:, None]).astype(np.float32)
+
+
+def _one_behind(items: Iterator[Any]) -> Iterator[Any]:
+    """Give the same items, each of them only after the next has been made."""
+    waiting: list[Any] = []
     for item in items:
         yield from waiting
         waiting = [item]

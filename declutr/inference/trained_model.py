@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, cast
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -21,10 +19,9 @@ from declutr.archives import CONFIG, TRANSFORMERS, VOCABULARY, WHITENING, local_
 from declutr.archives.safety import UnsafeArchive, opened_archive
 from declutr.corpus import normalize_whitespace
 from declutr.data.codecs import WordPieceCodec
-from declutr.inference.errors import EncoderError
+from declutr.inference import EncoderError
 from declutr.inference.fingerprints import files_fingerprint
 from declutr.inference.text_model import TextModel
-from declutr.inference.whitening import Whitening
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.system.host_memory import to_device
 from declutr.system.imports import loggers_at
@@ -64,12 +61,28 @@ class TrainedModel(TextModel):
         # Without AllenNLP's line for each parameter that no initialiser touches, and the like.
         quiet = loggers_at(logging.WARNING, "allennlp", "transformers")
         with opened_archive(place, trust=trust) as folder, quiet:
-            _require_weights(folder, place)
-            with _broken(place), _Undrawn():
-                archive = load_archive(folder, cuda_device=number, overrides=overrides or {})
-            self.whitening = Whitening.load(folder) if Whitening.stored_in(folder) else None
+            if weights_of(folder) is None:
+                raise FileNotFoundError(
+                    f"'{place}' holds no weights (weights.th, best.th): its training has not "
+                    "finished, or they were left out."
+                )
+            try:
+                with _Undrawn():
+                    archive = load_archive(folder, cuda_device=number, overrides=overrides or {})
+            # These say themselves what is wrong; broken content makes anything else fail.
+            except (UnsafeArchive, ConfigurationError, OSError, MemoryError):
+                raise
+            except Exception as error:
+                raise EncoderError(
+                    f"No model could be built from '{place}': {type(error).__name__}: {error}. Its "
+                    "content may be broken, or made by another release."
+                ) from error
+            if (folder / WHITENING).is_file():
+                from declutr.inference.whitening import Whitening
+
+                self.whitening = Whitening.load(folder)
         self._predictor = Predictor.from_archive(archive, predictor_name="declutr")
-        self.model: Any = self._predictor._model
+        self.model = cast(Any, self._predictor._model)
         self.reader: Any = self._predictor._dataset_reader
         codec = getattr(self.reader, "_codec", None)
         self.codec = codec if isinstance(codec, WordPieceCodec) else None
@@ -78,23 +91,23 @@ class TrainedModel(TextModel):
             self.keeps_end = self.codec.keeps_end
             if self.codec.limit is not None:
                 self.max_length = self.codec.limit + self.special_tokens
+        self.cuts_texts = self.codec is None
+        self.dimension = self.model.embedding_dim
+        parts = [
+            embedder.token_embedder.encoder  # without the head
+            if isinstance(embedder, MLMTextFieldEmbedder)
+            else embedder
+            for embedder in self.model.embedders
+        ]
+        self.linear_part = parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
         self._content = _content(place)
-
-    @property
-    def dimension(self) -> int:
-        return self.model.embedding_dim
-
-    @property
-    def cuts_texts(self) -> bool:
-        return self.codec is None
 
     @property
     def texts_cut(self) -> int:
         return getattr(self.reader, "truncated_texts", 0) if self.cuts_texts else 0
 
     def tokenize(self, texts: list[str], prompt: str = "") -> list[Any]:
-        if prompt:
-            texts = [prompt + text for text in texts]
+        texts = [prompt + text for text in texts]
         if self.codec is not None:
             arrays, _ = self.codec.encode([normalize_whitespace(text) for text in texts])
             return arrays
@@ -127,30 +140,6 @@ class TrainedModel(TextModel):
             "content": self._content,
         }
 
-    @property
-    def linear_part(self) -> torch.nn.Module:
-        parts = [
-            embedder.token_embedder.encoder  # without the head
-            if isinstance(embedder, MLMTextFieldEmbedder)
-            else embedder
-            for embedder in self.model.embedders
-        ]
-        return parts[0] if len(parts) == 1 else torch.nn.ModuleList(parts)
-
-
-@contextmanager
-def _broken(place: str) -> Iterator[None]:
-    """Errors of whatever broken content makes fail, as one."""
-    try:
-        yield
-    except (UnsafeArchive, ConfigurationError, OSError, MemoryError):  # these say it themselves
-        raise
-    except Exception as error:
-        raise EncoderError(
-            f"No model could be built from '{place}': {type(error).__name__}: {error}. Its "
-            "content may be broken, or made by another release."
-        ) from error
-
 
 class _Undrawn(TorchFunctionMode):
     """Within this context, what would be drawn at random is zero, and no random number is spent.
@@ -180,14 +169,6 @@ class _Text:
         return len(self.instance["anchors"])  # type: ignore[arg-type]
 
 
-def _require_weights(folder: Path, place: str) -> None:
-    if weights_of(folder) is None:
-        raise FileNotFoundError(
-            f"'{place}' holds no weights (weights.th, best.th): its training has not finished, or "
-            "they were left out."
-        )
-
-
 def _content(place: str) -> str:
     """A fingerprint of what is loaded from there."""
     path = local_place(place).expanduser()
@@ -200,5 +181,6 @@ def _content(place: str) -> str:
         for file in sorted((path / folder).rglob("*"))
         if file.is_file() and not file.name.startswith(".")
     ]
-    inside += [file for file in (path / WHITENING,) if file.exists()]
+    if (path / WHITENING).exists():
+        inside.append(path / WHITENING)
     return files_fingerprint([path / CONFIG, weights, *inside], path)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+import logging
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import torch
 from transformers import AutoModel, AutoTokenizer
-from transformers import logging as transformers_logging
 
 from declutr.archives.safety import (
     UnsafeArchive,
@@ -17,7 +16,8 @@ from declutr.archives.safety import (
     parameters_in_proportion,
 )
 from declutr.archives.safety.files import weights_bytes
-from declutr.inference.errors import EncoderError
+from declutr.inference import EncoderError
+from declutr.system.imports import loggers_at
 from declutr.transformer.architectures import keep_adapter_dtypes
 
 
@@ -31,15 +31,16 @@ def loaded_transformer(
     `EncoderError` : there is none, or weights that matter are not in the checkpoint.
     `declutr.archives.safety.UnsafeArchive` : it is not safe, and not trusted.
     """
-    # Said outright: otherwise transformers asks on standard input, where texts may come from.
-    at: dict[str, Any] = {"trust_remote_code": trust}
+    # Trust is said outright: otherwise transformers asks on standard input, where texts may come
+    # from.
+    at: dict[str, Any] = {"trust_remote_code": trust, "subfolder": folder}
     if revision:
         at["revision"] = revision
-    if folder:
-        at["subfolder"] = folder
+    # Without the table of weights that were not found: a pooler nobody uses would be in it.
+    quiet = loggers_at(logging.ERROR, "transformers")
     try:
         # Weights that the checkpoint lacks are drawn at random; that is no business of others.
-        with _checked(place, revision, folder, trust), torch.random.fork_rng(devices=[]), _quiet():
+        with _checked(place, revision, folder, trust), torch.random.fork_rng(devices=[]), quiet:
             tokenizer = AutoTokenizer.from_pretrained(place, **at)
             # float32: transformers 5 would keep what the checkpoint was saved in.
             model, info = AutoModel.from_pretrained(
@@ -71,18 +72,16 @@ def loaded_transformer(
     return tokenizer, model
 
 
-@contextmanager
-def _checked(place: str, revision: str | None, folder: str, trust: bool) -> Iterator[None]:
-    """For building a transformer whose files have been looked at, unless they are trusted."""
+def _checked(
+    place: str, revision: str | None, folder: str, trust: bool
+) -> AbstractContextManager[None]:
+    """Check the files of a transformer unless it is trusted; inside, bound what is built."""
     if trust:
-        yield
-        return
+        return nullcontext()
     check_transformer(place, folder=folder, revision=revision)
     if not Path(place).is_dir():
-        yield
-        return
-    with parameters_in_proportion(weights_bytes(Path(place, folder))):
-        yield
+        return nullcontext()
+    return parameters_in_proportion(weights_bytes(Path(place, folder)))
 
 
 def _said(error: Exception) -> str:
@@ -94,14 +93,3 @@ def _said(error: Exception) -> str:
 
 def _of_the_pooler(key: str) -> bool:
     return "pooler." in key
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Without the table of weights that were not found: a pooler nobody uses would be in it."""
-    before = transformers_logging.get_verbosity()
-    transformers_logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        transformers_logging.set_verbosity(before)

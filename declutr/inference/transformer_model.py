@@ -10,12 +10,15 @@ import torch
 
 from declutr.archives.sentence_transformers_folder import ModuleList, NotFollowed, read_modules
 from declutr.data.collation import ContentIds, PackedSpans
-from declutr.inference.errors import EncoderError
+from declutr.inference import EncoderError, require_one_of
 from declutr.inference.fingerprints import model_fingerprint
-from declutr.inference.prompted_tokens import PromptedTokens, ids_of, pooled_after_prompts
-from declutr.inference.prompts import Prompts
-from declutr.inference.special_tokens import special_tokens_of
-from declutr.inference.text_model import TextModel
+from declutr.inference.special_tokens import (
+    PromptedTokens,
+    ids_of,
+    pooled_after_prompts,
+    special_tokens_of,
+)
+from declutr.inference.text_model import Prompts, TextModel
 from declutr.inference.transformer_loading import loaded_transformer
 from declutr.system.host_memory import to_device
 from declutr.transformer.architectures import first_position, longest_text, max_positions
@@ -53,10 +56,8 @@ class TransformerModel(TextModel):
         revision: str | None = None,
         trust: bool = False,
     ) -> None:
-        if pooling is not None and pooling not in POOLINGS:
-            raise EncoderError(
-                f"Expected pooling to be one of {', '.join(POOLINGS)}, got {pooling!r}."
-            )
+        if pooling is not None:
+            require_one_of(POOLINGS, pooling=pooling)
         self.device = device
         # With a pooling of one's own it is the transformer alone.
         try:
@@ -71,16 +72,18 @@ class TransformerModel(TextModel):
             place, revision, modules.transformer_folder, self.pooling, trust
         )
         self.transformer.to(device).eval()
+        self.linear_part = self.transformer
+        self._width: int = self.transformer.config.hidden_size
         self.dense = modules.dense.to(device).eval()
+        layers: list[Any] = list(self.dense)
+        self.dimension = layers[-1].linear.out_features if layers else self._width
         self.keeps_end = self.tokenizer.truncation_side == "left"
         self._content_ids = ContentIds(self.tokenizer)
         self._frame = special_tokens_of(self.tokenizer, place)
         self.special_tokens = len(self._frame.start) + len(self._frame.end)
         # Each may name a limit, and tokenizers and settings are not always right about it.
-        limits = (
-            modules.max_length,
-            longest_text(self.tokenizer, max_positions(self.transformer)),
-        )
+        longest = longest_text(self.tokenizer, max_positions(self.transformer))
+        limits = (modules.max_length, longest)
         self.max_length = min((limit for limit in limits if limit), default=None)
         # The pooler's output comes from the transformer itself, of padded texts.
         self._unpadded = UnpaddedPass(
@@ -91,20 +94,8 @@ class TransformerModel(TextModel):
         self._has_types = "token_type_ids" in self.tokenizer.model_input_names
         self._content = model_fingerprint(place, revision)
 
-    @property
-    def dimension(self) -> int:
-        layers: list[Any] = list(self.dense)
-        return layers[-1].linear.out_features if layers else self.width
-
-    @property
-    def width(self) -> int:
-        """That of token vectors."""
-        return self.transformer.config.hidden_size
-
     def tokenize(self, texts: list[str], prompt: str = "") -> list[Any]:
-        if prompt:
-            texts = [prompt + text for text in texts]
-        tokens = self._tokens(texts)
+        tokens = self._tokens([prompt + text for text in texts])
         if not prompt or self._pools_prompt:
             return tokens
         # As many as it has alone, as sentence-transformers counts: with a text after it, a blank
@@ -123,7 +114,7 @@ class TransformerModel(TextModel):
         ((_, tensors),) = PackedSpans.of(pieces, (len(pieces),), self._frame).tensors().items()
         # A tokenizer without special tokens makes nothing of a blank text: zeros stand for it.
         kept = torch.tensor([bool(len(piece) or self.special_tokens) for piece in pieces])
-        vectors = torch.zeros(len(pieces), self.width, device=self.device)
+        vectors = torch.zeros(len(pieces), self._width, device=self.device)
         if kept.any():
             token_ids, mask, types = (
                 to_device(tensors[key][kept], self.device)
@@ -149,10 +140,6 @@ class TransformerModel(TextModel):
             # Releases before 1.6 left the default prompt as it was.
             **({"default_prompt": default.lower()} if lowered else {}),
         }
-
-    @property
-    def linear_part(self) -> torch.nn.Module:
-        return self.transformer
 
     def _pooled(
         self,

@@ -6,8 +6,8 @@ embeddings of training text, an embedding x becomes
 
     y = (x - mu) U diag(s)^(-1/2) [:, :k],   s falling.
 
-Cosines of whitened embeddings do not depend on whether Sigma divides by N or by N - 1; it is N - 1
-here. Scaling y to length 1 is the caller's.
+Sigma divides by N - 1, on which cosines of whitened embeddings do not depend. Scaling y to length 1
+is the caller's.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -82,10 +82,9 @@ class Whitening:
 
     @classmethod
     def fit(cls, blocks: Iterable[np.ndarray], dimension: int | None = None) -> Whitening:
-        """The whitening of all rows of all blocks, which are looked at once.
+        """Fit a whitening to all rows of all blocks, which are looked at once.
 
-        Memory is that of a block and a few `(d, d)` arrays, and everything is float64. Directions
-        point where their largest entry is positive, so that a fit can be repeated.
+        Memory is that of a block and a few `(d, d)` arrays, and everything is float64.
 
         # Parameters
 
@@ -116,15 +115,7 @@ class Whitening:
                 f"Whitening to {kept} dimensions needs more than {kept} texts, got "
                 f"{moments.count}. Give more text, or keep fewer dimensions."
             )
-        variances, directions = np.linalg.eigh(moments.scatter / (moments.count - 1))
-        variances, directions = variances[::-1], directions[:, ::-1]  # falling
-        # A mean of equal rows is off by rounding, and so they seem to vary.
-        if not variances[0] > (1e-12 * np.abs(moments.mean).max()) ** 2:
-            raise WhiteningError(
-                f"The {moments.count} embeddings are all equal: there is nothing to whiten."
-            )
-        largest = np.abs(directions).argmax(axis=0)
-        directions = directions * np.sign(directions[largest, np.arange(len(largest))])
+        variances, directions = moments.directions()
         matrix = directions / np.sqrt(np.maximum(variances, FLOOR * variances[0]))
         return cls(moments.mean, matrix[:, :kept], variances.clip(min=0), moments.count)
 
@@ -151,22 +142,15 @@ class Whitening:
         return float(self.variances[: self.dimension].sum() / self.variances.sum())
 
     def truncated(self, dimension: int) -> Whitening:
-        """The one with the first `dimension` of these directions.
-
-        # Raises
-
-        `WhiteningError` : there are not so many.
-        """
+        """Return the one with the first `dimension` of these directions, if there are so many."""
         if not 1 <= dimension <= self.dimension:
             raise WhiteningError(
                 f"Expected to keep 1 to {self.dimension} dimensions, got {dimension}."
             )
-        return Whitening(
-            self.mean, self.matrix[:, :dimension], self.variances, self.texts, self.digest
-        )
+        return replace(self, matrix=self.matrix[:, :dimension])
 
     def transform(self, embeddings: np.ndarray) -> np.ndarray:
-        """`(n, d)` to `(n, k)`, in the type of the input, computed in float64. Nothing is scaled.
+        """Whiten `(n, d)` to `(n, k)`, in the type of the input, computed in float64.
 
         # Raises
 
@@ -191,19 +175,18 @@ class Whitening:
         return (Path(folder) / FILE).is_file()
 
     def save(self, folder: str | os.PathLike) -> Path:
-        """Write `whitening.safetensors` into a folder, whole or not at all; where it is now."""
+        """Write `whitening.safetensors` into a folder, whole or not at all; return its path."""
         file = Path(folder) / FILE
         file.parent.mkdir(parents=True, exist_ok=True)
         write_whole(file, self.to_bytes(), shared=True)
         return file
 
     def to_bytes(self) -> bytes:
-        """What the file holds: the same bytes for the same whitening."""
+        """Return what the file holds: the same bytes for the same whitening."""
         from safetensors.numpy import save
 
-        tensors = {"mean": self.mean, "matrix": np.ascontiguousarray(self.matrix)}
-        if self.variances is not None:
-            tensors["variances"] = np.ascontiguousarray(self.variances)
+        arrays = {"mean": self.mean, "matrix": self.matrix, "variances": self.variances}
+        tensors = {name: np.ascontiguousarray(a) for name, a in arrays.items() if a is not None}
         about = {
             "format": _FORMAT,
             "version": __version__,
@@ -217,7 +200,7 @@ class Whitening:
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> Whitening:
-        """What `save` wrote.
+        """Read what `save` wrote.
 
         # Raises
 
@@ -243,13 +226,8 @@ class Whitening:
             checksum = about.pop("checksum", None)  # version 1.5 wrote none
             if checksum not in (None, _checksum(about, arrays)):
                 raise WhiteningError("it is damaged: its numbers are not what its checksum says")
-            return cls(
-                arrays["mean"],
-                arrays["matrix"],
-                arrays.get("variances"),
-                int(about["texts"]),
-                about["digest"],
-            )
+            mean, matrix, variances = arrays["mean"], arrays["matrix"], arrays.get("variances")
+            return cls(mean, matrix, variances, int(about["texts"]), about["digest"])
         except (SafetensorError, KeyError, TypeError, ValueError) as error:
             raise WhiteningError(
                 f"'{file}' does not hold a whitening ({error}). Fit it again: `declutr whiten "

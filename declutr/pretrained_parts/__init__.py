@@ -6,12 +6,17 @@ the archive was trained for: not whitened, not scaled to length 1. An archive th
 them carries what they are built from, and loads without the first one (`declutr.archives.carried`).
 """
 
+from declutr.pretrained_parts.modules import (
+    TrainedPooler,
+    TrainedTextFieldEmbedder,
+    TrainedTokenEmbedder,
+)
 from declutr.pretrained_parts.opened import OpenedModel, open_model
-from declutr.pretrained_parts.pooler import TrainedPooler
-from declutr.pretrained_parts.text_field_embedder import TrainedTextFieldEmbedder
-from declutr.pretrained_parts.token_embedder import TrainedTokenEmbedder
-from declutr.pretrained_parts.token_indexer import ArchivedVocabularyIndexer
-from declutr.pretrained_parts.tokenizer import NormalisingTokenizer, TrainedTokenizer
+from declutr.pretrained_parts.tokens import (
+    ArchivedVocabularyIndexer,
+    NormalisingTokenizer,
+    TrainedTokenizer,
+)
 
 __all__ = [
     "ArchivedVocabularyIndexer",

@@ -3,11 +3,11 @@
 import copy
 import os
 import weakref
-from collections.abc import Mapping
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 import torch
 from allennlp.common import Params
@@ -45,7 +45,7 @@ from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 
 
 def open_model(archive: str) -> "OpenedModel":
-    """The trained model at a place; opened anew only if what lies there has changed.
+    """Open the trained model at a place, anew only if what lies there has changed.
 
     # Raises
 
@@ -93,7 +93,8 @@ class OpenedModel:
         weakref.finalize(self, _close, temporary, os.getpid())
         self.folder = _checked_folder(Path(place), temporary)
         self.config = trained_configuration(self.folder)
-        kind = _type_of(self.config.get("model"))
+        model = self.config.get("model")
+        kind = model.get("type") if isinstance(model, dict) else None
         if kind != "declutr":
             raise ConfigurationError(
                 f"'{place}' holds a model of type '{kind}', expected 'declutr'. Name the archive "
@@ -101,14 +102,14 @@ class OpenedModel:
             )
         # Modules of a model that was built, which nobody has taken yet; and how it was built.
         self._left: dict[str, torch.nn.Module] = {}
-        self._left_loaded: Optional[bool] = None
+        self._left_loaded = False
 
     @cached_property
     def reader(self) -> RowReader:
         """The reader, for its tokenizer and indexers."""
         # It looks at the transformer, too, for how long a text may be.
-        with registered_names_only(), parameters_in_proportion(self._weights_bytes()):
-            reader = DatasetReader.from_params(self._usable("dataset_reader"))
+        with self._safely():
+            reader = DatasetReader.from_params(self._usable("dataset_reader", {}))
         if not isinstance(reader, RowReader):
             raise ConfigurationError(
                 f"The dataset reader of '{self.place}' is a {type(reader).__name__}, which need "
@@ -139,14 +140,8 @@ class OpenedModel:
                 known[indexer._namespace] = indexer._tokenizer.get_vocab()
         return known
 
-    def take(
-        self,
-        name: str,
-        *,
-        load_weights: bool = True,
-        embedder_changes: Optional[Mapping[str, Any]] = None,
-    ) -> Any:
-        """A module of the trained model, for the caller alone.
+    def take(self, name: str, *, load_weights: bool = True, **embedder_changes: Any) -> Any:
+        """Give a module of the trained model, to the caller alone.
 
         # Parameters
 
@@ -160,7 +155,7 @@ class OpenedModel:
         `ConfigurationError` : there are no weights to load.
         """
         if embedder_changes or name not in self._left or self._left_loaded != load_weights:
-            model = self._build(load_weights, embedder_changes or {})
+            model = self._build(load_weights, embedder_changes)
             if model.two_encoders:
                 raise ConfigurationError(
                     f"'{self.place}' embeds by two encoders and concatenates what they give; its "
@@ -171,7 +166,7 @@ class OpenedModel:
             _make_independent(self._left["embedder"])
         return self._left.pop(name)
 
-    def _build(self, load_weights: bool, embedder_changes: Mapping[str, Any]) -> Any:
+    def _build(self, load_weights: bool, embedder_changes: dict[str, Any]) -> Any:
         # An exported folder's weights come with its transformer.
         separate = load_weights and not is_transformer(self.folder)
         weights = weights_of(self.folder) if separate else None
@@ -181,20 +176,24 @@ class OpenedModel:
             )
         params = self._usable("model", embedder_changes)
         remove_keys_from_params(params)  # initializers, files of pretrained vectors
-        with registered_names_only(), parameters_in_proportion(self._weights_bytes()):
+        with self._safely():
             model = Model.from_params(vocab=self.vocabulary, params=params)
         if weights is not None:
             model.load_state_dict(torch.load(weights, map_location="cpu", weights_only=True))
         return model
 
-    def _weights_bytes(self) -> int:
-        """What a model may be in proportion to."""
+    @contextmanager
+    def _safely(self) -> Iterator[None]:
+        """Inside, AllenNLP builds nothing that is unsafe, or larger than the weights tell."""
         own = weights_of(self.folder)
         if own is not None:
-            return own.stat().st_size
-        return max(weights_bytes(folder) for folder in (self.folder, *self.folder.glob("0_*")))
+            size = own.stat().st_size
+        else:
+            size = max(weights_bytes(place) for place in (self.folder, *self.folder.glob("0_*")))
+        with registered_names_only(), parameters_in_proportion(size):
+            yield
 
-    def _usable(self, section: str, embedder_changes: Optional[Mapping[str, Any]] = None) -> Params:
+    def _usable(self, section: str, embedder_changes: dict[str, Any]) -> Params:
         """A section of the configuration, with the transformers that the archive carries."""
         config = copy.deepcopy(self.config)
         if embedder_changes:
@@ -220,10 +219,6 @@ def _checked_folder(place: Path, temporary: ExitStack) -> Path:
     except (BrokenArchive, UnsafeArchive) as error:
         raise type(error)(f"{place}: {error}") from None
     return folder
-
-
-def _type_of(section: Any) -> Any:
-    return section.get("type") if isinstance(section, dict) else None
 
 
 def _make_independent(embedder: torch.nn.Module) -> None:

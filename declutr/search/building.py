@@ -14,8 +14,8 @@ import numpy as np
 
 from declutr.corpus.text_inputs import require_rows
 from declutr.inference.bulk import EmbeddingFolderError, StoredEmbeddings, Summary, embed_rows
+from declutr.inference.bulk.manifest import output_folder
 from declutr.inference.bulk.manifest import require_ours as require_our_embeddings
-from declutr.inference.bulk.output_folder import output_folder
 from declutr.search.backends import APPROXIMATE, EXACT_ROWS, chosen_backend
 from declutr.search.index_files import (
     DESCRIPTION,
@@ -38,7 +38,7 @@ from declutr.system.files import file_checksums, write_whole
 from declutr.system.vectors import unit_rows
 
 if TYPE_CHECKING:
-    from declutr.inference.prompts import SidePrompts
+    from declutr.inference.text_model import SidePrompts
 
 
 @dataclass(frozen=True)

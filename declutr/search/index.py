@@ -12,8 +12,8 @@ import numpy as np
 
 from declutr.corpus.text_inputs import NamedFiles
 from declutr.inference.bulk import EmbeddingFolderError, StoredEmbeddings
-from declutr.inference.bulk.manifest import differences
-from declutr.inference.bulk.output_folder import output_folder
+from declutr.inference.bulk.embedding_run import differences
+from declutr.inference.bulk.manifest import output_folder
 from declutr.search.backends import APPROXIMATE, exact_searcher, is_installed, is_of_hnswlib
 from declutr.search.building import made_searchable, normalized
 from declutr.search.index_files import (

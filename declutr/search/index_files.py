@@ -13,12 +13,12 @@ from typing import Any
 
 from declutr._version import __version__
 from declutr.inference.bulk.manifest import (
+    LOCK,
     DamagedManifest,
     EmbeddingFolderError,
     Manifest,
     OtherRelease,
 )
-from declutr.inference.bulk.output_folder import LOCK
 from declutr.system.files import CheckedFile, DamagedFile, json_checksum, write_whole
 
 DESCRIPTION = "index.json"

@@ -14,7 +14,7 @@ from declutr.inference.bulk.manifest import Manifest
 from declutr.search.index_files import EMBEDDINGS, IndexDescription, SearchError
 
 if TYPE_CHECKING:  # it comes with torch, which what is embedded already needs not
-    from declutr.inference.prompts import SidePrompts
+    from declutr.inference.text_model import SidePrompts
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ def prompts_to_build_with(encoder: Any, folder: Path, overwrite: bool) -> SidePr
     What the model names for either side is taken, and that is logged; a prompt that the encoder was
     made with is that of lines. An index of a release that took none goes on without.
     """
-    from declutr.inference.prompts import side_prompts
+    from declutr.inference.text_model import side_prompts
 
     sides = side_prompts(encoder)
     if sides is None:
@@ -78,7 +78,7 @@ def encoder_of_queries(
 
     `SearchError` : the model has no such prompt, or none at all.
     """
-    from declutr.inference.prompts import Prompts, SidePrompts, side_prompts
+    from declutr.inference.text_model import Prompts, SidePrompts, side_prompts
 
     prompts = getattr(encoder, "prompts", None)
     if prompt is not None or prompt_name is not None:

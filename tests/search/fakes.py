@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from declutr.inference.prompts import Prompts
+from declutr.inference.text_model import Prompts
 
 
 class FakeEncoder:

@@ -1,5 +1,6 @@
 """A dtype that is slower than float32 is not computed in, and that is said everywhere."""
 
+import functools
 import logging
 from collections.abc import Callable
 from pathlib import Path
@@ -87,8 +88,8 @@ def test_several_processes_compute_in_what_was_decided(
     monkeypatch.setattr(encoder_processes, "_encoder", None)
     devices = SimpleQueue()
     devices.put("cpu")
-    settings = {"place": str(checkpoint), "dtype": "int8"}
-    encoder_processes._open(Encoder, settings, devices, torch.get_num_threads(), {})
+    opener = functools.partial(Encoder, str(checkpoint), dtype="int8")
+    encoder_processes._open(opener, devices, torch.get_num_threads(), {})
     assert encoder_processes._encoder.describe()["dtype"] == "int8" and warnings(caplog) == []
 
 

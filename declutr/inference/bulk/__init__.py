@@ -13,11 +13,4 @@ from declutr.inference.bulk.shard_files import DTYPES, FORMATS
 from declutr.inference.bulk.shard_run import Summary
 from declutr.inference.bulk.stored_embeddings import StoredEmbeddings
 
-__all__ = [
-    "DTYPES",
-    "FORMATS",
-    "EmbeddingFolderError",
-    "StoredEmbeddings",
-    "Summary",
-    "embed_rows",
-]
+__all__ = ["DTYPES", "FORMATS", "EmbeddingFolderError", "StoredEmbeddings", "Summary", "embed_rows"]

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from declutr.corpus.text_inputs import require_rows
-from declutr.inference.bulk import manifest as manifests
 from declutr.inference.bulk.input_rows import InputRows
-from declutr.inference.bulk.manifest import EmbeddingFolderError, Manifest
-from declutr.inference.bulk.output_folder import output_folder
-from declutr.inference.bulk.shard_files import DTYPES, FORMATS, require
-from declutr.inference.bulk.shard_run import (
+from declutr.inference.bulk.manifest import (
     ANEW,
-    BLOCK_CHARACTERS,
-    EmbeddingRun,
-    Encode,
-    Summary,
+    EmbeddingFolderError,
+    Manifest,
+    output_folder,
+    remove_all,
+    remove_unfinished,
+    require_ours,
 )
+from declutr.inference.bulk.shard_files import DTYPES, FORMATS, require
+from declutr.inference.bulk.shard_run import BLOCK_CHARACTERS, EmbeddingRun, Encode, Summary
 
 _SHARD_BYTES = 64 << 20
 _MOST_ROWS = 65_536
@@ -87,12 +87,14 @@ def embed_rows(
     require(format)
     folder = Path(folder)
     with output_folder(folder):
-        manifests.require_ours(folder)
+        require_ours(folder)
         input_rows = InputRows(rows)
         if overwrite:  # for input that cannot be read nothing is removed
             most = shard_rows or default_shard_rows(dimension, dtype)
             input_rows.read_ahead(most, BLOCK_CHARACTERS)
-        manifest = _begun(folder, overwrite)
+            remove_all(folder)
+        manifest = Manifest.load(folder)
+        remove_unfinished(folder)
         now = {
             "format": format,
             "dtype": dtype,
@@ -106,36 +108,39 @@ def embed_rows(
         if manifest is None:
             manifest = Manifest(now, dict(about or {}))
             manifest.save(folder)
-        _require_same(manifest, now, folder)
-        run = EmbeddingRun(encode, input_rows, folder, manifest, truncated_texts or (lambda: 0))
-        return run.finish(total_bytes, progress)
+        if different := differences(manifest.settings, now):
+            raise EmbeddingFolderError(
+                f"'{folder}' holds embeddings that were made otherwise. {'; '.join(different)}. Go "
+                f"on with what was there, choose another folder, or {ANEW}."
+            )
+        cut = truncated_texts or (lambda: 0)
+        run = EmbeddingRun(encode, input_rows, folder, manifest, cut, total_bytes, progress)
+        return run.finish()
 
 
 def _check(dimension: int, shard_rows: int | None, format: str, dtype: str) -> None:
-    if format not in FORMATS:
-        raise ValueError(f"Unknown format {format!r}, expected one of {FORMATS}.")
-    if dtype not in DTYPES:
-        raise ValueError(f"Unknown dtype {dtype!r}, expected one of {DTYPES}.")
-    if shard_rows is not None and shard_rows < 1:
-        raise ValueError(f"shard_rows must be at least 1, got {shard_rows}.")
-    if dimension < 1:
-        raise ValueError(f"dimension must be at least 1, got {dimension}.")
+    for name, chosen, known in (("format", format, FORMATS), ("dtype", dtype, DTYPES)):
+        if chosen not in known:
+            raise ValueError(f"Unknown {name} {chosen!r}, expected one of {known}.")
+    for name, value in (("shard_rows", shard_rows), ("dimension", dimension)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}.")
 
 
-def _begun(folder: Path, overwrite: bool) -> Manifest | None:
-    """What an earlier run left in the folder, if there was one and it is not overwritten."""
-    if overwrite:
-        manifests.remove_all(folder)
-        return None
-    manifest = Manifest.load(folder)
-    manifests.remove_unfinished(folder)
-    return manifest
+def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """Return what differs between the settings of two runs, in words, by dotted names."""
+    old, new = dict(_flat(before)), dict(_flat(now))
+    found = []
+    for name in dict.fromkeys([*old, *new]):
+        if name not in old or name not in new or old[name] != new[name]:
+            values = [json.dumps(side[name]) if name in side else "none" for side in (old, new)]
+            found.append(f"{name}: {values[0]} there, {values[1]} now")
+    return found
 
 
-def _require_same(manifest: Manifest, now: Mapping[str, Any], folder: Path) -> None:
-    if different := manifests.differences(manifest.settings, now):
-        raise EmbeddingFolderError(
-            f"'{folder}' holds embeddings that were made otherwise. "
-            + "; ".join(different)
-            + f". Go on with what was there, choose another folder, or {ANEW}."
-        )
+def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    for name, value in values.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flat(value, f"{prefix}{name}.")
+        else:
+            yield prefix + name, value

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from itertools import chain
+from itertools import chain, islice
 
 from declutr.corpus.text_inputs import no_text
+from declutr.inference.bulk.manifest import Counts
 
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
@@ -32,7 +33,7 @@ class InputRows:
     def begin_shard(self) -> None:
         """Let digest and counts begin anew."""
         self._digest = hashlib.sha256()
-        self.blank = self.replaced = self.unreadable = 0
+        self.counts = Counts()
 
     @property
     def digest(self) -> str:
@@ -59,13 +60,11 @@ class InputRows:
 
     def _next(self, most: int, characters: int) -> list[str | None]:
         rows: list[str | None] = []
-        while len(rows) < most and characters > 0:
-            try:
-                row = next(self._rows)
-            except StopIteration:
-                break
+        for row in islice(self._rows, most):
             rows.append(row)
             characters -= len(row) if isinstance(row, str) else 0
+            if characters <= 0:
+                break
         return rows
 
     def _looked_at(self, row: str | None) -> str:
@@ -82,7 +81,7 @@ class InputRows:
         self._digest.update(data)
         self.read += 1
         self.bytes += len(data) + 1
-        self.unreadable += row is None
-        self.blank += not text or text.isspace()
-        self.replaced += _REPLACEMENT in text
+        self.counts.unreadable_rows += row is None
+        self.counts.blank_rows += not text or text.isspace()
+        self.counts.replaced_rows += _REPLACEMENT in text
         return text

@@ -12,15 +12,20 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from declutr.system.files import UNFINISHED, json_checksum, write_whole
 
 VERSION = 1
 MANIFEST = "manifest.json"
+LOCK = ".lock"
+ANEW = "begin anew with --overwrite (overwrite=True)"
 _OURS = re.compile(r"embeddings-\d{5,}\.(npy|parquet|jsonl)(\.tmp)?")
 
 
@@ -42,16 +47,12 @@ class Counts:
 
     blank_rows: int = 0
     """Nothing but white space."""
-
     replaced_rows: int = 0
     """With U+FFFD, mostly where bytes were not UTF-8."""
-
     unreadable_rows: int = 0
     """That could not be read as records; embedded as blank texts."""
-
     truncated_rows: int = 0
     """Longer than the encoder takes; a part of them was not embedded."""
-
     not_finite_rows: int = 0
     """Whose embedding was not finite; stored as NaN."""
 
@@ -66,14 +67,11 @@ class Shard:
 
     file: str
     """Its name in the folder."""
-
     rows: int
     bytes: int
     """The size of the file."""
-
     input: str
     """A digest of the rows it was made from."""
-
     counts: Counts
     checksums: str | None = None
     """Of the file, see `declutr.system.files`; `None` if version 1.5 wrote it."""
@@ -112,7 +110,10 @@ class Manifest:
         return [self.shards[number] for number in sorted(self.shards)]
 
     def save(self, folder: Path) -> None:
-        """Put it into the folder, so that it is there whole."""
+        """Write it into the folder, whole or not at all."""
+        entries = [asdict(shard) for shard in self.in_order()]
+        # Apart, for release 1.5 takes no other keys in a shard.
+        checksums = {entry["file"]: entry.pop("checksums") for entry in entries}
         content = {
             "version": VERSION,
             "finished": self.finished,
@@ -120,9 +121,8 @@ class Manifest:
             "counts": asdict(self.counts),
             "settings": self.settings,
             "about": self.about,
-            "shards": [_entry(shard) for shard in self.in_order()],
-            # Apart, for release 1.5 takes no other keys in a shard.
-            "checksums": {s.file: s.checksums for s in self.in_order() if s.checksums is not None},
+            "shards": entries,
+            "checksums": {file: sums for file, sums in checksums.items() if sums is not None},
         }
         content["checksum"] = json_checksum(content)
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
@@ -130,7 +130,7 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> Manifest | None:
-        """That of the folder, if there is one.
+        """Read that of the folder, if there is one.
 
         # Raises
 
@@ -148,8 +148,7 @@ class Manifest:
             if content["version"] != VERSION:
                 raise OtherRelease(
                     f"'{path}' is of version {content['version']}, expected {VERSION}: it was "
-                    "written by another release of declutr. Choose another folder, or begin anew "
-                    "with --overwrite (overwrite=True)."
+                    f"written by another release of declutr. Choose another folder, or {ANEW}."
                 )
             if content.pop("checksum", None) not in (None, json_checksum(content)):
                 raise DamagedManifest(
@@ -158,27 +157,17 @@ class Manifest:
                 )
             shards, checksums = {}, content.get("checksums", {})
             for entry in content["shards"]:
-                counts = Counts(**entry["counts"])
-                shard = Shard(
-                    **entry | {"counts": counts, "checksums": checksums.get(entry["file"])}
-                )
+                entry["counts"] = Counts(**entry["counts"])
+                shard = Shard(**entry, checksums=checksums.get(entry["file"]))
                 shards[shard_number(shard.file)] = shard
             return cls(content["settings"], content["about"], shards, content["finished"])
-        except (
-            AttributeError,
-            KeyError,
-            TypeError,
-            json.JSONDecodeError,
-            UnicodeDecodeError,
-        ) as error:
+        except EmbeddingFolderError:
+            raise
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise EmbeddingFolderError(
                 f"'{path}' is not the manifest of a folder of embeddings ({error!r}), and is left "
                 "as it is. Choose another folder, or remove it yourself."
             ) from error
-
-
-def _entry(shard: Shard) -> dict[str, Any]:
-    return {name: value for name, value in asdict(shard).items() if name != "checksums"}
 
 
 def shard_name(number: int, format: str) -> str:
@@ -193,23 +182,33 @@ def shard_number(name: str) -> int:
     return int(name.split("-")[1].split(".")[0])
 
 
-def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """What differs between the settings of two runs, in words, by dotted names."""
-    old, new = dict(_flat(before)), dict(_flat(now))
-    found = []
-    for name in dict.fromkeys([*old, *new]):
-        if name not in old or name not in new or old[name] != new[name]:
-            values = [json.dumps(side[name]) if name in side else "none" for side in (old, new)]
-            found.append(f"{name}: {values[0]} there, {values[1]} now")
-    return found
+@contextmanager
+def output_folder(folder: Path) -> Iterator[None]:
+    """Make the folder that a run writes to, and keep other runs out of it inside.
 
+    # Raises
 
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for name, value in values.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flat(value, f"{prefix}{name}.")
-        else:
-            yield prefix + name, value
+    `EmbeddingFolderError` : it is a file, it cannot be made or written to, or another run is
+        writing to it.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise EmbeddingFolderError(f"'{folder}' is a file, expected a folder or a new name.")
+    lock = FileLock(folder / LOCK)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=0)
+    except Timeout as error:
+        raise EmbeddingFolderError(
+            f"Another run is writing to '{folder}'. Wait for it, or choose another folder."
+        ) from error
+    except OSError as error:
+        raise EmbeddingFolderError(
+            f"'{folder}' cannot be written to ({error.strerror or error}). Choose another folder."
+        ) from error
+    try:
+        yield
+    finally:
+        lock.release()
 
 
 def shard_files(folder: Path) -> list[Path]:
@@ -225,12 +224,7 @@ def remove_unfinished(folder: Path) -> None:
 
 
 def require_ours(folder: Path) -> None:
-    """See that embeddings in the folder, if there are any, are ours to remove.
-
-    # Raises
-
-    `EmbeddingFolderError` : a manifest of something else, or shards without one.
-    """
+    """Raise `EmbeddingFolderError` if embeddings in a folder are not ours to remove."""
     try:
         manifest = Manifest.load(folder)
     except (OtherRelease, DamagedManifest):

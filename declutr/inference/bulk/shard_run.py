@@ -10,11 +10,17 @@ from itertools import count
 from pathlib import Path
 
 import numpy as np
+from tqdm.auto import tqdm
 
-from declutr.inference.bulk import manifest as manifests
 from declutr.inference.bulk.input_rows import InputRows
-from declutr.inference.bulk.manifest import Counts, EmbeddingFolderError, Manifest, Shard
-from declutr.inference.bulk.row_bar import RowBar
+from declutr.inference.bulk.manifest import (
+    ANEW,
+    Counts,
+    EmbeddingFolderError,
+    Manifest,
+    Shard,
+    shard_name,
+)
 from declutr.inference.bulk.shard_files import checked_shard, write_shard
 from declutr.system.files import DamagedFile, file_checksums
 
@@ -25,7 +31,7 @@ Encode = Callable[[list[str]], np.ndarray]
 # Of text in memory, and in one call of the encoder: enough to sort by length, and more than any
 # number of devices embeds in a moment.
 BLOCK_CHARACTERS = 8 << 20
-ANEW = "begin anew with --overwrite (overwrite=True)"
+_INSTEAD = f"Give the same inputs in the same order, choose another folder, or {ANEW}."
 
 
 @dataclass(frozen=True)
@@ -48,67 +54,76 @@ class Summary:
     seconds: float
 
 
+@dataclass
 class EmbeddingRun:
     """One way through all rows, which embeds those that are in no shard yet.
 
     # Parameters
 
-    encode, rows, truncated_texts : see `declutr.inference.bulk.embedding_run.embed_rows`.
+    encode, rows, truncated_texts, total_bytes, progress : see
+        `declutr.inference.bulk.embedding_run.embed_rows`.
     folder, manifest : where the embeddings are, and what is said of them so far.
     """
 
-    def __init__(
-        self,
-        encode: Encode,
-        rows: InputRows,
-        folder: Path,
-        manifest: Manifest,
-        truncated_texts: Callable[[], int],
-    ) -> None:
-        self._encode = encode
-        self._rows = rows
-        self._folder = folder
-        self._manifest = manifest
-        self._truncated_texts = truncated_texts
-        self._format: str = manifest.settings["format"]
-        self._dtype = np.dtype(manifest.settings["dtype"])
-        self._dimension: int = manifest.settings["dimension"]
-        self._shard_rows: int = manifest.settings["shard_rows"]
+    encode: Encode
+    rows: InputRows
+    folder: Path
+    manifest: Manifest
+    truncated_texts: Callable[[], int]
+    total_bytes: int | None
+    progress: bool
 
-    def finish(self, total_bytes: int | None, progress: bool) -> Summary:
+    def __post_init__(self) -> None:
+        settings = self.manifest.settings
+        self._format: str = settings["format"]
+        self._dtype = np.dtype(settings["dtype"])
+        self._dimension: int = settings["dimension"]
+        self._shard_rows: int = settings["shard_rows"]
+
+    def finish(self) -> Summary:
         """Go through all rows, and embed those that are in no shard."""
         began = time.monotonic()
         embedded = 0
-        with RowBar(self._rows, total_bytes, progress) as self._bar:
+        # None: only on a terminal, so that logs hold no bars.
+        hidden = None if self.progress else True
+        with tqdm(unit=" rows", unit_scale=True, disable=hidden) as self._bar:
             for number in count():
-                self._rows.begin_shard()
-                if self._manifest.finished and number not in self._manifest.shards:
+                self.rows.begin_shard()
+                if self.manifest.finished and number not in self.manifest.shards:
                     break
                 shard = self._there(number)
                 if shard is not None:
                     self._compare(shard)
-                else:
-                    shard = self._embed_shard(number)
-                    if shard is not None:
-                        embedded += shard.rows
-                        self._keep(number, shard)
+                elif (shard := self._embed_shard(number)) is not None:
+                    embedded += shard.rows
+                    self._keep(number, shard)
                 if shard is None or shard.rows < self._shard_rows:
                     break
+            if self._bar.total:
+                self._bar.total = self.rows.read
         self._require_end()
-        manifest = self._manifest
+        manifest = self.manifest
         if not manifest.finished:
             manifest.finished = True
-            manifest.save(self._folder)
+            manifest.save(self.folder)
         seconds = time.monotonic() - began
         shards, counts = len(manifest.shards), manifest.counts
-        return Summary(self._folder, manifest.rows, shards, counts, embedded, seconds)
+        return Summary(self.folder, manifest.rows, shards, counts, embedded, seconds)
+
+    def _show_progress(self) -> None:
+        """Show how many rows are done; of how many is guessed from bytes, if those are known."""
+        rows = self.rows
+        if self.total_bytes and rows.bytes:
+            self._bar.total = max(rows.read, round(rows.read * self.total_bytes / rows.bytes))
+        self._bar.set_postfix_str(f"{rows.bytes / 1e6:,.1f} MB of text", refresh=False)
+        self._bar.update(rows.read - self._bar.n)
 
     def _there(self, number: int) -> Shard | None:
         """A shard that is finished, and whose file is as it was."""
-        shard = self._manifest.shards.get(number)
+        shard = self.manifest.shards.get(number)
         if shard is None:
             return None
-        path = self._folder / shard.file
+        path = self.folder / shard.file
         if not path.is_file() or path.stat().st_size != shard.bytes:
             logger.warning("'%s' is gone or was changed, and is made again.", path)
             return None
@@ -124,40 +139,38 @@ class EmbeddingRun:
 
     def _compare(self, shard: Shard) -> None:
         """Read the rows of a finished shard and see that they are what it was made from."""
-        start = self._rows.read
-        found = self._rows.skip(shard.rows)
-        self._bar.show()
+        start = self.rows.read
+        found = self.rows.skip(shard.rows)
+        self._show_progress()
         if found < shard.rows:
             raise self._shorter()
-        if self._rows.digest != shard.input:
+        if self.rows.digest != shard.input:
             raise EmbeddingFolderError(
                 f"The input has changed: rows {start:,} to {start + shard.rows - 1:,} (from 0) are "
-                f"not those that '{self._folder / shard.file}' was made from. Give the same inputs "
-                f"in the same order, choose another folder, or {ANEW}. (Release 1.5.0 took lines "
-                "of CSV and TSV for rows, and a carriage return for the end of one; a table that "
-                "is called .txt is still read by lines.)"
+                f"not those that '{self.folder / shard.file}' was made from. {_INSTEAD} (Release "
+                "1.5.0 took lines of CSV and TSV for rows, and a carriage return for the end of "
+                "one; a table that is called .txt is still read by lines.)"
             )
 
     def _require_end(self) -> None:
-        if self._rows.read < self._manifest.rows:
+        if self.rows.read < self.manifest.rows:
             raise self._shorter()
-        if self._rows.skip(1):
+        if self.rows.skip(1):
             raise EmbeddingFolderError(
-                f"The input has changed: it goes on after the {self._manifest.rows:,} rows that "
-                f"'{self._folder}' has embeddings of. Embed the new rows into another folder, or "
+                f"The input has changed: it goes on after the {self.manifest.rows:,} rows that "
+                f"'{self.folder}' has embeddings of. Embed the new rows into another folder, or "
                 f"{ANEW}."
             )
 
     def _shorter(self) -> EmbeddingFolderError:
         return EmbeddingFolderError(
-            f"The input has changed: it ends after {self._rows.read:,} rows, and '{self._folder}' "
-            f"has embeddings of {self._manifest.rows:,}. Give the same inputs in the same order, "
-            f"choose another folder, or {ANEW}."
+            f"The input has changed: it ends after {self.rows.read:,} rows, and '{self.folder}' "
+            f"has embeddings of {self.manifest.rows:,}. {_INSTEAD}"
         )
 
     def _embed_shard(self, number: int) -> Shard | None:
         """Embed the next rows and write their file; `None` if there are none."""
-        rows, start, cut = self._rows, self._rows.read, self._truncated_texts()
+        rows, start, cut = self.rows, self.rows.read, self.truncated_texts()
         vectors = np.empty((0, self._dimension), self._dtype)
         done = 0
         while texts := rows.take(self._shard_rows - done, BLOCK_CHARACTERS):
@@ -166,26 +179,22 @@ class EmbeddingRun:
             with np.errstate(over="ignore"):  # in float16: infinite, and counted below
                 vectors[done : done + len(texts)] = self._embeddings(texts)
             done += len(texts)
-            self._bar.show()
+            self._show_progress()
         if not done:
             return None
         vectors = vectors[:done]
         broken = ~np.isfinite(vectors).all(axis=1)
         vectors[broken] = np.nan
-        counts = Counts(
-            blank_rows=rows.blank,
-            replaced_rows=rows.replaced,
-            unreadable_rows=rows.unreadable,
-            truncated_rows=self._truncated_texts() - cut,
-            not_finite_rows=int(broken.sum()),
-        )
-        path = self._folder / manifests.shard_name(number, self._format)
+        counts = rows.counts
+        counts.truncated_rows = self.truncated_texts() - cut
+        counts.not_finite_rows = int(broken.sum())
+        path = self.folder / shard_name(number, self._format)
         write_shard(path, self._format, start, vectors)
         checksums = file_checksums(path)
         return Shard(path.name, done, path.stat().st_size, rows.digest, counts, checksums)
 
     def _embeddings(self, texts: list[str]) -> np.ndarray:
-        found = np.asarray(self._encode(texts))
+        found = np.asarray(self.encode(texts))
         if found.shape != (len(texts), self._dimension):
             raise EmbeddingFolderError(
                 f"Expected embeddings of shape {(len(texts), self._dimension)}, the encoder gave "
@@ -194,14 +203,13 @@ class EmbeddingRun:
         return found
 
     def _keep(self, number: int, shard: Shard) -> None:
-        before = self._manifest.shards.get(number)
+        before = self.manifest.shards.get(number)
         if before is not None and (before.input, before.rows) != (shard.input, shard.rows):
-            (self._folder / shard.file).unlink()
+            (self.folder / shard.file).unlink()
             raise EmbeddingFolderError(
-                f"The input has changed: it has other rows where '{self._folder / shard.file}' "
-                "is missing. Give the same inputs in the same order, choose another folder, or "
-                f"{ANEW}."
+                f"The input has changed: it has other rows where '{self.folder / shard.file}' "
+                f"is missing. {_INSTEAD}"
             )
-        self._manifest.shards[number] = shard
-        self._manifest.save(self._folder)
-        logger.info("%s: %d rows, %d in all", shard.file, shard.rows, self._rows.read)
+        self.manifest.shards[number] = shard
+        self.manifest.save(self.folder)
+        logger.info("%s: %d rows, %d in all", shard.file, shard.rows, self.rows.read)

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -17,6 +16,17 @@ from declutr.system.files import CheckedFile, DamagedFile
 
 # Shards held open: npy files are only mapped, others are read whole.
 _OPEN = {"npy": 64, "parquet": 2, "jsonl": 2}
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """Say of damage what to do about it."""
+    try:
+        yield
+    except DamagedFile as error:
+        raise EmbeddingFolderError(
+            f"{error} Repeat the command that wrote it, which makes this shard again."
+        ) from error
 
 
 class StoredEmbeddings:
@@ -140,6 +150,7 @@ class StoredEmbeddings:
             found[places] = vectors[rows]
         return found
 
+    @_told()
     def _require(self, number: int, rows: np.ndarray, count: int = 1) -> None:
         """See that `count` rows from each of `rows` on are sound, where they are read now."""
         checked = self._checks[number]
@@ -147,39 +158,24 @@ class StoredEmbeddings:
             return
         shard = self._shards[number]
         size = self.dimension * np.dtype(self.manifest.settings["dtype"]).itemsize
-        begin = shard.bytes - shard.rows * size
-        with _told():
-            checked.require_each(begin + rows * size, count * size)
+        checked.require_each(shard.bytes - shard.rows * size + rows * size, count * size)
 
+    @_told()
     def _read(self, number: int) -> np.ndarray:
-        settings: dict[str, Any] = self.manifest.settings
         shard = self._shards[number]
         path = self.folder / shard.file
-        format, dtype = settings["format"], settings["dtype"]
-        with _told():
-            if number not in self._checks:
-                self._checks[number] = checked_shard(
-                    path, format, dtype, self.dimension, shard.rows, shard.checksums
-                )
-            checked = self._checks[number]
-            if checked is not None and format == "npy":
-                checked.require(0, 1)  # its header
-            elif checked is not None:
-                checked.require_all()
-        vectors = read_shard(path, format, dtype, self.dimension)
+        format = self.manifest.settings["format"]
+        layout = format, self.manifest.settings["dtype"], self.dimension
+        if number not in self._checks:
+            self._checks[number] = checked_shard(path, *layout, shard.rows, shard.checksums)
+        checked = self._checks[number]
+        if checked is not None and format == "npy":
+            checked.require(0, 1)  # its header
+        elif checked is not None:
+            checked.require_all()
+        vectors = read_shard(path, *layout)
         if vectors.shape != (shard.rows, self.dimension):
             raise EmbeddingFolderError(
                 f"'{path}' holds an array {vectors.shape}, expected {(shard.rows, self.dimension)}."
             )
         return vectors
-
-
-@contextmanager
-def _told() -> Iterator[None]:
-    """Damage, and what to do about it."""
-    try:
-        yield
-    except DamagedFile as error:
-        raise EmbeddingFolderError(
-            f"{error} Repeat the command that wrote it, which makes this shard again."
-        ) from error

@@ -10,10 +10,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from declutr.inference.sources.source import EncoderError, EncoderSource, NamedEncoder
+from declutr.inference.sources.python_callable import PythonCallable
+from declutr.inference.sources.random_vectors import RandomSentences, RandomWords
+from declutr.inference.sources.source import EncoderError, NamedEncoder
 from declutr.inference.sources.spec import FORMS, EncoderSpec, parse_spec
+from declutr.inference.sources.word_vectors import WordVectors
 
 __all__ = ["FORMS", "EncoderError", "EncoderSpec", "NamedEncoder", "open_encoder", "parse_spec"]
+
+_WITHOUT_MODEL = {
+    "words": WordVectors,
+    "call": PythonCallable,
+    "random": RandomWords,
+    "random-sentence": RandomSentences,
+}
 
 
 def open_encoder(
@@ -23,7 +33,7 @@ def open_encoder(
     device: str | None = None,
     max_length: int | None = None,
 ) -> NamedEncoder:
-    """The encoder that `spec` names, loaded.
+    """Open the encoder that `spec` names.
 
     # Parameters
 
@@ -41,38 +51,15 @@ def open_encoder(
         if value is not None and value < 1:
             raise EncoderError(f"{name} must be at least 1, got {value}.")
     parsed = parse_spec(spec)
-    source = _opened(parsed, batch_size=batch_size, device=device, max_length=max_length)
-    return NamedEncoder(parsed.name, parsed.text, source)
+    kind: Any = _WITHOUT_MODEL.get(parsed.kind)
+    options: dict[str, Any] = dict(parsed.options)
+    if kind is None:  # who averages word vectors need not wait for transformers
+        from declutr.inference.sources.trained_models import FromSentenceTransformers, OwnEncoder
 
-
-def _opened(
-    spec: EncoderSpec, *, batch_size: int, device: str | None, max_length: int | None
-) -> EncoderSource:
-    # Here and not above: who averages word vectors need not wait for transformers.
-    options: dict[str, Any] = dict(spec.options)
-    if spec.kind in ("archive", "hf", "st"):
-        settings: dict[str, Any] = {
-            "batch_size": batch_size,
-            "device": device,
-            "max_length": max_length,
-        }
-        if spec.kind in ("archive", "hf"):
-            from declutr.inference.sources.own_encoder import OwnEncoder
-
-            if spec.kind == "hf":
-                options = {"kind": "transformer", "pooling": "mean", **options}
-            return OwnEncoder(spec.place, **settings, **options)
-        from declutr.inference.sources.from_sentence_transformers import FromSentenceTransformers
-
-        return FromSentenceTransformers(spec.place, **settings, **options)
-    if spec.kind == "words":
-        from declutr.inference.sources.word_vectors import WordVectors
-
-        return WordVectors(spec.place, **options)
-    if spec.kind == "call":
-        from declutr.inference.sources.python_callable import PythonCallable
-
-        return PythonCallable(spec.place)
-    from declutr.inference.sources.random_vectors import RandomSentences, RandomWords
-
-    return (RandomWords if spec.kind == "random" else RandomSentences)(spec.place, **options)
+        kind = FromSentenceTransformers if parsed.kind == "st" else OwnEncoder
+        options |= {"batch_size": batch_size, "device": device, "max_length": max_length}
+    if parsed.kind == "hf":
+        options = {"kind": "transformer", "pooling": "mean", **options}
+    encoder: NamedEncoder = kind(parsed.place, **options)
+    encoder.name, encoder.spec = parsed.name, parsed.text
+    return encoder

@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from declutr.inference.sources.source import EncoderError, EncoderSource
-from declutr.inference.sources.word_averages import WordAverages
+from declutr.inference.sources.source import EncoderError, NamedEncoder
+from declutr.inference.sources.word_vectors import WordAverages
 
 
 def hashed_vector(text: str, dimension: int, seed: int = 0) -> np.ndarray:
-    """A vector `(d,)` that looks random and depends on the arguments alone.
+    """Return a vector `(d,)` that looks random and depends on the arguments alone.
 
     Its numbers are uniform, of mean 0 and variance 1, and come from SHAKE-128: the same on every
     machine and with every release of numpy.
@@ -36,28 +36,24 @@ class RandomWords(WordAverages):
         self, place: str, *, combine: str = "mean", tokens: str = "split", seed: str = "0"
     ) -> None:
         super().__init__(tokens, combine)
-        self._dimension, self._seed = _whole("dimension", place, 1), _whole("seed", seed, 0)
-
-    @property
-    def dimension(self) -> int:
-        return self._dimension
+        self.dimension, self._seed = _whole("dimension", place, 1), _whole("seed", seed, 0)
 
     def vectors_of(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        vectors = np.stack([hashed_vector(word, self._dimension, self._seed) for word in words])
+        vectors = np.stack([hashed_vector(word, self.dimension, self._seed) for word in words])
         return vectors, np.ones(len(words), dtype=bool)
 
-    def describe(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         return {
             "kind": "random word vectors",
-            "place": str(self._dimension),
+            "place": str(self.dimension),
             "pooling": self._combine,
             "tokens": self._tokens,
             "seed": self._seed,
-            "dimension": self._dimension,
+            "dimension": self.dimension,
         }
 
 
-class RandomSentences(EncoderSource):
+class RandomSentences(NamedEncoder):
     """A random vector for each sentence: chance, but for a sentence that comes twice.
 
     # Parameters
@@ -66,22 +62,20 @@ class RandomSentences(EncoderSource):
     seed : of the vectors.
     """
 
+    dimension: int
+
     def __init__(self, place: str, *, seed: str = "0") -> None:
-        self._dimension, self._seed = _whole("dimension", place, 1), _whole("seed", seed, 0)
+        self.dimension, self._seed = _whole("dimension", place, 1), _whole("seed", seed, 0)
 
-    @property
-    def dimension(self) -> int:
-        return self._dimension
+    def embed(self, sentences: list[str]) -> np.ndarray:
+        return np.stack([hashed_vector(text, self.dimension, self._seed) for text in sentences])
 
-    def __call__(self, sentences: list[str]) -> np.ndarray:
-        return np.stack([hashed_vector(text, self._dimension, self._seed) for text in sentences])
-
-    def describe(self) -> dict[str, Any]:
+    def settings(self) -> dict[str, Any]:
         return {
             "kind": "random sentence vectors",
-            "place": str(self._dimension),
+            "place": str(self.dimension),
             "seed": self._seed,
-            "dimension": self._dimension,
+            "dimension": self.dimension,
         }
 
 

@@ -96,9 +96,15 @@ def _parts(spec: str) -> tuple[str, str, dict[str, str]]:
         return "archive", place, options
     if Path(place).exists():
         return _kind_of(Path(place)), place, options
-    if _FUNCTION.fullmatch(place) and not _looks_misspelt(before):
+    near = difflib.get_close_matches(before, OPTIONS, n=1) if colon else []
+    if _FUNCTION.fullmatch(place) and (not near or _is_module(before)):
         return "call", place, options
-    raise EncoderError(f"{_complaint(spec, before if colon else '')} An encoder is one of\n{FORMS}")
+    hint = "there is no such file or folder."
+    if near:
+        hint = f"did you mean {near[0]}:?"
+    elif re.fullmatch(r"[\w.-]+(/[\w.-]+)?", spec):
+        hint += f" A model of the Hugging Face hub is hf:{spec} or st:{spec}."
+    raise EncoderError(f"No encoder {spec!r}: {hint} An encoder is one of\n{FORMS}")
 
 
 def _with_options(text: str) -> tuple[str, dict[str, str]]:
@@ -128,23 +134,8 @@ def _kind_of(place: Path) -> str:
         raise EncoderError(f"{error}{named} An encoder is one of\n{FORMS}") from error
 
 
-def _looks_misspelt(module: str) -> bool:
-    """Whether what may be a module is almost a kind of encoder, and no module."""
-    if not difflib.get_close_matches(module, OPTIONS, n=1):
-        return False
-    return importlib.util.find_spec(module) is None and not Path(f"{module}.py").exists()
-
-
-def _complaint(spec: str, kind: str) -> str:
-    near = difflib.get_close_matches(kind, OPTIONS, n=1) if kind else []
-    if near:
-        return f"No encoder {spec!r}: did you mean {near[0]}:?"
-    if re.fullmatch(r"[\w.-]+(/[\w.-]+)?", spec):
-        return (
-            f"No encoder {spec!r}: there is no such file or folder. A model of the Hugging Face "
-            f"hub is hf:{spec} or st:{spec}."
-        )
-    return f"No encoder {spec!r}: there is no such file or folder."
+def _is_module(name: str) -> bool:
+    return importlib.util.find_spec(name) is not None or Path(f"{name}.py").exists()
 
 
 def _short_name(kind: str, place: str, options: dict[str, str]) -> str:

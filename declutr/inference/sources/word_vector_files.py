@@ -2,32 +2,32 @@
 
 A file has a word and d numbers a line, separated by single spaces; fastText's begins with a line of
 two numbers, how many words there are and d. It is read once. What comes of it lies in the cache of
-this package, under the digest of the file: an array that is mapped into memory and not loaded, so
-that memory holds the vectors of words that occur, not those of two million.
+this package, under the digest of the file: an array that is mapped into memory, which holds the
+vectors of words that occur, not those of two million.
 """
 
 from __future__ import annotations
 
 import bz2
 import gzip
+import itertools
 import json
 import logging
 import lzma
 import os
 import shutil
 import tempfile
+import warnings
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 from filelock import FileLock
 from tqdm.auto import tqdm
 
 from declutr.inference.sources.source import EncoderError
-from declutr.inference.sources.word_vector_parser import Parser
 from declutr.system.files import CheckedFile, DamagedFile, default_cache_dir, file_checksums
 
 logger = logging.getLogger(__name__)
@@ -35,7 +35,8 @@ logger = logging.getLogger(__name__)
 _LAYOUT = 1  # raise it when what is kept changes
 _CHECKSUMS = "checksums.json"
 _LINES = 4096  # parsed at once
-_PACKED = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open, b"BZ": bz2.open}
+_PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open, b"BZ": bz2.open}
+_LARGEST = float(np.finfo(np.float32).max)
 
 
 class WordVectorTable(NamedTuple):
@@ -66,8 +67,8 @@ class WordVectorTable(NamedTuple):
         return self.vectors[rows]
 
 
-def open_word_vectors(file: Path, digest: str, progress: bool = True) -> WordVectorTable:
-    """The table of `file`, whose content has this digest; read now if it never was.
+def open_word_vectors(file: Path, digest: str) -> WordVectorTable:
+    """Return the table of `file`, whose content has this digest; read now if it never was.
 
     # Raises
 
@@ -79,12 +80,9 @@ def open_word_vectors(file: Path, digest: str, progress: bool = True) -> WordVec
     with FileLock(f"{kept}.lock"):  # of several processes, one reads
         checked = _checked(kept)
         if not kept.exists():
-            beside = Path(tempfile.mkdtemp(prefix="unfinished-", dir=cache))
-            try:
-                _convert(file, beside, progress)
+            with tempfile.TemporaryDirectory(prefix="unfinished-", dir=cache) as beside:
+                _convert(file, Path(beside))
                 os.replace(beside, kept)
-            finally:
-                shutil.rmtree(beside, ignore_errors=True)
             checked = _checked(kept)
     count, width = json.loads((kept / "shape.json").read_text())
     vectors = np.memmap(kept / "vectors.f32", dtype="<f4", mode="r", shape=(count, width))
@@ -110,15 +108,22 @@ def _checked(kept: Path) -> CheckedFile | None:
         return None
 
 
-def _convert(file: Path, folder: Path, progress: bool) -> None:
+def _convert(file: Path, folder: Path) -> None:
     """Write words, vectors and their shape into `folder`."""
+    total = file.stat().st_size
     with (
-        _lines(file, progress) as lines,
+        file.open("rb") as raw,
         (folder / "words.txt").open("w", encoding="utf-8", newline="") as words,
         (folder / "vectors.f32").open("wb") as vectors,
-    ):
-        parser = Parser(file)
-        for block in _blocks(lines):
+        tqdm(
+            total=total, desc=f"reading {file.name}", unit="B", unit_scale=True,
+            disable=total < 10**7, leave=False,
+        ) as bar,
+    ):  # fmt: skip
+        parser = _Parser(file)
+        lines = _lines(file, raw)
+        while block := list(itertools.islice(lines, _LINES)):
+            bar.update(raw.tell() - bar.n)  # of what is packed, bytes on disk
             found, numbers = parser.parse(block)
             words.writelines(f"{word}\n" for word in found)
             vectors.write(numbers.astype("<f4").tobytes())
@@ -128,43 +133,116 @@ def _convert(file: Path, folder: Path, progress: bool) -> None:
     (folder / _CHECKSUMS).write_text(json.dumps(sums))
 
 
-@contextmanager
-def _lines(file: Path, progress: bool) -> Iterator[Iterator[bytes]]:
-    """The lines of a file, packed or not; the bar shows bytes read from disk."""
-    with file.open("rb") as raw:
-        start = raw.read(6)
-        raw.seek(0)
-        if start[:2] == b"PK":
-            raise EncoderError(f"'{file}' is a zip archive; unpack it and give the file inside.")
-        unpack = next((opened for magic, opened in _PACKED.items() if start[:2] == magic), None)
-        stream: IO[bytes] = unpack(raw) if unpack else raw  # type: ignore[operator]
-        total = file.stat().st_size
-        with tqdm(
-            total=total, desc=f"reading {file.name}", unit="B", unit_scale=True,
-            disable=not progress or total < 10**7, leave=False,
-        ) as bar:  # fmt: skip
-
-            def lines() -> Iterator[bytes]:
-                try:
-                    for number, line in enumerate(stream):
-                        if not number % _LINES:
-                            bar.update(raw.tell() - bar.n)
-                        yield line
-                except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-                    raise EncoderError(
-                        f"'{file}' cannot be read to its end: {error}. It is not complete; "
-                        "download it again."
-                    ) from error
-
-            yield lines()
+def _lines(file: Path, raw: BinaryIO) -> Iterator[bytes]:
+    """Give the lines of a file that is open, packed or not."""
+    magic = raw.read(2)
+    raw.seek(0)
+    if magic == b"PK":
+        raise EncoderError(f"'{file}' is a zip archive; unpack it and give the file inside.")
+    try:
+        yield from _PACKED[magic](raw) if magic in _PACKED else raw
+    except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
+        raise EncoderError(
+            f"'{file}' cannot be read to its end: {error}. It is not complete; download it again."
+        ) from error
 
 
-def _blocks(lines: Iterator[bytes]) -> Iterator[list[bytes]]:
-    block = []
-    for line in lines:
-        block.append(line)
-        if len(block) == _LINES:
-            yield block
-            block = []
-    if block:
-        yield block
+class _Parser:
+    """Turns lines into words and vectors; `words` and `width` say how many, and how wide."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._line = self.words = self.width = 0  # lines: of earlier blocks
+        self._promised: int | None = None
+
+    def parse(self, block: list[bytes]) -> tuple[list[str], np.ndarray]:
+        """The words of a block, and their vectors `(words, d)`."""
+        if not self._line:
+            block = self._begin(block)
+        heads, tails = [], []
+        for number, line in enumerate(block, start=self._line + 1):
+            line = line.rstrip()  # fastText ends each with a space
+            if not line:
+                raise self._broken(number, f"expected a word and {self.width} numbers, got nothing")
+            head, _, tail = line.partition(b" ")
+            if tail.count(b" ") != self.width - 1:
+                head, tail = self._irregular(number, line)
+            heads.append(head.decode("utf-8", "replace"))
+            tails.append(tail)
+        vectors = self._numbers(tails)
+        self._line += len(block)
+        self.words += len(heads)
+        return heads, vectors
+
+    def finish(self) -> None:
+        """Raise `EncoderError` unless the file was complete."""
+        if not self.words:
+            raise EncoderError(f"'{self._file}' holds no word vectors.")
+        if self._promised not in (None, self.words):
+            raise EncoderError(
+                f"'{self._file}' is not complete: its first line promises {self._promised} words, "
+                f"there are {self.words}. Download it again, or correct that line."
+            )
+
+    def _begin(self, block: list[bytes]) -> list[bytes]:
+        """Learn the width from the first line, which may say it outright."""
+        first = block[0].split()
+        if b"\0" in block[0]:
+            raise EncoderError(
+                f"'{self._file}' is a binary file; expected word vectors as text: a word and its "
+                "numbers on each line."
+            )
+        if len(first) == 2 and all(part.isdigit() for part in first):
+            self._promised, self.width = map(int, first)
+            self._line, block = 1, block[1:]
+        else:
+            self.width = len(first) - 1
+        if self.width < 1:
+            raise self._broken(1, f"expected a word and its numbers, got {_start(block[0])}")
+        return block
+
+    def _irregular(self, number: int, line: bytes) -> tuple[bytes, bytes]:
+        """A line with more fields than usual: a few words of GloVe have spaces in them."""
+        parts = line.split(b" ")
+        inside = len(parts) - self.width
+        if inside < 1 or all(_is_number(part) for part in parts[1:inside]):
+            raise self._broken(
+                number,
+                f"expected a word and {self.width} numbers separated by single spaces, got "
+                f"{len(parts)} fields, {_start(line)}",
+            )
+        return b" ".join(parts[:inside]), b" ".join(parts[inside:])
+
+    def _numbers(self, tails: list[bytes]) -> np.ndarray:
+        with warnings.catch_warnings():  # numpy's, of text that is no number: found just below
+            warnings.simplefilter("ignore", DeprecationWarning)
+            try:
+                numbers = np.fromstring(b" ".join(tails).decode("latin-1"), np.float32, sep=" ")
+            except ValueError:
+                numbers = np.empty(0, np.float32)
+        if len(numbers) != len(tails) * self.width or not np.isfinite(numbers).all():
+            for number, tail in enumerate(tails, start=self._line + 1):
+                for part in tail.split(b" "):
+                    if not _is_number(part):
+                        raise self._broken(number, f"expected a finite number, got {_start(part)}")
+            # Numbers that Python reads and numpy does not.
+            numbers = np.array([float(part) for tail in tails for part in tail.split(b" ")])
+        return numbers.reshape(-1, self.width)
+
+    def _broken(self, line: int, why: str) -> EncoderError:
+        return EncoderError(
+            f"'{self._file}', line {line}: {why}. The file is broken or not complete; download it "
+            "again, or remove that line."
+        )
+
+
+def _is_number(part: bytes) -> bool:
+    try:
+        return b"_" not in part and abs(float(part)) <= _LARGEST
+    except ValueError:
+        return False
+
+
+def _start(text: bytes) -> str:
+    shown = text.decode("utf-8", "replace").strip()
+    return repr(shown if len(shown) <= 60 else shown[:60] + "...")

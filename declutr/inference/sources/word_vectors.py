@@ -2,20 +2,86 @@
 
 from __future__ import annotations
 
+import re
+from abc import abstractmethod
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from scipy.sparse import csr_matrix
 
 from declutr.corpus.file_digests import file_digests
+from declutr.inference import EncoderError, require_one_of
 from declutr.inference.fingerprints import files_fingerprint
-from declutr.inference.sources.source import EncoderError
-from declutr.inference.sources.word_averages import WordAverages
+from declutr.inference.sources.source import NamedEncoder
 from declutr.inference.sources.word_vector_files import open_word_vectors
 from declutr.system.files import default_cache_dir
 
 SIF_A = 1e-3
 """The constant a of SIF weights; 1e-3 in the paper's experiments."""
+
+_WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
+TOKENS: dict[str, Callable[[str], list[str]]] = {
+    "split": str.split,
+    "words": _WORD_OR_MARK.findall,
+}
+"""How a text becomes words. `split`: at white space alone, as SentEval does, whose data are mostly
+tokenised; `words`: words and punctuation marks apart, for text as people write it."""
+
+
+class WordAverages(NamedEncoder):
+    """Mean of word vectors, those without one left out; zeros where there is none at all.
+
+    # Parameters
+
+    tokens : a key of `TOKENS`.
+    combine : `mean`, or `sum`.
+    """
+
+    dimension: int
+
+    def __init__(self, tokens: str = "split", combine: str = "mean") -> None:
+        require_one_of(TOKENS, tokens=tokens)
+        require_one_of(("mean", "sum"), combine=combine)
+        self._tokens, self._combine = tokens, combine
+        self._counts = dict.fromkeys(("words", "unknown_words", "sentences_without_known_words"), 0)
+
+    @abstractmethod
+    def vectors_of(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
+        """Return vectors `(k, d)` of different words, and which of them are known, `(k,)`."""
+
+    def weights_of(self, words: list[str]) -> np.ndarray:
+        """Return what each of different words counts for, `(k,)`."""
+        return np.ones(len(words))
+
+    def counts(self) -> dict[str, int]:
+        return dict(self._counts)
+
+    def embed(self, sentences: list[str]) -> np.ndarray:
+        texts = [TOKENS[self._tokens](sentence) for sentence in sentences]
+        number: dict[str, int] = {}
+        columns = np.array(
+            [number.setdefault(word, len(number)) for words in texts for word in words], np.int64
+        )
+        rows = np.repeat(np.arange(len(texts)), [len(words) for words in texts])
+        words = list(number)
+        if not words:
+            self._counts["sentences_without_known_words"] += len(texts)
+            return np.zeros((len(texts), self.dimension))
+        vectors, known = self.vectors_of(words)
+        kept = known[columns]
+        rows, known_columns = rows[kept], columns[kept]
+        self._counts["words"] += len(columns)
+        self._counts["unknown_words"] += len(columns) - len(rows)
+        self._counts["sentences_without_known_words"] += len(texts) - len(np.unique(rows))
+        weights = self.weights_of(words)[known_columns]
+        shape = (len(texts), len(words))
+        counts = csr_matrix((weights, (rows, known_columns)), shape=shape)
+        sums = counts @ vectors.astype(np.float64)  # (n, d)
+        if self._combine == "sum":
+            return sums
+        return sums / np.bincount(rows, minlength=len(texts)).clip(min=1)[:, None]
 
 
 class WordVectors(WordAverages):
@@ -47,40 +113,27 @@ class WordVectors(WordAverages):
         counts: str | None = None,
     ) -> None:
         super().__init__(tokens)
-        for name, value, known in (
-            ("case", case, ("fallback", "exact", "lower")),
-            ("weights", weights, ("plain", "sif")),
-        ):
-            if value not in known:
-                raise EncoderError(
-                    f"Expected {name} to be one of {', '.join(known)}, got {value!r}."
-                )
+        require_one_of(("fallback", "exact", "lower"), case=case)
+        require_one_of(("plain", "sif"), weights=weights)
         if counts and weights != "sif":
             raise EncoderError("counts=FILE is for weights=sif; give both, or neither.")
-        files = [Path(place), *([Path(counts)] if counts else [])]
+        files = [Path(file) for file in (place, counts) if file]
         for file in files:
             if not file.is_file():
                 raise EncoderError(f"There is no file '{file}'.")
         self._place, self._case, self._weights = place, case, weights
         self._content = files_fingerprint(files)
-        cache = default_cache_dir()
-        digest, _ = file_digests(files[:1], cache)[files[0]]
+        digest, _ = file_digests(files[:1], default_cache_dir())[files[0]]
         self._table = open_word_vectors(files[0], digest)
-        self._row, self._vectors = self._table.row, self._table.vectors
-        self._probabilities = _probabilities(Path(counts)) if counts else None
-        ranks = len(self._vectors)
-        self._harmonic = float(np.sum(1 / np.arange(1, ranks + 1))) if weights == "sif" else 1.0
+        words, self.dimension = self._table.vectors.shape
+        self._probabilities = _probabilities(files[1]) if counts else None
+        self._harmonic = float(np.sum(1 / np.arange(1, words + 1))) if weights == "sif" else 1.0
 
-    @property
-    def dimension(self) -> int:
-        return self._vectors.shape[1]
-
-    def describe(self) -> dict[str, Any]:
-        if self._weights == "sif":
+    def settings(self) -> dict[str, Any]:
+        weights = self._weights
+        if weights == "sif":
             source = "counts of a file" if self._probabilities else "Zipf's law"
             weights = f"sif, by {source}; no common component removed"
-        else:
-            weights = "plain"
         return {
             "kind": "word vectors",
             "place": self._place,
@@ -88,7 +141,7 @@ class WordVectors(WordAverages):
             "tokens": self._tokens,
             "case": self._case,
             "weights": weights,
-            "words_in_file": len(self._row),
+            "words_in_file": len(self._table.row),
             "content": self._content,
         }
 
@@ -101,7 +154,7 @@ class WordVectors(WordAverages):
 
     def weights_of(self, words: list[str]) -> np.ndarray:
         if self._weights == "plain":
-            return np.ones(len(words))
+            return super().weights_of(words)
         if self._probabilities is not None:
             known = self._probabilities
             chances = np.array([known.get(w, known.get(w.lower(), 0.0)) for w in words])
@@ -111,19 +164,16 @@ class WordVectors(WordAverages):
         return SIF_A / (SIF_A + chances)
 
     def _rows(self, words: list[str]) -> np.ndarray:
-        """Where words stand in the file, `(k,)`; -1 for those that do not."""
-        find = self._row.get
-        if self._case == "exact":
-            rows = [find(word, -1) for word in words]
-        elif self._case == "lower":
-            rows = [find(word.lower(), -1) for word in words]
-        else:
-            rows = [find(word, find(word.lower(), -1)) for word in words]
-        return np.array(rows, dtype=np.int64)
+        """Return where words stand in the file, `(k,)`; -1 for those that do not."""
+        find = self._table.row.get
+        otherwise = words if self._case == "exact" else [word.lower() for word in words]
+        first = otherwise if self._case == "lower" else words
+        found = [find(a, find(b, -1)) for a, b in zip(first, otherwise, strict=True)]
+        return np.array(found, dtype=np.int64)
 
 
 def _probabilities(file: Path) -> dict[str, float]:
-    """How likely words are, from a file of counts."""
+    """Return how likely words are, from a file of counts."""
     counts: dict[str, int] = {}
     with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):

@@ -14,7 +14,7 @@ from filelock import FileLock
 
 from declutr.inference.bulk import FORMATS, EmbeddingFolderError, StoredEmbeddings, embed_rows
 from declutr.inference.bulk import shard_run as module
-from declutr.inference.bulk.embedding_run import default_shard_rows
+from declutr.inference.bulk.embedding_run import default_shard_rows, differences
 from tests.inference.bulk.fakes import DIMENSION, Encoder, embedding
 
 ROWS: list[str | None] = [f"row {n} " + "x" * (n % 7) for n in range(25)]
@@ -442,3 +442,14 @@ class TestProgress:
         run(out, progress=True)
         run(out, progress=False)
         assert not capsys.readouterr().err
+
+
+def test_differences_are_named_by_their_path():
+    before = {"a": 1, "encoder": {"normalize": True, "old": 1, "pooling": ["mean"]}, "same": {}}
+    now = {"a": 1, "encoder": {"normalize": False, "new": None, "pooling": ["mean"]}, "same": {}}
+    assert differences(before, now) == [
+        "encoder.normalize: true there, false now",
+        "encoder.old: 1 there, none now",
+        "encoder.new: none there, null now",
+    ]
+    assert differences(before, before) == []

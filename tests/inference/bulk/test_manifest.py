@@ -11,7 +11,6 @@ from declutr.inference.bulk.manifest import (
     Manifest,
     OtherRelease,
     Shard,
-    differences,
     remove_all,
     remove_unfinished,
     require_ours,
@@ -120,17 +119,6 @@ def test_damage_is_ours_to_overwrite(manifest, tmp_path):
 def test_names_of_shards(number):
     assert shard_number(shard_name(number, "parquet")) == number
     assert shard_name(3, "jsonl") == "embeddings-00003.jsonl"
-
-
-def test_differences_are_named_by_their_path():
-    before = {"a": 1, "encoder": {"normalize": True, "old": 1, "pooling": ["mean"]}, "same": {}}
-    now = {"a": 1, "encoder": {"normalize": False, "new": None, "pooling": ["mean"]}, "same": {}}
-    assert differences(before, now) == [
-        "encoder.normalize: true there, false now",
-        "encoder.old: 1 there, none now",
-        "encoder.new: none there, null now",
-    ]
-    assert differences(before, before) == []
 
 
 def test_only_our_files_are_removed(manifest, tmp_path):

@@ -9,7 +9,7 @@ import pytest
 
 from declutr.inference.official_protocols import MtebEncoder
 from declutr.inference.sources import EncoderError, open_encoder
-from declutr.inference.sources.source_files import source_files
+from declutr.inference.sources.python_callable import source_files
 
 SOURCE = """
 import numpy as np

@@ -112,7 +112,7 @@ def test_what_published_files_hold(vector_file: Callable[..., str]) -> None:
         "x\u2028y\x85z 2 2 2\n"  # no ends of lines
         "cat 9 9 9\n"
     ).encode() + b"caf\xe9 3 3 3"
-    table = open_encoder(vector_file(content))._source
+    table = open_encoder(vector_file(content))
     words = ["cat", ". . .", "at name@domain.com", "a\u00a0b", "x\u2028y\x85z", "caf\ufffd"]
     vectors, known = table.vectors_of(words)  # type: ignore[attr-defined]
     assert known.all()
@@ -179,7 +179,7 @@ def test_the_file_is_read_once(
     monkeypatch.setattr("declutr.inference.sources.word_vector_files._convert", None)
     second = open_encoder(file)
     assert np.array_equal(first(["once more"]), second(["once more"]))
-    assert isinstance(second._source._vectors, np.memmap)  # type: ignore[attr-defined]
+    assert isinstance(second._table.vectors, np.memmap)  # type: ignore[attr-defined]
     with pytest.raises(TypeError):  # another content is read, or would be
         open_encoder(vector_file("once 1 2\nmore 3 5\n"))
 

@@ -3,7 +3,7 @@
 import pytest
 
 from declutr.inference.open_text_model import EncoderError
-from declutr.inference.prompts import Prompts, SidePrompts, side_prompts
+from declutr.inference.text_model import Prompts, SidePrompts, side_prompts
 
 E5 = {"query": "query: ", "passage": "passage: "}
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from declutr.inference.prompted_tokens import PromptedTokens, ids_of, pooled_after_prompts
+from declutr.inference.special_tokens import PromptedTokens, ids_of, pooled_after_prompts
 from declutr.transformer.pooling import pooled
 
 

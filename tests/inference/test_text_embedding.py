@@ -1,11 +1,15 @@
-"""Pieces of texts: nothing is lost, nothing shifts."""
+"""Pieces of texts: nothing is lost, nothing shifts. What is cut is counted, told or not."""
+
+import logging
+from pathlib import Path
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from declutr.inference.text_pieces import batches, mean_of_pieces, pieces_of
+from declutr.inference.encoder import Encoder
+from declutr.inference.text_embedding import batches, mean_of_pieces, not_told, pieces_of
 
 TEXTS = st.lists(st.integers(0, 40).map(lambda length: list(range(length))), max_size=12)
 
@@ -65,3 +69,22 @@ def test_means(texts: list[list[int]], limit: int) -> None:
     expected = [[np.mean(text or [0]), 1.0] for text in texts]
     means = mean_of_pieces(vectors, pieces, len(texts))
     assert means == pytest.approx(np.array(expected), rel=1e-5)
+
+
+def test_silence_that_ends(trained: Path, caplog: pytest.LogCaptureFixture) -> None:
+    encoder = Encoder(trained, device="cpu")
+    with not_told():
+        encoder(["ka " * 1000])
+    assert encoder.truncated_texts == 1
+    assert "too long" not in caplog.text
+    Encoder(trained, device="cpu")(["ka " * 1000])
+    assert "too long" in caplog.text
+
+
+def test_the_level_comes_back_after_an_error() -> None:
+    logger = logging.getLogger("declutr.inference.encoder")
+    before = logger.level
+    with pytest.raises(OSError, match="gone"), not_told():
+        assert logger.level == logging.ERROR
+        raise OSError("gone")
+    assert logger.level == before

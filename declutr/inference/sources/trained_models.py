@@ -1,0 +1,171 @@
+"""Trained models and transformers, by `Encoder` or by the package sentence-transformers."""
+
+from __future__ import annotations
+
+import tarfile
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+import torch
+
+from declutr.inference import EncoderError, require_one_of
+from declutr.inference.devices import chosen_device
+from declutr.inference.encoder import Encoder
+from declutr.inference.fingerprints import code_fingerprint, model_fingerprint
+from declutr.inference.sources.source import NamedEncoder
+from declutr.inference.text_model import Prompts
+
+PRECISIONS = {"float32": "float32", "bf16": "bfloat16", "int8": "int8"}
+_FLAGS = {"true": True, "false": False}
+
+
+class OwnEncoder(NamedEncoder):
+    """An `Encoder` of a place, in float32 unless asked otherwise: scores are to be compared.
+
+    # Parameters
+
+    place : as for `Encoder`.
+    precision : a key of `PRECISIONS`.
+    normalize, whiten : `true` or `false`.
+    dim : the leading dimensions that are kept.
+    batch_size : as for `open_encoder`.
+    settings : others of `Encoder`.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        precision: str = "float32",
+        normalize: str | None = None,
+        whiten: str | None = None,
+        dim: str | None = None,
+        batch_size: int = 64,
+        **settings: Any,
+    ) -> None:
+        require_one_of(PRECISIONS, precision=precision)
+        if dim is not None and not dim.isdecimal():
+            raise EncoderError(f"Expected dim to be a whole number, got {dim!r}.")
+        self._batch_size, self._precision = batch_size, precision
+        try:
+            self._encoder = Encoder(
+                place,
+                dtype=PRECISIONS[precision],
+                normalize=_flag("normalize", normalize),
+                whiten=_flag("whiten", whiten),
+                truncate_dim=int(dim) if dim else None,
+                **settings,
+            )
+        except (OSError, tarfile.TarError) as error:
+            raise EncoderError(str(error)) from error
+        self.dimension = self._encoder.dimension
+        self.prompts, self.prompt = self._encoder.prompts, self._encoder.prompt
+
+    def embed(self, sentences: list[str], prompt: str | None = None) -> np.ndarray:
+        return self._encoder(sentences, batch_size=self._batch_size, prompt=prompt)
+
+    def settings(self) -> dict[str, Any]:
+        described = self._encoder.describe()
+        if described["dtype"] != PRECISIONS[self._precision]:  # it would be slower
+            described["precision_asked_for"] = self._precision
+        return described
+
+    def counts(self) -> dict[str, int]:
+        return {"truncated_texts": self._encoder.truncated_texts}
+
+
+class FromSentenceTransformers(NamedEncoder):
+    """Embeds as `SentenceTransformer.encode` does, with the model's own pooling and prompts.
+
+    # Parameters
+
+    place : a name on the hub, or a folder.
+    revision : branch, tag or commit, for a name on the hub.
+    prompt_name : of the model's prompt that is put before sentences; by default its default.
+    batch_size, device, max_length : as for `open_encoder`.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        *,
+        revision: str | None = None,
+        prompt_name: str | None = None,
+        batch_size: int = 64,
+        device: str | None = None,
+        max_length: int | None = None,
+    ) -> None:
+        try:
+            from sentence_transformers import SentenceTransformer
+        except ImportError as error:
+            raise EncoderError(
+                f"'{place}' needs the package sentence-transformers: pip install "
+                "'declutr[sentence-transformers]'. Or use its transformer alone, with a pooling "
+                f"of your choice: hf:{place}?pooling=mean"
+            ) from error
+        self._place, self._batch_size = place, batch_size
+        where = str(chosen_device(device))
+        try:
+            with torch.random.fork_rng(devices=[]):
+                model = SentenceTransformer(place, device=where, revision=revision)
+                self._model = cast(Any, model)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise EncoderError(
+                f"No sentence-transformers model could be loaded from '{place}': {error}"
+            ) from error
+        # Renamed in sentence-transformers 5.
+        name = "get_embedding_dimension"
+        ask = getattr(self._model, name, None) or self._model.get_sentence_embedding_dimension
+        self.dimension = ask()
+        self.prompts = Prompts(dict(self._model.prompts or {}), self._model.default_prompt_name)
+        self.prompt = self.prompts.chosen(None, prompt_name, place)
+        if max_length and self._model.max_seq_length:
+            self._model.max_seq_length = min(max_length, self._model.max_seq_length)
+        self._content = model_fingerprint(place, revision)
+        # The package runs the code of modules in a folder without being asked to trust it.
+        self._code = code_fingerprint(Path(place))
+        self._truncated = 0
+
+    def embed(self, sentences: list[str], prompt: str | None = None) -> np.ndarray:
+        prompt = self.prompt if prompt is None else prompt
+        before = self.prompts.first_of(prompt)
+        self._truncated += self._too_long([before + text for text in sentences])
+        return self._model.encode(
+            sentences,
+            **({} if prompt is None else {"prompt": prompt}),
+            batch_size=self._batch_size,
+            show_progress_bar=False,
+            convert_to_numpy=True,
+        )
+
+    def settings(self) -> dict[str, Any]:
+        return {
+            "kind": "sentence-transformers",
+            "place": self._place,
+            "pooling": "its own",
+            "max_length": self._model.max_seq_length,
+            "content": self._content,
+            **({"code": self._code} if self._code else {}),
+            **({} if self.prompt is None else {"prompt": self.prompt}),
+        }
+
+    def counts(self) -> dict[str, int]:
+        return {"truncated_texts": self._truncated}
+
+    def _too_long(self, sentences: list[str]) -> int:
+        """Return how many of them, their prompts included, are cut."""
+        tokenizer = getattr(self._model, "tokenizer", None)
+        longest = self._model.max_seq_length
+        if not longest or not callable(tokenizer):  # words or characters, without a limit
+            return 0
+        ids = tokenizer(sentences, verbose=False, return_attention_mask=False)["input_ids"]
+        return sum(len(tokens) > longest for tokens in ids)
+
+
+def _flag(name: str, value: str | None) -> bool | None:
+    if value is None:
+        return None
+    if value not in _FLAGS:
+        raise EncoderError(f"Expected {name} to be true or false, got {value!r}.")
+    return _FLAGS[value]
