@@ -52,11 +52,11 @@ _MOVED = {
     ("", "transformer.attention"): "repeatable_dropout variable_length_kernels whole_masks",
     ("", "transformer.linear"): "training_speed",
     ("evaluation", "evaluation.classifiers"): (
-        "cross_validation features networks optimizers relatedness_regressor"
+        "cross_validation features networks relatedness_regressor"
     ),
     ("evaluation", "evaluation.report"): "averages comparison dimensions plots",
     ("evaluation", "evaluation.tasks"): (
-        "caption_retrieval classification embedding_map geometry labelled_text pairs probing "
+        "caption_retrieval classification embedding_map geometry labelled_text probing "
         "relatedness relevance_sets retrieval scored_pairs span_retrieval"
     ),
     ("objectives", "objectives.library"): (
@@ -90,6 +90,13 @@ _RENAMED = {
     "checkpoints": "quickstart.small_checkpoints",
     "dataset_reader": "data.span_reader",
     "encoder_sources": "inference.sources",
+    "evaluation.optimizers": "evaluation.classifiers.networks",
+    "evaluation.pairs": "evaluation.tasks.classification",
+    "evaluation.plots.dimensions": "evaluation.report.plots.scores",
+    "evaluation.plots.plane": "evaluation.report.plots.embeddings",
+    "evaluation.plots.ridges": "evaluation.report.plots.embeddings",
+    "evaluation.plots.scatter": "evaluation.report.plots.embeddings",
+    "evaluation.plots.task_bars": "evaluation.report.plots.scores",
     "export.hugging_face": "export.exporting",
     "file_modes": "system.umask",
     "heap": "system.cpu_memory",

@@ -300,7 +300,7 @@ def _report(run: Run, args: argparse.Namespace, names: Sequence[str], order: Seq
     from declutr.evaluation.report import plots
     from declutr.evaluation.report.averages import averages
     from declutr.evaluation.report.dimensions import by_family
-    from declutr.evaluation.report.markdown import About, Report
+    from declutr.evaluation.report.report import About, Report
     from declutr.evaluation.run import failed, nothing_scored
     from declutr.system.atomic_files import write_whole
 

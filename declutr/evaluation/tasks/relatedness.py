@@ -26,20 +26,24 @@ from declutr.evaluation.classifiers.features import difference_and_product
 from declutr.evaluation.classifiers.relatedness_regressor import Rated, trained_relatedness
 from declutr.evaluation.scores import Items, Score
 from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, Vectors
-from declutr.evaluation.tasks.labelled_text import other_size
-from declutr.evaluation.tasks.scored_pairs import Read, ScoredPairs, read_sick, read_sts_subset
-from declutr.evaluation.tasks.sts_data import (
+from declutr.evaluation.tasks.scored_pairs import (
     SICK,
     SICK_PAIRS,
     STS_B_PAIRS,
-    STS_BENCHMARK,
     STS_SUBSETS,
+    Read,
+    ScoredPairs,
+    benchmark_files,
     benchmark_folders,
     benchmark_name,
+    read_sick,
+    read_sts_subset,
     reader_of,
 )
+from declutr.evaluation.text_files import other_sizes
 
 MEASURES = ("Pearson", "Spearman")
+OVER = ("all", "mean", "wmean")
 
 DIGITS = 7
 """Decimals of a cosine: those of float32, in which embeddings come and other code takes cosines."""
@@ -50,13 +54,13 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
     folder = data / "downstream" / "STS"
     return [
         *(
-            SubsetSimilarity(name, folder / f"{name}-en-test", STS_SUBSETS[name])
-            for name in STS_SUBSETS
+            SubsetSimilarity(name, folder / f"{name}-en-test", subsets)
+            for name, subsets in STS_SUBSETS.items()
         ),
         *(
             Relatedness(
                 benchmark_name(path),
-                {split: path / file for split, file in STS_BENCHMARK.items()},
+                benchmark_files(path),
                 reader_of(path),
                 protocol,
                 published=STS_B_PAIRS,
@@ -124,23 +128,13 @@ class SubsetSimilarity(Task):
             for key in ("predicted", "gold", "subset")
         }
         return [
-            *(
-                Score(f"{over} {measure}", f"{measure.lower()}_{over}", items)
-                for over in ("all", "mean", "wmean")
-                for measure in MEASURES
-            ),
+            *(s for over in OVER for s in _correlations(f"{over} {{}}", items, over)),
             Score("MTEB Spearman", "spearman_all", items),
-            *(
-                Score(f"{subset} {measure}", f"{measure.lower()}_all", part)
-                for subset, part in each.items()
-                for measure in MEASURES
-            ),
+            *(s for subset, part in each.items() for s in _correlations(f"{subset} {{}}", part)),
         ]
 
     def notes(self) -> list[str]:
-        return _counts_note(
-            {subset: len(pairs) for subset, pairs in self._pairs.items()}, self._subsets
-        )
+        return other_sizes("pairs in {}", self._pairs, self._subsets)
 
 
 class Relatedness(Task):
@@ -191,11 +185,7 @@ class Relatedness(Task):
             items |= self._trained_items(vectors)
         mteb = _cosine_items(vectors, [self._splits[split] for split in self._mteb])
         return [
-            *(
-                Score(name.format(measure), f"{measure.lower()}_all", part)
-                for name, part in items.items()
-                for measure in MEASURES
-            ),
+            *(score for name, part in items.items() for score in _correlations(name, part)),
             Score("MTEB Spearman", "spearman_all", mteb),
         ]
 
@@ -217,9 +207,7 @@ class Relatedness(Task):
         }
 
     def notes(self) -> list[str]:
-        return _counts_note(
-            {split: len(pairs) for split, pairs in self._splits.items()}, self._published
-        )
+        return other_sizes("pairs in {}", self._splits, self._published)
 
 
 def _cosine_items(vectors: Vectors, parts: Sequence[ScoredPairs], subset: int = 0) -> Items:
@@ -232,14 +220,11 @@ def _cosine_items(vectors: Vectors, parts: Sequence[ScoredPairs], subset: int = 
     }
 
 
+def _correlations(name: str, items: Items, over: str = "all") -> list[Score]:
+    """Both correlations, over what `declutr.evaluation.scores` says; `{}` in the name is which."""
+    return [Score(name.format(which), f"{which.lower()}_{over}", items) for which in MEASURES]
+
+
 def _features(vectors: Vectors, pairs: ScoredPairs) -> torch.Tensor:
     first, second = (torch.from_numpy(vectors(texts)) for texts in (pairs.first, pairs.second))
     return difference_and_product(first, second)
-
-
-def _counts_note(counts: Mapping[str, int], published: Mapping[str, int]) -> list[str]:
-    return [
-        note
-        for name, count in counts.items()
-        for note in other_size(f"pairs in {name}", count, published[name])
-    ]
