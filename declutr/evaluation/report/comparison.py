@@ -86,16 +86,23 @@ class Comparison:
         """The name of the score that stands for the task."""
         return next(iter(self._of(task).values())).result.main
 
+    def score(self, encoder: str, task: str, name: str | None = None) -> Score | None:
+        """A score, the main one by default, with its items; none if the encoder has none."""
+        record = self.record(encoder, task)
+        if record is None or name is None:
+            return record and record.main
+        return next((score for score in record.result.scores if score.name == name), None)
+
     def cell(self, encoder: str, task: str, score: str | None = None) -> Cell | None:
         """A score, the main one by default; none if the encoder has none."""
-        found = self._score(encoder, task, score)
+        found = self.score(encoder, task, score)
         if found is None:
             return None
         return Cell(found.value, self.records[encoder][task].intervals.get(found.name))
 
     def value(self, encoder: str, task: str, score: str | None = None) -> float:
         """A score, the main one by default; not a number if the encoder has none."""
-        found = self._score(encoder, task, score)
+        found = self.score(encoder, task, score)
         return math.nan if found is None else found.value
 
     def score_names(self, task: str) -> list[str]:
@@ -128,7 +135,7 @@ class Comparison:
 
         None if one of them has no score, or if the two are not of the same test items.
         """
-        ours, first = (self._score(name, task) for name in (encoder, self.encoders[0]))
+        ours, first = (self.score(name, task) for name in (encoder, self.encoders[0]))
         if ours is None or first is None or not _same_items(ours, first):
             return None
         value = ours.value - first.value
@@ -171,13 +178,6 @@ class Comparison:
 
     def _of(self, task: str) -> dict[str, Record]:
         return {name: r for name in self.encoders if (r := self.record(name, task))}
-
-    def _score(self, encoder: str, task: str, score: str | None = None) -> Score | None:
-        record = self.record(encoder, task)
-        if record is None:
-            return None
-        name = score or record.result.main
-        return next((found for found in record.result.scores if found.name == name), None)
 
 
 def _same_items(ours: Score, theirs: Score) -> bool:

@@ -120,13 +120,10 @@ class SubsetSimilarity(Task):
 
     def scores(self, vectors: Vectors) -> list[Score]:
         each = {
-            subset: _cosine_items(vectors, [pairs], place)
+            subset: _cosine_items(vectors, pairs, place)
             for place, (subset, pairs) in enumerate(self._pairs.items())
         }
-        items = {
-            key: np.concatenate([part[key] for part in each.values()])
-            for key in ("predicted", "gold", "subset")
-        }
+        items = _joined(list(each.values()))
         return [
             *(s for over in OVER for s in _correlations(f"{over} {{}}", items, over)),
             Score("MTEB Spearman", "spearman_all", items),
@@ -178,12 +175,12 @@ class Relatedness(Task):
 
     def scores(self, vectors: Vectors) -> list[Score]:
         items: dict[str, Items] = {
-            f"cosine {{}}{ending}": _cosine_items(vectors, [self._splits[split]])
+            f"cosine {{}}{ending}": _cosine_items(vectors, self._splits[split])
             for split, ending in (("test", ""), ("dev", " dev"))
         }
         if self._protocol.regressor:
             items |= self._trained_items(vectors)
-        mteb = _cosine_items(vectors, [self._splits[split] for split in self._mteb])
+        mteb = _joined([_cosine_items(vectors, self._splits[split]) for split in self._mteb])
         return [
             *(score for name, part in items.items() for score in _correlations(name, part)),
             Score("MTEB Spearman", "spearman_all", mteb),
@@ -210,14 +207,13 @@ class Relatedness(Task):
         return other_sizes("pairs in {}", self._splits, self._published)
 
 
-def _cosine_items(vectors: Vectors, parts: Sequence[ScoredPairs], subset: int = 0) -> Items:
-    predicted = [cosines(vectors(pairs.first), vectors(pairs.second)) for pairs in parts]
-    gold = np.concatenate([pairs.gold for pairs in parts])
-    return {
-        "predicted": np.concatenate(predicted),
-        "gold": gold,
-        "subset": np.full(len(gold), subset),
-    }
+def _cosine_items(vectors: Vectors, pairs: ScoredPairs, subset: int = 0) -> Items:
+    predicted = cosines(vectors(pairs.first), vectors(pairs.second))
+    return {"predicted": predicted, "gold": pairs.gold, "subset": np.full(len(pairs), subset)}
+
+
+def _joined(parts: Sequence[Items]) -> Items:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
 def _correlations(name: str, items: Items, over: str = "all") -> list[Score]:

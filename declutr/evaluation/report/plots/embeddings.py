@@ -144,10 +144,9 @@ def _similarity_task(
     found: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
     for task in comparison.groups().get("sts", []):
         for encoder in comparison.encoders:
-            record = comparison.record(encoder, task)
-            items = record.main.items if record and record.main else {}
-            if {"predicted", "gold"} <= set(items):
-                cosines, gold = (np.asarray(items[n], dtype=float) for n in ("predicted", "gold"))
+            score = comparison.score(encoder, task)
+            if score and {"predicted", "gold"} <= set(score.items):
+                cosines, gold = (score.items[n].astype(float) for n in ("predicted", "gold"))
                 found.setdefault(task, {})[encoder] = (cosines, gold)
 
     def size(task: str) -> tuple[int, int]:
