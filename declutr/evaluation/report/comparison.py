@@ -89,8 +89,10 @@ class Comparison:
     def score(self, encoder: str, task: str, name: str | None = None) -> Score | None:
         """A score, the main one by default, with its items; none if the encoder has none."""
         record = self.record(encoder, task)
-        if record is None or name is None:
-            return record and record.main
+        if record is None:
+            return None
+        if name is None:
+            return record.main
         return next((score for score in record.result.scores if score.name == name), None)
 
     def cell(self, encoder: str, task: str, score: str | None = None) -> Cell | None:

@@ -139,7 +139,7 @@ class ClassificationTask(Task):
             return nested_kfold(trained, *rows)
         if data.dev is None:
             return kfold(trained, *rows)
-        return split(trained, *rows, self._penalised)
+        return split(trained, rows[0], rows[1], rows[2], self._penalised)
 
     def _features(self, vectors: Vectors) -> Features:
         columns = [
@@ -232,4 +232,4 @@ def labelled_text(
     """
     train, *dev, test = parts.values()
     notes = other_sizes(kind, parts, published)
-    return LabelledText(classes, train, *dev, test=test, notes=notes)
+    return LabelledText(classes, train, dev[0] if dev else None, test, notes)
