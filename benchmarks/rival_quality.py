@@ -63,8 +63,7 @@ def _all_pairs(data: Path) -> tuple[str, ScoredPairs]:
             "downstream/STS/STS12-en-test in it."
         )
     parts = [
-        read_sts_subset(folder / "STS12-en-test", subset)
-        for subset in sts.STS_SUBSETS["STS12"]
+        read_sts_subset(folder / "STS12-en-test", subset) for subset in sts.STS_SUBSETS["STS12"]
     ]
     return "STS12", ScoredPairs(
         [text for part in parts for text in part.first],
