@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from declutr.evaluation.tasks import relatedness
+from declutr.evaluation.tasks import scored_pairs as sts
 from declutr.evaluation.tasks.scored_pairs import ScoredPairs, read_benchmark, read_sts_subset
 
 LARGEST_DIFFERENCE = 1e-3
@@ -54,7 +54,7 @@ def scored_pairs(data: Path, most: int | None = None) -> tuple[str, ScoredPairs]
 
 def _all_pairs(data: Path) -> tuple[str, ScoredPairs]:
     folder = data / "downstream" / "STS"
-    benchmark = folder / "STSBenchmark" / relatedness.STS_BENCHMARK["test"]
+    benchmark = folder / "STSBenchmark" / sts.STS_BENCHMARK["test"]
     if benchmark.is_file():
         return "STS-B", read_benchmark(benchmark)
     if not (folder / "STS12-en-test").is_dir():
@@ -63,8 +63,7 @@ def _all_pairs(data: Path) -> tuple[str, ScoredPairs]:
             "downstream/STS/STS12-en-test in it."
         )
     parts = [
-        read_sts_subset(folder / "STS12-en-test", subset)
-        for subset in relatedness.STS_SUBSETS["STS12"]
+        read_sts_subset(folder / "STS12-en-test", subset) for subset in sts.STS_SUBSETS["STS12"]
     ]
     return "STS12", ScoredPairs(
         [text for part in parts for text in part.first],

@@ -40,11 +40,11 @@ _MOVED = {
     ),
     ("", "transformer"): "packed_attention packing repeatable_dropout",
     ("evaluation", "evaluation.classifiers"): (
-        "cross_validation features networks optimizers relatedness_regressor"
+        "cross_validation features networks relatedness_regressor"
     ),
     ("evaluation", "evaluation.report"): "averages comparison dimensions plots",
     ("evaluation", "evaluation.tasks"): (
-        "caption_retrieval classification embedding_map geometry labelled_text pairs probing "
+        "caption_retrieval classification embedding_map geometry labelled_text probing "
         "relatedness relevance_sets retrieval scored_pairs span_retrieval"
     ),
     ("objectives", "objectives.library"): "library_parts pytorch_metric_learning",

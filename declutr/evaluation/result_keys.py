@@ -17,19 +17,19 @@ Key = dict[str, str]
 """What a result depends on, in words: `encoder`, `protocol`, `data`, `declutr`."""
 
 
-def key_of(task: Task, protocol: Protocol, encoder: str, version: str) -> Key:
-    """What a result of this task depends on.
+def key_of(protocol: Protocol, encoder: str, version: str, data: str = "") -> Key:
+    """What a result depends on.
 
     # Parameters
 
-    task : its data are read, and may raise what `Task.sentences` does.
-    encoder : the fingerprint of the encoder.
+    encoder : its fingerprint.
     version : of this package.
+    data : see `data_digest`; none where the data cannot be read.
     """
     return {
         "encoder": encoder,
         "protocol": settings(protocol),
-        "data": data_digest(task),
+        "data": data,
         "declutr": version,
     }
 
@@ -71,19 +71,17 @@ def _feed(digest: Any, value: Any, inside: set[int]) -> None:
     inside = inside | {id(value)}
     digest.update(f"{type(value).__name__}(".encode())
     if isinstance(value, Mapping):
-        for name in sorted(value, key=repr):
-            _feed(digest, name, inside)
-            _feed(digest, value[name], inside)
+        elements = [part for name in sorted(value, key=repr) for part in (name, value[name])]
     elif isinstance(value, (set, frozenset)):
-        for element in sorted(value, key=repr):
-            _feed(digest, element, inside)
+        elements = sorted(value, key=repr)
     elif isinstance(value, Iterable):  # lists, tuples, arrays of objects
-        for element in value:
-            _feed(digest, element, inside)
+        elements = list(value)
     elif dataclasses.is_dataclass(value):
-        _feed(digest, {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}, inside)
+        elements = [{f.name: getattr(value, f.name) for f in dataclasses.fields(value)}]
     else:
-        _feed(digest, getattr(value, "__dict__", None), inside)
+        elements = [getattr(value, "__dict__", None)]
+    for element in elements:
+        _feed(digest, element, inside)
     digest.update(b")")
 
 

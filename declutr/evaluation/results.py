@@ -46,8 +46,7 @@ class Record:
     @property
     def main(self) -> Score | None:
         """The score that stands for the task, if it could be scored."""
-        named = [score for score in self.result.scores if score.name == self.result.main]
-        return named[0] if named else None
+        return next((s for s in self.result.scores if s.name == self.result.main), None)
 
 
 def record(result: TaskResult, key: Key, every: Iterable[str] = ("sts", "geometry")) -> Record:
@@ -56,12 +55,11 @@ def record(result: TaskResult, key: Key, every: Iterable[str] = ("sts", "geometr
     A score that is not a number (a correlation with equal similarities) has none.
     """
     every = set(every)
-    wanted = [
-        score
+    intervals = {
+        score.name: interval(score)
         for score in result.scores
         if (score.name == result.main or result.group in every) and math.isfinite(score.value)
-    ]
-    intervals = {score.name: interval(score) for score in wanted}
+    }
     finite = {name: bounds for name, bounds in intervals.items() if math.isfinite(sum(bounds))}
     return Record(result, key, finite)
 
@@ -74,12 +72,12 @@ class ResultFolder:
 
     def encoders(self) -> list[str]:
         """The names of encoders that have results, sorted."""
-        return sorted(name for name in map(_name_in, self._encoder_files()) if name)
+        files = self.folder.glob("encoders/*/encoder.json")
+        return sorted(name for path in files if (name := _read_json(path).get("name")))
 
     def description(self, encoder: str) -> dict[str, Any]:
         """What was said of an encoder by `describe`; empty before."""
-        found = _read_json(self._of(encoder) / "encoder.json")
-        return found if isinstance(found, dict) else {}
+        return _read_json(self._of(encoder) / "encoder.json")
 
     def describe(self, encoder: str, **facts: Any) -> None:
         """Add to, or change, what is said of an encoder."""
@@ -120,17 +118,10 @@ class ResultFolder:
 
     def records(self, encoder: str) -> dict[str, Record]:
         """All results of an encoder, by task."""
-        found: dict[str, Record] = {}
-        for path in sorted((self._of(encoder) / "tasks").glob("*.json")):
-            stated = _read_json(path)
-            name = stated.get("task") if isinstance(stated, dict) else None
-            loaded = self.load(encoder, name) if isinstance(name, str) else None
-            if loaded is not None and isinstance(name, str):
-                found[name] = loaded
-        return found
-
-    def _encoder_files(self) -> list[Path]:
-        return sorted(self.folder.glob("encoders/*/encoder.json"))
+        files = sorted((self._of(encoder) / "tasks").glob("*.json"))
+        names = [name for path in files if isinstance(name := _read_json(path).get("task"), str)]
+        loaded = {name: self.load(encoder, name) for name in names}
+        return {name: record for name, record in loaded.items() if record is not None}
 
     def _of(self, encoder: str) -> Path:
         return self.folder / "encoders" / _slug(encoder)
@@ -145,11 +136,6 @@ def _slug(name: str) -> str:
     if plain == name:
         return name
     return f"{plain or 'name'}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
-
-
-def _name_in(path: Path) -> str | None:
-    found = _read_json(path)
-    return found.get("name") if isinstance(found, dict) else None
 
 
 def _stored_items(record: Record) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
@@ -196,19 +182,20 @@ def _loaded(path: Path) -> Record:
         Score(row["name"], row["statistic"], {name: items[at] for name, at in row["items"].items()})
         for row in stored["scores"]
     ]
-    names = {f.name for f in dataclasses.fields(TaskResult)} - {"scores"}
-    result = TaskResult(**{name: stored[name] for name in names}, scores=scores)
+    fields = {f.name: stored[f.name] for f in dataclasses.fields(TaskResult)}
     intervals = {
         row["name"]: Interval(*row["interval"]) for row in stored["scores"] if row["interval"]
     }
-    return Record(result, stored["key"], intervals)
+    return Record(TaskResult(**fields | {"scores": scores}), stored["key"], intervals)
 
 
-def _read_json(path: Path) -> Any:
+def _read_json(path: Path) -> dict[str, Any]:
+    """What a file holds; nothing, if it is not there or does not hold an object."""
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
-        return None
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _write_json(path: Path, content: Any) -> None:

@@ -11,8 +11,9 @@ import numpy as np
 from tqdm.auto import tqdm
 
 from declutr.evaluation.report.comparison import Comparison
-from declutr.evaluation.result_keys import Key, differing, key_of, settings
+from declutr.evaluation.result_keys import Key, data_digest, differing, key_of, settings
 from declutr.evaluation.results import Record, ResultFolder, record
+from declutr.evaluation.sentence_vectors import Encode
 from declutr.evaluation.suite import evaluate, go_on_after
 from declutr.evaluation.task import Protocol, Task
 
@@ -69,7 +70,7 @@ class Run:
         self._data: dict[str, Key] = {}  # by task, what does not depend on the encoder
         for task in tqdm(tasks, desc="reading data", unit="task", disable=not progress):
             try:
-                self._data[task.name] = key_of(task, protocol, "", version)
+                self._data[task.name] = key_of(protocol, "", version, data_digest(task))
             except Exception as error:  # it comes again, and is told, in `evaluate`
                 go_on_after(error)
 
@@ -88,8 +89,12 @@ class Run:
                 if there is not None:
                     self._refuse(name, task, there.key, key | {"encoder": there.key["encoder"]})
 
-    def add(self, encoder: NamedEncoder) -> None:
+    def add(self, encoder: NamedEncoder, meter: Meter | None = None) -> None:
         """Score an encoder on the tasks of which it has no result.
+
+        # Parameters
+
+        meter : of what is embedded meanwhile, if that is not what the encoder is asked for.
 
         # Raises
 
@@ -106,12 +111,14 @@ class Run:
         )
         if not todo:
             return
-        meter = Meter(encoder)
-        results = evaluate(meter, todo, progress=self._progress)
+        encode: Encode = encoder
+        if meter is None:
+            encode = meter = Meter(encoder)
+        results = evaluate(encode, todo, progress=self._progress)
         for place, result in enumerate(results):
             if place == 0:  # all sentences are embedded by now
                 self._tell_embedding(encoder, meter, todo)
-            key = keys.get(result.task, self._key_without_data(mark))
+            key = keys.get(result.task) or key_of(self.protocol, mark, self._version)
             self.folder.save(encoder.name, record(result, key))
 
     def comparison(self, first: Sequence[str], order: Sequence[str]) -> tuple[Comparison, int]:
@@ -127,8 +134,8 @@ class Run:
         first : encoders that come first; the others in the folder follow.
         order : of tasks; others follow.
         """
-        encoders = [name for name in dict.fromkeys(first) if name in self.folder.encoders()]
-        encoders += [name for name in self.folder.encoders() if name not in encoders]
+        there = self.folder.encoders()
+        encoders = [name for name in dict.fromkeys([*first, *there]) if name in there]
         records: dict[str, dict[str, Record]] = {}
         left_out = 0
         data = {task.name: "" for task in self.tasks}  # digests, none of what cannot be read
@@ -138,15 +145,15 @@ class Run:
             described = self.folder.description(encoder).get("description", {})
             mark = described.get("fingerprint")
             records[encoder] = {
-                task: there for task, there in found.items() if self._belongs(there, mark, data)
+                task: of_task
+                for task, of_task in found.items()
+                if self._belongs(of_task, mark, data)
             }
             left_out += len(found) - len(records[encoder])
         encoders = [name for name in encoders if records[name]]
-        others = [task for of_one in records.values() for task in of_one]
+        tasks = dict.fromkeys([*order, *(task for of_one in records.values() for task in of_one)])
         facts = {name: self.folder.description(name) for name in encoders}
-        return Comparison(
-            encoders, list(dict.fromkeys([*order, *others])), records, facts
-        ), left_out
+        return Comparison(encoders, list(tasks), records, facts), left_out
 
     def _usable(self, encoder: str, task: str) -> Record | None:
         there = self.folder.load(encoder, task)
@@ -156,7 +163,7 @@ class Run:
         there = self._usable(encoder, task)
         if there is None:
             return False
-        if there.key != key and not self._overwrite:
+        if not self._overwrite:
             self._refuse(encoder, task, there.key, key)
         return there.key == key
 
@@ -168,10 +175,6 @@ class Run:
                 f"otherwise: {'; '.join(found)}. Choose another --output, or replace such results "
                 "with --overwrite. An encoder can also be given another name: NAME=ENCODER."
             )
-
-    def _key_without_data(self, encoder: str) -> Key:
-        found = {"encoder": encoder, "protocol": settings(self.protocol), "data": ""}
-        return found | {"declutr": self._version}
 
     def _belongs(self, there: Record, mark: str | None, data: dict[str, str]) -> bool:
         """Whether a result is of this protocol, this encoder and these data.
@@ -203,7 +206,7 @@ class Run:
 class Meter:
     """An encoder that counts sentences and time."""
 
-    def __init__(self, encode: Callable[[list[str]], np.ndarray]) -> None:
+    def __init__(self, encode: Encode) -> None:
         self._encode = encode
         self.sentences, self.seconds = 0, 0.0
 

@@ -88,29 +88,28 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _known() -> dict[tuple[str, str], Any]:
-    known: dict[tuple[str, str], Any] = {
-        ("numpy", "ndarray"): "numpy.ndarray",  # an argument of `_reconstruct`, not to be called
-        ("numpy", "dtype"): _Dtype,
-        ("_codecs", "encode"): _latin1,
-        ("collections", "OrderedDict"): OrderedDict,
-    }
-    for package in ("numpy.core", "numpy._core"):
-        known[(f"{package}.multiarray", "_reconstruct")] = lambda *_: _Array()
-        known[(f"{package}.multiarray", "scalar")] = _scalar
-        known[(f"{package}.numeric", "_frombuffer")] = _from_bytes
-    for builtins in ("builtins", "__builtin__"):
-        for kind in (set, frozenset, bytearray, complex):
-            known[(builtins, kind.__name__)] = kind
-    return known
+_CORES = ("numpy.core", "numpy._core")  # in numpy 1 and 2
+_KNOWN: dict[tuple[str, str], Any] = {
+    ("numpy", "ndarray"): "numpy.ndarray",  # an argument of `_reconstruct`, not to be called
+    ("numpy", "dtype"): _Dtype,
+    **{(f"{core}.multiarray", "_reconstruct"): lambda *_: _Array() for core in _CORES},
+    **{(f"{core}.multiarray", "scalar"): _scalar for core in _CORES},
+    **{(f"{core}.numeric", "_frombuffer"): _from_bytes for core in _CORES},
+    ("_codecs", "encode"): _latin1,
+    ("collections", "OrderedDict"): OrderedDict,
+    **{
+        (builtins, kind.__name__): kind
+        for builtins in ("builtins", "__builtin__")
+        for kind in (set, frozenset, bytearray, complex)
+    },
+}
 
 
 class _Unpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
-        known = _known()
-        if (module, name) not in known:
+        if (module, name) not in _KNOWN:
             raise BrokenData(
                 f"names {module}.{name}; only numpy arrays and plain data are read, because a "
                 "pickle could run anything."
             )
-        return known[(module, name)]
+        return _KNOWN[(module, name)]

@@ -53,9 +53,8 @@ class SentenceVectors:
         new = [text for text in dict.fromkeys(sentences) if text not in self._row]
         new.sort(key=len, reverse=True)
         have = len(self._row)
-        with tqdm(
-            total=len(new), desc="embedding", unit="sentence", disable=not self._progress
-        ) as bar:
+        off = not self._progress
+        with tqdm(total=len(new), desc="embedding", unit="sentence", disable=off) as bar:
             for start in range(0, len(new), self._block):
                 texts = new[start : start + self._block]
                 try:
@@ -65,19 +64,19 @@ class SentenceVectors:
                         raise
                     logger.warning("%d sentences are left out. %s", len(texts), error)
                     self._bad.update(dict.fromkeys(texts, str(error)))
-                    bar.update(len(texts))
-                    continue
-                if not self.dimension:
-                    self._vectors = np.empty((0, vectors.shape[1]), dtype=np.float32)
-                if len(self._vectors) < have + len(new):
-                    shape = (have + len(new) - len(self._vectors), self.dimension)
-                    more = np.empty(shape, dtype=np.float32)
-                    self._vectors = np.concatenate([self._vectors, more])
-                row = len(self._row)
-                self._vectors[row : row + len(texts)] = vectors
-                self._row.update((text, row + number) for number, text in enumerate(texts))
-                self.embedded += len(texts)
+                else:
+                    self._keep(texts, vectors, have + len(new))
                 bar.update(len(texts))
+
+    def _keep(self, texts: list[str], vectors: np.ndarray, room: int) -> None:
+        """Add vectors to those there are, of which there will be as many as `room`."""
+        if len(self._vectors) < room:
+            more = np.empty((room - len(self._vectors), vectors.shape[1]), dtype=np.float32)
+            self._vectors = np.concatenate([self._vectors, more]) if self.dimension else more
+        row = len(self._row)
+        self._vectors[row : row + len(texts)] = vectors
+        self._row.update(zip(texts, range(row, row + len(texts)), strict=True))
+        self.embedded += len(texts)
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
         """The embeddings `(n, d)`, float32, of sentences that were added.
@@ -98,11 +97,6 @@ class SentenceVectors:
                 f"{len(sentences)} sentences; the first is {sentences[first][:80]!r}."
             )
         return vectors
-
-    def all(self) -> np.ndarray:
-        """The finite embeddings of all different sentences, `(n, d)`."""
-        vectors = self._vectors[: len(self._row)]
-        return vectors[np.isfinite(vectors).all(axis=1)]
 
     def _require(self, sentences: Sequence[str]) -> None:
         bad = [text for text in sentences if text not in self._row and text in self._bad]

@@ -11,7 +11,6 @@ from pathlib import Path
 
 from tqdm.auto import tqdm
 
-from declutr.evaluation.data_folders import require_data_folder
 from declutr.evaluation.scores import Score
 from declutr.evaluation.sentence_vectors import Encode, SentenceVectors
 from declutr.evaluation.task import PUBLISHED, MissingData, Protocol, Task, TaskError
@@ -20,6 +19,20 @@ logger = logging.getLogger(__name__)
 
 _STOPS = ("SigTermReceived",)
 """Exceptions, by name, that end the process: AllenNLP's handler of SIGTERM raises this one."""
+
+LAYOUT = ("downstream", "probing", "probing_surrogate", "retrieval", "extra")
+"""Folders of the data, of which some are there."""
+
+_TASKS = ("MR", "CR", "MPQA", "SUBJ", "SST", "TREC", "MRPC", "SICK", "SNLI", "COCO", "STS")
+_INSIDE = {
+    "downstream": _TASKS,
+    **{f"downstream/{task}": ("*",) for task in _TASKS},
+    "probing": ("*.txt",),
+    "probing_surrogate": ("*.txt",),
+    "retrieval": ("*/corpus.jsonl",),
+    "extra": ("ag_news_test", "cranfield"),
+}
+"""Folders further down, and what they hold, as patterns."""
 
 
 @dataclass
@@ -59,26 +72,55 @@ def all_tasks(
         caption_retrieval,
         classification,
         geometry,
-        pairs,
         probing,
         relatedness,
         retrieval,
     )
 
-    modules = (
-        classification,
-        pairs,
-        relatedness,
-        caption_retrieval,
-        probing,
-        retrieval,
-        geometry,
-    )
+    modules = (classification, relatedness, caption_retrieval, probing, retrieval, geometry)
     require_data_folder(Path(data))
     tasks = [task for module in modules for task in module.tasks(Path(data), protocol)]
     if corpus is not None:
         tasks.append(retrieval.SpanRetrieval(Path(corpus)))
     return tasks
+
+
+def require_data_folder(folder: Path) -> None:
+    """See that a folder is not one above or below that with the data, where nothing is found.
+
+    One that looks like neither will do: it may be empty.
+
+    # Raises
+
+    `ValueError` : it is; the error names the right one.
+    """
+    if _is_laid_out(folder):
+        return
+    if _is_laid_out(folder / "data"):
+        names = ", ".join(f"{name}/" for name in LAYOUT)
+        raise ValueError(
+            f"'{folder}' has none of {names}; '{folder / 'data'}' has. Give that folder."
+        )
+    for inside, patterns in _INSIDE.items():
+        if not any(any(folder.glob(pattern)) for pattern in patterns):
+            continue
+        parts = Path(inside).parts
+        for place in (folder.absolute(), folder.resolve()):
+            if place.parts[-len(parts) :] == parts:
+                raise ValueError(
+                    f"'{folder}' is {inside}/ itself, expected the folder that it is in: "
+                    f"'{place.parents[len(parts) - 1]}'. Give that folder."
+                )
+        if inside == "downstream":
+            held = ", ".join(task for task in _TASKS if (folder / task).exists())
+            raise ValueError(
+                f"'{folder}' holds {held}, expected a folder laid out as SentEval's, with them in "
+                "downstream/. Put them into a folder of that name, and give the one that it is in."
+            )
+
+
+def _is_laid_out(folder: Path) -> bool:
+    return any((folder / name).is_dir() for name in LAYOUT)
 
 
 def chosen(tasks: Sequence[Task], patterns: Sequence[str]) -> list[Task]:

@@ -1,9 +1,11 @@
-"""Text files of data sets to lines: in which encoding they are, and whether they are whole."""
+"""Text files of data sets: their encoding, lines, fields and labels, and whether they are whole."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
+from typing import Any
 
 from declutr.corpus.text_files import marked_encoding
 from declutr.evaluation.task import BrokenData, require_file
@@ -82,3 +84,78 @@ def read_text(path: Path, latin_1: bool = True) -> str:
         f"is not UTF-8{', though other characters of the file are' if latin_1 else ''}. Mend the "
         "line, or convert the file to UTF-8."
     )
+
+
+def spaced(text: str) -> str:
+    """A sentence with single spaces, `""` for a blank one."""
+    return " ".join(text.split())
+
+
+def words(text: str) -> str:
+    """A sentence with single spaces; a full stop for an empty one, which no encoder likes."""
+    return spaced(text) or "."
+
+
+def senteval_order(columns: Sequence[Sequence[str]], keys: Iterable[Any]) -> list[int]:
+    """Sort rows by the number of words in each column, then by a key, otherwise as they came."""
+    lengths = ([len(text.split()) for text in column] for column in columns)
+    by = list(zip(*lengths, keys, strict=True))
+    return sorted(range(len(by)), key=by.__getitem__)
+
+
+def label_of(label: str, known: Mapping[str, int], path: Path, line: int) -> int:
+    """# Raises
+
+    `BrokenData` : the label of a line, counted from 1, is not known.
+    """
+    if label not in known:
+        raise BrokenData(
+            f"{path}, line {line}: got the label {label[:40]!r}, expected one of {sorted(known)}."
+        )
+    return known[label]
+
+
+def fields_of(text: str, separator: str, count: int, path: Path, line: int) -> list[str]:
+    """The fields of a line, which has at least `count`.
+
+    # Raises
+
+    `BrokenData` : it has fewer.
+    """
+    fields = text.split(separator)
+    if len(fields) < count:
+        raise BrokenData(
+            f"{path}, line {line}: expected {count} fields, got {len(fields)} in {text[:60]!r}."
+        )
+    return fields
+
+
+def require_all_labels(path: Path, labels: Sequence[int], known: Mapping[str, int]) -> None:
+    """# Raises
+
+    `BrokenData` : a class does not occur.
+    """
+    missing = [label for label, number in known.items() if number not in set(labels)]
+    if missing:
+        raise BrokenData(f"{path} has no item of class {missing}; it may have been cut off.")
+
+
+def other_size(kind: str, got: int, published: int) -> list[str]:
+    """A note that a data set is not of the published size."""
+    if got == published:
+        return []
+    return [f"{got:,} {kind} where the published data has {published:,}: compare with care"]
+
+
+def other_sizes(kind: str, parts: Mapping[str, Sized], published: Mapping[str, int]) -> list[str]:
+    """Notes on the parts of a data set that are not of the published size.
+
+    # Parameters
+
+    kind : what a part has, with `{}` for its name.
+    """
+    return [
+        note
+        for name, part in parts.items()
+        for note in other_size(kind.format(name), len(part), published[name])
+    ]

@@ -229,15 +229,17 @@ class TestDigests:
 class TestKeys:
     def test_what_differs_is_named(self) -> None:
         task = Positive("x", "ab")
-        now = key_of(task, PUBLISHED, "f1", "1.0")
+        now = key_of(PUBLISHED, "f1", "1.0", data_digest(task))
         assert differing(now, now) == []
-        assert differing(now, key_of(task, replace(PUBLISHED, device="cuda"), "f1", "1.0")) == []
-        there = key_of(task, replace(PUBLISHED, kfold=5, seed=1), "f2", "0.9")
+        elsewhere = replace(PUBLISHED, device="cuda")
+        assert differing(now, key_of(elsewhere, "f1", "1.0", now["data"])) == []
+        there = key_of(replace(PUBLISHED, kfold=5, seed=1), "f2", "0.9", now["data"])
         assert differing(now, there) == [
             "encoder f2 there, f1 now",
             "declutr 0.9 there, 1.0 now",
             "protocol: kfold 5 there, 10 now",
             "protocol: seed 1 there, 1111 now",
         ]
-        (data,) = differing(now, key_of(Positive("x", "cd"), PUBLISHED, "f1", "1.0"))
+        other = data_digest(Positive("x", "cd"))
+        (data,) = differing(now, key_of(PUBLISHED, "f1", "1.0", other))
         assert data.startswith("data ")

@@ -5,7 +5,14 @@ from pathlib import Path
 import pytest
 
 from declutr.evaluation.task import BrokenData, MissingData
-from declutr.evaluation.text_files import read_lines
+from declutr.evaluation.text_files import (
+    fields_of,
+    label_of,
+    other_size,
+    read_lines,
+    require_all_labels,
+    words,
+)
 
 
 @pytest.fixture
@@ -66,3 +73,20 @@ def test_a_bad_byte_does_not_make_utf_8_another_encoding(file: Path, latin_1: bo
     file.write_bytes("caf\u00e9\n\u00e9t\u00e9 ".encode() + b"\xff bad\n")
     with pytest.raises(BrokenData, match=r"lines, line 2: byte 7 .0xFF. is not UTF-8"):
         read_lines(file, latin_1=latin_1)
+
+
+def test_fields_labels_and_sizes() -> None:
+    assert (words(" a  b\t"), words("  ")) == ("a b", ".")
+    assert label_of("x", {"x": 3}, Path("f"), 1) == 3
+    with pytest.raises(BrokenData, match=r"f, line 7: got the label 'y', expected one of \['x'\]"):
+        label_of("y", {"x": 3}, Path("f"), 7)
+    assert fields_of("a|b|c", "|", 2, Path("f"), 1) == ["a", "b", "c"]
+    with pytest.raises(BrokenData, match=r"f, line 2: expected 3 fields, got 2 in 'a\|b'"):
+        fields_of("a|b", "|", 3, Path("f"), 2)
+    require_all_labels(Path("f"), [0, 1], {"a": 0, "b": 1})
+    with pytest.raises(BrokenData, match=r"f has no item of class \['b'\]"):
+        require_all_labels(Path("f"), [0, 0], {"a": 0, "b": 1})
+    assert other_size("rows", 5, 5) == []
+    assert other_size("rows", 5, 1000) == [
+        "5 rows where the published data has 1,000: compare with care"
+    ]

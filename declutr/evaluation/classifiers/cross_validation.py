@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 from sklearn.model_selection import StratifiedKFold
 
-from declutr.evaluation.classifiers.classifiers import Found, Learner
+from declutr.evaluation.classifiers.learner import Found, Learner
 from declutr.evaluation.task import BrokenData
 
 NESTED_SEED = 1111

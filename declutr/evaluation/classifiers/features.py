@@ -63,15 +63,9 @@ class Features:
         return self.rows(torch.from_numpy(places).to(self.vectors.device)).cpu().numpy()
 
     def to(self, device: str) -> Features:
-        def moved(tensor: torch.Tensor | None) -> torch.Tensor | None:
-            return None if tensor is None else tensor.to(device)
-
-        return replace(
-            self,
-            vectors=self.vectors.to(device),
-            left=moved(self.left),
-            right=moved(self.right),
-        )
+        tensors = ((name, getattr(self, name)) for name in ("vectors", "left", "right"))
+        moved = {name: tensor.to(device) for name, tensor in tensors if tensor is not None}
+        return replace(self, **moved)
 
     def _taken(self, places: torch.Tensor) -> torch.Tensor:
         rows = self.vectors.index_select(0, places.reshape(-1))

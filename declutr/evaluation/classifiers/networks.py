@@ -1,4 +1,4 @@
-"""Small classifiers, many at once: one batched product does for all folds and regularisations.
+"""Small classifiers, many at once, and their optimizers: one product does for all folds.
 
 Cross-validation trains hundreds of classifiers that differ only in which rows they see and in the
 weight of their L2 penalty. Those of one fold see the same batches, since SentEval seeds each of
@@ -11,25 +11,56 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from itertools import pairwise
 
 import torch
+from torch import nn
+
+EPSILON = 1e-8
 
 # Shapes: F folds, R penalties, c classes, h hidden units, d features, B rows a batch. Rows come
 # last in what a network computes: softmax then runs over whole vectors, and products are faster
 # than with classes last.
 
 
-class Network(ABC):
+def seeded_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """Make a linear layer whose weights are drawn as torch draws them, from a generator."""
+    layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
+    bound = inputs**-0.5
+    for parameter in layer.parameters():
+        nn.init.uniform_(parameter, -bound, bound, generator=generator)
+    return layer
+
+
+class Network:
     """R classifiers with the same features, whose parameters are one vector of P numbers.
+
+    Each is a logistic regression with one weight vector for each class (SentEval's `nhid=0`), or
+    with hidden units linear, dropout, sigmoid and linear, in SentEval's order.
 
     # Parameters
 
-    shapes : of each parameter, R first.
+    width : of the features.
+    penalties : R.
+    hidden : units of the hidden layer; 0 for none.
+    generator : of dropout. Its draws are shared by folds and penalties.
     """
 
-    def __init__(self, shapes: list[tuple[int, ...]]) -> None:
-        self.shapes = shapes
-        self._sizes = [math.prod(shape) for shape in shapes]
+    def __init__(
+        self,
+        width: int,
+        classes: int,
+        penalties: int,
+        hidden: int = 0,
+        dropout: float = 0.0,
+        generator: torch.Generator | None = None,
+    ) -> None:
+        self.shapes: list[tuple[int, ...]] = []
+        """Of each parameter, R first."""
+        for inputs, outputs in pairwise([width, hidden, classes] if hidden else [width, classes]):
+            self.shapes += [(penalties, outputs, inputs), (penalties, outputs)]
+        self._sizes = [math.prod(shape) for shape in self.shapes]
+        self._dropout, self._generator = dropout, generator
 
     def pieces(self, flat: torch.Tensor) -> list[torch.Tensor]:
         """Views `(F, *shape)` of parameters `(F, P)`."""
@@ -54,11 +85,12 @@ class Network(ABC):
                 drawn.append(one.expand(shape).reshape(-1))
         return torch.cat(drawn)
 
-    @abstractmethod
     def logits(self, flat: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
         """`(F, R, c, B)` of parameters `(F, P)` and features `(F, B, d)`."""
+        first, first_bias, *second = self.pieces(flat)
+        out = _linear(rows, first, first_bias)
+        return _second(torch.sigmoid(out), *second) if second else out
 
-    @abstractmethod
     def gradient(
         self, flat: torch.Tensor, rows: torch.Tensor, gold: torch.Tensor, weights: torch.Tensor
     ) -> torch.Tensor:
@@ -75,63 +107,19 @@ class Network(ABC):
 
         `(F, P)`.
         """
-
-
-class Logistic(Network):
-    """Logistic regression with one weight vector for each class, SentEval's `nhid=0`."""
-
-    def __init__(self, width: int, classes: int, penalties: int) -> None:
-        super().__init__([(penalties, classes, width), (penalties, classes)])
-
-    def logits(self, flat: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        return _linear(rows, *self.pieces(flat))
-
-    def gradient(
-        self, flat: torch.Tensor, rows: torch.Tensor, gold: torch.Tensor, weights: torch.Tensor
-    ) -> torch.Tensor:
-        error = _error(self.logits(flat, rows), gold, weights).flatten(1, 2)  # (F, R * c, B)
-        by_weight = torch.bmm(error, rows)  # (F, R * c, d)
-        return torch.cat([by_weight.flatten(1), error.sum(2)], dim=1)
-
-
-class Perceptron(Network):
-    """One hidden layer: linear, dropout, sigmoid, linear, in SentEval's order.
-
-    # Parameters
-
-    generator : of dropout. Its draws are shared by folds and penalties.
-    """
-
-    def __init__(
-        self,
-        width: int,
-        hidden: int,
-        classes: int,
-        penalties: int,
-        dropout: float = 0.0,
-        generator: torch.Generator | None = None,
-    ) -> None:
-        below = [(penalties, hidden, width), (penalties, hidden)]
-        super().__init__([*below, (penalties, classes, hidden), (penalties, classes)])
-        self._dropout, self._generator = dropout, generator
-
-    def logits(self, flat: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        first, first_bias, second, second_bias = self.pieces(flat)
-        hidden = torch.sigmoid(_linear(rows, first, first_bias))
-        return second @ hidden + second_bias.unsqueeze(3)
-
-    def gradient(
-        self, flat: torch.Tensor, rows: torch.Tensor, gold: torch.Tensor, weights: torch.Tensor
-    ) -> torch.Tensor:
-        first, first_bias, second, second_bias = self.pieces(flat)
-        inner = _linear(rows, first, first_bias)  # (F, R, h, B)
-        kept = self._kept(inner)
-        hidden = torch.sigmoid(inner * kept)
-        error = _error(second @ hidden + second_bias.unsqueeze(3), gold, weights)  # (F, R, c, B)
-        by_second = error @ hidden.transpose(2, 3)  # (F, R, c, h)
-        below = (second.transpose(2, 3) @ error) * hidden * (1 - hidden) * kept  # (F, R, h, B)
-        by_first = torch.bmm(below.flatten(1, 2), rows)  # (F, R * h, d)
-        gradients = [by_first, below.sum(3), by_second, error.sum(3)]
+        first, first_bias, *second = self.pieces(flat)
+        out = _linear(rows, first, first_bias)  # (F, R, h or c, B)
+        above = []
+        if second:
+            kept = self._kept(out)
+            hidden = torch.sigmoid(out * kept)
+            error = _error(_second(hidden, *second), gold, weights)  # (F, R, c, B)
+            above = [error @ hidden.transpose(2, 3), error.sum(3)]
+            error = (second[0].transpose(2, 3) @ error) * hidden * (1 - hidden) * kept
+        else:
+            error = _error(out, gold, weights)
+        by_first = torch.bmm(error.flatten(1, 2), rows)  # (F, R * (h or c), d)
+        gradients = [by_first, error.sum(3), *above]
         return torch.cat([piece.flatten(1) for piece in gradients], dim=1)
 
     def _kept(self, inner: torch.Tensor) -> torch.Tensor | float:
@@ -148,6 +136,93 @@ def _linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> tor
     return out.unflatten(1, bias.shape[1:])
 
 
+def _second(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """`(F, R, c, B)` of hidden units `(F, R, h, B)`, weight `(F, R, c, h)` and bias `(F, R, c)`."""
+    return weight @ hidden + bias.unsqueeze(3)
+
+
 def _error(logits: torch.Tensor, gold: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
     """The gradient of the weighted cross-entropy by the logits, `(F, R, c, B)`."""
     return torch.softmax(logits, dim=2).sub_(gold).mul_(weights)
+
+
+class Optimizer(ABC):
+    """Changes the parameters of many classifiers at once, some of which may sit out a step.
+
+    `torch.optim` knows one step count and one weight decay a tensor. Here each row of the
+    parameters has its own count, and each parameter its own decay. Values are those of
+    `torch.optim`.
+
+    # Parameters
+
+    values : parameters `(F, P)`, changed in place by `step`.
+    decay : the weight of the L2 penalty of each, `(F, P)`; the penalty's gradient is
+        `decay * values`, and goes through the optimiser like the rest, as in `torch.optim`.
+    """
+
+    def __init__(self, values: torch.Tensor, decay: torch.Tensor) -> None:
+        # One block, so that rows are dropped and put back in one go.
+        self._state = torch.stack([values, *[torch.zeros_like(values)] * self.moments])
+        self._decay = decay
+        self._steps = torch.zeros(len(values), 1, device=values.device)
+
+    moments: int
+    """How many running averages there are for each parameter."""
+
+    @property
+    def values(self) -> torch.Tensor:
+        return self._state[0]
+
+    def step(self, gradient: torch.Tensor, idle: torch.Tensor | None = None) -> None:
+        """# Parameters
+
+        gradient : `(F, P)`; overwritten.
+        idle : rows, by number, that stay as they are.
+        """
+        kept = None if idle is None else self._state[:, idle]
+        self._steps += 1
+        self._update(gradient.addcmul_(self._decay, self.values))
+        if kept is not None:
+            self._state[:, idle] = kept
+            self._steps[idle] -= 1
+
+    def keep(self, rows: torch.Tensor) -> None:
+        """Drop all rows but these."""
+        self._state, self._decay = self._state[:, rows], self._decay[rows]
+        self._steps = self._steps[rows]
+
+    @abstractmethod
+    def _update(self, gradient: torch.Tensor) -> None: ...
+
+
+class Adam(Optimizer):
+    """Kingma and Ba (2015), algorithm 1, with torch's default settings."""
+
+    moments = 2
+    rate, betas = 1e-3, (0.9, 0.999)
+
+    def _update(self, gradient: torch.Tensor) -> None:
+        values, first, second = self._state
+        one, two = self.betas
+        first.lerp_(gradient, 1 - one)
+        second.mul_(two).addcmul_(gradient, gradient, value=1 - two)
+        # (F, 1) corrections of the averages' start at zero.
+        scale = self.rate / (1 - one**self._steps)
+        spread = second.sqrt().mul_((1 - two**self._steps).rsqrt()).add_(EPSILON)
+        values.addcmul_(first.div(spread), scale, value=-1)
+
+
+class RMSprop(Optimizer):
+    """Tieleman and Hinton (2012), with torch's default settings."""
+
+    moments = 1
+    rate, alpha = 1e-2, 0.99
+
+    def _update(self, gradient: torch.Tensor) -> None:
+        values, second = self._state
+        second.mul_(self.alpha).addcmul_(gradient, gradient, value=1 - self.alpha)
+        values.addcdiv_(gradient, second.sqrt().add_(EPSILON), value=-self.rate)
+
+
+OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "rmsprop": RMSprop}
+"""By the names of SentEval's settings."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from typing import NamedTuple
 
 import numpy as np
 import torch
 
+from declutr.evaluation.classifiers.networks import seeded_linear
 from declutr.evaluation.scores import pearson
 
 CLASSES = 5
@@ -69,18 +71,18 @@ def trained_relatedness(
     draw = np.random.RandomState(seed)
     features, dev_features = train.features.to(device), dev.features.to(device)
     targets = torch.from_numpy(class_targets(train.gold)).to(device)
-    best, best_weights, patience = -1.0, model.weights(), TENACITY
+    best, best_weights, patience = -1.0, deepcopy(model.linear.state_dict()), TENACITY
     for _ in range(0, max_epoch + 1, EPOCHS_A_LOOK):
         for _ in range(EPOCHS_A_LOOK):
             model.fit_epoch(features, targets, torch.from_numpy(draw.permutation(len(features))))
         correlation = np.nan_to_num(pearson(model.expected(dev_features), dev.gold))
         if correlation > best:
-            best, best_weights = correlation, model.weights()
+            best, best_weights = correlation, deepcopy(model.linear.state_dict())
         elif patience == 0:
             break
         else:
             patience -= 1
-    model.load(best_weights)
+    model.linear.load_state_dict(best_weights)
     return Predicted(model.expected(dev_features), model.expected(test.to(device)))
 
 
@@ -92,11 +94,8 @@ class _Softmax:
     """
 
     def __init__(self, inputs: int, rng: torch.Generator, device: str) -> None:
-        bound = inputs**-0.5  # as torch.nn.Linear begins
-        weight = torch.empty(CLASSES, inputs).uniform_(-bound, bound, generator=rng).to(device)
-        bias = torch.empty(CLASSES).uniform_(-bound, bound, generator=rng).to(device)
-        self.weight, self.bias = weight.requires_grad_(), bias.requires_grad_()
-        self._adam = torch.optim.Adam([self.weight, self.bias], fused=True)
+        self.linear = seeded_linear(inputs, CLASSES, rng).to(device)
+        self._adam = torch.optim.Adam(self.linear.parameters(), fused=True)
 
     @torch.no_grad()
     def fit_epoch(self, features: torch.Tensor, targets: torch.Tensor, order: torch.Tensor) -> None:
@@ -109,22 +108,14 @@ class _Softmax:
             # L = mean (p - y)^2; dL/dz = p (g - sum g p), where g = dL/dp
             slope = (shares - targets[rows]) * (2 / shares.numel())
             slope = shares * (slope - (slope * shares).sum(dim=1, keepdim=True))
-            self.weight.grad, self.bias.grad = slope.T @ x, slope.sum(dim=0)
+            self.linear.weight.grad, self.linear.bias.grad = slope.T @ x, slope.sum(dim=0)
             self._adam.step()
 
     def _shares(self, features: torch.Tensor) -> torch.Tensor:
-        return torch.nn.functional.linear(features, self.weight, self.bias).softmax(dim=-1)
+        return self.linear(features).softmax(dim=-1)
 
     @torch.no_grad()
     def expected(self, features: torch.Tensor) -> np.ndarray:
         """The mean class of each row: `(n, f)` to `(n,)` float64."""
         classes = torch.arange(1, CLASSES + 1, dtype=torch.float64)
         return (self._shares(features).double().cpu() @ classes).numpy()
-
-    def weights(self) -> tuple[torch.Tensor, torch.Tensor]:
-        return self.weight.detach().clone(), self.bias.detach().clone()
-
-    @torch.no_grad()
-    def load(self, weights: tuple[torch.Tensor, torch.Tensor]) -> None:
-        self.weight.copy_(weights[0])
-        self.bias.copy_(weights[1])

@@ -22,8 +22,7 @@ import torch
 
 from declutr.evaluation.classifiers.features import Features
 from declutr.evaluation.classifiers.learner import Found, Learner, Rows
-from declutr.evaluation.classifiers.networks import Logistic, Network, Perceptron
-from declutr.evaluation.classifiers.optimizers import OPTIMIZERS, Optimizer
+from declutr.evaluation.classifiers.networks import OPTIMIZERS, Network, Optimizer
 from declutr.evaluation.task import Protocol
 
 HELD_OUT = 0.05
@@ -31,6 +30,9 @@ HELD_OUT = 0.05
 
 BLOCK = 4096
 """How many items are classified at once."""
+
+Draws = list[np.random.RandomState]
+"""What the order of each fold's batches is drawn from."""
 
 
 class TorchLearner(Learner):
@@ -56,21 +58,15 @@ class TorchLearner(Learner):
 
     def final(self, train: Rows, penalties: np.ndarray) -> Found:
         draws = self._draws(len(train))
-        orders = [
-            rows[draw.permutation(len(rows))] for rows, draw in zip(train, draws, strict=True)
-        ]
-        held = [max(1, int(HELD_OUT * len(rows))) for rows in orders]
-        dev = [rows[:count] for rows, count in zip(orders, held, strict=True)]
-        rest = [rows[count:] for rows, count in zip(orders, held, strict=True)]
+        dev, rest = [], []
+        for rows, draw in zip(train, draws, strict=True):
+            order = rows[draw.permutation(len(rows))]
+            held = max(1, int(HELD_OUT * len(rows)))
+            dev.append(order[:held])
+            rest.append(order[held:])
         return self._fit(rest, dev, penalties[:, None], draws)
 
-    def _fit(
-        self,
-        train: Rows,
-        dev: Rows,
-        penalties: np.ndarray,
-        draws: list[np.random.RandomState],
-    ) -> Found:
+    def _fit(self, train: Rows, dev: Rows, penalties: np.ndarray, draws: Draws) -> Found:
         protocol, device = self.protocol, self.protocol.device
         network = self._network(penalties.shape[1])
         owner = network.owner().to(device)
@@ -97,13 +93,7 @@ class TorchLearner(Learner):
 
         return Found(best.accuracy, best.correct, predict)
 
-    def _pass(
-        self,
-        network: Network,
-        optimizer: Optimizer,
-        train: Rows,
-        draws: list[np.random.RandomState],
-    ) -> None:
+    def _pass(self, network: Network, optimizer: Optimizer, train: Rows, draws: Draws) -> None:
         """One pass over the data of each fold, in lockstep."""
         batch, device = self.protocol.batch_size, self.protocol.device
         counts = np.array([len(rows) for rows in train])
@@ -142,14 +132,10 @@ class TorchLearner(Learner):
 
     def _network(self, penalties: int) -> Network:
         protocol, width = self.protocol, self.features.width
-        if not protocol.hidden:
-            return Logistic(width, self.classes, penalties)
         generator = torch.Generator(protocol.device).manual_seed(protocol.seed)
-        return Perceptron(
-            width, protocol.hidden, self.classes, penalties, protocol.dropout, generator
-        )
+        return Network(width, self.classes, penalties, protocol.hidden, protocol.dropout, generator)
 
-    def _draws(self, folds: int) -> list[np.random.RandomState]:
+    def _draws(self, folds: int) -> Draws:
         return [np.random.RandomState(self.protocol.seed) for _ in range(folds)]
 
 

@@ -2,4 +2,4 @@
 
 from declutr.earlier_paths import names_of
 
-__getattr__ = names_of("declutr.evaluation.report.markdown")  # it was a module, up to release 1.8
+__getattr__ = names_of("declutr.evaluation.report.report")  # it was a module, up to release 1.8

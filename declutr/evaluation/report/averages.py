@@ -26,23 +26,23 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-SUBSET_STS = ("STS12", "STS13", "STS14", "STS15", "STS16")
+from declutr.evaluation.tasks.probing import FILES as PROBING
+from declutr.evaluation.tasks.scored_pairs import STS_SUBSETS
+
+SUBSET_STS = tuple(STS_SUBSETS)
 TRAINED_STS = ("STS-B", "SICK-R")
-SENTENCES = ("CR", "MR", "MPQA", "SUBJ", "SST2", "SST5", "TREC")
 TRANSFER = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC")
-CAPTIONS = "COCO"
-PROBING = (
-    "Length",
-    "WordContent",
-    "Depth",
-    "TopConstituents",
-    "BigramShift",
-    "Tense",
-    "SubjNumber",
-    "ObjNumber",
-    "OddManOut",
-    "CoordinationInversion",
-)
+_ACCURACY = ("accuracy", "dev_accuracy")
+DECLUTR = {
+    **dict.fromkeys(("CR", "MR", "MPQA", "SUBJ", "SST2", "SST5", "TREC"), _ACCURACY),
+    "MRPC": ("accuracy_and_f1", "dev_accuracy"),
+    "SNLI": _ACCURACY,
+    "SICK-E": _ACCURACY,
+    **dict.fromkeys(TRAINED_STS, ("trained Spearman", "trained Pearson dev")),
+    "COCO": ("mean_recall", "dev_mean_recall"),
+    **dict.fromkeys(SUBSET_STS, ("mean Spearman", "mean Spearman")),
+}
+"""DeCLUTR's downstream tasks, and the scores of them that it averages, on test and on dev."""
 V1_AVERAGE = "DeCLUTR v1 Avg., half downstream with SNLI, half probing"
 
 
@@ -92,24 +92,12 @@ class Average:
     """The names of tasks without the score that it needs."""
 
 
-def _declutr(split: str, snli: bool) -> dict[str, str]:
-    """Of DeCLUTR's downstream tasks, the score that it averages."""
-    dev = split == "dev"
-    members = dict.fromkeys(SENTENCES, "dev_accuracy" if dev else "accuracy")
-    members["MRPC"] = "dev_accuracy" if dev else "accuracy_and_f1"
-    if snli:
-        members["SNLI"] = "dev_accuracy" if dev else "accuracy"
-    members["SICK-E"] = "dev_accuracy" if dev else "accuracy"
-    members |= dict.fromkeys(TRAINED_STS, "trained Pearson dev" if dev else "trained Spearman")
-    members[CAPTIONS] = "dev_mean_recall" if dev else "mean_recall"
-    return members | dict.fromkeys(SUBSET_STS, "mean Spearman")
-
-
 def _declutr_definitions() -> list[Definition]:
     found = []
-    for split, ending in (("test", ""), ("dev", ", dev")):
-        probing = dict.fromkeys(PROBING, "dev_accuracy" if split == "dev" else "accuracy")
-        without, everything = (_declutr(split, snli) for snli in (False, True))
+    for column, ending in enumerate(("", ", dev")):
+        everything = {task: scores[column] for task, scores in DECLUTR.items()}
+        without = {task: score for task, score in everything.items() if task != "SNLI"}
+        probing = dict.fromkeys(PROBING, _ACCURACY[column])
         found += [
             Definition(f"DeCLUTR downstream{ending}", (without,)),
             Definition(f"DeCLUTR downstream with SNLI{ending}", (everything,)),
@@ -121,27 +109,14 @@ def _declutr_definitions() -> list[Definition]:
     return found
 
 
+_MTEB = dict.fromkeys(SUBSET_STS + TRAINED_STS, "MTEB Spearman")
+_SIMCSE = dict.fromkeys(SUBSET_STS, "all Spearman")
+_SIMCSE |= dict.fromkeys(TRAINED_STS, "cosine Spearman")
+_READINGS = ("mean Pearson", "wmean Pearson", "mean Spearman", "wmean Spearman", "all Spearman")
 DEFINITIONS = (
-    Definition(
-        "SimCSE STS",
-        (
-            dict.fromkeys(SUBSET_STS, "all Spearman")
-            | dict.fromkeys(TRAINED_STS, "cosine Spearman"),
-        ),
-    ),
-    Definition(
-        "MTEB STS, 7 of its 10 tasks", (dict.fromkeys(SUBSET_STS + TRAINED_STS, "MTEB Spearman"),)
-    ),
-    *(
-        Definition(f"STS12-16 {score}", (dict.fromkeys(SUBSET_STS, score),))
-        for score in (
-            "mean Pearson",
-            "wmean Pearson",
-            "mean Spearman",
-            "wmean Spearman",
-            "all Spearman",
-        )
-    ),
+    Definition("SimCSE STS", (_SIMCSE,)),
+    Definition("MTEB STS, 7 of its 10 tasks", (_MTEB,)),
+    *(Definition(f"STS12-16 {name}", (dict.fromkeys(SUBSET_STS, name),)) for name in _READINGS),
     Definition("SimCSE transfer", (dict.fromkeys(TRANSFER, "accuracy"),)),
     *_declutr_definitions(),
 )

@@ -73,27 +73,44 @@ class Comparison:
         """Tasks with a score of some encoder, by group, in order."""
         found: dict[str, list[str]] = {group: [] for group in GROUPS}
         for task in self.tasks:
-            scored = [r for r in self._of(task) if r.result.scores]
+            scored = [r for r in self._of(task).values() if r.result.scores]
             if scored and scored[0].result.group not in HIDDEN:
                 found.setdefault(scored[0].result.group, []).append(task)
         return {group: tasks for group, tasks in found.items() if tasks}
 
+    def shown(self) -> list[str]:
+        """Tasks with a score of some encoder, group by group."""
+        return [task for tasks in self.groups().values() for task in tasks]
+
     def main_name(self, task: str) -> str:
         """The name of the score that stands for the task."""
-        return self._of(task)[0].result.main
+        return next(iter(self._of(task).values())).result.main
+
+    def score(self, encoder: str, task: str, name: str | None = None) -> Score | None:
+        """A score, the main one by default, with its items; none if the encoder has none."""
+        record = self.record(encoder, task)
+        if record is None:
+            return None
+        if name is None:
+            return record.main
+        return next((score for score in record.result.scores if score.name == name), None)
 
     def cell(self, encoder: str, task: str, score: str | None = None) -> Cell | None:
         """A score, the main one by default; none if the encoder has none."""
-        found = self._score(encoder, task, score)
-        record = self.record(encoder, task)
-        if found is None or record is None:
+        found = self.score(encoder, task, score)
+        if found is None:
             return None
-        return Cell(found.value, record.intervals.get(found.name))
+        return Cell(found.value, self.records[encoder][task].intervals.get(found.name))
+
+    def value(self, encoder: str, task: str, score: str | None = None) -> float:
+        """A score, the main one by default; not a number if the encoder has none."""
+        found = self.score(encoder, task, score)
+        return math.nan if found is None else found.value
 
     def score_names(self, task: str) -> list[str]:
         """The names of all scores of a task, in their order."""
-        names = [score.name for record in self._of(task) for score in record.result.scores]
-        return list(dict.fromkeys(names))
+        records = self._of(task).values()
+        return list(dict.fromkeys(score.name for r in records for score in r.result.scores))
 
     def values(self, encoder: str) -> dict[str, dict[str, float]]:
         """Every score of an encoder that is a number: by task, then by name."""
@@ -109,33 +126,34 @@ class Comparison:
 
     def best(self, task: str, score: str | None = None) -> set[str]:
         """The encoders with the highest value, as it is printed; none of one alone."""
-        found = {
-            encoder: round(cell.value, 2)
-            for encoder in self.encoders
-            if (cell := self.cell(encoder, task, score)) and math.isfinite(cell.value)
-        }
-        if len(found) < 2 or len(set(found.values())) == 1:
+        values = {encoder: round(self.value(encoder, task, score), 2) for encoder in self.encoders}
+        finite = {value for value in values.values() if math.isfinite(value)}
+        if len(finite) < 2:
             return set()
-        return {encoder for encoder, value in found.items() if value == max(found.values())}
+        return {encoder for encoder, value in values.items() if value == max(finite)}
 
     def difference(self, encoder: str, task: str) -> Difference | None:
         """The main score less that of the first encoder, on the same drawn items.
 
         None if one of them has no score, or if the two are not of the same test items.
         """
-        ours, first = (self._score(name, task) for name in (encoder, self.encoders[0]))
+        ours, first = (self.score(name, task) for name in (encoder, self.encoders[0]))
         if ours is None or first is None or not _same_items(ours, first):
             return None
-        if not (math.isfinite(ours.value) and math.isfinite(first.value)):
-            return None
-        return Difference(ours.value - first.value, difference(ours, first))
+        value = ours.value - first.value
+        return Difference(value, difference(ours, first)) if math.isfinite(value) else None
+
+    def differences(self, encoder: str) -> dict[str, Difference]:
+        """By task, of those that have one, the main score less that of the first encoder."""
+        found = {task: self.difference(encoder, task) for task in self.shown()}
+        return {task: difference for task, difference in found.items() if difference is not None}
 
     def missing(self) -> dict[str, str]:
         """Tasks without data, and why."""
         return {
             task: found[0].result.error or ""
             for task in self.tasks
-            if (found := self._of(task))
+            if (found := list(self._of(task).values()))
             and found[0].result.group not in HIDDEN
             and all(record.result.missing for record in found)
         }
@@ -155,30 +173,19 @@ class Comparison:
         """What was noted of a task: by task, then by note, of which encoders."""
         found: dict[str, dict[str, list[str]]] = {}
         for task in self.tasks:
-            for encoder in self.encoders:
-                record = self.record(encoder, task)
-                for note in record.result.notes if record else ():
+            for encoder, record in self._of(task).items():
+                for note in record.result.notes:
                     found.setdefault(task, {}).setdefault(note, []).append(encoder)
         return found
 
-    def _of(self, task: str) -> list[Record]:
-        return [r for encoder in self.encoders if (r := self.record(encoder, task))]
-
-    def _score(self, encoder: str, task: str, score: str | None = None) -> Score | None:
-        record = self.record(encoder, task)
-        if record is None:
-            return None
-        name = score or record.result.main
-        return next((found for found in record.result.scores if found.name == name), None)
+    def _of(self, task: str) -> dict[str, Record]:
+        return {name: r for name in self.encoders if (r := self.record(name, task))}
 
 
 def _same_items(ours: Score, theirs: Score) -> bool:
     """Whether two scores are one statistic of the same test items, as far as items tell."""
-    if (ours.name, ours.statistic, set(ours.items)) != (
-        theirs.name,
-        theirs.statistic,
-        set(theirs.items),
-    ):
+    kinds = {(score.name, score.statistic, frozenset(score.items)) for score in (ours, theirs)}
+    if len(kinds) > 1:
         return False
     lengths = {len(array) for score in (ours, theirs) for array in score.items.values()}
     return len(lengths) == 1 and all(

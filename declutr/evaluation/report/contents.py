@@ -27,6 +27,27 @@ class About:
     """Such as how to get pictures."""
 
 
+@dataclass(frozen=True)
+class TimeSpent:
+    """What an encoder took in all runs: seconds, and sentences."""
+
+    embedding: float
+    embedded: int
+    requested: int
+    tasks: dict[str, float]
+    """Seconds of scoring, by task."""
+
+    @property
+    def scoring(self) -> float:
+        return sum(self.tasks.values())
+
+    @property
+    def share(self) -> float | None:
+        """Of scoring, among all."""
+        total = self.embedding + self.scoring
+        return self.scoring / total if total else None
+
+
 @dataclass
 class Contents:
     """All that is reported; differences are computed once, here.
@@ -51,13 +72,7 @@ class Contents:
     def __post_init__(self) -> None:
         self.whole = whole_encoders(self.comparison)
         self.differences: dict[str, dict[str, Difference]] = {
-            encoder: {
-                task: found
-                for tasks in self.whole.groups().values()
-                for task in tasks
-                if (found := self.whole.difference(encoder, task)) is not None
-            }
-            for encoder in self.whole.encoders[1:]
+            encoder: self.whole.differences(encoder) for encoder in self.whole.encoders[1:]
         }
         self.curves = curves(self.comparison)
         self.losses = losses(self.comparison)
@@ -69,3 +84,16 @@ class Contents:
                 place = picture.path.relative_to(self.folder).as_posix()
                 return f"![{picture.title}]({place})\n\n*{picture.caption}*"
         return ""
+
+    def time_spent(self, encoder: str) -> TimeSpent:
+        """What an encoder took, over all its runs into this folder."""
+        runs = self.comparison.facts.get(encoder, {}).get("runs", [])
+        embedding, embedded, requested = (
+            sum(run[name] for run in runs) for name in ("seconds", "embedded", "requested")
+        )
+        tasks = {
+            task: record.result.seconds
+            for task in self.comparison.tasks
+            if (record := self.comparison.record(encoder, task))
+        }
+        return TimeSpent(embedding, embedded, requested, tasks)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -69,14 +68,9 @@ class Curves:
     tasks: list[str]
     names: dict[str, dict[int, str]]
 
-    def score(self, name: str, task: str) -> float:
-        """The main score, in percent."""
-        cell = self.comparison.cell(name, task)
-        return math.nan if cell is None else cell.value
-
     def mean(self, name: str) -> float:
         """The mean of the main scores of the tasks, in percent."""
-        return math.fsum(self.score(name, task) for task in self.tasks) / len(self.tasks)
+        return math.fsum(self.comparison.value(name, task) for task in self.tasks) / len(self.tasks)
 
 
 def curves(comparison: Comparison) -> dict[str, Curves]:
@@ -95,7 +89,11 @@ def curves(comparison: Comparison) -> dict[str, Curves]:
         if group == "geometry":
             continue
         scored = {
-            whole: {task for task in tasks if _is_scored(comparison, of_one.values(), task)}
+            whole: {
+                task
+                for task in tasks
+                if all(math.isfinite(comparison.value(name, task)) for name in of_one.values())
+            }
             for whole, of_one in names.items()
         }
         here = {whole: names[whole] for whole, of_one in scored.items() if of_one}
@@ -107,14 +105,10 @@ def curves(comparison: Comparison) -> dict[str, Curves]:
 
 def losses(comparison: Comparison) -> dict[str, dict[str, dict[str, Difference]]]:
     """Main scores less those of the whole encoder: by that, by truncated one, by task."""
-    tasks = [task for of_group in comparison.groups().values() for task in of_group]
     return {
         whole: {
-            name: {
-                task: difference
-                for task in tasks
-                if (difference := _beside(comparison, whole).difference(name, task)) is not None
-            }
+            # With that encoder as the one that others are compared with.
+            name: dataclasses.replace(comparison, encoders=[whole, name]).differences(name)
             for name in truncated.values()
         }
         for whole, truncated in families(comparison).items()
@@ -122,15 +116,5 @@ def losses(comparison: Comparison) -> dict[str, dict[str, dict[str, Difference]]
     }
 
 
-def _beside(comparison: Comparison, whole: str) -> Comparison:
-    """With that encoder as the one that others are compared with."""
-    return dataclasses.replace(comparison, encoders=[whole])
-
-
 def _description(comparison: Comparison, name: str) -> dict[str, Any]:
     return comparison.facts.get(name, {}).get("description", {})
-
-
-def _is_scored(comparison: Comparison, names: Iterable[str], task: str) -> bool:
-    cells = [comparison.cell(name, task) for name in names]
-    return all(cell is not None and math.isfinite(cell.value) for cell in cells)

@@ -3,11 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from declutr.evaluation.report.comparison import GROUPS
+from declutr.evaluation.report.comparison import GROUPS, Difference
 from declutr.evaluation.report.contents import Contents
-from declutr.evaluation.report.tables import bold, difference, percent, plain, table, text
+from declutr.evaluation.report.dimensions import Curves, families
+from declutr.evaluation.report.tables import (
+    bold,
+    difference,
+    percent,
+    plain,
+    section,
+    table,
+    text,
+)
 
 CONVENTION = re.compile(
     r"((all|mean|wmean|cosine|trained) (Pearson|Spearman)( dev)?|MTEB Spearman)"
@@ -31,51 +40,70 @@ _ABOUT_GEOMETRY = """\
 (lower is better) tells how evenly embeddings cover the sphere (Wang and Isola, 2020), `mean cosine`
 how much they point one way, the last two how few directions have the variance."""
 
+_ABOUT_DIMENSIONS = """\
+`NAME@32` are the 32 leading dimensions of an encoder's embeddings, scaled to length 1 again if
+those are. Classifiers are trained on what is kept. In percent, with the share of the score that
+all dimensions have."""
+
+_ABOUT_LOSSES = """\
+Below, by task, what is lost: the main score less that with all dimensions, with the 95 % interval
+of the difference, both on the same drawn items. Bold: it leaves out zero."""
+
 
 def scores(report: Contents) -> str:
     c = report.whole
     blocks = []
     for group, tasks in c.groups().items():
         if group != "geometry":
-            rows = [[text(task), c.main_name(task), *_cells(report, task)] for task in tasks]
-            header = [GROUPS.get(group, group), "score", *map(text, c.encoders)]
-            blocks.append(table(header, rows))
+            rows = [[task, c.main_name(task), *_cells(report, task)] for task in tasks]
+            blocks.append(table([GROUPS.get(group, group), "score", *c.encoders], rows))
     if not blocks:
         return "No task has a score."
-    about = "In percent, with half the width of the 95 % interval"
-    about += "; the best of a row is bold." if len(c.encoders) > 1 else "."
-    return "\n\n".join(["## Scores", about, *blocks])
+    best = "; the best of a row is bold" if len(c.encoders) > 1 else ""
+    return section(
+        "Scores", f"In percent, with half the width of the 95 % interval{best}.", *blocks
+    )
 
 
 def averages(report: Contents) -> str:
-    c = report.whole
+    encoders = report.whole.encoders
     rows, none = [], []
-    for of_each in zip(*(report.averages[encoder] for encoder in c.encoders), strict=True):
-        values = [average.value for average in of_each]
-        if values == [None] * len(values):
+    for of_each in zip(*(report.averages[encoder] for encoder in encoders), strict=True):
+        name = of_each[0].name
+        values = [round(average.value, 2) for average in of_each if average.value is not None]
+        if not values:
             lacking = _lacked_by_all([average.missing for average in of_each])
-            none.append(f"* {text(of_each[0].name)}: {_lacks(lacking)}")
+            none.append(f"* {text(name)}: {text(_lacks(lacking))}")
             continue
-        best = max((round(v, 2) for v in values if v is not None), default=None)
-        several = len({round(v, 2) for v in values if v is not None}) > 1
+        best = {max(values)} if len(set(values)) > 1 else set()
         rows.append(
             [
-                text(of_each[0].name),
+                name,
                 *(
                     _lacks(average.missing)
                     if average.value is None
-                    else bold(f"{average.value:.2f}", several and round(average.value, 2) == best)
+                    else bold(f"{average.value:.2f}", round(average.value, 2) in best)
                     for average in of_each
                 ),
             ]
         )
-    parts = ["## Averages", _ABOUT_AVERAGES]
-    if rows:
-        parts.append(table(["average", *map(text, c.encoders)], rows))
+    if not rows and not none:
+        return ""
+    parts = [table(["average", *encoders], rows)] if rows else []
     if none:
         summary = f"<summary>{len(none)} averages lack tasks</summary>"
         parts += [f"<details>{summary}", "\n".join(none), "</details>"]
-    return "\n\n".join(parts) if rows or none else ""
+    return section("Averages", _ABOUT_AVERAGES, *parts)
+
+
+def _lacked_by_all(missing: Sequence[Sequence[str]]) -> list[str]:
+    """What every one lacks; if there is nothing, what some lack."""
+    every = [task for task in missing[0] if all(task in of_one for of_one in missing)]
+    return every or list(dict.fromkeys(task for of_one in missing for task in of_one))
+
+
+def _lacks(missing: Sequence[str]) -> str:
+    return f"lacks {', '.join(missing)}" if missing else "–"
 
 
 def conventions(report: Contents) -> str:
@@ -83,12 +111,11 @@ def conventions(report: Contents) -> str:
     for task in report.whole.groups().get("sts", []):
         names = [n for n in report.whole.score_names(task) if CONVENTION.fullmatch(n)]
         for place, name in enumerate(names):
-            first = f"**{text(task)}**" if place == 0 else ""
-            rows.append([first, name, *_cells(report, task, name)])
+            rows.append(["" if place else bold(task), name, *_cells(report, task, name)])
     if not rows:
         return ""
-    shown = table(["task", "convention", *map(text, report.whole.encoders)], rows)
-    return f"## Similarity in every convention\n\n{_ABOUT_CONVENTIONS}\n\n{shown}"
+    shown = table(["task", "convention", *report.whole.encoders], rows)
+    return section("Similarity in every convention", _ABOUT_CONVENTIONS, shown)
 
 
 def geometry(report: Contents) -> str:
@@ -96,16 +123,11 @@ def geometry(report: Contents) -> str:
     blocks = []
     for task in c.groups().get("geometry", []):
         names = c.score_names(task)
-        rows = []
-        for encoder in c.encoders:
-            cells = [c.cell(encoder, task, name) for name in names]
-            if any(cells):
-                rows.append([text(encoder), *(plain(cell) for cell in cells)])
-        blocks.append(table([text(task), *names], rows))
-    if not blocks:
-        return ""
+        cells = {e: [c.cell(e, task, name) for name in names] for e in c.encoders}
+        rows = [[e, *map(plain, of_one)] for e, of_one in cells.items() if any(of_one)]
+        blocks.append(table([task, *names], rows))
     warnings = [f"> **{text(e)}**: {text(note)}" for e, _, note in alarms(report)]
-    return "\n\n".join(["## Geometry", _ABOUT_GEOMETRY, *blocks, *warnings])
+    return section("Geometry", _ABOUT_GEOMETRY, *blocks, *warnings) if blocks else ""
 
 
 def alarms(report: Contents) -> Iterator[tuple[str, str, str]]:
@@ -117,27 +139,81 @@ def alarms(report: Contents) -> Iterator[tuple[str, str, str]]:
 
 
 def differences(report: Contents) -> str:
-    c = report.whole
     if not any(report.differences.values()):
         return ""
-    first, others = c.encoders[0], c.encoders[1:]
-    rows = [
-        [
-            text(task),
-            c.main_name(task),
-            *(difference(report.differences[other].get(task)) for other in others),
-        ]
-        for tasks in c.groups().values()
-        for task in tasks
-        if any(task in report.differences[other] for other in others)
-    ]
+    first = text(report.whole.encoders[0])
     about = (
-        f"The main score less that of {text(first)}, with the 95 % interval of the "
+        f"The main score less that of {first}, with the 95 % interval of the "
         "difference, both on the same drawn items. Bold: it leaves out zero. Of twenty rows "
         "without any difference, one may do so by chance. Of uniformity, less is better."
     )
-    shown = table(["task", "score", *map(text, others)], rows)
-    return f"## Differences from {text(first)}\n\n{about}\n\n{shown}"
+    shown = _of_differences(report, "task", report.whole.shown(), report.differences)
+    return section(f"Differences from {first}", about, shown)
+
+
+def dimensions(report: Contents) -> str:
+    rows = dimension_rows(report)
+    if not rows:
+        return ""
+    parts = [_ABOUT_DIMENSIONS, report.picture("dimensions"), table(rows[0], rows[1:])]
+    parts.append(_ABOUT_LOSSES)
+    tasks = [task for of_group in report.curves.values() for task in of_group.tasks]
+    for whole, truncated in families(report.comparison).items():
+        if truncated:
+            lost = {str(d): report.losses[whole][name] for d, name in truncated.items()}
+            parts.append(_of_differences(report, whole, tasks, lost))
+    for group, found in report.curves.items():
+        if len(found.tasks) > 1:
+            parts.append(f"{_mean_of(group, found)}: {', '.join(found.tasks)}.")
+    return section("Dimension against quality", *parts)
+
+
+def dimension_rows(report: Contents) -> list[list[str]]:
+    """A header, and a row for each encoder and each number of dimensions."""
+    if not report.curves:
+        return []
+    header = ["encoder", "dimensions"]
+    for group, found in report.curves.items():
+        one = f"{found.tasks[0]}, {report.comparison.main_name(found.tasks[0])}"
+        header.append(one if len(found.tasks) == 1 else _mean_of(group, found))
+    rows = [header]
+    names: dict[str, dict[int, str]] = {}
+    for found in report.curves.values():
+        names |= found.names
+    for whole in filter(names.__contains__, report.whole.encoders):
+        for dimension, name in names[whole].items():
+            cells = [_share(found, whole, name) for found in report.curves.values()]
+            rows.append([name, str(dimension), *cells])
+    return rows
+
+
+def _mean_of(group: str, found: Curves) -> str:
+    return f"{GROUPS.get(group, group)}, mean of {len(found.tasks)}"
+
+
+def _share(found: Curves, whole: str, name: str) -> str:
+    """A mean, and how much that is of the whole encoder's."""
+    if whole not in found.names or name not in found.names[whole].values():
+        return "–"
+    value, all_of_it = found.mean(name), found.mean(whole)
+    share = f" ({100 * value / all_of_it:.1f} %)" if name != whole and all_of_it > 0 else ""
+    return f"{value:.2f}{share}"
+
+
+def _of_differences(
+    report: Contents,
+    corner: str,
+    tasks: Iterable[str],
+    found: Mapping[str, Mapping[str, Difference]],
+) -> str:
+    """A table of differences by column and task; tasks without any are left out."""
+    c = report.comparison
+    rows = [
+        [task, c.main_name(task), *(difference(of_one.get(task)) for of_one in found.values())]
+        for task in tasks
+        if any(task in of_one for of_one in found.values())
+    ]
+    return table([corner, "score", *found], rows) if rows else ""
 
 
 def _cells(report: Contents, task: str, score: str | None = None) -> list[str]:
@@ -145,20 +221,9 @@ def _cells(report: Contents, task: str, score: str | None = None) -> list[str]:
     best = c.best(task, score)
     shown = []
     for encoder in c.encoders:
-        cell = c.cell(encoder, task, score)
+        cell, record = c.cell(encoder, task, score), c.record(encoder, task)
         if cell is not None:
             shown.append(bold(percent(cell), encoder in best))
         else:
-            record = c.record(encoder, task)
             shown.append("failed" if record and record.result.error else "–")
     return shown
-
-
-def _lacked_by_all(missing: Sequence[Sequence[str]]) -> list[str]:
-    """What every one lacks; if there is nothing, what some lack."""
-    every = [task for task in missing[0] if all(task in of_one for of_one in missing)]
-    return every or list(dict.fromkeys(task for of_one in missing for task in of_one))
-
-
-def _lacks(missing: Sequence[str]) -> str:
-    return f"lacks {text(', '.join(missing))}" if missing else "–"

@@ -1,4 +1,4 @@
-"""Tables and their cells, in Markdown and for a terminal."""
+"""The Markdown of a report: sections, tables and their cells; and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -9,8 +9,14 @@ from collections.abc import Sequence
 from declutr.evaluation.report.comparison import Cell, Difference
 
 
+def section(title: str, *parts: str) -> str:
+    """Put parts below a title; empty ones are left out."""
+    return "\n\n".join([f"## {title}", *filter(None, parts)])
+
+
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Words on the left, numbers on the right."""
+    """Make a table: words on the left, numbers on the right."""
+    header, *rows = ([text(cell) for cell in row] for row in (header, *rows))
     numbers = [all(_is_number(row[column]) for row in rows) for column in range(len(header))]
     marks = ["---:" if number else "---" for number in numbers]
     return "\n".join("| " + " | ".join(row) + " |" for row in (header, marks, *rows))
@@ -33,31 +39,30 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def text(words: str) -> str:
-    """Words in a table: on one line, with no bar that would end a cell."""
+    """Put words on one line, with no bar that would end the cell of a table."""
     return " ".join(words.split()).replace("|", "\\|")
 
 
-def bold(cell: str, wanted: bool) -> str:
-    """A cell, bold where that is wanted."""
-    return f"**{cell}**" if wanted else cell
+def bold(cell: str, wanted: bool = True) -> str:
+    """Make a cell bold where that is wanted."""
+    return f"**{cell.strip()}**" if wanted else cell
 
 
 def percent(cell: Cell) -> str:
     """A score in percent, with half the width of its interval."""
-    if not math.isfinite(cell.value):
-        return "not a number"
-    half = cell.half_width
-    return f"{cell.value:.2f}" + (f" ± {half:.2f}" if half is not None else "")
+    return _with_half_width(cell, ".2f", ".2f")
 
 
 def plain(cell: Cell | None) -> str:
     """A number that need not be in percent."""
-    if cell is None:
-        return "–"
+    return "–" if cell is None else _with_half_width(cell, ".4g", ".2g")
+
+
+def _with_half_width(cell: Cell, number: str, half: str) -> str:
     if not math.isfinite(cell.value):
         return "not a number"
-    half = cell.half_width
-    return f"{cell.value:.4g}" + (f" ± {half:.2g}" if half is not None else "")
+    width = "" if cell.half_width is None else f" ± {cell.half_width:{half}}"
+    return f"{cell.value:{number}}{width}"
 
 
 def difference(found: Difference | None) -> str:

@@ -33,8 +33,7 @@ class RememberingEncoder:
         self.meter = Meter(encoder)
         """What truly went through the encoder."""
         self._most = most
-        self._row: dict[str, int] = {}
-        self._blocks: list[np.ndarray] = []  # rows of float32, `most` wide or all there is
+        self._leading: dict[str, np.ndarray] = {}  # float32, `most` wide or all there is
         self._width = 0
         self._unit = True
         self._failure: Exception | None = None
@@ -65,19 +64,15 @@ class RememberingEncoder:
         """
         if self._failure is not None:
             raise self._failure
-        new = [text for text in dict.fromkeys(sentences) if text not in self._row]
+        new = [text for text in dict.fromkeys(sentences) if text not in self._leading]
         if new:
             self(new)
-        lacking = sum(text not in self._row for text in new)
-        if lacking:
+        if lacking := sum(text not in self._leading for text in new):
             raise BadEmbeddings(
                 f"{self.name} gave no embeddings of one width for {lacking} of {len(sentences)} "
                 "sentences."
             )
-        if len(self._blocks) > 1:
-            self._blocks = [np.concatenate(self._blocks)]
-        rows = np.fromiter((self._row[text] for text in sentences), np.int64, len(sentences))
-        vectors = self._blocks[0][:, :dimension][rows]
+        vectors = np.stack([self._leading[text][:dimension] for text in sentences])
         if self._unit:
             lengths = np.linalg.norm(vectors, axis=1, keepdims=True)
             vectors /= np.where(lengths > 0, lengths, 1)
@@ -88,9 +83,7 @@ class RememberingEncoder:
         counted = lengths[np.isfinite(lengths) & (lengths > 0)]
         self._unit = self._unit and bool((np.abs(counted - 1) < _UNIT).all())
         self._width = vectors.shape[1]
-        start = sum(map(len, self._blocks))
-        self._blocks.append(vectors[:, : self._most].astype(np.float32))
-        self._row.update((text, start + number) for number, text in enumerate(sentences))
+        self._leading |= zip(sentences, vectors[:, : self._most].astype(np.float32), strict=True)
 
 
 class TruncatedEncoder:
@@ -149,21 +142,10 @@ def add_with_dimensions(
         return
     for dimension in wanted:
         if dimension < width:
-            _add_truncated(run, whole, dimension)
+            whole.meter = Meter(encoder)  # the run would take what was remembered for embedded
+            run.add(TruncatedEncoder(whole, dimension), whole.meter)
     if too_many := [str(dimension) for dimension in reversed(wanted) if dimension >= width]:
         say(f"{whole.name}: left out: {', '.join(too_many)}, for it has {width} dimensions")
-
-
-def _add_truncated(run: Run, whole: RememberingEncoder, dimension: int) -> None:
-    truncated = TruncatedEncoder(whole, dimension)
-    runs = run.folder.description(truncated.name).get("runs", [])
-    sentences, seconds = whole.meter.sentences, whole.meter.seconds
-    run.add(truncated)
-    found = run.folder.description(truncated.name).get("runs", [])
-    if len(found) > len(runs):  # the run takes what was remembered for embedded
-        found[-1]["embedded"] = whole.meter.sentences - sentences
-        found[-1]["seconds"] = whole.meter.seconds - seconds
-        run.folder.describe(truncated.name, runs=found)
 
 
 def truncated_fingerprint(whole: Mapping[str, Any], dimension: int) -> str:

@@ -16,8 +16,9 @@ from pathlib import Path
 from declutr._version import __version__
 from declutr.evaluation.report import plots
 from declutr.evaluation.report.averages import averages
+from declutr.evaluation.report.contents import About
 from declutr.evaluation.report.dimensions import by_family
-from declutr.evaluation.report.markdown import About, Report
+from declutr.evaluation.report.report import Report
 from declutr.evaluation.run import Run, failed, nothing_scored
 from declutr.system.files import write_whole
 

@@ -28,7 +28,7 @@ from declutr.evaluation.tasks.caption_space import (
     recall_scores,
     trained_ranks,
 )
-from declutr.evaluation.tasks.labelled_text import words
+from declutr.evaluation.text_files import words
 
 SPLITS = ("train", "valid", "test")
 

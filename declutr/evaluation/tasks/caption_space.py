@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn.functional import normalize
 
+from declutr.evaluation.classifiers.networks import seeded_linear
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import Protocol
 
@@ -23,8 +24,7 @@ right one, captions a step, passes over the data, and looks without an improveme
 RANKS = (1, 5, 10)
 
 
-@dataclass(frozen=True)
-class Ranks:
+class Ranks(NamedTuple):
     """How many wrong answers come before the first right one; ties count half."""
 
     captions: np.ndarray
@@ -79,12 +79,8 @@ class CommonSpace(nn.Module):
 
     def __init__(self, image_width: int, sentence_width: int, generator: torch.Generator) -> None:
         super().__init__()
-        self._image = nn.utils.skip_init(nn.Linear, image_width, PROJECTED)
-        self._sentence = nn.utils.skip_init(nn.Linear, sentence_width, PROJECTED)
-        for part in (self._image, self._sentence):
-            bound = part.in_features**-0.5
-            for parameter in part.parameters():
-                nn.init.uniform_(parameter, -bound, bound, generator=generator)
+        self._image = seeded_linear(image_width, PROJECTED, generator)
+        self._sentence = seeded_linear(sentence_width, PROJECTED, generator)
 
     def image(self, features: torch.Tensor) -> torch.Tensor:
         """Of unit length, `(..., 1000)`."""
@@ -187,7 +183,4 @@ def _ranked(space: CommonSpace, pair: Pair) -> Ranks:
                 images.split(IMAGES), captions.split(CAPTIONS * IMAGES), strict=True
             )
         ]
-    return Ranks(
-        np.concatenate([each.captions for each in found]),
-        np.concatenate([each.images for each in found]),
-    )
+    return Ranks(*map(np.concatenate, zip(*found, strict=True)))

@@ -1,4 +1,4 @@
-"""SentEval's classification of single sentences: sentiment, opinion, subjectivity, questions.
+"""SentEval's classification: sentiment, opinion, subjectivity, questions; paraphrase, entailment.
 
 File formats are those its download script makes, under `downstream/`. AG's news is no task of
 SentEval; it is cross-validated like the others, on the 7,600 items of its test file.
@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from declutr.evaluation.task import BrokenData, Protocol, Task
+from declutr.evaluation.classifiers.features import (
+    both_product_and_difference,
+    difference_and_product,
+)
+from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, require_rows
 from declutr.evaluation.tasks.labelled_text import (
     ClassificationTask,
     LabelledText,
+    Parse,
     Part,
-    fields_of,
-    label_of,
-    other_size,
-    require_all_labels,
-    spaced,
+    columns_parser,
+    labelled_part,
+    labelled_text,
+    read_labelled_text,
 )
-from declutr.evaluation.text_files import read_lines, read_text
+from declutr.evaluation.text_files import fields_of, other_size, read_lines, read_text, spaced
 
 BINARY = {
     # name: file of class 1, of class 0, and how many items there are published
@@ -47,20 +53,49 @@ SST5_ROWS = {"train": 8_544, "dev": 1_101, "test": 2_210}
 TREC_ROWS = {"train_5500.label": 5_452, "TREC_10.label": 500}
 TREC_CLASSES = {"ABBR": 0, "DESC": 1, "ENTY": 2, "HUM": 3, "LOC": 4, "NUM": 5}
 AG_NEWS_ROWS, AG_NEWS_CLASSES = 7_600, {"1": 0, "2": 1, "3": 2, "4": 3}
+MRPC_ROWS = {"msr_paraphrase_train.txt": 4_076, "msr_paraphrase_test.txt": 1_725}
+SICK_ROWS = {"SICK_train.txt": 4_500, "SICK_trial.txt": 500, "SICK_test_annotated.txt": 4_927}
+SNLI_ROWS = {"train": 549_367, "dev": 9_842, "test": 9_824}
+YES_OR_NO = {"0": 0, "1": 1}
+SICK_CLASSES = {"CONTRADICTION": 0, "NEUTRAL": 1, "ENTAILMENT": 2}
+SNLI_CLASSES = {"entailment": 0, "neutral": 1, "contradiction": 2}
 
 
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
-    """MR, CR, MPQA, SUBJ, SST2, SST5, TREC and AGNews."""
+    """MR, CR, MPQA, SUBJ, SST2, SST5, TREC and AGNews; of pairs: MRPC, SICK-E and SNLI."""
     downstream = data / "downstream"
     readers = {name: partial(_binary, downstream / name, name) for name in BINARY}
-    readers["SST2"] = partial(_sst2, downstream / "SST" / "binary")
-    readers["SST5"] = partial(_sst5, downstream / "SST" / "fine")
+    sst2, sst5 = downstream / "SST" / "binary", downstream / "SST" / "fine"
+    readers["SST2"] = partial(_sst, sst2, 2, SST2_ROWS, columns_parser("\t", 2, 1, 0))
+    readers["SST5"] = partial(_sst, sst5, 5, SST5_ROWS, _label_first)
     readers["TREC"] = partial(_trec, downstream / "TREC")
     found: list[Task] = [
         ClassificationTask(name, "downstream", read, protocol) for name, read in readers.items()
     ]
     news = partial(_ag_news, data / "extra" / "ag_news_test" / "test.csv")
-    return [*found, ClassificationTask("AGNews", "extra", news, protocol)]
+    # Columns: label, id, id, sentence, sentence; id, sentence, sentence, relatedness, entailment.
+    mrpc, sick = columns_parser("\t", 5, 0, 3, 4), columns_parser("\t", 5, 4, 1, 2)
+    mrpc_read = partial(_tables, downstream / "MRPC", MRPC_ROWS, YES_OR_NO, mrpc)
+    sick_read = partial(_tables, downstream / "SICK", SICK_ROWS, SICK_CLASSES, sick)
+    snli_read = partial(_snli, downstream / "SNLI")
+    # With so much data, SentEval looks at the development set after every pass.
+    looking_often = replace(protocol, max_epoch=15, epoch_size=1)
+    combine = difference_and_product
+    return [
+        *found,
+        ClassificationTask("AGNews", "extra", news, protocol),
+        ClassificationTask("MRPC", "downstream", mrpc_read, protocol, combine, (0, 1), f1=True),
+        ClassificationTask("SICK-E", "downstream", sick_read, protocol, combine, (0, 1)),
+        ClassificationTask(
+            "SNLI",
+            "downstream",
+            snli_read,
+            looking_often,
+            both_product_and_difference,
+            sort_by=(1, 0),
+            penalised=False,
+        ),
+    ]
 
 
 def _binary(folder: Path, name: str) -> LabelledText:
@@ -77,73 +112,42 @@ def _binary(folder: Path, name: str) -> LabelledText:
     )
 
 
-def _sst2(folder: Path) -> LabelledText:
-    """`sentence<tab>label` a line."""
-
-    def read(split: str) -> Part:
-        path = folder / f"sentiment-{split}"
-        part = Part(([],), [])
-        for number, line in enumerate(read_lines(path, SST2_ROWS[split], latin_1=False), 1):
-            text, label = fields_of(line.strip(), "\t", 2, path, number)[:2]
-            part.columns[0].append(spaced(text))
-            part.labels.append(label_of(label, {"0": 0, "1": 1}, path, number))
-        require_all_labels(path, part.labels, {"0": 0, "1": 1})
-        return part
-
-    return _three_parts(2, {split: read(split) for split in SST2_ROWS}, SST2_ROWS)
+def _sst(folder: Path, classes: int, published: dict[str, int], parse: Parse) -> LabelledText:
+    """A file a split, labels from 0 up."""
+    known = {str(label): label for label in range(classes)}
+    paths = {split: folder / f"sentiment-{split}" for split in published}
+    return read_labelled_text("{} sentences", paths, published, known, parse)
 
 
-def _sst5(folder: Path) -> LabelledText:
-    """`label sentence` a line, labels 0 to 4."""
-    known = {str(label): label for label in range(5)}
-
-    def read(split: str) -> Part:
-        path = folder / f"sentiment-{split}"
-        part = Part(([],), [])
-        for number, line in enumerate(read_lines(path, SST5_ROWS[split], latin_1=False), 1):
-            label, _, text = line.strip().partition(" ")
-            part.columns[0].append(spaced(text))
-            part.labels.append(label_of(label, known, path, number))
-        require_all_labels(path, part.labels, known)
-        return part
-
-    return _three_parts(5, {split: read(split) for split in SST5_ROWS}, SST5_ROWS)
-
-
-def _three_parts(classes: int, parts: dict[str, Part], rows: dict[str, int]) -> LabelledText:
-    notes = [
-        note
-        for split, part in parts.items()
-        for note in other_size(f"{split} sentences", len(part.labels), rows[split])
-    ]
-    return LabelledText(classes, parts["train"], parts["dev"], parts["test"], notes)
+def _label_first(line: str, path: Path, number: int) -> tuple[str, str]:
+    """`label sentence` a line."""
+    label, _, text = line.strip().partition(" ")
+    return label, text
 
 
 def _trec(folder: Path) -> LabelledText:
     """`COARSE:fine question` a line; the six coarse classes are told apart."""
 
-    def read(file: str) -> Part:
-        path = folder / file
-        part = Part(([],), [])
-        for number, line in enumerate(read_lines(path, TREC_ROWS[file]), 1):
+    def rows(path: Path) -> Iterator[tuple[int, str, str]]:
+        for number, line in enumerate(read_lines(path, TREC_ROWS[path.name]), 1):
             label, rest = fields_of(line.strip(), ":", 2, path, number)[0], line.partition(":")[2]
-            part.columns[0].append(spaced(rest.strip().partition(" ")[2]))
-            part.labels.append(label_of(label, TREC_CLASSES, path, number))
-        return part
+            yield number, label, rest.strip().partition(" ")[2]
 
-    train, test = (read(file) for file in TREC_ROWS)
-    require_all_labels(folder / "train_5500.label", train.labels, TREC_CLASSES)
-    notes = [
-        note
-        for (file, rows), part in zip(TREC_ROWS.items(), (train, test), strict=True)
-        for note in other_size(f"questions in {file}", len(part.labels), rows)
-    ]
-    return LabelledText(len(TREC_CLASSES), train, test=test, notes=notes)
+    parts = {
+        file: labelled_part(folder / file, TREC_CLASSES, rows(folder / file), "train" in file)
+        for file in TREC_ROWS
+    }
+    return labelled_text("questions in {}", len(TREC_CLASSES), parts, TREC_ROWS)
 
 
 def _ag_news(path: Path) -> LabelledText:
     """`"class","title","description"` a line, classes 1 to 4; a backslash was a line break."""
-    part = Part(([],), [])
+    part = labelled_part(path, AG_NEWS_CLASSES, _ag_news_rows(path))
+    notes = other_size("news items", len(part), AG_NEWS_ROWS)
+    return LabelledText(len(AG_NEWS_CLASSES), part, notes=notes)
+
+
+def _ag_news_rows(path: Path) -> Iterator[tuple[int, str, str]]:
     # Strict: a file that ends within quotes is an error, not a field.
     reader = csv.reader(io.StringIO(read_text(path, latin_1=False), newline=""), strict=True)
     try:
@@ -154,10 +158,42 @@ def _ag_news(path: Path) -> LabelledText:
                     f"description), got {len(row)}."
                 )
             label, title, description = row
-            part.columns[0].append(spaced(f"{title} {description}".replace("\\", " ")))
-            part.labels.append(label_of(label, AG_NEWS_CLASSES, path, reader.line_num))
+            yield reader.line_num, label, f"{title} {description}".replace("\\", " ")
     except csv.Error as error:
         raise BrokenData(f"{path}, line {reader.line_num}: {error}.") from error
-    require_all_labels(path, part.labels, AG_NEWS_CLASSES)
-    notes = other_size("news items", len(part.labels), AG_NEWS_ROWS)
-    return LabelledText(len(AG_NEWS_CLASSES), part, notes=notes)
+
+
+def _tables(
+    folder: Path, published: dict[str, int], known: dict[str, int], parse: Parse
+) -> LabelledText:
+    """Tab-separated files, each with a heading."""
+    paths = {file: folder / file for file in published}
+    return read_labelled_text("pairs in {}", paths, published, known, parse, heading=True)
+
+
+class _SnliPart(Part):
+    """Pairs that SentEval sorts by the names of labels, before these become numbers."""
+
+    def label_key(self, label: int) -> str:
+        return next(name for name, number in SNLI_CLASSES.items() if number == label)
+
+
+def _snli(folder: Path) -> LabelledText:
+    """Files `s1.SPLIT`, `s2.SPLIT` and `labels.SPLIT`, row by row."""
+    if not (folder / "s1.train").is_file():
+        raise MissingData(
+            f"{folder / 's1.train'} is not there. SNLI's classifier is trained on it, with "
+            "s2.train and labels.train; without a train split there is no score."
+        )
+
+    def read(split: str) -> Part:
+        paths = [folder / f"{column}.{split}" for column in ("s1", "s2", "labels")]
+        first, second, labels = (read_lines(path, SNLI_ROWS[split]) for path in paths)
+        require_rows(paths[1], len(second), len(first))
+        require_rows(paths[2], len(labels), len(first))
+        items = enumerate(zip(map(str.strip, labels), first, second, strict=True), 1)
+        rows = ((number, *item) for number, item in items)
+        part = labelled_part(paths[2], SNLI_CLASSES, rows)
+        return _SnliPart(part.columns, part.labels)
+
+    return labelled_text("pairs in {}", 3, {split: read(split) for split in SNLI_ROWS}, SNLI_ROWS)

@@ -29,10 +29,8 @@ CLASS_NAMES: dict[str, tuple[str, ...]] = {
 def map_of(tasks: Sequence[Task]) -> EmbeddingMap | None:
     """A map of the best of these tasks, whose data are there; none if none will do."""
     by_name = {task.name: task for task in tasks if isinstance(task, ClassificationTask)}
-    for name in CLASS_NAMES:
-        if name in by_name:
-            return EmbeddingMap(by_name[name])
-    return None
+    best = next(filter(by_name.__contains__, CLASS_NAMES), None)
+    return None if best is None else EmbeddingMap(by_name[best])
 
 
 class EmbeddingMap(Task):
@@ -55,13 +53,10 @@ class EmbeddingMap(Task):
     def _drawn(self) -> tuple[list[str], list[str]]:
         """Sentences and the names of their classes."""
         data = self._source.data
-        part = data.test or data.train
+        part = data.tested
         names = CLASS_NAMES.get(self._source.name, tuple(map(str, range(data.classes))))
         rows = np.random.default_rng(0).permutation(len(part.labels))[: self._most]
-        return (
-            [part.columns[0][row] for row in rows],
-            [names[part.labels[row]] for row in rows],
-        )
+        return [part.columns[0][row] for row in rows], [names[part.labels[row]] for row in rows]
 
     def sentences(self) -> list[str]:
         return self._drawn[0]

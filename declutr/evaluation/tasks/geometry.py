@@ -8,8 +8,8 @@ score to first order (Efron, 1982, chapter 6).
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
+from itertools import combinations_with_replacement
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,10 +17,10 @@ import numpy as np
 
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import BrokenData, Protocol, Task, Vectors
-from declutr.evaluation.tasks.scored_pairs import ScoredPairs
-from declutr.evaluation.tasks.sts_data import (
+from declutr.evaluation.tasks.scored_pairs import (
     STS_B_PAIRS,
-    STS_BENCHMARK,
+    ScoredPairs,
+    benchmark_files,
     benchmark_folders,
     benchmark_name,
     reader_of,
@@ -72,7 +72,8 @@ def uniformity_contributions(x: np.ndarray, t: float = 2, block: int = 1024) -> 
     x = unit(x)
     squares = np.einsum("nd,nd->n", x, x)  # 1, or 0 for a zero vector
     sums = np.zeros(n)
-    for rows, columns in _upper_blocks(n, block):
+    for row, column in combinations_with_replacement(range(0, n, block), 2):
+        rows, columns = slice(row, row + block), slice(column, column + block)
         distances = squares[rows, None] + squares[columns] - 2 * (x[rows] @ x[columns].T)
         kernel = np.exp(-t * distances.clip(min=0))
         if rows == columns:
@@ -93,14 +94,6 @@ def cosine_contributions(x: np.ndarray) -> np.ndarray:
 def _pair_influences(means: np.ndarray) -> np.ndarray:
     """Of a mean over pairs, from each row's mean over its own: rows count twice, once a side."""
     return 2 * means - means.mean()
-
-
-def _upper_blocks(n: int, block: int) -> Iterator[tuple[slice, slice]]:
-    starts = range(0, n, block)
-    for row in starts:
-        for column in starts:
-            if row <= column:
-                yield slice(row, row + block), slice(column, column + block)
 
 
 class Spectrum(NamedTuple):
@@ -187,9 +180,8 @@ class Geometry(Task):
     @cached_property
     def _pairs(self) -> list[ScoredPairs]:
         read = reader_of(self._folder)
-        return [
-            read(self._folder / file, STS_B_PAIRS[split]) for split, file in STS_BENCHMARK.items()
-        ]
+        files = benchmark_files(self._folder)
+        return [read(path, STS_B_PAIRS[split]) for split, path in files.items()]
 
     def sentences(self) -> list[str]:
         return list(dict.fromkeys(text for pairs in self._pairs for text in pairs.sentences))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -17,8 +18,17 @@ from declutr.evaluation.classifiers.features import (
     sentence_features,
 )
 from declutr.evaluation.scores import Score
-from declutr.evaluation.task import BrokenData, Protocol, Task, Vectors
-from declutr.evaluation.text_files import read_lines as read_lines  # its place in 1.5.0
+from declutr.evaluation.task import Protocol, Task, Vectors
+from declutr.evaluation.text_files import (
+    fields_of,
+    label_of,
+    other_sizes,
+    read_lines,
+    require_all_labels,
+    senteval_order,
+    spaced,
+    words,
+)
 
 
 @dataclass
@@ -30,6 +40,9 @@ class Part:
     have no word, become a full stop when they are `sorted`."""
     labels: list[int]
 
+    def __len__(self) -> int:
+        return len(self.labels)
+
     def label_key(self, label: int) -> int | str:
         """What is compared where lengths are equal: the number of a label."""
         return label
@@ -38,11 +51,8 @@ class Part:
         """By the number of words in some columns, then by label, otherwise as they came: SentEval's
         order, which decides what the draws of cross-validation and of batches mean."""
 
-        def key(row: int) -> tuple[int | str, ...]:
-            lengths = (len(self.columns[column][row].split()) for column in by)
-            return (*lengths, self.label_key(self.labels[row]))
-
-        order = sorted(range(len(self.labels)), key=key)
+        keys = map(self.label_key, self.labels)
+        order = senteval_order([self.columns[column] for column in by], keys)
         columns = tuple([words(column[row]) for row in order] for column in self.columns)
         return Part(columns, [self.labels[row] for row in order])
 
@@ -60,6 +70,11 @@ class LabelledText:
     @property
     def parts(self) -> list[Part]:
         return [part for part in (self.train, self.dev, self.test) if part is not None]
+
+    @property
+    def tested(self) -> Part:
+        """The part that the scores are of."""
+        return self.train if self.test is None else self.test
 
 
 class ClassificationTask(Task):
@@ -96,8 +111,7 @@ class ClassificationTask(Task):
 
     def scores(self, vectors: Vectors) -> list[Score]:
         outcome = self._outcome(vectors)
-        tested = self.data.test or self.data.train
-        items = {"predicted": outcome.predicted, "gold": np.array(tested.labels)}
+        items = {"predicted": outcome.predicted, "gold": np.array(self.data.tested.labels)}
         names = ["accuracy", *(["f1", "accuracy_and_f1"] if self._f1 else [])]
         scores = [Score(name, name, items) for name in names]
         return [*scores, Score("dev_accuracy", "mean", {"value": outcome.dev})]
@@ -119,12 +133,12 @@ class ClassificationTask(Task):
         data = self.data
         labels = np.array([label for part in data.parts for label in part.labels])
         trained = learner(self._features(vectors), labels, data.classes, self._protocol)
-        ends = np.cumsum([len(part.labels) for part in data.parts])
+        ends = np.cumsum([len(part) for part in data.parts])
         rows = np.split(np.arange(len(labels)), ends[:-1])
         if data.test is None:
-            return nested_kfold(trained, rows[0])
+            return nested_kfold(trained, *rows)
         if data.dev is None:
-            return kfold(trained, rows[0], rows[1])
+            return kfold(trained, *rows)
         return split(trained, rows[0], rows[1], rows[2], self._penalised)
 
     def _features(self, vectors: Vectors) -> Features:
@@ -137,55 +151,85 @@ class ClassificationTask(Task):
         return pair_features(columns[0], columns[1], self._combine, vectors)
 
 
-def spaced(text: str) -> str:
-    """A sentence with single spaces, `""` for a blank one."""
-    return " ".join(text.split())
+Parse = Callable[[str, Path, int], tuple[str, ...]]
+"""The label and the sentences of a line; its file and its number are for errors."""
 
 
-def words(text: str) -> str:
-    """A sentence with single spaces; a full stop for an empty one, which no encoder likes."""
-    return spaced(text) or "."
+def columns_parser(separator: str, count: int, label: int, *sentences: int) -> Parse:
+    """Parse lines of at least `count` fields: which of them is the label, which are sentences."""
+
+    def parse(line: str, path: Path, number: int) -> tuple[str, ...]:
+        fields = fields_of(line.strip(), separator, count, path, number)
+        return tuple(fields[column] for column in (label, *sentences))
+
+    return parse
 
 
-def label_of(label: str, known: Mapping[str, int], path: Path, line: int) -> int:
-    """# Raises
+def read_labelled_text(
+    kind: str,
+    paths: Mapping[str, Path],
+    published: Mapping[str, int],
+    known: Mapping[str, int],
+    parse: Parse,
+    heading: bool = False,
+) -> LabelledText:
+    """Read a data set from UTF-8 files, an item a line.
 
-    `BrokenData` : the label of a line, counted from 1, is not known.
-    """
-    if label not in known:
-        raise BrokenData(
-            f"{path}, line {line}: got the label {label[:40]!r}, expected one of {sorted(known)}."
-        )
-    return known[label]
+    # Parameters
 
-
-def fields_of(text: str, separator: str, count: int, path: Path, line: int) -> list[str]:
-    """The fields of a line, which has at least `count`.
+    kind, published : see `other_sizes`.
+    paths : of the training, development (if there is one) and test part, by name.
+    known : numbers of labels.
+    heading : whether the first line of a file is no item.
 
     # Raises
 
-    `BrokenData` : it has fewer.
+    `MissingData`, `BrokenData`.
     """
-    fields = text.split(separator)
-    if len(fields) < count:
-        raise BrokenData(
-            f"{path}, line {line}: expected {count} fields, got {len(fields)} in {text[:60]!r}."
-        )
-    return fields
+
+    def read(name: str, path: Path) -> Part:
+        lines = enumerate(read_lines(path, published[name] + heading, latin_1=False), 1)
+        rows = ((n, *parse(line, path, n)) for n, line in lines if n > heading)
+        return labelled_part(path, known, rows)
+
+    parts = {name: read(name, path) for name, path in paths.items()}
+    return labelled_text(kind, len(known), parts, published)
 
 
-def require_all_labels(path: Path, labels: Sequence[int], known: Mapping[str, int]) -> None:
-    """# Raises
+def labelled_part(
+    path: Path,
+    known: Mapping[str, int],
+    rows: Iterable[tuple[Any, ...]],
+    every_class: bool = True,
+) -> Part:
+    """Make a part of rows of a file: the number of the line, the label, the sentences.
 
-    `BrokenData` : a class does not occur.
+    # Parameters
+
+    every_class : whether each of the labels has to occur.
+
+    # Raises
+
+    `BrokenData` : a label is not known, or does not occur.
     """
-    missing = [label for label, number in known.items() if number not in set(labels)]
-    if missing:
-        raise BrokenData(f"{path} has no item of class {missing}; it may have been cut off.")
+    labels, texts = [], []
+    for number, label, *sentences in rows:
+        texts.append([spaced(sentence) for sentence in sentences])
+        labels.append(label_of(label, known, path, number))
+    if every_class:
+        require_all_labels(path, labels, known)
+    return Part(tuple(map(list, zip(*texts, strict=True))), labels)
 
 
-def other_size(kind: str, got: int, published: int) -> list[str]:
-    """A note that a data set is not of the published size."""
-    if got == published:
-        return []
-    return [f"{got:,} {kind} where the published data has {published:,}: compare with care"]
+def labelled_text(
+    kind: str, classes: int, parts: Mapping[str, Part], published: Mapping[str, int]
+) -> LabelledText:
+    """Make a data set of its training, development (if there is one) and test part, in this order.
+
+    # Parameters
+
+    kind, published : see `other_sizes`, whose notes it has.
+    """
+    train, *dev, test = parts.values()
+    notes = other_sizes(kind, parts, published)
+    return LabelledText(classes, train, dev[0] if dev else None, test, notes)

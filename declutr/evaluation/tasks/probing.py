@@ -15,13 +15,15 @@ from declutr.evaluation.tasks.labelled_text import (
     ClassificationTask,
     LabelledText,
     Part,
+    labelled_text,
+)
+from declutr.evaluation.text_files import (
     fields_of,
     label_of,
-    other_size,
+    read_lines,
     require_all_labels,
     spaced,
 )
-from declutr.evaluation.text_files import read_lines
 
 FILES = {
     "Length": "sentence_length",
@@ -73,18 +75,12 @@ def _read(path: Path, published: bool) -> LabelledText:
         parts[line[0]].columns[0].append(spaced(line[-1]))
         parts[line[0]].labels.append(label_of(line[1], known, path, number))
     for split, part in parts.items():
-        if not part.labels:
+        if not part:
             raise BrokenData(
                 f"{path} has no line of the split {split!r}; it may have been cut off."
             )
     require_all_labels(path, parts["te"].labels, known)
-    notes = (
-        [
-            note
-            for split, part in parts.items()
-            for note in other_size(f"sentences of {split}", len(part.labels), ROWS[split])
-        ]
-        if published
-        else ["made of other text than the published task: comparable with no paper"]
-    )
-    return LabelledText(len(known), parts["tr"], parts["va"], parts["te"], notes)
+    data = labelled_text("sentences of {}", len(known), parts, ROWS)
+    if not published:
+        data.notes = ["made of other text than the published task: comparable with no paper"]
+    return data

@@ -26,20 +26,24 @@ from declutr.evaluation.classifiers.features import difference_and_product
 from declutr.evaluation.classifiers.relatedness_regressor import Rated, trained_relatedness
 from declutr.evaluation.scores import Items, Score
 from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, Vectors
-from declutr.evaluation.tasks.labelled_text import other_size
-from declutr.evaluation.tasks.scored_pairs import Read, ScoredPairs, read_sick, read_sts_subset
-from declutr.evaluation.tasks.sts_data import (
+from declutr.evaluation.tasks.scored_pairs import (
     SICK,
     SICK_PAIRS,
     STS_B_PAIRS,
-    STS_BENCHMARK,
     STS_SUBSETS,
+    Read,
+    ScoredPairs,
+    benchmark_files,
     benchmark_folders,
     benchmark_name,
+    read_sick,
+    read_sts_subset,
     reader_of,
 )
+from declutr.evaluation.text_files import other_sizes
 
 MEASURES = ("Pearson", "Spearman")
+OVER = ("all", "mean", "wmean")
 
 DIGITS = 7
 """Decimals of a cosine: those of float32, in which embeddings come and other code takes cosines."""
@@ -50,13 +54,13 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
     folder = data / "downstream" / "STS"
     return [
         *(
-            SubsetSimilarity(name, folder / f"{name}-en-test", STS_SUBSETS[name])
-            for name in STS_SUBSETS
+            SubsetSimilarity(name, folder / f"{name}-en-test", subsets)
+            for name, subsets in STS_SUBSETS.items()
         ),
         *(
             Relatedness(
                 benchmark_name(path),
-                {split: path / file for split, file in STS_BENCHMARK.items()},
+                benchmark_files(path),
                 reader_of(path),
                 protocol,
                 published=STS_B_PAIRS,
@@ -116,31 +120,18 @@ class SubsetSimilarity(Task):
 
     def scores(self, vectors: Vectors) -> list[Score]:
         each = {
-            subset: _cosine_items(vectors, [pairs], place)
+            subset: _cosine_items(vectors, pairs, place)
             for place, (subset, pairs) in enumerate(self._pairs.items())
         }
-        items = {
-            key: np.concatenate([part[key] for part in each.values()])
-            for key in ("predicted", "gold", "subset")
-        }
+        items = _joined(list(each.values()))
         return [
-            *(
-                Score(f"{over} {measure}", f"{measure.lower()}_{over}", items)
-                for over in ("all", "mean", "wmean")
-                for measure in MEASURES
-            ),
+            *(s for over in OVER for s in _correlations(f"{over} {{}}", items, over)),
             Score("MTEB Spearman", "spearman_all", items),
-            *(
-                Score(f"{subset} {measure}", f"{measure.lower()}_all", part)
-                for subset, part in each.items()
-                for measure in MEASURES
-            ),
+            *(s for subset, part in each.items() for s in _correlations(f"{subset} {{}}", part)),
         ]
 
     def notes(self) -> list[str]:
-        return _counts_note(
-            {subset: len(pairs) for subset, pairs in self._pairs.items()}, self._subsets
-        )
+        return other_sizes("pairs in {}", self._pairs, self._subsets)
 
 
 class Relatedness(Task):
@@ -184,18 +175,14 @@ class Relatedness(Task):
 
     def scores(self, vectors: Vectors) -> list[Score]:
         items: dict[str, Items] = {
-            f"cosine {{}}{ending}": _cosine_items(vectors, [self._splits[split]])
+            f"cosine {{}}{ending}": _cosine_items(vectors, self._splits[split])
             for split, ending in (("test", ""), ("dev", " dev"))
         }
         if self._protocol.regressor:
             items |= self._trained_items(vectors)
-        mteb = _cosine_items(vectors, [self._splits[split] for split in self._mteb])
+        mteb = _joined([_cosine_items(vectors, self._splits[split]) for split in self._mteb])
         return [
-            *(
-                Score(name.format(measure), f"{measure.lower()}_all", part)
-                for name, part in items.items()
-                for measure in MEASURES
-            ),
+            *(score for name, part in items.items() for score in _correlations(name, part)),
             Score("MTEB Spearman", "spearman_all", mteb),
         ]
 
@@ -217,29 +204,23 @@ class Relatedness(Task):
         }
 
     def notes(self) -> list[str]:
-        return _counts_note(
-            {split: len(pairs) for split, pairs in self._splits.items()}, self._published
-        )
+        return other_sizes("pairs in {}", self._splits, self._published)
 
 
-def _cosine_items(vectors: Vectors, parts: Sequence[ScoredPairs], subset: int = 0) -> Items:
-    predicted = [cosines(vectors(pairs.first), vectors(pairs.second)) for pairs in parts]
-    gold = np.concatenate([pairs.gold for pairs in parts])
-    return {
-        "predicted": np.concatenate(predicted),
-        "gold": gold,
-        "subset": np.full(len(gold), subset),
-    }
+def _cosine_items(vectors: Vectors, pairs: ScoredPairs, subset: int = 0) -> Items:
+    predicted = cosines(vectors(pairs.first), vectors(pairs.second))
+    return {"predicted": predicted, "gold": pairs.gold, "subset": np.full(len(pairs), subset)}
+
+
+def _joined(parts: Sequence[Items]) -> Items:
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def _correlations(name: str, items: Items, over: str = "all") -> list[Score]:
+    """Both correlations, over what `declutr.evaluation.scores` says; `{}` in the name is which."""
+    return [Score(name.format(which), f"{which.lower()}_{over}", items) for which in MEASURES]
 
 
 def _features(vectors: Vectors, pairs: ScoredPairs) -> torch.Tensor:
     first, second = (torch.from_numpy(vectors(texts)) for texts in (pairs.first, pairs.second))
     return difference_and_product(first, second)
-
-
-def _counts_note(counts: Mapping[str, int], published: Mapping[str, int]) -> list[str]:
-    return [
-        note
-        for name, count in counts.items()
-        for note in other_size(f"pairs in {name}", count, published[name])
-    ]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import html
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from declutr.evaluation.task import BrokenData
-from declutr.evaluation.tasks.labelled_text import words
-from declutr.evaluation.text_files import read_lines
+from declutr.evaluation.text_files import read_lines, words
 
 TREC_FILES = ("cran.all.1400.xml", "cran.qry.xml", "cranqrel.trec.txt")
 BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
@@ -42,16 +41,13 @@ def read_trec(folder: Path) -> RelevanceSet:
     """
     documents_file, topics_file, judgements_file = (folder / name for name in TREC_FILES)
     documents = {
-        _field(part, "docno", documents_file): _with_title(
-            _field(part, "title", documents_file), _field(part, "text", documents_file)
-        )
-        for part in _elements(documents_file, "doc")
+        # Most of Cranfield's texts begin with their title.
+        number: text if text.startswith(title) else words(f"{title} {text}")
+        for number, title, text in _elements(documents_file, "doc", ("docno", "title", "text"))
     }
-    topics = {
-        _field(part, "num", topics_file): _field(part, "title", topics_file)
-        for part in _elements(topics_file, "top")
-    }
-    judgements = list(_trec_judgements(judgements_file))
+    topics = dict(_elements(topics_file, "top", ("num", "title")))
+    # Query, iteration, document, grade.
+    judgements = list(_judgements(judgements_file, None, 4))
     notes = []
     if not {query for query, _, _ in judgements} <= set(topics):
         topics = {str(count): text for count, text in enumerate(topics.values(), start=1)}
@@ -83,7 +79,9 @@ def read_beir(folder: Path) -> RelevanceSet:
         for query, text in queries.items()
         if query in texts and text in (texts[query], documents[query])
     }
-    return _judged(documents, queries, _beir_judgements(judgements_file), judgements_file, itself)
+    # Query, document, grade, after a header.
+    judgements = _judgements(judgements_file, "\t", 3, header=1)
+    return _judged(documents, queries, judgements, judgements_file, itself)
 
 
 Judgement = tuple[str, str, float]
@@ -124,8 +122,8 @@ def _judged(
     )
 
 
-def _elements(path: Path, tag: str) -> list[str]:
-    """What is inside of each `<tag>`; the file need not be well-formed XML, Cranfield's is not."""
+def _elements(path: Path, tag: str, fields: Sequence[str]) -> Iterator[list[str]]:
+    """The fields of each `<tag>`; the file need not be well-formed XML, Cranfield's is not."""
     text = "\n".join(read_lines(path, latin_1=False))
     found = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
     if not found or text.count(f"<{tag}>") != len(found):
@@ -133,7 +131,7 @@ def _elements(path: Path, tag: str) -> list[str]:
             f"{path} has {text.count(f'<{tag}>')} of <{tag}> and {len(found)} that end, expected "
             "the same number above 0. The file may be truncated."
         )
-    return found
+    return ([_field(part, field, path) for field in fields] for part in found)
 
 
 def _field(part: str, tag: str, path: Path) -> str:
@@ -143,42 +141,33 @@ def _field(part: str, tag: str, path: Path) -> str:
     return words(html.unescape(found[1]))
 
 
-def _with_title(title: str, text: str) -> str:
-    """Most of Cranfield's texts begin with their title."""
-    return text if text.startswith(title) else words(f"{title} {text}")
+def _judgements(
+    path: Path, separator: str | None, columns: int, header: int = 0
+) -> Iterator[Judgement]:
+    """Rows whose first column is a query, and whose last two are a document and a grade."""
+    for number, line in _lines(path):
+        if number <= header:
+            continue
+        parts = line.split(separator)
+        if len(parts) != columns:
+            raise BrokenData(f"{path}, line {number}: expected {columns} columns, got {line!r}.")
+        try:
+            grade = float(parts[-1])
+        except ValueError:
+            raise BrokenData(
+                f"{path}, line {number}: expected a grade, got {parts[-1]!r}."
+            ) from None
+        yield parts[0], parts[-2], grade
 
 
-def _trec_judgements(path: Path) -> Iterator[Judgement]:
-    """Rows of query, iteration, document, grade."""
-    for number, line in enumerate(read_lines(path, latin_1=False), start=1):
-        parts = line.split()
-        if parts:
-            if len(parts) != 4:
-                raise BrokenData(f"{path}, line {number}: expected 4 columns, got {line!r}.")
-            yield parts[0], parts[2], _grade(path, number, parts[3])
-
-
-def _beir_judgements(path: Path) -> Iterator[Judgement]:
-    """Rows of query, document, grade, after a header."""
-    for number, line in enumerate(read_lines(path, latin_1=False), start=1):
-        parts = line.split("\t")
-        if number > 1 and line.strip():
-            if len(parts) != 3:
-                raise BrokenData(f"{path}, line {number}: expected 3 columns, got {line!r}.")
-            yield parts[0], parts[1], _grade(path, number, parts[2])
-
-
-def _grade(path: Path, number: int, text: str) -> float:
-    try:
-        return float(text)
-    except ValueError:
-        raise BrokenData(f"{path}, line {number}: expected a grade, got {text!r}.") from None
+def _lines(path: Path) -> Iterator[tuple[int, str]]:
+    """Lines that are not blank, and their numbers."""
+    lines = enumerate(read_lines(path, latin_1=False), start=1)
+    return ((number, line) for number, line in lines if line.strip())
 
 
 def _json_rows(path: Path) -> Iterator[tuple[str, dict]]:
-    for number, line in enumerate(read_lines(path, latin_1=False), start=1):
-        if not line.strip():
-            continue
+    for number, line in _lines(path):
         try:
             row = json.loads(line)
             yield str(row["_id"]), {**row, "text": str(row["text"])}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -201,7 +202,9 @@ class SpanRetrieval(Task):
         if not self._corpus.exists():
             raise MissingData(f"{self._corpus} is not there.")
         try:
-            documents = self._long_enough()
+            every = read_documents(source_files(self._corpus))
+            long_enough = (text for text in every if len(text.split()) >= 2 * self._max_words)
+            documents = list(islice(long_enough, self._documents))
         except SourceError as error:
             raise BrokenData(str(error)) from error
         if len(documents) < 2:
@@ -210,15 +213,6 @@ class SpanRetrieval(Task):
                 f"{2 * self._max_words} words or more, expected at least two."
             )
         return adjacent_span_pairs(documents, self._min_words, self._max_words, self._seed)
-
-    def _long_enough(self) -> list[str]:
-        long = []
-        for document in read_documents(source_files(self._corpus)):
-            if len(document.split()) >= 2 * self._max_words:
-                long.append(document)
-            if len(long) == self._documents:
-                break
-        return long
 
     def sentences(self) -> list[str]:
         return [*self._pairs.queries, *self._pairs.targets]

@@ -1,4 +1,7 @@
-"""Pairs of sentences that people scored for similarity, from the files SentEval reads."""
+"""Pairs of sentences that people scored for similarity: STS12-16, STS-B and SICK-R.
+
+Where they lie in SentEval's data, how many there are, and what reads them.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +12,47 @@ from pathlib import Path
 import numpy as np
 
 from declutr.evaluation.task import BrokenData, require_rows
-from declutr.evaluation.tasks.labelled_text import fields_of, words
-from declutr.evaluation.text_files import read_lines
+from declutr.evaluation.text_files import fields_of, read_lines, senteval_order, words
+
+STS_SUBSETS = {
+    "STS12": {
+        "MSRpar": 750,
+        "MSRvid": 750,
+        "SMTeuroparl": 459,
+        "surprise.OnWN": 750,
+        "surprise.SMTnews": 399,
+    },
+    # Without its subset SMT, whose licence keeps it from SentEval's data.
+    "STS13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
+    "STS14": {
+        "deft-forum": 450,
+        "deft-news": 300,
+        "headlines": 750,
+        "images": 750,
+        "OnWN": 750,
+        "tweet-news": 750,
+    },
+    "STS15": {
+        "answers-forums": 375,
+        "answers-students": 750,
+        "belief": 375,
+        "headlines": 750,
+        "images": 750,
+    },
+    "STS16": {
+        "answer-answer": 254,
+        "headlines": 249,
+        "plagiarism": 230,
+        "postediting": 244,
+        "question-question": 209,
+    },
+}
+"""Subsets of each task and how many pairs of them have a gold score."""
+
+STS_BENCHMARK = {"train": "sts-train.csv", "dev": "sts-dev.csv", "test": "sts-test.csv"}
+SICK = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
+STS_B_PAIRS = {"train": 5749, "dev": 1500, "test": 1379}
+SICK_PAIRS = {"train": 4500, "dev": 500, "test": 4927}
 
 
 @dataclass(frozen=True)
@@ -28,11 +70,7 @@ class ScoredPairs:
     def sorted(self) -> ScoredPairs:
         """By the number of words of either sentence, then by score: SentEval's order, which decides
         what the draws of batches mean."""
-        key = [
-            (len(first.split()), len(second.split()), gold)
-            for first, second, gold in zip(self.first, self.second, self.gold, strict=True)
-        ]
-        order = sorted(range(len(self)), key=key.__getitem__)
+        order = senteval_order([self.first, self.second], self.gold)
         first, second = ([texts[row] for row in order] for texts in (self.first, self.second))
         return ScoredPairs(first, second, self.gold[order])
 
@@ -76,16 +114,7 @@ def read_benchmark(path: Path, published: int | None = None) -> ScoredPairs:
 
     `MissingData`, `BrokenData`.
     """
-    return _pairs(
-        (fields[5], fields[6], _score(fields[4], path, number))
-        for number, row in enumerate(read_lines(path, published, latin_1=False), 1)
-        for fields in [fields_of(row, "\t", 7, path, number)]
-    )
-
-
-def read_other_benchmark(path: Path, _published: int | None = None) -> ScoredPairs:
-    """The same of a file that is not the published one, so that its length tells nothing."""
-    return read_benchmark(path)
+    return _table(path, enumerate(read_lines(path, published, latin_1=False), 1), 7, (5, 6, 4))
 
 
 def read_sick(path: Path, published: int | None = None) -> ScoredPairs:
@@ -98,10 +127,18 @@ def read_sick(path: Path, published: int | None = None) -> ScoredPairs:
     rows = list(enumerate(read_lines(path, published and published + 1, latin_1=False), 1))[1:]
     if not rows:
         raise BrokenData(f"{path} has a heading and no pair.")
+    return _table(path, rows, 5, (1, 2, 3))
+
+
+def _table(
+    path: Path, rows: Iterable[tuple[int, str]], count: int, columns: tuple[int, int, int]
+) -> ScoredPairs:
+    """Numbered rows of at least `count` fields, of which `columns` are the pair and its score."""
+    first, second, gold = columns
     return _pairs(
-        (fields[1], fields[2], _score(fields[3], path, number))
+        (fields[first], fields[second], _score(fields[gold], path, number))
         for number, row in rows
-        for fields in [fields_of(row, "\t", 5, path, number)]
+        for fields in [fields_of(row, "\t", count, path, number)]
     )
 
 
@@ -118,3 +155,28 @@ def _score(text: str, path: Path, number: int) -> float:
     if not 0 <= score <= 5:
         raise BrokenData(f"{path}, line {number}: expected a score from 0 to 5, got {text[:40]!r}.")
     return score
+
+
+def benchmark_folders(data: Path) -> list[Path]:
+    """`STSBenchmark`, there or not, and other folders beside it that hold its test file."""
+    folder = data / "downstream" / "STS"
+    main = folder / "STSBenchmark"
+    found = (file.parent for file in folder.glob(f"*/{STS_BENCHMARK['test']}"))
+    return [main, *sorted(path for path in found if path != main)]
+
+
+def benchmark_files(folder: Path) -> dict[str, Path]:
+    """The files of the splits in such a folder."""
+    return {split: folder / file for split, file in STS_BENCHMARK.items()}
+
+
+def benchmark_name(folder: Path) -> str:
+    """`STS-B` for the published one; another goes by its own name, so that nobody confuses them."""
+    return "STS-B" if folder.name == "STSBenchmark" else folder.name
+
+
+def reader_of(folder: Path) -> Read:
+    """What reads the splits of such a folder: of one not published, lengths tell nothing."""
+    if folder.name == "STSBenchmark":
+        return read_benchmark
+    return lambda path, _published: read_benchmark(path)

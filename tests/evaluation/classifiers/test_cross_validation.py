@@ -7,9 +7,9 @@ import pytest
 import torch
 from sklearn.model_selection import StratifiedKFold
 
-from declutr.evaluation.classifiers.classifiers import Found, Learner
 from declutr.evaluation.classifiers.cross_validation import kfold, nested_kfold, split
 from declutr.evaluation.classifiers.features import Features
+from declutr.evaluation.classifiers.learner import Found, Learner
 from declutr.evaluation.task import PUBLISHED, BrokenData
 
 LABELS = np.array([0, 1] * 30)

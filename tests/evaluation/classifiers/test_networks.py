@@ -5,7 +5,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from declutr.evaluation.classifiers.networks import Logistic, Network, Perceptron
+from declutr.evaluation.classifiers.networks import Network
 
 FOLDS, PENALTIES, CLASSES, HIDDEN, WIDTH, ROWS = 3, 2, 4, 5, 6, 7
 
@@ -29,8 +29,8 @@ def modules(network: Network, flat: torch.Tensor) -> list[list[nn.Module]]:
 @pytest.fixture(params=["logistic", "perceptron"])
 def network(request: pytest.FixtureRequest) -> Network:
     if request.param == "logistic":
-        return Logistic(WIDTH, CLASSES, PENALTIES)
-    return Perceptron(WIDTH, HIDDEN, CLASSES, PENALTIES)
+        return Network(WIDTH, CLASSES, PENALTIES)
+    return Network(WIDTH, CLASSES, PENALTIES, HIDDEN)
 
 
 @pytest.fixture
@@ -84,8 +84,8 @@ def test_owner_tells_whose_a_parameter_is(network: Network) -> None:
 
 
 def test_dropout_drops_hidden_units_before_the_sigmoid() -> None:
-    network = Perceptron(
-        WIDTH, HIDDEN, CLASSES, 1, dropout=0.5, generator=torch.Generator().manual_seed(3)
+    network = Network(
+        WIDTH, CLASSES, 1, HIDDEN, dropout=0.5, generator=torch.Generator().manual_seed(3)
     )
     flat = torch.randn(1, len(network.owner()), generator=torch.Generator().manual_seed(0))
     rows, labels = torch.randn(1, ROWS, WIDTH), torch.randint(CLASSES, (ROWS,))
@@ -101,5 +101,5 @@ def test_dropout_drops_hidden_units_before_the_sigmoid() -> None:
     cross_entropy(hidden @ second.t() + second_bias, labels).backward()
     torch.testing.assert_close(got, leaf.grad)
     # Nothing is dropped where classes are told.
-    whole = Perceptron(WIDTH, HIDDEN, CLASSES, 1)
+    whole = Network(WIDTH, CLASSES, 1, HIDDEN)
     torch.testing.assert_close(network.logits(flat, rows), whole.logits(flat, rows))

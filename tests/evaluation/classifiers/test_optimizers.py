@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from declutr.evaluation.classifiers.optimizers import OPTIMIZERS, Optimizer
+from declutr.evaluation.classifiers.networks import OPTIMIZERS, Optimizer
 
 ROWS, WIDTH, STEPS = 4, 6, 12
 

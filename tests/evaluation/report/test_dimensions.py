@@ -297,8 +297,8 @@ class TestComparison:
         values = compared(run).values("b@4")
         by_hand = (values["STS12"]["all Spearman"] + values["STS13"]["all Spearman"]) / 2
         assert similar.mean("b@4") == pytest.approx(by_hand)
-        assert similar.score("b@4", "STS12") == values["STS12"]["all Spearman"]
-        assert math.isnan(similar.score("b@4", "absent"))
+        assert similar.comparison.value("b@4", "STS12") == values["STS12"]["all Spearman"]
+        assert math.isnan(similar.comparison.value("b@4", "absent"))
 
     def test_means_are_of_tasks_that_all_have(self, start) -> None:
         run = start([Similar("STS12", 24)])

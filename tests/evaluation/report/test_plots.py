@@ -8,9 +8,8 @@ import pytest
 
 from declutr.evaluation.report import plots
 from declutr.evaluation.report.comparison import Comparison
-from declutr.evaluation.report.plots.dimensions import dimension_curves
-from declutr.evaluation.report.plots.ridges import similarities
-from declutr.evaluation.report.plots.scatter import embedding_map
+from declutr.evaluation.report.plots.embeddings import embedding_map, similarities
+from declutr.evaluation.report.plots.scores import dimension_curves
 from declutr.evaluation.report.plots.style import shortened
 from declutr.evaluation.report.truncated_encoders import WHOLE
 from declutr.evaluation.results import Record, record

@@ -1,22 +1,12 @@
 """Reading lines and labels; the order and the scores of a task."""
 
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from declutr.evaluation.task import PROTOTYPING, BrokenData
-from declutr.evaluation.tasks.labelled_text import (
-    ClassificationTask,
-    LabelledText,
-    Part,
-    fields_of,
-    label_of,
-    other_size,
-    require_all_labels,
-    words,
-)
+from declutr.evaluation.task import PROTOTYPING
+from declutr.evaluation.tasks.labelled_text import ClassificationTask, LabelledText, Part
 from tests.evaluation.known_encoders import random, revealing, sentence
 
 QUICK = replace(PROTOTYPING, kfold=3, batch_size=8, tenacity=1)
@@ -120,20 +110,3 @@ def test_data_is_read_once_and_when_it_is_needed() -> None:
     assert made.notes() == ["small"]
     made.scores(revealing)
     assert len(reads) == 1
-
-
-def test_small_things() -> None:
-    assert (words(" a  b\t"), words("  ")) == ("a b", ".")
-    assert label_of("x", {"x": 3}, Path("f"), 1) == 3
-    with pytest.raises(BrokenData, match=r"f, line 7: got the label 'y', expected one of \['x'\]"):
-        label_of("y", {"x": 3}, Path("f"), 7)
-    assert fields_of("a|b|c", "|", 2, Path("f"), 1) == ["a", "b", "c"]
-    with pytest.raises(BrokenData, match=r"f, line 2: expected 3 fields, got 2 in 'a\|b'"):
-        fields_of("a|b", "|", 3, Path("f"), 2)
-    require_all_labels(Path("f"), [0, 1], {"a": 0, "b": 1})
-    with pytest.raises(BrokenData, match=r"f has no item of class \['b'\]"):
-        require_all_labels(Path("f"), [0, 0], {"a": 0, "b": 1})
-    assert other_size("rows", 5, 5) == []
-    assert other_size("rows", 5, 1000) == [
-        "5 rows where the published data has 1,000: compare with care"
-    ]

@@ -12,7 +12,7 @@ from scipy import stats
 from declutr.evaluation.sentence_vectors import SentenceVectors
 from declutr.evaluation.task import PUBLISHED, BrokenData, MissingData, Task
 from declutr.evaluation.tasks.relatedness import SubsetSimilarity, cosines, tasks
-from declutr.evaluation.tasks.sts_data import STS_SUBSETS
+from declutr.evaluation.tasks.scored_pairs import STS_SUBSETS
 
 Pairs = list[tuple[str, str, float]]
 

@@ -9,12 +9,9 @@ from typing import NamedTuple
 
 from declutr.evaluation.report.comparison import Comparison
 from declutr.evaluation.report.dimensions import whole_encoders
-from declutr.evaluation.report.plots.dimensions import dimension_curves
-from declutr.evaluation.report.plots.plane import plane
-from declutr.evaluation.report.plots.ridges import similarities
-from declutr.evaluation.report.plots.scatter import embedding_map
+from declutr.evaluation.report.plots.embeddings import embedding_map, plane, similarities
+from declutr.evaluation.report.plots.scores import dimension_curves, task_bars
 from declutr.evaluation.report.plots.style import STYLE
-from declutr.evaluation.report.plots.task_bars import task_bars
 
 HOW_TO_GET = "Pictures need matplotlib: pip install 'declutr[plots]' (or pip install matplotlib)."
 

@@ -27,12 +27,6 @@ STYLE: Any = {
 }
 
 
-def look(number: int) -> dict[str, Any]:
-    """Colour of an encoder; beyond those there are, hatched."""
-    hatch = ("", "////", "....", "xxxx")[number // len(COLOURS) % 4]
-    return {"color": COLOURS[number % len(COLOURS)], "hatch": hatch, "edgecolor": "white"}
-
-
 def shortened(name: str, longest: int = 26) -> str:
     """A name that fits: without its beginning, or its middle, if it is long."""
     if len(name) <= longest:

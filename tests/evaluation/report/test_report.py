@@ -10,8 +10,8 @@ import pytest
 from declutr.evaluation.report.averages import averages
 from declutr.evaluation.report.comparison import Comparison
 from declutr.evaluation.report.dimensions import by_family
-from declutr.evaluation.report.markdown import CONVENTION, About, Report
 from declutr.evaluation.report.plots import Picture
+from declutr.evaluation.report.report import CONVENTION, About, Report
 from declutr.evaluation.report.truncated_encoders import add_with_dimensions
 from declutr.evaluation.results import Record, ResultFolder
 from declutr.evaluation.run import Run
