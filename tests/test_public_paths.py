@@ -36,10 +36,8 @@ PATHS = {
     "declutr.dataset_reader": "DeCLUTRDatasetReader",
     "declutr.predictor": "DeCLUTRPredictor",
     "declutr.callbacks": "ExactResume RunRecord",
-    "declutr.training.callbacks": "ExactResume RunRecord",
     "declutr.undisturbed": "undisturbed",
     "declutr.semantic_search.errors": "SearchError",
-    "declutr.search.with_numpy": "ExactNumpy",
     "declutr.reclaim_model": "ReclaimModel",
     "declutr.glue": "GlueReader",
     "declutr.evaluation.suite": "all_tasks evaluate",
@@ -51,7 +49,6 @@ PATHS = {
     "declutr.official_protocols": "",
     "declutr.text_models": "open_text_model",
     "declutr.text_models.devices": "chosen_device",
-    "declutr.text_models.dtype_report": "dtype_report",
     # The original package (github.com/JohnGiorgi/DeCLUTR).
     "declutr.losses": "PyTorchMetricLearningLoss NTXentLoss CrossBatchMemory",
     "declutr.miners": "PyTorchMetricLearningMiner PairMarginMiner",
