@@ -57,8 +57,8 @@ CONSTRUCTORS = {
     ("Tokenizer", "declutr"): "from_archive",
     ("Trainer", "declutr"): "from_partial_objects",
 }
-MOST_MODULES = 170
-"""Of this package, that opening an archive may import: as many as in 1.5.0; more are small."""
+MOST_MODULES = 80
+"""How many modules of this package opening an archive may import; 1.5.0 imported 167."""
 
 
 def ran(code: str, **environment: str) -> list[str]:

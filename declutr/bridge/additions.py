@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-from declutr.bridge.replacement import replaces
+from declutr.bridge.repairs import replaces
 
 # Modules of the rooms above, imported when AllenNLP first needs them.
 PLUGIN = "declutr.plugin"

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from declutr.bridge.replacement import replaces
+from declutr.bridge.repairs import replaces
 
 # Modules of a room above, imported when AllenNLP first needs them.
 CARRIED = "declutr.archives.carried"

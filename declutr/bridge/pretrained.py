@@ -9,7 +9,7 @@ import os
 from types import ModuleType
 from typing import Any
 
-from declutr.bridge.replacement import replaces
+from declutr.bridge.repairs import replaces
 
 
 def tokenizer_arguments(module: ModuleType) -> bool:

@@ -1,4 +1,4 @@
-"""Repairs of AllenNLP's training modules, and of the processes they start, right after they ran.
+"""Repairs AllenNLP's training modules, and the processes they start, right after their bodies ran.
 
 Each takes the module, tests for the very thing it replaces, and returns whether it changed
 anything.
@@ -13,10 +13,33 @@ from collections.abc import Callable
 from types import ModuleType, SimpleNamespace
 from typing import Any
 
-from declutr.bridge.replacement import replaces
-
 HOST_MEMORY = "declutr.system.host_memory"
 _LARGEST_PINNED = 1 << 26  # bytes; page-locked memory is not given back
+
+
+def replaces(owner: Any, name: str = "") -> Callable[[Callable[..., Any]], None]:
+    """Return a decorator that puts a function in the place of one in `owner`.
+
+    The function is handed the one it replaces, and then the arguments of the call. It is seen with
+    the signature of the original, by which AllenNLP builds objects.
+
+    # Parameters
+
+    owner : a module, or a class for its plain methods.
+    name : of the one that is replaced; by default that of the function.
+    """
+
+    def put(function: Callable[..., Any]) -> None:
+        replaced = name or function.__name__
+        original = getattr(owner, replaced)
+
+        @functools.wraps(original)
+        def replacement(*args: Any, **kwargs: Any) -> Any:
+            return function(original, *args, **kwargs)
+
+        setattr(owner, replaced, replacement)
+
+    return put
 
 
 def cuda_device_numbers(module: ModuleType) -> bool:

@@ -9,7 +9,7 @@ import logging
 from types import ModuleType
 from typing import Any
 
-from declutr.bridge.replacement import replaces
+from declutr.bridge.repairs import replaces
 
 logger = logging.getLogger(__name__)
 

@@ -19,7 +19,6 @@ from declutr.inference.devices import chosen_devices, chosen_dtype
 from declutr.inference.open_text_model import open_text_model
 from declutr.inference.text_embedding import LONG_TEXTS, TextEmbedding, without_surrogates
 from declutr.system.processors import keep_to_quota
-from declutr.system.vectors import unit_rows
 
 logger = logging.getLogger(__name__)
 
@@ -218,6 +217,8 @@ class Encoder:
                 stacklevel=2,
             )
             return embeddings
+        from declutr.system.vectors import unit_rows
+
         return unit_rows(embeddings - embeddings.mean(axis=0))
 
     def close(self) -> None:

@@ -16,7 +16,6 @@ from declutr.inference import EncoderError
 from declutr.inference.text_model import TextModel
 from declutr.system.host_memory import HEAP, Arriving
 from declutr.system.imports import loggers_at
-from declutr.system.vectors import unit_rows
 
 LONG_TEXTS = ("truncate", "chunk")
 
@@ -143,11 +142,15 @@ class TextEmbedding:
             return Arriving(self._model.embed(tokens))
 
     def _finished(self, vectors: np.ndarray) -> np.ndarray:
-        """The embeddings `(n, k)` of vectors `(n, d)`: whitened, cut and scaled."""
+        """Return the embeddings `(n, k)` of vectors `(n, d)`: whitened, cut and scaled."""
         if self._whitening is not None:
             vectors = self._whitening.transform(vectors).astype(np.float32)
         vectors = vectors[:, : self.dimension]
-        return unit_rows(vectors) if self._normalize else vectors
+        if not self._normalize:
+            return vectors
+        from declutr.system.vectors import unit_rows
+
+        return unit_rows(vectors)
 
 
 class Piece(NamedTuple):

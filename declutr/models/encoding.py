@@ -17,7 +17,6 @@ from declutr.models.views import Views
 from declutr.modules.momentum import MomentumEncoder
 from declutr.modules.text_batches import count, device_of, joined, part, rows_of
 from declutr.objectives.objective import TARGETS
-from declutr.sampling.masking import IGNORE
 from declutr.system.host_memory import HEAP, carried
 
 _BY_TARGET = {"keys": "positives", **dict(zip(TARGETS, ("anchors", "positives"), strict=True))}
@@ -165,6 +164,8 @@ class Encoding:
         together: TextFieldTensors,
         labels: torch.Tensor | None,
     ) -> Encoded:
+        from declutr.sampling.masking import IGNORE  # embedding masks nothing
+
         mlm_sums = None
         if labels is None:
             vectors = self._embedder(together)
