@@ -65,6 +65,9 @@ def nearest_rows(
         cosines = products[0] if len(products) == 1 else torch.cat(products, dim=1)  # (n, b)
         cosines.div_(lengths[start:stop]).masked_fill_(~usable(start, stop), -torch.inf)
         near, place = cosines.topk(min(k, stop - start), dim=1)
+        if start == 0:
+            best, rows = near, place
+            continue
         best, rows = torch.cat([best, near], dim=1), torch.cat([rows, place + start], dim=1)
         best, order = best.topk(min(k, best.size(1)), dim=1)
         rows = rows.gather(1, order)
