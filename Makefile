@@ -15,7 +15,7 @@ WORKERS ?= 2
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.declutr-installed
 
-.PHONY: help install train test test-compat lint clean
+.PHONY: help install train test test-fast test-compat lint clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -35,6 +35,9 @@ train: install  ## train on the docstrings of the installed packages, embed, and
 
 test: install  ## run all tests
 	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
+
+test-fast: install  ## run the tests that start no process and train nothing, in two minutes
+	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(TESTS)
 
 test-compat:  ## run all tests on the last transformers 4 and on the latest 5
 	$(MAKE) test VENV=.venv-transformers4 TRANSFORMERS="transformers>=4.57,<5"

@@ -103,6 +103,27 @@ def pair(checkpoint: Path) -> tuple[Any, dict[str, Any]]:
     return tokenizer, {"tokens": PretrainedTransformerIndexer(str(checkpoint))}
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_processes_in_fast_tests(pytestconfig: pytest.Config) -> Iterator[None]:
+    """With `-m "not slow"`, a test that starts a process or trains says that it must be marked."""
+    if pytestconfig.getoption("markexpr") != "not slow":
+        yield
+        return
+    import multiprocessing.process
+    import subprocess
+
+    from allennlp.training import GradientDescentTrainer
+
+    def refused(*args: Any, **kwargs: Any) -> None:
+        raise AssertionError("This starts a process or a training: mark it `pytest.mark.slow`.")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(subprocess.Popen, "__init__", refused)
+        patch.setattr(multiprocessing.process.BaseProcess, "start", refused)
+        patch.setattr(GradientDescentTrainer, "train", refused)
+        yield
+
+
 @contextmanager
 def shared_by_workers(tmp_path_factory: pytest.TempPathFactory, name: str) -> Iterator[Path]:
     """A path that all pytest workers of a run have in common; the others wait meanwhile."""
