@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 import declutr
 
 PACKAGE = Path(declutr.__file__).parent
@@ -128,6 +130,7 @@ def test_only_one_module_uses_torch_distributed() -> None:
     assert splitting == {"declutr.training.sharding"}
 
 
+@pytest.mark.slow
 def test_importing_declutr_is_cheap(checkpoint: Path) -> None:
     """And a transformer is opened, and embeds, without what only training needs."""
     code = (

@@ -205,6 +205,7 @@ def test_parts_of_a_program_do_not_include_each_other(monkeypatch: Any) -> None:
         assert times.end() == {"inside": 7, "around": 11, "all else": 100}
 
 
+@pytest.mark.slow
 def test_memory_of_a_fresh_process() -> None:
     result, peak = memory.in_fresh_process("benchmarks.startup.load", {"code": "b'x' * (64 << 20)"})
     assert result < 60
@@ -213,6 +214,7 @@ def test_memory_of_a_fresh_process() -> None:
         memory.in_fresh_process("benchmarks.startup.load", {"code": "raise SystemExit(3)"})
 
 
+@pytest.mark.slow
 def test_memory_of_a_command_counts_its_children() -> None:
     code = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
     child = "import time; b = bytearray(48 << 20); time.sleep(0.5)"
@@ -282,6 +284,7 @@ def test_numbers_are_shown_to_three_digits() -> None:
     assert shown == ["0.0123", "1.50", "123", "98,765", "12,345", "–", "a\\|b"]
 
 
+@pytest.mark.slow
 def test_import_times_are_read() -> None:
     from benchmarks.startup import import_seconds
 
@@ -300,6 +303,7 @@ def test_a_corpus_of_a_given_size(tmp_path: Path) -> None:
         repeated(source, tmp_path / "large.txt", 1 << 60)
 
 
+@pytest.mark.slow
 def test_the_command_names_its_benchmarks() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "benchmarks", "--help"],

@@ -59,6 +59,7 @@ def test_shares_fit_into_the_time() -> None:
     assert limit("step", [], -5.0) == 0
 
 
+@pytest.mark.slow
 def test_it_begins_without_any_library() -> None:
     code = (
         "import sys, benchmarks.__main__ as m; m.parse(['gpu']); "
@@ -163,6 +164,7 @@ def test_stand_ins_may_be_named_and_not_made(monkeypatch: Any) -> None:
         del sys.modules[name]
 
 
+@pytest.mark.slow
 def test_what_is_missing_is_named_before_anything_is_measured() -> None:
     require_modules(MODULES, os.environ)
     with pytest.raises(RuntimeError, match=r"Not installed here: no_such_module\. Nothing was"):

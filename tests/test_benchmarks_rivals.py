@@ -78,6 +78,7 @@ def test_a_worker_embeds_what_it_is_asked_for(checkpoint: Path, tmp_path: Path) 
     assert np.array_equal(np.load(saved), expected)
 
 
+@pytest.mark.slow
 def test_a_process_that_fails_shows_its_log(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match=r"exit status 1(.|\n)*KeyError: 'nothing'"):
         TimedProcess({"what": "nothing", "threads": 1}, [], tmp_path, watch=True)

@@ -20,6 +20,8 @@ import declutr
 from declutr import components
 from declutr.objectives import Objective
 
+pytestmark = pytest.mark.slow
+
 PACKAGE = Path(declutr.__file__).parent
 
 RELEASED = {

@@ -35,6 +35,7 @@ def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", ["declutr", "mixed_layers", "moving_average", "selected", "scd", "reclaim"]
 )
@@ -110,6 +111,7 @@ def test_an_index_finds_what_it_found(name: str, files: Path) -> None:
     assert [hit.row for hit in hits] == json.loads(Path("hits.json").read_text())[name]
 
 
+@pytest.mark.slow
 def test_results_of_an_evaluation_are_not_mixed_with_new_ones(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 import torch
 
+pytestmark = pytest.mark.slow
+
 EXAMPLE = Path(__file__).parent.parent / "examples" / "topic_classifier"
 RECIPES = sorted((EXAMPLE / "training_config").glob("*.jsonnet"))
 TOPICS = {

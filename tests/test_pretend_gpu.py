@@ -13,6 +13,8 @@ import pytest
 from tests.pretend_gpu.build import CannotBuild, build_hooks
 from tests.pretend_gpu.kinds import COMPARED, KINDS, recipe_names
 
+pytestmark = pytest.mark.slow
+
 REPOSITORY = Path(__file__).parent.parent
 PROCESSES = 2  # each imports all anew, which takes as long as ten recipes
 

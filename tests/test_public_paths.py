@@ -86,6 +86,7 @@ for pair in {list(SAME.items())!r}:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+@pytest.mark.slow
 def test_functions_that_modules_are_named_after() -> None:
     """In any order: a module that is imported by its path takes the function's place."""
     code = """

@@ -130,6 +130,7 @@ def assert_decay_spares_norms_and_biases(
     assert not decayed & held
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", TRAINED, ids=recipe_name)
 def test_recipe_trains_resumes_and_embeds(
     recipe: Path, data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -182,6 +183,7 @@ def embedded_by(model: DeCLUTR, reader: dict[str, Any], texts: list[str]) -> np.
         return model.eval()(**batch.as_tensor_dict())["embeddings"].numpy()
 
 
+@pytest.mark.slow
 def test_an_archive_of_reclaim_predicts_as_the_bare_classifier(
     data: RecipeData, tmp_path: Path
 ) -> None:
@@ -395,6 +397,7 @@ def test_a_misspelt_key_is_named(part: str, data: RecipeData, tmp_path: Path) ->
         TrainModel.from_params(params, serialization_dir=str(tmp_path), local_rank=0)
 
 
+@pytest.mark.slow
 def test_bad_validation_documents_stop_before_the_first_step(
     data: RecipeData, tmp_path: Path
 ) -> None:

@@ -33,6 +33,7 @@ def write_rows(file: Path, count: int) -> None:
     file.write_text("\n".join(rows) + "\n")
 
 
+@pytest.mark.slow
 def test_a_model_of_ones_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     write_rows(tmp_path / "train.tsv", 128)

@@ -13,6 +13,8 @@ import torch
 
 from tests.resumed_runs import differences, make_trainer, outcome
 
+pytestmark = pytest.mark.slow
+
 ADAM = {"type": "adamw", "lr": 0.05}
 SGD = {"type": "sgd", "lr": 0.05, "momentum": 0.9}
 LAYERS = [[[name], {}] for name in ("classify", "layers.2", "layers.1", "layers.0")]

@@ -13,6 +13,8 @@ from declutr.export import ExportError, export_model
 from declutr.inference.encoder import Encoder
 from tests.conftest import run_config
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_file: Path) -> Path:

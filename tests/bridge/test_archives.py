@@ -93,6 +93,7 @@ def test_archives_are_extracted_by_our_rules(bare: Any, monkeypatch: Any, tmp_pa
     assert not list(tmp_path.rglob("escaped"))
 
 
+@pytest.mark.slow
 def test_plain_allennlp_loads_no_pickles_and_escapes_nowhere(trained: Path, tmp_path: Path) -> None:
     """What `allennlp predict` and `evaluate` do, without any check of the configuration."""
     from allennlp.models.archival import load_archive

@@ -80,6 +80,7 @@ def test_nothing_is_left_behind_after_an_error() -> None:
     assert "no_such_package" not in sys.modules
 
 
+@pytest.mark.slow
 def test_allennlp_starts_without_them() -> None:
     code = (
         "import sys, declutr, allennlp.commands\n"
@@ -144,6 +145,7 @@ def test_what_was_frozen_stays_frozen() -> None:
         gc.unfreeze()
 
 
+@pytest.mark.slow
 def test_the_version_is_said_without_importing_anything_heavy() -> None:
     code = (
         "import sys, runpy; sys.argv = ['declutr', '--version']\n"

@@ -53,6 +53,7 @@ TRAINERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", TRAINERS)
 def test_trainer(feature: str, train: Any, tmp_path: Path) -> None:
     model = train(trainer=TRAINERS[feature])
@@ -79,6 +80,7 @@ EMBEDDERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("feature", EMBEDDERS)
 def test_embedder(feature: str, train: Any, bert: str) -> None:
     embedder = {"type": "pretrained_transformer", "model_name": bert, **EMBEDDERS[feature]}
@@ -115,6 +117,7 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", LearningRateScheduler.list_available())
 def test_every_scheduler_and_recovering(name: str, train: Any, tmp_path: Path, bert: str) -> None:
     """A run that is recovered after its first epoch ends as the one that was never stopped."""
@@ -162,6 +165,7 @@ def test_every_momentum_scheduler(name: str) -> None:
     assert 0 < optimizer.param_groups[0]["momentum"] < 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_forked_data_workers(workers: int, train: Any) -> None:
     loader = {"num_workers": workers, "start_method": "fork"}
@@ -170,6 +174,7 @@ def test_forked_data_workers(workers: int, train: Any) -> None:
     train(data_loader=loader)
 
 
+@pytest.mark.slow
 def test_multi_optimizer_is_saved_and_recovered(train: Any, tmp_path: Path) -> None:
     groups = [
         [["_text_field_embedder"], {"optimizer_name": "slow"}],
@@ -208,6 +213,7 @@ def allennlp(monkeypatch: Any, capsys: Any) -> Any:
     return run
 
 
+@pytest.mark.slow
 def test_archived_model_predicts_as_trained(train: Any, tmp_path: Path) -> None:
     from allennlp.predictors import Predictor
 
@@ -220,6 +226,7 @@ def test_archived_model_predicts_as_trained(train: Any, tmp_path: Path) -> None:
     assert sum(predictor.predict("the old house")["probs"]) == pytest.approx(1.0)
 
 
+@pytest.mark.slow
 def test_commands(train: Any, allennlp: Any, experiment: Any, rows: str, tmp_path: Path) -> None:
     train()
     archive = str(tmp_path / "out" / "model.tar.gz")

@@ -168,6 +168,7 @@ def test_install_is_done_once_and_can_be_switched_off(monkeypatch: Any) -> None:
     assert bridge.is_active() and sys.meta_path[1:] == rest
 
 
+@pytest.mark.slow
 def test_importing_the_package_imports_nothing_heavy() -> None:
     heavy = ["torch", "transformers", "allennlp", "logging", "importlib.metadata", "inspect"]
     code = f"import sys, declutr; sys.exit(str([m for m in {heavy} if m in sys.modules] or ''))"
@@ -175,6 +176,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
     assert result.stderr.strip() == ""
 
 
+@pytest.mark.slow
 def test_switched_off_nothing_is_cured() -> None:
     code = "import declutr, allennlp.training.optimizers"
     env = {**os.environ, "DECLUTR_BRIDGE": "0"}

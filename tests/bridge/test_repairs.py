@@ -133,6 +133,7 @@ def collected(module: Any, rows: str) -> int:
     return len(list(loader.iter_instances()))
 
 
+@pytest.mark.slow
 def test_data_workers_take_their_lock_from_the_right_context(
     bare: Any, rows: str, monkeypatch: Any
 ) -> None:

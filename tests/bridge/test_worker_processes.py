@@ -94,6 +94,7 @@ def spawned_workers(experiment: Any, rows: Path) -> dict[str, Any]:
     return config
 
 
+@pytest.mark.slow
 def test_spawned_children_without_site_packages(tmp_path: Path, experiment: Any) -> None:
     """A spawned data worker, then two gloo processes; one script, to import AllenNLP less often."""
     accelerator = {"type": "torch", "find_unused_parameters": True}
@@ -109,6 +110,7 @@ def test_spawned_children_without_site_packages(tmp_path: Path, experiment: Any)
     assert (processes / "model.tar.gz").exists() and (processes / "out_worker1.log").exists()
 
 
+@pytest.mark.slow
 def test_unpickling_theirs_without_the_bridge_fails(tmp_path: Path) -> None:
     # What the children would do if they were given AllenNLP's own function.
     script = "import pickle; pickle.loads(b'callennlp.commands.train\\n_train_worker\\n.')"

@@ -88,6 +88,7 @@ def test_tracebacks_can_be_asked_for(monkeypatch, value: str, shown: bool) -> No
         parser.parse_args([]).func(argparse.Namespace())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -120,6 +121,7 @@ def test_every_command(monkeypatch, capsys, trained: Path, tmp_path: Path, words
     assert "Traceback" not in printed and "/tmp/tmp" not in printed
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["declutr", "allennlp"])
 def test_both_programs_end_alike(command: str, tmp_path: Path) -> None:
     done = subprocess.run(

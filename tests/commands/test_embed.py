@@ -22,6 +22,8 @@ from declutr.inference.bulk.manifest import Manifest
 from declutr.inference.encoder import Encoder
 from tests.conftest import make_documents
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "declutr", "embed"]
 ROWS = ["ka lo mi", "", "tu re", "  \t", "sa no ve pi du", "mi " * 300, "naïve 文", "ka lo mi"]
 LINES = "\n".join(ROWS) + "\n"

@@ -13,6 +13,8 @@ from allennlp.common.checks import ConfigurationError
 import declutr.plugin  # noqa: F401
 from declutr.evaluation.report import plots
 
+pytestmark = pytest.mark.slow
+
 CLASSES = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 ENCODERS = """
 import zlib

@@ -10,6 +10,8 @@ from allennlp.common.checks import ConfigurationError
 
 import declutr.commands.export  # noqa: F401
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def run(monkeypatch, capsys):

@@ -15,6 +15,8 @@ import torch
 
 from tests.conftest import RECIPES, make_documents
 
+pytestmark = pytest.mark.slow
+
 COMMAND = [sys.executable, "-m", "allennlp"]
 
 

@@ -16,6 +16,8 @@ import declutr.plugin  # noqa: F401
 from declutr.commands.sample_spans import describe_coverage, describe_spans
 from declutr.data.span_reader import DeCLUTRDatasetReader
 
+pytestmark = pytest.mark.slow
+
 RECIPE = Path(__file__).parents[2] / "training_config" / "declutr.jsonnet"
 SMALL = {"max_span_len": 20, "min_span_len": 5, "short_documents": "shrink"}
 SPAN = re.compile(r"\[(\d+), (\d+)\): ")

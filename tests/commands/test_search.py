@@ -206,6 +206,7 @@ class TestSearch:
         assert found["query"] == "w1 w3" and hit.pop("score") == pytest.approx(1, abs=1e-6)
         assert hit == {"rank": 1, "line": 4, "text": "w1\tw3"}
 
+    @pytest.mark.slow
     def test_queries_of_stdin(self, command, index, opened) -> None:
         output = command("search", index, "--json", "-k", "1", stdin=b"w4\n\n  \nw2 w3\r\n")
         answers = [json.loads(line) for line in output.splitlines()]
@@ -302,6 +303,7 @@ class TestOutput:
         assert list(table(hits, 80)) == ["1   1.000      10  text", "2  -0.250  12,346  text"]
 
 
+@pytest.mark.slow
 def test_with_a_trained_model(command, trained: Path, documents, tmp_path: Path) -> None:
     """The real thing: lines find themselves, and a model that changes is noticed."""
     texts = [" ".join(document.split()[:20]) for document in documents]
@@ -318,6 +320,7 @@ def test_with_a_trained_model(command, trained: Path, documents, tmp_path: Path)
         command("search", tmp_path / "index", "ka lo")
 
 
+@pytest.mark.slow
 def test_prompts_of_the_model(command, prompted: Path, tmp_path: Path) -> None:
     encoder = declutr.inference.encoder.Encoder(prompted, device="cpu")
 

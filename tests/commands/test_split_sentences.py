@@ -9,6 +9,8 @@ from allennlp.common.checks import ConfigurationError
 import declutr.commands.split_sentences  # noqa: F401
 from declutr.data.sentence_reader import SentenceReader
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def run(monkeypatch, capsys):

@@ -14,6 +14,8 @@ from allennlp.common.checks import ConfigurationError
 from declutr.commands import whiten
 from declutr.inference.whitening import FILE, Whitening
 
+pytestmark = pytest.mark.slow
+
 
 class FakeEncoder:
     """Embeds a text by numbers in it; says what it was opened with and what it has embedded."""

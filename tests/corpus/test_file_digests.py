@@ -103,6 +103,7 @@ class TestIndex:
         assert digest(file, cache) == hashlib.sha256(file.read_bytes()).hexdigest()
         assert read == ["a.txt", "a.txt"]
 
+    @pytest.mark.slow
     def test_rewritten_at_once_with_its_old_time(self, file, cache):
         """The time of change cannot be set back, and a tick of the clock is waited for."""
         for number in range(20):
@@ -163,6 +164,7 @@ def _digest_in_process(files: list[Path], cache: Path, log: Path, start) -> None
     assert len(file_digests(files, cache)) == len(files)
 
 
+@pytest.mark.slow
 def test_of_several_processes_one_reads(tmp_path, cache):
     files = [tmp_path / f"{n}.txt" for n in range(3)]
     for file in files:

@@ -133,6 +133,7 @@ class TestFiles:
         rows = list(read_documents([tmp_path / "b.txt", tmp_path / "b.txt"]))
         assert rows == ["One.", "Two.", "", "One.", "Two.", ""]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", ["1", "3"])
     def test_the_same_for_any_number_of_processes(self, write, tmp_path, monkeypatch, workers):
         monkeypatch.setattr(sentence_splitting, "_BATCH_DOCUMENTS", 7)

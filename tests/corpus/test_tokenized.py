@@ -214,6 +214,7 @@ class TestStoresOf15:
         parts = [1, "bytes", "strict", "text", None, hashlib.sha256(file.read_bytes()).hexdigest()]
         return cache / hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:32]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(
         ("name", "content", "kept"),
         [
@@ -277,6 +278,7 @@ class TestFailures:
             opened(tmp_path / "missing.txt", cache)
         assert not cache.exists()
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("rows", [15, 900])
     def test_the_next_try_after_an_error_works(self, tmp_path, cache, small_batches, rows):
         """In this process, and in others. What was tokenised before it is kept."""
@@ -326,6 +328,7 @@ def _open_in_process(file: Path, cache: Path, log: Path, start) -> None:
     assert len(opened(file, cache, codec)) == 2000
 
 
+@pytest.mark.slow
 def test_of_several_processes_one_tokenises(tmp_path, cache):
     file, log = tmp_path / "a.txt", tmp_path / "log"
     file.write_text("some words of a document\n" * 2000)
@@ -355,6 +358,7 @@ class TestSeveralProcesses:
         (tmp_path / "many.txt").write_text("\n".join(rows_of(500)) + "\n")
         return tmp_path / "many.txt"
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("count", [1, 2, 3, 7])
     def test_the_same_to_the_byte(self, many, tmp_path, cache, small_batches, workers, count):
         workers(count)
@@ -366,6 +370,7 @@ class TestSeveralProcesses:
         pids = set((tmp_path / "log").read_text().split())
         assert len(pids) <= count and (str(os.getpid()) in pids) is (count == 1)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["pieces", "words"])
     def test_real_tokenizers(
         self, checkpoint, corpus_file, documents, cache, tmp_path, monkeypatch, workers, kind
@@ -406,6 +411,7 @@ class TestSeveralProcesses:
         opened(tmp_path / "a.txt", cache, BytesCodec(tmp_path / "log"))
         assert len((tmp_path / "log").read_text().split()) == 6 + 2
 
+    @pytest.mark.slow
     def test_a_source_error_comes_unchanged(self, many, cache, small_batches):
         many.write_text(many.read_text() + "stop\n")
         for error in (KeyError("stop"), SourceError("row 501 is odd")):  # the latter keeps nothing
@@ -488,6 +494,7 @@ class TestInterrupted:
         assert contents(store.folder) == contents(opened(file, tmp_path / "other").folder)
         assert stores(cache) == [store.folder.name]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("count", [1, 2])
     def test_killed(self, file, cache, tmp_path, workers, count):
         workers(count)
@@ -497,12 +504,14 @@ class TestInterrupted:
         assert_gone((tmp_path / "note").read_text())
         self.check_the_rest(file, cache, tmp_path, done=300)
 
+    @pytest.mark.slow
     def test_killed_before_the_first_journal(self, file, cache, tmp_path):
         process = self.start(file, cache, tmp_path / "note", journal_every=1000.0)
         process.kill()
         process.communicate()
         self.check_the_rest(file, cache, tmp_path, done=0)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("count", [1, 2])
     def test_ctrl_c(self, file, cache, tmp_path, workers, count):
         workers(count)
@@ -517,6 +526,7 @@ class TestInterrupted:
         assert_gone((tmp_path / "note").read_text())
         self.check_the_rest(file, cache, tmp_path, done=300)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("handler", [False, True])
     def test_terminated(self, file, cache, tmp_path, monkeypatch, handler):
         """By a plain SIGTERM, and by one that AllenNLP's commands turn into an exception."""
@@ -528,6 +538,7 @@ class TestInterrupted:
         assert_gone((tmp_path / "note").read_text())
         self.check_the_rest(file, cache, tmp_path, done=300)
 
+    @pytest.mark.slow
     def test_a_mistake_at_the_next_start_costs_nothing(self, file, cache, tmp_path, monkeypatch):
         process = self.start(file, cache, tmp_path / "note")
         process.kill()
@@ -538,6 +549,7 @@ class TestInterrupted:
         monkeypatch.setenv("DECLUTR_WORKERS", "1")
         self.check_the_rest(file, cache, tmp_path, done=300)
 
+    @pytest.mark.slow
     def test_a_worker_that_is_killed(self, file, cache, tmp_path):
         process = self.start(file, cache, tmp_path / "note")
         os.kill(int((tmp_path / "note").read_text()), signal.SIGKILL)
@@ -546,6 +558,7 @@ class TestInterrupted:
         assert process.returncode == 1
         self.check_the_rest(file, cache, tmp_path, done=300)
 
+    @pytest.mark.slow
     def test_the_rest_by_several_processes(self, file, cache, tmp_path, small_batches):
         process = self.start(file, cache, tmp_path / "note")
         process.kill()
@@ -554,6 +567,7 @@ class TestInterrupted:
         assert contents(store.folder) == contents(opened(file, tmp_path / "other").folder)
         assert str(os.getpid()) not in (tmp_path / "log").read_text().split()
 
+    @pytest.mark.slow
     def test_content_that_changed_meanwhile_is_another_corpus(self, file, cache, tmp_path):
         process = self.start(file, cache, tmp_path / "note")
         process.kill()
@@ -561,6 +575,7 @@ class TestInterrupted:
         file.write_text("other\n" * 400)
         assert texts(opened(file, cache)) == ["other"] * 400
 
+    @pytest.mark.slow
     def test_progress_begins_with_what_is_done(self, file, cache, tmp_path, capsys):
         process = self.start(file, cache, tmp_path / "note")
         process.kill()
@@ -638,6 +653,7 @@ class TestChangedWhileTokenising:
         assert stores(cache) == []
 
 
+@pytest.mark.slow
 def test_in_a_daemonic_process(tmp_path, cache):
     """A worker of a torch loader may have no children."""
     (tmp_path / "a.txt").write_text("some words\n" * 500)
@@ -655,6 +671,7 @@ def _open_in_small_batches(file: Path, cache: Path) -> None:
     assert len(opened(file, cache)) == 500
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rows", "bound"),
     # The parser of JSON lines holds blocks of 10 MB, in four forms at once.

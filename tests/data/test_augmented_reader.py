@@ -326,6 +326,7 @@ class TestLoader:
     def everything(self, reader, path, epoch) -> list[str]:
         return sorted(texts([collated(reader, path, reader.documents(path), epoch)]))
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("both", [False, True])
     def test_the_same_for_any_number_of_workers(self, loader, make, many_file, both):
         plain, busy = (loader(make(both=both), num_workers=number) for number in (0, 2))
@@ -334,6 +335,7 @@ class TestLoader:
             assert_same(batches, list(busy))
             assert sorted(texts(batches)) == self.everything(make(both=both), many_file, epoch)
 
+    @pytest.mark.slow
     def test_workers_inherit_the_texts_and_count_together(self, loader, make, monkeypatch):
         reader = make(Emptied())
         busy = loader(reader, num_workers=2, drop_last=False)
@@ -364,6 +366,7 @@ class TestLoader:
         ]
         assert 0.7 * 800 < np.mean(tokens) <= 1.1 * 800
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
     def test_of_allennlp(self, make, many_file, workers):
         loader = MultiProcessDataLoader(
@@ -471,6 +474,7 @@ def archive(request, tmp_path_factory, checkpoint, synonyms, many_file) -> Path:
 
 
 class TestArchives:
+    @pytest.mark.slow
     def test_they_open_elsewhere_without_trust(self, archive):
         rows = ["ka lo", "", "mi tu re"]
         embeddings = Encoder(str(archive), dtype="float32")(rows)
@@ -479,6 +483,7 @@ class TestArchives:
         trusted = Encoder(str(archive), dtype="float32", trust=True)(rows)
         np.testing.assert_array_equal(embeddings, trusted)
 
+    @pytest.mark.slow
     def test_their_readers_augment_with_trust_only(self, archive, many_file):
         with pytest.raises(ConfigurationError, match="opened without trust"):
             next(iter(safely_loaded_archive(archive).dataset_reader.read(many_file)))
@@ -487,6 +492,7 @@ class TestArchives:
         with pytest.raises(ConfigurationError, match=r"No module 'own_turning'|synonyms\.tsv'"):
             list(loaded.read(many_file))
 
+    @pytest.mark.slow
     def test_a_hostile_one_gains_nothing(self, archive, many_file, tmp_path, monkeypatch):
         """The reader names a module that leaves a mark, or a file that must not be read."""
         mark = tmp_path / "mark"
@@ -509,6 +515,7 @@ class TestArchives:
             assert not mark.exists() and opened == []
             assert "hostile_turning" not in sys.modules
 
+    @pytest.mark.slow
     def test_files_under_other_keys_are_refused(self, archive, tmp_path):
         change = hostile.with_config(
             "dataset_reader", "augmentation", value={"type": "eda", "stop_words": ["/etc/passwd"]}

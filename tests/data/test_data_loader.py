@@ -151,12 +151,14 @@ class TestEpochs:
 
 
 class TestSameForAnyNumberOfWorkers:
+    @pytest.mark.slow
     @pytest.mark.parametrize(("workers", "method"), [(1, "fork"), (2, "fork"), (1, "spawn")])
     def test_two_epochs(self, make, workers, method):
         plain, busy = make(), make(num_workers=workers, start_method=method)
         for _ in range(2):
             assert_same(list(plain), list(busy))
 
+    @pytest.mark.slow
     def test_an_epoch_that_is_broken_off(self, make):
         for workers in (0, 2):
             loader, whole = make(num_workers=workers), make()
@@ -172,6 +174,7 @@ class TestSameForAnyNumberOfWorkers:
         for one in zip(*got, strict=True):
             assert_same(list(one), list(whole)[:3])
 
+    @pytest.mark.slow
     def test_resumed(self, make):
         whole = make()
         epochs = [list(whole) for _ in range(3)]
@@ -181,6 +184,7 @@ class TestSameForAnyNumberOfWorkers:
         assert_same(list(loader)[3:], epochs[1][3:])
         assert_same(list(loader), epochs[2])
 
+    @pytest.mark.slow
     def test_workers_end_with_their_loader(self, make):
         """In a cycle of references they would not be told, and torch would wait for them."""
         loader = make(num_workers=2)
@@ -196,6 +200,7 @@ class TestSameForAnyNumberOfWorkers:
             gc.enable()
         assert [worker.exitcode for worker in workers] == [0, 0]  # not killed
 
+    @pytest.mark.slow
     def test_errors_of_workers_arrive(self, make, make_reader, monkeypatch):
         reader = make_reader()
         loader = make(reader, num_workers=1)
@@ -321,6 +326,7 @@ class TestConsecutive:
 
         assert orders(1) == orders(1) and orders(1) != orders(2)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [1, 2])
     def test_the_same_for_any_number_of_workers(self, make, make_reader, workers):
         reader = make_reader(with_ids=True)
@@ -345,6 +351,7 @@ class TestConsecutive:
             joined = [np.concatenate(shares).tolist() for shares in zip(*parts, strict=True)]
             assert joined == one and all(follow_each_other(rows) for rows in joined)
 
+    @pytest.mark.slow
     def test_resumed(self, make):
         whole, loader = make(consecutive=True), make(consecutive=True, num_workers=1)
         epochs = [list(whole) for _ in range(3)]
@@ -427,6 +434,7 @@ class TestMaxTokens:
         loader.index_with(Vocabulary.from_instances(loader.iter_instances()))
         assert sum(len(b["anchors"]["tokens"]["tokens"]) for b in loader) == len(loader.documents)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("workers", "method"), [(1, "fork"), (2, "fork"), (1, "spawn")])
     def test_the_same_for_any_number_of_workers(self, make, uneven_file, workers, method):
         plain = make(path=uneven_file, **BUDGET)
@@ -434,6 +442,7 @@ class TestMaxTokens:
         for _ in range(2):
             assert_same(list(plain), list(busy))
 
+    @pytest.mark.slow
     def test_resumed(self, make, uneven_file):
         whole = make(path=uneven_file, **BUDGET)
         epochs = [list(whole) for _ in range(3)]
@@ -632,6 +641,7 @@ class TestResume:
 
 
 class TestRandomNumbers:
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
     def test_global_state_is_left_alone(self, make, workers):
         def state():

@@ -333,6 +333,7 @@ class TestLoader:
     def everything(self, folder, reader) -> list[str]:
         return sorted(texts([collated(reader, folder / "many.tsv", range(43))]))
 
+    @pytest.mark.slow
     def test_every_pair_once_for_any_number_of_workers(self, loader, make, folder):
         plain, busy = loader(), loader(num_workers=2)
         epochs = [list(plain) for _ in range(2)]
@@ -363,6 +364,7 @@ class TestLoader:
         batches.index_with(Vocabulary.from_instances(batches.iter_instances()))
         assert sum(len(batch["labels"]) for batch in batches) == 43
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
     def test_of_allennlp(self, make, folder, workers):
         reader = make(**FULL, with_ids=True)
@@ -485,6 +487,7 @@ class TestSettings:
             make(**changes).documents(tmp_path / "a.tsv")
 
 
+@pytest.mark.slow
 def test_a_model_trains_on_pairs_and_embeds(make, folder, checkpoint, tmp_path):
     """The archive's reader is switched to whole texts, blank ones too, as predictors need it."""
     from allennlp.commands.train import train_model

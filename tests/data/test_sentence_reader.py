@@ -253,6 +253,7 @@ class TestIds:
         list(batches), list(batches)
         assert calls == [11]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
     def test_through_the_loaders(self, make, loader, many_file, positives, workers):
         reader = make(positives=positives, with_ids=True)
@@ -324,6 +325,7 @@ class TestWholeRows:
 
 @pytest.mark.parametrize("positives", [None, "next"])
 class TestLoader:
+    @pytest.mark.slow
     def test_every_sentence_once_for_any_number_of_workers(
         self, loader, make, many_file, positives
     ):
@@ -356,6 +358,7 @@ class TestLoader:
             texts([collated(reader, many_file, reader.documents(many_file))])
         )
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
     def test_of_allennlp(self, make, many_file, positives, workers, recwarn):
         reader = make(positives=positives)
@@ -427,6 +430,7 @@ class TestSettings:
             list(make().read(tmp_path / "none.txt"))
 
 
+@pytest.mark.slow
 def test_a_model_trains_on_neighbours_and_embeds(make, pair, many_file, checkpoint, tmp_path):
     """The archive's reader is switched to whole rows: blank ones too have their embedding."""
     from allennlp.commands.train import train_model

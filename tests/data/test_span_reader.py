@@ -168,6 +168,7 @@ class TestIds:
         instance = make(with_ids=True).text_to_instance(documents[3], row=3)
         assert list(instance.fields) == ["anchors", "positives"]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
     def test_through_the_loader_of_allennlp(self, make, corpus_file, workers):
         loader = MultiProcessDataLoader(
@@ -658,6 +659,7 @@ class TestAllenNLPLoader:
                 )
         return documents
 
+    @pytest.mark.slow
     @LOADERS
     def test_fresh_spans_every_epoch_each_document_once(self, make, corpus_file, workers, method):
         reader = make()
@@ -665,6 +667,7 @@ class TestAllenNLPLoader:
         for epoch in range(3 if method == "fork" else 2):
             assert sorted(self.read(loader)) == sorted(epoch_of(reader, corpus_file, epoch))
 
+    @pytest.mark.slow
     def test_a_reader_with_a_read_of_its_own(self, tmp_path):
         """Of any number of workers, which AllenNLP starts anew every epoch."""
         file = tmp_path / "texts.txt"
@@ -678,6 +681,7 @@ class TestAllenNLPLoader:
         assert epochs[0] == epochs[1]
         assert len({text for epoch in epochs[0] for text in epoch}) == 3 * len(TEXTS)
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("kind", [DeCLUTRDatasetReader, LineReader])
     @pytest.mark.parametrize("workers", [0, 2])
     def test_a_look_does_not_count(self, kind, workers, tmp_path):
@@ -703,6 +707,7 @@ class TestAllenNLPLoader:
             loader = self.loader(make(), corpus_file, 0, in_memory=None)
         assert self.read(loader) == self.read(loader)
 
+    @pytest.mark.slow
     def test_loaders_that_share_a_reader(self, make, corpus_file):
         """Training with two workers and validation with another number: still each row once."""
         reader = make()
@@ -723,6 +728,7 @@ class TestAllenNLPLoader:
         assert sorted(itertools.chain(*parts)) == expected
         assert [len(part) for part in parts] == [8, 8, 8]
 
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.parametrize("whole", [False, True])
     def test_max_instances_together(self, make, corpus_file, workers, whole):
@@ -739,6 +745,7 @@ class TestAllenNLPLoader:
         expected = reader._codec.encode(documents)[0]
         assert [row[1:9].tolist() for row in ids] == [row[:8].tolist() for row in expected]
 
+    @pytest.mark.slow
     def test_more_workers_than_documents(self, words, tmp_path):
         (tmp_path / "a.txt").write_text("a " * 50 + "\n")
         loader = self.loader(words(), tmp_path / "a.txt", 2)

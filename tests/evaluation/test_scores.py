@@ -97,6 +97,7 @@ def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
     assert high == pytest.approx(values.mean() + 1.96 * error, abs=0.15 * error)
 
 
+@pytest.mark.slow
 def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     truth, covered = 100 * 0.6, 0
     for seed in range(200):
@@ -107,6 +108,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
     assert 0.82 <= covered / 200 <= 0.96
 
 
+@pytest.mark.slow
 def test_intervals_are_wider_for_more_confidence_and_the_same_every_time() -> None:
     score = Score("x", "spearman_wmean", scored(np.random.default_rng(2), [40, 20]))
     narrow, wide = interval(score, confidence=0.5), interval(score, confidence=0.99)

@@ -22,6 +22,8 @@ from declutr.inference.open_text_model import EncoderError
 from declutr.inference.whitening import Whitening
 from tests.conftest import run_config
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def encoder(trained: Path) -> Encoder:

@@ -56,6 +56,7 @@ def test_code_runs_only_if_it_is_trusted(with_code: tuple[Path, Path], checkpoin
         export_model(place, place.parent / "exported", onnx=False, trust=True)
 
 
+@pytest.mark.slow
 def test_opening_spends_no_random_numbers(trained: Path, checkpoint: Path) -> None:
     before = torch.get_rng_state()
     for place in (trained, checkpoint):
@@ -135,6 +136,7 @@ BROKEN_ARCHIVES: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] =
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN_ARCHIVES)
 def test_broken_archives(name: str, trained: Path, tmp_path: Path) -> None:
     change, error, message = BROKEN_ARCHIVES[name]
@@ -145,6 +147,7 @@ def test_broken_archives(name: str, trained: Path, tmp_path: Path) -> None:
         opened(place)
 
 
+@pytest.mark.slow
 def test_the_beginning_of_an_archive(trained: Path, tmp_path: Path) -> None:
     whole = (trained / "model.tar.gz").read_bytes()
     (tmp_path / "model.tar.gz").write_bytes(whole[:1000])
@@ -152,6 +155,7 @@ def test_the_beginning_of_an_archive(trained: Path, tmp_path: Path) -> None:
         opened(tmp_path / "model.tar.gz")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["5", '"model_type"', "null"])
 def test_configurations_that_are_no_objects(content: str, trained: Path, tmp_path: Path) -> None:
     (tmp_path / "content").mkdir()

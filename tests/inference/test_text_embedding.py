@@ -71,6 +71,7 @@ def test_means(texts: list[list[int]], limit: int) -> None:
     assert means == pytest.approx(np.array(expected), rel=1e-5)
 
 
+@pytest.mark.slow
 def test_silence_that_ends(trained: Path, caplog: pytest.LogCaptureFixture) -> None:
     encoder = Encoder(trained, device="cpu")
     with not_told():

@@ -314,6 +314,7 @@ class TestFile:
             Whitening.load(tmp_path)
 
 
+@pytest.mark.slow
 def test_needs_numpy_alone() -> None:
     code = (
         "import sys, declutr.inference.whitening as w, numpy as np;"

@@ -303,6 +303,7 @@ def test_tokens_of_texts_in_segments(roberta: Cutting) -> None:
         cut_texts(folded(roberta), roberta.embedder(max_length=8), "token")
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_compiled_transformers_cut_afresh(roberta: Cutting) -> None:
     """Compiled code would not see the hook, or remember an earlier one."""

@@ -930,6 +930,7 @@ def test_the_order_of_documents_does_not_matter(
     assert model(**shuffled)["loss"].item() == pytest.approx(expected, abs=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["both", "memory"])
 def test_trains_saves_and_loads(
     kind: str, checkpoint: Path, corpus_file: Path, batch: dict, tmp_path: Path

@@ -146,6 +146,7 @@ def config(checkpoint: Path, corpus_file: Path, epochs: int) -> dict[str, Any]:
     return base
 
 
+@pytest.mark.slow
 def test_trained_resumed_and_embedding(checkpoint: Path, corpus_file: Path, tmp_path: Path) -> None:
     """A run in two goes is the run in one, copies and queue included."""
     whole = train_model(Params(config(checkpoint, corpus_file, 2)), str(tmp_path / "whole"))

@@ -288,6 +288,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 """
 
 
+@pytest.mark.slow
 def test_memory_is_not_cubic() -> None:
     """512 pairs would take 18 GB in `NTXentLoss`; here it is a few matrices of 4 MB."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

@@ -32,6 +32,8 @@ from declutr.pretrained_parts import (
 from tests.conftest import run_config
 from tests.families import build
 
+pytestmark = pytest.mark.slow
+
 EMBEDDERS = {
     "token_embedder": {"token_embedders": {"tokens": {"type": "declutr"}}},
     "text_field_embedder": {"type": "declutr"},

@@ -127,6 +127,7 @@ def test_progress_goes_to_standard_error(package, capsys):
     assert printed.out == "" and "reading docstrings" in printed.err
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same_documents(library):
     assert len(find_sources([library])) == 100  # enough for more than one task
     one = list(documents([library], progress=False))

@@ -124,6 +124,7 @@ class TestInvariants:
 
 
 class TestLengthLaws:
+    @pytest.mark.slow
     @pytest.mark.parametrize("key", sorted(LENGTH_LAWS))
     def test_mean_variance_and_quantiles(self, key):
         kind, shortest, longest = key.split("_")
@@ -232,6 +233,7 @@ class TestUniformity:
         assert set(drawn) == set(legal)
         assert stats.chisquare([drawn[starts] for starts in legal]).pvalue > 1e-3
 
+    @pytest.mark.slow
     @pytest.mark.parametrize(("placement", "apart"), [("uniform", 6), ("uniform_v1", 3)])
     def test_placement_given_the_lengths_is_uniform(self, placement, apart):
         """Of the starts that are legal for two lengths; the shortest document has the most edge."""

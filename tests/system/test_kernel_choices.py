@@ -123,6 +123,7 @@ def test_ways_may_ask_while_they_are_made() -> None:
     assert len(choices.taken()) == 2
 
 
+@pytest.mark.slow
 def test_processes_measure_one_after_the_other(cache: Path) -> None:
     """Both give the answer of the first, though each would find another one."""
     code = (

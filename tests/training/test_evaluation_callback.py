@@ -28,6 +28,8 @@ from tests import two_processes
 from tests.conftest import run_config, shared_by_workers
 from tests.evaluation_runs import TEXTS, Scripted, several, these_tasks, write_benchmark
 
+pytestmark = pytest.mark.slow
+
 STEPS = 3  # an epoch: 24 documents in batches of 8
 ALL = 2 * STEPS
 LEVEL = "scripted/level"

@@ -21,6 +21,8 @@ from declutr.training.exact_resume import ExactResume, _restore_best
 from tests.built_task_models import classifier, data_file, reader_config, reclaim
 from tests.training.conftest import EPOCHS
 
+pytestmark = pytest.mark.slow
+
 
 def state_of(trainer: GradientDescentTrainer) -> dict[str, Any]:
     """Every weight, and all the optimizer knows."""

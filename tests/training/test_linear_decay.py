@@ -86,6 +86,7 @@ def test_a_stage_of_several_begins_when_its_turn_comes() -> None:
 DECAY = {"type": "linear_decay", "warmup_share": 0.3}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "scheduler",
     [DECAY, {"type": "combined", "schedulers": [[1, DECAY], [3, DECAY]]}],

@@ -17,6 +17,7 @@ from declutr.training.run_record import RunRecord
 from tests.training.conftest import EPOCHS
 
 
+@pytest.mark.slow
 def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, callbacks=[{"type": "run_record"}], checkpointer=None)
     trainer.train()

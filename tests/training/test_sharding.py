@@ -157,6 +157,7 @@ def same(ours: dict, expected: dict, within: float, unequal: tuple[str, ...] = (
             assert (got[name].double() - value).abs().max().item() <= within * largest, name
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number, name", list(enumerate([*CASES, *FAMILIES])))
 def test_parts_equal_the_whole(results: dict[str, Any], number: int, name: str) -> None:
     """Two processes with a part each, and one with the whole model and batch."""
@@ -170,6 +171,7 @@ def test_parts_equal_the_whole(results: dict[str, Any], number: int, name: str) 
         assert bool(ours["state"]) is (rank == 0), "only the first process has the whole"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
 def test_parts_equal_distributed_data_parallel(results: dict[str, Any], number: int) -> None:
     after = len(CASES) + len(FAMILIES) + 2
@@ -181,11 +183,13 @@ def test_parts_equal_distributed_data_parallel(results: dict[str, Any], number: 
             same(ours, theirs, within)
 
 
+@pytest.mark.slow
 def test_three_processes_with_parts_of_different_sizes(results: dict[str, Any]) -> None:
     for (process,) in results["three"]:
         same(process, results["one of three"], 1e-10)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
 def test_gathering_in_bfloat16(results: dict[str, Any], which: int) -> None:
     number = len(CASES) + len(FAMILIES) + which
@@ -201,6 +205,7 @@ def test_gathering_in_bfloat16(results: dict[str, Any], which: int) -> None:
         assert all(value.dtype is torch.float32 for value in ours["state"].values())
 
 
+@pytest.mark.slow
 def test_each_process_holds_its_share(results: dict[str, Any]) -> None:
     """Parameters and the two moments of Adam, by counting."""
     parameters, moments = results["alone"][0]["held"]
@@ -214,6 +219,7 @@ def test_each_process_holds_its_share(results: dict[str, Any]) -> None:
             assert p == pytest.approx(parameters / count, rel=0.05)
 
 
+@pytest.mark.slow
 def test_one_layer_is_gathered_at_a_time(results: dict[str, Any]) -> None:
     for process in results["together"]:
         assert process["memory"] == [(most, 3) for most in GATHERED.values()]
@@ -262,6 +268,7 @@ def state_of(process: dict[str, Any], name: str) -> list[dict]:
     return [model, training["optimizer"], training["learning_rate_scheduler"]]
 
 
+@pytest.mark.slow
 def test_training_equals_distributed_data_parallel(results: dict[str, Any]) -> None:
     folder, (first, second) = results["folder"], results["together"]
     assert_same_run(folder / "ddp", folder / "fsdp", 2e-5)
@@ -270,6 +277,7 @@ def test_training_equals_distributed_data_parallel(results: dict[str, Any]) -> N
     assert second["fsdp"] is None, "only the first process of a node writes"
 
 
+@pytest.mark.slow
 def test_the_same_files_as_without_parts(results: dict[str, Any]) -> None:
     names = [
         {f.name for f in (results["folder"] / run).iterdir() if f.suffix == ".th"}
@@ -279,6 +287,7 @@ def test_the_same_files_as_without_parts(results: dict[str, Any]) -> None:
     assert "best.th" in names[0] and len(names[0]) == 5  # two checkpoints of two files
 
 
+@pytest.mark.slow
 def test_a_killed_run_goes_on_to_the_same_bits(results: dict[str, Any]) -> None:
     folder, first = results["folder"], results["together"][0]
     assert first["killed"] is None
@@ -287,11 +296,13 @@ def test_a_killed_run_goes_on_to_the_same_bits(results: dict[str, Any]) -> None:
         assert_same_state(ours, expected, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("run", ["ddp to fsdp", "fsdp to ddp"])
 def test_checkpoints_do_not_depend_on_who_wrote_them(results: dict[str, Any], run: str) -> None:
     assert_same_run(results["folder"] / "ddp", results["folder"] / run, 2e-5)
 
 
+@pytest.mark.slow
 def test_one_process_goes_on_where_two_stopped(
     results: dict[str, Any], checkpoint: Path, corpus_file: Path, tmp_path: Path
 ) -> None:
@@ -308,12 +319,14 @@ def test_one_process_goes_on_where_two_stopped(
         assert (model[name] - value).abs().max() < 0.05, name
 
 
+@pytest.mark.slow
 def test_tied_weights_are_written_once(results: dict[str, Any]) -> None:
     state = torch.load(results["folder"] / "fsdp" / "best.th")
     tied = [v for n, v in state.items() if n.endswith(("word_embeddings.weight", "decoder.weight"))]
     assert len(tied) == 2 and tied[0].data_ptr() == tied[1].data_ptr()
 
 
+@pytest.mark.slow
 def test_weights_that_are_not_finite_are_not_written(results: dict[str, Any]) -> None:
     """Though they are in the part of the other process."""
     first, second = results["together"]
@@ -321,6 +334,7 @@ def test_weights_that_are_not_finite_are_not_written(results: dict[str, Any]) ->
     assert not list((results["folder"] / "broken").glob("*.th"))
 
 
+@pytest.mark.slow
 def test_the_archive_loads_in_one_process(results: dict[str, Any], tmp_path: Path) -> None:
     texts = ["ka lo mi tu", "re sa", ""]
     rows = []
@@ -334,6 +348,7 @@ def test_the_archive_loads_in_one_process(results: dict[str, Any], tmp_path: Pat
 # ---------------------------------------------------------------------------------- the command
 
 
+@pytest.mark.slow
 def test_two_nodes_equal_two_processes_of_one(
     results: dict[str, Any], checkpoint: Path, corpus_file: Path, tmp_path: Path
 ) -> None:

@@ -18,6 +18,8 @@ from declutr.training.run_record import no_better_than
 from tests.conftest import run_config
 from tests.evaluation_runs import Scripted, these_tasks, write_benchmark
 
+pytestmark = pytest.mark.slow
+
 STEPS = 3  # an epoch
 TOLD = "this run did not improve the model"
 

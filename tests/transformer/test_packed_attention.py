@@ -245,6 +245,7 @@ class Encoder(torch.nn.Module):
         return row
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
 def test_compiled_it_is_one_graph_for_all_lengths(
     device: str, request: pytest.FixtureRequest

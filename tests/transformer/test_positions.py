@@ -90,6 +90,7 @@ def test_the_adapters_of_xmod_are_trained_in_bfloat16(tmp_path: Path) -> None:
     assert adapters and all(p.grad is not None and p.grad.abs().sum() > 0 for p in adapters)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", ["luke", "roberta-prelayernorm", "xmod"])
 def test_an_archive_cuts_long_texts(family: str, corpus_file: Path, tmp_path: Path) -> None:
     """The reader and the embedder of a model that was trained, in bfloat16, agree."""

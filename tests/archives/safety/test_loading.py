@@ -22,6 +22,8 @@ from declutr.archives.safety import (
 )
 from tests import hostile_archives as hostile
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:

@@ -161,6 +161,7 @@ class TestEncoders:
 
 
 class TestRun:
+    @pytest.mark.slow
     @pytest.mark.parametrize("encode", [wide, scaled])
     def test_scores_are_those_of_an_encoder_that_gives_no_more(self, start, encode) -> None:
         run = start(tasks())
@@ -180,6 +181,7 @@ class TestRun:
             for task, scores in expected.items():
                 assert found[task] == pytest.approx(scores, abs=1e-4), task
 
+    @pytest.mark.slow
     def test_each_sentence_is_embedded_once(self, start) -> None:
         encoder = Wide()
         run = start(tasks())
@@ -190,6 +192,7 @@ class TestRun:
         assert [of_one["requested"] for of_one in runs] == [176, 176, 176]
         assert runs[0]["seconds"] > 0 and runs[1]["seconds"] == 0
 
+    @pytest.mark.slow
     def test_more_dimensions_than_there_are_left_out_and_told(self, start) -> None:
         run = start(tasks())
         lines: list[str] = []
@@ -202,6 +205,7 @@ class TestRun:
         add_with_dimensions(run, Wide(), [])
         assert run.folder.encoders() == ["wide"]
 
+    @pytest.mark.slow
     def test_again_nothing_is_embedded(self, start, said) -> None:
         add_with_dimensions(start(tasks()), Wide(), [2, 4])
         before = {path: path.read_bytes() for path in start([]).folder.folder.rglob("tasks/*.json")}
@@ -215,6 +219,7 @@ class TestRun:
             "wide@2: 0 tasks to do, 4",
         ]
 
+    @pytest.mark.slow
     def test_a_dimension_more_embeds_once_and_counts_that(self, start) -> None:
         add_with_dimensions(start(tasks()), Wide(), [4])
         again = Wide()
@@ -227,6 +232,7 @@ class TestRun:
         ]
         assert counts == [[0], [136], [0]]
 
+    @pytest.mark.slow
     def test_a_killed_run_goes_on(self, start) -> None:
         class Killing(Positive):
             def scores(self, vectors):
@@ -242,6 +248,7 @@ class TestRun:
         assert sorted(again.seen) == sorted(TEXTS)
         assert set(compared(run).values("wide@2")) == {"STS12", "MR"}
 
+    @pytest.mark.slow
     def test_another_encoder_of_the_name_is_refused(self, start) -> None:
         add_with_dimensions(start(tasks()), Wide(), [2])
         with pytest.raises(ChangedResults, match=r"result of wide on .* encoder a there, b now"):
@@ -275,12 +282,14 @@ class TestComparison:
         run.add(Encoder("c"))
         return run
 
+    @pytest.mark.slow
     def test_families(self, run) -> None:
         found = compared(run, "b", "a")
         assert families(found) == {"b": {4: "b@4", 2: "b@2"}, "a": {2: "a@2"}, "c": {}}
         assert found.encoders == ["b", "b@4", "b@2", "a", "a@2", "c"]
         assert whole_encoders(found).encoders == ["b", "a", "c"]
 
+    @pytest.mark.slow
     def test_of_an_encoder_that_has_changed_since_are_left_out(self, start, run) -> None:
         changed = start(tasks(), overwrite=True)
         changed.add(Wide("b", wide, fingerprint="z"))
@@ -288,6 +297,7 @@ class TestComparison:
         found, left_out = by_family(everything)
         assert found.encoders == ["a", "a@2", "b", "c"] and left_out == 8
 
+    @pytest.mark.slow
     def test_curves(self, run) -> None:
         found = curves(compared(run, "b"))
         assert list(found) == ["downstream", "sts"]  # geometry has none
@@ -300,6 +310,7 @@ class TestComparison:
         assert similar.comparison.value("b@4", "STS12") == values["STS12"]["all Spearman"]
         assert math.isnan(similar.comparison.value("b@4", "absent"))
 
+    @pytest.mark.slow
     def test_means_are_of_tasks_that_all_have(self, start) -> None:
         run = start([Similar("STS12", 24)])
         add_with_dimensions(run, Wide("b"), [2])
@@ -310,6 +321,7 @@ class TestComparison:
         assert found["sts"].tasks == ["STS12"] and list(found["sts"].names) == ["a", "b"]
         assert found["downstream"].tasks == ["MR"] and list(found["downstream"].names) == ["a", "d"]
 
+    @pytest.mark.slow
     def test_none_without_truncated_encoders(self, start) -> None:
         run = start(tasks())
         run.add(Encoder())
@@ -319,6 +331,7 @@ class TestComparison:
         found = Comparison(["a", "b"], [], {"a": {}, "b": {}})
         assert families(found) == {"a": {}, "b": {}} and by_family(found) == (found, 0)
 
+    @pytest.mark.slow
     def test_losses_are_paired_with_the_whole_encoder(self, run) -> None:
         found = compared(run, "b")
         lost = losses(found)

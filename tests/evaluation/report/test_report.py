@@ -265,6 +265,7 @@ class TestDimensions:
     def text(report) -> str:
         return section(report.markdown(), "Dimension against quality")
 
+    @pytest.mark.slow
     def test_a_row_for_each_with_its_share(self, text, comparison) -> None:
         mean = {
             name: np.mean([comparison.cell(name, task).value for task in ("STS12", "STS13")])

@@ -62,6 +62,7 @@ def test_the_task_is_there_without_data(tmp_path: Path) -> None:
         task.sentences()
 
 
+@pytest.mark.slow
 def test_who_sees_the_image_finds_it(tmp_path: Path) -> None:
     write(tmp_path / "downstream" / "COCO")
     [task] = tasks(tmp_path, PUBLISHED)
@@ -83,6 +84,7 @@ def test_who_sees_the_image_finds_it(tmp_path: Path) -> None:
     assert task.notes() == ["40 test images where the published data has 5,000: compare with care"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("encode", "most"), [(constant, 8), (known_encoders.random, 30)])
 def test_who_does_not_see_it_guesses(
     encode: Callable[[list[str]], np.ndarray], most: float, tmp_path: Path

@@ -109,6 +109,7 @@ class TestMemory:
         embed_rows(Encoder(), map(str, range(shards)), tmp_path, **options)
         return StoredEmbeddings(tmp_path)
 
+    @pytest.mark.slow
     @pytest.mark.skipif(not os.path.isdir("/proc/self/fd"), reason="counts open files")
     def test_few_files_are_open_at_a_time(self, tmp_path):
         stored = self.stored(tmp_path, "npy", 80)

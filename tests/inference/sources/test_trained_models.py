@@ -252,6 +252,7 @@ def test_a_name_on_the_hub(
         open_encoder("hf:org/absent", device="cpu")
 
 
+@pytest.mark.slow
 def test_trained_archives(trained: Path, texts: list[str]) -> None:
     expected = Encoder(trained, cuda_device=-1, dtype="float32")(texts)
     for spec in (
@@ -266,6 +267,7 @@ def test_trained_archives(trained: Path, texts: list[str]) -> None:
     assert open_encoder(f"it={trained}", device="cpu").name == "it"
 
 
+@pytest.mark.slow
 def test_archives_cut_where_they_are_told_to(trained: Path, documents: list[str]) -> None:
     words = documents[0].split()
     whole = open_encoder(str(trained), device="cpu")
@@ -279,6 +281,7 @@ def test_archives_cut_where_they_are_told_to(trained: Path, documents: list[str]
     assert whole.describe()["fingerprint"] != short.describe()["fingerprint"]
 
 
+@pytest.mark.slow
 def test_fingerprints_notice_another_archive(trained: Path, tmp_path: Path) -> None:
     moved = tmp_path / "run"
     shutil.copytree(trained, moved)

@@ -285,6 +285,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
     return folder / "run"
 
 
+@pytest.mark.slow
 def test_trains_and_resumes_bit_for_bit(run: Path, tmp_path: Path, checkpoint: Path) -> None:
     """Banks and all; metrics of training have the term, those of validation have not."""
     metrics = json.loads((run / "metrics.json").read_text())
@@ -310,6 +311,7 @@ def newest(run: Path) -> Path:
     return max(run.glob("model_state_e*.th"), key=lambda file: file.name)
 
 
+@pytest.mark.slow
 def test_an_archive_is_also_that_of_the_task_model(run: Path, tmp_path: Path) -> None:
     archive = run / "model.tar.gz"
     whole = load_archive(archive).model
@@ -323,6 +325,7 @@ def test_an_archive_is_also_that_of_the_task_model(run: Path, tmp_path: Path) ->
     assert type(not_bare) is ReclaimModel
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("overrides", [{}, {"model.bare": True}])
 def test_predicts_by_the_task_models_predictor(run: Path, overrides: dict) -> None:
     archive = load_archive(run / "model.tar.gz", overrides=overrides)
@@ -370,6 +373,7 @@ def steps(config: dict, vocab: Vocabulary, batch: dict[str, Any]) -> dict[str, A
     }
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one(plain: tuple) -> None:
     vocab, batch = plain
     config = reclaim(classifier(), weight=1.0, mask_identical_texts=True)
@@ -384,6 +388,7 @@ def test_two_processes_equal_one(plain: tuple) -> None:
             assert torch.allclose(result["state"][name], value, atol=1e-12), name
 
 
+@pytest.mark.slow
 def test_two_processes_with_batches_of_different_sizes(plain: tuple) -> None:
     """As the last ones of an epoch are. The critic sees all rows in both."""
     vocab, batch = plain

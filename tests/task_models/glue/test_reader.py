@@ -130,6 +130,7 @@ class TestFractions:
 
 
 class TestSharding:
+    @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.parametrize("most", [None, 7])
     def test_every_row_once(self, make, many, workers, most):
@@ -231,6 +232,7 @@ def classifier(checkpoint: Path, data: Path, **reader) -> dict:
 
 
 class TestTraining:
+    @pytest.mark.slow
     @pytest.mark.parametrize("task", ["cola", "mrpc", "mnli"])
     def test_basic_classifier(self, checkpoint, tmp_path, task):
         config = classifier(checkpoint, write(tmp_path, task), task=task)
@@ -246,6 +248,7 @@ class TestTraining:
         after = training.model.state_dict()
         assert any(not torch.equal(value, after[name]) for name, value in before.items())
 
+    @pytest.mark.slow
     def test_predicts_from_an_archive(self, checkpoint, tmp_path):
         data = write(tmp_path, "sst-2")
         train_model(Params(classifier(checkpoint, data, task="sst-2")), str(tmp_path / "run"))

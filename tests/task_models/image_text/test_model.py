@@ -83,6 +83,7 @@ def test_recall_is_over_the_whole_set(tmp_path: Path) -> None:
     assert model.get_metrics(reset=True) == {}
 
 
+@pytest.mark.slow
 def test_overfits_and_its_archive_is_the_model(tmp_path: Path) -> None:
     file = write_pairs(tmp_path)
     model = train_model(Params(run_config(file)), str(tmp_path / "run"))
@@ -110,6 +111,7 @@ def test_one_side_alone(tmp_path: Path) -> None:
     assert torch.equal(without_ids["loss"], apart["loss"])
 
 
+@pytest.mark.slow
 def test_regularised_by_reclaim(tmp_path: Path) -> None:
     """It trains as the task of the model "reclaim", and its archive is it again."""
     objective = {"type": "reclaim", "instances": 16, "num_negatives": 3}
@@ -180,6 +182,7 @@ def step_of_process(
     return loss.item(), gradients, model.get_metrics(reset=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ids", [True, False])
 def test_two_processes_equal_one(tmp_path: Path, ids: bool) -> None:
     _, instances = built(write_pairs(tmp_path))

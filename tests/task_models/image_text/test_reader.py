@@ -65,6 +65,7 @@ def test_blank_captions_are_left_out_and_ids_stay(tmp_path: Path) -> None:
     assert found == [(0, 0), (3, 1)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches(tmp_path: Path, workers: int) -> None:
     file = write_pairs(tmp_path, images=4, regions=3)

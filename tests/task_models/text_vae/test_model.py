@@ -132,6 +132,7 @@ def test_overfits() -> None:
     assert found["active_units"] >= 2
 
 
+@pytest.mark.slow
 def test_annealing_and_all_else_resume(tmp_path: Path) -> None:
     file = write_lines(tmp_path)
     config = run_config(file, model=model_config(annealing_steps=5, word_dropout=0.3))
@@ -156,6 +157,7 @@ def test_annealing_and_all_else_resume(tmp_path: Path) -> None:
     assert codes[0].shape == (4,) and codes[0].tolist() == codes[1].tolist()
 
 
+@pytest.mark.slow
 def test_regularised_by_reclaim(tmp_path: Path) -> None:
     """It trains as the task of the model "reclaim", and its archive is it again."""
     config = run_config(
@@ -224,6 +226,7 @@ def step_of_process(instances: list[Any]) -> tuple[dict[str, torch.Tensor], dict
     return gradients, model.get_metrics(reset=True)
 
 
+@pytest.mark.slow
 def test_two_processes_equal_one() -> None:
     _, instances = made()
     gradients, metrics = step_of_process(instances)
