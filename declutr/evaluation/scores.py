@@ -30,7 +30,7 @@ class Score:
 
     # Parameters
 
-    name : the name of the score, unique within its task. It says so if the score is not in percent.
+    name : the name of the score, unique within its task.
     statistic : a key of `STATISTICS`.
     items : what every test item contributed.
 
