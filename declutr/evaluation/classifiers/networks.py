@@ -20,9 +20,9 @@ from torch import nn
 EPSILON = 1e-8
 """The term that keeps the denominators of optimizers above 0, as in torch."""
 
-# Shapes: F folds, R penalties, c classes, h hidden units, d features, B rows in a batch. Rows are the
-# last dimension of all that a network computes, because softmax and matrix products are faster that
-# way than with classes last.
+# Shapes: F folds, R penalties, c classes, h hidden units, d features, B rows in a batch. Rows are
+# the last dimension of all that a network computes, because softmax and matrix products are faster
+# that way than with classes last.
 
 
 def seeded_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
@@ -86,7 +86,7 @@ class Network:
         return torch.cat(owners)
 
     def initial(self, generator: torch.Generator) -> torch.Tensor:
-        """Parameters `(P,)`: for each of R the same, drawn as `torch.nn.Linear` draws them."""
+        """Draw initial parameters `(P,)` as `torch.nn.Linear` does, equal for all classifiers."""
         drawn = []
         for weight, bias in zip(self.shapes[::2], self.shapes[1::2], strict=True):
             bound = 1 / math.sqrt(weight[-1])

@@ -115,9 +115,8 @@ class TorchLearner(Learner):
         even = torch.full((1, 1, 1, 1), 1 / batch, device=device)
         for step in range(steps):
             idle, weights = None, even
-            if (
-                step + 1
-            ) * batch > counts.min():  # folds differ by a row, so their last batches differ in size
+            # Folds differ by a row, and therefore so do their last batches.
+            if (step + 1) * batch > counts.min():
                 left = (counts - step * batch).clip(0, batch)
                 shares = (np.arange(batch) < left[:, None]) / left.clip(1)[:, None]  # (F, B)
                 weights = torch.from_numpy(shares.astype(np.float32))[:, None, None].to(device)
