@@ -102,7 +102,7 @@ def uniformity_contributions(x: np.ndarray, t: float = 2, block: int = 1024) -> 
 
 
 def cosine_contributions(x: np.ndarray) -> np.ndarray:
-    """Contributions `(n,)` whose mean is the mean cosine over all pairs i < j of rows `(n, d)`."""
+    """Return contributions `(n,)` whose mean is the mean cosine over pairs of rows `(n, d)`."""
     x = unit(x.astype(np.float64))
     total = x.sum(axis=0)
     return _pair_influences((x @ total - np.einsum("nd,nd->n", x, x)) / (len(x) - 1))

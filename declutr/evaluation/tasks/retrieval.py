@@ -136,7 +136,12 @@ def ndcg(found: np.ndarray, relevant: list[dict[int, float]], depth: int) -> np.
 
 
 def recall(found: np.ndarray, relevant: list[dict[int, float]], depth: int) -> np.ndarray:
-    """Of each query, `(q,)`: the share of documents that answer it among the first `depth`."""
+    """Return the share of relevant documents among the first `depth` of each query, `(q,)`.
+
+    # Parameters
+
+    found, relevant, depth : see `ndcg`.
+    """
     return (found[:, :depth] > 0).sum(axis=1) / np.array([len(grades) for grades in relevant])
 
 
