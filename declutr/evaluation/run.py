@@ -230,6 +230,7 @@ class Meter:
         self.sentences, self.seconds = 0, 0.0
 
     def __call__(self, sentences: list[str]) -> np.ndarray:
+        """Embed sentences, and add to the counts."""
         start = time.perf_counter()
         vectors = self._encode(sentences)
         self.seconds += time.perf_counter() - start

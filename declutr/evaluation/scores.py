@@ -41,7 +41,6 @@ class Score:
 
     name: str
     statistic: str
-    """The function that turns items into the value; a key of `STATISTICS`."""
     items: Items
 
     def __post_init__(self) -> None:
@@ -74,7 +73,7 @@ def interval(
 
     # Parameters
 
-    score : the score; in percent or not, as the bounds will be.
+    score : the score; the bounds have its unit.
     confidence : the share of bootstrap samples that lie within the bounds, 0 to 1.
     resamples : the number of bootstrap samples.
     seed : the seed of the bootstrap samples.

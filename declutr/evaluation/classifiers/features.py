@@ -11,9 +11,9 @@ import torch
 from declutr.evaluation.task import Vectors
 
 MATERIALISED = 2**28
-"""The most numbers (1 GiB) that features of pairs may have to be computed once, in advance.
+"""The largest size of features of pairs that are computed once, in numbers (1 GiB).
 
-Larger ones are computed again for every batch.
+Larger features are computed again for every batch.
 """
 
 

@@ -25,8 +25,7 @@ class Found:
     """One array `(n, R)` for each fold: which development rows each classifier predicts correctly.
     """
     predict: Callable[[int, int, np.ndarray], np.ndarray]
-    """A function from the number of a fold, the number of a penalty and rows `(n,)` to classes
-    `(n,)`."""
+    """A function from the numbers of a fold and of a penalty and rows `(n,)` to classes `(n,)`."""
 
 
 class Learner(ABC):

@@ -184,7 +184,7 @@ class Optimizer(ABC):
         return self._state[0]
 
     def step(self, gradient: torch.Tensor, idle: torch.Tensor | None = None) -> None:
-        """Update the parameters.
+        """Update the parameters with one optimizer step.
 
         # Parameters
 

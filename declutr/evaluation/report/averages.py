@@ -63,7 +63,6 @@ class Definition:
 
     name: str
     groups: tuple[Mapping[str, str], ...]
-    """For each group of tasks, names of scores by name of the task."""
 
     @property
     def members(self) -> dict[str, str]:
@@ -71,7 +70,7 @@ class Definition:
         return {task: score for group in self.groups for task, score in group.items()}
 
     def of(self, scores: Mapping[str, Mapping[str, float]]) -> Average:
-        """Compute the average.
+        """Compute the average from the scores of tasks.
 
         # Parameters
 

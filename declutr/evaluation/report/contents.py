@@ -15,7 +15,7 @@ from declutr.evaluation.report.plots import Picture
 
 @dataclass(frozen=True)
 class About:
-    """What a report says about the run.
+    """The facts about a run that a report states.
 
     # Parameters
 
@@ -32,9 +32,7 @@ class About:
     protocol: Mapping[str, Any]
     versions: Mapping[str, str]
     made: str
-    """The time of the report in ISO 8601."""
     hints: Sequence[str] = field(default_factory=tuple)
-    """Remarks for the user, such as how to get pictures."""
 
 
 @dataclass(frozen=True)

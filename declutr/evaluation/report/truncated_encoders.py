@@ -108,9 +108,11 @@ class TruncatedEncoder:
         self._whole, self._dimension = whole, dimension
 
     def __call__(self, sentences: list[str]) -> np.ndarray:
+        """Return the leading dimensions of embeddings, `(n, dimension)`."""
         return self._whole.leading(sentences, self._dimension)
 
     def describe(self) -> dict[str, Any]:
+        """Describe the whole encoder, with this dimension and a fingerprint of its own."""
         whole = self._whole.describe()
         return {
             **whole,
@@ -120,6 +122,7 @@ class TruncatedEncoder:
         }
 
     def counts(self) -> dict[str, int]:
+        """Return the counts of the whole encoder."""
         return self._whole.counts()
 
 

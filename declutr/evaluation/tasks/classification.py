@@ -86,7 +86,8 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
         ClassificationTask(name, "downstream", read, protocol) for name, read in readers.items()
     ]
     news = partial(_ag_news, data / "extra" / "ag_news_test" / "test.csv")
-    # Columns: label, id, id, sentence, sentence; id, sentence, sentence, relatedness, entailment.
+    # MRPC's columns are label, id, id, sentence, sentence; SICK's are id, sentence, sentence,
+    # relatedness, entailment.
     mrpc, sick = columns_parser("\t", 5, 0, 3, 4), columns_parser("\t", 5, 4, 1, 2)
     mrpc_read = partial(_tables, downstream / "MRPC", MRPC_ROWS, YES_OR_NO, mrpc)
     sick_read = partial(_tables, downstream / "SICK", SICK_ROWS, SICK_CLASSES, sick)

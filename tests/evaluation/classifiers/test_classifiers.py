@@ -88,7 +88,7 @@ def folds(count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     ],
     ids=["adam", "rmsprop", "hidden"],
 )
-def test_a_search_is_as_senteval_would_train_each_classifier(protocol: Protocol) -> None:
+def test_a_search_trains_each_classifier_as_senteval_does(protocol: Protocol) -> None:
     x, labels = blobs(96)
     train, dev = folds(96)
     assert [math.ceil(len(rows) / 16) for rows in train] == [4, 4, 5]
@@ -121,7 +121,9 @@ def test_without_a_development_set_a_twentieth_is_held_out_as_senteval_does() ->
 
 
 @pytest.mark.parametrize("tenacity", [0, 3])
-def test_patience_is_counted_in_all(tenacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_patience_counts_all_evaluations_without_improvement(
+    tenacity: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Accuracies up, down, up, down ...: never two looks in a row without an improvement."""
     x, labels = blobs(64)
     protocol = replace(QUICK, tenacity=tenacity, epoch_size=1)
@@ -140,7 +142,7 @@ def test_patience_is_counted_in_all(tenacity: int, monkeypatch: pytest.MonkeyPat
     assert found.correct[0].sum() == 10 + tenacity
 
 
-def test_training_ends_at_the_largest_number_of_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_ends_at_the_maximum_number_of_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     x, labels = blobs(32)
     protocol = replace(QUICK, tenacity=1000, epoch_size=3, max_epoch=12)
     trained = TorchLearner(Features(x), labels, CLASSES, protocol)
@@ -153,7 +155,9 @@ def test_training_ends_at_the_largest_number_of_passes(monkeypatch: pytest.Monke
 @pytest.mark.parametrize(
     "protocol", [QUICK, replace(QUICK, hidden=4, dropout=0.3, optimizer="rmsprop")]
 )
-def test_the_seed_alone_decides_and_nobody_elses_draws_change(protocol: Protocol) -> None:
+def test_training_depends_on_its_seed_and_leaves_global_random_states_alone(
+    protocol: Protocol,
+) -> None:
     x, labels = blobs(96)
     train, dev = folds(96)
 
@@ -170,7 +174,7 @@ def test_the_seed_alone_decides_and_nobody_elses_draws_change(protocol: Protocol
     assert (first != predicted(2)).any()
 
 
-def test_scikit_learns_models_are_its_own() -> None:
+def test_the_sklearn_learner_trains_the_models_of_scikit_learn() -> None:
     x, labels = blobs(200)
     train, dev = [np.arange(100), np.arange(50, 200)], [np.arange(100, 200), np.arange(50)]
     penalties = np.array([[0.25, 8.0]] * 2)
@@ -189,7 +193,7 @@ def test_scikit_learns_models_are_its_own() -> None:
                 np.testing.assert_array_equal(last.predict(fold, 0, np.arange(200)), expected)
 
 
-def test_the_two_agree_given_time() -> None:
+def test_both_learners_agree_when_trained_to_convergence() -> None:
     x, labels = blobs(3000, spread=1.0)
     patient = replace(PUBLISHED, tenacity=30)
     train, test = [np.arange(1500)], np.arange(1500, 3000)
@@ -210,7 +214,7 @@ def test_the_two_agree_given_time() -> None:
         ({"classifier": "sklearn", "hidden": 50}, "no hidden layer, got hidden=50; take classif"),
     ],
 )
-def test_what_there_is_not_is_refused(change: dict, message: str) -> None:
+def test_unknown_settings_are_refused(change: dict, message: str) -> None:
     x, labels = blobs(10)
     with pytest.raises(ValueError, match=message):
         learner(Features(x), labels, CLASSES, replace(PROTOTYPING, **change))

@@ -48,7 +48,7 @@ class Memory(Learner):
         return np.where(np.isin(rows, train), self.labels[rows], 1 - self.labels[rows])
 
 
-def test_nested_folds_never_test_what_they_saw() -> None:
+def test_nested_folds_never_test_items_they_were_trained_on() -> None:
     memory = Memory(LABELS, [0.5, 0.7, 0.6, 0.7])
     outcome = nested_kfold(memory, np.arange(60))
     np.testing.assert_array_equal(outcome.predicted, 1 - LABELS)
@@ -76,7 +76,7 @@ def test_a_test_set_stays_out_of_the_search() -> None:
     assert outcome.dev.sum() == 5 * 2
 
 
-def test_the_folds_are_those_of_sentevals_validation_py() -> None:
+def test_the_folds_equal_those_of_sentevals_validation_py() -> None:
     """Its nested cross-validation has a seed of its own, 1111; the other one has that given."""
     rows, nothing = np.arange(60), np.zeros((60, 1))
     for seed in (1111, 5):
@@ -100,7 +100,7 @@ def test_accuracies_that_are_equal_to_two_decimals_are_equal() -> None:
 
 
 @pytest.mark.parametrize("penalised", [True, False])
-def test_a_split_trains_once(penalised: bool) -> None:
+def test_a_split_trains_each_classifier_once(penalised: bool) -> None:
     memory = Memory(LABELS, [0.5, 0.6, 0.9, 0.7])
     train, dev, test = np.split(np.arange(60), [30, 45])
     outcome = split(memory, train, dev, test, penalised)
@@ -111,7 +111,7 @@ def test_a_split_trains_once(penalised: bool) -> None:
     assert outcome.dev.sum() == (2 if penalised else 0)
 
 
-def test_folds_of_a_rare_class_and_too_few_items() -> None:
+def test_a_rare_class_is_accepted_and_too_few_items_are_refused() -> None:
     rare = np.array([0] * 20 + [1] * 3)
     assert len(nested_kfold(Memory(rare, [1.0] * 4), np.arange(23)).predicted) == 23
     with pytest.raises(BrokenData, match=r"5-fold .* at least 5 items; the largest .* has 2"):

@@ -50,6 +50,6 @@ def test_pairs_are_combined_as_senteval_does(
     assert features.to("cpu").rows(places).equal(features.rows(places))
 
 
-def test_difference_and_product() -> None:
+def test_difference_and_product_by_hand() -> None:
     u, v = torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 4.0]])
     assert difference_and_product(u, v).tolist() == [[2.0, 6.0, 3.0, -8.0]]

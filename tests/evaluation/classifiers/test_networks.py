@@ -39,7 +39,7 @@ def flat(network: Network) -> torch.Tensor:
     return torch.randn(FOLDS, len(network.owner()), dtype=torch.float64)
 
 
-def test_logits_and_gradients_are_those_of_single_modules(
+def test_logits_and_gradients_equal_those_of_single_modules(
     network: Network, flat: torch.Tensor
 ) -> None:
     rows = torch.randn(FOLDS, ROWS, WIDTH, dtype=torch.float64)
@@ -76,7 +76,7 @@ def test_initial_weights_are_those_that_torch_draws(network: Network) -> None:
             torch.testing.assert_close(piece[0, penalty], parameter.detach())
 
 
-def test_owner_tells_whose_a_parameter_is(network: Network) -> None:
+def test_owner_is_the_classifier_of_each_parameter(network: Network) -> None:
     flat = network.owner()[None]
     for piece in network.pieces(flat):
         for penalty in range(PENALTIES):

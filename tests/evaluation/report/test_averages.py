@@ -24,7 +24,7 @@ def every_score(value: float) -> dict[str, dict[str, float]]:
     return scores
 
 
-def test_names_and_sizes() -> None:
+def test_averages_have_the_expected_names_and_sizes() -> None:
     assert {name: len(members) for name, members in MEMBERS.items()} == {
         "SimCSE STS": 7,
         "MTEB STS, 7 of its 10 tasks": 7,
@@ -49,7 +49,7 @@ def test_names_and_sizes() -> None:
     }
 
 
-def test_seven_tasks_by_hand() -> None:
+def test_averages_of_seven_tasks_by_hand() -> None:
     # Unsupervised SimCSE-BERT-base in table 5 of its paper.
     published = [68.40, 82.41, 74.38, 80.91, 78.56, 76.85, 72.23]
     names = ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
@@ -78,7 +78,7 @@ def test_declutr_takes_other_scores_on_dev_than_on_test() -> None:
     assert set(test) - set(MEMBERS["DeCLUTR downstream"]) == {"SNLI"}
 
 
-def test_tasks_weigh_the_same() -> None:
+def test_tasks_have_equal_weight() -> None:
     scores = every_score(50)
     scores["SNLI"]["accuracy"] = 68
     scores["Length"]["accuracy"] = 60
@@ -134,7 +134,7 @@ WRONG_IN_PRINT = {("scd, table 2", "Avg. BERT embeddings"): 84.954}
 
 
 @pytest.mark.parametrize("name", PUBLISHED["tables"])
-def test_printed_averages_follow_from_their_rows(name: str) -> None:
+def test_averages_equal_those_that_papers_print(name: str) -> None:
     table = PUBLISHED["tables"][name]
     assert set(table["rows"]) == set(table["printed"])
     for encoder, printed in table["printed"].items():
@@ -152,7 +152,9 @@ def test_printed_averages_follow_from_their_rows(name: str) -> None:
     ("encoder", "printed", "alike"),
     [("DeCLUTR-base", 75.98, 76.60), ("USE", 72.91, 74.69), ("GloVe", 63.96, 64.40)],
 )
-def test_all_tasks_alike_is_another_number(encoder: str, printed: float, alike: float) -> None:
+def test_equal_weights_of_all_tasks_give_another_average_than_the_printed_one(
+    encoder: str, printed: float, alike: float
+) -> None:
     got = of_row(PUBLISHED["tables"]["declutr v1, table 1"], encoder)
     assert got[V1_AVERAGE] == pytest.approx(printed, abs=ROUNDED)
     assert got["DeCLUTR all with SNLI"] == pytest.approx(alike, abs=ROUNDED)
@@ -161,7 +163,7 @@ def test_all_tasks_alike_is_another_number(encoder: str, printed: float, alike: 
 @pytest.mark.parametrize(
     "table", PUBLISHED["halves of declutr v1 (downstream, probing, average; dev)"]
 )
-def test_averages_printed_beside_their_halves(table: str) -> None:
+def test_averages_equal_the_printed_mean_of_their_halves(table: str) -> None:
     """Tables S1 and S5 give no rows of tasks: any with such averages do."""
     downstream, probing = (
         MEMBERS[f"DeCLUTR {group}, dev"] for group in ("downstream with SNLI", "probing")
@@ -177,7 +179,7 @@ def test_averages_printed_beside_their_halves(table: str) -> None:
         assert got[f"{V1_AVERAGE}, dev"] == pytest.approx(printed, abs=ROUNDED)
 
 
-def test_sums_of_recalls() -> None:
+def test_mean_recalls_agree_with_the_sums_that_papers_print() -> None:
     """RECLAIM prints sums of six recalls; SCAN's on Flickr30K is not the sum of its row."""
     mean = Definition("mean recall", (dict.fromkeys("abcdef", "recall"),))
     differences = []

@@ -35,7 +35,7 @@ def test_cells_have_value_and_half_width() -> None:
     assert found.cell("a", "CR") is None and found.cell("a", "MR", "f1") is None
 
 
-def test_best_is_what_is_printed_best() -> None:
+def test_the_best_is_determined_after_rounding() -> None:
     found = of(["MR", "CR"], a=[accuracy(60)], b=[accuracy(80)], c=[accuracy(80)])
     assert found.best("MR") == {"b", "c"}
     assert found.best("CR") == set()
@@ -43,7 +43,7 @@ def test_best_is_what_is_printed_best() -> None:
     assert of(["MR"], a=[accuracy(60)], b=[accuracy(60)]).best("MR") == set()
 
 
-def test_differences_are_to_the_first_on_the_same_items() -> None:
+def test_differences_are_from_the_first_encoder_on_the_same_items() -> None:
     found = of(
         ["MR", "CR"], a=[accuracy(60)], b=[accuracy(80)], c=[accuracy(61), accuracy(1, "CR")]
     )
@@ -75,7 +75,7 @@ def test_no_difference_between_different_test_items(items) -> None:
     assert found.difference("like", "x") is not None
 
 
-def test_missing_is_what_nobody_has_data_for() -> None:
+def test_missing_tasks_have_no_data_for_any_encoder() -> None:
     found = of(
         ["MR", "CR", "SUBJ"],
         a=[accuracy(1), without("CR", missing=True), without("SUBJ")],
@@ -86,7 +86,7 @@ def test_missing_is_what_nobody_has_data_for() -> None:
     assert found.groups() == {"downstream": ["MR"]}
 
 
-def test_groups_come_in_the_order_of_the_report_and_maps_in_none() -> None:
+def test_groups_are_in_the_order_of_the_report_without_maps() -> None:
     records = [accuracy(1, "x", "probing"), accuracy(1, "y"), accuracy(1, "z", "map")]
     assert list(of(["x", "y", "z"], a=records).groups()) == ["downstream", "probing"]
 
@@ -100,6 +100,6 @@ def test_values_leave_out_what_is_not_a_number() -> None:
     assert found.difference("f", "x") is None
 
 
-def test_notes_by_who_has_them() -> None:
+def test_notes_name_their_encoders() -> None:
     found = of(["MR"], a=[accuracy(1)], b=[accuracy(1)])
     assert found.notes() == {"MR": {"a note": ["a", "b"]}}

@@ -144,7 +144,7 @@ def test_ranks_do_not_follow_rounding(tmp_path: Path) -> None:
     assert forwards["cosine Spearman"] == pytest.approx(100 * expected)
 
 
-def test_every_task_is_there_without_any_data(tmp_path: Path) -> None:
+def test_every_task_exists_without_data(tmp_path: Path) -> None:
     every = found(tmp_path)
     assert list(every) == ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
     for task in every.values():
@@ -153,12 +153,12 @@ def test_every_task_is_there_without_any_data(tmp_path: Path) -> None:
             task.sentences()
 
 
-def test_the_sizes_of_sts_are_those_that_mteb_has_too() -> None:
+def test_the_sizes_of_sts_equal_those_of_mteb() -> None:
     sizes = {name: sum(subsets.values()) for name, subsets in STS_SUBSETS.items()}
     assert sizes == {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186}
 
 
-def test_subsets_in_all_conventions(tmp_path: Path) -> None:
+def test_subsets_are_scored_in_all_conventions(tmp_path: Path) -> None:
     sizes = {"FNWN": 8, "headlines": 25, "OnWN": 14}
     subsets = {name: random_pairs(size, seed) for seed, (name, size) in enumerate(sizes.items())}
     write_sts(tmp_path / "downstream/STS/STS13-en-test", subsets)
@@ -176,7 +176,7 @@ def test_subsets_in_all_conventions(tmp_path: Path) -> None:
     assert len(set(got.values())) == len(got) - 1
 
 
-def test_who_knows_the_scores_gets_them_all(tmp_path: Path) -> None:
+def test_an_encoder_that_knows_the_gold_scores_is_perfect(tmp_path: Path) -> None:
     subsets = {name: random_pairs(10, n) for n, name in enumerate(STS_SUBSETS["STS16"])}
     write_sts(tmp_path / "downstream/STS/STS16-en-test", subsets)
     pairs = [pair for part in subsets.values() for pair in part]
@@ -187,7 +187,7 @@ def test_who_knows_the_scores_gets_them_all(tmp_path: Path) -> None:
     assert 90 < only_order["all Pearson"] < 99.9
 
 
-def test_a_missing_subset_is_no_smaller_average(tmp_path: Path) -> None:
+def test_a_missing_subset_is_an_error_and_not_a_smaller_average(tmp_path: Path) -> None:
     folder = tmp_path / "downstream/STS/STS13-en-test"
     write_sts(folder, {name: random_pairs(5, 0) for name in ("FNWN", "OnWN")})
     expected = r"STS.input.headlines.txt is not there. STS13 is all of FNWN, headlines, OnWN"
@@ -202,7 +202,7 @@ def test_another_size_than_the_published_is_noted(tmp_path: Path) -> None:
     assert SubsetSimilarity("X", tmp_path / "x", {"A": 6, "B": 7}).notes() == []
 
 
-def test_the_benchmark_by_cosine(tmp_path: Path) -> None:
+def test_the_benchmark_is_scored_by_cosine(tmp_path: Path) -> None:
     splits = three_splits(0)
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark", splits)
     got = values(found(tmp_path)["STS-B"], hashed)
@@ -213,7 +213,7 @@ def test_the_benchmark_by_cosine(tmp_path: Path) -> None:
     assert got["MTEB Spearman"] == got["cosine Spearman"]
 
 
-def test_mteb_takes_all_of_sick(tmp_path: Path) -> None:
+def test_mteb_scores_all_splits_of_sick(tmp_path: Path) -> None:
     splits = three_splits(5)
     write_sick(tmp_path / "downstream/SICK", splits)
     got = values(found(tmp_path)["SICK-R"], hashed)
@@ -263,7 +263,7 @@ def test_without_the_regressor_nothing_is_trained(
     assert not train & set(task.sentences())
 
 
-def test_another_folder_of_the_layout_is_a_task_of_its_own_name(tmp_path: Path) -> None:
+def test_another_folder_in_the_layout_is_a_task_of_its_own_name(tmp_path: Path) -> None:
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark-mine", three_splits(0))
     (tmp_path / "downstream/STS/notes").mkdir()
     every = found(tmp_path)
@@ -295,7 +295,7 @@ def test_only_the_published_benchmark_has_a_known_length(tmp_path: Path) -> None
         every["STS-B"].sentences()
 
 
-def test_scoring_leaves_random_states_alone(tmp_path: Path) -> None:
+def test_scoring_leaves_global_random_states_alone(tmp_path: Path) -> None:
     write_sick(tmp_path / "downstream/SICK", three_splits(5))
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].tolist()
     values(found(tmp_path)["SICK-R"], hashed)
