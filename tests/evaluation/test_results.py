@@ -1,4 +1,4 @@
-"""Results on disk: what comes back, and what they are known again by."""
+"""Stored results: what is loaded again, and the keys that identify a result."""
 
 import json
 import os
@@ -30,7 +30,7 @@ def folder(tmp_path) -> ResultFolder:
 
 @pytest.fixture
 def scored() -> Record:
-    """Of a similarity task, with an interval for each score."""
+    """Make a result of a similarity task with an interval for each score."""
     (result,) = evaluate(hashed, [Similar()])
     result.notes = ["a note", "ein Gruß, \udce4"]
     return record(result, KEY)
@@ -68,7 +68,7 @@ class TestFolder:
     def test_arrays_that_scores_share_are_stored_once(self, folder, scored) -> None:
         folder.save("mine", scored)
         (path,) = folder.folder.rglob("*.npz")
-        assert len(np.load(path).files) == 3  # predicted, gold, subset
+        assert len(np.load(path).files) == 3  # the arrays `predicted`, `gold` and `subset`
 
     def test_items_may_be_strings(self, folder) -> None:
         items = {"value": np.ones(2), "label": np.array(["ä", "b"])}
@@ -143,7 +143,7 @@ class TestFolder:
             items.unlink()
         elif damage == "a bit":
             content = bytearray(stated.read_bytes())
-            content[content.index(b'"value": ') + 11] ^= 1  # another digit
+            content[content.index(b'"value": ') + 11] ^= 1  # changes a digit
             stated.write_bytes(content)
         elif damage == "other format":
             stated.write_text(json.dumps(json.loads(stated.read_text()) | {"format": 99}))

@@ -1,4 +1,4 @@
-"""Resuming: what is embedded again, what is kept, what is refused."""
+"""Resumed runs: which tasks are scored again, which results are kept, and which are refused."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def said() -> list[str]:
 
 @pytest.fixture
 def start(tmp_path, said):
-    """Begins a run over some tasks, always in the same folder."""
+    """Return a function that begins a run over some tasks, always in the same folder."""
 
     def start(
         tasks: Sequence[Task],
@@ -116,18 +116,18 @@ class TestChanges:
         run.check(["hashed"])
         again = Encoder()
         run.add(again)
-        assert sorted(again.seen) == ["x", "y"]  # the other has not changed
+        assert sorted(again.seen) == ["x", "y"]  # the other task has not changed
 
     def test_another_encoder_of_the_same_name_is_refused(self, start) -> None:
         start([Positive("one", ONE)]).add(Encoder())
         run = start([Positive("one", ONE)])
-        run.check(["hashed"])  # only the encoder can tell
+        run.check(["hashed"])  # the fingerprint is known only once the encoder is open
         expected = "encoder a there, b now. Choose another --output, or replace such results with"
         with pytest.raises(ChangedResults, match=expected):
             run.add(Encoder(fingerprint="b"))
         start([Positive("one", ONE)], overwrite=True).add(Encoder(fingerprint="b"))
 
-    def test_another_device_does_not_change_results(self, start) -> None:
+    def test_results_are_kept_on_another_device(self, start) -> None:
         start([Positive("one", ONE)]).add(Encoder())
         run = start([Positive("one", ONE)], replace(PUBLISHED, device="cuda"))
         run.check(["hashed"])
@@ -156,7 +156,9 @@ class TestComparison:
     def test_two_encoders_of_one_name_do_not_share_a_row(self, start) -> None:
         start([Positive("one", ONE), Absent("three")]).add(Encoder())
         run = start([Positive("two", TWO)])
-        run.add(Encoder(fingerprint="b"))  # it has no result of this task, so nothing is refused
+        run.add(
+            Encoder(fingerprint="b")
+        )  # there is no result on this task yet, so nothing is refused
         found, left_out = run.comparison(["hashed"], ["one", "two"])
         assert list(found.records["hashed"]) == ["two"] and left_out == 2
 

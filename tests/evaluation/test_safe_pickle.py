@@ -1,4 +1,4 @@
-"""Pickles of plain data are read, in every protocol; all others are refused unrun."""
+"""Safe reading of pickles: plain data are read in every protocol, others are refused unrun."""
 
 import os
 import pickle
@@ -36,7 +36,7 @@ def test_plain_data_are_read(protocol: int, tmp_path: Path) -> None:
 
 def test_arrays_that_python_2_wrote_are_read(tmp_path: Path) -> None:
     path = tmp_path / "old.pkl"
-    # numpy of that time, and strings of bytes.
+    # numpy's names at that time, and byte strings.
     path.write_bytes(
         b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
         b"(I1\n(I2\ntcnumpy\ndtype\n(S'f4'\nI0\nI1\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntb"
@@ -72,7 +72,7 @@ class Calls:
         return self.call  # type: ignore[return-value]
 
 
-FORGED = bytearray(b"A" * 8)  # where a pointer is expected
+FORGED = bytearray(b"A" * 8)  # in place of a pointer
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Scores against scipy and by hand; intervals against what is known of sampling."""
+"""Scores against scipy and by hand; intervals against known sampling distributions."""
 
 import math
 
@@ -30,7 +30,7 @@ ARRAYS = st.integers(3, 40).flatmap(
 @given(ARRAYS)
 def test_correlations_equal_those_of_scipy(arrays: tuple[list[float], list[float]]) -> None:
     x, y = (np.array(array) for array in arrays)
-    # Nearly constant arrays have no digits left in any implementation.
+    # For nearly constant arrays, no implementation has correct digits left.
     assume(np.ptp(x) > 0 and np.ptp(y) > 1e-6 * max(1, np.abs(y).max()))
     assert pearson(x, y) == pytest.approx(stats.pearsonr(x, y)[0], abs=1e-9)
     assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y)[0], abs=1e-9)
@@ -78,7 +78,7 @@ def test_correlations_of_subsets_are_averaged(name: str) -> None:
 def test_statistics_of_classes_and_values_by_hand() -> None:
     items = {"predicted": np.array([1, 1, 0, 0, 1]), "gold": np.array([1, 0, 0, 1, 1])}
     assert STATISTICS["accuracy"](items) == pytest.approx(60)
-    # 2 found of 3 predicted and 3 there: precision and recall are both 2/3
+    # Of 3 predicted and 3 true positives 2 agree: precision and recall are both 2/3.
     assert STATISTICS["f1"](items) == pytest.approx(200 / 3)
     assert STATISTICS["accuracy_and_f1"](items) == pytest.approx((60 + 200 / 3) / 2)
     assert STATISTICS["f1"]({"predicted": np.zeros(3), "gold": np.zeros(3)}) == 0
@@ -117,7 +117,7 @@ def test_intervals_are_wider_for_more_confidence_and_reproducible() -> None:
 
 @pytest.mark.parametrize("over", ["all", "mean", "wmean"])
 def test_integers_in_place_of_values_do_not_change_rank_correlations(over: str) -> None:
-    """Resampling ranks works on codes; a plain loop over draws of the values says the same."""
+    """Intervals are computed on integer codes; a plain loop over the values gives the same."""
     items = scored(np.random.default_rng(3), [25, 15])
     rng = np.random.default_rng(0)
     values = []
@@ -136,7 +136,7 @@ def test_items_are_drawn_within_their_subset() -> None:
 
 
 def test_a_difference_is_paired() -> None:
-    """Two encoders that agree but for a constant differ by it for sure, however noisy each is."""
+    """Encoders that differ by a constant differ with certainty, however noisy each of them is."""
     values = np.random.default_rng(4).normal(size=50)
     first = Score("x", "plain_mean", {"value": values + 0.1})
     second = Score("x", "plain_mean", {"value": values})
@@ -167,7 +167,7 @@ def test_a_score_without_a_defined_value_has_no_interval() -> None:
 
 
 def test_resamples_without_a_value_are_left_out() -> None:
-    # Two items: half of all draws take one of them twice, and have no correlation.
+    # Half of all samples of two items contain one of them twice, and have no correlation.
     score = Score("x", "pearson_all", {"predicted": np.arange(2.0), "gold": np.arange(2.0)})
     assert interval(score) == pytest.approx((100, 100))
 

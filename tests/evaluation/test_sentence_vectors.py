@@ -1,4 +1,4 @@
-"""Each different sentence once; and what an encoder can get wrong."""
+"""Sentence embeddings: each distinct sentence is embedded once, and bad outputs are reported."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from declutr.evaluation.task import BadEmbeddings
 
 
 def lengths(texts: list[str]) -> np.ndarray:
-    """Embeddings that tell which sentence they are of."""
+    """Return embeddings that identify their sentence."""
     return np.array([[len(text), sum(map(ord, text)), hash(text) % 1000] for text in texts], float)
 
 
@@ -82,7 +82,7 @@ def test_a_changed_dimension_raises_when_its_sentences_are_requested() -> None:
         return lengths(texts)[:, : 2 if wrong[0] and "bb" in texts else 3]
 
     vectors = SentenceVectors(encode, block=1)
-    vectors.add(["a", "bb", "ccc"])  # from the longest on
+    vectors.add(["a", "bb", "ccc"])  # the longest one is embedded first
     assert vectors(["a", "ccc"])[:, 0].tolist() == [1, 3]
     cause = (
         r"of 1 of 2 sentences; the first is 'bb'. .*\(1, 3\) as before, the encoder gave \(1, 2\)"
@@ -105,7 +105,7 @@ def test_a_wrong_shape_is_named(shape: tuple[int, ...]) -> None:
 
 
 def test_an_interrupted_call_can_be_continued() -> None:
-    """A second call embeds what the first did not get to, and nothing twice."""
+    """A second call embeds what the first one did not reach, and nothing twice."""
     broken = [True]
     encode = Counting()
 

@@ -1,4 +1,4 @@
-"""A run: what is embedded, and that what fails takes nothing else with it."""
+"""Evaluation over several tasks: what is embedded, and how failures are isolated."""
 
 import os
 import re
@@ -96,16 +96,16 @@ class TestEmbedding:
 
 class TestFailures:
     def others(self, *tasks: Task, encode=hashed) -> TaskResult:
-        """The result of the first, with tasks before and after it that must finish."""
+        """Return the result of the first task; others before and after it must succeed."""
         results = run([Positive("before", "ab"), *tasks, Positive("after", "cd")], encode)
         assert results["before"].error is None and results["after"].error is None
         return results[tasks[0].name]
 
-    def test_missing_data_is_told_from_errors(self) -> None:
+    def test_missing_data_are_reported_as_missing(self) -> None:
         result = self.others(Absent())
         assert (result.missing, result.error) == (True, "absent.txt is not there.")
 
-    def test_broken_data(self) -> None:
+    def test_broken_data_are_reported_as_an_error(self) -> None:
         class Broken(Absent):
             def sentences(self) -> list[str]:
                 raise BrokenData("a.txt has 3 rows, expected 4 as in the file beside it.")
@@ -209,7 +209,7 @@ class TestFailures:
             run([Positive("x", "ab")], encode)
 
 
-# ------------------------------------------------- the right folder, and those around it
+# -------------------------------------------- the data folder, and folders above and below
 
 
 def write(file: Path) -> None:
@@ -219,7 +219,7 @@ def write(file: Path) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """`SentEval/data` with a task of each kind."""
+    """Make a folder `SentEval/data` with a file of each kind of task."""
     folder = tmp_path / "SentEval" / "data"
     for file in (
         "downstream/CR/custrev.pos",

@@ -1,4 +1,4 @@
-"""Lines of files that are whole or cut off, in all encodings there are."""
+"""Reading of lines from complete and truncated files, in all supported encodings."""
 
 from pathlib import Path
 
@@ -38,7 +38,7 @@ def test_a_last_line_needs_an_end_only_if_others_are_missing(file: Path) -> None
     with pytest.raises(BrokenData, match=r"middle of line 3, expected 4 lines.*end after its last"):
         read_lines(file, 4)
     file.write_bytes(b"a\nb\n")
-    assert read_lines(file, 3) == ["a", "b"]  # a part of the data, whole lines
+    assert read_lines(file, 3) == ["a", "b"]  # a part of the data in complete lines
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""All classifiers at once against SentEval's loop over one `torch.nn` module at a time."""
+"""Learners that train all classifiers at once, against SentEval's loop over single modules."""
 
 import copy
 import math
@@ -20,7 +20,7 @@ QUICK = replace(PUBLISHED, batch_size=16, tenacity=2, epoch_size=2, max_epoch=60
 
 
 def blobs(count: int, spread: float = 1.5) -> tuple[torch.Tensor, np.ndarray]:
-    """Classes that overlap, so that accuracies differ from look to look."""
+    """Draw classes that overlap, so that accuracies differ between evaluations."""
     rng = np.random.default_rng(0)
     labels = rng.integers(CLASSES, size=count)
     centres = 2 * rng.standard_normal((CLASSES, WIDTH))
@@ -36,7 +36,12 @@ def plain_fit(
     penalty: float,
     protocol: Protocol,
 ) -> tuple[float, nn.Module, int]:
-    """One classifier as SentEval trains it; its accuracy, itself, and the looks it took."""
+    """Train one classifier as SentEval does.
+
+    # Returns
+
+    Its accuracy, the classifier, and the number of evaluations on the development set.
+    """
     draw = np.random.RandomState(protocol.seed)
     y = torch.from_numpy(labels)
     with torch.random.fork_rng(devices=[]):
@@ -73,7 +78,7 @@ def plain_fit(
 
 
 def folds(count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Three, of which one has a batch of 16 more than the others, with a single row."""
+    """Return three folds; one needs a further batch of 16, which has a single row."""
     order = np.random.default_rng(1).permutation(count)
     dev = [order[:32], order[32:64], order[64:95]]
     return [np.setdiff1d(order, part) for part in dev], dev
@@ -105,8 +110,8 @@ def test_a_search_trains_each_classifier_as_senteval_does(protocol: Protocol) ->
             np.testing.assert_array_equal(found.predict(fold, number, everything), expected)
             right = (expected == labels)[dev[fold]]
             np.testing.assert_array_equal(found.correct[fold][:, number], right)
-    assert len(looks) > 1  # some stopped before others
-    assert found.accuracy.max() > 0.6  # and something was learnt
+    assert len(looks) > 1  # some folds stopped before others
+    assert found.accuracy.max() > 0.6  # the classifiers learnt something
 
 
 def test_without_a_development_set_a_twentieth_is_held_out_as_senteval_does() -> None:
@@ -124,7 +129,7 @@ def test_without_a_development_set_a_twentieth_is_held_out_as_senteval_does() ->
 def test_patience_counts_all_evaluations_without_improvement(
     tenacity: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Accuracies up, down, up, down ...: never two looks in a row without an improvement."""
+    """Accuracies go up and down, so that no two evaluations in a row are without improvement."""
     x, labels = blobs(64)
     protocol = replace(QUICK, tenacity=tenacity, epoch_size=1)
     trained = TorchLearner(Features(x), labels, CLASSES, protocol)
@@ -149,7 +154,7 @@ def test_training_ends_at_the_maximum_number_of_epochs(monkeypatch: pytest.Monke
     passes, plain = [], trained._pass
     monkeypatch.setattr(trained, "_pass", lambda *a: (passes.append(1), plain(*a)))
     trained.search([np.arange(32)], [np.arange(32)], np.array([[1e-3]]))
-    assert len(passes) == 15  # SentEval begins a round at 12 passes still
+    assert len(passes) == 15  # like SentEval, a round still begins after epoch 12
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Who is trained on what: nothing is tested by a classifier that has seen it."""
+"""Cross-validation: no item is tested by a classifier that was trained on it."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ LABELS = np.array([0, 1] * 30)
 
 
 class Memory(Learner):
-    """Knows the labels of what it was trained on, and is wrong about the rest."""
+    """A learner that knows the labels of its training items, and is wrong about all others."""
 
     grid = kfold_grid = (1.0, 2.0, 3.0, 4.0)
     unpenalised = 0.0
@@ -54,13 +54,13 @@ def test_nested_folds_never_test_items_they_were_trained_on() -> None:
     np.testing.assert_array_equal(outcome.predicted, 1 - LABELS)
     (finals, penalties), searches = memory.finals[0], memory.searches
     assert len(searches) == 5
-    assert penalties.tolist() == [2.0] * 5  # the first of the best two
+    assert penalties.tolist() == [2.0] * 5  # the first of the two best ones
     for train, (inner, dev, _) in zip(finals, searches, strict=True):
         assert len(train) == 48
         for some, left_out in zip(inner, dev, strict=True):
             assert sorted([*some, *left_out]) == sorted(train)
         np.testing.assert_array_equal(np.sort(np.concatenate(dev)), np.sort(train))
-    # In each of 25 inner folds one row is right, and each row is looked at in four outer folds.
+    # One row is right in each of 25 inner folds, and each row is evaluated in four outer folds.
     assert outcome.dev.sum() == pytest.approx(25 / 4)
 
 
@@ -77,7 +77,7 @@ def test_a_test_set_stays_out_of_the_search() -> None:
 
 
 def test_the_folds_equal_those_of_sentevals_validation_py() -> None:
-    """Its nested cross-validation has a seed of its own, 1111; the other one has that given."""
+    """Nested cross-validation has the fixed seed 1111, plain cross-validation the given one."""
     rows, nothing = np.arange(60), np.zeros((60, 1))
     for seed in (1111, 5):
         memory = Memory(LABELS, [1.0] * 4)

@@ -40,7 +40,7 @@ def test_pairs_are_combined_as_senteval_does(
 
     features = pair_features(FIRST, SECOND, both_product_and_difference, vectors)
     assert (features.left is None) == at_once
-    assert asked == [["a b", "c", "d e f", "g"]]  # each different sentence once
+    assert asked == [["a b", "c", "d e f", "g"]]  # each distinct sentence once
     u, v = random(FIRST), random(SECOND)
     expected = np.hstack([u, v, u * v, np.abs(u - v)])
     np.testing.assert_array_equal(features.array(np.arange(4)), expected)

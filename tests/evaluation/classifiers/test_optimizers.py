@@ -1,4 +1,4 @@
-"""Adam and RMSprop against `torch.optim`, one tensor a row."""
+"""Adam and RMSprop against `torch.optim` with one tensor for each row."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""The trained regressor against torch's own gradients and SentEval's rules, written plainly."""
+"""The trained regressor against autograd and a plain version of SentEval's rules."""
 
 import copy
 
@@ -19,7 +19,7 @@ from declutr.evaluation.classifiers.relatedness_regressor import (
 
 
 def rated(count: int, seed: int, noise: float = 0.3) -> Rated:
-    """Features of which the first tells the score."""
+    """Draw features of which only the first one depends on the score."""
     rng = np.random.default_rng(seed)
     gold = rng.uniform(0, 5, size=count).round(2)
     features = rng.normal(size=(count, 6)).astype(np.float32)
@@ -48,7 +48,7 @@ def test_targets_have_the_score_as_their_mean(gold: np.ndarray) -> None:
 
 
 def plainly(train: Rated, dev: Rated, test: torch.Tensor, seed: int, looks: int) -> np.ndarray:
-    """SentEval's `RelatednessPytorch`, with modules and autograd, and its draws."""
+    """Train SentEval's `RelatednessPytorch` with modules, autograd and SentEval's draws."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         layer = torch.nn.Linear(train.features.shape[1], 5)
@@ -111,7 +111,7 @@ def test_training_depends_on_its_seed_and_leaves_global_random_states_alone() ->
 def test_the_fourth_evaluation_without_improvement_ends_training(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The count is never reset, as in SentEval; the model of the best look is kept."""
+    """The count is never reset, as in SentEval, and the best model is kept."""
     looks = iter([0.1, 0.3, 0.2, 0.2, 0.4, 0.3, 0.4, 0.9])
     kept = []
 
@@ -122,7 +122,7 @@ def test_the_fourth_evaluation_without_improvement_ends_training(
     monkeypatch.setattr(relatedness_regressor, "pearson", correlation)
     train, dev = rated(20, 0), rated(10, 1)
     got = trained_relatedness(train, dev, dev.features, seed=0)
-    assert len(kept) == 7  # the misses are looks 3, 4, 6 and 7
+    assert len(kept) == 7  # evaluations 3, 4, 6 and 7 bring no improvement
     assert got.dev.tolist() == kept[4].tolist()
 
 

@@ -1,4 +1,4 @@
-"""Averages by hand, and of the rows that papers print; none where a member is missing."""
+"""Averages by hand and against printed rows of papers; none if a member is missing."""
 
 import json
 import math
@@ -11,12 +11,12 @@ from declutr.evaluation.report.averages import DEFINITIONS, V1_AVERAGE, Definiti
 PUBLISHED = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "published_averages.json").read_text()
 )
-ROUNDED = 0.0101  # half of the last digit of what is printed, and of the members
+ROUNDED = 0.0101  # half of the last digit of the printed average and of its members
 MEMBERS = {definition.name: definition.members for definition in DEFINITIONS}
 
 
 def every_score(value: float) -> dict[str, dict[str, float]]:
-    """All scores that any average needs."""
+    """Return all scores that any average needs, with the same value."""
     scores: dict[str, dict[str, float]] = {}
     for members in MEMBERS.values():
         for task, score in members.items():
@@ -117,9 +117,10 @@ def test_without_scores_every_average_is_missing() -> None:
 
 
 def of_row(table: dict, encoder: str) -> dict[str, float]:
-    """All averages of a row; each number of it is the score of its task that an average wants.
+    """Compute all averages from a row of a paper's table.
 
-    Of accuracy and F1, the mean, as `accuracy_and_f1`.
+    Each number of the row is the value of every score of its task that an average uses. A list of
+    accuracy and F1 becomes their mean, `accuracy_and_f1`.
     """
     numbers = (sum(n) / len(n) if isinstance(n, list) else n for n in table["rows"][encoder])
     scores = {
@@ -164,7 +165,7 @@ def test_equal_weights_of_all_tasks_give_another_average_than_the_printed_one(
     "table", PUBLISHED["halves of declutr v1 (downstream, probing, average; dev)"]
 )
 def test_averages_equal_the_printed_mean_of_their_halves(table: str) -> None:
-    """Tables S1 and S5 give no rows of tasks: any with such averages do."""
+    """Tables S1 and S5 print no single tasks, so any scores with the printed averages will do."""
     downstream, probing = (
         MEMBERS[f"DeCLUTR {group}, dev"] for group in ("downstream with SNLI", "probing")
     )
@@ -180,7 +181,7 @@ def test_averages_equal_the_printed_mean_of_their_halves(table: str) -> None:
 
 
 def test_mean_recalls_agree_with_the_sums_that_papers_print() -> None:
-    """RECLAIM prints sums of six recalls; SCAN's on Flickr30K is not the sum of its row."""
+    """RECLAIM prints sums of six recalls; the sum for SCAN on Flickr30K does not fit its row."""
     mean = Definition("mean recall", (dict.fromkeys("abcdef", "recall"),))
     differences = []
     for *recalls, printed in PUBLISHED["sums of reclaim, table 3 (six recalls, sum)"]:

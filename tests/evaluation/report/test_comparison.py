@@ -1,4 +1,4 @@
-"""Encoders side by side, on scores that are known by hand."""
+"""Comparisons of encoders on scores that are known by hand."""
 
 import math
 
@@ -39,7 +39,7 @@ def test_the_best_is_determined_after_rounding() -> None:
     found = of(["MR", "CR"], a=[accuracy(60)], b=[accuracy(80)], c=[accuracy(80)])
     assert found.best("MR") == {"b", "c"}
     assert found.best("CR") == set()
-    assert of(["MR"], a=[accuracy(60)]).best("MR") == set()  # nothing to be better than
+    assert of(["MR"], a=[accuracy(60)]).best("MR") == set()  # there is no other encoder
     assert of(["MR"], a=[accuracy(60)], b=[accuracy(60)]).best("MR") == set()
 
 
@@ -53,13 +53,13 @@ def test_differences_are_from_the_first_encoder_on_the_same_items() -> None:
     assert b.interval == difference(*scores)
     c = found.difference("c", "MR")
     assert c.value == pytest.approx(1) and not c.certain
-    assert found.difference("c", "CR") is None  # the first has none
+    assert found.difference("c", "CR") is None  # the first encoder has no score
 
 
 @pytest.mark.parametrize(
     "items",
     [
-        {"predicted": np.ones(4), "gold": np.arange(4), "subset": np.zeros(4)},  # fewer
+        {"predicted": np.ones(4), "gold": np.arange(4), "subset": np.zeros(4)},  # fewer items
         {"predicted": np.ones(5), "gold": np.arange(5)[::-1], "subset": np.zeros(5)},
         {"predicted": np.ones(5), "gold": np.arange(5), "subset": np.arange(5) % 2},
         {"predicted": np.ones(5), "gold": np.arange(5)},

@@ -1,4 +1,4 @@
-"""Leading dimensions. Oracle: an encoder that gives only those, in a folder of its own."""
+"""Truncated encoders against encoders that return only the leading dimensions."""
 
 import math
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def scaled(texts: Sequence[str]) -> np.ndarray:
 
 
 class Wide(Encoder):
-    """An encoder that, like a Python function, has a dimension only once it was called."""
+    """An encoder that knows its dimension only after the first call, like a Python function."""
 
     def __init__(self, name: str = "wide", encode=wide, fingerprint: str = "a") -> None:
         super().__init__(name, encode, fingerprint)
@@ -205,7 +205,7 @@ class TestRun:
     def test_a_second_run_embeds_nothing(self, start, said) -> None:
         add_with_dimensions(start(tasks()), Wide(), [2, 4])
         before = {path: path.read_bytes() for path in start([]).folder.folder.rglob("tasks/*.json")}
-        again = Wide()  # it does not know its dimension, but the folder does
+        again = Wide()  # the encoder does not know its dimension yet, but the folder does
         add_with_dimensions(start(tasks()), again, [2, 4], said.append)
         assert again.seen == [] and len(before) == 12
         assert {path: path.read_bytes() for path in before} == before

@@ -1,4 +1,4 @@
-"""Pictures: which ones there are, and that nothing in them covers anything else."""
+"""Pictures: which ones are drawn, and that no text in them overlaps."""
 
 import itertools
 from functools import cache
@@ -27,7 +27,7 @@ def result(task: str, group: str, **scores: Score) -> Record:
 
 @cache
 def results(number: int, same_place: bool = False) -> dict[str, Record]:
-    """Of encoder `number`, better the higher it is."""
+    """Make results of encoder `number`; a higher number has better scores."""
     rng = np.random.default_rng(number)
     found = {}
     for task in DOWNSTREAM:
@@ -56,7 +56,7 @@ def comparison(count: int, same_place: bool = False) -> Comparison:
 
 
 def truncated(count: int, kept: tuple[int, ...] = (16, 64, 256)) -> Comparison:
-    """The encoders 384 wide, or 768, with scores of truncated ones."""
+    """Compare encoders of 384 or 768 dimensions and their truncated encoders."""
     whole = comparison(count)
     records, facts = dict(whole.records), {}
     for number, name in enumerate(NAMES[:count]):
@@ -97,7 +97,7 @@ def test_long_names_are_shortened(name, short) -> None:
 
 
 class Drawing:
-    """What is asked of every picture."""
+    """A base class with checks for every picture."""
 
     @pytest.fixture(autouse=True)
     def matplotlib(self):
@@ -105,7 +105,7 @@ class Drawing:
 
     @staticmethod
     def texts(figure) -> list:
-        """Everything written in a figure that can be seen; some ticks lie beyond the ends."""
+        """Return all visible text of a figure, without ticks beyond the ends of an axis."""
         from matplotlib.text import Text
 
         figure.canvas.draw()

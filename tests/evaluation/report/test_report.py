@@ -1,4 +1,4 @@
-"""The report: what stands where, and that both forms say the same."""
+"""Reports: their contents, and the agreement of Markdown and JSON."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def constant(texts: list[str]) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    """Two encoders and one collapsed to a point, on tasks of most groups; one task has no data."""
+    """Compare two encoders and a collapsed one on most groups of tasks; one task has no data."""
     folder = ResultFolder(tmp_path_factory.mktemp("out"))
     texts = [f"text {number}" for number in range(80)]
     tasks = [
@@ -74,7 +74,7 @@ def section(markdown: str, title: str) -> str:
 
 
 def row(text: str, *starts: str) -> list[str]:
-    """The cells of the row of a table that begins with these."""
+    """Return the remaining cells of the table row that begins with `starts`."""
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line[:1] == "|"]
     cells = [[cell.strip() for cell in found] for found in rows]
     (found,) = [found for found in cells if tuple(found[: len(starts)]) == starts]
@@ -122,7 +122,7 @@ class TestMarkdown:
         assert cells[1] == f"{text} [{found.interval.low:+.2f}, {found.interval.high:+.2f}]"
 
     def test_missing_data_and_failures(self, markdown) -> None:
-        assert "CR\\|new: CR|new.txt is" not in markdown  # bars are escaped everywhere
+        assert "CR\\|new: CR|new.txt is" not in markdown  # a bar is escaped wherever it appears
         assert "* CR\\|new: CR\\|new.txt is not there." in section(markdown, "Missing data")
         text = section(markdown, "Failed")
         assert row(text, "fourth", "all") == ["There is no file."]
@@ -229,7 +229,7 @@ class Small(Similar):
         super().__init__(name, pairs=24)
 
     def scores(self, vectors: Vectors) -> list[Score]:
-        return super().scores(vectors)[:1]  # every one has an interval, which takes time
+        return super().scores(vectors)[:1]  # fewer scores, because each interval takes time
 
 
 class Wide(Encoder):
@@ -241,7 +241,7 @@ class Wide(Encoder):
 
 
 class TestDimensions:
-    """Encoders of 8 dimensions, two of them with truncated ones."""
+    """Reports on encoders of 8 dimensions, two of which also have truncated encoders."""
 
     @pytest.fixture(scope="class")
     @staticmethod
@@ -275,7 +275,9 @@ class TestDimensions:
         of_all = 100 * rate / comparison.cell("second", "MR").value
         cells = row(text, "second@4")
         assert cells[:2] == ["4", f"{rate:.2f} ({of_all:.1f} %)"]
-        shown = f" ({share:.1f} %)" if mean["second"] > 0 else ""  # of less, it would say nothing
+        shown = (
+            f" ({share:.1f} %)" if mean["second"] > 0 else ""
+        )  # a share of 0 or less has no meaning
         assert cells[2] == f"{mean['second@4']:.2f}{shown}"
         assert row(text, "second", "8")[1] == f"{mean['second']:.2f}"
         header = row(text, "encoder", "dimensions")

@@ -1,4 +1,4 @@
-"""COCO's layout, its ranks against naive loops, and encoders with known answers."""
+"""COCO's file format, ranks against naive loops, and encoders with known answers."""
 
 import pickle
 import re
@@ -27,7 +27,7 @@ IMAGES = 40
 
 
 def held(images: int = IMAGES, width: int = IMAGES) -> dict:
-    """Image i is one-hot; it has six captions, the last of which does not count."""
+    """Make the content of a file with one-hot images and six captions each, of which five count."""
     return {
         "features": 5 * np.eye(images, width, dtype=np.float32),
         "image_to_caption_ids": {i: [f"{i}-{c}" for c in range(6)] for i in range(images)},
@@ -87,7 +87,7 @@ def test_an_encoder_that_knows_the_image_finds_it(tmp_path: Path) -> None:
 def test_an_encoder_that_does_not_know_the_image_guesses(
     encode: Callable[[list[str]], np.ndarray], most: float, tmp_path: Path
 ) -> None:
-    """Other captions than those of training, so that nothing can be learnt by heart."""
+    """Captions differ from those of training, so that none can be memorised."""
     other = held()
     for caption in other["captions"].values():
         caption["cleaned_caption"] = "another " + caption["cleaned_caption"]

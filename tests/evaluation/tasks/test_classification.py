@@ -1,4 +1,4 @@
-"""Each data set of single sentences in its own format, whole and broken."""
+"""Each data set of single sentences in its own format, complete and broken."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -69,7 +69,7 @@ def test_an_encoder_that_knows_the_label_is_always_right(name: str, data: Path) 
     assert len(task.scores(revealing)[0].items["gold"]) == tested
     assert all("where the published data has" in note for note in task.notes())
     assert len(task.notes()) == {"SST2": 3, "SST5": 3, "TREC": 2}.get(name, 1)
-    for row in (0, 1, 5):  # no mark-up, no label left in the sentence
+    for row in (0, 1, 5):  # neither mark-up nor the label is left in the sentence
         if name == "TREC":
             assert f"{sentence(row, row % 6)}: ?" in sentences
         elif name == "AGNews":
@@ -212,7 +212,7 @@ def test_a_complete_file_needs_no_last_line_end(name: str, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("name", ["CR", "MPQA"])
 def test_the_order_equals_that_of_sentevals_binary_py(name: str, data: Path) -> None:
-    """Written as there: lists of words, blank lines without any; stable, positive ones first."""
+    """SentEval sorts lists of words, which are empty for blank lines, with positive items first."""
     positive, negative, _ = classification.BINARY[name]
     given = {
         positive: ["b c", "", "a", "x y z", " ", "d"],

@@ -1,4 +1,4 @@
-"""Paraphrase and entailment data in their own formats, whole and broken."""
+"""Paraphrase and entailment data in their own formats, complete and broken."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ SNLI_LABELS = ["entailment", "neutral", "contradiction"]
 
 
 def two(row: int, kind: int) -> tuple[str, str]:
-    """Two sentences whose product and difference tell the kind."""
+    """Return two sentences whose product and difference reveal the class."""
     return sentence(row, 9), sentence(1000 + row, kind)
 
 
@@ -54,7 +54,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def revealing(sentences: list[str]) -> np.ndarray:
-    """One-hot, but 1 everywhere for the first sentence of a pair: products are one-hot too."""
+    """Return ones for first sentences and one-hot vectors for others: products are one-hot, too."""
     kinds = [int(text[-1]) for text in sentences]
     return np.stack([20 * np.eye(WIDTH)[kind] if kind < 9 else np.ones(WIDTH) for kind in kinds])
 
@@ -91,7 +91,7 @@ def test_an_encoder_that_knows_the_label_is_always_right(name: str, data: Path) 
 
 
 def test_snli_is_evaluated_after_every_epoch_of_fifteen_at_most(tmp_path: Path) -> None:
-    """As in SentEval's snli.py; the others have the settings of all tasks."""
+    """The settings are those of SentEval's snli.py; other tasks have those of the protocol."""
     used = {task.name: task._protocol for task in classification.tasks(tmp_path, PUBLISHED)}
     assert used["SNLI"] == replace(PUBLISHED, max_epoch=15, epoch_size=1)
     assert used["MRPC"] == used["SICK-E"] == PUBLISHED
@@ -109,7 +109,7 @@ def test_features_made_batch_by_batch_give_the_same_scores(
 
 
 def test_the_order_equals_that_of_sentevals_snli_py(data: Path) -> None:
-    """Written as there: second sentences first, and labels that are strings still."""
+    """SentEval sorts by the second sentences first, and by labels that are still strings."""
     rng = np.random.default_rng(0)
     labels = [SNLI_LABELS[kind] for kind in rng.integers(0, 3, 40)]
     first, second = (

@@ -1,4 +1,4 @@
-"""Principal components against numpy's own, and which task a map is made of."""
+"""Principal components against numpy's, and the choice of the task for a map."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def task(name: str, count: int = 30) -> ClassificationTask:
 
 class TestComponents:
     @pytest.mark.parametrize("shape", [(50, 6), (5, 40)])
-    def test_components_are_eigenvectors_of_the_covariance(self, shape) -> None:
+    def test_points_are_projections_on_eigenvectors_of_the_covariance(self, shape) -> None:
         x = np.random.default_rng(0).normal(size=shape) * np.linspace(1, 3, shape[1])
         points, shown = first_components(x)
         values, axes = np.linalg.eigh(np.cov(x.T))

@@ -72,7 +72,7 @@ def test_bounds_of_uniformity() -> None:
     same = np.ones((10, 3))
     assert uniformity(same) == pytest.approx(0, abs=1e-12)
     assert uniformity(np.array([[1.0, 0], [-1, 0]])) == pytest.approx(-8)
-    # In many dimensions all are nearly orthogonal: |a - b|^2 = 2
+    # In many dimensions all rows are nearly orthogonal: |a - b|^2 = 2
     assert uniformity(random(300, 2000)) == pytest.approx(-4, abs=0.05)
     with pytest.raises(ValueError, match="at least two embeddings, got 1"):
         uniformity(np.ones((1, 3)))
@@ -84,7 +84,7 @@ def test_single_precision_is_enough() -> None:
 
 
 def test_a_zero_vector_has_distance_1_from_unit_vectors() -> None:
-    x = np.array([[0.0, 0], [3, 4]])  # distance 1 on the sphere's scale
+    x = np.array([[0.0, 0], [3, 4]])  # the second row is scaled to length 1
     assert uniformity(x) == pytest.approx(-2)
     assert cosine_contributions(x).mean() == 0
 
@@ -130,7 +130,7 @@ STATISTICS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
 
 @pytest.mark.parametrize("name", STATISTICS)
 def test_intervals_are_as_wide_as_scores_vary_between_samples(name: str) -> None:
-    """Influences have the spread of the score: compare it with new samples from the same source."""
+    """Contributions have the spread of the score over new samples from the same source."""
     statistic, contributions = STATISTICS[name]
 
     def sample(seed: int) -> np.ndarray:
@@ -174,7 +174,7 @@ def test_the_task_scores_distinct_sentences_and_pairs_above_the_cut(tmp_path: Pa
         "dev": pairs([5, 0, 3], 1),
         "test": pairs([4.8, 2], 2),
     }
-    rows["test"].append(("a 0 0", "b 1 1", 0.5))  # sentences that came before
+    rows["test"].append(("a 0 0", "b 1 1", 0.5))  # sentences that are there already
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
     (task,) = tasks(tmp_path, PUBLISHED)
     assert (task.name, task.group, task.main) == ("geometry", "geometry", "uniformity")
@@ -182,7 +182,11 @@ def test_the_task_scores_distinct_sentences_and_pairs_above_the_cut(tmp_path: Pa
     vectors = SentenceVectors(hashed)
     vectors.add(task.sentences())
     got = {score.name: score for score in task.scores(vectors)}
-    same = [("a 0 0", "b 0 0"), ("a 1 0", "b 1 0"), ("a 2 0", "b 2 0")]  # above 4, not at it
+    same = [
+        ("a 0 0", "b 0 0"),
+        ("a 1 0", "b 1 0"),
+        ("a 2 0", "b 2 0"),
+    ]  # above 4, and not equal to it
     x, y = (hashed([pair[side] for pair in same]) for side in (0, 1))
     assert got["alignment"].value == pytest.approx(alignment_contributions(x, y).mean(), rel=1e-5)
     x = hashed(task.sentences())
@@ -212,7 +216,7 @@ def test_scoring_changes_neither_the_digest_nor_later_notes(tmp_path: Path) -> N
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
     (task,) = tasks(tmp_path, PUBLISHED)
     fresh, about = data_digest(task), task.notes()
-    assert fresh == "b07acae42c8014e8a953b9edb9298f98"  # results on disk have such digests
+    assert fresh == "b07acae42c8014e8a953b9edb9298f98"  # stored results have this digest
     (result,) = evaluate(lambda texts: np.ones((len(texts), 4)), [task])
     assert result.notes[0].startswith("COLLAPSE")
     assert data_digest(task) == fresh and task.notes() == about

@@ -1,4 +1,4 @@
-"""Reading lines and labels; the order and the scores of a task."""
+"""Labelled text: reading of lines and labels, and order and scores of a task."""
 
 from dataclasses import replace
 

@@ -1,4 +1,4 @@
-"""The format of probing tasks, the ten of them, and surrogates that do not pass for them."""
+"""Probing tasks: their file format, the ten of SentEval, and marked surrogates."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -46,7 +46,7 @@ def test_all_ten_tasks_exist_without_data(tmp_path: Path) -> None:
             task.sentences()
 
 
-def test_an_encoder_that_knows_the_label_is_always_right_and_a_random_one_is_not(
+def test_known_labels_are_always_right_and_random_embeddings_are_not(
     tmp_path: Path,
 ) -> None:
     write(tmp_path / "probing" / "bigram_shift.txt", lines())

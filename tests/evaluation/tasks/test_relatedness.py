@@ -1,4 +1,4 @@
-"""STS in every convention, against scipy and hand-made averages, on files written here."""
+"""Similarity tasks in every convention, against scipy and averages by hand."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -56,13 +56,13 @@ def three_splits(seed: int) -> dict[str, Pairs]:
 
 
 def hashed(texts: Sequence[str]) -> np.ndarray:
-    """The same random vector for the same text."""
+    """Return random embeddings that depend on the text alone."""
     seeds = [[ord(character) for character in text] for text in texts]
     return np.stack([np.random.default_rng(seed).normal(size=5) for seed in seeds])
 
 
 def knowing(pairs: Pairs, exactly: bool = True) -> Callable[[list[str]], np.ndarray]:
-    """An encoder whose cosines are the gold scores, in order."""
+    """Make an encoder whose cosines are the gold scores, or have the same order."""
     angle = {first: 0.0 for first, *_ in pairs}
     for _, second, gold in pairs:
         angle[second] = np.arccos(gold / 5) if exactly else np.pi * (1 - gold / 5)
@@ -100,7 +100,7 @@ def test_cosines_by_hand() -> None:
 
 
 def bag_of_words(texts: Sequence[str], width: int = 40) -> np.ndarray:
-    """Means of random word vectors, float32: the sum rounds otherwise in another order of words."""
+    """Return means of random word vectors in float32, whose rounding depends on the word order."""
     words = {word: np.random.default_rng(list(word.encode())) for t in texts for word in t.split()}
     of = {word: rng.standard_normal(width).astype(np.float32) for word, rng in words.items()}
     return np.stack([np.mean([of[word] for word in text.split()], axis=0) for text in texts])
@@ -113,11 +113,13 @@ def test_equal_vectors_have_cosine_1_whatever_their_rounding() -> None:
     assert set(cosines(x, -3 * x).tolist()) == {-1.0}
     nearly = x * (1 + 1e-6 * rng.standard_normal(x.shape)).astype(np.float32)
     assert set(cosines(x, nearly).tolist()) == {1.0}
-    assert len(set(cosines(x, x[::-1]).tolist())) == 250  # symmetric, and nothing else ties
+    assert (
+        len(set(cosines(x, x[::-1]).tolist())) == 250
+    )  # the pairs are symmetric, and there are no other ties
 
 
 def test_ranks_do_not_follow_rounding(tmp_path: Path) -> None:
-    """Whether words are summed from the front or from the back, the ranks are the same."""
+    """The ranks are equal whether words are summed from the front or from the back."""
     rng = np.random.default_rng(1)
     pairs: Pairs = []
     for number in range(120):
@@ -223,7 +225,7 @@ def test_mteb_scores_all_splits_of_sick(tmp_path: Path) -> None:
 
 
 def test_the_trained_regressor_learns_what_cosines_do_not_tell(tmp_path: Path) -> None:
-    """The score is in a single feature |u - v|, among others that mean nothing."""
+    """The score depends on a single feature |u - v| among others that are random."""
     splits = three_splits(3)
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark", splits)
     gold = {second: score for pairs in splits.values() for _, second, score in pairs}
@@ -238,7 +240,7 @@ def test_the_trained_regressor_learns_what_cosines_do_not_tell(tmp_path: Path) -
     assert got["trained Spearman"] > 95 and got["trained Pearson"] > 90
     assert got["trained Spearman dev"] > 95 and got["trained Pearson dev"] > 90
     assert got["cosine Spearman"] < 80
-    assert values(task, encode) == got  # the same again
+    assert values(task, encode) == got  # a second time, with the same result
 
 
 def test_without_the_regressor_nothing_is_trained(

@@ -1,4 +1,4 @@
-"""Cranfield's and BEIR's files, with their traps."""
+"""Reading of Cranfield's and BEIR's files, with their peculiarities."""
 
 import json
 from pathlib import Path
@@ -69,7 +69,7 @@ def test_a_title_is_not_repeated_and_an_empty_document_is_kept(tmp_path: Path) -
 
 
 def test_judgements_of_cranfield_number_topics_from_1(tmp_path: Path) -> None:
-    """Topics 1, 4 and 9 are 1, 2 and 3 to the judgements."""
+    """The judgements number topics 1, 4 and 9 as 1, 2 and 3."""
     topics = {"1": "first", "4": "second", "9": "third"}
     judgements = [("1", "1", "1"), ("2", "2", "1"), ("3", "1", "0"), ("3", "2", "2")]
     write_trec(tmp_path, DOCUMENTS, topics, judgements)
@@ -131,7 +131,7 @@ def test_the_layout_of_beir_is_read(tmp_path: Path) -> None:
 
 
 def test_a_query_that_is_a_document_does_not_find_itself(tmp_path: Path) -> None:
-    """Only if the text is the same too: some sets number queries and documents from 1 each."""
+    """The text has to agree too, because some sets number queries and documents from 1 each."""
     documents = {"1": ("", "an argument"), "2": ("", "another"), "3": ("", "a third")}
     queries = {"3": "other text", "1": "an  argument", "2": "never judged"}
     judgements = [("1", "1", 1), ("1", "2", 1), ("3", "3", 1)]

@@ -89,7 +89,7 @@ def test_equally_similar_documents_keep_their_order() -> None:
 
 @pytest.mark.parametrize("n", [5, 7, 50, 203])
 def test_equal_vectors_are_equally_similar(n: int) -> None:
-    """Products of matrices round otherwise at the borders of their blocks."""
+    """Matrix products round differently at the borders of their blocks."""
     rng = np.random.default_rng(n)
     for width in (3, 16, 37, 64, 384):
         for count in (1, 2, 9):
@@ -128,7 +128,7 @@ def test_cranfield_is_a_task_with_or_without_data(tmp_path: Path) -> None:
     write_trec(tmp_path / "extra/cranfield", DOCUMENTS, topics, judgements)
     (task,) = tasks(tmp_path, PUBLISHED)
     got = values(task, bag_of_words)
-    # The third query finds heat or rods with equal cosines, heat in front: rank 2.
+    # The third query has equal cosines with heat and rods. Heat comes first, so rods have rank 2.
     assert got == pytest.approx(
         {
             "nDCG@10": 100 * (2 + 1 / math.log2(3)) / 3,
@@ -156,7 +156,9 @@ def test_folders_in_the_layout_of_beir_are_tasks(tmp_path: Path) -> None:
         "arguana",
         "scifact",
     ]
-    assert values(arguana, bag_of_words)["nDCG@10"] == pytest.approx(100)  # not d2 for d2
+    assert values(arguana, bag_of_words)["nDCG@10"] == pytest.approx(
+        100
+    )  # query d2 does not find document d2
 
 
 def test_random_embeddings_score_at_chance_and_one_hot_ones_are_perfect(tmp_path: Path) -> None:
@@ -187,14 +189,14 @@ def test_span_ranks_equal_those_of_a_naive_loop() -> None:
 
 
 def test_ties_share_their_ranks() -> None:
-    """Of four targets the first three are the same: a query of one is at rank 1 to 3."""
+    """Of four targets the first three are equal, so that their queries have ranks 1 to 3."""
     queries = np.array([[1, 0], [1, 0], [1, 0], [1, 0.1]], float)
     targets = np.array([[1, 0], [1, 0], [1, 0], [0, 1]], float)
     got = span_ranks(queries, targets)
     np.testing.assert_allclose(got.found, [1 / 3, 1 / 3, 1 / 3, 0])
     third = (1 + 1 / 2 + 1 / 3) / 3
     np.testing.assert_allclose(got.reciprocal, [third, third, third, 1 / 4])
-    same = np.full((40, 7), 0.1)  # sums of them round differently at the borders of blocks
+    same = np.full((40, 7), 0.1)  # their sums round differently at the borders of blocks
     assert span_ranks(same, same, block=9).found.tolist() == [1 / 40] * 40
 
 

@@ -1,4 +1,4 @@
-"""Files of scored pairs, as they should be and as they should not."""
+"""Files of scored pairs, valid and broken."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def write_subset(folder: Path, sentences: str, scores: str) -> None:
 
 
 def test_pairs_without_a_score_are_left_out(tmp_path: Path) -> None:
-    # The last score is blank, which a reader that strips line ends would lose.
+    # The last score is blank. A reader that strips line ends would lose it.
     write_subset(tmp_path, "a b\tc  d\ne\tf\ng\th\n", "4.5\n\n \n")
     pairs = read_sts_subset(tmp_path, "X")
     assert (pairs.first, pairs.second, pairs.gold.tolist()) == (["a b"], ["c d"], [4.5])

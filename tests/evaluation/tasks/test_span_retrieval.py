@@ -1,4 +1,4 @@
-"""Span retrieval against a naive loop, and on encoders whose answer is known."""
+"""Span retrieval against a naive loop, and on encoders with known answers."""
 
 import numpy as np
 import pytest
