@@ -186,9 +186,8 @@ def _accuracy_and_f1(items: Items) -> float:
 
 def pearson(x: np.ndarray, y: np.ndarray) -> float:
     """Return the Pearson correlation of two arrays `(n,)`; not a number if one is constant."""
-    if np.all(x == x[0]) or np.all(
-        y == y[0]
-    ):  # rounding would leave a remainder after the mean is subtracted
+    # Rounding would leave a remainder after the mean of a constant is subtracted.
+    if np.all(x == x[0]) or np.all(y == y[0]):
         return float("nan")
     x, y = _standard(x), _standard(y)
     return float(np.clip(np.dot(x, y), -1, 1))

@@ -156,9 +156,8 @@ class TestComparison:
     def test_two_encoders_of_one_name_do_not_share_a_row(self, start) -> None:
         start([Positive("one", ONE), Absent("three")]).add(Encoder())
         run = start([Positive("two", TWO)])
-        run.add(
-            Encoder(fingerprint="b")
-        )  # there is no result on this task yet, so nothing is refused
+        # There is no result on this task yet, so nothing is refused.
+        run.add(Encoder(fingerprint="b"))
         found, left_out = run.comparison(["hashed"], ["one", "two"])
         assert list(found.records["hashed"]) == ["two"] and left_out == 2
 

@@ -275,9 +275,8 @@ class TestDimensions:
         of_all = 100 * rate / comparison.cell("second", "MR").value
         cells = row(text, "second@4")
         assert cells[:2] == ["4", f"{rate:.2f} ({of_all:.1f} %)"]
-        shown = (
-            f" ({share:.1f} %)" if mean["second"] > 0 else ""
-        )  # a share of 0 or less has no meaning
+        # A share of a score of 0 or less has no meaning.
+        shown = f" ({share:.1f} %)" if mean["second"] > 0 else ""
         assert cells[2] == f"{mean['second@4']:.2f}{shown}"
         assert row(text, "second", "8")[1] == f"{mean['second']:.2f}"
         header = row(text, "encoder", "dimensions")

@@ -22,7 +22,7 @@ def write(path: Path, lines: list[str]) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """All tasks: twenty sentences a class and part, sixty for classes that have a file each."""
+    """Write all tasks: 20 sentences for each class and split, or 60 in a file for each class."""
     downstream = tmp_path / "downstream"
     for name, (positive, negative, _) in classification.BINARY.items():
         for file, kind in ((positive, 1), (negative, 0)):

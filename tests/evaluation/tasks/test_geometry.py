@@ -182,11 +182,8 @@ def test_the_task_scores_distinct_sentences_and_pairs_above_the_cut(tmp_path: Pa
     vectors = SentenceVectors(hashed)
     vectors.add(task.sentences())
     got = {score.name: score for score in task.scores(vectors)}
-    same = [
-        ("a 0 0", "b 0 0"),
-        ("a 1 0", "b 1 0"),
-        ("a 2 0", "b 2 0"),
-    ]  # above 4, and not equal to it
+    # Pairs with a gold score above 4, not equal to it.
+    same = [("a 0 0", "b 0 0"), ("a 1 0", "b 1 0"), ("a 2 0", "b 2 0")]
     x, y = (hashed([pair[side] for pair in same]) for side in (0, 1))
     assert got["alignment"].value == pytest.approx(alignment_contributions(x, y).mean(), rel=1e-5)
     x = hashed(task.sentences())

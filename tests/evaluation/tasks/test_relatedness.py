@@ -113,9 +113,8 @@ def test_equal_vectors_have_cosine_1_whatever_their_rounding() -> None:
     assert set(cosines(x, -3 * x).tolist()) == {-1.0}
     nearly = x * (1 + 1e-6 * rng.standard_normal(x.shape)).astype(np.float32)
     assert set(cosines(x, nearly).tolist()) == {1.0}
-    assert (
-        len(set(cosines(x, x[::-1]).tolist())) == 250
-    )  # the pairs are symmetric, and there are no other ties
+    # The pairs are symmetric, and there are no other ties.
+    assert len(set(cosines(x, x[::-1]).tolist())) == 250
 
 
 def test_ranks_do_not_follow_rounding(tmp_path: Path) -> None:

@@ -156,9 +156,8 @@ def test_folders_in_the_layout_of_beir_are_tasks(tmp_path: Path) -> None:
         "arguana",
         "scifact",
     ]
-    assert values(arguana, bag_of_words)["nDCG@10"] == pytest.approx(
-        100
-    )  # query d2 does not find document d2
+    # Query d2 does not find document d2.
+    assert values(arguana, bag_of_words)["nDCG@10"] == pytest.approx(100)
 
 
 def test_random_embeddings_score_at_chance_and_one_hot_ones_are_perfect(tmp_path: Path) -> None:
