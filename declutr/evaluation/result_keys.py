@@ -1,4 +1,4 @@
-"""What a result depends on: the encoder, the protocol, the data and the release."""
+"""Keys of stored results: the encoder, protocol, data and release that a result depends on."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ import numpy as np
 from declutr.evaluation.task import Protocol, Task
 
 Key = dict[str, str]
-"""What a result depends on, in words: `encoder`, `protocol`, `data`, `declutr`."""
+"""A mapping with the entries `encoder`, `protocol`, `data` and `declutr`, all of them text."""
 
 
 def key_of(protocol: Protocol, encoder: str, version: str, data: str = "") -> Key:
-    """What a result depends on.
+    """Return the key of a result.
 
     # Parameters
 
-    encoder : its fingerprint.
-    version : of this package.
-    data : see `data_digest`; none where the data cannot be read.
+    protocol : the settings that the result was computed with.
+    encoder : the fingerprint of the encoder.
+    version : the version of `declutr`.
+    data : the digest of the data set, see `data_digest`; empty if the data cannot be read.
     """
     return {
         "encoder": encoder,
@@ -35,18 +36,19 @@ def key_of(protocol: Protocol, encoder: str, version: str, data: str = "") -> Ke
 
 
 def settings(protocol: Protocol) -> str:
-    """A protocol in words, for a key: all but where classifiers are trained."""
+    """Return a protocol as JSON text for a key, without the device that trains classifiers."""
     fields = dataclasses.asdict(protocol)
     del fields["device"]
     return json.dumps(fields)
 
 
 def data_digest(task: Task) -> str:
-    """A digest of all that a task has read: texts, labels, gold scores, and its settings.
+    """Return a digest of everything that a task has read: texts, labels, gold scores, settings.
 
-    Paths and the protocol are left out, so that data may be moved, and are compared on their own.
-    Attributes that scoring changes do not count if the task names them and their first values in a
-    dictionary `before_scoring`.
+    Paths are left out, so that a data folder may be moved. The protocol is left out because a key
+    has it in an entry of its own. A task whose attributes change when it is scored names them, with
+    their initial values, in a dictionary `before_scoring`; the digest then uses these initial
+    values.
     """
     digest = hashlib.sha256()
     _feed(digest, task.sentences(), set())
@@ -58,7 +60,7 @@ def data_digest(task: Task) -> str:
 def _feed(digest: Any, value: Any, inside: set[int]) -> None:
     if isinstance(value, (PurePath, Protocol, Iterator)) or callable(value):
         return
-    if id(value) in inside:  # it holds itself
+    if id(value) in inside:  # a cycle: the value contains itself
         return
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         digest.update(f"array {value.dtype} {value.shape} ".encode())
@@ -86,7 +88,17 @@ def _feed(digest: Any, value: Any, inside: set[int]) -> None:
 
 
 def differing(ours: Key, theirs: Key) -> list[str]:
-    """What two keys differ in, in words."""
+    """Describe in words every entry in which two keys differ.
+
+    # Parameters
+
+    ours : the key that a result would have now.
+    theirs : the key that is stored with the result.
+
+    # Returns
+
+    One phrase for each difference; empty if the keys agree.
+    """
     found = []
     for name in ("encoder", "data", "declutr"):
         if ours.get(name) != theirs.get(name):

@@ -1,10 +1,11 @@
-"""Results of tasks on disk: kept as they come, and known again when a run is resumed.
+"""Storage of results in a folder: each is written as soon as it is known, and found on resuming.
 
     FOLDER/encoders/NAME/encoder.json        what the encoder is, and what embedding took
-    FOLDER/encoders/NAME/tasks/TASK.json     scores, their intervals, what they depend on
+    FOLDER/encoders/NAME/tasks/TASK.json     scores, their intervals, the key of the result
     FOLDER/encoders/NAME/tasks/TASK.npz      what each test item contributed
 
-Every file appears whole or not at all. An item array that several scores share is stored once.
+Every file is written whole or not at all. An array of items that several scores share is stored
+once.
 """
 
 from __future__ import annotations
@@ -32,27 +33,35 @@ from declutr.system.files import json_checksum, write_whole
 logger = logging.getLogger(__name__)
 
 FORMAT = 1
+"""The version of the layout of a result file."""
 
 
 @dataclass
 class Record:
-    """A result with the intervals of its scores, and what it depends on."""
+    """A stored result: the scores of a task, their intervals and the key of the result."""
 
     result: TaskResult
     key: Key
     intervals: dict[str, Interval] = field(default_factory=dict)
-    """By score; only of some (see `record`)."""
+    """Confidence intervals by name of the score; only some scores have one, see `record`."""
 
     @property
     def main(self) -> Score | None:
-        """The score that stands for the task, if it could be scored."""
+        """The score that stands for the task; None if the task could not be scored."""
         return next((s for s in self.result.scores if s.name == self.result.main), None)
 
 
 def record(result: TaskResult, key: Key, every: Iterable[str] = ("sts", "geometry")) -> Record:
-    """A result with intervals: of its main score, and of every score in the groups `every`.
+    """Compute confidence intervals for a result and return both as a `Record`.
 
-    A score that is not a number (a correlation with equal similarities) has none.
+    A score that is not a number (a correlation of constant similarities) has no interval.
+
+    # Parameters
+
+    result : the scores of a task.
+    key : what the result depends on.
+    every : groups of tasks in which every score gets an interval; in others only the main score
+        does.
     """
     every = set(every)
     intervals = {
@@ -65,37 +74,38 @@ def record(result: TaskResult, key: Key, every: Iterable[str] = ("sts", "geometr
 
 
 class ResultFolder:
-    """The results of a run, and of those before it, in one folder."""
+    """The results of this run and of earlier ones, in one folder."""
 
     def __init__(self, folder: str | Path) -> None:
         self.folder = Path(folder)
 
     def encoders(self) -> list[str]:
-        """The names of encoders that have results, sorted."""
+        """Return the names of all encoders that have results, sorted."""
         files = self.folder.glob("encoders/*/encoder.json")
         return sorted(name for path in files if (name := _read_json(path).get("name")))
 
     def description(self, encoder: str) -> dict[str, Any]:
-        """What was said of an encoder by `describe`; empty before."""
+        """Return the facts that `describe` stored about an encoder; empty if there are none."""
         return _read_json(self._of(encoder) / "encoder.json")
 
     def describe(self, encoder: str, **facts: Any) -> None:
-        """Add to, or change, what is said of an encoder."""
+        """Store facts about an encoder; they replace earlier ones of the same name."""
         known = self.description(encoder) | {"name": encoder} | facts
         self._of(encoder).mkdir(parents=True, exist_ok=True)
         _write_json(self._of(encoder) / "encoder.json", known)
 
     def save(self, encoder: str, record: Record) -> None:
-        """Keep the result of a task, instead of an older one.
+        """Store the result of a task in place of an older one.
 
         # Raises
 
-        `TypeError` : items that are not plain arrays.
+        `TypeError` : an array of items contains Python objects.
         """
         path = self._task(encoder, record.result.task)
         arrays, scores = _stored_items(record)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.unlink(missing_ok=True)  # it would speak of other items
+        # The old scores would not fit the new items, should writing stop between the two files.
+        path.unlink(missing_ok=True)
         path.with_suffix(".npz").unlink(missing_ok=True)
         if arrays:
             packed = io.BytesIO()
@@ -106,7 +116,10 @@ class ResultFolder:
         _write_json(path, content | {"checksum": json_checksum(content)})
 
     def load(self, encoder: str, task: str) -> Record | None:
-        """The result of a task; none if there is none, or its files are damaged (a warning)."""
+        """Return the stored result of a task, or None if there is none.
+
+        Files that are damaged count as absent; a warning names them.
+        """
         path = self._task(encoder, task)
         if not path.exists():
             return None
@@ -117,7 +130,7 @@ class ResultFolder:
             return None
 
     def records(self, encoder: str) -> dict[str, Record]:
-        """All results of an encoder, by task."""
+        """Return all results of an encoder, by name of the task."""
         files = sorted((self._of(encoder) / "tasks").glob("*.json"))
         names = [name for path in files if isinstance(name := _read_json(path).get("task"), str)]
         loaded = {name: self.load(encoder, name) for name in names}
@@ -131,7 +144,7 @@ class ResultFolder:
 
 
 def _slug(name: str) -> str:
-    """A file name for any name: itself if it is plain, else made plain and told from others."""
+    """Turn a name into a file name; a name that had to change also gets a hash."""
     plain = re.sub(r"[^A-Za-z0-9._-]+", "_", name).strip("._")[:80]
     if plain == name:
         return name
@@ -139,7 +152,7 @@ def _slug(name: str) -> str:
 
 
 def _stored_items(record: Record) -> tuple[dict[str, np.ndarray], list[dict[str, Any]]]:
-    """Arrays by the names they have in the .npz, and scores that refer to them."""
+    """Return arrays by the names they have in the .npz, and scores that refer to these names."""
     arrays: dict[str, np.ndarray] = {}
     scores = []
     for score in record.result.scores:
@@ -190,7 +203,7 @@ def _loaded(path: Path) -> Record:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    """What a file holds; nothing, if it is not there or does not hold an object."""
+    """Read a JSON object; return an empty one if the file is absent or is no JSON object."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""Encoders on tasks, one after the other, with results kept in a folder as they come."""
+"""Evaluation of encoders on tasks, one after the other, with results stored as they come."""
 
 from __future__ import annotations
 
@@ -19,37 +19,43 @@ from declutr.evaluation.task import Protocol, Task
 
 
 class NamedEncoder(typing.Protocol):
-    """What `declutr.inference.sources.open_encoder` gives; anything like it will do."""
+    """An encoder with a name and a description, such as `declutr.inference.sources` opens."""
 
     name: str
+    """The name of the encoder in reports and in the folder of results."""
     spec: str
+    """The text that the user gave to name the encoder."""
 
     def __call__(self, sentences: list[str], /) -> np.ndarray:
-        """The embeddings `(n, d)`."""
+        """Return the embeddings `(n, d)` of n sentences."""
 
     def describe(self) -> dict[str, Any]:
-        """With a `fingerprint` that changes if embeddings may."""
+        """Return facts, among them a `fingerprint` that differs if the embeddings may differ."""
 
     def counts(self) -> dict[str, int]:
-        """What was cut or not known."""
+        """Return how much of the input was truncated or unknown to the tokenizer."""
 
 
 class ChangedResults(ValueError):
-    """A folder has results that were made otherwise than they would be now."""
+    """Error raised when stored results do not match the current encoder, data or settings."""
 
 
 class Run:
-    """A run, resumed if `folder` has results.
+    """A run over tasks, which continues from the results that `folder` already has.
 
-    A result that is there is kept if its encoder, its data, the protocol and the version of this
-    package are the same; one of a task that failed, or that had no data, is made anew.
+    A stored result is kept if its encoder, its data, the protocol and the version of `declutr` are
+    still the same. A task that failed, or that had no data, is scored again.
 
     # Parameters
 
-    tasks : whose data are read at once. One without data is in the report, as missing.
-    version : of this package.
-    overwrite : make changed results anew, instead of refusing to.
-    say : takes a line for the user.
+    folder : where results are stored.
+    tasks : the tasks to score; their data are read at once. A task without data appears in the
+        report as missing.
+    protocol : the settings of all tasks, which become part of the keys of results.
+    version : the version of `declutr`.
+    overwrite : replace stored results that do not match, instead of raising.
+    progress : show progress bars.
+    say : called with each line of text for the user.
     """
 
     def __init__(
@@ -66,20 +72,25 @@ class Run:
         self._version, self._overwrite = version, overwrite
         self._progress, self._say = progress, say
         self.not_opened: dict[str, str] = {}
-        """Encoders that could not be used at all, and why."""
-        self._data: dict[str, Key] = {}  # by task, what does not depend on the encoder
+        """Encoders that could not be opened, by name, with the reason."""
+        self._data: dict[str, Key] = {}  # by task; the encoder is filled in later
         for task in tqdm(tasks, desc="reading data", unit="task", disable=not progress):
             try:
                 self._data[task.name] = key_of(protocol, "", version, data_digest(task))
-            except Exception as error:  # it comes again, and is told, in `evaluate`
+            except Exception as error:  # `evaluate` meets the same error again, and reports it
                 go_on_after(error)
 
     def check(self, names: Iterable[str]) -> None:
-        """See, before any encoder is opened, that results of these can be kept.
+        """Raise if stored results of these encoders would have to change, before any is opened.
+
+        # Parameters
+
+        names : the names of the encoders.
 
         # Raises
 
-        `ChangedResults` : some were made with other data or settings; it names them.
+        `ChangedResults` : a result was computed with other data or settings; the message names the
+            first.
         """
         if self._overwrite:
             return
@@ -90,15 +101,17 @@ class Run:
                     self._refuse(name, task, there.key, key | {"encoder": there.key["encoder"]})
 
     def add(self, encoder: NamedEncoder, meter: Meter | None = None) -> None:
-        """Score an encoder on the tasks of which it has no result.
+        """Score an encoder on the tasks for which it has no result yet.
 
         # Parameters
 
-        meter : of what is embedded meanwhile, if that is not what the encoder is asked for.
+        encoder : the encoder to evaluate.
+        meter : a meter of the embedding that happens meanwhile, for an encoder that answers from
+            stored embeddings; by default, calls of `encoder` are measured.
 
         # Raises
 
-        `ChangedResults` : it has results, but was another encoder then.
+        `ChangedResults` : a stored result is of an encoder of this name with another fingerprint.
         """
         mark = str(encoder.describe()["fingerprint"])
         keys = {task: key | {"encoder": mark} for task, key in self._data.items()}
@@ -122,23 +135,28 @@ class Run:
             self.folder.save(encoder.name, record(result, key))
 
     def comparison(self, first: Sequence[str], order: Sequence[str]) -> tuple[Comparison, int]:
-        """All results in the folder that belong together, and how many do not.
+        """Compare all results in the folder that belong together, and count those that do not.
 
-        Those made with another protocol do not, nor those of an encoder that had another
-        fingerprint than the last of its name. Nor do those on other data than are read now (on any,
-        if a task was asked for and its data cannot be read); of a task that was not asked for, the
-        data of the first encoder that has a result count.
+        Three kinds of results are left out: those of another protocol; those of an encoder with
+        another fingerprint than the last encoder of its name; and those of other data than are read
+        now. If a task is part of this run and its data cannot be read, all results on it are left
+        out. If a task is not part of this run, the first encoder with a result on it determines
+        which data count.
 
         # Parameters
 
-        first : encoders that come first; the others in the folder follow.
-        order : of tasks; others follow.
+        first : names of encoders that come first; the others in the folder follow.
+        order : names of tasks in the order of the report; others follow.
+
+        # Returns
+
+        The comparison, and the number of results that are left out.
         """
         there = self.folder.encoders()
         encoders = [name for name in dict.fromkeys([*first, *there]) if name in there]
         records: dict[str, dict[str, Record]] = {}
         left_out = 0
-        data = {task.name: "" for task in self.tasks}  # digests, none of what cannot be read
+        data = {task.name: "" for task in self.tasks}  # digests; empty for data that cannot be read
         data |= {task: key["data"] for task, key in self._data.items()}
         for encoder in encoders:
             found = self.folder.records(encoder)
@@ -168,7 +186,7 @@ class Run:
         return there.key == key
 
     def _refuse(self, encoder: str, task: str, there: Key, now: Key) -> None:
-        """Unless the two are the same."""
+        """Raise if the key of a stored result is not the key that it would have now."""
         if found := differing(now, there):
             raise ChangedResults(
                 f"{self.folder.folder} has a result of {encoder} on {task} that was made "
@@ -177,12 +195,12 @@ class Run:
             )
 
     def _belongs(self, there: Record, mark: str | None, data: dict[str, str]) -> bool:
-        """Whether a result is of this protocol, this encoder and these data.
+        """Return whether a result is of this protocol, this encoder and these data.
 
         # Parameters
 
-        mark : the fingerprint of the encoder that now has the name, if it is known.
-        data : digests by task; that of a task that is not among them is added.
+        mark : the fingerprint of the encoder that has the name now, if it is known.
+        data : digests by task; the digest of a task that is not among them is added.
         """
         key, task = there.key, there.result.task
         if key["protocol"] != settings(self.protocol) or mark not in (None, key["encoder"]):
@@ -199,18 +217,20 @@ class Run:
         now = encoder.describe()
         before = self.folder.description(encoder.name).get("description", {})
         if now.get("dimension") is None and before.get("fingerprint") == now["fingerprint"]:
-            now["dimension"] = before.get("dimension")  # an encoder may not know it when opened
+            # Some encoders know their dimension only after the first call.
+            now["dimension"] = before.get("dimension")
         self.folder.describe(encoder.name, spec=encoder.spec, description=now, **facts)
 
 
 class Meter:
-    """An encoder that counts sentences and time."""
+    """An encoder that counts the sentences it embeds and the seconds that takes."""
 
     def __init__(self, encode: Encode) -> None:
         self._encode = encode
         self.sentences, self.seconds = 0, 0.0
 
     def __call__(self, sentences: list[str]) -> np.ndarray:
+        """Embed sentences, and add to the counts."""
         start = time.perf_counter()
         vectors = self._encode(sentences)
         self.seconds += time.perf_counter() - start
@@ -219,13 +239,27 @@ class Meter:
 
 
 def failed(comparison: Comparison, names: Iterable[str], not_opened: Mapping[str, str]) -> bool:
-    """Whether one of these encoders, or a task of theirs that has data, went wrong."""
+    """Return whether an encoder could not be opened, or one of `names` failed on a task with data.
+
+    # Parameters
+
+    comparison : all results.
+    names : names of the encoders of this run.
+    not_opened : encoders that could not be opened, with the reason.
+    """
     names = set(names)
     return bool(not_opened) or any(encoder in names for encoder, _, _ in comparison.failures())
 
 
 def nothing_scored(comparison: Comparison, names: Iterable[str], tasks: Iterable[str]) -> bool:
-    """Whether none of these encoders has a score of any of these tasks that is shown in tables."""
+    """Return whether no encoder has a score on any of the tasks that tables show.
+
+    # Parameters
+
+    comparison : all results.
+    names : names of the encoders to look at.
+    tasks : names of the tasks to look at.
+    """
     tasks = set(tasks)
     shown = tasks & {task for group in comparison.groups().values() for task in group}
     return not any(

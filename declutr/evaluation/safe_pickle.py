@@ -1,8 +1,9 @@
-"""Pickles of plain data and numpy arrays, and nothing else.
+"""Safe reading of pickles: plain data and numpy arrays are accepted, everything else is refused.
 
-A pickle is a program; one from the web may run anything. This reader gives it stand-ins for the few
-names that numpy's own pickles use, and makes arrays of what they were told. numpy's classes
-themselves it never gets: they take an object array's pointers from bytes.
+A pickle is a program, and a pickle from the web may run anything. The reader here replaces the few
+functions and classes that numpy's own pickles name by stand-ins, and builds arrays from the
+arguments that the stand-ins receive. It never calls numpy's own classes, because `numpy.ndarray`
+takes the pointers of an object array from raw bytes.
 """
 
 from __future__ import annotations
@@ -19,12 +20,14 @@ from declutr.evaluation.task import BrokenData, require_file
 
 
 def load_plain_pickle(path: Path) -> Any:
-    """What a pickle holds, of Python 2 too, whose strings are taken for Latin-1.
+    """Read a pickle of plain data and numpy arrays.
+
+    Pickles of Python 2 are read too; their byte strings are decoded as Latin-1.
 
     # Raises
 
     `MissingData` : there is no such file.
-    `BrokenData` : it is cut off, no pickle, or holds more than plain data.
+    `BrokenData` : the file is truncated, is no pickle, or contains more than plain data.
     """
     with require_file(path).open("rb") as file:
         try:
@@ -36,14 +39,17 @@ def load_plain_pickle(path: Path) -> Any:
 
 
 def _latin1(text: str, encoding: str) -> bytes:
-    """How Python 3 writes bytes in Python 2's protocols; `_codecs.encode` could do more."""
+    """Encode text as Latin-1, as Python 3 pickles bytes in the protocols of Python 2.
+
+    `_codecs.encode`, which such pickles name, would run any codec that the pickle asks for.
+    """
     if encoding not in ("latin1", "latin-1"):
         raise BrokenData(f"encodes bytes with {encoding!r}, expected 'latin1'.")
     return text.encode("latin-1")
 
 
 class _Dtype:
-    """Stands in for a `numpy.dtype` of numbers or text, which has no pointers."""
+    """A stand-in for a `numpy.dtype` of numbers or text; no other dtype is accepted."""
 
     def __init__(self, code: str, *_: object) -> None:
         if not isinstance(code, str) or not re.fullmatch(r"[<>=|]?[?biufcSU]\d*", code):
@@ -56,7 +62,7 @@ class _Dtype:
 
 
 class _Array:
-    """Stands in for a `numpy.ndarray` until all of it has been read."""
+    """A stand-in for a `numpy.ndarray` until all of the array has been read."""
 
     value: np.ndarray
 
@@ -76,7 +82,7 @@ def _scalar(kind: _Dtype, raw: Any) -> Any:
 
 
 def _plain(value: Any) -> Any:
-    """With arrays in place of what stands in for them."""
+    """Replace the stand-ins in a value by the arrays and dtypes that they stand for."""
     if isinstance(value, _Array):
         return value.value
     if isinstance(value, dict):

@@ -1,7 +1,7 @@
-"""Scores that know how sure they are.
+"""Scores with confidence intervals.
 
-A score keeps what every test item contributed. So a bootstrap over items gives an interval for it
-and, on the same items, for the difference between two encoders.
+A score stores what every test item contributed to it. A bootstrap over the items therefore gives a
+confidence interval for the score and, over the same items, for the difference between two encoders.
 """
 
 from __future__ import annotations
@@ -14,25 +14,33 @@ from typing import NamedTuple
 import numpy as np
 
 Items = Mapping[str, np.ndarray]
-"""What test items contributed: arrays by name, of one length n. A whole number `subset` for each
-item, if there is one, tells the parts of a test set: items are then drawn within each part."""
+"""Contributions of n test items: arrays of length n, by name.
+
+An optional array `subset` of integers divides the items of a test set into parts; a bootstrap then
+draws within each part.
+"""
 
 RESAMPLES = 1000
-"""How many times a bootstrap draws as many items as there are."""
+"""The number of bootstrap samples, each of as many items as there are."""
 
 
 @dataclass(frozen=True)
 class Score:
-    """A named number, in percent unless its name says otherwise, and where it comes from.
+    """A named number, usually in percent, with the items it is computed from.
+
+    # Parameters
+
+    name : the name of the score, unique within its task.
+    statistic : a key of `STATISTICS`.
+    items : what every test item contributed.
 
     # Raises
 
-    `ValueError` : the statistic is unknown, there are no items, or arrays of different lengths.
+    `ValueError` : the statistic is unknown, there are no items, or arrays differ in length.
     """
 
     name: str
     statistic: str
-    """A key of `STATISTICS`."""
     items: Items
 
     def __post_init__(self) -> None:
@@ -47,11 +55,12 @@ class Score:
 
     @property
     def value(self) -> float:
+        """The value of the statistic over all items."""
         return STATISTICS[self.statistic](self.items)
 
 
 class Interval(NamedTuple):
-    """Between which values a score lies, with some confidence."""
+    """The lower and the upper bound of a confidence interval."""
 
     low: float
     high: float
@@ -60,7 +69,15 @@ class Interval(NamedTuple):
 def interval(
     score: Score, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
-    """The percentile bootstrap interval of a score (Efron, 1979), over its test items."""
+    """Compute the percentile bootstrap interval of a score over its items (Efron, 1979).
+
+    # Parameters
+
+    score : the score; the bounds have its unit.
+    confidence : the share of bootstrap samples that lie within the bounds, 0 to 1.
+    resamples : the number of bootstrap samples.
+    seed : the seed of the bootstrap samples.
+    """
     statistic, items = STATISTICS[score.statistic], _ready(score)
     drawn = [statistic(_taken(items, rows)) for rows in _draws(items, resamples, seed)]
     return _percentiles(drawn, confidence)
@@ -69,11 +86,16 @@ def interval(
 def difference(
     first: Score, second: Score, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
 ) -> Interval:
-    """The interval of `first - second`, both on the same drawn items each time.
+    """Compute the interval of `first - second`, with both drawn on the same bootstrap samples.
+
+    # Parameters
+
+    first, second : the same score of two encoders.
+    confidence, resamples, seed : see `interval`.
 
     # Raises
 
-    `ValueError` : the two are not the same score of the same number of items.
+    `ValueError` : the two differ in name, in statistic or in the number of items.
     """
     ours, theirs = _count(first.items), _count(second.items)
     if (first.name, first.statistic, ours) != (second.name, second.statistic, theirs):
@@ -94,10 +116,10 @@ def _count(items: Items) -> int:
 
 
 def _ready(score: Score) -> Items:
-    """Its items, with the same value and quicker to resample.
+    """Return items that give the same value and are faster to resample.
 
-    Ranks know only order. So values become whole numbers in the same order once, and ranks of a
-    thousand samples of them need no sorting.
+    Rank correlations depend on order alone. Values are therefore replaced once by integers in the
+    same order, whose ranks need no sorting in any of the thousand samples.
     """
     if not score.statistic.startswith("spearman"):
         return score.items
@@ -120,7 +142,7 @@ def _draws(items: Items, resamples: int, seed: int) -> Iterator[np.ndarray]:
 
 
 def _percentiles(values: list[float], confidence: float) -> Interval:
-    # A resample may have no defined value (all its gold scores equal, say).
+    # A bootstrap sample may have no value, for example if all its gold scores are equal.
     defined = [value for value in values if not np.isnan(value)]
     if not defined:
         return Interval(float("nan"), float("nan"))
@@ -141,13 +163,13 @@ def _plain_mean(items: Items) -> float:
 
 
 def _log_mean(items: Items) -> float:
-    """Not a number where the mean is not above 0, as that of a resample may be."""
+    """Return the logarithm of the mean; not a number if the mean of a sample is not above 0."""
     mean = float(np.mean(items["value"]))
     return math.log(mean) if mean > 0 else float("nan")
 
 
 def _f1(items: Items) -> float:
-    """Of the positive class 1."""
+    """Return the F1 of class 1 in percent; 0 if there is no item of it and none was predicted."""
     predicted, gold = items["predicted"] == 1, items["gold"] == 1
     found = 2 * np.sum(predicted & gold)
     total = np.sum(predicted) + np.sum(gold)
@@ -163,28 +185,35 @@ def _accuracy_and_f1(items: Items) -> float:
 
 
 def pearson(x: np.ndarray, y: np.ndarray) -> float:
-    """Pearson's correlation of two arrays `(n,)`; not a number if one of them is constant."""
-    if np.all(x == x[0]) or np.all(y == y[0]):  # rounding would leave a little after `- mean`
+    """Return the Pearson correlation of two arrays `(n,)`; not a number if one is constant."""
+    # Rounding would leave a remainder after the mean of a constant is subtracted.
+    if np.all(x == x[0]) or np.all(y == y[0]):
         return float("nan")
     x, y = _standard(x), _standard(y)
     return float(np.clip(np.dot(x, y), -1, 1))
 
 
 def _standard(x: np.ndarray) -> np.ndarray:
-    """`x` without its mean, of length 1."""
+    """Return `x` in float64 with its mean subtracted, scaled to length 1."""
     x = np.asarray(x, dtype=np.float64)
     x = x - np.mean(x)
-    x = x / np.abs(x).max()  # else the squares of very small numbers are 0
+    x = x / np.abs(x).max()  # otherwise the squares of very small numbers underflow to 0
     return x / np.linalg.norm(x)
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
-    """Spearman's correlation of two arrays `(n,)`: Pearson's of ranks, ties sharing their mean."""
+    """Return the Spearman correlation of two arrays `(n,)`: the Pearson correlation of their ranks.
+
+    Equal values share the mean of their ranks.
+
+    >>> round(spearman(np.array([1, 2, 3]), np.array([10, 30, 20])), 6)
+    0.5
+    """
     return pearson(_ranks(x), _ranks(y))
 
 
 def _ranks(values: np.ndarray) -> np.ndarray:
-    """From 1 up; equal values share the mean of theirs."""
+    """Return ranks from 1 up; equal values share the mean of their ranks."""
     if values.dtype.kind not in "iu" or np.ptp(values) > 64 * len(values):
         values = np.unique(values, return_inverse=True)[1]
     values = values - values.min()
@@ -196,7 +225,13 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def _correlation(
     measure: Callable[[np.ndarray, np.ndarray], float], over: str
 ) -> Callable[[Items], float]:
-    """Of `predicted` with `gold`: over `all` items, or a `mean` or `wmean` of those of subsets."""
+    """Make a statistic that correlates `predicted` with `gold`.
+
+    # Parameters
+
+    measure : `pearson` or `spearman`.
+    over : `all` items at once, or the `mean` over subsets, or `wmean`, weighted by their sizes.
+    """
 
     def correlation(items: Items) -> float:
         predicted, gold = items["predicted"], items["gold"]
@@ -223,6 +258,12 @@ STATISTICS: dict[str, Callable[[Items], float]] = {
         for over in ("all", "mean", "wmean")
     },
 }
-"""Functions of items, by name. `mean`: of `value`, in percent; `plain_mean`: as it is, and its
-natural logarithm; `accuracy`, `f1` and their mean: of `predicted` and `gold` classes; correlations:
-of `predicted` and `gold`, over all items, or the mean of subsets', plain or by their sizes."""
+"""Functions from items to a value, by name.
+
+* `mean` is the mean of `value` in percent, `plain_mean` the mean itself, `log_mean` its natural
+  logarithm.
+* `accuracy`, `f1` and `accuracy_and_f1`, which is the mean of these two, compare the classes
+  `predicted` with `gold`.
+* Correlations such as `spearman_all` correlate `predicted` with `gold`: `all` over all items,
+  `mean` as the mean over subsets, `wmean` as that mean weighted by the sizes of subsets.
+"""

@@ -1,4 +1,4 @@
-"""The embeddings of a run: each different sentence is embedded once, whatever tasks need it."""
+"""The sentence embeddings of a run; each distinct sentence is embedded once for all tasks."""
 
 from __future__ import annotations
 
@@ -13,15 +13,16 @@ from declutr.evaluation.task import BadEmbeddings
 logger = logging.getLogger(__name__)
 
 Encode = Callable[[list[str]], np.ndarray]
+"""A function from n texts to their embeddings `(n, d)`."""
 
 
 class SentenceVectors:
-    """Embeddings by sentence.
+    """A table of sentence embeddings, which tasks look up by sentence.
 
     # Parameters
 
-    encode : texts to their embeddings `(n, d)`.
-    block : sentences a call of it.
+    encode : a function from n texts to their embeddings `(n, d)`.
+    block : the number of sentences in each call of `encode`.
     progress : show a progress bar.
     """
 
@@ -30,25 +31,26 @@ class SentenceVectors:
         self._block = block
         self._progress = progress
         self._row: dict[str, int] = {}
-        self._bad: dict[str, str] = {}  # why a sentence has no row
+        self._bad: dict[str, str] = {}  # the reason why a sentence has no embedding
         self._vectors = np.empty((0, 0), dtype=np.float32)
         self.embedded = 0
-        """How many sentences went through the encoder."""
+        """The number of sentences that went through the encoder."""
 
     @property
     def dimension(self) -> int:
-        """The width d of embeddings, 0 before the first."""
+        """The width d of the embeddings; 0 before the first."""
         return self._vectors.shape[1]
 
     def add(self, sentences: Iterable[str]) -> None:
-        """Embed those that are new; the longest first, so that a lack of memory shows at once.
+        """Embed all sentences that are new, the longest first.
 
-        A block whose embeddings are not `(n, d)`, d as before, is left out (a warning); who asks
-        for its sentences is told.
+        Long sentences come first so that a lack of memory shows at once. A block whose embeddings
+        do not have the shape `(n, d)`, with the same d as before, is left out with a warning; a
+        later request for one of its sentences raises.
 
         # Raises
 
-        `BadEmbeddings` : the encoder's very first output is not `(n, d)`.
+        `BadEmbeddings` : the first output of the encoder does not have the shape `(n, d)`.
         """
         new = [text for text in dict.fromkeys(sentences) if text not in self._row]
         new.sort(key=len, reverse=True)
@@ -69,7 +71,7 @@ class SentenceVectors:
                 bar.update(len(texts))
 
     def _keep(self, texts: list[str], vectors: np.ndarray, room: int) -> None:
-        """Add vectors to those there are, of which there will be as many as `room`."""
+        """Append embeddings to the table, which is allocated for `room` rows in total."""
         if len(self._vectors) < room:
             more = np.empty((room - len(self._vectors), vectors.shape[1]), dtype=np.float32)
             self._vectors = np.concatenate([self._vectors, more]) if self.dimension else more
@@ -79,11 +81,11 @@ class SentenceVectors:
         self.embedded += len(texts)
 
     def __call__(self, sentences: Sequence[str]) -> np.ndarray:
-        """The embeddings `(n, d)`, float32, of sentences that were added.
+        """Return the embeddings `(n, d)`, float32, of sentences that were added.
 
         # Raises
 
-        `BadEmbeddings` : one of them is not finite, or was not of the right shape.
+        `BadEmbeddings` : one of them is not finite, or its block had the wrong shape.
         """
         if self._bad:
             self._require(sentences)

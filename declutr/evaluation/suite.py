@@ -1,4 +1,4 @@
-"""All tasks of a data folder, and a run of an encoder over some of them."""
+"""The list of all tasks of a data folder, and the evaluation of an encoder on some of them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from declutr.evaluation.task import PUBLISHED, MissingData, Protocol, Task, Task
 logger = logging.getLogger(__name__)
 
 _STOPS = ("SigTermReceived",)
-"""Exceptions, by name, that end the process: AllenNLP's handler of SIGTERM raises this one."""
+"""Names of exceptions that end the process: AllenNLP's handler of SIGTERM raises this one."""
 
 LAYOUT = ("downstream", "probing", "probing_surrogate", "retrieval", "extra")
-"""Folders of the data, of which some are there."""
+"""Names of the subfolders of a data folder, not all of which need be there."""
 
 _TASKS = ("MR", "CR", "MPQA", "SUBJ", "SST", "TREC", "MRPC", "SICK", "SNLI", "COCO", "STS")
 _INSIDE = {
@@ -32,41 +32,44 @@ _INSIDE = {
     "retrieval": ("*/corpus.jsonl",),
     "extra": ("ag_news_test", "cranfield"),
 }
-"""Folders further down, and what they hold, as patterns."""
+"""Folders inside a data folder, each with patterns of files or folders that it contains."""
 
 
 @dataclass
 class TaskResult:
-    """What came of a task for one encoder."""
+    """The outcome of a task for one encoder: its scores, or the reason why there are none."""
 
     task: str
     group: str
     main: str
     """The name of the score that stands for the task."""
     scores: list[Score] = field(default_factory=list)
-    """None if it could not be scored."""
+    """The scores; empty if the task could not be scored."""
     error: str | None = None
-    """Why it could not be scored, in words for the user."""
+    """The reason why the task could not be scored, in words for the user; None if it was."""
     missing: bool = False
-    """Whether that is because there is no data for it."""
+    """Whether the task could not be scored because it has no data."""
     notes: list[str] = field(default_factory=list)
+    """Remarks that a reader of the scores should know."""
     seconds: float = 0.0
-    """Spent on scoring (classifiers), embedding not included."""
+    """The time spent on scoring, such as the training of classifiers, without embedding."""
 
 
 def all_tasks(
     data: str | Path, protocol: Protocol = PUBLISHED, corpus: str | Path | None = None
 ) -> list[Task]:
-    """Every task there is, those without data included, in the order of the report.
+    """Return every task, those without data included, in the order of the report.
 
     # Parameters
 
-    data : a folder laid out as SentEval's (`downstream/`, `probing/`).
-    corpus : documents, one a line, for label-free span retrieval; left out without.
+    data : a folder in SentEval's layout (`downstream/`, `probing/`).
+    protocol : the settings of classifiers and regressors.
+    corpus : a file of documents, one a line, for label-free span retrieval; without it, that task
+        is left out.
 
     # Raises
 
-    `ValueError` : `data` is a folder above or below such a one.
+    `ValueError` : `data` is a folder above or below a data folder.
     """
     from declutr.evaluation.tasks import (
         caption_retrieval,
@@ -86,13 +89,13 @@ def all_tasks(
 
 
 def require_data_folder(folder: Path) -> None:
-    """See that a folder is not one above or below that with the data, where nothing is found.
+    """Raise if a folder lies above or below a data folder, where no task would find its files.
 
-    One that looks like neither will do: it may be empty.
+    A folder that resembles neither is accepted, because it may be empty.
 
     # Raises
 
-    `ValueError` : it is; the error names the right one.
+    `ValueError` : the folder lies above or below a data folder; the message names the right one.
     """
     if _is_laid_out(folder):
         return
@@ -124,11 +127,11 @@ def _is_laid_out(folder: Path) -> bool:
 
 
 def chosen(tasks: Sequence[Task], patterns: Sequence[str]) -> list[Task]:
-    """Those whose name or group matches one of some shell patterns (`STS*`, `probing`).
+    """Return the tasks whose name or group matches one of the shell patterns (`STS*`, `probing`).
 
     # Raises
 
-    `ValueError` : a pattern matches nothing; it lists the names there are.
+    `ValueError` : a pattern matches nothing; the message lists all names and groups.
     """
 
     def matches(task: Task, pattern: str) -> bool:
@@ -145,15 +148,21 @@ def chosen(tasks: Sequence[Task], patterns: Sequence[str]) -> list[Task]:
 
 
 def evaluate(encode: Encode, tasks: Sequence[Task], progress: bool = False) -> Iterator[TaskResult]:
-    """Embed all sentences of the tasks, each different one once; then a result for each task.
+    """Embed each distinct sentence of the tasks once, then yield a result for each task in order.
 
-    A task that fails is a result with an error; the others go on. If the encoder fails, all do; if
-    some of its embeddings are of another shape, those that need them.
+    A task that fails yields a result with an error, and the others go on. If the encoder fails, all
+    tasks fail; if only some embeddings have the wrong shape, only the tasks that need them fail.
 
-    Attributes that a task names in a dictionary `before_scoring`, with their first values, have
-    those again after it is scored: what is noted of an encoder is not there for the next.
+    A task may name attributes, with their initial values, in a dictionary `before_scoring`. They
+    are reset to these values after scoring, so that nothing about one encoder remains for the next.
+
+    # Parameters
+
+    encode : a function from n texts to their embeddings `(n, d)`.
+    tasks : the tasks to score.
+    progress : show progress bars.
     """
-    failed: dict[int, TaskResult] = {}  # by place among the tasks
+    failed: dict[int, TaskResult] = {}  # by index of the task
     sentences: dict[str, None] = {}  # an ordered set
     for place, task in enumerate(tasks):
         try:
@@ -191,7 +200,7 @@ def _scored(task: Task, vectors: SentenceVectors) -> TaskResult:
                 f"Expected scores of different names, {task.main!r} among them, got {names}."
             )
         for score in scores:
-            _ = score.value  # items that a statistic cannot take show here, as this task's fault
+            _ = score.value  # items that do not fit the statistic raise here, within this task
         result = TaskResult(task.name, task.group, task.main, scores, notes=list(task.notes()))
     except Exception as error:
         result = _failure(task, error)
@@ -210,13 +219,13 @@ def _failure(task: Task, error: Exception) -> TaskResult:
 
 
 def go_on_after(error: Exception) -> None:
-    """Raise what ends the process; anything else is for the caller to tell."""
+    """Raise the error if it has to end the process; otherwise leave it to the caller to report."""
     if type(error).__name__ in _STOPS:
         raise error
 
 
 def in_words(error: Exception) -> str:
-    """What went wrong; with the type, if nobody foresaw it."""
+    """Return the message of an error; for an unexpected error, the name of its type comes first."""
     text = str(error).strip()
     if isinstance(error, TaskError) and text:
         return text

@@ -1,4 +1,4 @@
-"""What a task is: sentences it needs embedded, and scores it makes of their embeddings."""
+"""The interface of a task: it names the sentences it needs, and scores their embeddings."""
 
 from __future__ import annotations
 
@@ -12,71 +12,73 @@ import numpy as np
 from declutr.evaluation.scores import Score
 
 Vectors = Callable[[Sequence[str]], np.ndarray]
-"""The embeddings `(n, d)`, float32, of some of the sentences that the task named."""
+"""A function from some of the sentences of a task to their embeddings `(n, d)`, float32."""
 
 
 class TaskError(Exception):
-    """This task cannot be scored; others can."""
+    """Error raised when a task cannot be scored; other tasks still can."""
 
 
 class MissingData(TaskError):
-    """A file of the task is not there."""
+    """Error raised when a file of a task does not exist."""
 
 
 class BrokenData(TaskError):
-    """A file of the task does not hold what it should: which, where, and what was expected."""
+    """Error raised when a file of a task has wrong content; it names the file and the place."""
 
 
 class BadEmbeddings(TaskError):
-    """The encoder gave numbers that cannot be scored."""
+    """Error raised when embeddings cannot be scored because of their shape or their values."""
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """SentEval's settings of what is trained on top of embeddings.
+    """SentEval's settings for the classifiers and regressors that are trained on embeddings.
 
-    The default is the published one of SentEval's examples and of the papers.
+    The default is the published one, that of SentEval's examples and of the papers.
     """
 
     name: str = "published"
     kfold: int = 10
-    """Folds of cross-validation, for tasks without a split."""
+    """The number of folds of cross-validation, for data sets without a split."""
     hidden: int = 0
-    """Units of the classifier's hidden layer; 0 for logistic regression."""
+    """The number of hidden units of the classifier; 0 for logistic regression."""
     optimizer: str = "adam"
-    """`adam`, or `rmsprop` as in the prototyping configuration."""
+    """The optimizer: `adam`, or `rmsprop` as in SentEval's prototyping configuration."""
     batch_size: int = 64
     tenacity: int = 5
-    """How many looks at the development set without an improvement end training."""
+    """The number of evaluations on the development set without improvement that are allowed."""
     epoch_size: int = 4
-    """Passes over the data between two such looks."""
+    """The number of epochs between two evaluations on the development set."""
     max_epoch: int = 200
     dropout: float = 0.0
     classifier: str = "torch"
-    """`torch`, SentEval's own; or `sklearn`, scikit-learn's logistic regression."""
+    """The classifier: `torch`, SentEval's own, or `sklearn`, scikit-learn's."""
     regressor: bool = True
-    """Whether STS-B and SICK-R train SentEval's regressor besides taking cosines. It takes most of
-    their time."""
+    """Whether STS-B and SICK-R also train SentEval's regressor, which takes most of their time."""
     seed: int = 1111
     device: str = "cpu"
-    """Where classifiers are trained."""
+    """The device that classifiers are trained on."""
 
 
 PUBLISHED = Protocol()
+"""SentEval's settings for published results."""
 PROTOTYPING = Protocol(
     name="prototyping", kfold=5, optimizer="rmsprop", batch_size=128, tenacity=3, epoch_size=2
 )
+"""SentEval's faster settings for prototyping."""
 PROTOCOLS = {protocol.name: protocol for protocol in (PUBLISHED, PROTOTYPING)}
+"""The protocols by name."""
 
 
 class Task(ABC):
-    """A test of embeddings.
+    """A task that tests sentence embeddings.
 
     # Parameters
 
-    name : of the task, unique, as published (`MR`, `STS12`, `SICK-R`).
-    group : `downstream`, `probing`, `sts`, `retrieval` or `geometry`.
-    main : the name of the score that stands for the task where there is room for one.
+    name : the published name of the task (`MR`, `STS12`, `SICK-R`), unique among all tasks.
+    group : `downstream`, `probing`, `sts`, `retrieval`, `geometry`, `extra` or `map`.
+    main : the name of the score that stands for the task where only one is shown.
     """
 
     def __init__(self, name: str, group: str, main: str) -> None:
@@ -84,28 +86,34 @@ class Task(ABC):
 
     @abstractmethod
     def sentences(self) -> list[str]:
-        """All sentences to embed, read on the first call; the same one may come several times.
+        """Return all sentences to embed, possibly with duplicates; the first call reads the data.
 
         # Raises
 
-        `MissingData`, `BrokenData`.
+        `MissingData` : a file does not exist.
+        `BrokenData` : a file has wrong content.
         """
 
     @abstractmethod
     def scores(self, vectors: Vectors) -> list[Score]:
-        """The scores, the one named `main` among them."""
+        """Compute the scores, among them the one named `main`.
+
+        # Parameters
+
+        vectors : returns the embeddings `(n, d)` of any of the sentences.
+        """
 
     def notes(self) -> list[str]:
-        """What a reader of the scores should know: rows left out, a part of the data missing."""
+        """Return remarks on the scores, such as items left out or a part of the data missing."""
         return []
 
 
 def require_file(path: Path) -> Path:
-    """`path`, if there is such a file.
+    """Return `path` if there is such a file.
 
     # Raises
 
-    `MissingData` : there is none.
+    `MissingData` : there is no such file.
     """
     if not path.is_file():
         raise MissingData(f"{path} is not there.")
@@ -113,9 +121,11 @@ def require_file(path: Path) -> Path:
 
 
 def require_rows(path: Path, got: int, expected: int) -> None:
-    """# Raises
+    """Raise if a file does not have as many rows as the file that belongs to it.
 
-    `BrokenData` : a file has another number of rows than the one beside it.
+    # Raises
+
+    `BrokenData` : the numbers of rows differ.
     """
     if got != expected:
         raise BrokenData(f"{path} has {got} rows, expected {expected} as in the file beside it.")

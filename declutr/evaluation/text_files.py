@@ -1,4 +1,4 @@
-"""Text files of data sets: their encoding, lines, fields and labels, and whether they are whole."""
+"""Reading of the text files of data sets: encodings, lines, fields, labels and completeness."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ _GOOD = re.compile("[^\x00-\x7f\udc80-\udcff]")
 
 
 def read_lines(path: Path, published: int | None = None, latin_1: bool = True) -> list[str]:
-    """The lines of a text file.
+    """Return the lines of a text file.
 
-    Only line feeds end a line: some sentences contain other characters that Python calls so.
+    Only line feeds end a line, because some sentences contain other characters that
+    `str.splitlines` would split at.
 
     # Parameters
 
-    published : how many lines the file should have. The last line of a file that has them needs no
-        end; a file with fewer, whose last line has no end, may have been cut off.
+    path : the file.
+    published : the number of lines of the published file. If the last line has no line end, a file
+        with fewer lines counts as truncated.
     latin_1 : see `read_text`.
 
     # Raises
 
     `MissingData` : there is no such file.
-    `BrokenData` : it is empty, is in another encoding, or may have been cut off.
+    `BrokenData` : the file is empty, is in another encoding, or may be truncated.
     """
     text = read_text(path, latin_1)
     lines = text.removesuffix("\n").split("\n") if text else []
@@ -44,17 +46,19 @@ def read_lines(path: Path, published: int | None = None, latin_1: bool = True) -
 
 
 def read_text(path: Path, latin_1: bool = True) -> str:
-    """The text of a file: UTF-8, or what its byte order mark says.
+    """Return the text of a file in UTF-8, or in the encoding that its byte order mark names.
 
     # Parameters
 
-    latin_1 : the file may be Latin-1, as those of SentEval's older tasks: it is, if none of its
-        bytes beyond ASCII are UTF-8. So a bad byte in UTF-8 does not change other characters.
+    path : the file.
+    latin_1 : whether the file may be in Latin-1, as files of SentEval's older tasks are. It is read
+        so if none of its bytes beyond ASCII form valid UTF-8; one bad byte in a UTF-8 file
+        therefore does not change the other characters.
 
     # Raises
 
     `MissingData` : there is no such file.
-    `BrokenData` : it is in another encoding; the error names the line and the byte.
+    `BrokenData` : the file is in another encoding; the message names the line and the byte.
     """
     raw = require_file(path).read_bytes()
     marked = marked_encoding(raw)
@@ -87,26 +91,49 @@ def read_text(path: Path, latin_1: bool = True) -> str:
 
 
 def spaced(text: str) -> str:
-    """A sentence with single spaces, `""` for a blank one."""
+    """Return a sentence with single spaces between words; `""` for a blank one."""
     return " ".join(text.split())
 
 
 def words(text: str) -> str:
-    """A sentence with single spaces; a full stop for an empty one, which no encoder likes."""
+    """Return a sentence with single spaces, and a full stop for a blank one.
+
+    Encoders expect at least one token.
+    """
     return spaced(text) or "."
 
 
 def senteval_order(columns: Sequence[Sequence[str]], keys: Iterable[Any]) -> list[int]:
-    """Sort rows by the number of words in each column, then by a key, otherwise as they came."""
+    """Return the order of rows by the number of words in each column, then by a key.
+
+    Rows that agree in all of these keep their order.
+
+    # Parameters
+
+    columns : lists of n sentences.
+    keys : n values to compare rows with equal numbers of words.
+
+    # Returns
+
+    n row numbers.
+    """
     lengths = ([len(text.split()) for text in column] for column in columns)
     by = list(zip(*lengths, keys, strict=True))
     return sorted(range(len(by)), key=by.__getitem__)
 
 
 def label_of(label: str, known: Mapping[str, int], path: Path, line: int) -> int:
-    """# Raises
+    """Return the class number of a label.
 
-    `BrokenData` : the label of a line, counted from 1, is not known.
+    # Parameters
+
+    label : the label that was read.
+    known : class numbers by label.
+    path, line : the file and the line, counted from 1, for the error.
+
+    # Raises
+
+    `BrokenData` : the label is not known.
     """
     if label not in known:
         raise BrokenData(
@@ -116,11 +143,18 @@ def label_of(label: str, known: Mapping[str, int], path: Path, line: int) -> int
 
 
 def fields_of(text: str, separator: str, count: int, path: Path, line: int) -> list[str]:
-    """The fields of a line, which has at least `count`.
+    """Split a line and return its fields, of which there are at least `count`.
+
+    # Parameters
+
+    text : the line.
+    separator : what stands between fields.
+    count : the least number of fields.
+    path, line : the file and the line, counted from 1, for the error.
 
     # Raises
 
-    `BrokenData` : it has fewer.
+    `BrokenData` : the line has fewer fields.
     """
     fields = text.split(separator)
     if len(fields) < count:
@@ -131,9 +165,17 @@ def fields_of(text: str, separator: str, count: int, path: Path, line: int) -> l
 
 
 def require_all_labels(path: Path, labels: Sequence[int], known: Mapping[str, int]) -> None:
-    """# Raises
+    """Raise if a class has no item.
 
-    `BrokenData` : a class does not occur.
+    # Parameters
+
+    path : the file, for the error.
+    labels : the class numbers of all items.
+    known : class numbers by label.
+
+    # Raises
+
+    `BrokenData` : a class has no item.
     """
     missing = [label for label, number in known.items() if number not in set(labels)]
     if missing:
@@ -141,18 +183,26 @@ def require_all_labels(path: Path, labels: Sequence[int], known: Mapping[str, in
 
 
 def other_size(kind: str, got: int, published: int) -> list[str]:
-    """A note that a data set is not of the published size."""
+    """Return a note if a data set does not have the published size, in a list that may be empty.
+
+    # Parameters
+
+    kind : what is counted, such as `sentences`.
+    got, published : how many there are, and how many there should be.
+    """
     if got == published:
         return []
     return [f"{got:,} {kind} where the published data has {published:,}: compare with care"]
 
 
 def other_sizes(kind: str, parts: Mapping[str, Sized], published: Mapping[str, int]) -> list[str]:
-    """Notes on the parts of a data set that are not of the published size.
+    """Return notes on the parts of a data set that do not have the published size.
 
     # Parameters
 
-    kind : what a part has, with `{}` for its name.
+    kind : what is counted in a part, with `{}` for the name of the part.
+    parts : the parts by name.
+    published : published sizes by name.
     """
     return [
         note

@@ -1,4 +1,4 @@
-"""Tasks and encoders for tests of the run: small, and with known answers."""
+"""Small tasks and encoders with known answers, for tests of a run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from declutr.evaluation.task import MissingData, Task, Vectors
 
 
 def hashed(texts: Sequence[str], dimension: int = 4) -> np.ndarray:
-    """A vector for each text that depends on nothing else, `(n, dimension)`."""
+    """Return embeddings `(n, dimension)` that depend on the text alone."""
     rows = [
         np.random.default_rng(zlib.crc32(text.encode())).normal(size=dimension) for text in texts
     ]
@@ -20,7 +20,7 @@ def hashed(texts: Sequence[str], dimension: int = 4) -> np.ndarray:
 
 
 class Encoder:
-    """A named encoder, as `declutr.inference.sources.open_encoder` gives them, that keeps count."""
+    """A named encoder, as `declutr.inference.sources` opens them, that records its texts."""
 
     def __init__(
         self,
@@ -48,7 +48,10 @@ class Encoder:
 
 
 class Positive(Task):
-    """Is the first number of an embedding above 0? Right by chance, and the same every time."""
+    """A task that predicts whether the first number of an embedding is positive.
+
+    Its accuracy is at chance, and equal every time.
+    """
 
     def __init__(self, name: str, texts: Sequence[str], group: str = "downstream") -> None:
         super().__init__(name, group, "accuracy")
@@ -70,7 +73,7 @@ class Positive(Task):
 
 
 class Similar(Task):
-    """Gold scores and cosines of pairs, in two subsets."""
+    """A similarity task with gold scores and cosines of pairs in two subsets."""
 
     def __init__(self, name: str = "STS12", pairs: int = 60) -> None:
         super().__init__(name, "sts", "all Spearman")
@@ -95,7 +98,7 @@ class Similar(Task):
 
 
 class Spread(Task):
-    """Two numbers of geometry, and a collapse alarm if all embeddings are the same."""
+    """A geometry task with two scores, and a collapse alarm if all embeddings are equal."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         super().__init__("geometry", "geometry", "uniformity")
@@ -120,7 +123,7 @@ class Spread(Task):
 
 
 class Absent(Task):
-    """Has no data."""
+    """A task without data."""
 
     def __init__(self, name: str = "absent", group: str = "downstream") -> None:
         super().__init__(name, group, "accuracy")
@@ -133,7 +136,7 @@ class Absent(Task):
 
 
 class Failing(Positive):
-    """Raises when it is scored."""
+    """A task that raises when it is scored."""
 
     def __init__(self, error: BaseException, name: str = "failing") -> None:
         super().__init__(name, ["a", "b"])

@@ -1,4 +1,4 @@
-"""Encoders whose scores are known beforehand, for sentences that name their class: `... kind3`."""
+"""Encoders with known scores, for sentences that end with the name of their class: `... kind3`."""
 
 import re
 import zlib
@@ -10,13 +10,13 @@ WIDTH = 12
 
 
 def revealing(sentences: Sequence[str]) -> np.ndarray:
-    """A one-hot vector of the class that a sentence names: every classifier is right."""
+    """Return one-hot vectors of the class that each sentence names; every classifier is right."""
     kinds = [int(re.search(r"kind(\d+)", sentence).group(1)) for sentence in sentences]
     return 20 * np.eye(WIDTH, dtype=np.float32)[kinds]
 
 
 def random(sentences: Sequence[str]) -> np.ndarray:
-    """The same sentence, the same vector, which says nothing: every classifier guesses."""
+    """Return random vectors that depend on the sentence alone; every classifier guesses."""
     seeds = [zlib.crc32(sentence.encode()) for sentence in sentences]
     draws = [np.random.default_rng(seed).standard_normal(WIDTH) for seed in seeds]
     return np.array(draws, dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Results on disk: what comes back, and what they are known again by."""
+"""Stored results: what is loaded again, and the keys that identify a result."""
 
 import json
 import os
@@ -30,27 +30,27 @@ def folder(tmp_path) -> ResultFolder:
 
 @pytest.fixture
 def scored() -> Record:
-    """Of a similarity task, with an interval for each score."""
+    """Make a result of a similarity task with an interval for each score."""
     (result,) = evaluate(hashed, [Similar()])
     result.notes = ["a note", "ein Gruß, \udce4"]
     return record(result, KEY)
 
 
 class TestIntervals:
-    def test_of_the_main_score_and_of_every_convention(self, scored) -> None:
+    def test_the_main_score_and_every_convention_have_intervals(self, scored) -> None:
         assert set(scored.intervals) == {score.name for score in scored.result.scores}
         assert scored.intervals["all Spearman"] == interval(scored.main)
         (result,) = evaluate(hashed, [Positive("x", [str(n) for n in range(20)])])
         assert set(record(result, KEY).intervals) == {"accuracy"}
 
-    def test_none_of_what_is_not_a_number(self) -> None:
+    def test_a_score_that_is_not_a_number_has_no_interval(self) -> None:
         items = {"predicted": np.ones(9), "gold": np.arange(9.0)}
         result = TaskResult("x", "sts", "a", [Score("a", "spearman_all", items)])
         assert record(result, KEY).intervals == {}
 
 
 class TestFolder:
-    def test_what_comes_back_is_what_was_saved(self, folder, scored) -> None:
+    def test_a_loaded_result_equals_the_saved_one(self, folder, scored) -> None:
         folder.save("mine", scored)
         found = folder.load("mine", "STS12")
         assert found.key == KEY and found.intervals == scored.intervals
@@ -68,22 +68,22 @@ class TestFolder:
     def test_arrays_that_scores_share_are_stored_once(self, folder, scored) -> None:
         folder.save("mine", scored)
         (path,) = folder.folder.rglob("*.npz")
-        assert len(np.load(path).files) == 3  # predicted, gold, subset
+        assert len(np.load(path).files) == 3  # the arrays `predicted`, `gold` and `subset`
 
-    def test_strings_among_the_items(self, folder) -> None:
+    def test_items_may_be_strings(self, folder) -> None:
         items = {"value": np.ones(2), "label": np.array(["ä", "b"])}
         result = TaskResult("map", "map", "shown", [Score("shown", "mean", items)])
         folder.save("mine", record(result, KEY))
         assert folder.load("mine", "map").main.items["label"].tolist() == ["ä", "b"]
 
-    def test_failed_and_missing_ones_are_kept_too(self, folder) -> None:
+    def test_failed_and_missing_results_are_stored(self, folder) -> None:
         (result,) = evaluate(hashed, [Absent()])
         folder.save("mine", record(result, KEY))
         found = folder.load("mine", "absent")
         assert found.result == result and found.main is None
         assert list(folder.folder.rglob("*.npz")) == []
 
-    def test_a_value_that_is_not_a_number(self, folder) -> None:
+    def test_a_value_that_is_not_a_number_is_stored(self, folder) -> None:
         items = {"predicted": np.ones(9), "gold": np.arange(9.0)}
         result = TaskResult("x", "sts", "a", [Score("a", "spearman_all", items)])
         folder.save("mine", record(result, KEY))
@@ -91,19 +91,19 @@ class TestFolder:
         assert json.loads(path.read_text())["scores"][0]["value"] is None
         assert np.isnan(folder.load("mine", "x").main.value)
 
-    def test_a_new_one_instead_of_the_old_one(self, folder, scored) -> None:
+    def test_a_new_result_replaces_the_old_one(self, folder, scored) -> None:
         folder.save("mine", scored)
         folder.save("mine", replace(scored, result=replace(scored.result, scores=[], error="no")))
         assert folder.load("mine", "STS12").result.error == "no"
         assert not folder.load("mine", "STS12").result.scores
 
-    def test_python_objects_are_refused(self, folder) -> None:
+    def test_items_that_are_python_objects_are_refused(self, folder) -> None:
         items = {"value": np.array([1, 2]), "label": np.array(["a", None], dtype=object)}
         result = TaskResult("x", "map", "a", [Score("a", "mean", items)])
         with pytest.raises(TypeError, match="items 'label' are Python objects, expected an array"):
             folder.save("mine", record(result, KEY))
 
-    def test_names_of_any_kind(self, folder, scored) -> None:
+    def test_names_of_any_kind_have_files_of_their_own(self, folder, scored) -> None:
         names = ["a/b", "a b", "a_b", "../up", "ä", "", "x" * 300, "A"]
         for name in names:
             folder.describe(name, spec=name)
@@ -115,13 +115,13 @@ class TestFolder:
         top = {path.name for path in folder.folder.iterdir()}
         assert top == {"encoders"} and not (folder.folder.parent / "up").exists()
 
-    def test_all_of_an_encoder(self, folder, scored) -> None:
+    def test_all_results_of_an_encoder_are_found(self, folder, scored) -> None:
         folder.save("mine", scored)
         folder.save("mine", replace(scored, result=replace(scored.result, task="other")))
         folder.save("yours", replace(scored, result=replace(scored.result, task="third")))
         assert set(folder.records("mine")) == {"STS12", "other"}
 
-    def test_facts_add_up(self, folder) -> None:
+    def test_facts_about_an_encoder_are_merged(self, folder) -> None:
         assert folder.description("mine") == {}
         folder.describe("mine", spec="a", runs=[])
         folder.describe("mine", runs=[1])
@@ -130,7 +130,9 @@ class TestFolder:
     @pytest.mark.parametrize(
         "damage", ["cut json", "cut npz", "no npz", "other format", "empty", "a bit"]
     )
-    def test_damage_is_told_and_not_used(self, folder, scored, damage, caplog) -> None:
+    def test_a_damaged_result_is_ignored_with_a_warning(
+        self, folder, scored, damage, caplog
+    ) -> None:
         folder.save("mine", scored)
         (stated,), (items,) = folder.folder.rglob("*.json"), folder.folder.rglob("*.npz")
         if damage == "cut json":
@@ -141,7 +143,7 @@ class TestFolder:
             items.unlink()
         elif damage == "a bit":
             content = bytearray(stated.read_bytes())
-            content[content.index(b'"value": ') + 11] ^= 1  # another digit
+            content[content.index(b'"value": ') + 11] ^= 1  # changes a digit
             stated.write_bytes(content)
         elif damage == "other format":
             stated.write_text(json.dumps(json.loads(stated.read_text()) | {"format": 99}))
@@ -151,7 +153,7 @@ class TestFolder:
         assert "is damaged and not used" in caplog.text
         assert folder.records("mine") == {}
 
-    def test_of_version_1_5_without_a_checksum(self, folder, scored) -> None:
+    def test_a_result_of_version_1_5_needs_no_checksum(self, folder, scored) -> None:
         folder.save("mine", scored)
         (stated,) = folder.folder.rglob("*.json")
         content = json.loads(stated.read_text())
@@ -159,7 +161,7 @@ class TestFolder:
         stated.write_text(json.dumps(content))
         assert folder.load("mine", "STS12").result.task == "STS12"
 
-    def test_nothing_there(self, folder, caplog) -> None:
+    def test_an_empty_folder_has_no_results(self, folder, caplog) -> None:
         assert folder.load("mine", "STS12") is None and folder.records("mine") == {}
         assert folder.encoders() == [] and not caplog.text
 
@@ -184,7 +186,7 @@ class TestDigests:
         vars(task).update(changes)
         return task
 
-    def test_of_the_same_data(self) -> None:
+    def test_equal_data_have_equal_digests(self) -> None:
         assert data_digest(self.changed()) == data_digest(self.changed())
 
     @pytest.mark.parametrize(
@@ -198,15 +200,15 @@ class TestDigests:
             {"settings": {"k": (1, 2)}},
         ],
     )
-    def test_of_other_texts_labels_or_settings(self, changes) -> None:
+    def test_other_texts_labels_or_settings_have_another_digest(self, changes) -> None:
         assert data_digest(self.changed(**changes)) != data_digest(self.changed())
 
-    def test_nesting_counts(self) -> None:
+    def test_nesting_and_types_change_the_digest(self) -> None:
         one, other = self.changed(x=[["a"], ["b"]]), self.changed(x=[["a", "b"], []])
         assert data_digest(one) != data_digest(other)
         assert data_digest(self.changed(x=1)) != data_digest(self.changed(x="1"))
 
-    def test_not_where_data_lie_nor_who_reads_them(self) -> None:
+    def test_paths_functions_and_protocols_do_not_change_the_digest(self) -> None:
         there = [
             {"folder": Path(p), "read": f, "p": PUBLISHED} for p, f in (("/a", len), ("/b", max))
         ]
@@ -217,17 +219,17 @@ class TestDigests:
         one["me"], other["me"] = one, other
         assert data_digest(self.changed(x=one)) == data_digest(self.changed(x=other))
 
-    def test_what_scoring_changes_does_not_count(self) -> None:
+    def test_attributes_that_scoring_changes_do_not_count(self) -> None:
         there = [self.changed(before_scoring={"last": None}, last=value) for value in (None, "b")]
         assert len({data_digest(task) for task in there}) == 1
 
-    def test_data_that_are_not_there(self) -> None:
+    def test_missing_data_have_no_digest(self) -> None:
         with pytest.raises(MissingData, match=r"absent\.txt is not there"):
             data_digest(Absent())
 
 
 class TestKeys:
-    def test_what_differs_is_named(self) -> None:
+    def test_differences_between_keys_are_named(self) -> None:
         task = Positive("x", "ab")
         now = key_of(PUBLISHED, "f1", "1.0", data_digest(task))
         assert differing(now, now) == []

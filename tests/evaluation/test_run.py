@@ -1,4 +1,4 @@
-"""Resuming: what is embedded again, what is kept, what is refused."""
+"""Resumed runs: which tasks are scored again, which results are kept, and which are refused."""
 
 import re
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ def said() -> list[str]:
 
 @pytest.fixture
 def start(tmp_path, said):
-    """Begins a run over some tasks, always in the same folder."""
+    """Return a function that begins a run over some tasks, always in the same folder."""
 
     def start(
         tasks: Sequence[Task],
@@ -51,13 +51,13 @@ class TestResuming:
         assert said[1] == f"hashed: 1 task to do, 1 kept from before in {run.folder.folder}"
         assert comparison(run).groups() == {"downstream": ["one", "two"]}
 
-    def test_nothing_to_do(self, start, said) -> None:
+    def test_a_finished_run_embeds_nothing(self, start, said) -> None:
         start([Positive("one", ONE)]).add(Encoder())
         again = Encoder()
         start([Positive("one", ONE)]).add(again)
         assert again.seen == [] and said[-1].startswith("hashed: 0 tasks to do, 1 kept")
 
-    def test_a_killed_run_loses_the_task_it_was_at(self, start) -> None:
+    def test_a_killed_run_loses_only_the_task_in_progress(self, start) -> None:
         tasks = [Positive("one", ONE), Failing(KeyboardInterrupt(), "two"), Positive("three", TWO)]
         with pytest.raises(KeyboardInterrupt):
             start(tasks).add(Encoder())
@@ -67,7 +67,7 @@ class TestResuming:
         assert sorted(again.seen) == ["c", "d"]
         assert comparison(run).groups() == {"downstream": ["one", "two", "three"]}
 
-    def test_failed_and_missing_ones_are_made_anew(self, start) -> None:
+    def test_failed_and_missing_results_are_computed_again(self, start) -> None:
         run = start([Failing(RuntimeError("odd"), "one"), Absent("two")])
         run.add(Encoder())
         assert failed(comparison(run), ["hashed"], {}) and comparison(run).missing()
@@ -75,7 +75,7 @@ class TestResuming:
         run.add(Encoder())
         assert not comparison(run).failures() and not comparison(run).missing()
 
-    def test_a_damaged_result_is_made_anew(self, start) -> None:
+    def test_a_damaged_result_is_computed_again(self, start) -> None:
         run = start([Positive("one", ONE)])
         run.add(Encoder())
         (path,) = run.folder.folder.rglob("one.npz")
@@ -84,7 +84,7 @@ class TestResuming:
         start([Positive("one", ONE)]).add(again)
         assert sorted(again.seen) == ONE
 
-    def test_time_and_counts_of_all_runs(self, start) -> None:
+    def test_time_and_counts_of_all_runs_are_stored(self, start) -> None:
         start([Positive("one", [*ONE, "a"])]).add(Encoder())
         run = start([Positive("one", [*ONE, "a"]), Positive("two", TWO), Absent()])
         run.add(Encoder())
@@ -103,31 +103,31 @@ class TestChanges:
             ([Positive("one", ONE)], {"protocol": PROTOTYPING}, "protocol: kfold 10 there, 5 now"),
         ],
     )
-    def test_are_refused_before_an_encoder_is_opened(
+    def test_changed_results_are_refused_before_an_encoder_is_opened(
         self, start, changed, settings, message
     ) -> None:
         start([Positive("one", ONE)]).add(Encoder())
         with pytest.raises(ChangedResults, match=f"has a result of hashed .*{re.escape(message)}"):
             start(changed, **settings).check(["another", "hashed"])
 
-    def test_overwrite_makes_them_anew(self, start) -> None:
+    def test_overwrite_replaces_changed_results(self, start) -> None:
         start([Positive("one", ONE), Positive("two", TWO)]).add(Encoder())
         run = start([Positive("one", ["x", "y"]), Positive("two", TWO)], overwrite=True)
         run.check(["hashed"])
         again = Encoder()
         run.add(again)
-        assert sorted(again.seen) == ["x", "y"]  # the other has not changed
+        assert sorted(again.seen) == ["x", "y"]  # the other task has not changed
 
-    def test_another_encoder_of_the_same_name(self, start) -> None:
+    def test_another_encoder_of_the_same_name_is_refused(self, start) -> None:
         start([Positive("one", ONE)]).add(Encoder())
         run = start([Positive("one", ONE)])
-        run.check(["hashed"])  # only the encoder can tell
+        run.check(["hashed"])  # the fingerprint is known only once the encoder is open
         expected = "encoder a there, b now. Choose another --output, or replace such results with"
         with pytest.raises(ChangedResults, match=expected):
             run.add(Encoder(fingerprint="b"))
         start([Positive("one", ONE)], overwrite=True).add(Encoder(fingerprint="b"))
 
-    def test_another_device_is_no_change(self, start) -> None:
+    def test_results_are_kept_on_another_device(self, start) -> None:
         start([Positive("one", ONE)]).add(Encoder())
         run = start([Positive("one", ONE)], replace(PUBLISHED, device="cuda"))
         run.check(["hashed"])
@@ -137,7 +137,7 @@ class TestChanges:
 
 
 class TestComparison:
-    def test_all_in_the_folder_the_named_first(self, start) -> None:
+    def test_all_encoders_of_the_folder_appear_with_the_named_ones_first(self, start) -> None:
         for name in ("b", "c", "a"):
             start([Positive("two", TWO), Positive("one", ONE)]).add(Encoder(name))
         run = start([Positive("one", ONE)])
@@ -145,7 +145,7 @@ class TestComparison:
         assert found.encoders == ["c", "a", "b"] and found.tasks == ["one", "two"]
         assert left_out == 0
 
-    def test_what_does_not_belong_is_left_out_and_counted(self, start) -> None:
+    def test_results_that_do_not_belong_are_left_out_and_counted(self, start) -> None:
         start([Positive("one", ONE), Positive("two", TWO)], PROTOTYPING).add(Encoder("quick"))
         start([Positive("one", TWO)]).add(Encoder("other data"))
         run = start([Positive("one", ONE), Absent("two")])
@@ -156,11 +156,12 @@ class TestComparison:
     def test_two_encoders_of_one_name_do_not_share_a_row(self, start) -> None:
         start([Positive("one", ONE), Absent("three")]).add(Encoder())
         run = start([Positive("two", TWO)])
-        run.add(Encoder(fingerprint="b"))  # it has no result of this task, so nothing is refused
+        # There is no result on this task yet, so nothing is refused.
+        run.add(Encoder(fingerprint="b"))
         found, left_out = run.comparison(["hashed"], ["one", "two"])
         assert list(found.records["hashed"]) == ["two"] and left_out == 2
 
-    def test_a_task_not_read_now_counts_on_the_data_of_the_first_encoder(self, start) -> None:
+    def test_a_task_that_is_not_read_counts_on_the_data_of_the_first_encoder(self, start) -> None:
         start([Absent("one")]).add(Encoder("none"))
         start([Positive("one", ONE)]).add(Encoder("a"))
         start([Positive("one", TWO)]).add(Encoder("b"))
@@ -200,7 +201,7 @@ class TestComparison:
         assert failed(found, ["good"], {"third": "not found"})
 
 
-def test_meter_counts() -> None:
+def test_a_meter_counts_sentences_and_seconds() -> None:
     meter = Meter(hashed)
     np.testing.assert_array_equal(meter(["a", "b"]), hashed(["a", "b"]))
     meter(["c"])

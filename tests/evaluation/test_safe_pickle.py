@@ -1,4 +1,4 @@
-"""Pickles of plain data are read, in every protocol; all others are refused unrun."""
+"""Safe reading of pickles: plain data are read in every protocol, others are refused unrun."""
 
 import os
 import pickle
@@ -21,7 +21,7 @@ PLAIN = {
 
 
 @pytest.mark.parametrize("protocol", range(pickle.HIGHEST_PROTOCOL + 1))
-def test_plain_data_comes_back(protocol: int, tmp_path: Path) -> None:
+def test_plain_data_are_read(protocol: int, tmp_path: Path) -> None:
     path = tmp_path / "plain.pkl"
     path.write_bytes(pickle.dumps(PLAIN, protocol))
     back = load_plain_pickle(path)
@@ -36,7 +36,7 @@ def test_plain_data_comes_back(protocol: int, tmp_path: Path) -> None:
 
 def test_arrays_that_python_2_wrote_are_read(tmp_path: Path) -> None:
     path = tmp_path / "old.pkl"
-    # numpy of that time, and strings of bytes.
+    # numpy's names at that time, and byte strings.
     path.write_bytes(
         b"cnumpy.core.multiarray\n_reconstruct\n(cnumpy\nndarray\n(I0\ntS'b'\ntR"
         b"(I1\n(I2\ntcnumpy\ndtype\n(S'f4'\nI0\nI1\ntR(I3\nS'<'\nNNNI-1\nI-1\nI0\ntb"
@@ -53,7 +53,7 @@ class Runs:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_pickle_that_would_run_something_does_not(tmp_path: Path) -> None:
+def test_a_pickle_that_would_run_something_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "bad.pkl"
     for wrapped in (Runs(tmp_path / "made"), [np.array([Runs(tmp_path / "made")], dtype=object)]):
         path.write_bytes(pickle.dumps({"features": wrapped}))
@@ -72,7 +72,7 @@ class Calls:
         return self.call  # type: ignore[return-value]
 
 
-FORGED = bytearray(b"A" * 8)  # where a pointer is expected
+FORGED = bytearray(b"A" * 8)  # in place of a pointer
 
 
 @pytest.mark.parametrize(
@@ -87,14 +87,14 @@ FORGED = bytearray(b"A" * 8)  # where a pointer is expected
     ],
     ids=range(6),
 )
-def test_no_array_is_made_of_pointers(forged: object, tmp_path: Path) -> None:
+def test_arrays_of_pointers_are_refused(forged: object, tmp_path: Path) -> None:
     path = tmp_path / "forged.pkl"
     path.write_bytes(pickle.dumps({"features": forged}))
     with pytest.raises(BrokenData, match=r"forged\.pkl"):
         load_plain_pickle(path)
 
 
-def test_other_types_of_numbers(tmp_path: Path) -> None:
+def test_other_dtypes_are_read(tmp_path: Path) -> None:
     path = tmp_path / "numbers.pkl"
     arrays = [
         np.array([1.5, -2], dtype=">f4"),

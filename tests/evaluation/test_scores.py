@@ -1,4 +1,4 @@
-"""Scores against scipy and by hand; intervals against what is known of sampling."""
+"""Scores against scipy and by hand; intervals against known sampling distributions."""
 
 import math
 
@@ -28,9 +28,9 @@ ARRAYS = st.integers(3, 40).flatmap(
 
 
 @given(ARRAYS)
-def test_correlations_are_those_of_scipy(arrays: tuple[list[float], list[float]]) -> None:
+def test_correlations_equal_those_of_scipy(arrays: tuple[list[float], list[float]]) -> None:
     x, y = (np.array(array) for array in arrays)
-    # Nearly constant arrays have no digits left in any implementation.
+    # For nearly constant arrays, no implementation has correct digits left.
     assume(np.ptp(x) > 0 and np.ptp(y) > 1e-6 * max(1, np.abs(y).max()))
     assert pearson(x, y) == pytest.approx(stats.pearsonr(x, y)[0], abs=1e-9)
     assert spearman(x, y) == pytest.approx(stats.spearmanr(x, y)[0], abs=1e-9)
@@ -62,7 +62,7 @@ def scored(rng: np.random.Generator, sizes: list[int]) -> dict[str, np.ndarray]:
 
 
 @pytest.mark.parametrize("name", ["pearson", "spearman"])
-def test_correlations_of_subsets(name: str) -> None:
+def test_correlations_of_subsets_are_averaged(name: str) -> None:
     sizes = [10, 30, 5]
     items = scored(np.random.default_rng(0), sizes)
     oracle = {"pearson": stats.pearsonr, "spearman": stats.spearmanr}[name]
@@ -78,7 +78,7 @@ def test_correlations_of_subsets(name: str) -> None:
 def test_statistics_of_classes_and_values_by_hand() -> None:
     items = {"predicted": np.array([1, 1, 0, 0, 1]), "gold": np.array([1, 0, 0, 1, 1])}
     assert STATISTICS["accuracy"](items) == pytest.approx(60)
-    # 2 found of 3 predicted and 3 there: precision and recall are both 2/3
+    # Of 3 predicted and 3 true positives 2 agree: precision and recall are both 2/3.
     assert STATISTICS["f1"](items) == pytest.approx(200 / 3)
     assert STATISTICS["accuracy_and_f1"](items) == pytest.approx((60 + 200 / 3) / 2)
     assert STATISTICS["f1"]({"predicted": np.zeros(3), "gold": np.zeros(3)}) == 0
@@ -89,7 +89,7 @@ def test_statistics_of_classes_and_values_by_hand() -> None:
     assert math.isnan(STATISTICS["log_mean"]({"value": np.array([-1.0, 0.5])}))
 
 
-def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
+def test_the_interval_of_a_mean_equals_the_normal_approximation() -> None:
     values = np.random.default_rng(1).normal(3, 2, size=400)
     low, high = interval(Score("x", "plain_mean", {"value": values}))
     error = values.std() / math.sqrt(400)
@@ -98,7 +98,7 @@ def test_the_interval_of_a_mean_is_that_of_the_normal_distribution() -> None:
 
 
 @pytest.mark.slow
-def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
+def test_intervals_cover_the_true_value_as_often_as_they_claim() -> None:
     truth, covered = 100 * 0.6, 0
     for seed in range(200):
         x = np.random.default_rng(seed).multivariate_normal([0, 0], [[1, 0.6], [0.6, 1]], size=80)
@@ -109,7 +109,7 @@ def test_intervals_cover_the_truth_as_often_as_they_say() -> None:
 
 
 @pytest.mark.slow
-def test_intervals_are_wider_for_more_confidence_and_the_same_every_time() -> None:
+def test_intervals_are_wider_for_more_confidence_and_reproducible() -> None:
     score = Score("x", "spearman_wmean", scored(np.random.default_rng(2), [40, 20]))
     narrow, wide = interval(score, confidence=0.5), interval(score, confidence=0.99)
     assert wide.low < narrow.low < score.value < narrow.high < wide.high
@@ -118,8 +118,8 @@ def test_intervals_are_wider_for_more_confidence_and_the_same_every_time() -> No
 
 
 @pytest.mark.parametrize("over", ["all", "mean", "wmean"])
-def test_whole_numbers_in_place_of_values_leave_rank_correlations_as_they_are(over: str) -> None:
-    """Resampling ranks works on codes; a plain loop over draws of the values says the same."""
+def test_integers_in_place_of_values_do_not_change_rank_correlations(over: str) -> None:
+    """Intervals are computed on integer codes; a plain loop over the values gives the same."""
     items = scored(np.random.default_rng(3), [25, 15])
     rng = np.random.default_rng(0)
     values = []
@@ -138,7 +138,7 @@ def test_items_are_drawn_within_their_subset() -> None:
 
 
 def test_a_difference_is_paired() -> None:
-    """Two encoders that agree but for a constant differ by it for sure, however noisy each is."""
+    """Encoders that differ by a constant differ with certainty, however noisy each of them is."""
     values = np.random.default_rng(4).normal(size=50)
     first = Score("x", "plain_mean", {"value": values + 0.1})
     second = Score("x", "plain_mean", {"value": values})
@@ -149,7 +149,7 @@ def test_a_difference_is_paired() -> None:
     assert (low, high) == pytest.approx((-0.1, -0.1))
 
 
-def test_a_difference_of_nothing_mostly_covers_zero() -> None:
+def test_the_interval_of_no_difference_mostly_contains_zero() -> None:
     rng, covered = np.random.default_rng(5), 0
     for trial in range(200):
         shared = rng.normal(size=60)
@@ -161,7 +161,7 @@ def test_a_difference_of_nothing_mostly_covers_zero() -> None:
     assert 0.89 <= covered / 200 <= 0.99
 
 
-def test_what_is_nowhere_defined_has_no_interval() -> None:
+def test_a_score_without_a_defined_value_has_no_interval() -> None:
     score = Score("x", "pearson_all", {"predicted": np.ones(5), "gold": np.arange(5.0)})
     assert math.isnan(score.value)
     assert all(math.isnan(end) for end in interval(score))
@@ -169,7 +169,7 @@ def test_what_is_nowhere_defined_has_no_interval() -> None:
 
 
 def test_resamples_without_a_value_are_left_out() -> None:
-    # Two items: half of all draws take one of them twice, and have no correlation.
+    # Half of all samples of two items contain one of them twice, and have no correlation.
     score = Score("x", "pearson_all", {"predicted": np.arange(2.0), "gold": np.arange(2.0)})
     assert interval(score) == pytest.approx((100, 100))
 

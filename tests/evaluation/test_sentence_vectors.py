@@ -1,4 +1,4 @@
-"""Each different sentence once; and what an encoder can get wrong."""
+"""Sentence embeddings: each distinct sentence is embedded once, and bad outputs are reported."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from declutr.evaluation.task import BadEmbeddings
 
 
 def lengths(texts: list[str]) -> np.ndarray:
-    """Embeddings that tell which sentence they are of."""
+    """Return embeddings that identify their sentence."""
     return np.array([[len(text), sum(map(ord, text)), hash(text) % 1000] for text in texts], float)
 
 
@@ -41,7 +41,7 @@ def test_every_different_sentence_is_embedded_once(groups: list[list[str]], bloc
             np.testing.assert_array_equal(vectors(group), lengths(group).astype(np.float32))
 
 
-def test_repeats_and_order_of_a_request_are_kept() -> None:
+def test_a_request_keeps_its_order_and_repetitions() -> None:
     vectors = SentenceVectors(lengths, block=2)
     vectors.add(["a", "bb", "ccc"])
     got = vectors(["ccc", "a", "ccc"])
@@ -50,13 +50,13 @@ def test_repeats_and_order_of_a_request_are_kept() -> None:
     assert vectors.dimension == 3
 
 
-def test_the_longest_go_first() -> None:
+def test_the_longest_sentences_are_embedded_first() -> None:
     encode = Counting()
     SentenceVectors(encode, block=2).add(["a", "bbb", "cc", "dddd"])
     assert encode.calls == [["dddd", "bbb"], ["cc", "a"]]
 
 
-def test_nothing_to_embed_is_nothing_done() -> None:
+def test_without_sentences_nothing_is_embedded() -> None:
     encode = Counting()
     vectors = SentenceVectors(encode)
     vectors.add([])
@@ -64,7 +64,7 @@ def test_nothing_to_embed_is_nothing_done() -> None:
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
-def test_numbers_that_are_not_finite_are_named_where_they_are_asked_for(bad: float) -> None:
+def test_numbers_that_are_not_finite_raise_when_they_are_requested(bad: float) -> None:
     def encode(texts: list[str]) -> np.ndarray:
         return np.array([[bad if "poison" in text else 1.0, 2.0] for text in texts])
 
@@ -75,14 +75,14 @@ def test_numbers_that_are_not_finite_are_named_where_they_are_asked_for(bad: flo
         vectors(["well", "a poison apple"])
 
 
-def test_a_dimension_that_changes_is_named_where_its_sentences_are_asked_for() -> None:
+def test_a_changed_dimension_raises_when_its_sentences_are_requested() -> None:
     wrong = [True]
 
     def encode(texts: list[str]) -> np.ndarray:
         return lengths(texts)[:, : 2 if wrong[0] and "bb" in texts else 3]
 
     vectors = SentenceVectors(encode, block=1)
-    vectors.add(["a", "bb", "ccc"])  # from the longest on
+    vectors.add(["a", "bb", "ccc"])  # the longest one is embedded first
     assert vectors(["a", "ccc"])[:, 0].tolist() == [1, 3]
     cause = (
         r"of 1 of 2 sentences; the first is 'bb'. .*\(1, 3\) as before, the encoder gave \(1, 2\)"
@@ -104,8 +104,8 @@ def test_a_wrong_shape_is_named(shape: tuple[int, ...]) -> None:
         vectors.add(["a", "b", "c"])
 
 
-def test_who_fails_on_the_way_can_go_on() -> None:
-    """A second call embeds what the first did not get to, and nothing twice."""
+def test_an_interrupted_call_can_be_continued() -> None:
+    """A second call embeds what the first one did not reach, and nothing twice."""
     broken = [True]
     encode = Counting()
 

@@ -1,4 +1,4 @@
-"""A run: what is embedded, and that what fails takes nothing else with it."""
+"""Evaluation over several tasks: what is embedded, and how failures are isolated."""
 
 import os
 import re
@@ -27,7 +27,7 @@ def run(tasks: list[Task], encode=hashed) -> dict[str, TaskResult]:
 
 
 class TestAllTasks:
-    def test_all_that_the_papers_report(self, tmp_path) -> None:
+    def test_every_task_that_papers_report_is_there(self, tmp_path) -> None:
         names = [task.name for task in all_tasks(tmp_path)]
         assert len(set(names)) == len(names)
         assert set(names) >= {"CR", "MR", "MPQA", "SUBJ", "SST2", "SST5", "TREC", "MRPC", "SNLI"}
@@ -35,7 +35,7 @@ class TestAllTasks:
         assert set(names) >= {f"STS{year}" for year in range(12, 17)}
         assert sum(task.group == "probing" for task in all_tasks(tmp_path)) == 10
 
-    def test_without_data_every_one_is_missing_and_says_which_file(self, tmp_path) -> None:
+    def test_without_data_every_task_is_missing_and_names_a_file(self, tmp_path) -> None:
         tasks = all_tasks(tmp_path, PROTOTYPING, corpus=tmp_path / "none.txt")
         results = run(tasks)
         assert len(results) == len(tasks) and "span retrieval" in results
@@ -59,17 +59,17 @@ class TestChosen:
             (["*"], ["STS12", "STS-B", "MR", "CR"]),
         ],
     )
-    def test_by_name_or_group(self, patterns, names) -> None:
+    def test_tasks_are_chosen_by_name_or_group(self, patterns, names) -> None:
         assert [task.name for task in chosen(self.TASKS, patterns)] == names
 
-    def test_a_pattern_that_matches_nothing(self) -> None:
+    def test_a_pattern_that_matches_nothing_is_refused(self) -> None:
         expected = "No task or group matches 'STS99'. Groups: sts, downstream. Tasks: STS12, STS-B,"
         with pytest.raises(ValueError, match=re.escape(expected)):
             chosen(self.TASKS, ["MR", "STS99"])
 
 
 class TestEmbedding:
-    def test_each_sentence_once_whatever_the_number_of_tasks(self) -> None:
+    def test_each_sentence_is_embedded_once_for_all_tasks(self) -> None:
         encoder = Encoder()
         tasks = [Positive("one", ["a", "b", "a"]), Positive("two", ["b", "c"]), Similar()]
         results = run(tasks, encoder)
@@ -84,28 +84,28 @@ class TestEmbedding:
         assert result.main == "accuracy" and result.group == "downstream"
         assert result.notes == ["50 sentences"] and result.seconds > 0
 
-    def test_no_task_with_data_embeds_nothing(self) -> None:
+    def test_nothing_is_embedded_without_data(self) -> None:
         encoder = Encoder()
         assert run([Absent()], encoder)["absent"].missing
         assert encoder.seen == []
 
-    def test_results_come_one_by_one_in_the_order_of_tasks(self) -> None:
+    def test_results_are_yielded_one_by_one_in_the_order_of_tasks(self) -> None:
         results = evaluate(hashed, [Absent(), Positive("x", "ab"), Failing(KeyboardInterrupt())])
         assert [next(results).task, next(results).task] == ["absent", "x"]
 
 
 class TestFailures:
     def others(self, *tasks: Task, encode=hashed) -> TaskResult:
-        """The result of the first, with tasks before and after it that must finish."""
+        """Return the result of the first task; others before and after it must succeed."""
         results = run([Positive("before", "ab"), *tasks, Positive("after", "cd")], encode)
         assert results["before"].error is None and results["after"].error is None
         return results[tasks[0].name]
 
-    def test_missing_data(self) -> None:
+    def test_missing_data_are_reported_as_missing(self) -> None:
         result = self.others(Absent())
         assert (result.missing, result.error) == (True, "absent.txt is not there.")
 
-    def test_broken_data(self) -> None:
+    def test_broken_data_are_reported_as_an_error(self) -> None:
         class Broken(Absent):
             def sentences(self) -> list[str]:
                 raise BrokenData("a.txt has 3 rows, expected 4 as in the file beside it.")
@@ -114,7 +114,7 @@ class TestFailures:
         assert not result.missing
         assert result.error == "a.txt has 3 rows, expected 4 as in the file beside it."
 
-    def test_reading_that_fails_in_a_way_nobody_foresaw(self, caplog) -> None:
+    def test_an_unexpected_error_in_reading_is_logged_with_its_traceback(self, caplog) -> None:
         class Odd(Absent):
             def sentences(self) -> list[str]:
                 raise IndexError("list index out of range")
@@ -123,13 +123,13 @@ class TestFailures:
         assert (result.missing, result.error) == (False, "IndexError: list index out of range")
         assert "Traceback" in caplog.text
 
-    def test_scoring_that_fails_names_the_type(self) -> None:
+    def test_an_error_in_scoring_is_reported_with_its_type(self) -> None:
         assert self.others(Failing(ZeroDivisionError())).error == "ZeroDivisionError"
         assert self.others(Failing(RuntimeError("out of memory"))).error == (
             "RuntimeError: out of memory"
         )
 
-    def test_nan_fails_the_tasks_that_use_the_sentence(self) -> None:
+    def test_nan_fails_only_the_tasks_that_use_the_sentence(self) -> None:
         def encode(texts):
             vectors = hashed(texts)
             vectors[[text == "bad one" for text in texts]] = np.nan
@@ -142,7 +142,9 @@ class TestFailures:
             "'bad one'."
         )
 
-    def test_embeddings_of_another_shape_fail_the_tasks_that_use_them(self, monkeypatch) -> None:
+    def test_embeddings_of_another_shape_fail_only_the_tasks_that_use_them(
+        self, monkeypatch
+    ) -> None:
         monkeypatch.setattr(
             suite, "SentenceVectors", lambda *a, **k: SentenceVectors(*a, block=1, **k)
         )
@@ -155,7 +157,7 @@ class TestFailures:
             "'bad'. Expected embeddings of shape (1, 4) as before, the encoder gave (1, 5)."
         )
 
-    def test_scores_without_the_main_one(self) -> None:
+    def test_scores_without_the_main_one_are_an_error(self) -> None:
         class Wrong(Positive):
             def scores(self, vectors: Vectors) -> list[Score]:
                 return super().scores(vectors)[1:]
@@ -165,7 +167,7 @@ class TestFailures:
             "Expected scores of different names, 'accuracy' among them, got ['dev_accuracy']."
         )
 
-    def test_items_that_the_statistic_cannot_take(self) -> None:
+    def test_items_that_do_not_fit_the_statistic_are_an_error(self) -> None:
         class Wrong(Positive):
             def scores(self, vectors: Vectors) -> list[Score]:
                 return [Score("accuracy", "accuracy", {"value": np.ones(3)})]
@@ -180,7 +182,7 @@ class TestFailures:
             (lambda texts: 1 / 0, "ZeroDivisionError: division by zero"),
         ],
     )
-    def test_an_encoder_that_fails_fails_all_but_says_what_is_missing(
+    def test_a_failing_encoder_fails_every_task_except_those_without_data(
         self, encode, message
     ) -> None:
         results = run([Positive("x", "ab"), Absent(), Positive("y", "cd")], encode)
@@ -190,7 +192,7 @@ class TestFailures:
             assert not results[name].missing and not results[name].scores
 
     @pytest.mark.parametrize("stop", [KeyboardInterrupt(), SystemExit(1)])
-    def test_what_ends_the_process_is_no_failure_of_a_task(self, stop) -> None:
+    def test_an_exception_that_ends_the_process_is_no_failure_of_a_task(self, stop) -> None:
         with pytest.raises(type(stop)):
             run([Failing(stop)])
 
@@ -207,7 +209,7 @@ class TestFailures:
             run([Positive("x", "ab")], encode)
 
 
-# ------------------------------------------------- the right folder, and those around it
+# -------------------------------------------- the data folder, and folders above and below
 
 
 def write(file: Path) -> None:
@@ -217,7 +219,7 @@ def write(file: Path) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """`SentEval/data` with a task of each kind."""
+    """Make a folder `SentEval/data` with a file of each kind of task."""
     folder = tmp_path / "SentEval" / "data"
     for file in (
         "downstream/CR/custrev.pos",
@@ -231,7 +233,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def test_the_right_one_and_one_that_looks_like_nothing(data: Path, tmp_path: Path) -> None:
+def test_a_data_folder_and_an_unknown_folder_are_accepted(data: Path, tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     for folder in (data, tmp_path / "empty", tmp_path):
         require_data_folder(folder)
@@ -241,7 +243,9 @@ def test_the_right_one_and_one_that_looks_like_nothing(data: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("inside", [*LAYOUT, "downstream/STS", "downstream/CR"])
-def test_too_deep(data: Path, tmp_path: Path, inside: str, monkeypatch) -> None:
+def test_a_folder_inside_a_data_folder_is_refused(
+    data: Path, tmp_path: Path, inside: str, monkeypatch
+) -> None:
     right = re.escape(f"expected the folder that it is in: '{data}'")
     with pytest.raises(ValueError, match=rf"is {inside}/ itself, {right}"):
         all_tasks(data / inside)
@@ -253,12 +257,12 @@ def test_too_deep(data: Path, tmp_path: Path, inside: str, monkeypatch) -> None:
         require_data_folder(tmp_path / "link")
 
 
-def test_too_high(data: Path) -> None:
+def test_a_folder_above_a_data_folder_is_refused(data: Path) -> None:
     with pytest.raises(ValueError, match=rf"'{data}' has. Give that folder"):
         all_tasks(data.parent)
 
 
-def test_tasks_without_the_folder_around_them(data: Path) -> None:
+def test_tasks_in_a_folder_of_another_name_are_refused(data: Path) -> None:
     moved = (data / "downstream").rename(data.parent / "transfer")
     with pytest.raises(ValueError, match=r"transfer' holds CR, STS, expected .* in downstream/"):
         require_data_folder(moved)

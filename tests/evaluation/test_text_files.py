@@ -1,4 +1,4 @@
-"""Lines of files that are whole or cut off, in all encodings there are."""
+"""Reading of lines from complete and truncated files, in all supported encodings."""
 
 from pathlib import Path
 
@@ -20,7 +20,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "lines"
 
 
-def test_lines(file: Path) -> None:
+def test_only_line_feeds_end_a_line(file: Path) -> None:
     file.write_bytes("caf\u00e9 \u2028 one line\nb\r\n\nc\n".encode())
     assert read_lines(file) == ["caf\u00e9 \u2028 one line", "b", "", "c"]
     for empty in (b"", b" \n\n"):
@@ -38,7 +38,7 @@ def test_a_last_line_needs_an_end_only_if_others_are_missing(file: Path) -> None
     with pytest.raises(BrokenData, match=r"middle of line 3, expected 4 lines.*end after its last"):
         read_lines(file, 4)
     file.write_bytes(b"a\nb\n")
-    assert read_lines(file, 3) == ["a", "b"]  # a part of the data, whole lines
+    assert read_lines(file, 3) == ["a", "b"]  # a part of the data in complete lines
 
 
 @pytest.mark.parametrize(
@@ -69,13 +69,13 @@ def test_latin_1_is_read_where_it_may_be(file: Path) -> None:
 
 
 @pytest.mark.parametrize("latin_1", [True, False])
-def test_a_bad_byte_does_not_make_utf_8_another_encoding(file: Path, latin_1: bool) -> None:
+def test_a_bad_byte_does_not_turn_utf_8_into_latin_1(file: Path, latin_1: bool) -> None:
     file.write_bytes("caf\u00e9\n\u00e9t\u00e9 ".encode() + b"\xff bad\n")
     with pytest.raises(BrokenData, match=r"lines, line 2: byte 7 .0xFF. is not UTF-8"):
         read_lines(file, latin_1=latin_1)
 
 
-def test_fields_labels_and_sizes() -> None:
+def test_errors_on_fields_labels_and_sizes_say_what_was_expected() -> None:
     assert (words(" a  b\t"), words("  ")) == ("a b", ".")
     assert label_of("x", {"x": 3}, Path("f"), 1) == 3
     with pytest.raises(BrokenData, match=r"f, line 7: got the label 'y', expected one of \['x'\]"):

@@ -1,7 +1,7 @@
-"""What is trained on embeddings to see what they tell."""
+"""Classifiers and regressors that are trained on sentence embeddings."""
 
 from declutr.earlier_paths import names_of
 
 __getattr__ = names_of(
     "declutr.evaluation.classifiers.classifiers"
-)  # it was a module, up to release 1.8
+)  # this package was a single module up to release 1.8

@@ -1,4 +1,4 @@
-"""The classifiers that SentEval trains on top of embeddings: its own, or scikit-learn's."""
+"""The choice between SentEval's own classifiers and scikit-learn's logistic regression."""
 
 from __future__ import annotations
 
@@ -15,11 +15,18 @@ from declutr.evaluation.task import Protocol
 __all__ = ["LEARNERS", "Found", "Learner", "SklearnLearner", "TorchLearner", "learner"]
 
 SKLEARN_ITERATIONS = 1000
-"""At most; scikit-learn's default, 100, leaves large embeddings unconverged."""
+"""The maximum number of iterations; large embeddings do not converge in scikit-learn's 100."""
 
 
 class SklearnLearner(Learner):
-    """scikit-learn's logistic regression. A penalty is its `C`, an inverse weight."""
+    """A learner that trains scikit-learn's logistic regression; penalties are values of its `C`.
+
+    See `Learner` for the parameters.
+
+    # Raises
+
+    `ValueError` : the protocol asks for a hidden layer.
+    """
 
     grid = tuple(2.0**power for power in range(-2, 4))
     kfold_grid = tuple(2.0**power for power in range(-1, 6))
@@ -53,7 +60,7 @@ class SklearnLearner(Learner):
         return self.search(train, [np.zeros(0, np.int64)] * len(train), penalties[:, None])
 
     def _path(self, rows: np.ndarray, strengths: np.ndarray) -> list[LogisticRegression]:
-        """One model for each `C`; each starts where the last one ended, which is only faster."""
+        """Train a model for each `C`, starting from the weights of the last one to save time."""
         x, y = self.features.array(rows), self.labels[rows]
         model = LogisticRegression(
             max_iter=SKLEARN_ITERATIONS, random_state=self.protocol.seed, warm_start=True
@@ -62,14 +69,19 @@ class SklearnLearner(Learner):
 
 
 LEARNERS: dict[str, type[Learner]] = {"torch": TorchLearner, "sklearn": SklearnLearner}
+"""Learners by the name that a protocol gives them."""
 
 
 def learner(features: Features, labels: np.ndarray, classes: int, protocol: Protocol) -> Learner:
     """Make the learner that the protocol names.
 
+    # Parameters
+
+    features, labels, classes, protocol : see `Learner`.
+
     # Raises
 
-    `ValueError` : there is none of that name.
+    `ValueError` : there is no learner of that name.
     """
     if protocol.classifier not in LEARNERS:
         raise ValueError(f"Unknown classifier {protocol.classifier!r}; known: {sorted(LEARNERS)}.")

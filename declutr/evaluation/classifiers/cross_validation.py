@@ -1,9 +1,11 @@
-"""SentEval's three ways to a test score, by what splits a data set has (its `validation.py`).
+"""SentEval's three ways to a test score, one for each kind of split (its `validation.py`).
 
-One set: nested k-fold cross-validation, so that each item is tested once. Train and test: k-fold
-cross-validation for the penalty. Train, development and test: the penalty that is best on the
-development set. The folds are stratified, shuffled and seeded as SentEval's: those of nested
-cross-validation are the same whatever the seed.
+* A data set without a split: nested k-fold cross-validation, which tests each item once.
+* Train and test: k-fold cross-validation on the training set chooses the penalty.
+* Train, development and test: the development set chooses the penalty.
+
+Folds are stratified, shuffled and seeded as in SentEval; the folds of nested cross-validation have
+a fixed seed of their own.
 """
 
 from __future__ import annotations
@@ -18,21 +20,32 @@ from declutr.evaluation.classifiers.learner import Found, Learner
 from declutr.evaluation.task import BrokenData
 
 NESTED_SEED = 1111
-"""Of the folds of nested cross-validation (SentEval); the seed of the protocol is not theirs."""
+"""The seed of the folds of nested cross-validation; the protocol's seed does not change it."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a classification task."""
+    """The test predictions and the development accuracy of a classification task."""
 
     predicted: np.ndarray
-    """The classes of the test items, `(n,)`."""
+    """The predicted classes of the test items, `(n,)`."""
     dev: np.ndarray
-    """Of each development item, how often it was classified rightly, 0 to 1, `(m,)`."""
+    """The share of its evaluations in which each development item was classified correctly, `(m,)`.
+    """
 
 
 def nested_kfold(learner: Learner, rows: np.ndarray) -> Outcome:
-    """Test each of k folds with a penalty chosen by k-fold cross-validation on the others."""
+    """Test each of k folds with a penalty that is chosen by cross-validation on the other folds.
+
+    # Parameters
+
+    learner : trains the classifiers.
+    rows : numbers of the items to use, `(n,)`.
+
+    # Raises
+
+    `BrokenData` : no class has as many items as there are folds.
+    """
     folds = _folds(learner, rows, NESTED_SEED)
     predicted = np.zeros(len(learner.labels), np.int64)
     right, seen = np.zeros((2, len(learner.labels)))
@@ -52,7 +65,17 @@ def nested_kfold(learner: Learner, rows: np.ndarray) -> Outcome:
 
 
 def kfold(learner: Learner, train: np.ndarray, test: np.ndarray) -> Outcome:
-    """Choose a penalty by k-fold cross-validation on `train`, train on it, test on `test`."""
+    """Choose a penalty by cross-validation on `train`, train on all of it, and test on `test`.
+
+    # Parameters
+
+    learner : trains the classifiers.
+    train, test : numbers of items.
+
+    # Raises
+
+    `BrokenData` : no class has as many items as there are folds.
+    """
     folds = _folds(learner, train, learner.protocol.seed)
     found = _searched(learner, folds, learner.kfold_grid)
     best = _best(found)
@@ -70,10 +93,16 @@ def split(
     test: np.ndarray,
     penalised: bool = True,
 ) -> Outcome:
-    """Choose a penalty on `dev`; without one if not `penalised`.
+    """Choose a penalty on `dev`, and test the classifier that was trained with it.
 
     SentEval trains the chosen classifier a second time, on the same data with the same seed. Here
-    the first one is taken.
+    the first one is used.
+
+    # Parameters
+
+    learner : trains the classifiers.
+    train, dev, test : numbers of items.
+    penalised : search for a penalty; otherwise, train without one.
     """
     grid = learner.grid if penalised else [learner.unpenalised]
     found = learner.search([train], [dev], np.array([grid]))
@@ -87,12 +116,15 @@ def _searched(learner: Learner, folds: list[tuple[np.ndarray, np.ndarray]], grid
 
 
 def _best(found: Found) -> int:
-    """The first penalty with the best mean accuracy, rounded to two decimals as in SentEval."""
+    """Return the number of the first penalty with the best mean accuracy.
+
+    Accuracies in percent are rounded to two decimals first, as in SentEval.
+    """
     return int(np.argmax(np.round(100 * found.accuracy.mean(axis=0), 2)))
 
 
 def _folds(learner: Learner, rows: np.ndarray, seed: int) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Rows to train on and rows left out, k times."""
+    """Return k pairs of rows to train on and rows that are left out."""
     k, labels = learner.protocol.kfold, learner.labels[rows]
     if np.bincount(labels).max() < k:
         raise BrokenData(
@@ -101,7 +133,7 @@ def _folds(learner: Learner, rows: np.ndarray, seed: int) -> list[tuple[np.ndarr
         )
     splits = StratifiedKFold(k, shuffle=True, random_state=seed)
     with warnings.catch_warnings():
-        # A class with fewer items than folds is missing from some: SentEval goes on, and so do we.
+        # Like SentEval, accept folds in which a class with few items is missing.
         warnings.filterwarnings("ignore", message="The least populated class", category=UserWarning)
         parts = list(splits.split(np.zeros(len(rows)), labels))
     return [(rows[train], rows[left_out]) for train, left_out in parts]

@@ -1,4 +1,4 @@
-"""What classifiers are trained on: embeddings of sentences, or what is made of those of pairs."""
+"""Features for classifiers: sentence embeddings, or combinations of the embeddings of pairs."""
 
 from __future__ import annotations
 
@@ -11,46 +11,63 @@ import torch
 from declutr.evaluation.task import Vectors
 
 MATERIALISED = 2**28
-"""Features of pairs of up to so many numbers (1 GiB) are made once, more for each batch anew."""
+"""The largest size of features of pairs that are computed once, in numbers (1 GiB).
+
+Larger features are computed again for every batch.
+"""
 
 
 def difference_and_product(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """`[|u - v|, u * v]`, `(..., 2d)` of two `(..., d)`: for paraphrases and SICK (SentEval)."""
+    """Return `[|u - v|, u * v]`, `(..., 2d)`, SentEval's features of MRPC and SICK.
+
+    # Parameters
+
+    u, v : embeddings of the first and the second sentences, `(..., d)`.
+    """
     return torch.cat([(u - v).abs(), u * v], dim=-1)
 
 
 def both_product_and_difference(u: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
-    """`[u, v, u * v, |u - v|]`, `(..., 4d)` of two `(..., d)`: for SNLI (SentEval)."""
+    """Return `[u, v, u * v, |u - v|]`, `(..., 4d)`, SentEval's features of SNLI.
+
+    # Parameters
+
+    u, v : embeddings of the first and the second sentences, `(..., d)`.
+    """
     return torch.cat([u, v, u * v, (u - v).abs()], dim=-1)
 
 
 Combine = Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+"""A function from the embeddings of the first and the second sentences to features of pairs."""
 
 
 @dataclass(frozen=True)
 class Features:
-    """Features `(n, w)` of n items, row by row.
+    """The features `(n, w)` of n items.
 
-    The features of SNLI's 550,000 pairs are seven times as large as the embeddings of their
-    different sentences, so features of pairs can be made as they are asked for.
+    Features of pairs can be computed as they are requested: those of SNLI's 550,000 pairs are seven
+    times as large as the embeddings of its distinct sentences.
     """
 
     vectors: torch.Tensor
-    """`(m, d)`, float32: rows are items, or sentences that pairs point to."""
+    """Embeddings `(m, d)`, float32: one row for each item, or one for each sentence of pairs."""
     left: torch.Tensor | None = None
-    """`(n,)`: the rows of `vectors` of the first sentences of pairs; None where rows are items."""
+    """Rows of `vectors` with the first sentences of pairs, `(n,)`; None if items are not pairs."""
     right: torch.Tensor | None = None
+    """Rows of `vectors` with the second sentences of pairs, `(n,)`."""
     combine: Combine | None = None
+    """The function that turns the two embeddings of a pair into features."""
 
     def __len__(self) -> int:
         return len(self.vectors if self.left is None else self.left)
 
     @property
     def width(self) -> int:
+        """The number w of features of an item."""
         return self.rows(torch.zeros(1, dtype=torch.long, device=self.vectors.device)).shape[-1]
 
     def rows(self, places: torch.Tensor) -> torch.Tensor:
-        """The features `(*shape, w)` of the items at `places`, of any shape."""
+        """Return features `(*shape, w)` of the items with the numbers `places`, of any shape."""
         if self.left is None or self.right is None or self.combine is None:
             return self._taken(places)
         flat = places.reshape(-1)
@@ -59,10 +76,11 @@ class Features:
         return self.combine(u, v).unflatten(0, places.shape)
 
     def array(self, places: np.ndarray) -> np.ndarray:
-        """The features `(n, w)` of items, for a library that wants them whole."""
+        """Return the features `(n, w)` of the items with the numbers `places` as a numpy array."""
         return self.rows(torch.from_numpy(places).to(self.vectors.device)).cpu().numpy()
 
     def to(self, device: str) -> Features:
+        """Return a copy whose tensors are on `device`."""
         tensors = ((name, getattr(self, name)) for name in ("vectors", "left", "right"))
         moved = {name: tensor.to(device) for name, tensor in tensors if tensor is not None}
         return replace(self, **moved)
@@ -73,14 +91,27 @@ class Features:
 
 
 def sentence_features(sentences: Sequence[str], vectors: Vectors) -> Features:
-    """The embeddings of sentences."""
+    """Return the embeddings of sentences as features.
+
+    # Parameters
+
+    sentences : n sentences, one for each item.
+    vectors : returns their embeddings.
+    """
     return Features(torch.from_numpy(vectors(sentences)))
 
 
 def pair_features(
     first: Sequence[str], second: Sequence[str], combine: Combine, vectors: Vectors
 ) -> Features:
-    """What `combine` makes of the embeddings of `first[i]` and `second[i]`."""
+    """Return features of the pairs `first[i]` and `second[i]`.
+
+    # Parameters
+
+    first, second : n sentences each.
+    combine : turns the embeddings of both into features.
+    vectors : returns the embeddings of sentences.
+    """
     different = list(dict.fromkeys([*first, *second]))
     row = {sentence: number for number, sentence in enumerate(different)}
     left, right = (torch.tensor([row[text] for text in texts]) for texts in (first, second))

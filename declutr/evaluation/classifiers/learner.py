@@ -1,4 +1,4 @@
-"""What trains classifiers on rows of features, and what it finds."""
+"""The interface of learners, which train classifiers on features."""
 
 from __future__ import annotations
 
@@ -12,36 +12,39 @@ from declutr.evaluation.classifiers.features import Features
 from declutr.evaluation.task import Protocol
 
 Rows = Sequence[np.ndarray]
-"""Of each fold, numbers of items."""
+"""The numbers of items, one array for each fold."""
 
 
 @dataclass(frozen=True)
 class Found:
-    """Classifiers trained on F folds with R penalties each."""
+    """Classifiers that were trained on F folds with R penalties each."""
 
     accuracy: np.ndarray
-    """On the development rows, between 0 and 1, `(F, R)`."""
+    """The accuracy of each classifier on its development rows, 0 to 1, `(F, R)`."""
     correct: list[np.ndarray]
-    """Of each fold, which development rows are classified rightly, `(n, R)`."""
+    """One array `(n, R)` for each fold: which development rows each classifier predicts correctly.
+    """
     predict: Callable[[int, int, np.ndarray], np.ndarray]
-    """The classes `(n,)` that a fold's classifier with a penalty gives to rows `(n,)`."""
+    """A function from the numbers of a fold and of a penalty and rows `(n,)` to classes `(n,)`."""
 
 
 class Learner(ABC):
-    """Trains classifiers on rows of features.
+    """A learner, which trains classifiers on features.
 
     # Parameters
 
-    features, labels : of n items; labels `(n,)` are 0 ... classes - 1.
+    features : the features of n items.
+    labels : their classes `(n,)`, from 0 to `classes - 1`.
+    classes : the number of classes.
     protocol : SentEval's settings.
     """
 
     grid: Sequence[float]
-    """The penalties to choose from, in the classifier's own terms."""
+    """The penalties to choose from, in the terms of the classifier."""
     kfold_grid: Sequence[float]
-    """The same for tasks that have a test set and are cross-validated for the penalty alone."""
+    """The penalties to choose from if a data set has a train and a test part only."""
     unpenalised: float
-    """So weak a penalty that it is none."""
+    """A penalty so weak that it has no effect."""
 
     def __init__(
         self, features: Features, labels: np.ndarray, classes: int, protocol: Protocol
@@ -51,14 +54,20 @@ class Learner(ABC):
 
     @abstractmethod
     def search(self, train: Rows, dev: Rows, penalties: np.ndarray) -> Found:
-        """A classifier for each fold and penalty.
+        """Train a classifier for each fold and penalty, and evaluate it on development rows.
 
         # Parameters
 
-        train, dev : of each of F folds, rows to train on and to look at.
-        penalties : `(F, R)`.
+        train, dev : for each of F folds, the rows to train on and the rows to evaluate on.
+        penalties : the penalties of each fold, `(F, R)`.
         """
 
     @abstractmethod
     def final(self, train: Rows, penalties: np.ndarray) -> Found:
-        """A classifier for each fold with its own penalty `(F,)`, without a development set."""
+        """Train a classifier for each fold with a penalty of its own, without development rows.
+
+        # Parameters
+
+        train : for each of F folds, the rows to train on.
+        penalties : the penalty of each fold, `(F,)`.
+        """

@@ -1,10 +1,11 @@
-"""Small classifiers, many at once, and their optimizers: one product does for all folds.
+"""Many small classifiers that are trained at once, and their optimizers.
 
-Cross-validation trains hundreds of classifiers that differ only in which rows they see and in the
-weight of their L2 penalty. Those of one fold see the same batches, since SentEval seeds each of
-them alike; so F folds of R penalties are one network with parameters `(F, P)`, where P counts the
-parameters of R classifiers, and a step costs little more than that of a single classifier.
-Gradients are written out: with so little arithmetic a step, autograd would take most of the time.
+Cross-validation trains hundreds of classifiers that differ only in the rows they see and in the
+weight of their L2 penalty. Classifiers of the same fold see the same batches, because SentEval
+seeds each of them alike. F folds with R penalties each are therefore one network with parameters
+`(F, P)`, where P counts the parameters of R classifiers, and a step costs little more than a step
+of one classifier. Gradients are written out: with so little arithmetic in a step, autograd would
+take most of the time.
 """
 
 from __future__ import annotations
@@ -17,14 +18,21 @@ import torch
 from torch import nn
 
 EPSILON = 1e-8
+"""The term that keeps the denominators of optimizers above 0, as in torch."""
 
-# Shapes: F folds, R penalties, c classes, h hidden units, d features, B rows a batch. Rows come
-# last in what a network computes: softmax then runs over whole vectors, and products are faster
-# than with classes last.
+# Shapes: F folds, R penalties, c classes, h hidden units, d features, B rows in a batch. Rows are
+# the last dimension of all that a network computes, because softmax and matrix products are faster
+# that way than with classes last.
 
 
 def seeded_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """Make a linear layer whose weights are drawn as torch draws them, from a generator."""
+    """Make a linear layer with torch's initial distribution, drawn from a generator.
+
+    # Parameters
+
+    inputs, outputs : the widths of the layer.
+    generator : the source of the initial weights.
+    """
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
     bound = inputs**-0.5
     for parameter in layer.parameters():
@@ -35,15 +43,17 @@ def seeded_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.L
 class Network:
     """R classifiers with the same features, whose parameters are one vector of P numbers.
 
-    Each is a logistic regression with one weight vector for each class (SentEval's `nhid=0`), or
-    with hidden units linear, dropout, sigmoid and linear, in SentEval's order.
+    Each is a logistic regression with one weight vector for each class (SentEval's `nhid=0`), or a
+    perceptron with linear, dropout, sigmoid and linear layers, in SentEval's order.
 
     # Parameters
 
-    width : of the features.
-    penalties : R.
-    hidden : units of the hidden layer; 0 for none.
-    generator : of dropout. Its draws are shared by folds and penalties.
+    width : the number of features d.
+    classes : the number of classes c.
+    penalties : the number of classifiers R.
+    hidden : the number of hidden units h; 0 for logistic regression.
+    dropout : the probability of dropping a hidden unit in training.
+    generator : the source of dropout masks, which folds and penalties share.
     """
 
     def __init__(
@@ -56,19 +66,19 @@ class Network:
         generator: torch.Generator | None = None,
     ) -> None:
         self.shapes: list[tuple[int, ...]] = []
-        """Of each parameter, R first."""
+        """The shapes of weights and biases, with R as the first dimension."""
         for inputs, outputs in pairwise([width, hidden, classes] if hidden else [width, classes]):
             self.shapes += [(penalties, outputs, inputs), (penalties, outputs)]
         self._sizes = [math.prod(shape) for shape in self.shapes]
         self._dropout, self._generator = dropout, generator
 
     def pieces(self, flat: torch.Tensor) -> list[torch.Tensor]:
-        """Views `(F, *shape)` of parameters `(F, P)`."""
+        """Return views `(F, *shape)` of parameters `(F, P)`, one for each weight and bias."""
         parts = flat.split(self._sizes, dim=1)
         return [part.unflatten(1, shape) for part, shape in zip(parts, self.shapes, strict=True)]
 
     def owner(self) -> torch.Tensor:
-        """`(P,)`: to which of the R classifiers each parameter belongs."""
+        """Return the number of the classifier that each parameter belongs to, `(P,)`."""
         owners = [
             torch.arange(shape[0]).repeat_interleave(size // shape[0])
             for shape, size in zip(self.shapes, self._sizes, strict=True)
@@ -76,7 +86,7 @@ class Network:
         return torch.cat(owners)
 
     def initial(self, generator: torch.Generator) -> torch.Tensor:
-        """Parameters `(P,)`: for each of R the same, drawn as `torch.nn.Linear` draws them."""
+        """Draw initial parameters `(P,)` as `torch.nn.Linear` does, equal for all classifiers."""
         drawn = []
         for weight, bias in zip(self.shapes[::2], self.shapes[1::2], strict=True):
             bound = 1 / math.sqrt(weight[-1])
@@ -86,7 +96,7 @@ class Network:
         return torch.cat(drawn)
 
     def logits(self, flat: torch.Tensor, rows: torch.Tensor) -> torch.Tensor:
-        """`(F, R, c, B)` of parameters `(F, P)` and features `(F, B, d)`."""
+        """Return logits `(F, R, c, B)` for parameters `(F, P)` and features `(F, B, d)`."""
         first, first_bias, *second = self.pieces(flat)
         out = _linear(rows, first, first_bias)
         return _second(torch.sigmoid(out), *second) if second else out
@@ -94,18 +104,18 @@ class Network:
     def gradient(
         self, flat: torch.Tensor, rows: torch.Tensor, gold: torch.Tensor, weights: torch.Tensor
     ) -> torch.Tensor:
-        """Of the weighted sum over rows of the cross-entropy, by each parameter.
+        """Return the gradient of the weighted sum of cross-entropies over rows.
 
         # Parameters
 
         flat : parameters, `(F, P)`.
         rows : features, `(F, B, d)`.
-        gold : ones at the right classes, `(F, 1, c, B)`.
-        weights : of rows, `(F, 1, 1, B)`: 1 / n for a mean over n rows, 0 for padding.
+        gold : one-hot vectors of the gold classes, `(F, 1, c, B)`.
+        weights : weights of rows, `(F, 1, 1, B)`: 1 / n for a mean over n rows, 0 for padding.
 
         # Returns
 
-        `(F, P)`.
+        The gradient with respect to each parameter, `(F, P)`.
         """
         first, first_bias, *second = self.pieces(flat)
         out = _linear(rows, first, first_bias)  # (F, R, h or c, B)
@@ -131,53 +141,55 @@ class Network:
 
 
 def _linear(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """`(F, R, o, B)` of rows `(F, B, d)`, weight `(F, R, o, d)` and bias `(F, R, o)`."""
+    """Apply weights `(F, R, o, d)` and biases `(F, R, o)` to rows `(F, B, d)`: `(F, R, o, B)`."""
     out = torch.baddbmm(bias.flatten(1).unsqueeze(2), weight.flatten(1, 2), rows.transpose(1, 2))
     return out.unflatten(1, bias.shape[1:])
 
 
 def _second(hidden: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
-    """`(F, R, c, B)` of hidden units `(F, R, h, B)`, weight `(F, R, c, h)` and bias `(F, R, c)`."""
+    """Apply weights `(F, R, c, h)` and biases `(F, R, c)` to hidden units: `(F, R, c, B)`."""
     return weight @ hidden + bias.unsqueeze(3)
 
 
 def _error(logits: torch.Tensor, gold: torch.Tensor, weights: torch.Tensor) -> torch.Tensor:
-    """The gradient of the weighted cross-entropy by the logits, `(F, R, c, B)`."""
+    """Return the gradient of the weighted cross-entropy with respect to logits `(F, R, c, B)`."""
     return torch.softmax(logits, dim=2).sub_(gold).mul_(weights)
 
 
 class Optimizer(ABC):
-    """Changes the parameters of many classifiers at once, some of which may sit out a step.
+    """An optimizer for many classifiers at once, some of which may be idle in a step.
 
-    `torch.optim` knows one step count and one weight decay a tensor. Here each row of the
-    parameters has its own count, and each parameter its own decay. Values are those of
-    `torch.optim`.
+    Unlike in `torch.optim`, each row of the parameters has a step count of its own, and each
+    parameter a weight decay of its own. The results are those of `torch.optim`.
 
     # Parameters
 
-    values : parameters `(F, P)`, changed in place by `step`.
-    decay : the weight of the L2 penalty of each, `(F, P)`; the penalty's gradient is
-        `decay * values`, and goes through the optimiser like the rest, as in `torch.optim`.
+    values : parameters `(F, P)`.
+    decay : the weight of the L2 penalty of each parameter, `(F, P)`. As in `torch.optim`, the
+        gradient of the penalty, `decay * values`, is added to the gradient of the loss.
     """
 
     def __init__(self, values: torch.Tensor, decay: torch.Tensor) -> None:
-        # One block, so that rows are dropped and put back in one go.
+        # One tensor, so that rows can be dropped and restored in one operation.
         self._state = torch.stack([values, *[torch.zeros_like(values)] * self.moments])
         self._decay = decay
         self._steps = torch.zeros(len(values), 1, device=values.device)
 
     moments: int
-    """How many running averages there are for each parameter."""
+    """The number of running averages of each parameter."""
 
     @property
     def values(self) -> torch.Tensor:
+        """The parameters, `(F, P)`."""
         return self._state[0]
 
     def step(self, gradient: torch.Tensor, idle: torch.Tensor | None = None) -> None:
-        """# Parameters
+        """Update the parameters with one optimizer step.
 
-        gradient : `(F, P)`; overwritten.
-        idle : rows, by number, that stay as they are.
+        # Parameters
+
+        gradient : the gradient, `(F, P)`; it is overwritten.
+        idle : numbers of rows that remain unchanged.
         """
         kept = None if idle is None else self._state[:, idle]
         self._steps += 1
@@ -187,7 +199,7 @@ class Optimizer(ABC):
             self._steps[idle] -= 1
 
     def keep(self, rows: torch.Tensor) -> None:
-        """Drop all rows but these."""
+        """Drop all rows of the parameters but these."""
         self._state, self._decay = self._state[:, rows], self._decay[rows]
         self._steps = self._steps[rows]
 
@@ -196,7 +208,7 @@ class Optimizer(ABC):
 
 
 class Adam(Optimizer):
-    """Kingma and Ba (2015), algorithm 1, with torch's default settings."""
+    """Adam with torch's default settings (Kingma and Ba, 2015, algorithm 1)."""
 
     moments = 2
     rate, betas = 1e-3, (0.9, 0.999)
@@ -206,14 +218,14 @@ class Adam(Optimizer):
         one, two = self.betas
         first.lerp_(gradient, 1 - one)
         second.mul_(two).addcmul_(gradient, gradient, value=1 - two)
-        # (F, 1) corrections of the averages' start at zero.
+        # Corrections `(F, 1)` for running averages that start at zero.
         scale = self.rate / (1 - one**self._steps)
         spread = second.sqrt().mul_((1 - two**self._steps).rsqrt()).add_(EPSILON)
         values.addcmul_(first.div(spread), scale, value=-1)
 
 
 class RMSprop(Optimizer):
-    """Tieleman and Hinton (2012), with torch's default settings."""
+    """RMSprop with torch's default settings (Tieleman and Hinton, 2012)."""
 
     moments = 1
     rate, alpha = 1e-2, 0.99
@@ -225,4 +237,4 @@ class RMSprop(Optimizer):
 
 
 OPTIMIZERS: dict[str, type[Optimizer]] = {"adam": Adam, "rmsprop": RMSprop}
-"""By the names of SentEval's settings."""
+"""Optimizers by the names that SentEval's settings give them."""

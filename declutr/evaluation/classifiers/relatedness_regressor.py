@@ -1,4 +1,4 @@
-"""SentEval's trained similarity: a five-class softmax over what two embeddings have in common."""
+"""SentEval's trained similarity: a five-class softmax over features of two sentence embeddings."""
 
 from __future__ import annotations
 
@@ -12,26 +12,34 @@ from declutr.evaluation.classifiers.networks import seeded_linear
 from declutr.evaluation.scores import pearson
 
 CLASSES = 5
+"""The number of classes, which stand for the scores 1 to 5."""
 BATCH = 64
+"""The number of pairs in a batch."""
 EPOCHS_A_LOOK = 50
+"""The number of epochs between two evaluations on the development pairs."""
 MAX_EPOCH = 1000
+"""The most epochs of training."""
 TENACITY = 3
+"""The number of evaluations without improvement that are allowed in total."""
 
 
 class Rated(NamedTuple):
-    """Pairs of embeddings with gold scores."""
+    """The features of pairs with their gold scores."""
 
     features: torch.Tensor
-    """`(n, 2d)` float32: `[|u - v|, u * v]`."""
+    """The features `[|u - v|, u * v]` of n pairs, `(n, 2d)` float32."""
     gold: np.ndarray
-    """`(n,)`, from 0 to 5."""
+    """The gold scores, `(n,)`, from 0 to 5."""
 
 
 def class_targets(gold: np.ndarray) -> np.ndarray:
-    """Scores `(n,)` as shares `(n, 5)` of the two classes beside each (Tai et al., 2015, eq. 15).
+    """Return the target distributions `(n, 5)` of scores `(n,)` (Tai et al., 2015, equation 15).
 
-    A score of y has 1 - (y - floor y) in class floor y and the rest in the next. There is no class
-    0: as in SentEval, scores below 1 have shares that do not sum to 1.
+    A score y has 1 - (y - floor(y)) in class floor(y) and the rest in the next class. There is no
+    class 0: as in SentEval, the targets of scores below 1 do not sum to 1.
+
+    >>> class_targets(np.array([3.75])).tolist()
+    [[0.0, 0.0, 0.25, 0.75, 0.0]]
     """
     floor = np.floor(gold)
     classes = np.arange(1, CLASSES + 1)
@@ -41,10 +49,12 @@ def class_targets(gold: np.ndarray) -> np.ndarray:
 
 
 class Predicted(NamedTuple):
-    """Scores between 1 and 5 by the model that was best on the development pairs."""
+    """The scores between 1 and 5 that the best model on the development pairs predicts."""
 
     dev: np.ndarray
+    """The predicted scores of the development pairs."""
     test: np.ndarray
+    """The predicted scores of the test pairs."""
 
 
 def trained_relatedness(
@@ -55,17 +65,22 @@ def trained_relatedness(
     device: str = "cpu",
     max_epoch: int = MAX_EPOCH,
 ) -> Predicted:
-    """Fit a linear layer and a softmax to class shares, by squared error and Adam, batches of 64.
+    """Train a linear layer with a softmax to predict scores, as SentEval does.
 
-    Every 50 epochs Pearson's correlation of the expected class with the gold scores of `dev` is
-    looked at. Training ends at the fourth look without an improvement: SentEval never resets that
-    count, and published scores come from it.
+    The loss is the squared error to the class targets, the optimizer is Adam, a batch has 64 pairs.
+    Every 50 epochs the model is evaluated by the Pearson correlation of its expected class with the
+    gold scores of `dev`. Training ends at the fourth evaluation without improvement in total:
+    SentEval never resets that count, and published scores come from it.
 
     # Parameters
 
-    train : pairs in SentEval's order, of which batches are drawn.
-    test : features `(n, 2d)`.
-    seed : of the first weights and of the order of pairs: the very numbers SentEval draws.
+    train : training pairs in SentEval's order, on which the draws of batches depend.
+    dev : development pairs.
+    test : features of the test pairs, `(n, 2d)`.
+    seed : the seed of the initial weights and of the order of pairs; both are the very numbers that
+        SentEval draws.
+    device : where to train.
+    max_epoch : the most epochs of training.
     """
     model = _Softmax(train.features.shape[1], torch.Generator().manual_seed(seed), device)
     draw = np.random.RandomState(seed)
@@ -87,10 +102,10 @@ def trained_relatedness(
 
 
 class _Softmax:
-    """softmax(W x + b), fitted to shares of classes.
+    """A model softmax(W x + b), trained to predict class targets.
 
-    The gradient is written out, and batches are gathered in one place: an epoch takes about half as
-    long as with autograd, and there are hundreds.
+    The gradient is written out, and batches are gathered in memory that is reused. This halves the
+    time of an epoch compared to autograd, and there are hundreds of epochs.
     """
 
     def __init__(self, inputs: int, rng: torch.Generator, device: str) -> None:
@@ -99,7 +114,14 @@ class _Softmax:
 
     @torch.no_grad()
     def fit_epoch(self, features: torch.Tensor, targets: torch.Tensor, order: torch.Tensor) -> None:
-        """A step for every 64 rows of `features` `(n, f)` and `targets` `(n, 5)`, in this order."""
+        """Make one optimizer step for every 64 rows, in the given order.
+
+        # Parameters
+
+        features : `(n, f)`.
+        targets : `(n, 5)`.
+        order : row numbers, `(n,)`.
+        """
         order = order.to(features.device)
         space = features.new_empty(min(BATCH, len(features)), features.shape[1])
         for rows in order.split(BATCH):
@@ -116,6 +138,6 @@ class _Softmax:
 
     @torch.no_grad()
     def expected(self, features: torch.Tensor) -> np.ndarray:
-        """The mean class of each row: `(n, f)` to `(n,)` float64."""
+        """Return the expected class of each row, `(n,)` float64, for features `(n, f)`."""
         classes = torch.arange(1, CLASSES + 1, dtype=torch.float64)
         return (self._shares(features).double().cpu() @ classes).numpy()

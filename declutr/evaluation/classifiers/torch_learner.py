@@ -1,18 +1,19 @@
-"""SentEval's own classifiers, trained as it trains them.
+"""SentEval's own classifiers, trained as SentEval trains them.
 
-What is kept of SentEval's `classifier.py`, so that numbers can be held against published ones:
+Three properties of SentEval's `classifier.py` are kept, so that results compare with published
+ones:
 
-- Training looks at the development set every `epoch_size` passes over the data and keeps the best
-  classifier. Its patience counter never resets: the look without an improvement that is number
-  `tenacity + 1` *in all*, not in a row, ends training. That is a fault, but every published number
-  has it, and longer training would change them.
-- The loss is the mean over a batch. SentEval asks for the sum by an attribute that torch ignores
-  since 0.4.1, so papers have the mean; it matters beside an L2 penalty.
-- Each classifier is seeded alike. Initial weights and the order of batches are the very numbers
-  SentEval draws (torch's CPU generator and numpy's `RandomState`); only dropout differs.
+- Every `epoch_size` epochs a classifier is evaluated on the development set, and the best one is
+  kept. The patience counter is never reset: training ends at evaluation number `tenacity + 1`
+  without improvement in total, not in a row. That is a fault, but every published number has it,
+  and longer training would change them.
+- The loss is the mean over a batch. SentEval asks for the sum by an attribute that torch has
+  ignored since 0.4.1, so papers have the mean; the difference matters beside an L2 penalty.
+- Every classifier has the same seed. Initial weights and the order of batches are the very numbers
+  that SentEval draws (from torch's CPU generator and numpy's `RandomState`); only dropout differs.
 
-What differs is speed: all classifiers of a search are trained at once (see `networks`), and one
-that would be trained a second time on the same data is not.
+What differs is speed: all classifiers of a search are trained at once (see `networks`), and none is
+trained a second time on the same data.
 """
 
 from __future__ import annotations
@@ -26,17 +27,24 @@ from declutr.evaluation.classifiers.networks import OPTIMIZERS, Network, Optimiz
 from declutr.evaluation.task import Protocol
 
 HELD_OUT = 0.05
-"""The share of the data that stands in for a development set where there is none (SentEval)."""
+"""The share of the data that replaces a missing development set, as in SentEval."""
 
 BLOCK = 4096
-"""How many items are classified at once."""
+"""The number of items that are classified at once."""
 
 Draws = list[np.random.RandomState]
-"""What the order of each fold's batches is drawn from."""
+"""Random states, one for each fold, that draw the order of its batches."""
 
 
 class TorchLearner(Learner):
-    """SentEval's logistic regression or perceptron. A penalty is a weight decay."""
+    """A learner that trains SentEval's logistic regression or perceptron with weight decay.
+
+    The penalties are weights of the decay. See `Learner` for the parameters.
+
+    # Raises
+
+    `ValueError` : the optimizer of the protocol is unknown.
+    """
 
     grid = kfold_grid = tuple(10.0**power for power in range(-5, -1))
     unpenalised = 1e-9
@@ -94,7 +102,7 @@ class TorchLearner(Learner):
         return Found(best.accuracy, best.correct, predict)
 
     def _pass(self, network: Network, optimizer: Optimizer, train: Rows, draws: Draws) -> None:
-        """One pass over the data of each fold, in lockstep."""
+        """Train one epoch on every fold, step by step in parallel."""
         batch, device = self.protocol.batch_size, self.protocol.device
         counts = np.array([len(rows) for rows in train])
         steps = -(-int(counts.max()) // batch)
@@ -107,7 +115,8 @@ class TorchLearner(Learner):
         even = torch.full((1, 1, 1, 1), 1 / batch, device=device)
         for step in range(steps):
             idle, weights = None, even
-            if (step + 1) * batch > counts.min():  # folds differ by a row: so do the last batches
+            # Folds differ by a row, and therefore so do their last batches.
+            if (step + 1) * batch > counts.min():
                 left = (counts - step * batch).clip(0, batch)
                 shares = (np.arange(batch) < left[:, None]) / left.clip(1)[:, None]  # (F, B)
                 weights = torch.from_numpy(shares.astype(np.float32))[:, None, None].to(device)
@@ -122,7 +131,7 @@ class TorchLearner(Learner):
             optimizer.step(gradient, idle)
 
     def _classes(self, network: Network, values: torch.Tensor, rows: np.ndarray) -> np.ndarray:
-        """The classes `(n, R)` that one fold's parameters `(1, P)` give to rows `(n,)`."""
+        """Return the classes `(n, R)` of rows `(n,)` for the parameters `(1, P)` of one fold."""
         places = torch.from_numpy(rows).to(self.protocol.device)
         found = [
             network.logits(values, self.features.rows(some[None]))[0].argmax(dim=1).t()
@@ -140,15 +149,15 @@ class TorchLearner(Learner):
 
 
 class _Best:
-    """Of classifiers in training, each as it was at its best look at the development rows.
+    """The best parameters so far of classifiers in training, judged on their development rows.
 
     # Parameters
 
     values : parameters `(F, P)` before training.
-    owner : `(P,)`, see `Network.owner`.
-    dev : development rows of each fold.
-    penalties : how many classifiers a fold has.
-    tenacity : how many looks without an improvement are borne.
+    owner : the classifier that each parameter belongs to, `(P,)`; see `Network.owner`.
+    dev : the development rows of each fold.
+    penalties : the number of classifiers in a fold.
+    tenacity : the number of evaluations without improvement that are allowed.
     """
 
     def __init__(
@@ -158,24 +167,24 @@ class _Best:
         self.accuracy = np.full((len(dev), penalties), -1.0)
         self.correct = [np.zeros((len(rows), penalties), bool) for rows in dev]
         self.going = list(range(len(dev)))
-        """Folds with a classifier whose time is not over."""
+        """Folds in which at least one classifier has not exhausted its patience."""
         self._misses = np.zeros((len(dev), penalties), np.int64)
 
     def look(self, values: torch.Tensor, right: list[np.ndarray]) -> list[int]:
-        """Keep what is better than before.
+        """Store the classifiers that improved, and drop the folds whose training is over.
 
         # Parameters
 
-        values : parameters of the folds that are going, `(f, P)`.
-        right : of each of them, which rows are classified rightly, `(n, R)`.
+        values : parameters of the folds that are in training, `(f, P)`.
+        right : for each of these folds, which rows are classified correctly, `(n, R)`.
 
         # Returns
 
-        The places, in `values`, of those that go on.
+        The indices, in `values`, of the folds whose training goes on.
         """
         for place, fold in enumerate(self.going):
             now = right[place].mean(axis=0)
-            # A classifier whose time is over trains on with its fold, and is not looked at.
+            # A classifier without patience left trains on with its fold, but is not evaluated.
             better = (self._misses[fold] <= self._tenacity) & (now > self.accuracy[fold])
             self.accuracy[fold][better] = now[better]
             self.correct[fold][:, better] = right[place][:, better]

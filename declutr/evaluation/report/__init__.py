@@ -1,5 +1,5 @@
-"""Results as Markdown, JSON and pictures, and the comparison of several."""
+"""The report of an evaluation: a comparison of encoders as Markdown, JSON and pictures."""
 
 from declutr.earlier_paths import names_of
 
-__getattr__ = names_of("declutr.evaluation.report.report")  # it was a module, up to release 1.8
+__getattr__ = names_of("declutr.evaluation.report.report")  # a single module up to release 1.8

@@ -1,4 +1,4 @@
-"""Encoders side by side: what a report shows of their results."""
+"""The comparison of encoders that a report shows."""
 
 from __future__ import annotations
 
@@ -20,45 +20,46 @@ GROUPS = {
     "extra": "Other tasks",
     "geometry": "Geometry",
 }
-"""Titles of groups of tasks, in the order of the report."""
+"""Titles of the groups of tasks, in the order of the report."""
 
 HIDDEN = ("map",)
-"""Groups that are for pictures only."""
+"""Groups of tasks that only pictures show."""
 
 
 class Cell(NamedTuple):
-    """A score of a task for an encoder."""
+    """The value of a score for an encoder, with its interval if it has one."""
 
     value: float
     interval: Interval | None
 
     @property
     def half_width(self) -> float | None:
+        """Half the width of the interval; None without an interval."""
         return (self.interval.high - self.interval.low) / 2 if self.interval else None
 
 
 class Difference(NamedTuple):
-    """How much higher than the first encoder's a score is, and between what bounds."""
+    """The difference of a score from that of the first encoder, with its interval."""
 
     value: float
     interval: Interval
 
     @property
     def certain(self) -> bool:
-        """Whether the interval leaves out zero."""
+        """Whether the interval excludes zero."""
         return self.interval.low > 0 or self.interval.high < 0
 
 
 @dataclass
 class Comparison:
-    """Results of several encoders.
+    """The results of several encoders, of which the first is the reference for differences.
 
     # Parameters
 
-    encoders : their names, in the order of the report; others are compared with the first.
+    encoders : names of encoders, in the order of the report.
     tasks : names of tasks, in the order of the report.
-    records : by encoder, then by task; some may be absent.
-    facts : what is known of an encoder, by its name.
+    records : results by encoder, then by task; some may be absent.
+    facts : what is known about each encoder, by its name.
     """
 
     encoders: Sequence[str]
@@ -67,10 +68,11 @@ class Comparison:
     facts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def record(self, encoder: str, task: str) -> Record | None:
+        """Return the result of an encoder on a task; None if there is none."""
         return self.records.get(encoder, {}).get(task)
 
     def groups(self) -> dict[str, list[str]]:
-        """Tasks with a score of some encoder, by group, in order."""
+        """Return the tasks for which some encoder has a score, by group in the report's order."""
         found: dict[str, list[str]] = {group: [] for group in GROUPS}
         for task in self.tasks:
             scored = [r for r in self._of(task).values() if r.result.scores]
@@ -79,15 +81,21 @@ class Comparison:
         return {group: tasks for group, tasks in found.items() if tasks}
 
     def shown(self) -> list[str]:
-        """Tasks with a score of some encoder, group by group."""
+        """Return the tasks for which some encoder has a score, group by group."""
         return [task for tasks in self.groups().values() for task in tasks]
 
     def main_name(self, task: str) -> str:
-        """The name of the score that stands for the task."""
+        """Return the name of the main score of a task."""
         return next(iter(self._of(task).values())).result.main
 
     def score(self, encoder: str, task: str, name: str | None = None) -> Score | None:
-        """A score, the main one by default, with its items; none if the encoder has none."""
+        """Return a score with its items, by default the main one; None if the encoder has none.
+
+        # Parameters
+
+        encoder, task : their names.
+        name : the name of the score.
+        """
         record = self.record(encoder, task)
         if record is None:
             return None
@@ -96,24 +104,36 @@ class Comparison:
         return next((score for score in record.result.scores if score.name == name), None)
 
     def cell(self, encoder: str, task: str, score: str | None = None) -> Cell | None:
-        """A score, the main one by default; none if the encoder has none."""
+        """Return a value with its interval, by default of the main score; None if there is none.
+
+        # Parameters
+
+        encoder, task : their names.
+        score : the name of the score.
+        """
         found = self.score(encoder, task, score)
         if found is None:
             return None
         return Cell(found.value, self.records[encoder][task].intervals.get(found.name))
 
     def value(self, encoder: str, task: str, score: str | None = None) -> float:
-        """A score, the main one by default; not a number if the encoder has none."""
+        """Return a value, by default of the main score; not a number if there is none.
+
+        # Parameters
+
+        encoder, task : their names.
+        score : the name of the score.
+        """
         found = self.score(encoder, task, score)
         return math.nan if found is None else found.value
 
     def score_names(self, task: str) -> list[str]:
-        """The names of all scores of a task, in their order."""
+        """Return the names of all scores of a task, in their order."""
         records = self._of(task).values()
         return list(dict.fromkeys(score.name for r in records for score in r.result.scores))
 
     def values(self, encoder: str) -> dict[str, dict[str, float]]:
-        """Every score of an encoder that is a number: by task, then by name."""
+        """Return the finite values of an encoder, by name of the task, then of the score."""
         return {
             task: {
                 score.name: score.value
@@ -125,7 +145,15 @@ class Comparison:
         }
 
     def best(self, task: str, score: str | None = None) -> set[str]:
-        """The encoders with the highest value, as it is printed; none of one alone."""
+        """Return the encoders with the highest value after rounding to two decimals.
+
+        If all values are equal, or there is only one, no encoder counts as the best.
+
+        # Parameters
+
+        task : its name.
+        score : the name of the score, by default the main one.
+        """
         values = {encoder: round(self.value(encoder, task, score), 2) for encoder in self.encoders}
         finite = {value for value in values.values() if math.isfinite(value)}
         if len(finite) < 2:
@@ -133,9 +161,14 @@ class Comparison:
         return {encoder for encoder, value in values.items() if value == max(finite)}
 
     def difference(self, encoder: str, task: str) -> Difference | None:
-        """The main score less that of the first encoder, on the same drawn items.
+        """Return the main score minus that of the first encoder, with a paired interval.
 
-        None if one of them has no score, or if the two are not of the same test items.
+        The result is None if one of them has no score, or if they were computed on different test
+        items.
+
+        # Parameters
+
+        encoder, task : their names.
         """
         ours, first = (self.score(name, task) for name in (encoder, self.encoders[0]))
         if ours is None or first is None or not _same_items(ours, first):
@@ -144,12 +177,12 @@ class Comparison:
         return Difference(value, difference(ours, first)) if math.isfinite(value) else None
 
     def differences(self, encoder: str) -> dict[str, Difference]:
-        """By task, of those that have one, the main score less that of the first encoder."""
+        """Return the differences of an encoder from the first one, by task; see `difference`."""
         found = {task: self.difference(encoder, task) for task in self.shown()}
         return {task: difference for task, difference in found.items() if difference is not None}
 
     def missing(self) -> dict[str, str]:
-        """Tasks without data, and why."""
+        """Return the tasks for which no encoder has data, with the reason."""
         return {
             task: found[0].result.error or ""
             for task in self.tasks
@@ -159,7 +192,7 @@ class Comparison:
         }
 
     def failures(self) -> list[tuple[str, str, str]]:
-        """Encoder, task and error of what went wrong although there are data."""
+        """Return encoder, task and error of every failure that is not due to missing data."""
         return [
             (encoder, task, record.result.error)
             for encoder in self.encoders
@@ -170,7 +203,7 @@ class Comparison:
         ]
 
     def notes(self) -> dict[str, dict[str, list[str]]]:
-        """What was noted of a task: by task, then by note, of which encoders."""
+        """Return the encoders that each note was made for, by task, then by note."""
         found: dict[str, dict[str, list[str]]] = {}
         for task in self.tasks:
             for encoder, record in self._of(task).items():
@@ -183,13 +216,13 @@ class Comparison:
 
 
 def _same_items(ours: Score, theirs: Score) -> bool:
-    """Whether two scores are one statistic of the same test items, as far as items tell."""
+    """Return whether two scores are the same statistic of the same test items, as far as known."""
     kinds = {(score.name, score.statistic, frozenset(score.items)) for score in (ours, theirs)}
     if len(kinds) > 1:
         return False
     lengths = {len(array) for score in (ours, theirs) for array in score.items.values()}
     return len(lengths) == 1 and all(
         np.array_equal(ours.items[name], theirs.items[name])
-        for name in ("gold", "subset")  # what does not depend on the encoder
+        for name in ("gold", "subset")  # these items do not depend on the encoder
         if name in ours.items
     )

@@ -1,4 +1,4 @@
-"""What a report is made from."""
+"""The contents of a report, which all of its forms share."""
 
 from __future__ import annotations
 
@@ -15,51 +15,64 @@ from declutr.evaluation.report.plots import Picture
 
 @dataclass(frozen=True)
 class About:
-    """What a report says of the run."""
+    """The facts about a run that a report states.
+
+    # Parameters
+
+    command : the command line.
+    data : the folder of the data, as the user gave it.
+    protocol : the settings of the protocol by name.
+    versions : versions of libraries by name.
+    made : the time of the report in ISO 8601.
+    hints : remarks for the user, such as how to get pictures.
+    """
 
     command: str
     data: str
     protocol: Mapping[str, Any]
     versions: Mapping[str, str]
     made: str
-    """When, in ISO 8601."""
     hints: Sequence[str] = field(default_factory=tuple)
-    """Such as how to get pictures."""
 
 
 @dataclass(frozen=True)
 class TimeSpent:
-    """What an encoder took in all runs: seconds, and sentences."""
+    """The seconds and the sentences that an encoder took in all of its runs."""
 
     embedding: float
+    """Seconds of embedding."""
     embedded: int
+    """The number of sentences that went through the encoder."""
     requested: int
+    """The number of sentences that tasks asked for, with repetitions."""
     tasks: dict[str, float]
-    """Seconds of scoring, by task."""
+    """Seconds of scoring by task."""
 
     @property
     def scoring(self) -> float:
+        """Seconds of scoring in total."""
         return sum(self.tasks.values())
 
     @property
     def share(self) -> float | None:
-        """Of scoring, among all."""
+        """The share of scoring in the total time, 0 to 1; None if no time was spent."""
         total = self.embedding + self.scoring
         return self.scoring / total if total else None
 
 
 @dataclass
 class Contents:
-    """All that is reported; differences are computed once, here.
+    """The contents of a report; differences are computed once, on construction.
 
     # Parameters
 
-    comparison : truncated encoders (`declutr.evaluation.report.dimensions`) have a section of their
-        own.
-    averages : of each encoder, in the same order.
-    not_opened : encoders that could not be used at all, and why.
-    pictures : drawn files; links to them are relative to `folder`.
-    folder : where the report will be.
+    comparison : the results; truncated encoders (`declutr.evaluation.report.dimensions`) are shown
+        in a section of their own.
+    averages : the averages of each encoder, all in the same order.
+    about : facts about the run.
+    pictures : pictures that were drawn; links to them are relative to `folder`.
+    folder : the folder that the report will be written to.
+    not_opened : encoders that could not be opened, with the reason.
     """
 
     comparison: Comparison
@@ -78,7 +91,7 @@ class Contents:
         self.losses = losses(self.comparison)
 
     def picture(self, name: str) -> str:
-        """A picture in Markdown; nothing, if it was not drawn."""
+        """Return a picture with its caption in Markdown; empty text if it was not drawn."""
         for picture in self.pictures:
             if picture.path.stem == name:
                 place = picture.path.relative_to(self.folder).as_posix()
@@ -86,7 +99,7 @@ class Contents:
         return ""
 
     def time_spent(self, encoder: str) -> TimeSpent:
-        """What an encoder took, over all its runs into this folder."""
+        """Return the time that an encoder took in all of its runs into this folder."""
         runs = self.comparison.facts.get(encoder, {}).get("runs", [])
         embedding, embedded, requested = (
             sum(run[name] for run in runs) for name in ("seconds", "embedded", "requested")

@@ -1,10 +1,11 @@
-"""What the leading dimensions of embeddings are worth: an encoder scored with its first 16, 32, ...
+"""Truncated encoders in a comparison: the scores of the leading 16, 32, ... dimensions.
 
-Fewer dimensions make indexes smaller and search faster. Encoders trained for it put most into
-their first ones ("Matryoshka", Kusupati et al. 2022, arXiv:2205.13147); those of whitened
-embeddings stand in the order of falling variance (Su et al. 2021, arXiv:2103.15316).
+Fewer dimensions make indexes smaller and search faster. Some encoders are trained to put most
+information into their first dimensions ("Matryoshka", Kusupati et al. 2022, arXiv:2205.13147), and
+whitened embeddings have dimensions of falling variance (Su et al. 2021, arXiv:2103.15316).
 
-They are encoders of their own, see `declutr.evaluation.report.truncated_encoders`.
+A truncated encoder is an encoder of its own, see `declutr.evaluation.report.truncated_encoders`.
+The encoder that it is made from is called its whole encoder.
 """
 
 from __future__ import annotations
@@ -19,9 +20,10 @@ from declutr.evaluation.report.truncated_encoders import WHOLE, truncated_finger
 
 
 def families(comparison: Comparison) -> dict[str, dict[int, str]]:
-    """By encoder, the names of its truncated ones by dimension, falling; all whole encoders.
+    """Return the names of truncated encoders by whole encoder, then by falling dimension.
 
-    Truncated ones of an encoder that is not there, or has changed since, are of no family.
+    Every whole encoder is in the result. A truncated encoder is left out if its whole encoder is
+    absent or has changed since.
     """
     found: dict[str, dict[int, str]] = {
         name: {} for name in comparison.encoders if WHOLE not in _description(comparison, name)
@@ -37,9 +39,11 @@ def families(comparison: Comparison) -> dict[str, dict[int, str]]:
 
 
 def by_family(comparison: Comparison) -> tuple[Comparison, int]:
-    """Each encoder with its truncated ones behind it; and how many results are of no family.
+    """Put truncated encoders behind their whole encoder, and leave out those without one.
 
-    Those are left out.
+    # Returns
+
+    The comparison in that order, and the number of results that are left out.
     """
     order = [
         name for whole, of_one in families(comparison).items() for name in (whole, *of_one.values())
@@ -50,18 +54,19 @@ def by_family(comparison: Comparison) -> tuple[Comparison, int]:
 
 
 def whole_encoders(comparison: Comparison) -> Comparison:
-    """The same without those that are truncated."""
+    """Return the comparison without truncated encoders."""
     return dataclasses.replace(comparison, encoders=list(families(comparison)))
 
 
 @dataclass(frozen=True)
 class Curves:
-    """How scores of a group of tasks depend on the dimension.
+    """The scores of a group of tasks as a function of the dimension.
 
     # Parameters
 
-    tasks : those that every encoder here has a main score of, at each dimension.
-    names : by encoder, by dimension (falling, from all of them), the name in the comparison.
+    comparison : the results.
+    tasks : tasks on which all encoders here have a finite main score at every dimension.
+    names : names in the comparison, by whole encoder, then by dimension, from all dimensions down.
     """
 
     comparison: Comparison
@@ -69,15 +74,15 @@ class Curves:
     names: dict[str, dict[int, str]]
 
     def mean(self, name: str) -> float:
-        """The mean of the main scores of the tasks, in percent."""
+        """Return the mean of an encoder's main scores over the tasks, in percent."""
         return math.fsum(self.comparison.value(name, task) for task in self.tasks) / len(self.tasks)
 
 
 def curves(comparison: Comparison) -> dict[str, Curves]:
-    """By group of tasks, curves of the encoders with truncated ones; groups that have some.
+    """Return curves of the encoders that have truncated ones, by group of tasks.
 
-    An encoder without scores in a group is not in it. Geometry has none: less is better there, or
-    more, or neither.
+    An encoder without scores in a group is not in its curves, and a group without any curve is left
+    out. Geometry has none, because its scores are better if higher, if lower, or neither.
     """
     names = {}
     for whole, truncated in families(comparison).items():
@@ -104,10 +109,15 @@ def curves(comparison: Comparison) -> dict[str, Curves]:
 
 
 def losses(comparison: Comparison) -> dict[str, dict[str, dict[str, Difference]]]:
-    """Main scores less those of the whole encoder: by that, by truncated one, by task."""
+    """Return differences of truncated encoders from their whole encoder in the main scores.
+
+    # Returns
+
+    Differences by whole encoder, then by truncated encoder, then by task.
+    """
     return {
         whole: {
-            # With that encoder as the one that others are compared with.
+            # The first encoder of a comparison is the reference for differences.
             name: dataclasses.replace(comparison, encoders=[whole, name]).differences(name)
             for name in truncated.values()
         }

@@ -1,4 +1,4 @@
-"""A comparison of encoders: Markdown for people, JSON for programs, lines for a terminal."""
+"""The report of a comparison: Markdown for people, JSON for programs, lines for a terminal."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ from declutr.evaluation.scores import Interval
 __all__ = ["CONVENTION", "FORMAT", "About", "Report"]
 
 FORMAT = 1
+"""The version of the layout of the JSON."""
 
 
 class Report(Contents):
-    """All that is reported, in each of its forms; `Contents` has the parameters."""
+    """A report in all of its forms; see `Contents` for the parameters."""
 
     def markdown(self) -> str:
-        """The report, GitHub's Markdown."""
+        """Return the report in GitHub's Markdown."""
         parts = [
             heading(self),
             failures(self),
@@ -47,7 +48,7 @@ class Report(Contents):
         return "\n\n".join(filter(None, parts)) + "\n"
 
     def summary(self) -> list[str]:
-        """The main scores in lines for a terminal."""
+        """Return the main scores as lines for a terminal."""
         c = self.whole
         rows = [["", *c.encoders]]
         for task in c.shown():
@@ -63,7 +64,7 @@ class Report(Contents):
         return lines
 
     def as_json(self) -> dict[str, Any]:
-        """The same for programs, and every score: JSON values; what is not a number is null."""
+        """Return the report with every score as JSON values, with null for what is not finite."""
         return {
             "format": FORMAT,
             **{name: getattr(self.about, name) for name in ("made", "command", "data")},
@@ -124,6 +125,7 @@ def _bounded(value: float, interval: Interval | None) -> dict[str, Any]:
 
 
 def heading(report: Contents) -> str:
+    """Return the title, the size of the comparison, hints and collapse alarms in Markdown."""
     c, count, tasks = report.whole, len(report.whole.encoders), len(report.whole.shown())
     missing = f" ({len(c.missing())} more have no data)" if c.missing() else ""
     lines = [
@@ -138,12 +140,14 @@ def heading(report: Contents) -> str:
 
 
 def failures(report: Contents) -> str:
+    """Return the section on encoders and tasks that failed; empty without failures."""
     rows = [(encoder, "all", error) for encoder, error in report.not_opened.items()]
     rows += report.comparison.failures()
     return section("Failed", table(["encoder", "task", "what happened"], rows)) if rows else ""
 
 
 def missing(report: Contents) -> str:
+    """Return the section on tasks without data; empty if all have data."""
     missing = report.comparison.missing()
     if not missing:
         return ""
@@ -153,6 +157,7 @@ def missing(report: Contents) -> str:
 
 
 def notes(report: Contents) -> str:
+    """Return the section with notes on tasks; empty without notes."""
     c = report.comparison
     lines = []
     for task, notes in c.notes().items():
@@ -163,6 +168,7 @@ def notes(report: Contents) -> str:
 
 
 def time(report: Contents) -> str:
+    """Return the section on the time that embedding and scoring took."""
     rows = []
     for encoder in report.comparison.encoders:
         spent = report.time_spent(encoder)
@@ -190,6 +196,7 @@ def time(report: Contents) -> str:
 
 
 def encoders(report: Contents) -> str:
+    """Return the section that describes the encoders."""
     rows = []
     for encoder in report.comparison.encoders:
         facts = report.comparison.facts.get(encoder, {})
@@ -197,7 +204,7 @@ def encoders(report: Contents) -> str:
         dimension, mark = described.pop("dimension", None), described.pop("fingerprint", "")
         mark, cut, kept = mark.partition("@")
         known = described | (facts.get("counts") or {})
-        if WHOLE in described:  # the rest is said of that
+        if WHOLE in described:  # the row of the whole encoder has the rest
             known = {WHOLE: described[WHOLE]}
         told = ", ".join(
             f"{name.replace('_', ' ')} {f'{value:,}' if type(value) is int else value}"
@@ -211,6 +218,7 @@ def encoders(report: Contents) -> str:
 
 
 def method(report: Contents) -> str:
+    """Return the section on how the report was made."""
     about = report.about
     lines = [
         f"* Command: `{about.command}`",

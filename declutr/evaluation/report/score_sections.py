@@ -1,4 +1,4 @@
-"""The sections of a report that tell scores."""
+"""The sections of a report that show scores, in Markdown."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from declutr.evaluation.report.tables import (
 CONVENTION = re.compile(
     r"((all|mean|wmean|cosine|trained) (Pearson|Spearman)( dev)?|MTEB Spearman)"
 )
-"""Names of scores that are readings of a similarity task, not parts of it."""
+"""The names of scores that are conventions for a similarity task, not scores of a subset."""
 
 _ABOUT_CONVENTIONS = """\
 `all`: the correlation over all pairs at once (SimCSE, SCD); `mean`: the mean of the subsets'
@@ -51,6 +51,7 @@ of the difference, both on the same drawn items. Bold: it leaves out zero."""
 
 
 def scores(report: Contents) -> str:
+    """Return the section with the main scores of all tasks."""
     c = report.whole
     blocks = []
     for group, tasks in c.groups().items():
@@ -66,6 +67,7 @@ def scores(report: Contents) -> str:
 
 
 def averages(report: Contents) -> str:
+    """Return the section with averages over tasks; empty without encoders."""
     encoders = report.whole.encoders
     rows, none = [], []
     for of_each in zip(*(report.averages[encoder] for encoder in encoders), strict=True):
@@ -97,7 +99,7 @@ def averages(report: Contents) -> str:
 
 
 def _lacked_by_all(missing: Sequence[Sequence[str]]) -> list[str]:
-    """What every one lacks; if there is nothing, what some lack."""
+    """Return the tasks that all encoders lack; if there are none, those that some lack."""
     every = [task for task in missing[0] if all(task in of_one for of_one in missing)]
     return every or list(dict.fromkeys(task for of_one in missing for task in of_one))
 
@@ -107,6 +109,7 @@ def _lacks(missing: Sequence[str]) -> str:
 
 
 def conventions(report: Contents) -> str:
+    """Return the section with similarity tasks in every convention; empty without such tasks."""
     rows = []
     for task in report.whole.groups().get("sts", []):
         names = [n for n in report.whole.score_names(task) if CONVENTION.fullmatch(n)]
@@ -119,6 +122,7 @@ def conventions(report: Contents) -> str:
 
 
 def geometry(report: Contents) -> str:
+    """Return the section on the geometry of embeddings; empty without such scores."""
     c = report.whole
     blocks = []
     for task in c.groups().get("geometry", []):
@@ -131,7 +135,7 @@ def geometry(report: Contents) -> str:
 
 
 def alarms(report: Contents) -> Iterator[tuple[str, str, str]]:
-    """Encoder, task and note of each collapse."""
+    """Yield encoder, task and note of each collapse alarm."""
     for task in report.whole.groups().get("geometry", []):
         for note, encoders in report.whole.notes().get(task, {}).items():
             if note.startswith("COLLAPSE"):
@@ -139,6 +143,7 @@ def alarms(report: Contents) -> Iterator[tuple[str, str, str]]:
 
 
 def differences(report: Contents) -> str:
+    """Return the section with differences from the first encoder; empty if there are none."""
     if not any(report.differences.values()):
         return ""
     first = text(report.whole.encoders[0])
@@ -152,6 +157,7 @@ def differences(report: Contents) -> str:
 
 
 def dimensions(report: Contents) -> str:
+    """Return the section on truncated encoders; empty if there are none."""
     rows = dimension_rows(report)
     if not rows:
         return ""
@@ -169,7 +175,7 @@ def dimensions(report: Contents) -> str:
 
 
 def dimension_rows(report: Contents) -> list[list[str]]:
-    """A header, and a row for each encoder and each number of dimensions."""
+    """Return a header, then a row for each encoder and number of dimensions."""
     if not report.curves:
         return []
     header = ["encoder", "dimensions"]
@@ -192,7 +198,7 @@ def _mean_of(group: str, found: Curves) -> str:
 
 
 def _share(found: Curves, whole: str, name: str) -> str:
-    """A mean, and how much that is of the whole encoder's."""
+    """Return a mean score, with its share of the whole encoder's mean."""
     if whole not in found.names or name not in found.names[whole].values():
         return "–"
     value, all_of_it = found.mean(name), found.mean(whole)
@@ -206,7 +212,7 @@ def _of_differences(
     tasks: Iterable[str],
     found: Mapping[str, Mapping[str, Difference]],
 ) -> str:
-    """A table of differences by column and task; tasks without any are left out."""
+    """Make a table of differences by task and column; tasks without any are left out."""
     c = report.comparison
     rows = [
         [task, c.main_name(task), *(difference(of_one.get(task)) for of_one in found.values())]

@@ -1,4 +1,4 @@
-"""The Markdown of a report: sections, tables and their cells; and tables for a terminal."""
+"""Markdown for sections, tables and cells of a report, and tables for a terminal."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from declutr.evaluation.report.comparison import Cell, Difference
 
 
 def section(title: str, *parts: str) -> str:
-    """Put parts below a title; empty ones are left out."""
+    """Join parts under a title; empty parts are left out."""
     return "\n\n".join([f"## {title}", *filter(None, parts)])
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Make a table: words on the left, numbers on the right."""
+    """Make a Markdown table; columns of numbers are aligned to the right."""
     header, *rows = ([text(cell) for cell in row] for row in (header, *rows))
     numbers = [all(_is_number(row[column]) for row in rows) for column in range(len(header))]
     marks = ["---:" if number else "---" for number in numbers]
@@ -27,7 +27,7 @@ def _is_number(cell: str) -> bool:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines of a table for a terminal."""
+    """Return the rows of a table as lines of aligned columns for a terminal."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(
@@ -39,22 +39,22 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
 
 
 def text(words: str) -> str:
-    """Put words on one line, with no bar that would end the cell of a table."""
+    """Put text on one line and escape bars, which would end a cell of a table."""
     return " ".join(words.split()).replace("|", "\\|")
 
 
 def bold(cell: str, wanted: bool = True) -> str:
-    """Make a cell bold where that is wanted."""
+    """Make a cell bold if `wanted`."""
     return f"**{cell.strip()}**" if wanted else cell
 
 
 def percent(cell: Cell) -> str:
-    """A score in percent, with half the width of its interval."""
+    """Format a score in percent, with half the width of its interval."""
     return _with_half_width(cell, ".2f", ".2f")
 
 
 def plain(cell: Cell | None) -> str:
-    """A number that need not be in percent."""
+    """Format a score that need not be in percent, with half the width of its interval."""
     return "–" if cell is None else _with_half_width(cell, ".4g", ".2g")
 
 
@@ -66,7 +66,7 @@ def _with_half_width(cell: Cell, number: str, half: str) -> str:
 
 
 def difference(found: Difference | None) -> str:
-    """A difference and its interval; bold if that leaves out zero."""
+    """Format a difference with its interval, in bold if the interval excludes zero."""
     if found is None:
         return "–"
     low, high = found.interval
@@ -74,5 +74,5 @@ def difference(found: Difference | None) -> str:
 
 
 def seconds(spent: float) -> str:
-    """A time, with a decimal where that says something."""
+    """Format a time, with a decimal if it is below 100 seconds."""
     return f"{spent:.1f} s" if spent < 100 else f"{spent:,.0f} s"

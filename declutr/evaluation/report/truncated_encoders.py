@@ -1,6 +1,7 @@
-"""The leading dimensions of an encoder, as an encoder of its own.
+"""Truncated encoders: the leading dimensions of an encoder as an encoder of its own.
 
-In a run and in its folder it is called `NAME@d`; sentences are embedded once for all of them.
+In a run and in its folder such an encoder has the name `NAME@d`, where d is the number of
+dimensions. Each sentence is embedded once for all of them.
 """
 
 from __future__ import annotations
@@ -14,35 +15,36 @@ from declutr.evaluation.run import Meter, NamedEncoder, Run
 from declutr.evaluation.task import BadEmbeddings
 
 WHOLE = "leading_dimensions_of"
-"""Of the description of a truncated encoder: the name of the whole one."""
+"""The entry in a truncated encoder's description that names its whole encoder."""
 
-_UNIT = 1e-3  # as far from 1 may lengths be, for embeddings that are scaled to it
+_UNIT = 1e-3  # how far from 1 the lengths of normalised embeddings may be
 
 
 class RememberingEncoder:
-    """An encoder that keeps the leading dimensions of all it embedded, for `TruncatedEncoder`.
+    """An encoder that stores the leading dimensions of its embeddings, for `TruncatedEncoder`.
 
     # Parameters
 
-    most : how many dimensions are kept.
+    encoder : the whole encoder.
+    most : the number of dimensions to store.
     """
 
     def __init__(self, encoder: NamedEncoder, most: int) -> None:
         self.name, self.spec = encoder.name, encoder.spec
         self.describe, self.counts = encoder.describe, encoder.counts
         self.meter = Meter(encoder)
-        """What truly went through the encoder."""
+        """The meter of the sentences that really go through the encoder."""
         self._most = most
-        self._leading: dict[str, np.ndarray] = {}  # float32, `most` wide or all there is
+        self._leading: dict[str, np.ndarray] = {}  # float32, at most `most` wide
         self._width = 0
         self._unit = True
         self._failure: Exception | None = None
 
     def __call__(self, sentences: list[str]) -> np.ndarray:
-        """What the encoder gives, all dimensions of it."""
+        """Return the embeddings of the whole encoder, with all dimensions."""
         try:
             vectors = np.asarray(self.meter(sentences))
-        except BadEmbeddings:  # of these sentences; others may do
+        except BadEmbeddings:  # concerns these sentences only; others may succeed
             raise
         except Exception as error:
             self._failure = error
@@ -52,15 +54,21 @@ class RememberingEncoder:
         return vectors
 
     def leading(self, sentences: Sequence[str], dimension: int) -> np.ndarray:
-        """The first `dimension` of the embeddings, `(n, dimension)`; what is new is embedded.
+        """Return the first dimensions of embeddings, `(n, dimension)`; new sentences are embedded.
 
-        If all embeddings have length 1, so have these: an encoder that scales its embeddings would
-        do so after cutting them.
+        If all embeddings have length 1, the result is scaled to length 1, too: an encoder that
+        normalises its embeddings would do so after truncation.
+
+        # Parameters
+
+        sentences : n sentences.
+        dimension : the number of dimensions to return.
 
         # Raises
 
-        `BadEmbeddings` : the encoder did not give `(n, d)` for some of them.
-        `Exception` : what the encoder raised, also if it did so before: it is not asked again.
+        `BadEmbeddings` : the encoder gave embeddings of the wrong shape for some sentences.
+        `Exception` : the encoder failed, now or in an earlier call; it is not called again after a
+            failure.
         """
         if self._failure is not None:
             raise self._failure
@@ -87,16 +95,24 @@ class RememberingEncoder:
 
 
 class TruncatedEncoder:
-    """The leading dimensions of an encoder."""
+    """The leading dimensions of an encoder, as an encoder of its own.
+
+    # Parameters
+
+    whole : the encoder that stores embeddings.
+    dimension : the number of dimensions.
+    """
 
     def __init__(self, whole: RememberingEncoder, dimension: int) -> None:
         self.name, self.spec = truncated_name(whole.name, dimension), whole.spec
         self._whole, self._dimension = whole, dimension
 
     def __call__(self, sentences: list[str]) -> np.ndarray:
+        """Return the leading dimensions of embeddings, `(n, dimension)`."""
         return self._whole.leading(sentences, self._dimension)
 
     def describe(self) -> dict[str, Any]:
+        """Describe the whole encoder, with this dimension and a fingerprint of its own."""
         whole = self._whole.describe()
         return {
             **whole,
@@ -106,11 +122,12 @@ class TruncatedEncoder:
         }
 
     def counts(self) -> dict[str, int]:
+        """Return the counts of the whole encoder."""
         return self._whole.counts()
 
 
 def truncated_name(encoder: str, dimension: int) -> str:
-    """What the leading dimensions of an encoder are called."""
+    """Return the name of a truncated encoder."""
     return f"{encoder}@{dimension}"
 
 
@@ -120,16 +137,18 @@ def add_with_dimensions(
     dimensions: Iterable[int],
     say: Callable[[str], None] = print,
 ) -> None:
-    """Score an encoder, and then its leading dimensions; each sentence is embedded once for all.
+    """Score an encoder and its truncated encoders, with each sentence embedded once for all.
 
     # Parameters
 
-    dimensions : how many to keep. Those that are no fewer than the encoder has are left out.
-    say : takes a line for the user.
+    run : the run that scores them.
+    encoder : the whole encoder.
+    dimensions : numbers of dimensions; those that the encoder does not exceed are left out.
+    say : called with each line of text for the user.
 
     # Raises
 
-    `ChangedResults` : as `Run.add`.
+    `ChangedResults` : see `Run.add`.
     """
     wanted = sorted(set(dimensions), reverse=True)
     if not wanted:
@@ -138,16 +157,23 @@ def add_with_dimensions(
     whole = RememberingEncoder(encoder, most=wanted[0])
     run.add(whole)
     width = run.folder.description(whole.name)["description"]["dimension"]
-    if width is None:  # it failed before it gave anything, which the run has told
+    if width is None:  # it failed before its first output, which the run has reported
         return
     for dimension in wanted:
         if dimension < width:
-            whole.meter = Meter(encoder)  # the run would take what was remembered for embedded
+            # Only new sentences count: the truncated encoder answers others from stored embeddings.
+            whole.meter = Meter(encoder)
             run.add(TruncatedEncoder(whole, dimension), whole.meter)
     if too_many := [str(dimension) for dimension in reversed(wanted) if dimension >= width]:
         say(f"{whole.name}: left out: {', '.join(too_many)}, for it has {width} dimensions")
 
 
 def truncated_fingerprint(whole: Mapping[str, Any], dimension: int) -> str:
-    """The fingerprint of the leading dimensions of an encoder, by the description of that."""
+    """Return the fingerprint of a truncated encoder.
+
+    # Parameters
+
+    whole : the description of the whole encoder.
+    dimension : the number of dimensions.
+    """
     return f"{whole.get('fingerprint')}@{dimension}"

@@ -1,4 +1,4 @@
-"""The report of a run, written into its folder and summed up on the terminal."""
+"""The report of a run, written into its folder and summarised on the terminal."""
 
 from __future__ import annotations
 
@@ -34,14 +34,17 @@ def write_report(
     data: str,
     pictured: bool,
 ) -> bool:
-    """Write `report.md`, `results.json` and pictures; return whether something went wrong.
+    """Write `report.md`, `results.json` and pictures, and return whether something went wrong.
 
     # Parameters
 
-    names, truncated : of encoders, and of their leading dimensions.
-    order : the names of all tasks.
-    data : the folder of the data sets, as it was given.
-    pictured : whether pictures are wanted.
+    run : the run, whose folder may also have results of earlier runs.
+    folder : the folder to write to.
+    names : names of the encoders of this run.
+    truncated : names of their truncated encoders.
+    order : names of all tasks, in the order of the report.
+    data : the folder of the data, as the user gave it.
+    pictured : draw pictures, if matplotlib is installed.
     """
     comparison, left_out = run.comparison(names, order)
     comparison, alone = by_family(comparison)
@@ -90,7 +93,7 @@ def write_report(
 
 
 def _versions() -> dict[str, str]:
-    """Of this package, of what scores depend on, and of the machine."""
+    """Return the versions of `declutr`, Python and libraries, and a description of the machine."""
     found = {"declutr": __version__, "python": platform.python_version()}
     for library in _LIBRARIES:
         try:

@@ -1,1 +1,1 @@
-"""What embeddings are tried on."""
+"""The tasks that sentence embeddings are evaluated on, and their data sets."""

@@ -1,13 +1,16 @@
 """COCO: find the caption of an image and the image of a caption (SentEval's ranking task).
 
-Images are 2,048 features of a ResNet-101. Two linear maps into a common space are trained with a
-ranking loss (SentEval's `ranking.py`); scores are recalls within 1,000 images and 5,000 captions.
+An image is a vector of 2,048 features from a ResNet-101. Two linear maps into a common space are
+trained with a ranking loss (SentEval's `ranking.py`); the scores are recalls among 1,000 images and
+their 5,000 captions.
 
-The files are `downstream/COCO/{train,valid,test}.pkl`, each a dictionary: `features`, one row an
-image; `image_to_caption_ids`, for each image the ids of five captions or more, of which five count;
-`captions`, by id, each with its `cleaned_caption`.
+The files `downstream/COCO/{train,valid,test}.pkl` are dictionaries with three entries: `features`
+has a row for each image; `image_to_caption_ids` has, for each image, the ids of at least five
+captions, of which the first five are used; `captions` has captions by id, each with its
+`cleaned_caption`.
 
-Training sees 113,000 images with 30 wrong ones for each: minutes on a GPU, many hours on a CPU.
+Training compares each caption of 113,000 images with 30 wrong images and 30 wrong captions, which
+takes minutes on a GPU and many hours on a CPU.
 """
 
 from __future__ import annotations
@@ -31,26 +34,37 @@ from declutr.evaluation.tasks.caption_space import (
 from declutr.evaluation.text_files import words
 
 SPLITS = ("train", "valid", "test")
+"""The names of the files, without their ending."""
 
 
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
-    """COCO."""
+    """Return the task COCO in a list.
+
+    # Parameters
+
+    data : a folder in SentEval's layout; the files of the task may be absent.
+    protocol : see `CaptionRetrieval`.
+    """
     return [CaptionRetrieval(data / "downstream" / "COCO", protocol)]
 
 
 @dataclass(frozen=True)
 class Captioned:
-    """Images and their captions: `captions[5 * i : 5 * i + 5]` are those of `images[i]`."""
+    """Images with five captions each."""
 
     images: np.ndarray
+    """Features of n images, `(n, width)` float32."""
     captions: list[str]
+    """The 5n captions: `captions[5 * i : 5 * i + 5]` describe `images[i]`."""
 
 
 class CaptionRetrieval(Task):
-    """# Parameters
+    """The retrieval of captions by images and of images by captions.
 
-    folder : where the three files are.
-    protocol : its seed and device are used; SentEval's other settings are fixed for this task.
+    # Parameters
+
+    folder : the folder with the three files.
+    protocol : its seed and its device are used; SentEval's other settings are fixed for this task.
     """
 
     def __init__(self, folder: Path, protocol: Protocol) -> None:
@@ -78,6 +92,7 @@ class CaptionRetrieval(Task):
 
     @property
     def data(self) -> dict[str, Captioned]:
+        """The images and captions of each split, read on first use."""
         if not self._data:
             data = {split: read_captions(self._folder / f"{split}.pkl") for split in SPLITS}
             widths = {split: part.images.shape[1] for split, part in data.items()}
@@ -95,12 +110,12 @@ class CaptionRetrieval(Task):
 
 
 def read_captions(path: Path) -> Captioned:
-    """One of the three files.
+    """Read one of the three files.
 
     # Raises
 
     `MissingData` : there is no such file.
-    `BrokenData` : it does not hold what it should.
+    `BrokenData` : the file has wrong content.
     """
     held = load_plain_pickle(path)
     keys = ("features", "image_to_caption_ids", "captions")
@@ -118,7 +133,7 @@ def read_captions(path: Path) -> Captioned:
     for image in range(len(images)):
         try:
             ids = list(of_image[image])[:CAPTIONS]
-            # SentEval puts the full stop that captions lack.
+            # Captions lack a full stop, and SentEval adds it.
             captions += [words(f"{texts[number]['cleaned_caption']} .") for number in ids]
         except (KeyError, IndexError, TypeError) as error:
             raise BrokenData(f"{path}, image {image}: no caption {error!r}.") from error

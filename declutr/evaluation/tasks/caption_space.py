@@ -1,4 +1,4 @@
-"""A common space of images and captions, trained with a ranking loss, and the ranks in it."""
+"""The common space of images and captions: its training with a ranking loss, and ranks in it."""
 
 from __future__ import annotations
 
@@ -15,28 +15,36 @@ from declutr.evaluation.scores import Score
 from declutr.evaluation.task import Protocol
 
 CAPTIONS = 5
-"""Of each image."""
+"""The number of captions of each image."""
 IMAGES = 1000
-"""In which one is searched for; the test set is five times as large."""
+"""The number of images to search among; the test set is divided into parts of this size."""
 PROJECTED, MARGIN, CONTRASTS, BATCH, PASSES, PATIENCE = 1000, 0.2, 30, 128, 20, 3
-"""SentEval's: width of the common space, margin of the loss, wrong images and captions for each
-right one, captions a step, passes over the data, and looks without an improvement *in all*."""
+"""SentEval's settings, in this order.
+
+* The width of the common space and the margin of the loss.
+* The number of wrong images and of wrong captions for each right one.
+* The number of captions in a batch and the maximum number of epochs.
+* The number of evaluations without improvement that are allowed, in total and not in a row.
+"""
 RANKS = (1, 5, 10)
+"""The numbers k of the recalls at k."""
 
 
 class Ranks(NamedTuple):
-    """How many wrong answers come before the first right one; ties count half."""
+    """The number of wrong answers before the first right one; ties count half."""
 
     captions: np.ndarray
-    """Of an image's best caption, `(n,)`."""
+    """The number of wrong captions before the best right caption of each image, `(n,)`."""
     images: np.ndarray
-    """Of each caption's image, `(n, 5)`."""
+    """The number of wrong images before the image of each caption, `(n, 5)`."""
 
 
 def ranks(images: torch.Tensor, captions: torch.Tensor) -> Ranks:
-    """# Parameters
+    """Rank captions for each image and images for each caption by cosine.
 
-    images, captions : embeddings of unit length, `(n, d)` and `(5n, d)`.
+    # Parameters
+
+    images, captions : vectors of length 1, `(n, d)` and `(5n, d)`.
     """
     number = torch.arange(len(images), device=images.device)
     likeness = (images @ captions.t()).unflatten(1, (len(images), CAPTIONS))  # (n, n, 5)
@@ -54,7 +62,10 @@ def _before(others: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def recall_scores(found: Ranks) -> list[Score]:
-    """Six recalls, and their mean, which is taken image by image."""
+    """Return the mean of the six recalls and then the recalls themselves, as scores.
+
+    The items of the mean are images, so that its bootstrap draws an image with all its captions.
+    """
     captions = {k: (found.captions < k).astype(np.float64) for k in RANKS}  # (n,)
     images = {k: (found.images < k).astype(np.float64) for k in RANKS}  # (n, 5)
     both = [*captions.values(), *(hits.mean(axis=1) for hits in images.values())]
@@ -69,12 +80,13 @@ def recall_scores(found: Ranks) -> list[Score]:
 
 
 class CommonSpace(nn.Module):
-    """A linear map of images and one of sentences.
+    """A linear map of images and a linear map of sentences into a common space.
 
     # Parameters
 
-    image_width, sentence_width : of their features.
-    generator : of the initial weights, which are those of `torch.nn.Linear`.
+    image_width : the number of features of an image.
+    sentence_width : the width of sentence embeddings.
+    generator : the source of the initial weights, which are distributed as in `torch.nn.Linear`.
     """
 
     def __init__(self, image_width: int, sentence_width: int, generator: torch.Generator) -> None:
@@ -83,11 +95,11 @@ class CommonSpace(nn.Module):
         self._sentence = seeded_linear(sentence_width, PROJECTED, generator)
 
     def image(self, features: torch.Tensor) -> torch.Tensor:
-        """Of unit length, `(..., 1000)`."""
+        """Map features of images to vectors of length 1, `(..., 1000)`."""
         return normalize(self._image(features), dim=-1)
 
     def sentence(self, features: torch.Tensor) -> torch.Tensor:
-        """Of unit length, `(..., 1000)`."""
+        """Map embeddings of sentences to vectors of length 1, `(..., 1000)`."""
         return normalize(self._sentence(features), dim=-1)
 
 
@@ -97,12 +109,15 @@ def ranking_loss(
     wrong_images: torch.Tensor,
     wrong_captions: torch.Tensor,
 ) -> torch.Tensor:
-    """The sum of hinge losses by which a wrong one comes within the margin of the right one.
+    """Return the sum of hinge losses between the right answers and the wrong ones.
+
+    A wrong answer adds to the loss if its cosine is higher than that of the right one minus the
+    margin.
 
     # Parameters
 
-    images, captions : the right ones, of unit length, `(B, d)`.
-    wrong_images, wrong_captions : `(B, m, d)`.
+    images, captions : vectors of images and of their captions, of length 1, `(B, d)`.
+    wrong_images, wrong_captions : vectors of m wrong answers for each, `(B, m, d)`.
     """
     right = (images * captions).sum(dim=1, keepdim=True)  # (B, 1)
     to_captions = torch.einsum("bd,bmd->bm", images, wrong_captions)
@@ -112,12 +127,19 @@ def ranking_loss(
 
 
 Pair = tuple[torch.Tensor, torch.Tensor]
-"""Features of images `(n, i)` and of captions `(5n, s)`."""
+"""Features of images `(n, i)` and embeddings of their captions `(5n, s)`."""
 
 
 def trained_ranks(train: Pair, valid: Pair, test: Pair, protocol: Protocol) -> tuple[Ranks, Ranks]:
-    """Train the common space, and keep the one that is best on `valid`: ranks of `test` in it, and
-    of `valid`."""
+    """Train the common space and return ranks of `test` and of `valid` in the best one.
+
+    The best one has the highest mean recall on `valid` among the evaluations after each epoch.
+
+    # Parameters
+
+    train, valid, test : images and captions of the splits.
+    protocol : its seed and its device are used.
+    """
     train, valid, test = (
         (images.to(protocol.device), captions.to(protocol.device))
         for images, captions in (train, valid, test)
@@ -164,9 +186,16 @@ def _pass(
 
 
 def contrasts(order: np.ndarray, start: int, draw: np.random.RandomState) -> np.ndarray:
-    """Captions drawn from all but those of the batch that starts at `start`, `(B, 30)`.
+    """Draw captions from all but those of the batch that starts at `start`, `(B, 30)`.
 
-    The draws are those of `draw.choice` on the list of the others, without making the list.
+    The draws are equal to those of `draw.choice` on a list of these captions, but the list is not
+    made.
+
+    # Parameters
+
+    order : the captions in the order of this epoch.
+    start : the index of the first caption of the batch.
+    draw : the source of the draws.
     """
     batch = len(order[start : start + BATCH])
     places = draw.randint(0, len(order) - batch, (batch, CONTRASTS))
@@ -174,7 +203,7 @@ def contrasts(order: np.ndarray, start: int, draw: np.random.RandomState) -> np.
 
 
 def _ranked(space: CommonSpace, pair: Pair) -> Ranks:
-    """Ranks within each 1,000 images."""
+    """Return ranks within every 1,000 images."""
     images, captions = pair
     with torch.no_grad():
         found = [

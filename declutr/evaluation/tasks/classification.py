@@ -1,7 +1,7 @@
-"""SentEval's classification: sentiment, opinion, subjectivity, questions; paraphrase, entailment.
+"""Classification tasks: SentEval's on sentences and on pairs of sentences, and AG News.
 
-File formats are those its download script makes, under `downstream/`. AG's news is no task of
-SentEval; it is cross-validated like the others, on the 7,600 items of its test file.
+The file formats are those of SentEval's download script, under `downstream/`. AG News is no task of
+SentEval; it is cross-validated like the tasks without a split, on the 7,600 items of its test file.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ from declutr.evaluation.tasks.labelled_text import (
 from declutr.evaluation.text_files import fields_of, other_size, read_lines, read_text, spaced
 
 BINARY = {
-    # name: file of class 1, of class 0, and how many items there are published
     "MR": ("rt-polarity.pos", "rt-polarity.neg", 10_662),
     "CR": ("custrev.pos", "custrev.neg", 3_775),
     "MPQA": ("mpqa.pos", "mpqa.neg", 10_606),
     "SUBJ": ("subj.objective", "subj.subjective", 10_000),
 }
+"""The file of class 1, the file of class 0 and the published number of items, by task."""
 FILE_ROWS = {
     "rt-polarity.pos": 5_331,
     "rt-polarity.neg": 5_331,
@@ -47,22 +47,35 @@ FILE_ROWS = {
     "subj.objective": 5_000,
     "subj.subjective": 5_000,
 }
-"""Lines that each of these files was published with, blank ones among them."""
+"""The published number of lines of each of these files, blank ones included."""
 SST2_ROWS = {"train": 67_349, "dev": 872, "test": 1_821}
+"""The published number of sentences in each split of SST2."""
 SST5_ROWS = {"train": 8_544, "dev": 1_101, "test": 2_210}
+"""The published number of sentences in each split of SST5."""
 TREC_ROWS = {"train_5500.label": 5_452, "TREC_10.label": 500}
+"""The published number of questions in each file of TREC."""
 TREC_CLASSES = {"ABBR": 0, "DESC": 1, "ENTY": 2, "HUM": 3, "LOC": 4, "NUM": 5}
+"""The numbers of the coarse classes of questions."""
 AG_NEWS_ROWS, AG_NEWS_CLASSES = 7_600, {"1": 0, "2": 1, "3": 2, "4": 3}
 MRPC_ROWS = {"msr_paraphrase_train.txt": 4_076, "msr_paraphrase_test.txt": 1_725}
+"""The published number of pairs in each file of MRPC."""
 SICK_ROWS = {"SICK_train.txt": 4_500, "SICK_trial.txt": 500, "SICK_test_annotated.txt": 4_927}
+"""The published number of pairs in each file of SICK."""
 SNLI_ROWS = {"train": 549_367, "dev": 9_842, "test": 9_824}
+"""The published number of pairs in each split of SNLI."""
 YES_OR_NO = {"0": 0, "1": 1}
 SICK_CLASSES = {"CONTRADICTION": 0, "NEUTRAL": 1, "ENTAILMENT": 2}
 SNLI_CLASSES = {"entailment": 0, "neutral": 1, "contradiction": 2}
 
 
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
-    """MR, CR, MPQA, SUBJ, SST2, SST5, TREC and AGNews; of pairs: MRPC, SICK-E and SNLI."""
+    """Return the tasks on sentences, MR to AGNews, and then on pairs: MRPC, SICK-E and SNLI.
+
+    # Parameters
+
+    data : a folder in SentEval's layout; parts of it may be absent.
+    protocol : the settings of the classifiers.
+    """
     downstream = data / "downstream"
     readers = {name: partial(_binary, downstream / name, name) for name in BINARY}
     sst2, sst5 = downstream / "SST" / "binary", downstream / "SST" / "fine"
@@ -73,12 +86,13 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
         ClassificationTask(name, "downstream", read, protocol) for name, read in readers.items()
     ]
     news = partial(_ag_news, data / "extra" / "ag_news_test" / "test.csv")
-    # Columns: label, id, id, sentence, sentence; id, sentence, sentence, relatedness, entailment.
+    # MRPC's columns are label, id, id, sentence, sentence; SICK's are id, sentence, sentence,
+    # relatedness, entailment.
     mrpc, sick = columns_parser("\t", 5, 0, 3, 4), columns_parser("\t", 5, 4, 1, 2)
     mrpc_read = partial(_tables, downstream / "MRPC", MRPC_ROWS, YES_OR_NO, mrpc)
     sick_read = partial(_tables, downstream / "SICK", SICK_ROWS, SICK_CLASSES, sick)
     snli_read = partial(_snli, downstream / "SNLI")
-    # With so much data, SentEval looks at the development set after every pass.
+    # There is so much data that SentEval evaluates on the development set after every epoch.
     looking_often = replace(protocol, max_epoch=15, epoch_size=1)
     combine = difference_and_product
     return [
@@ -99,7 +113,7 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
 
 
 def _binary(folder: Path, name: str) -> LabelledText:
-    """One file a class, one sentence a line."""
+    """Read a data set with a file for each of two classes and a sentence on each line."""
     positive, negative, published = BINARY[name]
     texts: list[str] = []
     labels: list[int] = []
@@ -113,20 +127,20 @@ def _binary(folder: Path, name: str) -> LabelledText:
 
 
 def _sst(folder: Path, classes: int, published: dict[str, int], parse: Parse) -> LabelledText:
-    """A file a split, labels from 0 up."""
+    """Read a data set with a file for each split and labels from 0 up."""
     known = {str(label): label for label in range(classes)}
     paths = {split: folder / f"sentiment-{split}" for split in published}
     return read_labelled_text("{} sentences", paths, published, known, parse)
 
 
 def _label_first(line: str, path: Path, number: int) -> tuple[str, str]:
-    """`label sentence` a line."""
+    """Parse a line of the form `label sentence`."""
     label, _, text = line.strip().partition(" ")
     return label, text
 
 
 def _trec(folder: Path) -> LabelledText:
-    """`COARSE:fine question` a line; the six coarse classes are told apart."""
+    """Read TREC's lines `COARSE:fine question`; the six coarse labels are the classes."""
 
     def rows(path: Path) -> Iterator[tuple[int, str, str]]:
         for number, line in enumerate(read_lines(path, TREC_ROWS[path.name]), 1):
@@ -141,14 +155,14 @@ def _trec(folder: Path) -> LabelledText:
 
 
 def _ag_news(path: Path) -> LabelledText:
-    """`"class","title","description"` a line, classes 1 to 4; a backslash was a line break."""
+    """Read lines `"class","title","description"`, where a backslash stands for a line break."""
     part = labelled_part(path, AG_NEWS_CLASSES, _ag_news_rows(path))
     notes = other_size("news items", len(part), AG_NEWS_ROWS)
     return LabelledText(len(AG_NEWS_CLASSES), part, notes=notes)
 
 
 def _ag_news_rows(path: Path) -> Iterator[tuple[int, str, str]]:
-    # Strict: a file that ends within quotes is an error, not a field.
+    # A strict reader raises if the file ends within quotes, instead of yielding a truncated field.
     reader = csv.reader(io.StringIO(read_text(path, latin_1=False), newline=""), strict=True)
     try:
         for row in reader:
@@ -166,20 +180,20 @@ def _ag_news_rows(path: Path) -> Iterator[tuple[int, str, str]]:
 def _tables(
     folder: Path, published: dict[str, int], known: dict[str, int], parse: Parse
 ) -> LabelledText:
-    """Tab-separated files, each with a heading."""
+    """Read tab-separated files, each of which has a header."""
     paths = {file: folder / file for file in published}
     return read_labelled_text("pairs in {}", paths, published, known, parse, heading=True)
 
 
 class _SnliPart(Part):
-    """Pairs that SentEval sorts by the names of labels, before these become numbers."""
+    """A part of SNLI, which SentEval sorts by the names of labels instead of their numbers."""
 
     def label_key(self, label: int) -> str:
         return next(name for name, number in SNLI_CLASSES.items() if number == label)
 
 
 def _snli(folder: Path) -> LabelledText:
-    """Files `s1.SPLIT`, `s2.SPLIT` and `labels.SPLIT`, row by row."""
+    """Read the files `s1.SPLIT`, `s2.SPLIT` and `labels.SPLIT`, which correspond line by line."""
     if not (folder / "s1.train").is_file():
         raise MissingData(
             f"{folder / 's1.train'} is not there. SNLI's classifier is trained on it, with "

@@ -1,4 +1,4 @@
-"""A task that is only looked at: labelled sentences on two principal components."""
+"""A map of embeddings for a picture: labelled sentences on two principal components."""
 
 from __future__ import annotations
 
@@ -23,26 +23,32 @@ CLASS_NAMES: dict[str, tuple[str, ...]] = {
     "CR": _FEELINGS,
     "MPQA": _FEELINGS,
 }
-"""Tasks of which a map can be drawn, the best first, and what their classes are called."""
+"""Names of the classes of each task that a map can show, the most suitable task first."""
 
 
 def map_of(tasks: Sequence[Task]) -> EmbeddingMap | None:
-    """A map of the best of these tasks, whose data are there; none if none will do."""
+    """Return a map of the most suitable of these tasks, or None if none is suitable.
+
+    # Parameters
+
+    tasks : tasks whose data are there.
+    """
     by_name = {task.name: task for task in tasks if isinstance(task, ClassificationTask)}
     best = next(filter(by_name.__contains__, CLASS_NAMES), None)
     return None if best is None else EmbeddingMap(by_name[best])
 
 
 class EmbeddingMap(Task):
-    """Coordinates of sentences on the first two principal components of their embeddings.
+    """The coordinates of sentences on the first two principal components of their embeddings.
 
     Embeddings are scaled to length 1 first, as cosines do. The score is the share of the variance
-    that the two components show; what is drawn is among its items: `x`, `y` and `label`.
+    along the two components; its items contain what the picture shows, as `x`, `y` and `label`.
 
     # Parameters
 
-    source : whose sentences these are: of its test set, or of all there are.
-    most : sentences drawn.
+    source : the task that sentences are taken from, namely from its test set, or from all of its
+        data if there is no test set.
+    most : the maximum number of sentences.
     """
 
     def __init__(self, source: ClassificationTask, most: int = 1000) -> None:
@@ -51,7 +57,7 @@ class EmbeddingMap(Task):
 
     @cached_property
     def _drawn(self) -> tuple[list[str], list[str]]:
-        """Sentences and the names of their classes."""
+        """The sentences of the map, and the name of the class of each."""
         data = self._source.data
         part = data.tested
         names = CLASS_NAMES.get(self._source.name, tuple(map(str, range(data.classes))))
@@ -70,12 +76,13 @@ class EmbeddingMap(Task):
 
 
 def first_components(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Rows `(n, d)` on their first two principal components.
+    """Project rows `(n, d)` on their first two principal components.
 
     # Returns
 
-    points : `(n, 2)`; signs are such that the farthest row of each component is on its upper side.
-    shown : `(n,)`, whose mean is the share of the variance that the two components have.
+    points : `(n, 2)`; signs are chosen so that the row with the largest absolute value on a
+        component is on its positive side.
+    shown : `(n,)`, with a mean equal to the share of the variance along the two components.
     """
     x = x - x.mean(axis=0)
     sides, lengths, _ = np.linalg.svd(x, full_matrices=False)
@@ -84,6 +91,6 @@ def first_components(x: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     farthest = points[np.abs(points).argmax(axis=0), [0, 1]]
     points *= np.where(farthest < 0, -1, 1)
     total = np.square(lengths).sum()
-    if total < 1e-12 * len(x):  # all the same, but for rounding
+    if total < 1e-12 * len(x):  # all rows are equal up to rounding
         return points, np.zeros(len(x))
     return points, len(x) * np.square(points).sum(axis=1) / total

@@ -1,9 +1,9 @@
-"""How embeddings lie on the unit sphere: alignment, uniformity, anisotropy, and a collapse alarm.
+"""The geometry of embeddings on the unit sphere: alignment, uniformity, anisotropy, collapse.
 
 Every score is a mean of contributions of sentences (or the logarithm of one), so that a bootstrap
-gives it an interval. Where a score is no mean of that kind, contributions are its value plus the
-influence of each sentence on it: their mean is the score exactly, and their spread is that of the
-score to first order (Efron, 1982, chapter 6).
+gives it an interval. Where a score is not such a mean, the contribution of a sentence is the score
+plus the influence of the sentence on it: the mean of these contributions is exactly the score, and
+their spread is that of the score to first order (Efron, 1982, chapter 6).
 """
 
 from __future__ import annotations
@@ -27,44 +27,61 @@ from declutr.evaluation.tasks.scored_pairs import (
 )
 
 CUT = 4.0
-"""Pairs of STS-B that people scored above this, of 5, mean the same (Gao et al., 2021)."""
+"""The gold score, of 5, above which pairs of STS-B have the same meaning (Gao et al., 2021)."""
 
 ONE_DIRECTION = 0.999
-"""A mean cosine above it is a collapse to a point."""
+"""The mean cosine above which embeddings have collapsed to a point."""
 FEW_DIRECTIONS = 0.01
-"""An effective rank below this share of the dimensions is a collapse to a subspace."""
+"""The share of dimensions below which the effective rank means a collapse to a subspace."""
 
 
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
-    """One task, over STS-B, or else over another folder of its layout."""
+    """Return the geometry task in a list, over STS-B or else another folder of its layout.
+
+    # Parameters
+
+    data : a folder in SentEval's layout.
+    protocol : not used.
+    """
     return [Geometry(benchmark_folders(data))]
 
 
 def unit(embeddings: np.ndarray) -> np.ndarray:
-    """Rows `(n, d)` of length 1; zero rows stay zero."""
+    """Scale rows `(n, d)` to length 1; rows of zeros remain zero."""
     lengths = np.linalg.norm(embeddings.astype(np.float64), axis=1, keepdims=True)
     return embeddings / np.where(lengths > 0, lengths, 1).astype(embeddings.dtype)
 
 
 def alignment_contributions(x: np.ndarray, y: np.ndarray, alpha: float = 2) -> np.ndarray:
-    """|x_i - y_i|^alpha of pairs `(n, d)` that mean the same, `(n,)`; their mean is alignment.
+    """Return |x_i - y_i|^alpha, `(n,)`, of pairs with the same meaning; the mean is the alignment.
 
-    Wang and Isola (2020), section 4.1. 0 is perfect, 4 the worst for alpha 2.
+    Wang and Isola (2020), section 4.1. For alpha 2, the alignment is between 0, which is perfect,
+    and 4.
+
+    # Parameters
+
+    x, y : embeddings of the first and the second sentences, `(n, d)`; they are scaled to length 1.
+    alpha : the exponent.
     """
     return np.linalg.norm(unit(x) - unit(y), axis=1).astype(np.float64) ** alpha
 
 
 def uniformity_contributions(x: np.ndarray, t: float = 2, block: int = 1024) -> np.ndarray:
-    """Contributions `(n,)` whose mean is that of exp(-t |x_i - x_j|^2) over pairs i < j.
+    """Return contributions `(n,)` whose mean is that of exp(-t |x_i - x_j|^2) over pairs i < j.
 
-    The logarithm of the mean is uniformity (Wang and Isola, 2020, section 4.1): 0 if all rows are
-    the same, -4t at the least, about -t if they are spread over many dimensions. A sentence's pairs
-    are spread over both its contribution and those of the others, hence `_influences`.
+    The logarithm of the mean is the uniformity (Wang and Isola, 2020, section 4.1): 0 if all rows
+    are equal, at least -4t, and about -2t if rows are spread over many dimensions. Every pair
+    belongs to two sentences, which `_pair_influences` takes into account.
 
     # Parameters
 
-    x : embeddings of different sentences, `(n, d)`, n >= 2.
-    block : rows at a time; memory is that of `block` squared numbers.
+    x : embeddings of distinct sentences, `(n, d)`, n >= 2; they are scaled to length 1.
+    t : the scale of the kernel.
+    block : the number of rows to compare at a time; memory grows with its square.
+
+    # Raises
+
+    `ValueError` : there are fewer than two rows.
     """
     n = len(x)
     if n < 2:
@@ -85,35 +102,40 @@ def uniformity_contributions(x: np.ndarray, t: float = 2, block: int = 1024) -> 
 
 
 def cosine_contributions(x: np.ndarray) -> np.ndarray:
-    """Contributions `(n,)` whose mean is the mean cosine over all pairs i < j of rows `(n, d)`."""
+    """Return contributions `(n,)` whose mean is the mean cosine over pairs of rows `(n, d)`."""
     x = unit(x.astype(np.float64))
     total = x.sum(axis=0)
     return _pair_influences((x @ total - np.einsum("nd,nd->n", x, x)) / (len(x) - 1))
 
 
 def _pair_influences(means: np.ndarray) -> np.ndarray:
-    """Of a mean over pairs, from each row's mean over its own: rows count twice, once a side."""
+    """Turn means over the pairs of each row into contributions to the mean over all pairs.
+
+    A row takes part in a pair on either side, so its deviation from the mean counts twice.
+    """
     return 2 * means - means.mean()
 
 
 class Spectrum(NamedTuple):
-    """How the variance of directions is shared among principal components."""
+    """The distribution of variance over principal components."""
 
     first: np.ndarray
     """Contributions `(n,)` whose mean is the first component's share of the variance, 0 to 1."""
     rank: np.ndarray
-    """Contributions `(n,)` whose mean is the effective rank: exp of the entropy of the shares (Roy
-    and Vetterli, 2007). Between 1 and the dimension."""
+    """Contributions `(n,)` whose mean is the effective rank, from 1 to the dimension.
+
+    The effective rank is the exponential of the entropy of the shares (Roy and Vetterli, 2007).
+    """
 
 
 def spectrum(x: np.ndarray) -> Spectrum:
-    """Of rows `(n, d)`, made unit vectors and centred.
+    """Compute the spectrum of rows `(n, d)` that are scaled to length 1 and centred.
 
-    Where all are the same there is no variance to share: 1 component has all, and its rank is 1.
+    If all rows are equal there is no variance: the share of the first component and the rank are 1.
     """
     x = unit(x.astype(np.float64))
     x = x - x.mean(axis=0)
-    if np.einsum("nd,nd->", x, x) < 1e-12 * len(x):  # rounding of float32
+    if np.einsum("nd,nd->", x, x) < 1e-12 * len(x):  # equal up to the rounding of float32
         return Spectrum(np.ones(len(x)), np.ones(len(x)))
     squares = _projections(x) ** 2  # (n, k): their means are the variances of components
     total = squares.mean(axis=0).sum()
@@ -128,16 +150,23 @@ def spectrum(x: np.ndarray) -> Spectrum:
 
 
 def _projections(x: np.ndarray) -> np.ndarray:
-    """Of centred rows `(n, d)` on their principal components: `(n, min(n, d))`."""
+    """Project centred rows `(n, d)` on their principal components: `(n, min(n, d))`."""
     n, d = x.shape
     if d <= n:
         return x @ np.linalg.eigh(x.T @ x)[1]
-    values, sides = np.linalg.eigh(x @ x.T)  # more dimensions than rows: the smaller of the two
+    values, sides = np.linalg.eigh(x @ x.T)  # n < d, so this matrix is the smaller one
     return sides * np.sqrt(values.clip(min=0))
 
 
 def collapse_alarm(x: np.ndarray, mean_cosine: float, rank: float) -> str | None:
-    """A sentence for the user if embeddings `(n, d)` are of no use, else None."""
+    """Return a warning for the user if embeddings have collapsed, else None.
+
+    # Parameters
+
+    x : embeddings of distinct sentences, `(n, d)`.
+    mean_cosine : the mean cosine of all pairs.
+    rank : the effective rank.
+    """
     n, d = x.shape
     zero = int((~x.any(axis=1)).sum())
     most = min(d, n - 1)
@@ -157,20 +186,23 @@ def collapse_alarm(x: np.ndarray, mean_cosine: float, rank: float) -> str | None
 
 
 class Geometry(Task):
-    """Alignment of pairs that mean the same, and how all different sentences are spread.
+    """The alignment of pairs with the same meaning, and the spread of all distinct sentences.
 
     # Parameters
 
-    folders : in STS-B's layout; the first that is there is used.
+    folders : folders in STS-B's layout; the first one that exists is used.
     """
 
     before_scoring: ClassVar[dict[str, Any]] = {"_alarm": None}
-    """See `declutr.evaluation.suite.evaluate` and `declutr.evaluation.results.data_digest`."""
+    """Initial values of attributes that scoring changes.
+
+    See `declutr.evaluation.suite.evaluate` and `declutr.evaluation.result_keys.data_digest`.
+    """
 
     def __init__(self, folders: list[Path]) -> None:
         super().__init__("geometry", group="geometry", main="uniformity")
         self._folders = folders
-        self._alarm: str | None = None  # of the embeddings that were scored last
+        self._alarm: str | None = None  # for the embeddings that were scored last
 
     @cached_property
     def _folder(self) -> Path:
@@ -210,7 +242,7 @@ class Geometry(Task):
         return [about] if self._alarm is None else [self._alarm, about]
 
     def _same(self) -> tuple[list[str], list[str]]:
-        """Pairs that mean the same."""
+        """Return the first and the second sentences of pairs with the same meaning."""
         pairs = [
             (first, second)
             for part in self._pairs

@@ -1,4 +1,4 @@
-"""Sentences, or pairs of them, with classes; and the task of telling the classes apart."""
+"""Sentences or pairs of sentences with class labels, and the task of predicting the labels."""
 
 from __future__ import annotations
 
@@ -33,24 +33,29 @@ from declutr.evaluation.text_files import (
 
 @dataclass
 class Part:
-    """A split of a data set, or all of it."""
+    """A split of a data set, or all of a data set without splits."""
 
     columns: tuple[list[str], ...]
-    """One list of sentences, or two of which `[0][i]` and `[1][i]` are a pair. Blank ones, which
-    have no word, become a full stop when they are `sorted`."""
+    """One list of sentences, or two lists if items are pairs `[0][i]` and `[1][i]`.
+
+    Blank sentences are replaced by a full stop in `sorted`, which counts no word in them.
+    """
     labels: list[int]
+    """The class number of each item."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def label_key(self, label: int) -> int | str:
-        """What is compared where lengths are equal: the number of a label."""
+        """Return the value that items with equal numbers of words are sorted by."""
         return label
 
     def sorted(self, by: Sequence[int]) -> Part:
-        """By the number of words in some columns, then by label, otherwise as they came: SentEval's
-        order, which decides what the draws of cross-validation and of batches mean."""
+        """Return the part in SentEval's order, on which the draws of folds and batches depend.
 
+        Items are sorted by the number of words in the columns `by`, then by label; others keep
+        their order.
+        """
         keys = map(self.label_key, self.labels)
         order = senteval_order([self.columns[column] for column in by], keys)
         columns = tuple([words(column[row]) for row in order] for column in self.columns)
@@ -59,34 +64,38 @@ class Part:
 
 @dataclass
 class LabelledText:
-    """A data set: all in `train`, or with a `test` part, or with `dev` and `test`."""
+    """A data set in `train` alone, in `train` and `test`, or in `train`, `dev` and `test`."""
 
     classes: int
+    """The number of classes."""
     train: Part
     dev: Part | None = None
     test: Part | None = None
     notes: list[str] = field(default_factory=list)
+    """Remarks for a reader of the scores."""
 
     @property
     def parts(self) -> list[Part]:
+        """The parts that there are: train, development and test."""
         return [part for part in (self.train, self.dev, self.test) if part is not None]
 
     @property
     def tested(self) -> Part:
-        """The part that the scores are of."""
+        """The part that scores are computed on."""
         return self.train if self.test is None else self.test
 
 
 class ClassificationTask(Task):
-    """Accuracy of a classifier on top of embeddings, in SentEval's protocol.
+    """The accuracy of a classifier that is trained on embeddings in SentEval's protocol.
 
     # Parameters
 
+    name, group : see `Task`.
     read : reads the data.
     protocol : SentEval's settings.
     combine : makes features of the embeddings of pairs; None for single sentences.
-    sort_by : columns, see `Part.sorted`.
-    penalised : search for an L2 penalty, or use none.
+    sort_by : numbers of columns, see `Part.sorted`.
+    penalised : search for the best L2 penalty; otherwise, use none.
     f1 : add the F1 of class 1, and the mean of accuracy and F1.
     """
 
@@ -121,6 +130,7 @@ class ClassificationTask(Task):
 
     @property
     def data(self) -> LabelledText:
+        """The data set in SentEval's order, read on first use."""
         if self._data is None:
             data = self._read()
             for part in ("train", "dev", "test"):
@@ -152,11 +162,22 @@ class ClassificationTask(Task):
 
 
 Parse = Callable[[str, Path, int], tuple[str, ...]]
-"""The label and the sentences of a line; its file and its number are for errors."""
+"""A function from a line to its label and its sentences.
+
+It also gets the file and the number of the line, for errors.
+"""
 
 
 def columns_parser(separator: str, count: int, label: int, *sentences: int) -> Parse:
-    """Parse lines of at least `count` fields: which of them is the label, which are sentences."""
+    """Make a parser of lines that consist of fields.
+
+    # Parameters
+
+    separator : what stands between fields.
+    count : the least number of fields.
+    label : the index of the field with the label.
+    sentences : the indices of the fields with sentences.
+    """
 
     def parse(line: str, path: Path, number: int) -> tuple[str, ...]:
         fields = fields_of(line.strip(), separator, count, path, number)
@@ -173,18 +194,20 @@ def read_labelled_text(
     parse: Parse,
     heading: bool = False,
 ) -> LabelledText:
-    """Read a data set from UTF-8 files, an item a line.
+    """Read a data set from UTF-8 files with an item on each line.
 
     # Parameters
 
     kind, published : see `other_sizes`.
-    paths : of the training, development (if there is one) and test part, by name.
-    known : numbers of labels.
-    heading : whether the first line of a file is no item.
+    paths : files of the training, development (if there is one) and test part, by name.
+    known : class numbers by label.
+    parse : returns the label and the sentences of a line.
+    heading : whether each file starts with a header.
 
     # Raises
 
-    `MissingData`, `BrokenData`.
+    `MissingData` : a file does not exist.
+    `BrokenData` : a file has wrong content.
     """
 
     def read(name: str, path: Path) -> Part:
@@ -202,10 +225,13 @@ def labelled_part(
     rows: Iterable[tuple[Any, ...]],
     every_class: bool = True,
 ) -> Part:
-    """Make a part of rows of a file: the number of the line, the label, the sentences.
+    """Make a part of the rows of a file.
 
     # Parameters
 
+    path : the file, for errors.
+    known : class numbers by label.
+    rows : the number of the line, the label and the sentences of each item.
     every_class : whether each of the labels has to occur.
 
     # Raises
@@ -224,11 +250,13 @@ def labelled_part(
 def labelled_text(
     kind: str, classes: int, parts: Mapping[str, Part], published: Mapping[str, int]
 ) -> LabelledText:
-    """Make a data set of its training, development (if there is one) and test part, in this order.
+    """Make a data set of its training, development (if there is one) and test part.
 
     # Parameters
 
-    kind, published : see `other_sizes`, whose notes it has.
+    kind, published : see `other_sizes`; its notes become notes of the data set.
+    classes : the number of classes.
+    parts : the parts by name, in this order.
     """
     train, *dev, test = parts.values()
     notes = other_sizes(kind, parts, published)

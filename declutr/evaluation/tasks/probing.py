@@ -1,7 +1,7 @@
-"""SentEval's ten probing tasks: what an embedding knows of the surface and syntax of a sentence.
+"""SentEval's ten probing tasks: which surface and syntax features an embedding encodes.
 
-Conneau et al. (2018), "What you can cram into a single vector". Each file holds all three splits,
-`tr|va|te<tab>label<tab>sentence` a line.
+Conneau et al. (2018), "What you can cram into a single vector". Each file has all three splits,
+with lines `tr|va|te<tab>label<tab>sentence`.
 """
 
 from __future__ import annotations
@@ -37,18 +37,26 @@ FILES = {
     "OddManOut": "odd_man_out",
     "CoordinationInversion": "coordination_inversion",
 }
+"""The names of the files by task, without their ending."""
 ROWS = {"tr": 100_000, "va": 10_000, "te": 10_000}
-"""Of each published file, by split."""
+"""The number of sentences of each split in every published file."""
 SURROGATE = "surrogate:"
-"""Begins the names of tasks made of other text in the same format."""
+"""The prefix of the names of tasks that are made of other text in the same format."""
 
 
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
-    """The ten of `probing/`, then one for each file of `probing_surrogate/`, which are no part of
-    SentEval: their names say so, and they are in the group `extra`."""
+    """Return the ten tasks of `probing/`, then one for each file of `probing_surrogate/`.
+
+    The latter are no part of SentEval: their names have a prefix, and their group is `extra`.
+
+    # Parameters
+
+    data : a folder in SentEval's layout; parts of it may be absent.
+    protocol : the settings of the classifiers.
+    """
     found: list[Task] = []
     for name, file in FILES.items():
-        # The 1,000 words of WordContent are told apart by logistic regression always (SentEval).
+        # SentEval always uses logistic regression for the 1,000 classes of WordContent.
         own = replace(protocol, hidden=0) if name == "WordContent" else protocol
         read = partial(_read, data / "probing" / f"{file}.txt", True)
         found.append(ClassificationTask(name, "probing", read, own))

@@ -1,16 +1,16 @@
 """Semantic similarity: STS12-16, STS-B and SICK-R, in the conventions of every paper.
 
-A task's correlation of cosines with gold scores has three readings (for subset k with n_k pairs and
-correlation r_k): `mean` is the average of r_k, `wmean` the average weighted by n_k, `all` the
-correlation over all pairs at once. SentEval and DeCLUTR report `mean` and `wmean`, SimCSE and SCD
-`all Spearman`. MTEB's convention is Spearman over the whole split, without removing duplicates:
+A task's correlation of cosines with gold scores has three conventions. Let subset k have n_k pairs
+and correlation r_k: `mean` is the average of r_k, `wmean` the average weighted by n_k, and `all`
+the correlation over all pairs at once. SentEval and DeCLUTR report `mean` and `wmean`, SimCSE and
+SCD `all Spearman`. MTEB takes Spearman over the whole split, without removing duplicates:
 
-* STS12-16: the same number as `all Spearman`, under its own name so that nobody has to know;
-* STS-B: the same as `cosine Spearman` of the test split;
-* SICK-R: of all 9,927 pairs, because its split `test` holds train, trial and test.
+* STS12-16: the same number as `all Spearman`, repeated under MTEB's name;
+* STS-B: the same number as `cosine Spearman` of the test split;
+* SICK-R: over all 9,927 pairs, because MTEB's split `test` contains train, trial and test.
 
-MTEB's texts are not tokenised as SentEval's are. The convention is the same, the last digits of a
-number need not be.
+MTEB's texts are not tokenised as SentEval's are, so the last digits of a number may differ from
+those that MTEB reports.
 """
 
 from __future__ import annotations
@@ -43,14 +43,22 @@ from declutr.evaluation.tasks.scored_pairs import (
 from declutr.evaluation.text_files import other_sizes
 
 MEASURES = ("Pearson", "Spearman")
+"""The correlations that are reported."""
 OVER = ("all", "mean", "wmean")
+"""The conventions for subsets."""
 
 DIGITS = 7
-"""Decimals of a cosine: those of float32, in which embeddings come and other code takes cosines."""
+"""The decimals that a cosine is rounded to: those of float32, the dtype of the embeddings."""
 
 
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
-    """STS12-16, STS-B and every other folder beside it in its layout, SICK-R."""
+    """Return STS12-16, STS-B, tasks of other folders in its layout, and SICK-R.
+
+    # Parameters
+
+    data : a folder in SentEval's layout; parts of it may be absent.
+    protocol : the settings of the trained regressor.
+    """
     folder = data / "downstream" / "STS"
     return [
         *(
@@ -79,24 +87,30 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Of rows of `(n, d)` and `(n, d)`: `(n,)` float64. 0 for a zero vector, as in SentEval.
+    """Return the cosines of rows, `(n,)` float64; 0 for a zero vector, as in SentEval.
 
-    They are rounded to `DIGITS` decimals, so that pairs tie if only rounding tells their cosines
-    apart, and a pair of equal vectors has exactly 1: ranks would follow rounding otherwise.
+    Cosines are rounded to `DIGITS` decimals. Pairs whose cosines differ only by rounding are
+    therefore ties, and equal vectors have a cosine of exactly 1; otherwise, rank correlations would
+    depend on rounding.
+
+    # Parameters
+
+    first, second : embeddings of the two sentences of pairs, `(n, d)`.
     """
     first, second = first.astype(np.float64), second.astype(np.float64)
     lengths = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     raw = np.einsum("nd,nd->n", first, second) / np.where(lengths > 0, lengths, 1)
-    return raw.round(DIGITS) + 0.0  # -0.0 is 0.0
+    return raw.round(DIGITS) + 0.0  # turns -0.0 into 0.0
 
 
 class SubsetSimilarity(Task):
-    """STS12-16: cosines against gold scores, in several subsets.
+    """One of STS12-16: the correlation of cosines with gold scores, over several subsets.
 
     # Parameters
 
-    folder : with `STS.input.X.txt` and `STS.gs.X.txt` of every subset X.
-    subsets : their names, and how many pairs of each are published.
+    name : see `Task`.
+    folder : a folder with `STS.input.X.txt` and `STS.gs.X.txt` for every subset X.
+    subsets : the published number of pairs by name of the subset.
     """
 
     def __init__(self, name: str, folder: Path, subsets: Mapping[str, int]) -> None:
@@ -135,14 +149,16 @@ class SubsetSimilarity(Task):
 
 
 class Relatedness(Task):
-    """STS-B and SICK-R: cosines, and a regressor trained on top of embeddings.
+    """STS-B or SICK-R: cosines, and a regressor that is trained on embeddings.
 
     # Parameters
 
-    files : of the splits `train`, `dev` and `test`.
+    name : see `Task`.
+    files : the files of the splits `train`, `dev` and `test`.
     read : reads one of them.
-    published : how many pairs a split has; a note tells of others.
-    mteb : the splits that MTEB takes together.
+    protocol : says whether and how to train the regressor.
+    published : the published number of pairs by split; a note tells of differences.
+    mteb : the splits that MTEB evaluates on together.
     """
 
     def __init__(
@@ -217,7 +233,14 @@ def _joined(parts: Sequence[Items]) -> Items:
 
 
 def _correlations(name: str, items: Items, over: str = "all") -> list[Score]:
-    """Both correlations, over what `declutr.evaluation.scores` says; `{}` in the name is which."""
+    """Return both correlations as scores, over subsets as `declutr.evaluation.scores` defines.
+
+    # Parameters
+
+    name : the name of the scores, with `{}` for the name of the correlation.
+    items : cosines and gold scores.
+    over : `all`, `mean` or `wmean`.
+    """
     return [Score(name.format(which), f"{which.lower()}_{over}", items) for which in MEASURES]
 
 

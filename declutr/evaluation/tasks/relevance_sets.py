@@ -1,4 +1,7 @@
-"""Documents, queries and which documents answer them, in the layouts of Cranfield and of BEIR."""
+"""Reading of retrieval data sets, in the layouts of Cranfield and of BEIR.
+
+A data set has documents, queries, and judgements of which documents are relevant to a query.
+"""
 
 from __future__ import annotations
 
@@ -13,31 +16,39 @@ from declutr.evaluation.task import BrokenData
 from declutr.evaluation.text_files import read_lines, words
 
 TREC_FILES = ("cran.all.1400.xml", "cran.qry.xml", "cranqrel.trec.txt")
+"""The files of Cranfield: documents, topics and judgements."""
 BEIR_FILES = ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv")
+"""The files of BEIR's layout: documents, queries and judgements."""
 
 
 @dataclass(frozen=True)
 class RelevanceSet:
-    """What to find, and where."""
+    """Documents, queries, and the grades of relevant documents."""
 
     documents: list[str]
     queries: list[str]
     relevant: list[dict[int, float]]
-    """For each query the places of documents that answer it, and how well: grades above 0."""
+    """For each query, the numbers of relevant documents with their grades, which are above 0."""
     itself: dict[int, int] = field(default_factory=dict)
-    """Queries that are a document themselves, and which: it is not among those to be found."""
+    """Queries that are also documents, by number, with the number of that document.
+
+    A query is not expected to find itself.
+    """
     notes: list[str] = field(default_factory=list)
+    """Remarks for a reader of the scores."""
 
 
 def read_trec(folder: Path) -> RelevanceSet:
-    """Cranfield in TREC's format: documents and topics marked up, judgements in four columns.
+    """Read Cranfield in TREC's format: marked-up documents and topics, judgements in four columns.
 
-    Cranfield's topics have the numbers 1, 2, 4, 8 to 365, but its judgements count topics from 1 to
-    225. So where judgements name a topic that has no such number, all are taken to count.
+    Cranfield's topics have the numbers 1, 2, 4, 8 to 365, but its judgements number the topics from
+    1 to 225. If judgements name a topic that has no such number, all of them are taken to be
+    numbered in the latter way.
 
     # Raises
 
-    `MissingData`, `BrokenData`.
+    `MissingData` : a file does not exist.
+    `BrokenData` : a file has wrong content.
     """
     documents_file, topics_file, judgements_file = (folder / name for name in TREC_FILES)
     documents = {
@@ -46,7 +57,7 @@ def read_trec(folder: Path) -> RelevanceSet:
         for number, title, text in _elements(documents_file, "doc", ("docno", "title", "text"))
     }
     topics = dict(_elements(topics_file, "top", ("num", "title")))
-    # Query, iteration, document, grade.
+    # The columns are query, iteration, document and grade.
     judgements = list(_judgements(judgements_file, None, 4))
     notes = []
     if not {query for query, _, _ in judgements} <= set(topics):
@@ -59,14 +70,15 @@ def read_trec(folder: Path) -> RelevanceSet:
 
 
 def read_beir(folder: Path) -> RelevanceSet:
-    """BEIR's layout (Thakur et al., 2021): two JSON-lines files and a table with a header.
+    """Read BEIR's layout (Thakur et al., 2021): two JSON-lines files and a table with a header.
 
-    A document is its title and text. A document that is a query itself, by identifier and by text,
-    is not to be found.
+    A document consists of its title and its text. If a query has both the identifier and the text
+    of a document, it is not expected to find this document.
 
     # Raises
 
-    `MissingData`, `BrokenData`.
+    `MissingData` : a file does not exist.
+    `BrokenData` : a file has wrong content.
     """
     corpus_file, queries_file, judgements_file = (folder / name for name in BEIR_FILES)
     texts, documents = {}, {}
@@ -79,13 +91,13 @@ def read_beir(folder: Path) -> RelevanceSet:
         for query, text in queries.items()
         if query in texts and text in (texts[query], documents[query])
     }
-    # Query, document, grade, after a header.
+    # The columns are query, document and grade, after a header.
     judgements = _judgements(judgements_file, "\t", 3, header=1)
     return _judged(documents, queries, judgements, judgements_file, itself)
 
 
 Judgement = tuple[str, str, float]
-"""A query, a document, a grade."""
+"""The identifiers of a query and of a document, and a grade."""
 
 
 def _judged(
@@ -95,11 +107,14 @@ def _judged(
     file: Path,
     itself: Collection[str] = (),
 ) -> RelevanceSet:
-    """Those queries that some document answers: there is nothing to find for others.
+    """Make a relevance set of the queries that have a relevant document.
 
     # Parameters
 
-    itself : identifiers that a query shares with a document because the two are one.
+    documents, queries : texts by identifier.
+    judgements : grades of documents; 0 means not relevant.
+    file : the file of the judgements, for errors.
+    itself : identifiers of queries that are also documents.
     """
     places = {identifier: place for place, identifier in enumerate(documents)}
     relevant: dict[str, dict[int, float]] = {}
@@ -123,7 +138,10 @@ def _judged(
 
 
 def _elements(path: Path, tag: str, fields: Sequence[str]) -> Iterator[list[str]]:
-    """The fields of each `<tag>`; the file need not be well-formed XML, Cranfield's is not."""
+    """Yield the fields of each element `<tag>`.
+
+    The file need not be well-formed XML, because Cranfield's is not.
+    """
     text = "\n".join(read_lines(path, latin_1=False))
     found = re.findall(rf"<{tag}>(.*?)</{tag}>", text, flags=re.DOTALL)
     if not found or text.count(f"<{tag}>") != len(found):
@@ -144,7 +162,7 @@ def _field(part: str, tag: str, path: Path) -> str:
 def _judgements(
     path: Path, separator: str | None, columns: int, header: int = 0
 ) -> Iterator[Judgement]:
-    """Rows whose first column is a query, and whose last two are a document and a grade."""
+    """Yield judgements from rows that begin with a query and end with a document and a grade."""
     for number, line in _lines(path):
         if number <= header:
             continue
@@ -161,7 +179,7 @@ def _judgements(
 
 
 def _lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Lines that are not blank, and their numbers."""
+    """Yield lines that are not blank, with their numbers."""
     lines = enumerate(read_lines(path, latin_1=False), start=1)
     return ((number, line) for number, line in lines if line.strip())
 

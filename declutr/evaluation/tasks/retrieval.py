@@ -1,4 +1,4 @@
-"""Retrieval: queries find the documents that answer them; spans find others of their document."""
+"""Retrieval tasks: documents that answer a query, and spans of the same document."""
 
 from __future__ import annotations
 
@@ -18,11 +18,17 @@ from declutr.evaluation.tasks.relevance_sets import BEIR_FILES, RelevanceSet, re
 from declutr.evaluation.tasks.span_retrieval import SpanPairs, adjacent_span_pairs, span_ranks
 
 DEPTH = 100
-"""How many documents are looked at for each query."""
+"""The number of documents that are retrieved for each query."""
 
 
 def tasks(data: Path, protocol: Protocol) -> list[Task]:
-    """Cranfield, and every folder of BEIR's layout in `retrieval/`."""
+    """Return Cranfield, and a task for every folder in BEIR's layout in `retrieval/`.
+
+    # Parameters
+
+    data : a folder in SentEval's layout; parts of it may be absent.
+    protocol : not used.
+    """
     found = (data / "retrieval").glob(f"*/{BEIR_FILES[0]}")
     return [
         Retrieval("Cranfield", data / "extra" / "cranfield", read_trec),
@@ -37,20 +43,22 @@ def nearest(
     itself: dict[int, int] | None = None,
     numbers: int = 2**25,
 ) -> np.ndarray:
-    """The places of the most similar documents by cosine, the best first; exact.
+    """Find the most similar documents of each query by exact search with cosines.
 
-    Equally similar documents come in their own order. Those with equal vectors are equally similar,
-    which products of matrices alone, whose rounding differs by column, would not make them.
+    Equally similar documents come in their own order. Documents with equal vectors are equally
+    similar; without special treatment, the rounding of matrix products, which differs by column,
+    would separate them.
 
     # Parameters
 
     queries, documents : embeddings `(q, d)` and `(n, d)`.
-    itself : a document for some queries, by place, that is not to be found: it comes last.
-    numbers : cosines in memory at a time, 128 MiB.
+    depth : the number of documents to find.
+    itself : for some queries, the number of a document that is to come last.
+    numbers : the maximum number of cosines in memory, by default 128 MiB.
 
     # Returns
 
-    `(q, min(depth, n))`.
+    The numbers of documents, the best first, `(q, min(depth, n))`.
     """
     queries, documents = unit(queries), unit(documents)
     depth = min(depth, len(documents))
@@ -69,20 +77,20 @@ def nearest(
 
 
 def _first_equal(rows: np.ndarray) -> np.ndarray | None:
-    """Of each row the place of the first that is equal to it, `(n,)`; none if all are different."""
+    """Return the number of the first row that equals each row, `(n,)`; None if all differ."""
     places: dict[bytes, int] = {}
-    # Digests, which take a fraction of the vectors' memory; -0.0 is 0.0.
+    # Digests take a fraction of the memory of embeddings. Adding 0.0 turns -0.0 into 0.0.
     digests = (xxh3_128_digest((row + 0.0).tobytes()) for row in rows)
     first = [places.setdefault(digest, place) for place, digest in enumerate(digests)]
     return np.array(first) if len(places) < len(rows) else None
 
 
 def _highest(values: np.ndarray, depth: int) -> np.ndarray:
-    """The columns `(b, depth)` of the highest values of each row, the highest first."""
+    """Return the columns `(b, depth)` of the highest values of each row, the highest first."""
     n = values.shape[1]
     if depth == n:
         return np.argsort(-values, axis=1, kind="stable")
-    cut = np.partition(values, n - depth, axis=1)[:, n - depth]  # the lowest value that is taken
+    cut = np.partition(values, n - depth, axis=1)[:, n - depth]  # the lowest value to return
     rows = []
     for row, lowest in zip(values, cut, strict=True):
         places = np.flatnonzero(row >= lowest)
@@ -91,7 +99,13 @@ def _highest(values: np.ndarray, depth: int) -> np.ndarray:
 
 
 def gains(ranked: np.ndarray, relevant: list[dict[int, float]]) -> np.ndarray:
-    """The grades of the documents found, `(q, depth)`; 0 where they answer nothing."""
+    """Return the grades of the retrieved documents, `(q, depth)`; 0 for those not relevant.
+
+    # Parameters
+
+    ranked : numbers of the retrieved documents, `(q, depth)`, the best first.
+    relevant : for each query, grades by number of the document.
+    """
     return np.array(
         [
             [grades.get(place, 0.0) for place in places]
@@ -101,9 +115,16 @@ def gains(ranked: np.ndarray, relevant: list[dict[int, float]]) -> np.ndarray:
 
 
 def ndcg(found: np.ndarray, relevant: list[dict[int, float]], depth: int) -> np.ndarray:
-    """Of each query, `(q,)`: the sum of grade / log2(rank + 1) over the best that it could be.
+    """Return the nDCG of each query, `(q,)`: its discounted gain as a share of the ideal one.
 
-    Grades as they are, as in trec_eval and BEIR (Järvelin and Kekäläinen, 2002).
+    The gain is the sum of grade / log2(rank + 1), with grades as they are, as in trec_eval and BEIR
+    (Järvelin and Kekäläinen, 2002).
+
+    # Parameters
+
+    found : grades of the retrieved documents, see `gains`.
+    relevant : for each query, grades by number of the document.
+    depth : the number of documents that count.
     """
     discounts = 1 / np.log2(np.arange(2, depth + 2))
     found = found[:, :depth]
@@ -115,31 +136,55 @@ def ndcg(found: np.ndarray, relevant: list[dict[int, float]], depth: int) -> np.
 
 
 def recall(found: np.ndarray, relevant: list[dict[int, float]], depth: int) -> np.ndarray:
-    """Of each query, `(q,)`: the share of documents that answer it among the first `depth`."""
+    """Return the share of relevant documents among the first `depth` of each query, `(q,)`.
+
+    # Parameters
+
+    found, relevant, depth : see `ndcg`.
+    """
     return (found[:, :depth] > 0).sum(axis=1) / np.array([len(grades) for grades in relevant])
 
 
 def average_precision(
     found: np.ndarray, relevant: list[dict[int, float]], depth: int
 ) -> np.ndarray:
-    """Of each query, `(q,)`: precision at the ranks of right documents, summed, over all right."""
+    """Return the average precision of each query, `(q,)`.
+
+    This is the sum of the precision at the rank of every relevant document that was retrieved,
+    divided by the number of all relevant documents.
+
+    # Parameters
+
+    found, relevant, depth : see `ndcg`.
+    """
     hits = found[:, :depth] > 0
     precisions = hits.cumsum(axis=1) / np.arange(1, hits.shape[1] + 1)
     return (precisions * hits).sum(axis=1) / np.array([len(grades) for grades in relevant])
 
 
 def reciprocal_rank(found: np.ndarray, depth: int) -> np.ndarray:
-    """Of each query, `(q,)`: 1 / rank of the first right document, 0 beyond `depth`."""
+    """Return 1 / rank of the first relevant document of each query, `(q,)`; 0 beyond `depth`.
+
+    >>> reciprocal_rank(np.array([[0, 1, 1], [0, 0, 0]]), 10).tolist()
+    [0.5, 0.0]
+
+    # Parameters
+
+    found : grades of the retrieved documents, see `gains`.
+    depth : the number of documents that count.
+    """
     hits = found[:, :depth] > 0
     return np.where(hits.any(axis=1), 1 / (hits.argmax(axis=1) + 1), 0.0)
 
 
 class Retrieval(Task):
-    """Exact search by cosine in a set of documents.
+    """A retrieval task: exact search by cosine in a set of documents.
 
     # Parameters
 
-    folder : with the files that `read` reads.
+    name : see `Task`.
+    folder : the folder with the files of the data set.
+    read : reads them.
     """
 
     def __init__(self, name: str, folder: Path, read: Callable[[Path], RelevanceSet]) -> None:
@@ -176,13 +221,13 @@ class Retrieval(Task):
 
 
 class SpanRetrieval(Task):
-    """Does a span of a document find the span beside it? Needs a corpus and no labels.
+    """A retrieval task without labels: find the span that is adjacent to a span of a document.
 
     # Parameters
 
-    corpus : documents, one a line, in any format that training reads.
-    documents : how many are used: the first that are long enough.
-    min_words, max_words, seed : as `adjacent_span_pairs` takes them.
+    corpus : a file of documents, one a line, in any format that training reads.
+    documents : the maximum number of documents, which are the first ones that are long enough.
+    min_words, max_words, seed : see `adjacent_span_pairs`.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Pairs of sentences that people scored for similarity: STS12-16, STS-B and SICK-R.
+"""Reading of sentence pairs with gold similarity scores: STS12-16, STS-B and SICK-R.
 
-Where they lie in SentEval's data, how many there are, and what reads them.
+Constants tell where the files are in SentEval's data, and how many pairs they have.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ STS_SUBSETS = {
         "surprise.OnWN": 750,
         "surprise.SMTnews": 399,
     },
-    # Without its subset SMT, whose licence keeps it from SentEval's data.
+    # The subset SMT is not part of SentEval's data because of its licence.
     "STS13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
     "STS14": {
         "deft-forum": 450,
@@ -47,51 +47,63 @@ STS_SUBSETS = {
         "question-question": 209,
     },
 }
-"""Subsets of each task and how many pairs of them have a gold score."""
+"""The number of pairs with a gold score, by task and subset."""
 
 STS_BENCHMARK = {"train": "sts-train.csv", "dev": "sts-dev.csv", "test": "sts-test.csv"}
+"""The files of STS-B by split."""
 SICK = {"train": "SICK_train.txt", "dev": "SICK_trial.txt", "test": "SICK_test_annotated.txt"}
+"""The files of SICK by split."""
 STS_B_PAIRS = {"train": 5749, "dev": 1500, "test": 1379}
+"""The published number of pairs of STS-B by split."""
 SICK_PAIRS = {"train": 4500, "dev": 500, "test": 4927}
+"""The published number of pairs of SICK by split."""
 
 
 @dataclass(frozen=True)
 class ScoredPairs:
-    """Sentences `first[i]` and `second[i]`, and how similar people found them."""
+    """Pairs of sentences `first[i]` and `second[i]` with gold similarity scores."""
 
     first: list[str]
     second: list[str]
     gold: np.ndarray
-    """`(n,)` float64, from 0 to 5."""
+    """The gold scores, `(n,)` float64, from 0 to 5."""
 
     def __len__(self) -> int:
         return len(self.first)
 
     def sorted(self) -> ScoredPairs:
-        """By the number of words of either sentence, then by score: SentEval's order, which decides
-        what the draws of batches mean."""
+        """Return the pairs in SentEval's order, on which the draws of batches depend.
+
+        Pairs are sorted by the number of words of the first sentence, then of the second, then by
+        score.
+        """
         order = senteval_order([self.first, self.second], self.gold)
         first, second = ([texts[row] for row in order] for texts in (self.first, self.second))
         return ScoredPairs(first, second, self.gold[order])
 
     @property
     def sentences(self) -> list[str]:
+        """All first sentences, then all second sentences."""
         return [*self.first, *self.second]
 
 
 Read = Callable[[Path, int | None], ScoredPairs]
-"""Reads a file, which was published with so many pairs; with none, it is no published one."""
+"""A function that reads the pairs of a file.
+
+It also gets the published number of pairs, or None if the file is not a published one.
+"""
 
 
 def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
-    """A subset of STS12-16: sentences in `STS.input.X.txt`, scores in `STS.gs.X.txt`.
+    """Read a subset of STS12-16: sentences in `STS.input.X.txt`, scores in `STS.gs.X.txt`.
 
-    A blank score is of a pair that was never annotated: such pairs are left out. Input files of
-    STS16 have more columns than the two sentences.
+    Pairs with a blank score were never annotated and are left out. Input files of STS16 have more
+    columns than the two sentences; these are ignored.
 
     # Raises
 
-    `MissingData`, `BrokenData`.
+    `MissingData` : a file does not exist.
+    `BrokenData` : a file has wrong content.
     """
     sentences, scores = folder / f"STS.input.{subset}.txt", folder / f"STS.gs.{subset}.txt"
     rows, golds = (read_lines(path, latin_1=False) for path in (sentences, scores))
@@ -108,21 +120,33 @@ def read_sts_subset(folder: Path, subset: str) -> ScoredPairs:
 
 
 def read_benchmark(path: Path, published: int | None = None) -> ScoredPairs:
-    """A split of STS-B: of at least 7 columns, 5 is the score and 6 and 7 are the sentences.
+    """Read a split of STS-B: column 5 is the score, columns 6 and 7 are the sentences.
+
+    # Parameters
+
+    path : the file; a row has at least 7 columns.
+    published : the number of rows of the published file, if it is one.
 
     # Raises
 
-    `MissingData`, `BrokenData`.
+    `MissingData` : the file does not exist.
+    `BrokenData` : the file has wrong content.
     """
     return _table(path, enumerate(read_lines(path, published, latin_1=False), 1), 7, (5, 6, 4))
 
 
 def read_sick(path: Path, published: int | None = None) -> ScoredPairs:
-    """A split of SICK, after a heading: columns 2 and 3 are sentences, 4 is their relatedness.
+    """Read a split of SICK: columns 2 and 3 are the sentences, column 4 is their relatedness.
+
+    # Parameters
+
+    path : the file, which begins with a header.
+    published : the number of pairs of the published file, if it is one.
 
     # Raises
 
-    `MissingData`, `BrokenData`.
+    `MissingData` : the file does not exist.
+    `BrokenData` : the file has wrong content.
     """
     rows = list(enumerate(read_lines(path, published and published + 1, latin_1=False), 1))[1:]
     if not rows:
@@ -133,7 +157,12 @@ def read_sick(path: Path, published: int | None = None) -> ScoredPairs:
 def _table(
     path: Path, rows: Iterable[tuple[int, str]], count: int, columns: tuple[int, int, int]
 ) -> ScoredPairs:
-    """Numbered rows of at least `count` fields, of which `columns` are the pair and its score."""
+    """Read pairs from numbered rows of at least `count` fields.
+
+    # Parameters
+
+    columns : the indices of the first sentence, the second sentence and the score.
+    """
     first, second, gold = columns
     return _pairs(
         (fields[first], fields[second], _score(fields[gold], path, number))
@@ -158,7 +187,12 @@ def _score(text: str, path: Path, number: int) -> float:
 
 
 def benchmark_folders(data: Path) -> list[Path]:
-    """`STSBenchmark`, there or not, and other folders beside it that hold its test file."""
+    """Return the folder `STSBenchmark`, which may be absent, and other folders in its layout.
+
+    # Parameters
+
+    data : a folder in SentEval's layout.
+    """
     folder = data / "downstream" / "STS"
     main = folder / "STSBenchmark"
     found = (file.parent for file in folder.glob(f"*/{STS_BENCHMARK['test']}"))
@@ -166,17 +200,24 @@ def benchmark_folders(data: Path) -> list[Path]:
 
 
 def benchmark_files(folder: Path) -> dict[str, Path]:
-    """The files of the splits in such a folder."""
+    """Return the files of the splits in a folder in STS-B's layout."""
     return {split: folder / file for split, file in STS_BENCHMARK.items()}
 
 
 def benchmark_name(folder: Path) -> str:
-    """`STS-B` for the published one; another goes by its own name, so that nobody confuses them."""
+    """Return the name of the task of a folder in STS-B's layout.
+
+    Only the published data set is called `STS-B`; another one has the name of its folder, to
+    prevent confusion.
+    """
     return "STS-B" if folder.name == "STSBenchmark" else folder.name
 
 
 def reader_of(folder: Path) -> Read:
-    """What reads the splits of such a folder: of one not published, lengths tell nothing."""
+    """Return the reader for the splits in a folder in STS-B's layout.
+
+    Only for the published data set does it check the number of pairs.
+    """
     if folder.name == "STSBenchmark":
         return read_benchmark
     return lambda path, _published: read_benchmark(path)

@@ -1,4 +1,4 @@
-"""Label-free retrieval: does a span of a document find another span of it among all documents?"""
+"""Label-free retrieval: find another span of the same document among spans of all documents."""
 
 from __future__ import annotations
 
@@ -13,14 +13,19 @@ from declutr.sampling.spans import DocumentTooShort, SpanSampler
 from declutr.system.vectors import unit_rows
 
 Encode = Callable[[list[str]], np.ndarray]
+"""A function from n texts to their embeddings `(n, d)`."""
 
 
 ROUNDING = 1e-9
-"""Cosines of equal vectors differ by less: products are summed in another order at the borders."""
+"""The difference of cosines up to which they count as equal.
+
+Cosines of equal vectors differ slightly, because matrix products sum in another order at the
+borders of blocks.
+"""
 
 
 class SpanPairs(NamedTuple):
-    """Texts of which `queries[i]` and `targets[i]` come from the same document."""
+    """Pairs of texts `queries[i]` and `targets[i]` that come from the same document."""
 
     queries: list[str]
     targets: list[str]
@@ -29,16 +34,16 @@ class SpanPairs(NamedTuple):
 def adjacent_span_pairs(
     documents: Sequence[str], min_words: int = 16, max_words: int = 64, seed: int = 0
 ) -> SpanPairs:
-    """One pair of touching spans a document, which share no word of the text.
+    """Draw a pair of adjacent spans, which do not overlap, from each document.
 
-    The spans that training contrasts mostly overlap, and such a pair is found by its common words
-    alone, with random weights too. Adjacent spans are the harder and fairer question.
+    The spans that training contrasts overlap in most cases, and even random weights find such a
+    pair by its common words. Adjacent spans make a harder and fairer task.
 
     # Parameters
 
     documents : texts; those of fewer than `2 * max_words` words are left out.
-    min_words, max_words : bounds of span lengths, in white-space separated words.
-    seed : of the draw, which is the same for the same documents.
+    min_words, max_words : bounds of the length of a span, in words separated by white space.
+    seed : the seed of the draws, which are equal for equal documents.
 
     # Raises
 
@@ -64,17 +69,26 @@ def adjacent_span_pairs(
 
 
 class SpanRanks(NamedTuple):
-    """How each query did, `(n,)` each. Ties are shared: values are means over all orders of them,
-    so that embeddings which are all the same are as good as chance."""
+    """The results of each query, `(n,)` each.
+
+    If targets are equally similar, values are means over all orders of them. Embeddings that are
+    all equal are therefore no better than chance.
+    """
 
     found: np.ndarray
-    """The chance that the most similar target is its own: 1 or 0 without ties."""
+    """The probability that the most similar target is the right one: 1 or 0 without ties."""
     reciprocal: np.ndarray
-    """1 / rank of its own target."""
+    """The reciprocal rank of the right target."""
 
 
 def span_ranks(queries: np.ndarray, targets: np.ndarray, block: int = 1024) -> SpanRanks:
-    """Of queries `(n, d)` among targets `(n, d)` by cosine, where `targets[i]` is the right one."""
+    """Rank targets by cosine for each query, where `targets[i]` is the right one for query i.
+
+    # Parameters
+
+    queries, targets : embeddings, `(n, d)` each.
+    block : the number of queries to compare at a time.
+    """
     queries, targets = (
         unit_rows(np.asarray(side, dtype=np.float64)) for side in (queries, targets)
     )
@@ -83,9 +97,9 @@ def span_ranks(queries: np.ndarray, targets: np.ndarray, block: int = 1024) -> S
         cosines = queries[start : start + block] @ targets.T  # (b, n)
         ahead = cosines - np.diagonal(cosines, offset=start)[:, None]
         above.append((ahead > ROUNDING).sum(axis=1))
-        tied.append((np.abs(ahead) <= ROUNDING).sum(axis=1))  # its own among them
+        tied.append((np.abs(ahead) <= ROUNDING).sum(axis=1))  # the right target is one of them
     before, same = np.concatenate(above), np.concatenate(tied)
-    # 1 + 1/2 + ... + 1/k, from k = 0
+    # The harmonic numbers 1 + 1/2 + ... + 1/k, from k = 0.
     harmonic = np.concatenate([[0], np.cumsum(1 / np.arange(1, len(queries) + 1))])
     return SpanRanks(
         found=(before == 0) / same,
@@ -94,6 +108,13 @@ def span_ranks(queries: np.ndarray, targets: np.ndarray, block: int = 1024) -> S
 
 
 def span_retrieval_accuracy(encode: Encode, pairs: SpanPairs, block: int = 1024) -> float:
-    """The share of queries whose most similar target, by cosine, is their own. Chance is 1 / n."""
+    """Return the share of queries whose most similar target is the right one; chance is 1 / n.
+
+    # Parameters
+
+    encode : a function from n texts to their embeddings `(n, d)`.
+    pairs : queries and their targets.
+    block : the number of queries to compare at a time.
+    """
     ranks = span_ranks(encode(pairs.queries), encode(pairs.targets), block)
     return math.fsum(ranks.found) / len(ranks.found)

@@ -1,4 +1,4 @@
-"""All classifiers at once against SentEval's loop over one `torch.nn` module at a time."""
+"""Learners that train all classifiers at once, against SentEval's loop over single modules."""
 
 import copy
 import math
@@ -20,7 +20,7 @@ QUICK = replace(PUBLISHED, batch_size=16, tenacity=2, epoch_size=2, max_epoch=60
 
 
 def blobs(count: int, spread: float = 1.5) -> tuple[torch.Tensor, np.ndarray]:
-    """Classes that overlap, so that accuracies differ from look to look."""
+    """Draw classes that overlap, so that accuracies differ between evaluations."""
     rng = np.random.default_rng(0)
     labels = rng.integers(CLASSES, size=count)
     centres = 2 * rng.standard_normal((CLASSES, WIDTH))
@@ -36,7 +36,12 @@ def plain_fit(
     penalty: float,
     protocol: Protocol,
 ) -> tuple[float, nn.Module, int]:
-    """One classifier as SentEval trains it; its accuracy, itself, and the looks it took."""
+    """Train one classifier as SentEval does.
+
+    # Returns
+
+    Its accuracy, the classifier, and the number of evaluations on the development set.
+    """
     draw = np.random.RandomState(protocol.seed)
     y = torch.from_numpy(labels)
     with torch.random.fork_rng(devices=[]):
@@ -73,7 +78,7 @@ def plain_fit(
 
 
 def folds(count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Three, of which one has a batch of 16 more than the others, with a single row."""
+    """Return three folds; one needs a further batch of 16, which has a single row."""
     order = np.random.default_rng(1).permutation(count)
     dev = [order[:32], order[32:64], order[64:95]]
     return [np.setdiff1d(order, part) for part in dev], dev
@@ -88,7 +93,7 @@ def folds(count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
     ],
     ids=["adam", "rmsprop", "hidden"],
 )
-def test_a_search_is_as_senteval_would_train_each_classifier(protocol: Protocol) -> None:
+def test_a_search_trains_each_classifier_as_senteval_does(protocol: Protocol) -> None:
     x, labels = blobs(96)
     train, dev = folds(96)
     assert [math.ceil(len(rows) / 16) for rows in train] == [4, 4, 5]
@@ -105,8 +110,8 @@ def test_a_search_is_as_senteval_would_train_each_classifier(protocol: Protocol)
             np.testing.assert_array_equal(found.predict(fold, number, everything), expected)
             right = (expected == labels)[dev[fold]]
             np.testing.assert_array_equal(found.correct[fold][:, number], right)
-    assert len(looks) > 1  # some stopped before others
-    assert found.accuracy.max() > 0.6  # and something was learnt
+    assert len(looks) > 1  # some folds stopped before others
+    assert found.accuracy.max() > 0.6  # the classifiers learnt something
 
 
 def test_without_a_development_set_a_twentieth_is_held_out_as_senteval_does() -> None:
@@ -121,8 +126,10 @@ def test_without_a_development_set_a_twentieth_is_held_out_as_senteval_does() ->
 
 
 @pytest.mark.parametrize("tenacity", [0, 3])
-def test_patience_is_counted_in_all(tenacity: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Accuracies up, down, up, down ...: never two looks in a row without an improvement."""
+def test_patience_counts_all_evaluations_without_improvement(
+    tenacity: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Accuracies go up and down, so that no two evaluations in a row are without improvement."""
     x, labels = blobs(64)
     protocol = replace(QUICK, tenacity=tenacity, epoch_size=1)
     trained = TorchLearner(Features(x), labels, CLASSES, protocol)
@@ -140,20 +147,22 @@ def test_patience_is_counted_in_all(tenacity: int, monkeypatch: pytest.MonkeyPat
     assert found.correct[0].sum() == 10 + tenacity
 
 
-def test_training_ends_at_the_largest_number_of_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_ends_at_the_maximum_number_of_epochs(monkeypatch: pytest.MonkeyPatch) -> None:
     x, labels = blobs(32)
     protocol = replace(QUICK, tenacity=1000, epoch_size=3, max_epoch=12)
     trained = TorchLearner(Features(x), labels, CLASSES, protocol)
     passes, plain = [], trained._pass
     monkeypatch.setattr(trained, "_pass", lambda *a: (passes.append(1), plain(*a)))
     trained.search([np.arange(32)], [np.arange(32)], np.array([[1e-3]]))
-    assert len(passes) == 15  # SentEval begins a round at 12 passes still
+    assert len(passes) == 15  # like SentEval, a round still begins after epoch 12
 
 
 @pytest.mark.parametrize(
     "protocol", [QUICK, replace(QUICK, hidden=4, dropout=0.3, optimizer="rmsprop")]
 )
-def test_the_seed_alone_decides_and_nobody_elses_draws_change(protocol: Protocol) -> None:
+def test_training_depends_on_its_seed_and_leaves_global_random_states_alone(
+    protocol: Protocol,
+) -> None:
     x, labels = blobs(96)
     train, dev = folds(96)
 
@@ -170,7 +179,7 @@ def test_the_seed_alone_decides_and_nobody_elses_draws_change(protocol: Protocol
     assert (first != predicted(2)).any()
 
 
-def test_scikit_learns_models_are_its_own() -> None:
+def test_the_sklearn_learner_trains_the_models_of_scikit_learn() -> None:
     x, labels = blobs(200)
     train, dev = [np.arange(100), np.arange(50, 200)], [np.arange(100, 200), np.arange(50)]
     penalties = np.array([[0.25, 8.0]] * 2)
@@ -189,7 +198,7 @@ def test_scikit_learns_models_are_its_own() -> None:
                 np.testing.assert_array_equal(last.predict(fold, 0, np.arange(200)), expected)
 
 
-def test_the_two_agree_given_time() -> None:
+def test_both_learners_agree_when_trained_to_convergence() -> None:
     x, labels = blobs(3000, spread=1.0)
     patient = replace(PUBLISHED, tenacity=30)
     train, test = [np.arange(1500)], np.arange(1500, 3000)
@@ -210,7 +219,7 @@ def test_the_two_agree_given_time() -> None:
         ({"classifier": "sklearn", "hidden": 50}, "no hidden layer, got hidden=50; take classif"),
     ],
 )
-def test_what_there_is_not_is_refused(change: dict, message: str) -> None:
+def test_unknown_settings_are_refused(change: dict, message: str) -> None:
     x, labels = blobs(10)
     with pytest.raises(ValueError, match=message):
         learner(Features(x), labels, CLASSES, replace(PROTOTYPING, **change))

@@ -1,4 +1,4 @@
-"""Who is trained on what: nothing is tested by a classifier that has seen it."""
+"""Cross-validation: no item is tested by a classifier that was trained on it."""
 
 from dataclasses import replace
 
@@ -16,7 +16,7 @@ LABELS = np.array([0, 1] * 30)
 
 
 class Memory(Learner):
-    """Knows the labels of what it was trained on, and is wrong about the rest."""
+    """A learner that knows the labels of its training items, and is wrong about all others."""
 
     grid = kfold_grid = (1.0, 2.0, 3.0, 4.0)
     unpenalised = 0.0
@@ -48,19 +48,19 @@ class Memory(Learner):
         return np.where(np.isin(rows, train), self.labels[rows], 1 - self.labels[rows])
 
 
-def test_nested_folds_never_test_what_they_saw() -> None:
+def test_nested_folds_never_test_items_they_were_trained_on() -> None:
     memory = Memory(LABELS, [0.5, 0.7, 0.6, 0.7])
     outcome = nested_kfold(memory, np.arange(60))
     np.testing.assert_array_equal(outcome.predicted, 1 - LABELS)
     (finals, penalties), searches = memory.finals[0], memory.searches
     assert len(searches) == 5
-    assert penalties.tolist() == [2.0] * 5  # the first of the best two
+    assert penalties.tolist() == [2.0] * 5  # the first of the two best ones
     for train, (inner, dev, _) in zip(finals, searches, strict=True):
         assert len(train) == 48
         for some, left_out in zip(inner, dev, strict=True):
             assert sorted([*some, *left_out]) == sorted(train)
         np.testing.assert_array_equal(np.sort(np.concatenate(dev)), np.sort(train))
-    # In each of 25 inner folds one row is right, and each row is looked at in four outer folds.
+    # One row is right in each of 25 inner folds, and each row is evaluated in four outer folds.
     assert outcome.dev.sum() == pytest.approx(25 / 4)
 
 
@@ -76,8 +76,8 @@ def test_a_test_set_stays_out_of_the_search() -> None:
     assert outcome.dev.sum() == 5 * 2
 
 
-def test_the_folds_are_those_of_sentevals_validation_py() -> None:
-    """Its nested cross-validation has a seed of its own, 1111; the other one has that given."""
+def test_the_folds_equal_those_of_sentevals_validation_py() -> None:
+    """Nested cross-validation has the fixed seed 1111, plain cross-validation the given one."""
     rows, nothing = np.arange(60), np.zeros((60, 1))
     for seed in (1111, 5):
         memory = Memory(LABELS, [1.0] * 4)
@@ -100,7 +100,7 @@ def test_accuracies_that_are_equal_to_two_decimals_are_equal() -> None:
 
 
 @pytest.mark.parametrize("penalised", [True, False])
-def test_a_split_trains_once(penalised: bool) -> None:
+def test_a_split_trains_each_classifier_once(penalised: bool) -> None:
     memory = Memory(LABELS, [0.5, 0.6, 0.9, 0.7])
     train, dev, test = np.split(np.arange(60), [30, 45])
     outcome = split(memory, train, dev, test, penalised)
@@ -111,7 +111,7 @@ def test_a_split_trains_once(penalised: bool) -> None:
     assert outcome.dev.sum() == (2 if penalised else 0)
 
 
-def test_folds_of_a_rare_class_and_too_few_items() -> None:
+def test_a_rare_class_is_accepted_and_too_few_items_are_refused() -> None:
     rare = np.array([0] * 20 + [1] * 3)
     assert len(nested_kfold(Memory(rare, [1.0] * 4), np.arange(23)).predicted) == 23
     with pytest.raises(BrokenData, match=r"5-fold .* at least 5 items; the largest .* has 2"):

@@ -40,7 +40,7 @@ def test_pairs_are_combined_as_senteval_does(
 
     features = pair_features(FIRST, SECOND, both_product_and_difference, vectors)
     assert (features.left is None) == at_once
-    assert asked == [["a b", "c", "d e f", "g"]]  # each different sentence once
+    assert asked == [["a b", "c", "d e f", "g"]]  # each distinct sentence once
     u, v = random(FIRST), random(SECOND)
     expected = np.hstack([u, v, u * v, np.abs(u - v)])
     np.testing.assert_array_equal(features.array(np.arange(4)), expected)
@@ -50,6 +50,6 @@ def test_pairs_are_combined_as_senteval_does(
     assert features.to("cpu").rows(places).equal(features.rows(places))
 
 
-def test_difference_and_product() -> None:
+def test_difference_and_product_by_hand() -> None:
     u, v = torch.tensor([[1.0, -2.0]]), torch.tensor([[3.0, 4.0]])
     assert difference_and_product(u, v).tolist() == [[2.0, 6.0, 3.0, -8.0]]

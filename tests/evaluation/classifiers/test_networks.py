@@ -1,4 +1,4 @@
-"""Many classifiers at once against one `torch.nn` module each, by autograd in float64."""
+"""Many classifiers at once against single `torch.nn` modules with autograd in float64."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ FOLDS, PENALTIES, CLASSES, HIDDEN, WIDTH, ROWS = 3, 2, 4, 5, 6, 7
 
 
 def modules(network: Network, flat: torch.Tensor) -> list[list[nn.Module]]:
-    """One module for each fold and penalty, with the same parameters."""
+    """Make a module for each fold and penalty with the parameters of the network."""
     pieces, made = network.pieces(flat), []
     for fold in range(FOLDS):
         made.append([])
@@ -39,12 +39,12 @@ def flat(network: Network) -> torch.Tensor:
     return torch.randn(FOLDS, len(network.owner()), dtype=torch.float64)
 
 
-def test_logits_and_gradients_are_those_of_single_modules(
+def test_logits_and_gradients_equal_those_of_single_modules(
     network: Network, flat: torch.Tensor
 ) -> None:
     rows = torch.randn(FOLDS, ROWS, WIDTH, dtype=torch.float64)
     labels = torch.randint(CLASSES, (FOLDS, ROWS))
-    counts = [ROWS, ROWS - 2, 0]  # the second fold is padded, the third has nothing this time
+    counts = [ROWS, ROWS - 2, 0]  # the second fold is padded, the third is empty in this batch
     weights = torch.zeros(FOLDS, 1, 1, ROWS, dtype=torch.float64)
     for fold, count in enumerate(counts):
         weights[fold, ..., :count] = 1 / max(count, 1)
@@ -76,7 +76,7 @@ def test_initial_weights_are_those_that_torch_draws(network: Network) -> None:
             torch.testing.assert_close(piece[0, penalty], parameter.detach())
 
 
-def test_owner_tells_whose_a_parameter_is(network: Network) -> None:
+def test_owner_is_the_classifier_of_each_parameter(network: Network) -> None:
     flat = network.owner()[None]
     for piece in network.pieces(flat):
         for penalty in range(PENALTIES):
@@ -100,6 +100,6 @@ def test_dropout_drops_hidden_units_before_the_sigmoid() -> None:
     hidden = torch.sigmoid((rows[0] @ first.t() + first_bias) * kept)
     cross_entropy(hidden @ second.t() + second_bias, labels).backward()
     torch.testing.assert_close(got, leaf.grad)
-    # Nothing is dropped where classes are told.
+    # Prediction uses no dropout.
     whole = Network(WIDTH, CLASSES, 1, HIDDEN)
     torch.testing.assert_close(network.logits(flat, rows), whole.logits(flat, rows))

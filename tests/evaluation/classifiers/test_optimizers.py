@@ -1,4 +1,4 @@
-"""Adam and RMSprop against `torch.optim`, one tensor a row."""
+"""Adam and RMSprop against `torch.optim` with one tensor for each row."""
 
 import pytest
 import torch
@@ -26,7 +26,7 @@ def made(name: str) -> tuple[torch.Tensor, list[float], Optimizer]:
     return start, decays, OPTIMIZERS[name](start, decay)
 
 
-def test_each_row_is_as_torch_has_it_though_some_sit_out(name: str) -> None:
+def test_each_row_is_updated_as_by_torch_while_others_are_idle(name: str) -> None:
     start, decays, ours = made(name)
     theirs = [reference(name, row, decay) for row, decay in zip(start, decays, strict=True)]
     draw = torch.Generator().manual_seed(1)
@@ -42,7 +42,7 @@ def test_each_row_is_as_torch_has_it_though_some_sit_out(name: str) -> None:
         torch.testing.assert_close(ours.values[row], parameter.detach())
 
 
-def test_rows_that_are_dropped_do_not_disturb_the_others(name: str) -> None:
+def test_dropped_rows_do_not_change_the_others(name: str) -> None:
     _, _, some = made(name)
     start, _, every = made(name)
     draw = torch.Generator().manual_seed(1)

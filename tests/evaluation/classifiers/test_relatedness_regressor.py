@@ -1,4 +1,4 @@
-"""The trained regressor against torch's own gradients and SentEval's rules, written plainly."""
+"""The trained regressor against autograd and a plain version of SentEval's rules."""
 
 import copy
 
@@ -19,7 +19,7 @@ from declutr.evaluation.classifiers.relatedness_regressor import (
 
 
 def rated(count: int, seed: int, noise: float = 0.3) -> Rated:
-    """Features of which the first tells the score."""
+    """Draw features of which only the first one depends on the score."""
     rng = np.random.default_rng(seed)
     gold = rng.uniform(0, 5, size=count).round(2)
     features = rng.normal(size=(count, 6)).astype(np.float32)
@@ -27,7 +27,7 @@ def rated(count: int, seed: int, noise: float = 0.3) -> Rated:
     return Rated(torch.from_numpy(features), gold)
 
 
-def test_targets_are_those_of_the_paper() -> None:
+def test_targets_equal_those_of_the_paper() -> None:
     targets = class_targets(np.array([3.0, 3.6, 5.0, 1.25, 0.5, 0.0]))
     expected = [
         [0, 0, 1, 0, 0],
@@ -48,7 +48,7 @@ def test_targets_have_the_score_as_their_mean(gold: np.ndarray) -> None:
 
 
 def plainly(train: Rated, dev: Rated, test: torch.Tensor, seed: int, looks: int) -> np.ndarray:
-    """SentEval's `RelatednessPytorch`, with modules and autograd, and its draws."""
+    """Train SentEval's `RelatednessPytorch` with modules, autograd and SentEval's draws."""
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         layer = torch.nn.Linear(train.features.shape[1], 5)
@@ -81,14 +81,14 @@ def plainly(train: Rated, dev: Rated, test: torch.Tensor, seed: int, looks: int)
 
 
 @pytest.mark.parametrize("looks", [1, 12])
-def test_it_is_what_autograd_and_a_plain_loop_train(looks: int) -> None:
+def test_training_equals_a_plain_loop_with_autograd(looks: int) -> None:
     train, dev, test = rated(100, 0), rated(40, 1), rated(30, 2).features
     got = trained_relatedness(train, dev, test, seed=7, max_epoch=50 * (looks - 1))
     expected = plainly(train, dev, test, seed=7, looks=looks)
     np.testing.assert_allclose(got.test, expected, atol=2e-4)
 
 
-def test_it_finds_the_feature_that_tells() -> None:
+def test_training_finds_the_informative_feature() -> None:
     train, dev, test = rated(300, 0, noise=0), rated(50, 1, noise=0), rated(80, 2, noise=0)
     got = trained_relatedness(train, dev, test.features, seed=0, max_epoch=200)
     above = test.gold >= 1  # it cannot tell scores below 1 apart
@@ -97,7 +97,7 @@ def test_it_finds_the_feature_that_tells() -> None:
     assert got.dev.shape == (50,)
 
 
-def test_the_same_seed_trains_the_same_and_leaves_other_draws_alone() -> None:
+def test_training_depends_on_its_seed_and_leaves_global_random_states_alone() -> None:
     train, dev, test = rated(60, 0), rated(20, 1), rated(20, 2).features
     state, draws = torch.get_rng_state(), np.random.get_state()[1].tolist()
     first, second, other = (
@@ -108,8 +108,10 @@ def test_the_same_seed_trains_the_same_and_leaves_other_draws_alone() -> None:
     assert np.random.get_state()[1].tolist() == draws
 
 
-def test_the_fourth_look_without_a_gain_ends_training(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The count is never reset, as in SentEval; the model of the best look is kept."""
+def test_the_fourth_evaluation_without_improvement_ends_training(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The count is never reset, as in SentEval, and the best model is kept."""
     looks = iter([0.1, 0.3, 0.2, 0.2, 0.4, 0.3, 0.4, 0.9])
     kept = []
 
@@ -120,11 +122,11 @@ def test_the_fourth_look_without_a_gain_ends_training(monkeypatch: pytest.Monkey
     monkeypatch.setattr(relatedness_regressor, "pearson", correlation)
     train, dev = rated(20, 0), rated(10, 1)
     got = trained_relatedness(train, dev, dev.features, seed=0)
-    assert len(kept) == 7  # the misses are looks 3, 4, 6 and 7
+    assert len(kept) == 7  # evaluations 3, 4, 6 and 7 bring no improvement
     assert got.dev.tolist() == kept[4].tolist()
 
 
-def test_features_that_say_nothing_are_no_crash() -> None:
+def test_features_of_zeros_do_not_crash() -> None:
     nothing = Rated(torch.zeros(10, 4), np.linspace(1, 5, 10))
     got = trained_relatedness(nothing, nothing, nothing.features, seed=0, max_epoch=0)
     assert np.ptp(got.test) == 0

@@ -1,4 +1,4 @@
-"""Averages by hand, and of the rows that papers print; none where a member is missing."""
+"""Averages by hand and against printed rows of papers; none if a member is missing."""
 
 import json
 import math
@@ -11,12 +11,12 @@ from declutr.evaluation.report.averages import DEFINITIONS, V1_AVERAGE, Definiti
 PUBLISHED = json.loads(
     (Path(__file__).parents[2] / "fixtures" / "published_averages.json").read_text()
 )
-ROUNDED = 0.0101  # half of the last digit of what is printed, and of the members
+ROUNDED = 0.0101  # half of the last digit of the printed average and of its members
 MEMBERS = {definition.name: definition.members for definition in DEFINITIONS}
 
 
 def every_score(value: float) -> dict[str, dict[str, float]]:
-    """All scores that any average needs."""
+    """Return all scores that any average needs, with the same value."""
     scores: dict[str, dict[str, float]] = {}
     for members in MEMBERS.values():
         for task, score in members.items():
@@ -24,7 +24,7 @@ def every_score(value: float) -> dict[str, dict[str, float]]:
     return scores
 
 
-def test_names_and_sizes() -> None:
+def test_averages_have_the_expected_names_and_sizes() -> None:
     assert {name: len(members) for name, members in MEMBERS.items()} == {
         "SimCSE STS": 7,
         "MTEB STS, 7 of its 10 tasks": 7,
@@ -49,7 +49,7 @@ def test_names_and_sizes() -> None:
     }
 
 
-def test_seven_tasks_by_hand() -> None:
+def test_averages_of_seven_tasks_by_hand() -> None:
     # Unsupervised SimCSE-BERT-base in table 5 of its paper.
     published = [68.40, 82.41, 74.38, 80.91, 78.56, 76.85, 72.23]
     names = ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
@@ -78,7 +78,7 @@ def test_declutr_takes_other_scores_on_dev_than_on_test() -> None:
     assert set(test) - set(MEMBERS["DeCLUTR downstream"]) == {"SNLI"}
 
 
-def test_tasks_weigh_the_same() -> None:
+def test_tasks_have_equal_weight() -> None:
     scores = every_score(50)
     scores["SNLI"]["accuracy"] = 68
     scores["Length"]["accuracy"] = 60
@@ -117,9 +117,10 @@ def test_without_scores_every_average_is_missing() -> None:
 
 
 def of_row(table: dict, encoder: str) -> dict[str, float]:
-    """All averages of a row; each number of it is the score of its task that an average wants.
+    """Compute all averages from a row of a paper's table.
 
-    Of accuracy and F1, the mean, as `accuracy_and_f1`.
+    Each number of the row is the value of every score of its task that an average uses. A list of
+    accuracy and F1 becomes their mean, `accuracy_and_f1`.
     """
     numbers = (sum(n) / len(n) if isinstance(n, list) else n for n in table["rows"][encoder])
     scores = {
@@ -134,7 +135,7 @@ WRONG_IN_PRINT = {("scd, table 2", "Avg. BERT embeddings"): 84.954}
 
 
 @pytest.mark.parametrize("name", PUBLISHED["tables"])
-def test_printed_averages_follow_from_their_rows(name: str) -> None:
+def test_averages_equal_those_that_papers_print(name: str) -> None:
     table = PUBLISHED["tables"][name]
     assert set(table["rows"]) == set(table["printed"])
     for encoder, printed in table["printed"].items():
@@ -152,7 +153,9 @@ def test_printed_averages_follow_from_their_rows(name: str) -> None:
     ("encoder", "printed", "alike"),
     [("DeCLUTR-base", 75.98, 76.60), ("USE", 72.91, 74.69), ("GloVe", 63.96, 64.40)],
 )
-def test_all_tasks_alike_is_another_number(encoder: str, printed: float, alike: float) -> None:
+def test_equal_weights_of_all_tasks_give_another_average_than_the_printed_one(
+    encoder: str, printed: float, alike: float
+) -> None:
     got = of_row(PUBLISHED["tables"]["declutr v1, table 1"], encoder)
     assert got[V1_AVERAGE] == pytest.approx(printed, abs=ROUNDED)
     assert got["DeCLUTR all with SNLI"] == pytest.approx(alike, abs=ROUNDED)
@@ -161,8 +164,8 @@ def test_all_tasks_alike_is_another_number(encoder: str, printed: float, alike: 
 @pytest.mark.parametrize(
     "table", PUBLISHED["halves of declutr v1 (downstream, probing, average; dev)"]
 )
-def test_averages_printed_beside_their_halves(table: str) -> None:
-    """Tables S1 and S5 give no rows of tasks: any with such averages do."""
+def test_averages_equal_the_printed_mean_of_their_halves(table: str) -> None:
+    """Tables S1 and S5 print no single tasks, so any scores with the printed averages will do."""
     downstream, probing = (
         MEMBERS[f"DeCLUTR {group}, dev"] for group in ("downstream with SNLI", "probing")
     )
@@ -177,8 +180,8 @@ def test_averages_printed_beside_their_halves(table: str) -> None:
         assert got[f"{V1_AVERAGE}, dev"] == pytest.approx(printed, abs=ROUNDED)
 
 
-def test_sums_of_recalls() -> None:
-    """RECLAIM prints sums of six recalls; SCAN's on Flickr30K is not the sum of its row."""
+def test_mean_recalls_agree_with_the_sums_that_papers_print() -> None:
+    """RECLAIM prints sums of six recalls; the sum for SCAN on Flickr30K does not fit its row."""
     mean = Definition("mean recall", (dict.fromkeys("abcdef", "recall"),))
     differences = []
     for *recalls, printed in PUBLISHED["sums of reclaim, table 3 (six recalls, sum)"]:

@@ -1,4 +1,4 @@
-"""Encoders side by side, on scores that are known by hand."""
+"""Comparisons of encoders on scores that are known by hand."""
 
 import math
 
@@ -35,15 +35,15 @@ def test_cells_have_value_and_half_width() -> None:
     assert found.cell("a", "CR") is None and found.cell("a", "MR", "f1") is None
 
 
-def test_best_is_what_is_printed_best() -> None:
+def test_the_best_is_determined_after_rounding() -> None:
     found = of(["MR", "CR"], a=[accuracy(60)], b=[accuracy(80)], c=[accuracy(80)])
     assert found.best("MR") == {"b", "c"}
     assert found.best("CR") == set()
-    assert of(["MR"], a=[accuracy(60)]).best("MR") == set()  # nothing to be better than
+    assert of(["MR"], a=[accuracy(60)]).best("MR") == set()  # there is no other encoder
     assert of(["MR"], a=[accuracy(60)], b=[accuracy(60)]).best("MR") == set()
 
 
-def test_differences_are_to_the_first_on_the_same_items() -> None:
+def test_differences_are_from_the_first_encoder_on_the_same_items() -> None:
     found = of(
         ["MR", "CR"], a=[accuracy(60)], b=[accuracy(80)], c=[accuracy(61), accuracy(1, "CR")]
     )
@@ -53,13 +53,13 @@ def test_differences_are_to_the_first_on_the_same_items() -> None:
     assert b.interval == difference(*scores)
     c = found.difference("c", "MR")
     assert c.value == pytest.approx(1) and not c.certain
-    assert found.difference("c", "CR") is None  # the first has none
+    assert found.difference("c", "CR") is None  # the first encoder has no score
 
 
 @pytest.mark.parametrize(
     "items",
     [
-        {"predicted": np.ones(4), "gold": np.arange(4), "subset": np.zeros(4)},  # fewer
+        {"predicted": np.ones(4), "gold": np.arange(4), "subset": np.zeros(4)},  # fewer items
         {"predicted": np.ones(5), "gold": np.arange(5)[::-1], "subset": np.zeros(5)},
         {"predicted": np.ones(5), "gold": np.arange(5), "subset": np.arange(5) % 2},
         {"predicted": np.ones(5), "gold": np.arange(5)},
@@ -75,7 +75,7 @@ def test_no_difference_between_different_test_items(items) -> None:
     assert found.difference("like", "x") is not None
 
 
-def test_missing_is_what_nobody_has_data_for() -> None:
+def test_missing_tasks_have_no_data_for_any_encoder() -> None:
     found = of(
         ["MR", "CR", "SUBJ"],
         a=[accuracy(1), without("CR", missing=True), without("SUBJ")],
@@ -86,7 +86,7 @@ def test_missing_is_what_nobody_has_data_for() -> None:
     assert found.groups() == {"downstream": ["MR"]}
 
 
-def test_groups_come_in_the_order_of_the_report_and_maps_in_none() -> None:
+def test_groups_are_in_the_order_of_the_report_without_maps() -> None:
     records = [accuracy(1, "x", "probing"), accuracy(1, "y"), accuracy(1, "z", "map")]
     assert list(of(["x", "y", "z"], a=records).groups()) == ["downstream", "probing"]
 
@@ -100,6 +100,6 @@ def test_values_leave_out_what_is_not_a_number() -> None:
     assert found.difference("f", "x") is None
 
 
-def test_notes_by_who_has_them() -> None:
+def test_notes_name_their_encoders() -> None:
     found = of(["MR"], a=[accuracy(1)], b=[accuracy(1)])
     assert found.notes() == {"MR": {"a note": ["a", "b"]}}

@@ -1,4 +1,4 @@
-"""Leading dimensions. Oracle: an encoder that gives only those, in a folder of its own."""
+"""Truncated encoders against encoders that return only the leading dimensions."""
 
 import math
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ def scaled(texts: Sequence[str]) -> np.ndarray:
 
 
 class Wide(Encoder):
-    """An encoder that, like a Python function, has a dimension only once it was called."""
+    """An encoder that knows its dimension only after the first call, like a Python function."""
 
     def __init__(self, name: str = "wide", encode=wide, fingerprint: str = "a") -> None:
         super().__init__(name, encode, fingerprint)
@@ -82,18 +82,18 @@ def compared(run: Run, *first: str) -> Comparison:
 
 class TestEncoders:
     @pytest.mark.parametrize("dimension", [1, 3, 7])
-    def test_leading_columns(self, dimension) -> None:
+    def test_truncated_encoders_return_the_leading_columns(self, dimension) -> None:
         encoder = TruncatedEncoder(RememberingEncoder(Encoder(encode=wide), 7), dimension)
         np.testing.assert_array_equal(encoder(TEXTS), wide(TEXTS)[:, :dimension])
         assert encoder(TEXTS).dtype == np.float32
 
-    def test_have_length_1_if_the_whole_ones_have(self) -> None:
+    def test_truncated_embeddings_have_length_1_if_the_whole_ones_have(self) -> None:
         whole = RememberingEncoder(Encoder(encode=scaled), 4)
         cut = scaled(TEXTS)[:, :4]
         expected = cut / np.linalg.norm(cut, axis=1, keepdims=True)
         np.testing.assert_allclose(whole.leading(TEXTS, 4), expected, rtol=1e-6)
 
-    def test_rows_of_zeros_or_without_numbers_stay(self) -> None:
+    def test_rows_of_zeros_or_nan_remain_as_they_are(self) -> None:
         def odd(texts: Sequence[str]) -> np.ndarray:
             vectors = scaled(texts)
             vectors[0], vectors[1] = 0, np.nan
@@ -113,7 +113,7 @@ class TestEncoders:
         assert sorted(encoder.seen) == sorted(TEXTS)
         assert whole.meter.sentences == len(TEXTS)
 
-    def test_an_encoder_that_failed_is_not_asked_again(self) -> None:
+    def test_an_encoder_that_failed_is_not_called_again(self) -> None:
         def broken(texts: Sequence[str]) -> np.ndarray:
             raise OSError("the file is gone")
 
@@ -126,7 +126,7 @@ class TestEncoders:
                 whole.leading(TEXTS, dimension)
         assert len(encoder.seen) == len(TEXTS)
 
-    def test_embeddings_of_another_shape_are_not_there(self) -> None:
+    def test_embeddings_of_another_shape_raise_when_they_are_requested(self) -> None:
         def sometimes(texts: Sequence[str]) -> np.ndarray:
             return wide(texts)[:, : 3 if "bad" in texts else 8]
 
@@ -150,7 +150,7 @@ class TestEncoders:
         with pytest.raises(BadEmbeddings, match="Expected other numbers"):
             vectors(["bad"])
 
-    def test_describe(self) -> None:
+    def test_the_description_names_dimension_fingerprint_and_whole_encoder(self) -> None:
         whole = RememberingEncoder(Encoder("name", wide, "mark"), 4)
         truncated = TruncatedEncoder(whole, 2)
         assert truncated.name == "name@2" and truncated.spec == "fake:name"
@@ -163,7 +163,7 @@ class TestEncoders:
 class TestRun:
     @pytest.mark.slow
     @pytest.mark.parametrize("encode", [wide, scaled])
-    def test_scores_are_those_of_an_encoder_that_gives_no_more(self, start, encode) -> None:
+    def test_scores_equal_those_of_an_encoder_with_fewer_dimensions(self, start, encode) -> None:
         run = start(tasks())
         add_with_dimensions(run, Wide(encode=encode), [2, 4])
         for dimension in (2, 4):
@@ -193,23 +193,23 @@ class TestRun:
         assert runs[0]["seconds"] > 0 and runs[1]["seconds"] == 0
 
     @pytest.mark.slow
-    def test_more_dimensions_than_there_are_left_out_and_told(self, start) -> None:
+    def test_more_dimensions_than_there_are_are_left_out_and_told(self, start) -> None:
         run = start(tasks())
         lines: list[str] = []
         add_with_dimensions(run, Wide(), [16, 8, 4], lines.append)
         assert run.folder.encoders() == ["wide", "wide@4"]
         assert lines == ["wide: left out: 8, 16, for it has 8 dimensions"]
 
-    def test_none_wanted(self, start) -> None:
+    def test_without_dimensions_only_the_whole_encoder_is_scored(self, start) -> None:
         run = start(tasks())
         add_with_dimensions(run, Wide(), [])
         assert run.folder.encoders() == ["wide"]
 
     @pytest.mark.slow
-    def test_again_nothing_is_embedded(self, start, said) -> None:
+    def test_a_second_run_embeds_nothing(self, start, said) -> None:
         add_with_dimensions(start(tasks()), Wide(), [2, 4])
         before = {path: path.read_bytes() for path in start([]).folder.folder.rglob("tasks/*.json")}
-        again = Wide()  # it does not know its dimension, but the folder does
+        again = Wide()  # the encoder does not know its dimension yet, but the folder does
         add_with_dimensions(start(tasks()), again, [2, 4], said.append)
         assert again.seen == [] and len(before) == 12
         assert {path: path.read_bytes() for path in before} == before
@@ -220,7 +220,7 @@ class TestRun:
         ]
 
     @pytest.mark.slow
-    def test_a_dimension_more_embeds_once_and_counts_that(self, start) -> None:
+    def test_a_further_dimension_embeds_each_sentence_once_and_counts_it(self, start) -> None:
         add_with_dimensions(start(tasks()), Wide(), [4])
         again = Wide()
         run = start(tasks())
@@ -233,7 +233,7 @@ class TestRun:
         assert counts == [[0], [136], [0]]
 
     @pytest.mark.slow
-    def test_a_killed_run_goes_on(self, start) -> None:
+    def test_a_killed_run_can_be_continued(self, start) -> None:
         class Killing(Positive):
             def scores(self, vectors):
                 if vectors(self.texts).shape[1] == 2:
@@ -249,7 +249,7 @@ class TestRun:
         assert set(compared(run).values("wide@2")) == {"STS12", "MR"}
 
     @pytest.mark.slow
-    def test_another_encoder_of_the_name_is_refused(self, start) -> None:
+    def test_another_encoder_of_the_same_name_is_refused(self, start) -> None:
         add_with_dimensions(start(tasks()), Wide(), [2])
         with pytest.raises(ChangedResults, match=r"result of wide on .* encoder a there, b now"):
             add_with_dimensions(start(tasks()), Wide(fingerprint="b"), [2])
@@ -257,7 +257,7 @@ class TestRun:
         with pytest.raises(ChangedResults, match="a result of wide@2 on STS12"):
             run.check(["other", "wide@2"])
 
-    def test_a_failing_encoder_fails_everywhere_at_once(self, start) -> None:
+    def test_a_failing_encoder_fails_for_all_dimensions_at_once(self, start) -> None:
         def broken(texts: Sequence[str]) -> np.ndarray:
             raise OSError("the file is gone")
 
@@ -283,14 +283,14 @@ class TestComparison:
         return run
 
     @pytest.mark.slow
-    def test_families(self, run) -> None:
+    def test_families_are_ordered_by_falling_dimension(self, run) -> None:
         found = compared(run, "b", "a")
         assert families(found) == {"b": {4: "b@4", 2: "b@2"}, "a": {2: "a@2"}, "c": {}}
         assert found.encoders == ["b", "b@4", "b@2", "a", "a@2", "c"]
         assert whole_encoders(found).encoders == ["b", "a", "c"]
 
     @pytest.mark.slow
-    def test_of_an_encoder_that_has_changed_since_are_left_out(self, start, run) -> None:
+    def test_truncated_encoders_of_a_changed_encoder_are_left_out(self, start, run) -> None:
         changed = start(tasks(), overwrite=True)
         changed.add(Wide("b", wide, fingerprint="z"))
         everything = changed.comparison(["a"], ["STS12"])[0]
@@ -298,7 +298,7 @@ class TestComparison:
         assert found.encoders == ["a", "a@2", "b", "c"] and left_out == 8
 
     @pytest.mark.slow
-    def test_curves(self, run) -> None:
+    def test_curves_go_from_all_dimensions_down(self, run) -> None:
         found = curves(compared(run, "b"))
         assert list(found) == ["downstream", "sts"]  # geometry has none
         similar = found["sts"]
@@ -311,7 +311,7 @@ class TestComparison:
         assert math.isnan(similar.comparison.value("b@4", "absent"))
 
     @pytest.mark.slow
-    def test_means_are_of_tasks_that_all_have(self, start) -> None:
+    def test_means_are_over_tasks_that_all_encoders_have(self, start) -> None:
         run = start([Similar("STS12", 24)])
         add_with_dimensions(run, Wide("b"), [2])
         add_with_dimensions(start(tasks()), Wide("a"), [2])
@@ -322,7 +322,7 @@ class TestComparison:
         assert found["downstream"].tasks == ["MR"] and list(found["downstream"].names) == ["a", "d"]
 
     @pytest.mark.slow
-    def test_none_without_truncated_encoders(self, start) -> None:
+    def test_there_are_no_curves_without_truncated_encoders(self, start) -> None:
         run = start(tasks())
         run.add(Encoder())
         assert curves(compared(run)) == {} and losses(compared(run)) == {}

@@ -1,4 +1,4 @@
-"""Pictures: which ones there are, and that nothing in them covers anything else."""
+"""Pictures: which ones are drawn, and that no text in them overlaps."""
 
 import itertools
 from functools import cache
@@ -27,7 +27,7 @@ def result(task: str, group: str, **scores: Score) -> Record:
 
 @cache
 def results(number: int, same_place: bool = False) -> dict[str, Record]:
-    """Of encoder `number`, better the higher it is."""
+    """Make results of encoder `number`; a higher number has better scores."""
     rng = np.random.default_rng(number)
     found = {}
     for task in DOWNSTREAM:
@@ -56,7 +56,7 @@ def comparison(count: int, same_place: bool = False) -> Comparison:
 
 
 def truncated(count: int, kept: tuple[int, ...] = (16, 64, 256)) -> Comparison:
-    """The encoders 384 wide, or 768, with scores of truncated ones."""
+    """Compare encoders of 384 or 768 dimensions and their truncated encoders."""
     whole = comparison(count)
     records, facts = dict(whole.records), {}
     for number, name in enumerate(NAMES[:count]):
@@ -70,13 +70,13 @@ def truncated(count: int, kept: tuple[int, ...] = (16, 64, 256)) -> Comparison:
 
 
 class TestWithoutMatplotlib:
-    def test_says_how_to_get_it(self, monkeypatch, tmp_path) -> None:
+    def test_the_error_says_how_to_install_it(self, monkeypatch, tmp_path) -> None:
         monkeypatch.setattr(plots, "available", lambda: False)
         with pytest.raises(ModuleNotFoundError, match=r"pip install 'declutr\[plots\]'"):
             plots.draw(comparison(1), tmp_path, {})
         assert list(tmp_path.iterdir()) == []
 
-    def test_is_not_needed_to_import(self) -> None:
+    def test_it_is_not_needed_to_import_the_package(self) -> None:
         assert isinstance(plots.available(), bool)
 
 
@@ -89,7 +89,7 @@ class TestWithoutMatplotlib:
         ("words of a long, long, long file", "words of a lo…ng, long file"),
     ],
 )
-def test_shortened(name, short) -> None:
+def test_long_names_are_shortened(name, short) -> None:
     assert shortened(name) == short or len(shortened(name)) == 26
     assert len(shortened(name)) <= 26
     if "/" in name:
@@ -97,7 +97,7 @@ def test_shortened(name, short) -> None:
 
 
 class Drawing:
-    """What is asked of every picture."""
+    """A base class with checks for every picture."""
 
     @pytest.fixture(autouse=True)
     def matplotlib(self):
@@ -105,7 +105,7 @@ class Drawing:
 
     @staticmethod
     def texts(figure) -> list:
-        """Everything written in a figure that can be seen; some ticks lie beyond the ends."""
+        """Return all visible text of a figure, without ticks beyond the ends of an axis."""
         from matplotlib.text import Text
 
         figure.canvas.draw()
@@ -134,7 +134,7 @@ class Drawing:
 
 class TestDrawing(Drawing):
     @pytest.mark.parametrize("count", [1, 4])
-    def test_all_of_them_are_files(self, tmp_path, count) -> None:
+    def test_every_picture_is_a_png_file(self, tmp_path, count) -> None:
         pictures = plots.draw(comparison(count), tmp_path / "plots", {"an average": {"hash": 1.0}})
         assert [picture.path.name for picture in pictures] == [
             "tasks.png",
@@ -145,7 +145,7 @@ class TestDrawing(Drawing):
         for picture in pictures:
             assert picture.path.read_bytes().startswith(b"\x89PNG") and picture.caption
 
-    def test_only_those_with_results_and_older_ones_go(self, tmp_path) -> None:
+    def test_only_pictures_with_results_are_drawn_and_older_ones_removed(self, tmp_path) -> None:
         plots.draw(comparison(1), tmp_path, {})
         only = Comparison(["a"], ["MR"], {"a": {"MR": results(0)["MR"]}})
         assert [picture.path.stem for picture in plots.draw(only, tmp_path, {})] == ["tasks"]
@@ -153,7 +153,7 @@ class TestDrawing(Drawing):
         assert plots.draw(Comparison(["a"], [], {}), tmp_path, {}) == []
 
     @pytest.mark.parametrize("count", [1, 6])
-    def test_nothing_is_covered(self, count) -> None:
+    def test_no_text_overlaps_another(self, count) -> None:
         from matplotlib import rc_context
 
         found = comparison(count)
@@ -164,13 +164,13 @@ class TestDrawing(Drawing):
                 self.inside(figure)
                 self.apart(figure)
 
-    def test_names_of_dots_at_one_place(self) -> None:
+    def test_names_of_points_at_one_place_do_not_overlap(self) -> None:
         figure = plots.plane(comparison(5, same_place=True), {})
         shown = {text.get_text() for text in self.texts(figure)}
         assert {shortened(name) for name in NAMES[:5]} <= shown
         self.apart(figure)
 
-    def test_bars_have_the_values_and_intervals(self) -> None:
+    def test_bars_show_values_and_intervals(self) -> None:
         found = comparison(2)
         figure = plots.task_bars(found)
         by_title = {axes.get_title(loc="left") or axes.get_title(): axes for axes in figure.axes}
@@ -182,12 +182,12 @@ class TestDrawing(Drawing):
         lines = [tuple(line.get_xdata()) for line in axes.lines if len(set(line.get_xdata())) > 1]
         assert found.cell("hash", "MR").interval in lines
 
-    def test_an_encoder_without_a_score(self) -> None:
+    def test_an_encoder_without_a_score_is_marked(self) -> None:
         found = comparison(2)
         del found.records["hash"]["MR"]
         assert "none" in {text.get_text() for text in self.texts(plots.task_bars(found))}
 
-    def test_the_plane_is_coloured_by_what_all_have(self) -> None:
+    def test_the_plane_is_coloured_by_a_score_that_all_encoders_have(self) -> None:
         found = comparison(2)
         means = {"first": {"hash": 1.0}, "second": dict.fromkeys(NAMES[:2], 1.0) | {"hash": 3.0}}
         shown = {text.get_text() for text in self.texts(plots.plane(found, means))}
@@ -195,12 +195,12 @@ class TestDrawing(Drawing):
         shown = {text.get_text() for text in self.texts(plots.plane(found, {}))}
         assert "STS12, all Spearman" in shown
 
-    def test_dots_are_where_they_should_be(self) -> None:
+    def test_points_are_at_uniformity_and_alignment(self) -> None:
         (dots,) = plots.plane(comparison(3), {}).axes[0].collections
         expected = [(-2 - number / 10, 0.5 - number / 100) for number in range(3)]
         np.testing.assert_allclose(dots.get_offsets(), expected)
 
-    def test_medians_of_cosines(self) -> None:
+    def test_marks_are_medians_of_cosines(self) -> None:
         found = comparison(1)
         items = found.record("hash", "STS12").main.items
         (axes,) = similarities(found).axes
@@ -211,7 +211,7 @@ class TestDrawing(Drawing):
         ]
         assert marks[:4] == pytest.approx(medians) and len(marks) == 5
 
-    def test_a_map_has_a_dot_for_each_sentence_and_a_word_for_each_class(self) -> None:
+    def test_a_map_has_a_point_for_each_sentence_and_a_legend_of_classes(self) -> None:
         figure = embedding_map(comparison(2))
         assert [len(axes.collections[0].get_offsets()) for axes in figure.axes] == [90, 90]
         assert {"place", "person", "number"} <= {text.get_text() for text in self.texts(figure)}
@@ -219,7 +219,7 @@ class TestDrawing(Drawing):
 
 class TestDimensions(Drawing):
     @pytest.mark.parametrize("count", [1, 6])
-    def test_nothing_is_covered(self, count) -> None:
+    def test_no_text_overlaps_another(self, count) -> None:
         from matplotlib import rc_context
 
         with rc_context(plots.STYLE):
@@ -264,7 +264,7 @@ class TestDimensions(Drawing):
         corners = set(band.get_paths()[0].vertices[:, 1].round(9))
         assert corners == set(np.round(bounds, 9))
 
-    def test_scores_that_hardly_differ_are_no_cliff(self) -> None:
+    def test_the_axis_has_a_minimum_range(self) -> None:
         found = truncated(1)
         same = dict.fromkeys(found.records, found.records["hash"])
         axes = dimension_curves(Comparison(found.encoders, ["MR"], same, found.facts)).axes[0]

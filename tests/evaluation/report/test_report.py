@@ -1,4 +1,4 @@
-"""The report: what stands where, and that both forms say the same."""
+"""Reports: their contents, and the agreement of Markdown and JSON."""
 
 import json
 import re
@@ -36,7 +36,7 @@ def constant(texts: list[str]) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def comparison(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
-    """Two encoders and one collapsed to a point, on tasks of most groups; one task has no data."""
+    """Compare two encoders and a collapsed one on most groups of tasks; one task has no data."""
     folder = ResultFolder(tmp_path_factory.mktemp("out"))
     texts = [f"text {number}" for number in range(80)]
     tasks = [
@@ -74,7 +74,7 @@ def section(markdown: str, title: str) -> str:
 
 
 def row(text: str, *starts: str) -> list[str]:
-    """The cells of the row of a table that begins with these."""
+    """Return the remaining cells of the table row that begins with `starts`."""
     rows = [re.split(r"(?<!\\)\|", line)[1:-1] for line in text.splitlines() if line[:1] == "|"]
     cells = [[cell.strip() for cell in found] for found in rows]
     (found,) = [found for found in cells if tuple(found[: len(starts)]) == starts]
@@ -82,7 +82,7 @@ def row(text: str, *starts: str) -> list[str]:
 
 
 class TestMarkdown:
-    def test_tables_have_as_many_cells_in_each_row(self, markdown) -> None:
+    def test_rows_of_a_table_have_equal_numbers_of_cells(self, markdown) -> None:
         for table in re.findall(r"(?:^\|.*\n)+", markdown, re.MULTILINE):
             widths = {len(re.split(r"(?<!\\)\|", line)) for line in table.splitlines()}
             assert len(widths) == 1, table
@@ -96,17 +96,17 @@ class TestMarkdown:
             expected.append(f"**{text}**" if name in comparison.best("MR") else text)
         assert cells == expected and sum(cell[:2] == "**" for cell in cells) == 1
 
-    def test_what_is_not_a_number_is_called_so(self, markdown) -> None:
+    def test_a_score_that_is_not_a_number_is_called_so(self, markdown) -> None:
         cells = row(section(markdown, "Scores"), "STS12", "all Spearman")
         assert cells[2] == "not a number"  # equal cosines have no order
 
-    def test_every_convention_but_not_parts(self, markdown) -> None:
+    def test_every_convention_is_shown_but_not_subsets(self, markdown) -> None:
         text = section(markdown, "Similarity in every convention")
         assert len(row(text, "**STS12**", "all Spearman")) == 3
         assert len(row(text, "", "mean Spearman")) == len(row(text, "", "wmean Pearson")) == 3
         assert "part Spearman" not in text
 
-    def test_collapse_is_told_at_the_top_and_with_the_geometry(self, markdown) -> None:
+    def test_a_collapse_is_told_at_the_top_and_with_the_geometry(self, markdown) -> None:
         alarm = "**flat**"
         assert alarm in markdown.split("## ")[0] and "COLLAPSE" in markdown.split("## ")[0]
         geometry = section(markdown, "Geometry")
@@ -122,7 +122,7 @@ class TestMarkdown:
         assert cells[1] == f"{text} [{found.interval.low:+.2f}, {found.interval.high:+.2f}]"
 
     def test_missing_data_and_failures(self, markdown) -> None:
-        assert "CR\\|new: CR|new.txt is" not in markdown  # bars are escaped everywhere
+        assert "CR\\|new: CR|new.txt is" not in markdown  # a bar is escaped wherever it appears
         assert "* CR\\|new: CR\\|new.txt is not there." in section(markdown, "Missing data")
         text = section(markdown, "Failed")
         assert row(text, "fourth", "all") == ["There is no file."]
@@ -135,13 +135,13 @@ class TestMarkdown:
             r"^\* SimCSE STS: lacks STS13, STS14, STS15, STS16, STS-B, SICK-R$", text, re.M
         )
 
-    def test_time(self, markdown) -> None:
+    def test_the_time_of_each_encoder_is_told(self, markdown) -> None:
         cells = row(section(markdown, "Time"), "first")
         embedded, requested = 80 + 120 + 2, 80 + 120 + 20 + 80 + 2 + 80
         assert cells[1:3] == [str(embedded), str(requested)]
         assert cells[5].endswith(" %") or cells[5] == "–"
 
-    def test_how_it_was_made(self, markdown) -> None:
+    def test_command_data_and_versions_are_told(self, markdown) -> None:
         text = section(markdown, "How this was made")
         assert "`declutr evaluate-embeddings data a b`" in text and "kfold 10" in text
         assert "declutr 1.0" in text and "2026-01-02T03:04:05" in text
@@ -151,12 +151,12 @@ class TestMarkdown:
     def test_pictures_are_linked_from_where_the_report_is(self, markdown) -> None:
         assert "![Tasks](plots/tasks.png)\n\n*What it shows.*" in markdown
 
-    def test_maps_are_in_no_table(self, markdown) -> None:
+    def test_maps_appear_in_no_table(self, markdown) -> None:
         assert not re.search(r"^\| map of MR", markdown, re.MULTILINE)
 
 
 class TestJson:
-    def test_is_json_and_has_every_score(self, report, comparison) -> None:
+    def test_the_report_is_json_and_has_every_score(self, report, comparison) -> None:
         found = json.loads(json.dumps(report.as_json(), allow_nan=False))
         first = found["encoders"]["first"]["tasks"]
         assert first["MR"]["scores"]["accuracy"]["value"] == comparison.cell("first", "MR").value
@@ -169,7 +169,7 @@ class TestJson:
         assert flat == {"value": None, "interval": None}
         assert first["CR|new"]["missing"] and first["odd"]["error"] == "RuntimeError: a | bar"
 
-    def test_the_rest(self, report) -> None:
+    def test_missing_data_differences_pictures_averages_and_times_are_there(self, report) -> None:
         found = report.as_json()
         assert found["missing"] == {"CR|new": "CR|new.txt is not there."}
         assert found["not_opened"] == {"fourth": "There is no file."}
@@ -200,7 +200,7 @@ def test_an_average_that_all_have_is_a_row() -> None:
     assert cells[int(np.argmax(by_hand))].startswith("**")
 
 
-def test_one_encoder_and_no_score() -> None:
+def test_a_report_on_one_encoder_without_scores() -> None:
     found = Comparison(["a"], [], {"a": {}})
     text = Report(found, {"a": averages({})}, ABOUT).markdown()
     assert "No task has a score." in text and "Differences" not in text
@@ -220,7 +220,7 @@ def test_names_of_conventions(name) -> None:
 
 
 @pytest.mark.parametrize("name", ["MSRpar Spearman", "images Pearson", "all"])
-def test_names_of_parts(name) -> None:
+def test_names_of_subsets_are_no_conventions(name) -> None:
     assert not CONVENTION.fullmatch(name)
 
 
@@ -229,7 +229,7 @@ class Small(Similar):
         super().__init__(name, pairs=24)
 
     def scores(self, vectors: Vectors) -> list[Score]:
-        return super().scores(vectors)[:1]  # every one has an interval, which takes time
+        return super().scores(vectors)[:1]  # fewer scores, because each interval takes time
 
 
 class Wide(Encoder):
@@ -241,7 +241,7 @@ class Wide(Encoder):
 
 
 class TestDimensions:
-    """Encoders of 8 dimensions, two of them with truncated ones."""
+    """Reports on encoders of 8 dimensions, two of which also have truncated encoders."""
 
     @pytest.fixture(scope="class")
     @staticmethod
@@ -266,7 +266,7 @@ class TestDimensions:
         return section(report.markdown(), "Dimension against quality")
 
     @pytest.mark.slow
-    def test_a_row_for_each_with_its_share(self, text, comparison) -> None:
+    def test_each_truncated_encoder_has_a_row_with_its_share(self, text, comparison) -> None:
         mean = {
             name: np.mean([comparison.cell(name, task).value for task in ("STS12", "STS13")])
             for name in ("second", "second@4")
@@ -276,7 +276,8 @@ class TestDimensions:
         of_all = 100 * rate / comparison.cell("second", "MR").value
         cells = row(text, "second@4")
         assert cells[:2] == ["4", f"{rate:.2f} ({of_all:.1f} %)"]
-        shown = f" ({share:.1f} %)" if mean["second"] > 0 else ""  # of less, it would say nothing
+        # A share of a score of 0 or less has no meaning.
+        shown = f" ({share:.1f} %)" if mean["second"] > 0 else ""
         assert cells[2] == f"{mean['second@4']:.2f}{shown}"
         assert row(text, "second", "8")[1] == f"{mean['second']:.2f}"
         header = row(text, "encoder", "dimensions")
@@ -285,7 +286,7 @@ class TestDimensions:
         names = re.findall(r"^\| (\S+@\d)", text, re.MULTILINE)
         assert names == ["first\\|bar@4", "second@4", "second@2"]
 
-    def test_losses_with_intervals(self, text, report) -> None:
+    def test_losses_are_shown_with_intervals(self, text, report) -> None:
         table = text[text.index("| second | score | 4 | 2 |") :]
         found = report.losses["second"]["second@4"]["STS13"]
         cell = row(table, "STS13", "all Spearman")[0]
@@ -293,7 +294,7 @@ class TestDimensions:
         assert cell.endswith(f"[{found.interval.low:+.2f}, {found.interval.high:+.2f}]")
         assert found.certain == cell.startswith("**")
 
-    def test_other_tables_have_whole_encoders(self, report) -> None:
+    def test_other_tables_have_whole_encoders_only(self, report) -> None:
         markdown = report.markdown()
         assert "3 encoders on 4 tasks" in markdown
         assert len(row(section(markdown, "Scores"), "MR", "accuracy")) == 3
@@ -301,7 +302,7 @@ class TestDimensions:
         assert row(differences, "task", "score") == ["second", "whole"]
         assert "@" not in section(markdown, "Geometry")
 
-    def test_pictures_and_where_time_went(self, report, text) -> None:
+    def test_the_picture_is_linked_and_truncated_encoders_embed_nothing(self, report, text) -> None:
         assert "![Dimensions](plots/dimensions.png)\n\n*What it shows.*" in text
         markdown = report.markdown()
         cells = row(section(markdown, "Time"), "second@2")
@@ -309,7 +310,7 @@ class TestDimensions:
         cells = row(section(markdown, "Encoders"), "second@2")
         assert cells[1:] == ["2", "leading dimensions of second", "`0123456789ab@2`"]
 
-    def test_json(self, report) -> None:
+    def test_json_has_truncated_encoders_and_losses(self, report) -> None:
         found = json.loads(json.dumps(report.as_json(), allow_nan=False))
         assert list(found["losses"]) == ["first|bar", "second"]
         lost = found["losses"]["second"]["second@2"]["MR"]
@@ -318,7 +319,7 @@ class TestDimensions:
         assert set(found["differences"]["of"]) == {"second", "whole"}
         assert found["encoders"]["second@2"]["description"]["dimension"] == 2
 
-    def test_in_a_terminal(self, report) -> None:
+    def test_the_summary_has_a_row_for_each_truncated_encoder(self, report) -> None:
         lines = report.summary()
         assert lines[0].split() == ["first|bar", "second", "whole"]
         (line,) = [line for line in lines if line.startswith("second@2")]

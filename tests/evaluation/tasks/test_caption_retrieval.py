@@ -1,4 +1,4 @@
-"""COCO's layout, its ranks against naive loops, and encoders with known answers."""
+"""COCO's file format, ranks against naive loops, and encoders with known answers."""
 
 import pickle
 import re
@@ -27,7 +27,7 @@ IMAGES = 40
 
 
 def held(images: int = IMAGES, width: int = IMAGES) -> dict:
-    """Image i is one-hot; it has six captions, the last of which does not count."""
+    """Make the content of a file with one-hot images and six captions each, of which five count."""
     return {
         "features": 5 * np.eye(images, width, dtype=np.float32),
         "image_to_caption_ids": {i: [f"{i}-{c}" for c in range(6)] for i in range(images)},
@@ -55,7 +55,7 @@ def constant(sentences: list[str]) -> np.ndarray:
     return np.ones((len(sentences), 4), np.float32)
 
 
-def test_the_task_is_there_without_data(tmp_path: Path) -> None:
+def test_the_task_exists_without_data(tmp_path: Path) -> None:
     [task] = tasks(tmp_path, PUBLISHED)
     assert (task.name, task.group, task.main) == ("COCO", "downstream", "mean_recall")
     with pytest.raises(MissingData, match=r"COCO/train.pkl is not there"):
@@ -63,7 +63,7 @@ def test_the_task_is_there_without_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_who_sees_the_image_finds_it(tmp_path: Path) -> None:
+def test_an_encoder_that_knows_the_image_finds_it(tmp_path: Path) -> None:
     write(tmp_path / "downstream" / "COCO")
     [task] = tasks(tmp_path, PUBLISHED)
     sentences = task.sentences()
@@ -86,10 +86,10 @@ def test_who_sees_the_image_finds_it(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("encode", "most"), [(constant, 8), (known_encoders.random, 30)])
-def test_who_does_not_see_it_guesses(
+def test_an_encoder_that_does_not_know_the_image_guesses(
     encode: Callable[[list[str]], np.ndarray], most: float, tmp_path: Path
 ) -> None:
-    """Other captions than those of training, so that nothing can be learnt by heart."""
+    """Captions differ from those of training, so that none can be memorised."""
     other = held()
     for caption in other["captions"].values():
         caption["cleaned_caption"] = "another " + caption["cleaned_caption"]
@@ -117,7 +117,7 @@ def naive_ranks(images: np.ndarray, captions: np.ndarray) -> Ranks:
 
 
 @pytest.mark.parametrize("ties", [False, True])
-def test_ranks_are_those_of_naive_loops(ties: bool) -> None:
+def test_ranks_equal_those_of_naive_loops(ties: bool) -> None:
     rng = np.random.default_rng(0)
     images, captions = rng.standard_normal((12, 4)), rng.standard_normal((60, 4))
     if ties:
@@ -144,7 +144,7 @@ def test_the_mean_recall_is_the_mean_of_the_six() -> None:
     assert len(mean.items["value"]) == 50
 
 
-def test_images_are_searched_for_within_a_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_are_searched_among_a_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IMAGES", 7)
     space = CommonSpace(6, 4, torch.Generator().manual_seed(0))
     rng = np.random.default_rng(0)
@@ -174,7 +174,7 @@ def test_the_loss_is_a_sum_of_hinges() -> None:
     assert float(got) == pytest.approx(expected, rel=1e-5)
 
 
-def test_wrong_ones_are_drawn_as_senteval_draws_them() -> None:
+def test_wrong_captions_are_drawn_as_senteval_draws_them() -> None:
     order = np.random.default_rng(0).permutation(300)
     for start in (0, 128, 256):
         got = contrasts(order, start, np.random.RandomState(3))
@@ -185,7 +185,7 @@ def test_wrong_ones_are_drawn_as_senteval_draws_them() -> None:
         assert not set(got.reshape(-1)) & set(batch)
 
 
-def test_the_space_starts_where_torch_would() -> None:
+def test_the_initial_weights_are_those_that_torch_draws() -> None:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(1111)
         layers = [nn.Linear(6, 1000), nn.Linear(4, 1000)]
@@ -196,7 +196,7 @@ def test_the_space_starts_where_torch_would() -> None:
     assert space.image(torch.randn(2, 6)).norm(dim=1).tolist() == pytest.approx([1, 1])
 
 
-def test_lists_do_as_well_as_dictionaries(tmp_path: Path) -> None:
+def test_lists_are_accepted_in_place_of_dictionaries(tmp_path: Path) -> None:
     plain = held()
     plain["features"] = [row.tolist() for row in plain["features"]]
     plain["image_to_caption_ids"] = [list(range(6 * i, 6 * i + 6)) for i in range(IMAGES)]
@@ -229,7 +229,7 @@ def without(key: str) -> dict:
         (held(40, 7), r"expected image features of one width, got {'train': 7, 'valid': 40"),
     ],
 )
-def test_what_is_broken_is_named(broken: object, message: str, tmp_path: Path) -> None:
+def test_broken_files_are_named(broken: object, message: str, tmp_path: Path) -> None:
     write(tmp_path / "downstream" / "COCO", train=broken)
     with pytest.raises(BrokenData, match=message):
         tasks(tmp_path, PUBLISHED)[0].sentences()

@@ -1,4 +1,4 @@
-"""Each data set of single sentences in its own format, whole and broken."""
+"""Each data set of single sentences in its own format, complete and broken."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,7 +22,7 @@ def write(path: Path, lines: list[str]) -> None:
 
 @pytest.fixture
 def data(tmp_path: Path) -> Path:
-    """All tasks: twenty sentences a class and part, sixty for classes that have a file each."""
+    """Write all tasks: 20 sentences for each class and split, or 60 in a file for each class."""
     downstream = tmp_path / "downstream"
     for name, (positive, negative, _) in classification.BINARY.items():
         for file, kind in ((positive, 1), (negative, 0)):
@@ -50,7 +50,7 @@ def named(data: Path, name: str) -> Task:
 NAMES = ["MR", "CR", "MPQA", "SUBJ", "SST2", "SST5", "TREC", "AGNews"]
 
 
-def test_all_tasks_are_there_without_data(tmp_path: Path) -> None:
+def test_all_tasks_exist_without_data(tmp_path: Path) -> None:
     tasks = [task for task in classification.tasks(tmp_path, QUICK) if task.name in NAMES]
     assert [task.name for task in tasks] == NAMES
     assert [task.group for task in tasks] == ["downstream"] * 7 + ["extra"]
@@ -61,7 +61,7 @@ def test_all_tasks_are_there_without_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_who_sees_the_label_is_always_right(name: str, data: Path) -> None:
+def test_an_encoder_that_knows_the_label_is_always_right(name: str, data: Path) -> None:
     task = named(data, name)
     sentences = task.sentences()
     assert {score.name: score.value for score in task.scores(revealing)}["accuracy"] == 100
@@ -69,7 +69,7 @@ def test_who_sees_the_label_is_always_right(name: str, data: Path) -> None:
     assert len(task.scores(revealing)[0].items["gold"]) == tested
     assert all("where the published data has" in note for note in task.notes())
     assert len(task.notes()) == {"SST2": 3, "SST5": 3, "TREC": 2}.get(name, 1)
-    for row in (0, 1, 5):  # no mark-up, no label left in the sentence
+    for row in (0, 1, 5):  # neither mark-up nor the label is left in the sentence
         if name == "TREC":
             assert f"{sentence(row, row % 6)}: ?" in sentences
         elif name == "AGNews":
@@ -148,7 +148,7 @@ def unknown_label(old: str, new: str) -> Callable[[Path], None]:
         ),
     ],
 )
-def test_what_is_broken_is_named(
+def test_broken_files_are_named(
     name: str, file: str, damage: Callable[[Path], object], message: str, data: Path
 ) -> None:
     path = data / "downstream" / file
@@ -170,7 +170,7 @@ def test_what_is_broken_is_named(
         ('kind3"\n', "kind3", r"line 4: .* expected after"),
     ],
 )
-def test_broken_news(old: str, new: str, message: str, data: Path) -> None:
+def test_broken_files_of_ag_news_are_named(old: str, new: str, message: str, data: Path) -> None:
     path = data / "extra" / "ag_news_test" / "test.csv"
     text = path.read_text()
     assert old in text
@@ -179,7 +179,7 @@ def test_broken_news(old: str, new: str, message: str, data: Path) -> None:
         named(data, "AGNews").sentences()
 
 
-def test_news_that_end_within_quotes(data: Path) -> None:
+def test_ag_news_that_ends_within_quotes_is_refused(data: Path) -> None:
     cut(data / "extra" / "ag_news_test" / "test.csv")
     with pytest.raises(BrokenData, match=r"test.csv, line 120: unexpected end of data"):
         named(data, "AGNews").sentences()
@@ -198,7 +198,7 @@ def test_sizes_of_files_add_up_to_those_of_tasks() -> None:
 
 
 @pytest.mark.parametrize("name", classification.BINARY)
-def test_a_whole_file_needs_no_last_line_end(name: str, tmp_path: Path) -> None:
+def test_a_complete_file_needs_no_last_line_end(name: str, tmp_path: Path) -> None:
     positive, negative, published = classification.BINARY[name]
     for file in (positive, negative):
         rows = classification.FILE_ROWS[file]
@@ -211,8 +211,8 @@ def test_a_whole_file_needs_no_last_line_end(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["CR", "MPQA"])
-def test_the_order_is_that_of_sentevals_binary_py(name: str, data: Path) -> None:
-    """Written as there: lists of words, blank lines without any; stable, positive ones first."""
+def test_the_order_equals_that_of_sentevals_binary_py(name: str, data: Path) -> None:
+    """SentEval sorts lists of words, which are empty for blank lines, with positive items first."""
     positive, negative, _ = classification.BINARY[name]
     given = {
         positive: ["b c", "", "a", "x y z", " ", "d"],

@@ -1,4 +1,4 @@
-"""Paraphrase and entailment data in their own formats, whole and broken."""
+"""Paraphrase and entailment data in their own formats, complete and broken."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,7 +20,7 @@ SNLI_LABELS = ["entailment", "neutral", "contradiction"]
 
 
 def two(row: int, kind: int) -> tuple[str, str]:
-    """Two sentences whose product and difference tell the kind."""
+    """Return two sentences whose product and difference reveal the class."""
     return sentence(row, 9), sentence(1000 + row, kind)
 
 
@@ -54,7 +54,7 @@ def data(tmp_path: Path) -> Path:
 
 
 def revealing(sentences: list[str]) -> np.ndarray:
-    """One-hot, but 1 everywhere for the first sentence of a pair: products are one-hot too."""
+    """Return ones for first sentences and one-hot vectors for others: products are one-hot, too."""
     kinds = [int(text[-1]) for text in sentences]
     return np.stack([20 * np.eye(WIDTH)[kind] if kind < 9 else np.ones(WIDTH) for kind in kinds])
 
@@ -67,7 +67,7 @@ def named(data: Path, name: str) -> Task:
     return {task.name: task for task in classification.tasks(data, QUICK)}[name]
 
 
-def test_all_tasks_are_there_without_data(tmp_path: Path) -> None:
+def test_all_tasks_exist_without_data(tmp_path: Path) -> None:
     tasks = classification.tasks(tmp_path, QUICK)[-3:]
     assert [(task.name, task.group, task.main) for task in tasks] == [
         (name, "downstream", "accuracy") for name in ("MRPC", "SICK-E", "SNLI")
@@ -78,7 +78,7 @@ def test_all_tasks_are_there_without_data(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["MRPC", "SICK-E", "SNLI"])
-def test_who_sees_the_label_is_always_right(name: str, data: Path) -> None:
+def test_an_encoder_that_knows_the_label_is_always_right(name: str, data: Path) -> None:
     task = named(data, name)
     sentences = task.sentences()
     assert set(two(3, 1 if name == "MRPC" else 0)) <= set(sentences)
@@ -90,8 +90,8 @@ def test_who_sees_the_label_is_always_right(name: str, data: Path) -> None:
     assert len(task.notes()) == (2 if name == "MRPC" else 3)
 
 
-def test_snli_is_looked_at_after_every_pass_and_fifteen_at_most(tmp_path: Path) -> None:
-    """As in SentEval's snli.py; the others have the settings of all tasks."""
+def test_snli_is_evaluated_after_every_epoch_of_fifteen_at_most(tmp_path: Path) -> None:
+    """The settings are those of SentEval's snli.py; other tasks have those of the protocol."""
     used = {task.name: task._protocol for task in classification.tasks(tmp_path, PUBLISHED)}
     assert used["SNLI"] == replace(PUBLISHED, max_epoch=15, epoch_size=1)
     assert used["MRPC"] == used["SICK-E"] == PUBLISHED
@@ -108,8 +108,8 @@ def test_features_made_batch_by_batch_give_the_same_scores(
             np.testing.assert_array_equal(one.items[name], other.items[name])
 
 
-def test_the_order_is_that_of_sentevals_snli_py(data: Path) -> None:
-    """Written as there: second sentences first, and labels that are strings still."""
+def test_the_order_equals_that_of_sentevals_snli_py(data: Path) -> None:
+    """SentEval sorts by the second sentences first, and by labels that are still strings."""
     rng = np.random.default_rng(0)
     labels = [SNLI_LABELS[kind] for kind in rng.integers(0, 3, 40)]
     first, second = (
@@ -129,7 +129,7 @@ def test_the_order_is_that_of_sentevals_snli_py(data: Path) -> None:
     assert [SNLI_LABELS[label] for label in dev.labels] == [label for *_, label in rows]
 
 
-def test_snli_without_its_train_split(data: Path) -> None:
+def test_snli_without_its_train_split_is_missing(data: Path) -> None:
     (data / "downstream" / "SNLI" / "s1.train").unlink()
     with pytest.raises(MissingData, match=r"s1.train is not there.*trained on it.*no score"):
         named(data, "SNLI").sentences()
@@ -180,7 +180,7 @@ def cut(path: Path) -> None:
         ("SNLI", "SNLI/labels.train", replaced("neutral", "-"), "line 2: got the label '-'"),
     ],
 )
-def test_what_is_broken_is_named(
+def test_broken_files_are_named(
     name: str, file: str, damage: Callable[[Path], object], message: str, data: Path
 ) -> None:
     path = data / "downstream" / file
@@ -193,7 +193,7 @@ def test_what_is_broken_is_named(
 @pytest.mark.parametrize(
     "file", ["MRPC/msr_paraphrase_test.txt", "SICK/SICK_trial.txt", "SNLI/s2.train"]
 )
-def test_what_is_missing_is_named(file: str, data: Path) -> None:
+def test_missing_files_are_named(file: str, data: Path) -> None:
     path = data / "downstream" / file
     path.unlink()
     name = {"MRPC": "MRPC", "SICK": "SICK-E", "SNLI": "SNLI"}[path.parent.name]

@@ -1,4 +1,4 @@
-"""Principal components against numpy's own, and which task a map is made of."""
+"""Principal components against numpy's, and the choice of the task for a map."""
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ def task(name: str, count: int = 30) -> ClassificationTask:
 
 class TestComponents:
     @pytest.mark.parametrize("shape", [(50, 6), (5, 40)])
-    def test_are_those_of_the_covariance(self, shape) -> None:
+    def test_points_are_projections_on_eigenvectors_of_the_covariance(self, shape) -> None:
         x = np.random.default_rng(0).normal(size=shape) * np.linspace(1, 3, shape[1])
         points, shown = first_components(x)
         values, axes = np.linalg.eigh(np.cov(x.T))
@@ -31,18 +31,18 @@ class TestComponents:
         points, shown = first_components(np.full((8, 3), 0.1))
         assert not shown.any() and np.abs(points).max() < 1e-12
 
-    def test_one_dimension(self) -> None:
+    def test_embeddings_of_one_dimension_have_one_component(self) -> None:
         points, shown = first_components(np.arange(4.0)[:, None])
         assert not points[:, 1].any() and shown.mean() == pytest.approx(1)
 
 
 class TestMap:
-    def test_of_the_best_task_there_is(self) -> None:
+    def test_a_map_shows_the_most_suitable_task(self) -> None:
         assert map_of([task("MR"), task("TREC"), task("odd")]).name == "map of TREC"
         assert map_of([task("MR")]).name == "map of MR"
         assert map_of([Positive("TREC", "ab"), task("odd")]) is None
 
-    def test_draws_sentences_with_the_names_of_their_classes(self) -> None:
+    def test_a_map_has_sentences_with_the_names_of_their_classes(self) -> None:
         source = task("MR")
         (result,) = evaluate(hashed, [EmbeddingMap(source, most=20)])
         items = result.scores[0].items

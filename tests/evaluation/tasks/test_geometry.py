@@ -49,9 +49,7 @@ def test_golden_numbers() -> None:
 
 
 @given(st.integers(2, 40), st.integers(1, 6), st.integers(1, 50), st.floats(0.5, 4))
-def test_uniformity_is_that_of_a_naive_loop_and_of_the_loss(
-    n: int, d: int, block: int, t: float
-) -> None:
+def test_uniformity_equals_a_naive_loop_and_the_loss(n: int, d: int, block: int, t: float) -> None:
     x = random(n, d, seed=n * 7 + d)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     kernel = [math.exp(-t * np.sum((a - b) ** 2)) for a, b in combinations(unit, 2)]
@@ -62,7 +60,7 @@ def test_uniformity_is_that_of_a_naive_loop_and_of_the_loss(
 
 
 @pytest.mark.parametrize("alpha", [1, 2])
-def test_alignment_is_that_of_the_loss(alpha: float) -> None:
+def test_alignment_equals_the_loss(alpha: float) -> None:
     x, y = random(9, 4), random(9, 4, seed=1)
     loss = alignment_uniformity.alignment(torch.from_numpy(x), torch.from_numpy(y), alpha)
     assert alignment_contributions(x, y, alpha).mean() == pytest.approx(loss.item())
@@ -74,7 +72,7 @@ def test_bounds_of_uniformity() -> None:
     same = np.ones((10, 3))
     assert uniformity(same) == pytest.approx(0, abs=1e-12)
     assert uniformity(np.array([[1.0, 0], [-1, 0]])) == pytest.approx(-8)
-    # In many dimensions all are nearly orthogonal: |a - b|^2 = 2
+    # In many dimensions all rows are nearly orthogonal: |a - b|^2 = 2
     assert uniformity(random(300, 2000)) == pytest.approx(-4, abs=0.05)
     with pytest.raises(ValueError, match="at least two embeddings, got 1"):
         uniformity(np.ones((1, 3)))
@@ -85,21 +83,21 @@ def test_single_precision_is_enough() -> None:
     assert uniformity(x.astype(np.float32)) == pytest.approx(uniformity(x), abs=1e-5)
 
 
-def test_a_zero_vector_is_as_far_from_each_other_as_its_length() -> None:
-    x = np.array([[0.0, 0], [3, 4]])  # distance 1 on the sphere's scale
+def test_a_zero_vector_has_distance_1_from_unit_vectors() -> None:
+    x = np.array([[0.0, 0], [3, 4]])  # the second row is scaled to length 1
     assert uniformity(x) == pytest.approx(-2)
     assert cosine_contributions(x).mean() == 0
 
 
 @given(st.integers(2, 30), st.integers(1, 5))
-def test_the_mean_cosine_is_that_of_all_pairs(n: int, d: int) -> None:
+def test_the_mean_cosine_equals_the_mean_over_all_pairs(n: int, d: int) -> None:
     x = random(n, d, seed=n + 100 * d)
     each = [a @ b / np.sqrt((a @ a) * (b @ b)) for a, b in combinations(x, 2)]
     assert cosine_contributions(x).mean() == pytest.approx(np.mean(each), abs=1e-9)
 
 
 @pytest.mark.parametrize(("n", "d"), [(60, 5), (12, 40), (7, 7)])
-def test_the_spectrum_is_that_of_singular_values(n: int, d: int) -> None:
+def test_the_spectrum_follows_from_singular_values(n: int, d: int) -> None:
     x = random(n, d) * np.linspace(1, 4, d)
     unit = x / np.linalg.norm(x, axis=1, keepdims=True)
     values = np.linalg.svd(unit - unit.mean(axis=0), compute_uv=False) ** 2
@@ -132,7 +130,7 @@ STATISTICS: dict[str, tuple[str, Callable[[np.ndarray], np.ndarray]]] = {
 
 @pytest.mark.parametrize("name", STATISTICS)
 def test_intervals_are_as_wide_as_scores_vary_between_samples(name: str) -> None:
-    """Influences have the spread of the score: compare it with new samples from the same source."""
+    """Contributions have the spread of the score over new samples from the same source."""
     statistic, contributions = STATISTICS[name]
 
     def sample(seed: int) -> np.ndarray:
@@ -151,7 +149,7 @@ def alarm(x: np.ndarray) -> str | None:
     return collapse_alarm(x, cosine_contributions(x).mean(), spectrum(x).rank.mean())
 
 
-def test_alarms() -> None:
+def test_alarms_tell_which_way_embeddings_collapsed() -> None:
     assert alarm(random(50, 20)) is None
     assert alarm(random(50, 2)) is None
     assert alarm(random(50, 1)) is None
@@ -170,13 +168,13 @@ def pairs(golds: list[float], seed: int) -> list[tuple[str, str, float]]:
     return [(f"a {seed} {n}", f"b {seed} {n}", gold) for n, gold in enumerate(golds)]
 
 
-def test_the_task(tmp_path: Path) -> None:
+def test_the_task_scores_distinct_sentences_and_pairs_above_the_cut(tmp_path: Path) -> None:
     rows = {
         "train": pairs([4.2, 4.0, 1, 2], 0),
         "dev": pairs([5, 0, 3], 1),
         "test": pairs([4.8, 2], 2),
     }
-    rows["test"].append(("a 0 0", "b 1 1", 0.5))  # sentences that came before
+    rows["test"].append(("a 0 0", "b 1 1", 0.5))  # sentences that are there already
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
     (task,) = tasks(tmp_path, PUBLISHED)
     assert (task.name, task.group, task.main) == ("geometry", "geometry", "uniformity")
@@ -184,7 +182,8 @@ def test_the_task(tmp_path: Path) -> None:
     vectors = SentenceVectors(hashed)
     vectors.add(task.sentences())
     got = {score.name: score for score in task.scores(vectors)}
-    same = [("a 0 0", "b 0 0"), ("a 1 0", "b 1 0"), ("a 2 0", "b 2 0")]  # above 4, not at it
+    # Pairs with a gold score above 4, not equal to it.
+    same = [("a 0 0", "b 0 0"), ("a 1 0", "b 1 0"), ("a 2 0", "b 2 0")]
     x, y = (hashed([pair[side] for pair in same]) for side in (0, 1))
     assert got["alignment"].value == pytest.approx(alignment_contributions(x, y).mean(), rel=1e-5)
     x = hashed(task.sentences())
@@ -197,7 +196,7 @@ def test_the_task(tmp_path: Path) -> None:
     assert task.notes() == [about]
 
 
-def test_the_alarm_is_a_note_and_goes_with_its_encoder(tmp_path: Path) -> None:
+def test_the_alarm_is_a_note_on_one_encoder_only(tmp_path: Path) -> None:
     rows = {split: pairs([5, 1, 3], n) for n, split in enumerate(("train", "dev", "test"))}
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
     (task,) = tasks(tmp_path, PUBLISHED)
@@ -209,12 +208,12 @@ def test_the_alarm_is_a_note_and_goes_with_its_encoder(tmp_path: Path) -> None:
         assert (scores["uniformity"] == 0) == bool(alarms)
 
 
-def test_scoring_changes_neither_the_digest_nor_the_notes_of_the_next(tmp_path: Path) -> None:
+def test_scoring_changes_neither_the_digest_nor_later_notes(tmp_path: Path) -> None:
     rows = {split: pairs([5, 1, 3], n) for n, split in enumerate(("train", "dev", "test"))}
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
     (task,) = tasks(tmp_path, PUBLISHED)
     fresh, about = data_digest(task), task.notes()
-    assert fresh == "b07acae42c8014e8a953b9edb9298f98"  # results on disk have such digests
+    assert fresh == "b07acae42c8014e8a953b9edb9298f98"  # stored results have this digest
     (result,) = evaluate(lambda texts: np.ones((len(texts), 4)), [task])
     assert result.notes[0].startswith("COLLAPSE")
     assert data_digest(task) == fresh and task.notes() == about
@@ -229,7 +228,7 @@ def refuse(texts: Sequence[str]) -> np.ndarray:
     raise BadEmbeddings
 
 
-def test_another_folder_stands_in_and_is_named(tmp_path: Path) -> None:
+def test_another_folder_replaces_a_missing_one_and_is_named(tmp_path: Path) -> None:
     (task,) = tasks(tmp_path, PUBLISHED)
     with pytest.raises(MissingData, match=r"STSBenchmark/sts-train.csv is not there"):
         task.sentences()
@@ -240,7 +239,7 @@ def test_another_folder_stands_in_and_is_named(tmp_path: Path) -> None:
     assert task.notes()[0].startswith("STSBenchmark-part: alignment of 3 pairs")
 
 
-def test_without_a_pair_above_the_cut_there_is_no_alignment(tmp_path: Path) -> None:
+def test_without_a_pair_above_the_cut_the_data_are_broken(tmp_path: Path) -> None:
     rows = {split: pairs([4, 1], n) for n, split in enumerate(("train", "dev", "test"))}
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark", rows)
     (task,) = tasks(tmp_path, PUBLISHED)

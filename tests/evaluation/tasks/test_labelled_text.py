@@ -1,4 +1,4 @@
-"""Reading lines and labels; the order and the scores of a task."""
+"""Labelled text: reading of lines and labels, and order and scores of a task."""
 
 from dataclasses import replace
 
@@ -30,7 +30,7 @@ def task(data: LabelledText, **settings) -> ClassificationTask:
     ],
     ids=["folds", "test", "split"],
 )
-def test_known_answers(data: LabelledText) -> None:
+def test_scores_of_encoders_with_known_answers(data: LabelledText) -> None:
     made = task(data)
     assert len(made.sentences()) == sum(len(some.labels) for some in data.parts)
     tested = data.test or data.train
@@ -44,7 +44,7 @@ def test_known_answers(data: LabelledText) -> None:
     assert 10 < guessed["accuracy"] < 60
 
 
-def test_random_vectors_give_chance() -> None:
+def test_random_embeddings_score_at_chance() -> None:
     scores = task(LabelledText(2, part(0, 600), test=part(600, 1000))).scores(random)
     assert abs(scores[0].value - 50) < 5  # three standard deviations
 
@@ -69,7 +69,7 @@ def test_f1_and_its_mean_with_accuracy() -> None:
     assert scores["accuracy_and_f1"].value == pytest.approx((f1 + scores["accuracy"].value) / 2)
 
 
-def test_items_are_sorted_by_words_then_label_and_otherwise_as_they_came() -> None:
+def test_items_are_sorted_by_words_then_label_then_position() -> None:
     columns = (["a b c", "d", "e f", "g", "h i"], ["1", "2 2", "3", "4", "5 5"])
     given = Part(columns, [0, 1, 1, 0, 1])
     by_first, by_both, by_second = (given.sorted(by) for by in ((0,), (0, 1), (1, 0)))
@@ -91,13 +91,13 @@ def test_a_blank_item_has_no_word_and_becomes_a_full_stop() -> None:
     assert given.sorted((1, 0)).columns[1] == ["d", "b", "c", "a", "e e"]
 
 
-def test_the_score_fits_the_sorted_items() -> None:
+def test_the_score_is_computed_on_the_sorted_items() -> None:
     texts = ["three words kind0", "kind1", "two kind0", "kind0", "kind1 again"] * 6
     labels = [int("kind1" in text) for text in texts]
     assert task(LabelledText(2, Part((texts,), labels))).scores(revealing)[0].value == 100
 
 
-def test_data_is_read_once_and_when_it_is_needed() -> None:
+def test_data_are_read_once_on_first_use() -> None:
     reads = []
 
     def read() -> LabelledText:

@@ -1,4 +1,4 @@
-"""The format of probing tasks, the ten of them, and surrogates that do not pass for them."""
+"""Probing tasks: their file format, the ten of SentEval, and marked surrogates."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -25,7 +25,7 @@ def write(path: Path, rows: list[str]) -> Path:
     return path
 
 
-def test_the_ten_are_there_without_data(tmp_path: Path) -> None:
+def test_all_ten_tasks_exist_without_data(tmp_path: Path) -> None:
     tasks = probing.tasks(tmp_path, QUICK)
     assert len(tasks) == 10
     assert {(task.group, task.main) for task in tasks} == {("probing", "accuracy")}
@@ -46,7 +46,9 @@ def test_the_ten_are_there_without_data(tmp_path: Path) -> None:
             task.sentences()
 
 
-def test_who_sees_the_label_is_always_right_and_who_guesses_is_not(tmp_path: Path) -> None:
+def test_known_labels_are_always_right_and_random_embeddings_are_not(
+    tmp_path: Path,
+) -> None:
     write(tmp_path / "probing" / "bigram_shift.txt", lines())
     task = {task.name: task for task in probing.tasks(tmp_path, QUICK)}["BigramShift"]
     assert sorted(task.sentences()) == sorted(sentence(row, row % 3) for row in range(180))
@@ -65,7 +67,7 @@ def test_surrogates_are_marked(tmp_path: Path) -> None:
     assert task.notes() == ["made of other text than the published task: comparable with no paper"]
 
 
-def test_words_are_told_apart_by_logistic_regression_always(tmp_path: Path) -> None:
+def test_word_content_always_uses_logistic_regression(tmp_path: Path) -> None:
     tasks = probing.tasks(tmp_path, replace(QUICK, hidden=50))
     assert {task.name: task._protocol.hidden for task in tasks if task._protocol.hidden == 0} == {
         "WordContent": 0
@@ -84,7 +86,7 @@ def test_words_are_told_apart_by_logistic_regression_always(tmp_path: Path) -> N
         ("tr\tL1\t", "tr\t", r"line 2: expected 3 fields, got 2"),
     ],
 )
-def test_what_is_broken_is_named(old: str, new: str, message: str, tmp_path: Path) -> None:
+def test_broken_files_are_named(old: str, new: str, message: str, tmp_path: Path) -> None:
     path = write(tmp_path / "probing" / "tree_depth.txt", lines())
     assert old in path.read_text()
     path.write_text(path.read_text().replace(old, new, 1))
@@ -99,13 +101,13 @@ def test_what_is_broken_is_named(old: str, new: str, message: str, tmp_path: Pat
         (152, r"tree_depth.txt has no item of class \['L2'\]"),
     ],
 )
-def test_a_file_without_its_end(keep: int, message: str, tmp_path: Path) -> None:
+def test_a_file_without_its_end_is_refused(keep: int, message: str, tmp_path: Path) -> None:
     write(tmp_path / "probing" / "tree_depth.txt", lines()[:keep])
     with pytest.raises(BrokenData, match=message):
         probing.tasks(tmp_path, QUICK)[2].sentences()
 
 
-def test_a_file_that_was_cut_within_a_line(tmp_path: Path) -> None:
+def test_a_file_truncated_within_a_line_is_refused(tmp_path: Path) -> None:
     path = write(tmp_path / "probing" / "tree_depth.txt", lines())
     path.write_bytes(path.read_bytes()[:-5])
     with pytest.raises(BrokenData, match=r"ends in the middle of line 180, expected 120000 lines"):

@@ -1,4 +1,4 @@
-"""STS in every convention, against scipy and hand-made averages, on files written here."""
+"""Similarity tasks in every convention, against scipy and averages by hand."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -56,13 +56,13 @@ def three_splits(seed: int) -> dict[str, Pairs]:
 
 
 def hashed(texts: Sequence[str]) -> np.ndarray:
-    """The same random vector for the same text."""
+    """Return random embeddings that depend on the text alone."""
     seeds = [[ord(character) for character in text] for text in texts]
     return np.stack([np.random.default_rng(seed).normal(size=5) for seed in seeds])
 
 
 def knowing(pairs: Pairs, exactly: bool = True) -> Callable[[list[str]], np.ndarray]:
-    """An encoder whose cosines are the gold scores, in order."""
+    """Make an encoder whose cosines are the gold scores, or have the same order."""
     angle = {first: 0.0 for first, *_ in pairs}
     for _, second, gold in pairs:
         angle[second] = np.arccos(gold / 5) if exactly else np.pi * (1 - gold / 5)
@@ -100,7 +100,7 @@ def test_cosines_by_hand() -> None:
 
 
 def bag_of_words(texts: Sequence[str], width: int = 40) -> np.ndarray:
-    """Means of random word vectors, float32: the sum rounds otherwise in another order of words."""
+    """Return means of random word vectors in float32, whose rounding depends on the word order."""
     words = {word: np.random.default_rng(list(word.encode())) for t in texts for word in t.split()}
     of = {word: rng.standard_normal(width).astype(np.float32) for word, rng in words.items()}
     return np.stack([np.mean([of[word] for word in text.split()], axis=0) for text in texts])
@@ -113,11 +113,12 @@ def test_equal_vectors_have_cosine_1_whatever_their_rounding() -> None:
     assert set(cosines(x, -3 * x).tolist()) == {-1.0}
     nearly = x * (1 + 1e-6 * rng.standard_normal(x.shape)).astype(np.float32)
     assert set(cosines(x, nearly).tolist()) == {1.0}
-    assert len(set(cosines(x, x[::-1]).tolist())) == 250  # symmetric, and nothing else ties
+    # The pairs are symmetric, and there are no other ties.
+    assert len(set(cosines(x, x[::-1]).tolist())) == 250
 
 
 def test_ranks_do_not_follow_rounding(tmp_path: Path) -> None:
-    """Whether words are summed from the front or from the back, the ranks are the same."""
+    """The ranks are equal whether words are summed from the front or from the back."""
     rng = np.random.default_rng(1)
     pairs: Pairs = []
     for number in range(120):
@@ -144,7 +145,7 @@ def test_ranks_do_not_follow_rounding(tmp_path: Path) -> None:
     assert forwards["cosine Spearman"] == pytest.approx(100 * expected)
 
 
-def test_every_task_is_there_without_any_data(tmp_path: Path) -> None:
+def test_every_task_exists_without_data(tmp_path: Path) -> None:
     every = found(tmp_path)
     assert list(every) == ["STS12", "STS13", "STS14", "STS15", "STS16", "STS-B", "SICK-R"]
     for task in every.values():
@@ -153,12 +154,12 @@ def test_every_task_is_there_without_any_data(tmp_path: Path) -> None:
             task.sentences()
 
 
-def test_the_sizes_of_sts_are_those_that_mteb_has_too() -> None:
+def test_the_sizes_of_sts_equal_those_of_mteb() -> None:
     sizes = {name: sum(subsets.values()) for name, subsets in STS_SUBSETS.items()}
     assert sizes == {"STS12": 3108, "STS13": 1500, "STS14": 3750, "STS15": 3000, "STS16": 1186}
 
 
-def test_subsets_in_all_conventions(tmp_path: Path) -> None:
+def test_subsets_are_scored_in_all_conventions(tmp_path: Path) -> None:
     sizes = {"FNWN": 8, "headlines": 25, "OnWN": 14}
     subsets = {name: random_pairs(size, seed) for seed, (name, size) in enumerate(sizes.items())}
     write_sts(tmp_path / "downstream/STS/STS13-en-test", subsets)
@@ -176,7 +177,7 @@ def test_subsets_in_all_conventions(tmp_path: Path) -> None:
     assert len(set(got.values())) == len(got) - 1
 
 
-def test_who_knows_the_scores_gets_them_all(tmp_path: Path) -> None:
+def test_an_encoder_that_knows_the_gold_scores_is_perfect(tmp_path: Path) -> None:
     subsets = {name: random_pairs(10, n) for n, name in enumerate(STS_SUBSETS["STS16"])}
     write_sts(tmp_path / "downstream/STS/STS16-en-test", subsets)
     pairs = [pair for part in subsets.values() for pair in part]
@@ -187,7 +188,7 @@ def test_who_knows_the_scores_gets_them_all(tmp_path: Path) -> None:
     assert 90 < only_order["all Pearson"] < 99.9
 
 
-def test_a_missing_subset_is_no_smaller_average(tmp_path: Path) -> None:
+def test_a_missing_subset_is_an_error_and_not_a_smaller_average(tmp_path: Path) -> None:
     folder = tmp_path / "downstream/STS/STS13-en-test"
     write_sts(folder, {name: random_pairs(5, 0) for name in ("FNWN", "OnWN")})
     expected = r"STS.input.headlines.txt is not there. STS13 is all of FNWN, headlines, OnWN"
@@ -202,7 +203,7 @@ def test_another_size_than_the_published_is_noted(tmp_path: Path) -> None:
     assert SubsetSimilarity("X", tmp_path / "x", {"A": 6, "B": 7}).notes() == []
 
 
-def test_the_benchmark_by_cosine(tmp_path: Path) -> None:
+def test_the_benchmark_is_scored_by_cosine(tmp_path: Path) -> None:
     splits = three_splits(0)
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark", splits)
     got = values(found(tmp_path)["STS-B"], hashed)
@@ -213,7 +214,7 @@ def test_the_benchmark_by_cosine(tmp_path: Path) -> None:
     assert got["MTEB Spearman"] == got["cosine Spearman"]
 
 
-def test_mteb_takes_all_of_sick(tmp_path: Path) -> None:
+def test_mteb_scores_all_splits_of_sick(tmp_path: Path) -> None:
     splits = three_splits(5)
     write_sick(tmp_path / "downstream/SICK", splits)
     got = values(found(tmp_path)["SICK-R"], hashed)
@@ -223,7 +224,7 @@ def test_mteb_takes_all_of_sick(tmp_path: Path) -> None:
 
 
 def test_the_trained_regressor_learns_what_cosines_do_not_tell(tmp_path: Path) -> None:
-    """The score is in a single feature |u - v|, among others that mean nothing."""
+    """The score depends on a single feature |u - v| among others that are random."""
     splits = three_splits(3)
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark", splits)
     gold = {second: score for pairs in splits.values() for _, second, score in pairs}
@@ -238,7 +239,7 @@ def test_the_trained_regressor_learns_what_cosines_do_not_tell(tmp_path: Path) -
     assert got["trained Spearman"] > 95 and got["trained Pearson"] > 90
     assert got["trained Spearman dev"] > 95 and got["trained Pearson dev"] > 90
     assert got["cosine Spearman"] < 80
-    assert values(task, encode) == got  # the same again
+    assert values(task, encode) == got  # a second time, with the same result
 
 
 def test_without_the_regressor_nothing_is_trained(
@@ -263,7 +264,7 @@ def test_without_the_regressor_nothing_is_trained(
     assert not train & set(task.sentences())
 
 
-def test_another_folder_of_the_layout_is_a_task_of_its_own_name(tmp_path: Path) -> None:
+def test_another_folder_in_the_layout_is_a_task_of_its_own_name(tmp_path: Path) -> None:
     write_benchmark(tmp_path / "downstream/STS/STSBenchmark-mine", three_splits(0))
     (tmp_path / "downstream/STS/notes").mkdir()
     every = found(tmp_path)
@@ -295,7 +296,7 @@ def test_only_the_published_benchmark_has_a_known_length(tmp_path: Path) -> None
         every["STS-B"].sentences()
 
 
-def test_scoring_leaves_random_states_alone(tmp_path: Path) -> None:
+def test_scoring_leaves_global_random_states_alone(tmp_path: Path) -> None:
     write_sick(tmp_path / "downstream/SICK", three_splits(5))
     torch_state, numpy_state = torch.get_rng_state(), np.random.get_state()[1].tolist()
     values(found(tmp_path)["SICK-R"], hashed)

@@ -1,4 +1,4 @@
-"""Cranfield's and BEIR's files, with their traps."""
+"""Reading of Cranfield's and BEIR's files, with their peculiarities."""
 
 import json
 from pathlib import Path
@@ -59,7 +59,7 @@ def write_beir(
 DOCUMENTS = {"1": ("a wing .", "a wing .\n  it flies"), "2": ("heat", "of slabs &amp; rods")}
 
 
-def test_a_title_is_not_said_twice_and_an_empty_document_is_one(tmp_path: Path) -> None:
+def test_a_title_is_not_repeated_and_an_empty_document_is_kept(tmp_path: Path) -> None:
     documents = {**DOCUMENTS, "3": ("", "")}
     write_trec(tmp_path, documents, {"1": "what\nflies"}, [("1", "1", "1")])
     found = read_trec(tmp_path)
@@ -68,8 +68,8 @@ def test_a_title_is_not_said_twice_and_an_empty_document_is_one(tmp_path: Path) 
     assert (found.relevant, found.itself, found.notes) == ([{0: 1.0}], {}, [])
 
 
-def test_judgements_of_cranfield_count_topics(tmp_path: Path) -> None:
-    """Topics 1, 4 and 9 are 1, 2 and 3 to the judgements."""
+def test_judgements_of_cranfield_number_topics_from_1(tmp_path: Path) -> None:
+    """The judgements number topics 1, 4 and 9 as 1, 2 and 3."""
     topics = {"1": "first", "4": "second", "9": "third"}
     judgements = [("1", "1", "1"), ("2", "2", "1"), ("3", "1", "0"), ("3", "2", "2")]
     write_trec(tmp_path, DOCUMENTS, topics, judgements)
@@ -84,7 +84,7 @@ def test_judgements_of_cranfield_count_topics(tmp_path: Path) -> None:
     ]
 
 
-def test_judgements_that_name_topics_are_believed(tmp_path: Path) -> None:
+def test_judgements_with_the_numbers_of_topics_are_used_as_they_are(tmp_path: Path) -> None:
     topics = {"1": "first", "4": "second", "9": "third"}
     write_trec(tmp_path, DOCUMENTS, topics, [("9", "1", "1"), ("4", "1", "-1")])
     found = read_trec(tmp_path)
@@ -117,7 +117,7 @@ def test_faults_of_cranfield_are_named(tmp_path: Path) -> None:
     broken(r"cran.all.1400.xml: expected <title> in '<docno>1")
 
 
-def test_beir(tmp_path: Path) -> None:
+def test_the_layout_of_beir_is_read(tmp_path: Path) -> None:
     documents = {"d1": ("Wings", "they  fly"), "d2": ("", "heat"), "d3": ("Rods", "bend")}
     queries = {"q1": "what flies", "q2": "never judged", "q3": "what bends"}
     judgements = [("q1", "d1", 2), ("q1", "d2", 1), ("q3", "d3", 1), ("q3", "d2", 0)]
@@ -131,7 +131,7 @@ def test_beir(tmp_path: Path) -> None:
 
 
 def test_a_query_that_is_a_document_does_not_find_itself(tmp_path: Path) -> None:
-    """Only if the text is the same too: some sets number queries and documents from 1 each."""
+    """The text has to agree too, because some sets number queries and documents from 1 each."""
     documents = {"1": ("", "an argument"), "2": ("", "another"), "3": ("", "a third")}
     queries = {"3": "other text", "1": "an  argument", "2": "never judged"}
     judgements = [("1", "1", 1), ("1", "2", 1), ("3", "3", 1)]

@@ -52,7 +52,7 @@ def test_measures_by_hand() -> None:
 
 
 @given(st.integers(2, 30), st.integers(1, 12), st.integers(0, 10**6))
-def test_measures_are_those_of_scikit_learn(n: int, depth: int, seed: int) -> None:
+def test_measures_equal_those_of_scikit_learn(n: int, depth: int, seed: int) -> None:
     rng = np.random.default_rng(seed)
     grades = rng.integers(0, 4, size=n).astype(float)
     grades[rng.integers(n)] = 2.0
@@ -68,7 +68,7 @@ def test_measures_are_those_of_scikit_learn(n: int, depth: int, seed: int) -> No
 
 
 @given(st.integers(1, 25), st.integers(1, 12), st.integers(1, 30), st.integers(1, 200))
-def test_the_nearest_are_those_of_a_full_sort(n: int, q: int, depth: int, numbers: int) -> None:
+def test_the_nearest_equal_those_of_a_full_sort(n: int, q: int, depth: int, numbers: int) -> None:
     rng = np.random.default_rng(n * 31 + q)
     queries = rng.integers(-2, 3, size=(q, 2)).astype(float)  # many ties
     documents = rng.integers(-2, 3, size=(n, 2)).astype(float)
@@ -81,7 +81,7 @@ def test_the_nearest_are_those_of_a_full_sort(n: int, q: int, depth: int, number
     assert all(len(set(row)) == len(row) for row in got.tolist())
 
 
-def test_equals_come_in_their_own_order() -> None:
+def test_equally_similar_documents_keep_their_order() -> None:
     documents = np.ones((50, 1))
     assert nearest(np.ones((2, 1)), documents, depth=3).tolist() == [[0, 1, 2]] * 2
     assert nearest(np.ones((1, 1)), documents, depth=50).tolist() == [list(range(50))]
@@ -89,7 +89,7 @@ def test_equals_come_in_their_own_order() -> None:
 
 @pytest.mark.parametrize("n", [5, 7, 50, 203])
 def test_equal_vectors_are_equally_similar(n: int) -> None:
-    """Products of matrices round otherwise at the borders of their blocks."""
+    """Matrix products round differently at the borders of their blocks."""
     rng = np.random.default_rng(n)
     for width in (3, 16, 37, 64, 384):
         for count in (1, 2, 9):
@@ -128,7 +128,7 @@ def test_cranfield_is_a_task_with_or_without_data(tmp_path: Path) -> None:
     write_trec(tmp_path / "extra/cranfield", DOCUMENTS, topics, judgements)
     (task,) = tasks(tmp_path, PUBLISHED)
     got = values(task, bag_of_words)
-    # The third query finds heat or rods with equal cosines, heat in front: rank 2.
+    # The third query has equal cosines with heat and rods. Heat comes first, so rods have rank 2.
     assert got == pytest.approx(
         {
             "nDCG@10": 100 * (2 + 1 / math.log2(3)) / 3,
@@ -142,7 +142,7 @@ def test_cranfield_is_a_task_with_or_without_data(tmp_path: Path) -> None:
     assert "counts topics from 1" in task.notes()[1]
 
 
-def test_folders_of_beir_are_tasks(tmp_path: Path) -> None:
+def test_folders_in_the_layout_of_beir_are_tasks(tmp_path: Path) -> None:
     queries = {"q1": "what can fly", "d2": "heat in slabs"}
     documents = {"d1": ("", "wings fly"), "d2": ("", "heat in slabs"), "d3": ("", "heat")}
     for name in ("scifact", "arguana"):
@@ -156,10 +156,11 @@ def test_folders_of_beir_are_tasks(tmp_path: Path) -> None:
         "arguana",
         "scifact",
     ]
-    assert values(arguana, bag_of_words)["nDCG@10"] == pytest.approx(100)  # not d2 for d2
+    # Query d2 does not find document d2.
+    assert values(arguana, bag_of_words)["nDCG@10"] == pytest.approx(100)
 
 
-def test_random_vectors_are_chance_and_one_hot_ones_perfect(tmp_path: Path) -> None:
+def test_random_embeddings_score_at_chance_and_one_hot_ones_are_perfect(tmp_path: Path) -> None:
     documents = {f"d{n}": ("", f"document {n}") for n in range(200)}
     queries = {f"q{n}": f"query {n}" for n in range(200)}
     judgements = [(f"q{n}", f"d{n}", 1) for n in range(200)]
@@ -173,7 +174,7 @@ def test_random_vectors_are_chance_and_one_hot_ones_perfect(tmp_path: Path) -> N
     assert chance["recall@10"] == pytest.approx(5, abs=4)
 
 
-def test_span_ranks_are_those_of_a_naive_loop() -> None:
+def test_span_ranks_equal_those_of_a_naive_loop() -> None:
     rng = np.random.default_rng(0)
     queries = rng.normal(size=(30, 4))
     targets = queries + rng.normal(size=(30, 4))
@@ -186,15 +187,15 @@ def test_span_ranks_are_those_of_a_naive_loop() -> None:
     assert max(ranks) > 1 and 0 < got.found.mean() < 1
 
 
-def test_ties_are_shared() -> None:
-    """Of four targets the first three are the same: a query of one is at rank 1 to 3."""
+def test_ties_share_their_ranks() -> None:
+    """Of four targets the first three are equal, so that their queries have ranks 1 to 3."""
     queries = np.array([[1, 0], [1, 0], [1, 0], [1, 0.1]], float)
     targets = np.array([[1, 0], [1, 0], [1, 0], [0, 1]], float)
     got = span_ranks(queries, targets)
     np.testing.assert_allclose(got.found, [1 / 3, 1 / 3, 1 / 3, 0])
     third = (1 + 1 / 2 + 1 / 3) / 3
     np.testing.assert_allclose(got.reciprocal, [third, third, third, 1 / 4])
-    same = np.full((40, 7), 0.1)  # sums of them round differently at the borders of blocks
+    same = np.full((40, 7), 0.1)  # their sums round differently at the borders of blocks
     assert span_ranks(same, same, block=9).found.tolist() == [1 / 40] * 40
 
 
@@ -206,7 +207,7 @@ def write_corpus(file: Path, documents: list[str]) -> Path:
 
 
 @pytest.mark.parametrize("name", ["corpus.txt", "corpus.txt.xz"])
-def test_spans_of_a_corpus(tmp_path: Path, name: str) -> None:
+def test_span_retrieval_reads_a_corpus(tmp_path: Path, name: str) -> None:
     documents = make_documents(20, 150, seed=3)
     vocabulary = sorted({word for document in documents for word in document.split()})
 
@@ -228,7 +229,7 @@ def test_spans_of_a_corpus(tmp_path: Path, name: str) -> None:
     assert len(few.sentences()) == 10
 
 
-def test_a_corpus_that_is_no_use_is_named(tmp_path: Path) -> None:
+def test_an_unusable_corpus_is_named(tmp_path: Path) -> None:
     with pytest.raises(MissingData, match=r"corpus.txt is not there"):
         SpanRetrieval(tmp_path / "corpus.txt").sentences()
     file = write_corpus(tmp_path / "corpus.txt", ["too short", "this as well"])

@@ -1,4 +1,4 @@
-"""Files of scored pairs, as they should be and as they should not."""
+"""Files of scored pairs, valid and broken."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ def write_subset(folder: Path, sentences: str, scores: str) -> None:
 
 
 def test_pairs_without_a_score_are_left_out(tmp_path: Path) -> None:
-    # The last score is blank, which a reader that strips line ends would lose.
+    # The last score is blank. A reader that strips line ends would lose it.
     write_subset(tmp_path, "a b\tc  d\ne\tf\ng\th\n", "4.5\n\n \n")
     pairs = read_sts_subset(tmp_path, "X")
     assert (pairs.first, pairs.second, pairs.gold.tolist()) == (["a b"], ["c d"], [4.5])
@@ -25,7 +25,7 @@ def test_pairs_without_a_score_are_left_out(tmp_path: Path) -> None:
         read_sts_subset(tmp_path, "X")
 
 
-def test_columns_beyond_the_sentences_and_rare_line_ends_are_no_matter(tmp_path: Path) -> None:
+def test_further_columns_and_rare_line_separators_do_not_matter(tmp_path: Path) -> None:
     write_subset(tmp_path, "a\tb\tfrom here\tfrom there\r\nc\u2028d\te\x85f\r\n", "1\r\n2\r\n")
     pairs = read_sts_subset(tmp_path, "X")
     assert pairs.first == ["a", "c d"]
@@ -54,7 +54,7 @@ def test_faults_of_a_subset_are_named(tmp_path: Path) -> None:
             read_sts_subset(tmp_path, "X")
 
 
-def test_a_split_of_the_benchmark(tmp_path: Path) -> None:
+def test_a_split_of_the_benchmark_is_read(tmp_path: Path) -> None:
     file = tmp_path / "sts-dev.csv"
     file.write_text('news\tf\t2012\t7\t3.25\t"a "b\tc\tlicence\nnews\tf\t2012\t8\t0\td\te\n')
     pairs = read_benchmark(file, 2)
@@ -64,7 +64,7 @@ def test_a_split_of_the_benchmark(tmp_path: Path) -> None:
     assert pairs.sentences == ['"a "b', "d", "c", "e"]
 
 
-def test_sorted_pairs_are_those_of_sentevals_sick_py(tmp_path: Path) -> None:
+def test_sorted_pairs_equal_those_of_sentevals_sick_py(tmp_path: Path) -> None:
     file = tmp_path / "sts-train.csv"
     rows = [
         ("a b", "c", 2.0),
@@ -79,7 +79,7 @@ def test_sorted_pairs_are_those_of_sentevals_sick_py(tmp_path: Path) -> None:
     assert [*zip(pairs.first, pairs.second, pairs.gold.tolist(), strict=True)] == rows
 
 
-def test_a_benchmark_that_was_cut_off(tmp_path: Path) -> None:
+def test_a_truncated_benchmark_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "sts-dev.csv"
     row = "news\tf\t2012\t7\t3.25\ta b\tc d\n"
     file.write_text(row + row[:-8] + "\n")
@@ -93,7 +93,7 @@ def test_a_benchmark_that_was_cut_off(tmp_path: Path) -> None:
         read_benchmark(file, 3)
 
 
-def test_a_split_of_sick(tmp_path: Path) -> None:
+def test_a_split_of_sick_is_read(tmp_path: Path) -> None:
     file = tmp_path / "SICK_trial.txt"
     heading = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
     file.write_text(heading + "4\ta\tb\t3.6\tNEUTRAL\n")

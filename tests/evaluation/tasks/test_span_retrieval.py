@@ -1,4 +1,4 @@
-"""Span retrieval against a naive loop, and on encoders whose answer is known."""
+"""Span retrieval against a naive loop, and on encoders with known answers."""
 
 import numpy as np
 import pytest
@@ -66,7 +66,7 @@ def test_accuracy_equals_a_naive_loop() -> None:
     assert 0 < found < 30
 
 
-def test_known_answers() -> None:
+def test_accuracy_of_encoders_with_known_answers() -> None:
     pairs = adjacent_span_pairs(DOCUMENTS)
     assert span_retrieval_accuracy(bag_of_words, pairs) > 0.8
     assert span_retrieval_accuracy(lambda texts: np.ones((len(texts), 3)), pairs) == 1 / 20

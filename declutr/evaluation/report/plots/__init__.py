@@ -1,4 +1,4 @@
-"""Pictures of a comparison of encoders. Drawn by matplotlib, which is an extra (`plots`)."""
+"""Pictures of a comparison of encoders, drawn by matplotlib (the extra `plots`)."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from declutr.evaluation.report.plots.scores import dimension_curves, task_bars
 from declutr.evaluation.report.plots.style import STYLE
 
 HOW_TO_GET = "Pictures need matplotlib: pip install 'declutr[plots]' (or pip install matplotlib)."
+"""The message that tells how to install matplotlib."""
 
 
 class Picture(NamedTuple):
-    """A drawn file and the words beside it."""
+    """A picture in a file, with its title and its caption."""
 
     path: Path
     title: str
@@ -25,18 +26,21 @@ class Picture(NamedTuple):
 
 
 def available() -> bool:
-    """Whether matplotlib is there."""
+    """Return whether matplotlib is installed."""
     return importlib.util.find_spec("matplotlib") is not None
 
 
 def draw(
     comparison: Comparison, folder: str | Path, averages: Mapping[str, Mapping[str, float]]
 ) -> list[Picture]:
-    """Every picture there are results for, as PNG files in `folder`.
+    """Draw every picture for which there are results, as PNG files in `folder`.
 
     # Parameters
 
-    averages : for each named average, its values by encoder; one of them colours a plane.
+    comparison : the results.
+    folder : the folder to write to; it is made if necessary.
+    averages : values by name of the average, then by encoder; one average colours the picture of
+        alignment and uniformity.
 
     # Raises
 

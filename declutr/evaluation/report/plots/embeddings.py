@@ -1,4 +1,4 @@
-"""Pictures of embeddings: alignment and uniformity, cosines of pairs, a map of sentences."""
+"""Pictures of embeddings: alignment and uniformity, cosines of pairs, and maps of sentences."""
 
 from __future__ import annotations
 
@@ -14,9 +14,15 @@ from declutr.evaluation.report.plots.style import COLOURS, new_figure, new_panel
 
 
 def plane(comparison: Comparison, averages: Mapping[str, Mapping[str, float]]) -> Any:
-    """Uniformity across, alignment up, a dot for each encoder; none unless one has both.
+    """Draw encoders as points by uniformity and alignment; None if no encoder has both scores.
 
-    As in figure 2 of SCD (Klein and Nabi, 2022).
+    Uniformity is the horizontal axis, as in figure 2 of SCD (Klein and Nabi, 2022).
+
+    # Parameters
+
+    comparison : the results.
+    averages : values by name of the average, then by encoder. Points are coloured by the first
+        average that all encoders have, or else by such a similarity task.
     """
     at = {
         encoder: (scores["uniformity"], scores["alignment"])
@@ -49,7 +55,12 @@ def plane(comparison: Comparison, averages: Mapping[str, Mapping[str, float]]) -
 def _colour_by(
     comparison: Comparison, averages: Mapping[str, Mapping[str, float]], encoders: list[str]
 ) -> tuple[str, list[float]]:
-    """The first average that all of them have; else the first similarity task that they do."""
+    """Return the first average, or else similarity task, that all encoders have.
+
+    # Returns
+
+    Its name, and the values of the encoders; both empty if there is none.
+    """
     readings = {name: [of.get(e, math.nan) for e in encoders] for name, of in averages.items()}
     for task in comparison.groups().get("sts", []):
         name = f"{task}, {comparison.main_name(task)}"
@@ -59,11 +70,11 @@ def _colour_by(
 
 
 def _label_points(figure: Any, axes: Any, points: np.ndarray, names: list[str]) -> None:
-    """Names beside dots, each at the first place around its dot where it covers nothing."""
+    """Put names beside points, each at the first position around its point that is free."""
     from matplotlib.transforms import Bbox
 
     figure.canvas.draw()
-    figure.set_layout_engine("none")  # measured from here on
+    figure.set_layout_engine("none")  # positions are measured from here on, so they must not move
     renderer = figure.canvas.get_renderer()
     frame = axes.get_window_extent(renderer)
     radius = 8 * figure.dpi / 72
@@ -89,12 +100,20 @@ def _label_points(figure: Any, axes: Any, points: np.ndarray, names: list[str]) 
                 taken.append(box)
                 break
             text.remove()
-        else:  # no room anywhere: better covered than absent
+        else:  # no position is free, and an overlapping name is better than none
             axes.annotate(name, point, fontsize=9)
 
 
 def similarities(comparison: Comparison, bins: int = 60) -> Any:
-    """A panel for each encoder, a ridge of cosines for each degree of gold; none without them."""
+    """Draw the distribution of cosines for each degree of similarity; None without such scores.
+
+    Each encoder has a panel, with a ridge for each degree of the gold scores.
+
+    # Parameters
+
+    comparison : the results.
+    bins : the number of bins of a histogram.
+    """
     found = _similarity_task(comparison)
     if found is None:
         return None
@@ -137,9 +156,13 @@ def similarities(comparison: Comparison, bins: int = 60) -> Any:
 def _similarity_task(
     comparison: Comparison,
 ) -> tuple[str, dict[str, tuple[np.ndarray, np.ndarray]]] | None:
-    """The similarity task that most encoders, then most pairs, have cosines of.
+    """Return the similarity task with cosines for the most encoders, then for the most pairs.
 
-    The main score of such a task is one of cosines.
+    The main score of such a task is computed from cosines.
+
+    # Returns
+
+    The name of the task, and cosines and gold scores by encoder; None if there is no such task.
     """
     found: dict[str, dict[str, tuple[np.ndarray, np.ndarray]]] = {}
     for task in comparison.groups().get("sts", []):
@@ -157,7 +180,7 @@ def _similarity_task(
 
 
 def _degrees(gold: np.ndarray) -> np.ndarray:
-    """Bounds of degrees: whole numbers if gold scores go from about 0 or 1 to 5, else fifths."""
+    """Return bounds of degrees: integers if gold scores span about 5 points, otherwise fifths."""
     low, high = float(gold.min()), float(gold.max())
     if 3 <= high - low <= 8:
         return np.arange(math.floor(low), math.ceil(high) + 1, dtype=float)
@@ -165,15 +188,15 @@ def _degrees(gold: np.ndarray) -> np.ndarray:
 
 
 def _smooth(counts: np.ndarray) -> np.ndarray:
-    """Counts under a narrow bell; what it moves over the ends comes back in."""
+    """Smooth counts with a narrow Gaussian kernel, reflected at both ends."""
     bell = np.exp(-0.5 * (np.arange(-4, 5) / 1.4) ** 2)
     return np.convolve(np.pad(counts, 4, mode="symmetric"), bell / bell.sum(), mode="valid")
 
 
 def embedding_map(comparison: Comparison) -> Any:
-    """A panel for each encoder that has a map; none without.
+    """Draw a map of sentences for each encoder that has one; None if there is none.
 
-    It is the task of the group `map` (`declutr.evaluation.tasks.embedding_map`).
+    The points are results of tasks of the group `map` (`declutr.evaluation.tasks.embedding_map`).
     """
     maps = {}
     for encoder in comparison.encoders:
@@ -188,7 +211,7 @@ def embedding_map(comparison: Comparison) -> Any:
     colours = {label: COLOURS[place % len(COLOURS)] for place, label in enumerate(labels)}
     for axes, (encoder, score) in zip(panels, maps.items(), strict=True):
         points = np.column_stack([score.items["x"], score.items["y"]])
-        # In an order that is none of the labels', or the last would cover the others.
+        # Draw in random order, so that no class covers the others.
         order = np.random.default_rng(0).permutation(len(points))
         shown = [colours[str(label)] for label in score.items["label"][order]]
         axes.scatter(*points[order].T, s=11, c=shown, alpha=0.75, linewidth=0)

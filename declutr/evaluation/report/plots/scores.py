@@ -1,4 +1,4 @@
-"""Pictures of scores: bars for tasks, and curves of dimension against quality."""
+"""Pictures of scores: bars for tasks, and curves of scores over dimensions."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from declutr.evaluation.report.comparison import GROUPS, Comparison
 from declutr.evaluation.report.dimensions import Curves, curves
 from declutr.evaluation.report.plots.style import COLOURS, new_figure, new_panels, shortened
 
-_MARKERS = "osD^vPX"  # as many as colours
+_MARKERS = "osD^vPX"  # one for each colour
 _DASHES = ("-", "--", ":", "-.")
 _HATCHES = ("", "////", "....", "xxxx")
-_LEAST_SPAN = 6.0  # percent; less would make cliffs of noise
-_BANDS = 3  # as many encoders have intervals drawn; of more, they cover each other
+_LEAST_SPAN = 6.0  # percent; a smaller range would exaggerate noise
+_BANDS = 3  # the most encoders to draw intervals for; more would overlap
 
 
 def task_bars(comparison: Comparison) -> Any:
-    """A panel for each group of tasks, a bar for each encoder; none without scores."""
+    """Draw the main scores as bars, with a panel for each group of tasks; None without scores."""
     groups = {name: rows for name, rows in comparison.groups().items() if name != "geometry"}
     if not groups:
         return None
     columns = _two_columns(groups) if sum(map(len, groups.values())) > 12 else [list(groups)]
     encoders = len(comparison.encoders)
-    step = encoders + 0.9  # bars a task, and the space between tasks
-    bar = 0.135 if encoders < 6 else 0.1  # inches, as all that follows
+    step = encoders + 0.9  # the bars of a task and the space between tasks, in bars
+    bar = 0.135 if encoders < 6 else 0.1  # inches, like all lengths below
     above, below, panel = 0.3, 0.35, 4.3
     margin = 0.2 + 0.08 * max(len(task) for rows in groups.values() for task in rows)
     legend = 0.1 + 0.22 * math.ceil(encoders / (2 * len(columns))) if encoders > 1 else 0.1
@@ -48,7 +48,7 @@ def task_bars(comparison: Comparison) -> Any:
 
 
 def _two_columns(groups: dict[str, list[str]]) -> list[list[str]]:
-    """Whole groups, in order, divided where the columns come out most alike."""
+    """Divide the groups, in their order, into two columns of lengths as equal as possible."""
     names, sizes = list(groups), [len(rows) + 2 for rows in groups.values()]
     if len(names) == 1:
         return [names]
@@ -87,10 +87,10 @@ def _bars(
 
 
 def dimension_curves(comparison: Comparison) -> Any:
-    """A panel for each group of tasks, a line for each encoder; none without truncated encoders.
+    """Draw scores over the number of dimensions; None without truncated encoders.
 
-    Scores stand as they are, not as shares of those with all dimensions: of two encoders, the
-    better one is above.
+    Each group of tasks has a panel, each encoder a line. The scores themselves are shown, not
+    shares of the score with all dimensions, so that the better one of two encoders is above.
     """
     found = curves(comparison)
     if not found:
@@ -135,7 +135,7 @@ def _panel(
             )
         means = [of_group.mean(name) for name in names.values()]
         axes.plot(x, means, linewidth=2, markersize=5.5, zorder=3, **look)
-        # All dimensions: not cut, so not filled.
+        # An open marker distinguishes the embedding with all dimensions.
         axes.plot(x[:1], means[:1], markersize=8, zorder=4, **look | {"markerfacecolor": "white"})
     first = of_group.tasks[0]
     title, score = first, comparison.main_name(first)
@@ -148,7 +148,7 @@ def _panel(
 
 
 def _scale(axes: Any, dimensions: list[int]) -> None:
-    """Powers of two across, and no more height than scores need."""
+    """Set a logarithmic horizontal axis and a vertical axis with a minimum range."""
     low, high = math.log2(min(dimensions)), math.log2(max(dimensions))
     room = 0.05 * (high - low) + 0.1
     axes.set_xscale("log", base=2)
@@ -164,12 +164,12 @@ def _scale(axes: Any, dimensions: list[int]) -> None:
 
 
 def _bar_look(number: int) -> dict[str, Any]:
-    """Colour of an encoder; beyond those there are, hatched."""
+    """Return the colour of an encoder's bars; colours repeat with hatching."""
     rounds, place = divmod(number, len(COLOURS))
     return {"color": COLOURS[place], "hatch": _HATCHES[rounds % 4], "edgecolor": "white"}
 
 
 def _line_look(number: int) -> dict[str, Any]:
-    """Colour and mark of an encoder; beyond those there are, dashed."""
+    """Return the colour and marker of an encoder's line; colours repeat with dashes."""
     rounds, place = divmod(number, len(COLOURS))
     return {"color": COLOURS[place], "marker": _MARKERS[place], "linestyle": _DASHES[rounds % 4]}

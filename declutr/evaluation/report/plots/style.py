@@ -1,13 +1,14 @@
-"""What all pictures have in common: colours, letters, names that fit."""
+"""The common style of pictures: colours, fonts, panels, and shortened names."""
 
 from __future__ import annotations
 
 import math
 from typing import Any
 
-# Okabe and Ito's palette (2008), which colour-blind readers can tell apart; yellow, the palest, is
-# left out.
+# Colour-blind readers can tell these colours apart. The pale yellow of the palette is left out,
+# because it is hard to see on white.
 COLOURS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#444444")
+"""The colours of encoders: Okabe and Ito's palette (2008) without yellow."""
 STYLE: Any = {
     "font.size": 10,
     "axes.titlesize": 11,
@@ -25,30 +26,53 @@ STYLE: Any = {
     "legend.frameon": False,
     "savefig.dpi": 150,
 }
+"""Settings of matplotlib for all pictures."""
 
 
 def shortened(name: str, longest: int = 26) -> str:
-    """A name that fits: without its beginning, or its middle, if it is long."""
+    """Shorten a name that is too long, at its beginning if it is a path, else in its middle.
+
+    # Parameters
+
+    name : the name.
+    longest : the maximum number of characters.
+    """
     if len(name) <= longest:
         return name
-    if "/" in name:  # a folder, or a name of a hub: its end tells most
+    if "/" in name:  # the end of a path or of a model's name on a hub tells most
         return f"…{name[1 - longest :]}"
     tail = (longest - 1) // 2
     return f"{name[: longest - 1 - tail]}…{name[-tail:]}"
 
 
 def new_figure(width: float, height: float, layout: Any = "constrained") -> Any:
-    """A figure of so many inches, drawn without a display and apart from the user's pyplot."""
+    """Make a figure that needs no display and does not affect the user's pyplot.
+
+    # Parameters
+
+    width, height : its size in inches.
+    layout : matplotlib's layout engine.
+    """
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout=layout)
-    FigureCanvasAgg(figure)  # no window system, whatever the user has set
+    FigureCanvasAgg(figure)  # needs no window system, whatever backend the user has set
     return figure
 
 
 def new_panels(count: int, width: float, height: float) -> tuple[Any, list[Any]]:
-    """A figure with that many panels, three in a row at most (or two and two)."""
+    """Make a figure with panels in rows of at most three; four panels make two rows of two.
+
+    # Parameters
+
+    count : the number of panels.
+    width, height : the size of a panel in inches.
+
+    # Returns
+
+    The figure and its panels.
+    """
     columns = 2 if count == 4 else min(count, 3)
     rows = math.ceil(count / columns)
     figure = new_figure(width * columns + 0.5, height * rows + 0.5)
