@@ -109,14 +109,14 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class PackedSpans:
-    """N spans end to end, special tokens left out.
+    """The token ids of N spans, concatenated and without special tokens.
 
     # Parameters
 
-    ids : all tokens, in the dtype of the store.
-    lengths : tokens of each span, `(N,)`.
-    shape : how the spans lie in the batch, `(B, S)` or `(B,)`, with a product of N.
-    frame : their special tokens.
+    ids : the token ids of all spans, 1-D.
+    lengths : the number of ids of each span, `(N,)`.
+    shape : the shape of the spans in the batch, `(B, S)` or `(B,)`, with a product of N.
+    frame : the special tokens around each span.
     """
 
     ids: np.ndarray
@@ -165,12 +165,12 @@ class PackedSpans:
 
 @dataclass(frozen=True, eq=False)
 class PackedBatch:
-    """A batch of B instances on its way.
+    """A batch of B instances, packed for the way from a worker to the training process.
 
     # Parameters
 
     fields : the packed spans of each text field.
-    beside : what comes beside texts, by name, int64 or float32: `(B,)` each.
+    beside : the numbers beside the texts, by name, int64 or float32: `(B,)` each.
     """
 
     fields: dict[str, PackedSpans]
