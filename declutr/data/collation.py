@@ -113,7 +113,7 @@ class PackedSpans:
 
     # Parameters
 
-    ids : the token ids of all spans, 1-D.
+    ids : the token ids of all spans, 1-D, in the dtype of the token store.
     lengths : the number of ids of each span, `(N,)`.
     shape : the shape of the spans in the batch, `(B, S)` or `(B,)`, with a product of N.
     frame : the special tokens around each span.

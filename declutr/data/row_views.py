@@ -42,7 +42,7 @@ class RowSource(Protocol):
         """
 
     def beside(self, path: Paths, rows: Sequence[int]) -> dict[str, np.ndarray]:
-        """Return the numbers that go with the texts of these rows, by field, `(len(rows),)` each."""
+        """Return the numbers beside the texts of these rows, by field, `(len(rows),)` each."""
 
 
 @dataclass(eq=False)

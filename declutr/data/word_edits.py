@@ -37,9 +37,6 @@ def number_of_edits(alpha: float, words: int) -> int:
     """Return `max(1, floor(alpha * words))`, the number of edits of a text.
 
     Section 2 of the paper has `n = alpha * l`; the rounding is that of the public code.
-
-    >>> number_of_edits(0.1, 25), number_of_edits(0.1, 3)
-    (2, 1)
     """
     return max(1, int(alpha * words + 1e-9))  # In floats, 0.29 * 100 is below 29.
 
