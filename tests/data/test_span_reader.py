@@ -411,7 +411,7 @@ class TestTextToInstance:
 
     @pytest.mark.parametrize("given", [{}, {"epoch": 2}])
     def test_different_texts_have_spans_at_different_places(self, words, given):
-        """All texts have the same length, so that nothing but their content makes the spans differ."""
+        """All texts have the same length, so that only their content makes the spans differ."""
         reader = words()
         assert len({self.places(reader.text_to_instance(text, **given)) for text in TEXTS}) == 5
 
