@@ -1,4 +1,4 @@
-"""Rows of text files that hold documents: tokenised once, and selected for training."""
+"""Rows of files that hold documents: tokenised once, and selected for training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Kept = TypeVar("Kept")
 
 
 def kept_by_path(method: Callable[[Any, Paths], Kept]) -> Callable[[Any, Paths], Kept]:
-    """Decorate a method of one path so that it runs once for each path.
+    """Decorate a method that takes a path, so that it runs once for each path.
 
     The results are kept in the object that the method belongs to.
     """

@@ -1,4 +1,4 @@
-"""Small pretrained-transformer folders made from scratch, for machines without a model hub.
+"""Small RoBERTa-shaped transformers with random weights, for machines without a model hub.
 
 The result is an ordinary folder that ``AutoTokenizer``, ``AutoModel`` and ``AutoModelForMaskedLM``
 load: a byte-level BPE tokenizer trained on given texts, and a randomly initialised
