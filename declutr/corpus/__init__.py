@@ -1,4 +1,4 @@
-"""Files of any format as rows, sentences, and token ids on disk: no AllenNLP."""
+"""Files of any format as rows, sentences, and token ids on disk, without AllenNLP."""
 
 import os
 from collections.abc import Sequence
@@ -8,13 +8,17 @@ from declutr.earlier_paths import names_of
 PathLike = str | os.PathLike
 Paths = PathLike | Sequence[PathLike]
 
-__getattr__ = names_of("declutr.corpus.tokenized")  # it was a module, up to release 1.8
+__getattr__ = names_of("declutr.corpus.tokenized")  # Names of a module up to release 1.8.
 
 
 class SourceError(ValueError):
-    """A corpus that cannot be read: the message names the file, the row and the way out."""
+    """Raised for a corpus that cannot be read; names the file, the row and a remedy."""
 
 
 def normalize_whitespace(text: str) -> str:
-    """`text` with every run of white space as one blank, none at the ends (case is kept)."""
+    r"""Return `text` with single spaces for runs of white space, and none at its ends.
+
+    >>> normalize_whitespace(" One  text\t of\nthree lines ")
+    'One text of three lines'
+    """
     return " ".join(text.split())

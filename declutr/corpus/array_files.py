@@ -1,4 +1,4 @@
-"""Files of arrays that grow, with checksums of what is in them."""
+"""Array files that grow, with checksums of their contents."""
 
 from __future__ import annotations
 
@@ -12,9 +12,16 @@ from declutr.system.files import BLOCK, BlockHasher
 
 
 class ArrayFile:
-    """A 1-D `.npy` file of a length not known beforehand.
+    """A 1-D `.npy` file whose length is not known beforehand.
 
-    numpy pads the header so that the first axis may grow; it is written again at the end.
+    numpy pads the header so that the first axis may grow. The header is written again when the file
+    is closed.
+
+    # Parameters
+
+    path : the file.
+    dtype : the dtype of the values.
+    mode : `"wb"` for a new file, `"r+b"` for one to continue (call `cut_to` next).
     """
 
     def __init__(self, path: Path, dtype: np.dtype, mode: str) -> None:
@@ -37,13 +44,19 @@ class ArrayFile:
         )
 
     def append(self, array: np.ndarray) -> None:
+        """Write the values of a 1-D array to the end of the file."""
         self._length += len(array)
         data = np.ascontiguousarray(array, dtype=self._dtype).view(np.uint8).data
         self._file.write(data)
         self._hasher.update(data)
 
     def cut_to(self, length: int) -> None:
-        """Leave the first `length` values; raises `ValueError` if there are fewer."""
+        """Keep the first `length` values of a file that was opened to be continued.
+
+        # Raises
+
+        `ValueError` : if the file holds fewer values.
+        """
         size = self._begin + length * self._dtype.itemsize
         self._file.flush()
         if not 0 <= length <= length + os.fstat(self._file.fileno()).st_size - size:
@@ -56,23 +69,29 @@ class ArrayFile:
 
     @property
     def checksums(self) -> str:
-        """Of all values so far."""
+        """The checksums of all values so far."""
         return self._hasher.checksums
 
     def recorded(self) -> tuple[int, str, str]:
-        """Of a closed file: the length of its header, its checksum, and those of the values."""
+        """Return the length of the header in bytes, its checksum, and the checksums of the values.
+
+        The file must be closed.
+        """
         with open(self._file.name, "rb") as file:
             return self._begin, checksums_of(file.read(self._begin)), self.checksums
 
     @property
     def closed(self) -> bool:
+        """Whether the file is closed."""
         return self._file.closed
 
     def sync(self) -> None:
+        """Wait until all data written so far have reached the disk."""
         self._file.flush()
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
+        """Write the final header, sync and close the file; a closed file is left as it is."""
         if not self._file.closed:
             try:
                 self._write_header()
@@ -82,13 +101,19 @@ class ArrayFile:
 
 
 def checksums_of(data: bytes) -> str:
+    """Return the checksums of some bytes."""
     hasher = BlockHasher()
     hasher.update(data)
     return hasher.checksums
 
 
 def read_header(file: BinaryIO) -> tuple[np.dtype, int]:
-    """The dtype of a 1-D `.npy` file, and the byte at which its values begin."""
+    """Return the dtype of a 1-D `.npy` file, and the byte at which its values begin.
+
+    # Parameters
+
+    file : the file, at its beginning.
+    """
     version = np.lib.format.read_magic(file)
     read = (
         np.lib.format.read_array_header_1_0

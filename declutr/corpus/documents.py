@@ -1,8 +1,8 @@
-"""Documents from files of any format, one row each, in file order.
+"""Documents from files of any format, one per row, in the order of the files.
 
-Text files hold one document a line; JSON lines, JSON arrays and parquet hold it under a key, CSV
-and TSV in a column that their header names. Everything but a JSON array is streamed: memory stays
-flat and no second copy of the corpus is written.
+Text files hold one document per line; JSON lines, JSON arrays and parquet hold it under a key, CSV
+and TSV in a column that their header names. Everything but a JSON array is streamed, so that memory
+does not grow with the corpus and no second copy of it is written.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from pathlib import Path, PurePosixPath
 from typing import Any, BinaryIO
 from urllib.parse import urlsplit
 
-from declutr.corpus import PathLike, Paths, normalize_whitespace  # noqa: F401 - also found here
+from declutr.corpus import PathLike, Paths, normalize_whitespace  # noqa: F401 - re-exported
 from declutr.corpus.records import delimited_rows, parsed, read_records, record_format
 from declutr.corpus.text_files import (
     NAMES,
     TABLES,
     SourceError,
     decoded,
-    file_format,  # noqa: F401 - also found here
+    file_format,  # noqa: F401 - re-exported
     noted_lines,
     read_lines,
 )
@@ -32,10 +32,18 @@ OnBadRow = Callable[[SourceError], None]
 
 
 def source_files(path: Paths) -> list[Path]:
-    """The files behind `path`: a file, a folder (searched recursively), a glob, a URL, or a list.
+    """Return the files at `path`.
 
-    Files of a folder or glob come in sorted order, so that row numbers are the same everywhere.
-    Raises `SourceError` if nothing is found.
+    The files of a folder or glob are sorted, so that row numbers are the same everywhere. Hidden
+    files of a folder are left out.
+
+    # Parameters
+
+    path : a file, a folder (searched recursively), a glob, a URL, or a list of these.
+
+    # Raises
+
+    `SourceError` : if nothing is found.
     """
     if path is None:
         raise SourceError("Got no path. Set train_data_path with -o, or in the recipe.")
@@ -80,30 +88,30 @@ def read_documents(
     encoding_errors: str = "strict",
     on_bad_row: OnBadRow | None = None,
 ) -> Iterator[str]:
-    """Every row of every file, in order; blank rows are kept, as `""`.
+    """Yield every row of every file, in order; blank rows are kept, as `""`.
 
-    A blank line of a JSON-lines file, and a null document, is a blank row. A line ends with a line
-    feed alone (`declutr.corpus.text_files`). What a byte order mark says is UTF-16 or UTF-32 is
-    read so.
+    A blank line of a JSON-lines file, and a null document, is a blank row. Only a line feed ends a
+    line (`declutr.corpus.text_files`). Files with a byte order mark of UTF-16 or UTF-32 are read in
+    that encoding.
 
     CSV and TSV files are read as Python's `csv` and other tools read them: the first row names the
-    columns, a text in quotes may hold line ends, blank lines are no rows. To have the lines of such
-    a file as they are, call it `.txt`.
+    columns, a quoted text may hold line ends, and blank lines are not rows. To have the lines of
+    such a file as they are, name it `.txt`.
 
     # Parameters
 
     files : from `source_files`.
     text_key : the key (or column) that holds the document in JSON lines, CSV, TSV and parquet.
     encoding_errors : what to do with bytes that are not UTF-8 in text, tables and JSON lines.
-        `"strict"` raises `SourceError` with the line number, `"replace"` puts U+FFFD there and
-        logs how many rows of a text file.
-    on_bad_row : is called with the error of a record that has no document (it is not JSON, not an
-        object, has no such key or no string there, or other fields than the header), and the row is
-        blank; by default the error is raised.
+        `"strict"` raises `SourceError` with the line number; `"replace"` replaces them by U+FFFD
+        and logs the number of such rows of a text file.
+    on_bad_row : called with the error of a record that has no document: it is not JSON, not an
+        object, has no such key or no string there, or its fields differ from the header. The row is
+        then blank. By default, the error is raised.
 
     # Raises
 
-    `SourceError` : a file or row that cannot be read; a table without a column `text_key`.
+    `SourceError` : if a file or row cannot be read, or a table has no column `text_key`.
     """
     if encoding_errors not in ENCODING_ERRORS:
         raise SourceError(
@@ -128,16 +136,21 @@ def read_stream(
     text_key: str = "text",
     on_bad_row: OnBadRow | None = None,
 ) -> Iterator[str]:
-    """Every row of a stream that is read once, such as standard input, as `read_documents` has it.
+    """Yield every row of a stream that can be read only once, such as standard input.
 
-    Bytes that are not UTF-8 become U+FFFD.
+    The rows are those of `read_documents`. Bytes that are not UTF-8 become U+FFFD. The stream is
+    not closed.
 
     # Parameters
 
-    stream : of bytes, not compressed.
-    name : of the stream, for messages.
-    kind : `"text"`, or `"lines"` of JSON.
-    text_key, on_bad_row : as for `read_documents`.
+    stream : bytes, not compressed.
+    name : the name of the stream in messages.
+    kind : `"text"`, or `"lines"` for JSON lines.
+    text_key, on_bad_row : as in `read_documents`.
+
+    # Raises
+
+    `SourceError` : if `kind` is unknown, or a row cannot be read.
     """
     if kind not in ("text", "lines"):
         raise SourceError(f"A stream holds 'text' or 'lines' (of JSON), got '{kind}'.")
@@ -148,7 +161,7 @@ def read_stream(
         else:
             yield from _documents(lines, kind, name, text_key, on_bad_row)
     finally:
-        below: Any = lines.detach()  # the stream is not ours to close
+        below: Any = lines.detach()  # Only the caller closes the stream.
         if below is not stream:
             below.detach()
 
@@ -160,7 +173,7 @@ def _column(
     text_key: str,
     on_bad_row: OnBadRow | None,
 ) -> Iterator[str]:
-    """What a table holds in one column, row by row."""
+    """Yield the field of each row of a table that is in the column `text_key`."""
     rows = delimited_rows(lines, delimiter, file)
     _, names = next(rows, (0, []))
     if names and names.count(text_key) != 1:

@@ -1,8 +1,8 @@
-"""Digests of files, kept, so that each file is read for one once and not at every start.
+"""An index of file digests, so that each file is hashed once and not at every start.
 
-The index is a file `digests.json` in the cache folder: what a file looked like (size, times,
-inode) when it was read, and its SHA-256 then, with a checksum of all this. A file that looks
-otherwise is read again, and so is one of which the record is damaged.
+The index is the file `digests.json` in the cache folder. It holds, for each file, its appearance
+(size, times, inode) and SHA-256 when it was read, with a checksum of both. A file is read again if
+its appearance differs or its entry is damaged.
 """
 
 from __future__ import annotations
@@ -24,30 +24,36 @@ from declutr.system.files import json_checksum, write_whole
 logger = logging.getLogger(__name__)
 
 INDEX_NAME = "digests.json"
-_MOST = 1_000_000  # files remembered
+_MOST = 1_000_000  # The number of files in the index, at most.
 _BLOCK = 1 << 22
-_SHOWN_FROM = 10**9  # bytes that take long enough for a progress bar
-_CLOCK_TICK = 0.05  # seconds; two changes within one tick of a file system leave equal times
+_SHOWN_FROM = 10**9  # Fewer bytes are read too fast for a progress bar.
+_CLOCK_TICK = 0.05  # Seconds. Two changes within one tick of a file system leave equal times.
 
-# What a file looks like from outside: size, mtime_ns, ctime_ns, inode.
 Appearance = tuple[int, int, int, int]
+"""The size, `mtime_ns`, `ctime_ns` and inode of a file."""
 
 
 def file_digests(
     files: Sequence[Path], cache_dir: Path, progress: bool = True
 ) -> dict[Path, tuple[str, Appearance]]:
-    """The SHA-256 of each file (hexadecimal), and its appearance when it was taken.
+    """Return the SHA-256 of each file (hexadecimal), and the appearance it had when it was hashed.
 
-    Of several processes that ask at once, one reads the files and the others wait for its index.
-    An index that cannot be read is begun anew; one that cannot be written is done without.
+    If several processes ask at once, one reads the files and the others wait for its index. An
+    index that cannot be read is started anew; one that cannot be written is not kept.
+
+    # Parameters
+
+    files : the files to hash.
+    cache_dir : the folder of the index, which must exist.
+    progress : whether to show a progress bar while large files are read.
 
     # Raises
 
-    `SourceError` : a file changed while it was being read.
+    `SourceError` : if a file changed while it was being read.
     """
     found = _known(files, cache_dir)
     if len(found) < len(set(files)):
-        # A lock for these files, so that reading others need not wait for them.
+        # The lock is for these files only, so that processes that read others need not wait.
         names = json.dumps(sorted(str(file.resolve()) for file in set(files)))
         name = f"digests-{hashlib.sha256(names.encode()).hexdigest()[:16]}.lock"
         with _locked(cache_dir / name):
@@ -61,19 +67,24 @@ def file_digests(
 
 
 def appearance(file: Path) -> Appearance:
-    """What tells whether a file has changed, without reading it."""
+    """Return the size, times and inode of a file, which tell changes without reading it."""
     stat = file.stat()
     return stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino
 
 
 def check_unchanged(digests: dict[Path, tuple[str, Appearance]]) -> None:
-    """See that files still hold what they held when these digests were taken.
+    """Raise if the content of a file differs from its digest.
 
-    A file that only looks otherwise (it was touched, or moved and put back) is read again.
+    A file whose appearance alone differs (it was touched, or moved and put back) is read again, and
+    its new appearance is stored in `digests`.
+
+    # Parameters
+
+    digests : from `file_digests`.
 
     # Raises
 
-    `SourceError` : one does not, or is gone.
+    `SourceError` : if a file changed or is gone.
     """
     for file, (digest, before) in digests.items():
         try:
@@ -94,13 +105,13 @@ def _changed(file: Path) -> SourceError:
 
 
 def _known(files: Sequence[Path], cache_dir: Path) -> dict[Path, tuple[str, Appearance]]:
-    """Digests in the index of files that look as they did."""
+    """Return the digests that the index has for files of unchanged appearance."""
     index = _index(cache_dir)
     found = {}
     for file in files:
         now = appearance(file)
         entry = index.get(str(file.resolve()))
-        # Version 1.5 wrote no checksum.
+        # Version 1.5 wrote entries without a checksum.
         if not isinstance(entry, list) or entry[1:2] != [list(now)]:
             continue
         if entry[2:] in ([], [json_checksum(entry[:2])]):
@@ -120,7 +131,7 @@ def _remember(digests: dict[Path, tuple[str, Appearance]], cache_dir: Path) -> N
     with _locked(cache_dir / "digests.lock"):
         index = _index(cache_dir)
         for file, entry in digests.items():
-            index.pop(str(file.resolve()), None)  # the newest stand at the end
+            index.pop(str(file.resolve()), None)  # The newest entries are the last ones.
             index[str(file.resolve())] = [*entry, json_checksum(entry)]
         kept = dict(list(index.items())[-_MOST:])
         try:
@@ -132,7 +143,7 @@ def _remember(digests: dict[Path, tuple[str, Appearance]], cache_dir: Path) -> N
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     lock = FileLock(path)
-    # A cache may be one that can only be read, or not be locked.
+    # The cache may be read-only, or on a file system without locks.
     with suppress(OSError, NotImplementedError):
         lock.acquire()
     try:
@@ -156,7 +167,8 @@ def _read(files: Sequence[Path], progress: bool) -> dict[Path, tuple[str, Appear
 
 def _digest(file: Path, bar: tqdm | None = None) -> tuple[str, Appearance]:
     before = appearance(file)
-    # A change right after this would leave the same times if the last one was just now.
+    # If the file was changed just now, another change within the same tick would leave its times
+    # as they are. So wait until that tick is over.
     age = time.time() - max(before[1], before[2]) / 1e9
     if 0 <= age < _CLOCK_TICK:
         time.sleep(_CLOCK_TICK - age)

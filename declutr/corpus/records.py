@@ -1,4 +1,4 @@
-"""Records of files: objects of JSON and parquet, and fields between commas or tabs."""
+"""Records of files: objects of JSON and parquet, and delimited fields."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from declutr.corpus.text_files import (
     telling_what_fails,
 )
 
-_ROWS_AT_ONCE = 1024  # of a parquet file, whatever the size of its row groups
-_BUFFER = 1 << 20  # bytes of a column of it
-_LONGEST_FIELD = 2**31 - 1  # a book may be one; csv itself stops at 131,072 characters
+_ROWS_AT_ONCE = 1024  # Rows of a parquet file in one batch, whatever the size of its row groups.
+_BUFFER = 1 << 20  # Bytes that are read at once from a column of a parquet file.
+_LONGEST_FIELD = 2**31 - 1  # A field may be a book; by default, csv stops at 131,072 characters.
 
 
 def record_format(file: Path, encoding_errors: str = "strict") -> str:
-    """The format of a file as `file_format` has it, but of `.json` told from what is in it.
+    """Return the format of a file, reading the beginning of a `.json` file to tell it.
 
-    `"json"` is an array, which begins with a bracket; otherwise it holds an object a line,
-    `"lines"`.
+    The formats are those of `file_format`, where `"json"` is a JSON array, which begins with a
+    bracket. A `.json` file without one holds an object per line, `"lines"`.
 
     # Raises
 
-    `SourceError` : a `.json` file that cannot be read.
+    `SourceError` : if a `.json` file cannot be read.
     """
     kind = file_format(file)
     if kind != "json":
@@ -46,20 +46,21 @@ def record_format(file: Path, encoding_errors: str = "strict") -> str:
 def read_records(
     file: Path, kind: str, encoding_errors: str = "strict", key: str | None = None
 ) -> Iterator[Any]:
-    """The records of a file, in order; of `"lines"` the lines as they are, for `parsed`.
+    """Yield the records of a file, in order; for `"lines"`, the lines as they are, for `parsed`.
 
     Everything but a JSON array is streamed.
 
     # Parameters
 
+    file : the file, plain or compressed.
     kind : from `record_format`: `"lines"`, `"json"` or `"parquet"`.
     encoding_errors : `"strict"` or `"replace"`, for JSON that is not UTF-8.
-    key : all that is wanted of a record, for formats that can leave out what is not. Without it
-        in a file, all of a record comes.
+    key : the only key that is needed, so that a parquet file need not be read whole. If a file does
+        not have it, whole records are yielded.
 
     # Raises
 
-    `SourceError` : the file cannot be read.
+    `SourceError` : if the file cannot be read.
     """
     with telling_what_fails(file, kind):
         if kind == "parquet":
@@ -70,15 +71,20 @@ def read_records(
 
 
 def parsed(line: str, file: Path | str, number: int) -> Any:
-    """What a line of JSON holds; `file` and `number` are for the error.
+    """Return the value of a line of JSON.
+
+    # Parameters
+
+    line : the line.
+    file, number : the place of the line, for the error.
 
     # Raises
 
-    `SourceError` : it is not JSON.
+    `SourceError` : if the line is not JSON.
     """
     try:
         return json.loads(line)
-    except (ValueError, RecursionError) as error:  # numbers too long, brackets too deep
+    except (ValueError, RecursionError) as error:  # RecursionError: brackets nested too deeply.
         raise SourceError(
             f"'{file}', row {number} is not JSON ({error}). Expected one object a line."
         ) from error
@@ -98,21 +104,21 @@ def _parquet_rows(file: Path, key: str | None) -> Iterator[dict[str, Any]]:
 def delimited_rows(
     lines: Iterable[str], delimiter: str, file: Path | str
 ) -> Iterator[tuple[int, list[str]]]:
-    """The fields of each row, and the number of the line where it ends, from 1; no blank lines.
+    """Yield the fields of each row that is not blank, with the number of the line where it ends.
 
-    A field in quotes may hold delimiters, doubled quotes and, between commas, line ends. Between
-    tabs most texts are written without quoting, where a quotation may begin in one row and end in
-    another: rows are never joined there.
+    Lines are numbered from 1. A quoted field may hold delimiters, doubled quotes and, between
+    commas, line ends. Most tab-separated texts are written without quoting, so that a quotation may
+    begin in one row and end in another: such rows are never joined.
 
     # Parameters
 
-    lines : with their ends.
+    lines : the lines with their ends.
     delimiter : `","` or a tab.
-    file : for messages.
+    file : the name of the file in messages.
 
     # Raises
 
-    `SourceError` : quotes that do not fit together; between tabs also a field with a line end.
+    `SourceError` : if quotes do not match, or a tab-separated field holds a line end.
     """
     csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_FIELD))
     kind = "TSV" if delimiter == "\t" else "CSV"
@@ -125,7 +131,7 @@ def delimited_rows(
                 yield reader.line_num, fields
     except csv.Error as error:
         what = str(error)
-        if what.startswith("new-line character"):  # its advice does not fit
+        if what.startswith("new-line character"):  # The advice in csv's message does not apply.
             what = "a carriage return in a field without quotes"
         between = "tabs" if delimiter == "\t" else "commas"
         raise SourceError(

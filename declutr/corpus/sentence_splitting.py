@@ -1,4 +1,4 @@
-"""Documents to sentences, one a line, by spaCy's rules for a language; no model is needed."""
+"""Sentence splitting: documents to sentences, one per line, by spaCy's rules for a language."""
 
 from __future__ import annotations
 
@@ -24,26 +24,27 @@ if TYPE_CHECKING:
     from spacy.tokens import Doc
 
 _PARAGRAPHS = re.compile(r"\n\s*\n")
-# What is split in one call, whichever is reached first.
+# A batch for one call of the splitter is full at either limit.
 _BATCH_DOCUMENTS = 256
 _BATCH_CHARACTERS = 1 << 18
 
 
 class SentenceSplitter:
-    """Splits a text into its sentences, each with single blanks and none at the ends.
+    """A splitter of texts into sentences, each with single spaces and none at its ends.
 
-    spaCy's tokenizer for the language (which knows its abbreviations) and its rule-based
-    `sentencizer`: a sentence ends with a full stop or the like, and with its paragraph. Brackets
-    and quotes that open after that begin the next one.
+    It uses spaCy's tokenizer for the language, which knows its abbreviations, and the rule-based
+    `sentencizer`, so no model is needed. A sentence ends with a full stop or the like, and with its
+    paragraph. Brackets and quotes that open after the full stop begin the next sentence.
 
     # Parameters
 
-    language : spaCy's code, such as `en`, `de`, or `xx` for any.
-    min_words : sentences of fewer words (between blanks) are left out.
+    language : spaCy's code, such as `en`, `de`, or `xx` for any language.
+    min_words : sentences of fewer words (separated by spaces) are left out.
 
     # Raises
 
-    `ValueError` : spaCy does not know the language, or needs a package for it; `min_words` below 1.
+    `ValueError` : if spaCy does not know the language or needs a package for it, or if `min_words`
+        is below 1.
     """
 
     def __init__(self, language: str = "en", min_words: int = 1) -> None:
@@ -53,29 +54,30 @@ class SentenceSplitter:
         self._min_words = min_words
 
     def __call__(self, text: str) -> list[str]:
+        """Return the sentences of one text."""
         return self.split([text])[0][0]
 
     def split(self, texts: Iterable[str]) -> tuple[list[list[str]], int]:
-        """The sentences of each text, and how many were left out as too short.
+        """Return the sentences of each text, and the number of sentences left out as too short.
 
         # Raises
 
-        `TypeError` : what is no text, or a single one, not in a list.
+        `TypeError` : if `texts` is a single string, or one of them is not a string.
         """
         require_rows(texts)
         kept: list[list[str]] = []
         short = 0
-        with self._nlp.memory_zone():  # else every word that was ever seen stays in memory
+        with self._nlp.memory_zone():  # Otherwise, spaCy keeps every word it has seen in memory.
             for text in texts:
                 if not isinstance(text, str):
                     raise no_text(text, len(kept))
-                # JSON can hold halves of characters, which neither spaCy nor a text file can.
+                # JSON can hold lone surrogates, which neither spaCy nor a UTF-8 file can.
                 text = text.encode("utf-8", "replace").decode("utf-8")
                 paragraphs = map(normalize_whitespace, _PARAGRAPHS.split(text))
                 sentences = [
                     sentence
                     for paragraph in paragraphs
-                    if paragraph  # spaCy refuses to look for sentences in nothing
+                    if paragraph  # spaCy raises for the sentences of an empty text.
                     for sentence in _sentences(self._nlp(paragraph))
                 ]
                 kept.append([one for one in sentences if len(one.split()) >= self._min_words])
@@ -85,15 +87,16 @@ class SentenceSplitter:
 
 @dataclass
 class SplitCounts:
-    """What came of a corpus."""
+    """Counts of the documents and sentences of a corpus that was split."""
 
     documents: int = 0
-    """That gave a sentence."""
+    """Documents with at least one sentence."""
     without: int = 0
-    """Documents that gave none: blank ones, and those of short sentences only."""
+    """Documents without sentences: blank ones, and those with short sentences only."""
     sentences: int = 0
+    """Sentences written."""
     short: int = 0
-    """Sentences of too few words, left out."""
+    """Sentences left out because they have too few words."""
 
 
 def split_files(
@@ -105,28 +108,34 @@ def split_files(
     encoding_errors: str = "strict",
     progress: bool = True,
 ) -> SplitCounts:
-    """Write the sentences of documents to a text file: one a line, a blank line after a document.
+    """Write the sentences of documents to a text file, one per line.
 
-    Works with all cores (`DECLUTR_WORKERS` sets another number of processes) in flat memory. The
-    file appears whole or not at all. Documents without a sentence leave nothing.
+    A blank line follows each document; a document without sentences leaves nothing. All cores are
+    used (`DECLUTR_WORKERS` sets another number of processes), and memory does not grow with the
+    corpus. The file appears whole or not at all.
 
     # Parameters
 
     files : from `declutr.corpus.documents.source_files`, of any format.
-    output : the file, which is replaced if there is one.
-    splitter : what splits.
-    text_key, encoding_errors : as for `declutr.corpus.documents.read_documents`.
+    output : the text file to write; an existing one is replaced.
+    splitter : splits each document.
+    text_key, encoding_errors : as in `declutr.corpus.documents.read_documents`.
+    progress : whether to show a progress bar, on a terminal.
+
+    # Returns
+
+    The counts of documents and sentences.
 
     # Raises
 
-    `SourceError` : a corpus that cannot be read, or without a sentence.
-    `ValueError` : `output` is one of the files, or its name stands for another format.
+    `SourceError` : if the corpus cannot be read or has no sentence.
+    `ValueError` : if `output` is one of the files, or its name stands for another format.
     """
     _check_output(output, files)
     workers = default_workers()
     counts = SplitCounts()
     texts = read_documents(files, text_key, encoding_errors)
-    # None: only on a terminal, so that logs hold no bars.
+    # With `disable=None`, tqdm shows a bar on terminals only, so that logs hold none.
     bar = tqdm(unit=" documents", unit_scale=True, disable=None if progress else True)
     with bar, closing(_split(texts, splitter, workers)) as batches:
         write_whole(output, lambda file: file.writelines(_lines(batches, counts, bar, files)))
@@ -134,7 +143,7 @@ def split_files(
 
 
 _Split = tuple[list[list[str]], int]
-"""A batch of documents: the sentences of each, and how many are left out."""
+"""The sentences of each document of a batch, and the number of sentences left out."""
 
 
 def _split(
@@ -187,13 +196,13 @@ def _pipeline(language: str) -> Language:
 
     try:
         pipeline = spacy.blank(language)
-    except ImportError as error:  # also where a language needs a package
+    except ImportError as error:  # Also raised if a language needs a package.
         raise ValueError(
             f"spaCy cannot split the language '{language}' ({error}). Expected a code such as en, "
             "de or fr, or xx for any language."
         ) from error
     pipeline.add_pipe("sentencizer")
-    pipeline.max_length = 1 << 62  # of characters: the limit is for parsers, which need memory
+    pipeline.max_length = 1 << 62  # Characters. The limit protects parsers, which need more memory.
     return pipeline
 
 
@@ -204,10 +213,10 @@ def _sentences(doc: Doc) -> Iterator[str]:
 
 
 def _with_opening(doc: Doc, start: int) -> int:
-    """Where a sentence begins, with the brackets and quotes that open it.
+    """Return the token where a sentence begins, with the brackets and quotes that open it.
 
-    The sentencizer leaves all punctuation after a full stop to the sentence before. What has a
-    blank before it and none after belongs to this one.
+    The sentencizer leaves all punctuation after a full stop to the sentence before. Punctuation
+    with a space before it and none after it belongs to the sentence that follows.
     """
     first = start
     while first > 0 and doc[first - 1].is_punct and not doc[first - 1].whitespace_:

@@ -1,4 +1,4 @@
-"""Where the store of a corpus lies: named after all that its ids depend on."""
+"""The folder of a token store, named by a hash of everything that its contents depend on."""
 
 from __future__ import annotations
 
@@ -20,10 +20,11 @@ from declutr.corpus.text_files import (
 )
 from declutr.corpus.token_store import TokenStore
 
-LAYOUT = 1  # raise it when what a store holds changes
-_READING = 2  # raise it when files are read otherwise; 1 was that of release 1.5.0
+LAYOUT = 1  # Increase it when the contents of a store change.
+_READING = 2  # Increase it when files are read in another way; release 1.5.0 had 1.
 _BLOCK = 1 << 22
-_AS_BY_1_5 = "read-as-by-1.5"  # a mark in a store of then: its files have the same rows today
+# A file of this name in a store of release 1.5.0 says that its rows are the same today.
+_AS_BY_1_5 = "read-as-by-1.5"
 
 
 def store_place(
@@ -34,15 +35,16 @@ def store_place(
     text_key: str,
     encoding_errors: str,
 ) -> Path:
-    """Where the store of these files lies, or will.
+    """Return the folder where the token store of these files is, or will be.
 
-    That of release 1.5.0, begun or whole, if it has the same rows.
+    A store that release 1.5.0 began or completed is used if its rows would be the same today.
 
     # Parameters
 
     cache : the folder of all stores.
-    digests : of the content of each file.
-    fingerprint : of how documents become arrays.
+    files : the files of the corpus, in order.
+    digests : the digest of each file, from `declutr.corpus.file_digests.file_digests`.
+    fingerprint : identifies how documents become arrays.
     text_key, encoding_errors : how the files are read.
     """
     parts: list[Any] = [LAYOUT, fingerprint, encoding_errors]
@@ -59,7 +61,7 @@ def store_place(
     if not (begun / _AS_BY_1_5).exists():
         if not read_as_by_1_5(files):
             return now
-        with suppress(OSError):  # a cache that may only be read: look again the next time
+        with suppress(OSError):  # In a read-only cache, the files are compared again next time.
             (begun / _AS_BY_1_5).touch()
     return earlier
 
@@ -69,11 +71,11 @@ def _hashed(parts: list[Any]) -> str:
 
 
 def read_as_by_1_5(files: Iterable[Path]) -> bool:
-    """Whether the rows of all files are those that release 1.5.0 read. Reads all of a text file.
+    """Return whether release 1.5.0 read the same rows from all files; text files are read whole.
 
-    It took CSV and TSV for plain text, a lone carriage return for the end of a line, and UTF-16 for
-    UTF-8 that is not valid. Files without any of these have the same rows. A file that only might
-    be read otherwise, or cannot be read, counts as different.
+    That release took CSV and TSV for plain text, a lone carriage return for a line end, and UTF-16
+    for invalid UTF-8. Files without any of these have the same rows. A file in doubt, or one that
+    cannot be read, counts as different.
     """
     return all(map(_same_rows, dict.fromkeys(files)))
 
@@ -95,6 +97,6 @@ def _same_rows(file: Path) -> bool:
                 if block.count(b"\r") != block.count(b"\r\n"):
                     return False
                 block = stream.read(_BLOCK)
-    except (SourceError, OSError, EOFError):  # of decompression, too
+    except (SourceError, OSError, EOFError):  # Decompression may raise EOFError.
         return False
     return True

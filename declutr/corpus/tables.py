@@ -1,6 +1,6 @@
-"""Rows of tables from files: TSV, CSV, JSON lines, JSON arrays and parquet, plain or compressed.
+"""Rows of tables from TSV, CSV, JSON lines, JSON arrays and parquet, plain or compressed.
 
-Each row knows its place, so that whatever is wrong with it can be told with file and line.
+Each row knows its place, so that error messages can name the file and the line.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ class Row:
 
     # Parameters
 
-    place : of the row, for messages: the file and the line.
-    values : by the name of the column and, of TSV and CSV, by its number, from 0.
+    place : the file and the line of the row, for messages.
+    values : the values by the name of their column and, for TSV and CSV, by its number from 0.
     """
 
     place: str
@@ -34,14 +34,24 @@ class Row:
     def of_fields(
         cls, place: str, fields: Sequence[str], names: Sequence[str] = (), numbered: bool = True
     ) -> Row:
-        """The row of fields under these names and, unless told otherwise, their numbers."""
+        """Make a row of fields.
+
+        # Parameters
+
+        place : the file and the line of the row, for messages.
+        fields : the values, in the order of the columns.
+        names : the names of the columns.
+        numbered : whether the values are also found by the number of their column.
+        """
         values: dict[Column, Any] = dict(enumerate(fields)) if numbered else {}
         return cls(place, values | dict(zip(names, fields, strict=False)))
 
     def value(self, column: Column) -> Any:
-        """# Raises
+        """Return the value in a column.
 
-        `SourceError` : there is no such column.
+        # Raises
+
+        `SourceError` : if there is no such column.
         """
         if column not in self.values:
             raise SourceError(
@@ -51,16 +61,21 @@ class Row:
         return self.values[column]
 
     def text(self, column: Column) -> str:
-        """The text under a column, with single blanks; `""` for none.
+        """Return the text in a column, with single spaces; `""` if the value is missing.
 
         # Raises
 
-        `SourceError` : there is no such column, or something else than text in it.
+        `SourceError` : if there is no such column, or its value is not a string.
         """
         return _single_spaced(self.value(column), column, self.place)
 
     def texts(self, column: Column) -> list[str]:
-        """The same of a column that holds a text or a list of texts."""
+        """Return the texts in a column that holds a text or a list of texts, with single spaces.
+
+        # Raises
+
+        `SourceError` : if there is no such column, or a value is not a string.
+        """
         value = self.value(column)
         values = value if isinstance(value, list) else [value]
         return [_single_spaced(one, column, self.place) for one in values]
@@ -73,22 +88,22 @@ class Row:
 def read_rows(
     files: Sequence[Path], header: bool = True, encoding_errors: str = "strict"
 ) -> Iterator[Row]:
-    """Every row of every file, in order; blank lines are passed over.
+    """Yield every row of every file, in order; blank lines are skipped.
 
-    The name of a file tells its format: JSON lines, JSON arrays and parquet hold objects; `.csv`
-    has fields between commas, in quotes where they need them; anything else has them between tabs,
-    and quotes are characters like others.
+    The name of a file tells its format. JSON lines, JSON arrays and parquet hold objects; `.csv`
+    has fields between commas, quoted where necessary; all other files have fields between tabs, and
+    quotes have no special meaning there.
 
     # Parameters
 
     files : from `declutr.corpus.documents.source_files`.
-    header : the first line of TSV and CSV files names the columns.
+    header : whether the first line of TSV and CSV files names the columns.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
 
     # Raises
 
-    `SourceError` : a file that cannot be read, a row that is no object, or one that has more or
-        fewer fields than its header.
+    `SourceError` : if a file cannot be read, a row is not an object, or a row has more or fewer
+        fields than the header.
     """
     for file in files:
         if is_delimited(file):
@@ -98,16 +113,23 @@ def read_rows(
 
 
 def is_delimited(file: Path) -> bool:
-    """Whether a file has fields between tabs or commas, told from its name."""
+    """Return whether the name of a file means fields between tabs or commas."""
     return file_format(file) in ("text", *TABLES)
 
 
 def read_fields(file: Path, encoding_errors: str = "strict") -> Iterator[tuple[str, list[str]]]:
-    """The fields of each row of such a file that is not blank, with its place; headers, too.
+    """Yield the place and the fields of each row of a delimited file, headers included.
+
+    Blank rows are skipped.
+
+    # Parameters
+
+    file : a file for which `is_delimited` is true.
+    encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
 
     # Raises
 
-    `SourceError` : a file that cannot be read.
+    `SourceError` : if the file cannot be read.
     """
     rows: Iterable[tuple[int, list[str]]]
     if file_format(file) == "csv":
@@ -121,11 +143,16 @@ def read_fields(file: Path, encoding_errors: str = "strict") -> Iterator[tuple[s
 
 
 def unique_names(fields: list[str], place: str) -> list[str]:
-    """The names of columns that a header has.
+    """Return the fields of a header, which name the columns.
+
+    # Parameters
+
+    fields : the fields of the header.
+    place : its place, for messages.
 
     # Raises
 
-    `SourceError` : two columns have the same.
+    `SourceError` : if two columns have the same name.
     """
     if len(set(fields)) < len(fields):
         raise SourceError(f"{place}: two columns have the same name, got {fields}.")

@@ -1,7 +1,7 @@
-"""Text files as lines, plain or compressed: their names, their encodings, and where a line ends.
+"""Lines of text files, plain or compressed: formats, encodings and line ends.
 
-A line ends with a line feed, or with a carriage return and a line feed, and with nothing else: so
-lines are those that `wc -l` and other tools count. A carriage return alone stays in its line.
+A line ends with a line feed, or with a carriage return and a line feed, and with nothing else, so
+that lines are those that `wc -l` and other tools count. A carriage return alone stays in its line.
 """
 
 from __future__ import annotations
@@ -17,56 +17,57 @@ from typing import Any, BinaryIO
 
 from declutr.corpus import SourceError
 
-logger = logging.getLogger("declutr.corpus.documents")  # one name for all that is said of a corpus
+logger = logging.getLogger("declutr.corpus.documents")  # All messages on a corpus have one name.
 
 COMPRESSIONS = {".gz", ".bz2", ".xz", ".zst", ".lz4"}
 TABLES = {"csv": ",", "tsv": "\t"}
-"""Formats with a header and columns, and what stands between their fields."""
+"""The formats with a header and columns, and the delimiters of their fields."""
 
 _FORMATS = {
     ".json": "json", ".jsonl": "lines", ".ndjson": "lines", ".parquet": "parquet", ".csv": "csv",
     ".tsv": "tsv",
 }  # fmt: skip
 _REPLACEMENT = "\ufffd"
-# What is odd about lines that are read all the same.
+# These are the two kinds of unusual lines that are read and logged.
 _REPLACED = "U+FFFD where bytes were not valid UTF-8"
 _RETURN = "a carriage return, which does not end a line"
 
 HEAD = 4096
-"""How many bytes are enough to tell; fewer do where a file has no more."""
+"""The number of bytes that `encoding_of` needs, unless the file is shorter."""
 
-# UTF-32 first: its little-endian mark begins with that of UTF-16.
+# UTF-32 comes first, because its little-endian mark begins with that of UTF-16.
 _MARKS = (
     (codecs.BOM_UTF32_LE, "utf-32"),
     (codecs.BOM_UTF32_BE, "utf-32"),
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-_NUL_SHARE = 10  # one byte in so many: far more than stray ones in text, far fewer than in UTF-16
+# One NUL byte in ten is far more than the stray ones of a text, and far fewer than UTF-16 has.
+_NUL_SHARE = 10
 
-# The names that downloaded files have at their URLs: they tell the format, the cache's do not.
 NAMES: dict[Path, str] = {}
+"""The names of downloaded files at their URLs, which tell the format; names in the cache do not."""
 
 
 def marked_encoding(head: bytes) -> str | None:
-    """`"utf-16"` or `"utf-32"`, if a byte order mark at the begin says so."""
+    """Return `"utf-16"` or `"utf-32"` if the bytes begin with its byte order mark, else `None`."""
     return next((name for mark, name in _MARKS if head.startswith(mark)), None)
 
 
 def encoding_of(head: bytes, name: Path | str) -> str:
-    """The Python codec of a text: `"utf-8-sig"`, `"utf-16"` or `"utf-32"`; each drops the mark.
+    """Return the Python codec of a text: `"utf-8-sig"`, `"utf-16"` or `"utf-32"`.
 
-    A byte order mark decides. Without one it is UTF-8, whether valid or not, unless it is full of
-    NUL bytes, as UTF-16 is.
+    Each of them drops a byte order mark. The mark decides the encoding. A text without one is
+    UTF-8, valid or not, unless it has many NUL bytes, as UTF-16 has.
 
     # Parameters
 
     head : the first `HEAD` bytes, decompressed.
-    name : of the file, for messages.
+    name : the name of the file in messages.
 
     # Raises
 
-    `SourceError` : many NUL bytes and no mark.
+    `SourceError` : if there are many NUL bytes and no mark.
     """
     marked = marked_encoding(head)
     if marked:
@@ -83,16 +84,20 @@ def encoding_of(head: bytes, name: Path | str) -> str:
 
 def _begins_as_utf8(head: bytes) -> bool:
     try:
-        codecs.getincrementaldecoder("utf-8")().decode(head)  # the last character may be cut
+        codecs.getincrementaldecoder("utf-8")().decode(head)  # The last character may be cut.
     except UnicodeDecodeError:
         return False
     return True
 
 
 def file_format(file: Path) -> str:
-    """`"lines"` (of JSON), `"json"`, `"parquet"`, `"csv"`, `"tsv"` or `"text"`, told from the name.
+    """Return the format of a file, told from its name.
 
-    A compression suffix does not count. `.json` files hold lines or an array.
+    It is `"lines"` (JSON lines), `"json"`, `"parquet"`, `"csv"`, `"tsv"` or `"text"`. A compression
+    suffix does not count. `.json` files hold lines or an array.
+
+    >>> file_format(Path("documents.jsonl.gz"))
+    'lines'
     """
     suffixes = [suffix.lower() for suffix in Path(NAMES.get(file, file)).suffixes]
     if suffixes and suffixes[-1] in COMPRESSIONS:
@@ -101,14 +106,14 @@ def file_format(file: Path) -> str:
 
 
 def open_bytes(file: Path) -> BinaryIO:
-    """A file for reading, decompressed."""
+    """Open a file for reading bytes, decompressed."""
     import fsspec
 
     return fsspec.filesystem("file").open(str(file), "rb", compression=_compression(file))
 
 
 def is_compressed(file: Path) -> bool:
-    """Whether `open_bytes` decompresses it, told from the name."""
+    """Return whether the name of a file means that `open_bytes` decompresses it."""
     return _compression(file) is not None
 
 
@@ -119,28 +124,50 @@ def _compression(file: Path) -> str | None:
 
 
 def open_text(file: Path, errors: str) -> io.TextIOWrapper:
-    """A file for reading as text, its byte order mark left out; lines end as this module says.
+    """Open a file for reading text, without its byte order mark; only line feeds end lines.
+
+    # Parameters
+
+    file : the file, plain or compressed.
+    errors : as in Python's `open`.
 
     # Raises
 
-    `SourceError` : it is UTF-16 or UTF-32 without a byte order mark, or no text.
+    `SourceError` : if the file is not text, or UTF-16 or UTF-32 without a byte order mark.
     """
     return decoded(open_bytes(file), errors, file)
 
 
 def decoded(stream: Any, errors: str, name: Path | str) -> io.TextIOWrapper:
-    """A stream of bytes as text; its first bytes tell the encoding and need not be read again."""
+    """Return a stream of bytes as text, in the encoding that its first bytes tell.
+
+    # Parameters
+
+    stream : bytes, decompressed; it need not be seekable.
+    errors : as in Python's `open`.
+    name : the name of the stream in messages.
+
+    # Raises
+
+    `SourceError` : if the stream is not text, or UTF-16 or UTF-32 without a byte order mark.
+    """
     stream = stream if hasattr(stream, "peek") else io.BufferedReader(stream)
     encoding = encoding_of(stream.peek(HEAD)[:HEAD], name)
     return io.TextIOWrapper(stream, encoding=encoding, errors=errors, newline="\n")
 
 
 def read_lines(file: Path, encoding_errors: str = "strict", ends: bool = False) -> Iterator[str]:
-    """Every line of a file, whatever its name stands for; without line ends, unless told `ends`.
+    """Yield every line of a file as text, whatever format its name means.
+
+    # Parameters
+
+    file : the file, plain or compressed.
+    encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
+    ends : whether lines keep their ends.
 
     # Raises
 
-    `SourceError` : a file that cannot be read.
+    `SourceError` : if the file cannot be read.
     """
     return noted_lines(_lines(file, encoding_errors), file, encoding_errors, ends)
 
@@ -152,31 +179,37 @@ def _lines(file: Path, encoding_errors: str) -> Iterator[str]:
 
 @contextmanager
 def telling_what_fails(file: Path, kind: str) -> Iterator[None]:
-    """Raises `SourceError` for whatever goes wrong inside, while a file is read as this `kind`."""
+    """Raise `SourceError` for any exception inside the block.
+
+    # Parameters
+
+    file : the file that is read inside the block.
+    kind : the format it is read as, for messages.
+    """
     try:
         yield
     except SourceError:
         raise
     except UnicodeDecodeError as error:
         raise undecodable(file, error) from error
-    except Exception as error:  # whatever a parser or decompressor raises
+    except Exception as error:  # Parsers and decompressors raise all kinds.
         raise SourceError(f"'{file}' could not be read as {kind}: {error}") from error
 
 
 def noted_lines(
     lines: Iterable[str], name: Path | str, errors: str, ends: bool = False
 ) -> Iterator[str]:
-    """The lines of a file. What is odd about some of them is logged, once for a file.
+    """Yield the lines of a file, and log what is unusual about them, once per file.
 
     # Parameters
 
-    lines : with their ends.
-    name, errors : of the file, and of its decoding.
-    ends : whether they keep their ends.
+    lines : the lines with their ends.
+    name, errors : the name of the file in messages, and how it was decoded.
+    ends : whether lines keep their ends.
 
     # Raises
 
-    `SourceError` : carriage returns and not one line feed, as in files of old Macs.
+    `SourceError` : if there are carriage returns but no line feed, as in files of old Macs.
     """
     counts: Counter[str] = Counter()
     first: dict[str, int] = {}
@@ -202,7 +235,10 @@ def noted_lines(
 
 
 def undecodable(file: Path, error: UnicodeDecodeError) -> SourceError:
-    """The error of a file that is not valid in its encoding; of UTF-8 with the place."""
+    """Return the error for a file that is not valid in its encoding.
+
+    For UTF-8, it names the place of the first invalid byte.
+    """
     if not error.encoding.startswith("utf-8"):
         return SourceError(
             f"'{file}' begins with a byte order mark of {error.encoding.upper()[:6]}, but is not "
@@ -217,8 +253,8 @@ def undecodable(file: Path, error: UnicodeDecodeError) -> SourceError:
 
 
 def _first_undecodable(file: Path) -> tuple[int, int]:
-    """Line and byte (both from 1) of the first byte sequence that is not UTF-8."""
-    # Bytes that are not UTF-8 become lone surrogates.
+    """Return the line and byte (both from 1) of the first byte sequence that is not UTF-8."""
+    # With "surrogateescape", bytes that are not UTF-8 become lone surrogates.
     with io.TextIOWrapper(open_bytes(file), "utf-8", "surrogateescape", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):
             for column, character in enumerate(line):

@@ -1,7 +1,8 @@
-"""Texts in memory: what is taken for them and what is refused, names of files, and blocks of texts.
+"""Texts in memory: checks of what a user gives as texts, names of files, and blocks of texts.
 
-Iterating a DataFrame gives the names of its columns, a dict its keys, a string its characters. No
-package is imported to know its classes again.
+The checks are needed because iterating over a DataFrame gives the names of its columns, over a dict
+its keys, and over a string its characters. They recognise the classes of other packages without
+importing them.
 """
 
 from __future__ import annotations
@@ -17,19 +18,23 @@ logger = logging.getLogger(__name__)
 
 _EXPECTED = "Expected texts: a list of strings, or a tuple, Series, array or generator of them"
 
-_LONGEST_NAME = 4096  # characters; no system takes longer ones
+_LONGEST_NAME = 4096  # Characters. No system has longer names.
 _URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
-# How a column becomes a list, by the package.
+# For each package, the call that turns a column into a list.
 _AS_LIST = {"pandas": ".tolist()", "polars": ".to_list()", "pyarrow": ".to_pylist()"}
 
 
 def as_texts(inputs: Any) -> list[str]:
-    """A list of the texts; a single string is one text.
+    """Return a list of the texts; a single string is one text.
 
     # Raises
 
-    `TypeError` : something else than strings in an order; the message says what to give instead.
+    `TypeError` : if the input is not an ordered collection of strings; the message says what to
+        give instead.
+
+    >>> as_texts("One text."), as_texts(("Two", "texts."))
+    (['One text.'], ['Two', 'texts.'])
     """
     if isinstance(inputs, str):
         return [inputs]
@@ -42,11 +47,11 @@ def as_texts(inputs: Any) -> list[str]:
 
 
 def require_rows(inputs: Any) -> None:
-    """See that iterating gives texts, as far as that can be told without doing it.
+    """Raise if iterating over the input would not give texts, as far as its type tells.
 
     # Raises
 
-    `TypeError` : it would give something else, or cannot be done.
+    `TypeError` : if it would give something else or cannot be iterated over.
     """
     told = _told(inputs)
     if told:
@@ -54,7 +59,13 @@ def require_rows(inputs: Any) -> None:
 
 
 def no_text(value: Any, position: int) -> TypeError:
-    """The error of a value among texts that is none."""
+    """Return the error for a value among texts that is not a string.
+
+    # Parameters
+
+    value : the value.
+    position : its position among the texts, from 0.
+    """
     name = type(value).__name__
     if isinstance(value, (bytes, bytearray)):
         what = "decode it: value.decode('utf-8')"
@@ -71,7 +82,7 @@ def no_text(value: Any, position: int) -> TypeError:
 
 
 def _told(inputs: Any) -> str:
-    """What is wrong with it, `""` for nothing."""
+    """Return what is wrong with the input and what to give instead; `""` if nothing is."""
     name = type(inputs).__name__
     if isinstance(inputs, str):
         return "a single one; put it in a list"
@@ -99,10 +110,11 @@ def _told(inputs: Any) -> str:
 
 
 def _columns(inputs: Any) -> list[Any] | None:
-    """The names of the columns of a table; `None` for what is none."""
-    if getattr(inputs, "ndim", None) == 1:  # a Series, of which a label may be called so
+    """Return the names of the columns of a table; `None` if the input is not a table."""
+    if getattr(inputs, "ndim", None) == 1:  # `columns` may be a label of a Series.
         return None
-    # Of datasets and pyarrow (whose `columns` are the data); of pandas, polars and Spark.
+    # datasets and pyarrow have `column_names` (`columns` of pyarrow are the data); pandas, polars
+    # and Spark have `columns`.
     for name in ("column_names", "columns"):
         columns = getattr(inputs, name, None)
         if columns is not None and not callable(columns):
@@ -126,24 +138,25 @@ def _some(names: Iterable[Any]) -> str:
 
 @dataclass
 class NamedFiles:
-    """What is to be embedded, with one warning in its life for a text that names a file.
+    """A check of inputs that warns once about a text that names a file.
 
     # Parameters
 
-    instead : what to do if the file was meant, for that warning.
+    instead : what to do if the file was meant, for the warning.
     """
 
     instead: str
     _told: bool = False
 
     def texts(self, inputs: Any) -> Any:
-        """The texts of the files at a path; anything else as it is.
+        """Return the texts of the files at a path, and any other input as it is.
 
-        A text is never opened, whatever it names: texts may come from others.
+        Only an `os.PathLike` is a path. A string is never opened, whatever it names, because texts
+        may be untrusted.
 
         # Raises
 
-        `declutr.corpus.documents.SourceError` (a `ValueError`) : a path with nothing there, or that
+        `declutr.corpus.documents.SourceError` (a `ValueError`) : if nothing is at the path, or it
             cannot be read.
         """
         if isinstance(inputs, os.PathLike):
@@ -162,18 +175,25 @@ class NamedFiles:
 
 
 def names_a_file(text: str) -> bool:
-    """Whether a text is the name of a file that is there, or a URL and nothing else.
+    """Return whether a text is the name of an existing file, or a URL and nothing else.
 
-    Any text may be asked about: one that cannot be a name is none.
+    Any text is allowed, including one that cannot be a file name.
     """
     if len(text) > _LONGEST_NAME or "\n" in text:
         return False
-    # `isfile` takes zero bytes, lone surrogates and parts that are too long for no file.
+    # `isfile` returns false for NUL bytes, lone surrogates and components that are too long.
     return os.path.isfile(text) or _URL.fullmatch(text) is not None
 
 
 def text_blocks(texts: Iterable[str], most: int, characters: int) -> Iterator[list[str]]:
-    """Lists of at most `most` texts, each closed by the text that brings it to `characters`."""
+    """Yield lists of consecutive texts.
+
+    # Parameters
+
+    texts : the texts.
+    most : a list is full with this many texts.
+    characters : a list is full with the text that brings it to this many characters.
+    """
     block: list[str] = []
     held = 0
     for text in texts:

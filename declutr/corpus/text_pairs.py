@@ -1,4 +1,4 @@
-"""Pairs of texts, with negatives and labels, from the rows of tables."""
+"""Pairs of texts, with negatives and labels, made of the rows of tables."""
 
 from __future__ import annotations
 
@@ -16,19 +16,20 @@ from declutr.corpus.text_files import SourceError
 logger = logging.getLogger(__name__)
 
 NLI_CLASSES = ("entailment", "neutral", "contradiction")
-"""In the order of their numbers, which is that of SNLI and MNLI on the Hugging Face hub."""
+"""The classes in the order of their numbers in SNLI and MNLI on the Hugging Face hub."""
 
-_NO_CLASS = ("", "-", "-1")  # annotators did not agree
+_NO_CLASS = ("", "-", "-1")  # These labels mean that the annotators did not agree.
 
-# The columns of SNLI and MNLI: on the hub and in many copies, and in the files of their authors.
+# The columns of SNLI and MNLI have the first names on the hub and in many copies, and the second in
+# the original files.
 _NLI_NAMES = (("premise", "sentence1"), ("hypothesis", "sentence2"), ("label", "gold_label"))
 
 LabelOf = Callable[[Any, str], int | float]
-"""Makes a label of what a row has in its column, and of the place of the row."""
+"""A function that makes a label of the value in its column and the place of the row."""
 
 
 class TextPair(NamedTuple):
-    """A text, one that belongs to it, hard negatives that only seem to, and a label."""
+    """An anchor, a text that belongs to it, its hard negatives, and a label."""
 
     anchor: str
     positive: str
@@ -38,12 +39,12 @@ class TextPair(NamedTuple):
 
 @dataclass(frozen=True)
 class Columns:
-    """Where the parts of a pair are; `None` where there is none, or the usual ones are meant.
+    """The columns of the parts of a pair; `None` for an absent part or the usual column.
 
     # Parameters
 
     anchor, positive, label : names, or numbers from 0.
-    negatives : of hard negatives. A column of JSON may hold a list of them.
+    negatives : the columns of hard negatives. A column of JSON may hold a list of them.
     """
 
     anchor: Column | None = None
@@ -53,7 +54,7 @@ class Columns:
 
     @property
     def given(self) -> list[Column]:
-        """Those that are not `None`."""
+        """The columns that are not `None`."""
         every = (self.anchor, self.positive, self.label, *self.negatives)
         return [column for column in every if column is not None]
 
@@ -61,18 +62,21 @@ class Columns:
 def read_pairs(
     rows: Iterable[Row], columns: Columns, source: str, label_of: LabelOf | None = None
 ) -> list[TextPair]:
-    """The pair of each row. Rows without one of their texts are left out, which the log counts.
+    """Return the pair of each row.
+
+    Rows with a blank text are left out; a warning gives their number.
 
     # Parameters
 
+    rows : the rows of a table.
     columns : by default "anchor" and "positive", or the first and second.
     source : names the data in messages.
-    label_of : makes the labels.
+    label_of : makes the label of a pair; `None` for pairs without labels.
 
     # Raises
 
-    `SourceError` : a column that is missing, a bad label, rows with differing numbers of negatives,
-        or not one pair.
+    `SourceError` : if a column is missing, a label is invalid, rows have different numbers of
+        negatives, or there is no pair.
     """
     pairs: list[TextPair] = []
     blank: list[str] = []
@@ -110,7 +114,7 @@ def read_pairs(
 
 
 def _known_columns(columns: Columns, row: Row, usual: Sequence[Sequence[str]]) -> Columns:
-    """`columns` with the usual ones, by name or else by number, where none is given."""
+    """Return `columns` with the usual ones, by name or else by number, where none is given."""
     named = any(isinstance(column, str) for column in row.values)
     found = [columns.anchor, columns.positive, columns.label]
     for number, names in enumerate(usual):
@@ -121,16 +125,20 @@ def _known_columns(columns: Columns, row: Row, usual: Sequence[Sequence[str]]) -
 
 
 def read_nli_pairs(rows: Iterable[Row], columns: Columns, source: str) -> list[TextPair]:
-    """Premise, hypothesis and class of each row, for Sentence-BERT (Reimers & Gurevych, 2019).
+    """Return the premise, hypothesis and class of each row, for Sentence-BERT.
+
+    The method is that of Reimers & Gurevych (2019). Rows without a class or with a blank text are
+    left out.
 
     # Parameters
 
-    columns, source : as for `read_pairs`; by default the columns are those of SNLI and MNLI, or the
-        first three.
+    rows : the rows of a table.
+    columns : by default the columns of SNLI and MNLI, or the first three.
+    source : names the data in messages.
 
     # Raises
 
-    `SourceError` : a missing column, an unknown label, or not one row with a class.
+    `SourceError` : if a column is missing, a label is unknown, or no row has a class.
     """
     pairs, rows_read = [], 0
     for rows_read, row in enumerate(rows, start=1):
@@ -154,17 +162,21 @@ def read_nli_pairs(rows: Iterable[Row], columns: Columns, source: str) -> list[T
 
 
 def read_nli_triplets(rows: Iterable[Row], columns: Columns, source: str) -> list[TextPair]:
-    """A premise, what it entails, and what contradicts it (SimCSE; Gao et al., 2021, section 4).
+    """Return triplets of a premise, an entailed and a contradicting hypothesis, for SimCSE.
 
-    Rows (`read_nli_pairs`) are put together by their premise. Each of its entailments
-    makes a triplet, with its contradictions in turn where they are not equally many. Premises
-    without both are left out, and so are neutral rows and repeated ones.
+    The method is that of Gao et al. (2021, section 4). Rows are grouped by premise. Each entailed
+    hypothesis of a premise makes a triplet; if there are fewer contradicting ones, they are used in
+    turn. Premises that lack either kind are left out, as are neutral and repeated rows.
+
+    # Parameters
+
+    rows, columns, source : as in `read_nli_pairs`.
 
     # Raises
 
-    `SourceError` : as there, or not one premise with both.
+    `SourceError` : as in `read_nli_pairs`, or if no premise has both kinds of hypotheses.
     """
-    # A dictionary holds each hypothesis once, in order.
+    # Dictionaries serve as ordered sets of hypotheses.
     premises: dict[str, tuple[dict[str, None], dict[str, None]]] = {}
     for pair in read_nli_pairs(rows, columns, source):
         entailed, contradicting = premises.setdefault(pair.anchor, ({}, {}))
@@ -194,11 +206,16 @@ def read_nli_triplets(rows: Iterable[Row], columns: Columns, source: str) -> lis
 
 
 def class_label(value: Any, place: str) -> int:
-    """A class, 0 or above.
+    """Return a class, an integer of 0 or above, which may be given as a string of digits.
+
+    # Parameters
+
+    value : the value in the column of the label.
+    place : the place of the row, for messages.
 
     # Raises
 
-    `SourceError` : it is something else.
+    `SourceError` : if the value is not a class.
     """
     number = int(value) if isinstance(value, str) and value.strip().isdecimal() else value
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
@@ -210,9 +227,10 @@ def class_label(value: Any, place: str) -> int:
 
 
 def score_label(max_score: float) -> LabelOf:
-    """What makes a share of `max_score` of a score: at most 1, and at least -1.
+    """Return a function that divides a score by `max_score`.
 
-    The function raises `SourceError` if it is no number in that range. It can be pickled.
+    It raises `SourceError` for a score that is not a number in [-max_score, max_score]. It can be
+    pickled.
     """
     return partial(_share, max_score)
 
@@ -222,7 +240,7 @@ def _share(max_score: float, value: Any, place: str) -> float:
         score = math.nan if isinstance(value, bool) else float(value)
     except (TypeError, ValueError):
         score = math.nan
-    if not abs(score) <= max_score:  # nor if it is not a number
+    if not abs(score) <= max_score:  # The comparison is false for NaN, too.
         raise SourceError(
             f"{place}: the label is {value!r}, expected a score of at most {max_score:g}. Set "
             "max_score to the highest there can be, such as 5 for STS."
@@ -231,11 +249,16 @@ def _share(max_score: float, value: Any, place: str) -> float:
 
 
 def nli_class(value: Any, place: str) -> int | None:
-    """The number in `NLI_CLASSES` of a label, by name or number; `None` if there is no agreement.
+    """Return the index in `NLI_CLASSES` of a label; `None` if the annotators did not agree.
+
+    # Parameters
+
+    value : the name or number of a class.
+    place : the place of the row, for messages.
 
     # Raises
 
-    `SourceError` : another label.
+    `SourceError` : if the label is another one.
     """
     name = "" if value is None else str(value).strip().lower()
     if name in _NO_CLASS:

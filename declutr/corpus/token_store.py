@@ -1,8 +1,9 @@
-"""A list of integer arrays on disk, of which no more is read than what is asked for.
+"""Token stores: lists of integer arrays on disk, of which only the requested parts are read.
 
-A store is a folder that numpy alone can read: `values.npy` (all arrays, end to end), `offsets.npy`
-(where each begins, plus the end), `num_tokens.npy` (length of each document in tokens) and
-`meta.json`; `checksums.json` has checksums of them. `declutr.corpus.token_store_writer` writes it.
+A store is a folder that numpy alone can read: `values.npy` (all arrays, concatenated),
+`offsets.npy` (where each begins, plus the end), `num_tokens.npy` (the length of each document in
+tokens) and `meta.json`; `checksums.json` has their checksums. `declutr.corpus.token_store_writer`
+writes stores.
 """
 
 from __future__ import annotations
@@ -23,29 +24,34 @@ META = "meta.json"
 CHECKSUMS = "checksums.json"
 VALUES, OFFSETS, NUM_TOKENS = "values.npy", "offsets.npy", "num_tokens.npy"
 
-_WHOLE = 1 << 17  # bytes: of longer documents, parts are read one by one
-_CHECKED_AT_ONCE = 1 << 28  # bytes: values of larger stores are checked as they are read
+_WHOLE = 1 << 17  # Bytes. The parts of longer documents are read one by one.
+_CHECKED_AT_ONCE = 1 << 28  # Bytes. The values of larger stores are checked as they are read.
 
 
 class DamagedStore(OSError):
-    """A store whose files are not as they were written."""
+    """Raised when the files of a store are not as they were written."""
 
 
 class TokenStore:
     """The documents of one store: `store[i]` is a 1-D array, read from the file each time.
 
-    Documents are read, not mapped: pages of a mapped file count as memory of the process, so an
-    epoch over a large corpus would seem to fill it. What is kept is the page cache's business.
-    Reading is safe in threads and after a fork. `num_tokens` (tokens of each document) is mapped.
+    Documents are read, not mapped: the pages of a mapped file count as memory of the process, so
+    that an epoch over a large corpus would seem to fill it. The page cache of the system keeps what
+    is read often. Reading is safe in threads and after a fork. `num_tokens`, the number of tokens
+    of each document, `(len(store),)`, is mapped.
 
-    Checksums are compared when a store is opened, those of the values of a store above 256 MiB
-    when they are first read. A store of version 1.5 has none: of that, only the arrays' sizes and
-    whether they agree with each other can be checked.
+    Checksums are compared when a store is opened, except that the values of a store above 256 MiB
+    are checked when they are first read. A store of version 1.5 has no checksums; for such a store,
+    the sizes of the arrays and their agreement are checked.
+
+    # Parameters
+
+    folder : the folder of the store.
 
     # Raises
 
-    `DamagedStore` : files are not as they were written; when opening, or where they are read. Then
-        the store is no longer one for `exists`, so that it is written again.
+    `DamagedStore` : if files are not as they were written, when the store is opened or read. After
+        that, `exists` is false for the store, so that it is written again.
     """
 
     def __init__(self, folder: str | os.PathLike) -> None:
@@ -56,14 +62,15 @@ class TokenStore:
         try:
             self.meta: dict[str, Any] = json.loads(meta)
             self._compare_checksums()
-            # Plain arrays over the maps: indexing `numpy.memmap` itself costs three times as much.
+            # Make plain arrays over the maps: indexing `numpy.memmap` itself takes three times as
+            # long.
             self._offsets = np.asarray(np.load(self.folder / OFFSETS, mmap_mode="r"))
             self.num_tokens = np.asarray(np.load(self.folder / NUM_TOKENS, mmap_mode="r"))
             with open(self.folder / VALUES, "rb") as file:
                 self._dtype, self._begin = read_header(file)
             if self._checked_values is None:
                 self._compare_arrays()
-        except Exception as error:  # numpy raises nearly anything for a broken header
+        except Exception as error:  # numpy raises all kinds for a broken header.
             of_files = isinstance(error, (DamagedFile, FileNotFoundError))
             if isinstance(error, (OSError, MemoryError)) and not of_files:
                 raise
@@ -72,7 +79,7 @@ class TokenStore:
     def _compare_checksums(self) -> None:
         try:
             recorded = json.loads((self.folder / CHECKSUMS).read_text())
-        except FileNotFoundError:  # of version 1.5
+        except FileNotFoundError:  # Stores of version 1.5 have none.
             return
         if recorded[META] != json_checksum(self.meta):
             raise DamagedFile(f"'{self.folder / META}' is damaged.")
@@ -87,7 +94,7 @@ class TokenStore:
         self._checked_values = checked
 
     def _compare_arrays(self) -> None:
-        """See that the arrays of a store without checksums fit each other."""
+        """Raise if the arrays of a store without checksums do not fit each other."""
         lengths = np.diff(self._offsets)
         end = self._begin + int(self._offsets[-1]) * self._dtype.itemsize
         agree = (
@@ -97,14 +104,14 @@ class TokenStore:
             and (self.num_tokens >= 0).all()
             and (self.folder / VALUES).stat().st_size == end
             and self.meta.get("num_tokens", self.num_tokens.sum()) == self.num_tokens.sum()
-            # Bytes of text are as many as they are; of ids, there is one for each token.
+            # A store of bytes may have any number of them per token; a store of ids has one.
             and (self._dtype.itemsize == 1 or np.array_equal(lengths, self.num_tokens))
         )
         if not agree:
             raise DamagedFile(f"The arrays in '{self.folder}' do not fit each other.")
 
     def _damaged(self, error: Exception) -> DamagedStore:
-        """Have the store written again by the next who wants it."""
+        """Return the error for a damaged store, after marking the store to be written again."""
         said = "It is made again at the next start (of a run that was begun, with --recover)."
         try:
             os.replace(self.folder / META, self.folder / f"{META}.damaged")
@@ -123,9 +130,9 @@ class TokenStore:
         return self._read(start, end - start)
 
     def parts(self, index: int, intervals: Iterable[Sequence[int]]) -> list[np.ndarray]:
-        """The values `[start, end)` of one document for each interval: `store[index][start:end]`.
+        """Return the values `[start, end)` of one document for each interval.
 
-        Of a long document (a book, say) no more is read than that.
+        They are `store[index][start:end]`, but of a long document (a book, say) no more is read.
         """
         start, end = self._bounds(index)
         length = end - start
@@ -137,7 +144,7 @@ class TokenStore:
 
     def _bounds(self, index: int) -> tuple[int, int]:
         if not 0 <= index < len(self.num_tokens):
-            index = range(len(self))[index]  # refuses what lies outside, and counts from the end
+            index = range(len(self))[index]  # Counts from the end, or raises IndexError.
         return int(self._offsets[index]), int(self._offsets[index + 1])
 
     def _read(self, start: int, count: int) -> np.ndarray:
@@ -151,7 +158,7 @@ class TokenStore:
             except DamagedFile as error:
                 raise self._damaged(error) from error
         data = os.pread(self._file, size, position)
-        while len(data) < size:  # one call reads 2 GiB at most
+        while len(data) < size:  # One call reads at most 2 GiB.
             more = os.pread(self._file, size - len(data), position + len(data))
             if not more:
                 raise OSError(
@@ -162,10 +169,10 @@ class TokenStore:
         return np.frombuffer(data, dtype=self._dtype)
 
     def __reduce__(self):
-        # An open file cannot be pickled, and maps would carry the whole corpus; the path is enough.
+        # An open file cannot be pickled, and pickled maps would hold the whole corpus.
         return TokenStore, (str(self.folder),)
 
     @staticmethod
     def exists(folder: str | os.PathLike) -> bool:
-        """Whether a whole store lies at `folder`."""
+        """Return whether a complete store is at `folder`."""
         return (Path(folder) / META).is_file()

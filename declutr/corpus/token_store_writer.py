@@ -1,8 +1,8 @@
-"""Writing a `declutr.corpus.token_store.TokenStore`, interrupted and gone on with.
+"""A writer of token stores (`declutr.corpus.token_store.TokenStore`) that can be continued.
 
-A store is written beside its place and renamed when whole, so a store that exists is complete.
-Beside it lies also a journal of what is safely on disk: a writer that was interrupted, or killed,
-is continued by the next one.
+A store is written beside its place and renamed when it is complete, so a store that exists is
+complete. A journal beside it records what is safely on disk, so that the next writer continues
+where an interrupted or killed one stopped.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from declutr.system.files import json_checksum, write_whole
 logger = logging.getLogger(__name__)
 
 _JOURNAL = "journal.json"
-_JOURNAL_EVERY = 10.0  # seconds; writing one waits for the disk
+_JOURNAL_EVERY = 10.0  # Seconds. Writing a journal waits for the disk.
 
 
 class _State(NamedTuple):
-    """How much has been written."""
+    """The numbers of documents, values and tokens written so far."""
 
     length: int = 0
     num_values: int = 0
@@ -37,22 +37,23 @@ class _State(NamedTuple):
 
 
 class TokenStoreWriter:
-    """Writes a store; use as a context manager, in one process at a time.
+    """A context manager that writes a token store, in one process at a time.
 
-    On entry it takes up what an earlier writer of the same store left, as far as its journal says:
-    `length` documents are then there already, and the caller appends those after them.
+    On entry, it continues what an earlier writer of the same store left, as far as the journal
+    says: `length` documents are then already there, and the caller appends the ones after them.
 
-    After an exception what was written is kept for the next writer (after a kill, less what was
-    appended since the last journal), but after those of `drop_after` nothing is left behind.
+    After an exception, what was written is kept for the next writer; after a kill, only what the
+    last journal records. After an exception of `drop_after`, nothing is kept.
 
     # Parameters
 
     folder : the place of the store.
-    dtype : of the values.
-    drop_after : exceptions that speak against what was written before them.
-    journal_every : seconds between journals. Each waits until the data has reached the disk.
-    before_journal : called before each journal, and before the store is complete; what it raises
-        prevents them. A chance to see that the source is still what it was.
+    dtype : the dtype of the values.
+    drop_after : exceptions that mean that what was written before them is wrong.
+    journal_every : seconds between journals, each of which waits until the data are on disk; `None`
+        for 10 seconds.
+    before_journal : called before each journal and before the store is completed. If it raises,
+        neither happens; it may check that the source has not changed.
     """
 
     def __init__(
@@ -71,23 +72,23 @@ class TokenStoreWriter:
         self._every = _JOURNAL_EVERY if journal_every is None else journal_every
         self._before_journal = before_journal
         self._state = _State()
-        self.notes: dict[str, Any] = {}  # the caller's, kept in the journal
+        self.notes: dict[str, Any] = {}  # For the caller; kept in the journal.
         self.meta: dict[str, Any] = {}
 
     @property
     def length(self) -> int:
-        """Documents so far."""
+        """The number of documents so far."""
         return self._state.length
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all documents so far."""
+        """The number of tokens of all documents so far."""
         return self._state.num_tokens
 
     def __enter__(self) -> TokenStoreWriter:
         self._final.parent.mkdir(parents=True, exist_ok=True)
         for abandoned in self._final.parent.glob(f"{self._partial.name}-*"):
-            shutil.rmtree(abandoned, ignore_errors=True)  # of version 1.0, which could not resume
+            shutil.rmtree(abandoned, ignore_errors=True)  # Version 1.0 could not continue these.
         if not self._take_up():
             shutil.rmtree(self._partial, ignore_errors=True)
             self._partial.mkdir()
@@ -97,12 +98,19 @@ class TokenStoreWriter:
         return self
 
     def append(self, values: np.ndarray, lengths: np.ndarray, num_tokens: np.ndarray) -> None:
-        """Add documents: their values end to end, and the number of values and tokens of each."""
+        """Add documents to the end of the store.
+
+        # Parameters
+
+        values : the values of all documents, concatenated, 1-D.
+        lengths : the number of values of each document, `(n,)`.
+        num_tokens : the number of tokens of each document, `(n,)`.
+        """
         state = self._state
         self._values.append(values)
         self._offsets.append(state.num_values + np.cumsum(lengths))
         self._num_tokens.append(num_tokens)
-        # In one step: an interrupt finds a batch counted whole or not at all.
+        # One assignment, so that an interrupt finds the batch counted whole or not at all.
         self._state = _State(
             state.length + len(lengths),
             state.num_values + len(values),
@@ -110,7 +118,7 @@ class TokenStoreWriter:
         )
 
     def journal_if_due(self) -> None:
-        """Make what was appended safe from a kill, if the last time is long enough ago."""
+        """Write a journal if the last one is old enough, so that a kill loses little."""
         if time.monotonic() >= self._journal_due:
             self._write_journal()
 
@@ -131,19 +139,20 @@ class TokenStoreWriter:
         recorded[META] = json_checksum(self.meta)
         write_whole(self._partial / CHECKSUMS, json.dumps(recorded) + "\n")
         write_whole(self._partial / META, json.dumps(self.meta, indent=2) + "\n")
-        shutil.rmtree(self._final, ignore_errors=True)  # a folder without meta: not a store
+        shutil.rmtree(self._final, ignore_errors=True)  # It has no meta.json, so it is no store.
         os.replace(self._partial, self._final)
-        # Not before: without it, a writer killed just now would have written in vain.
+        # The journal goes last: without it, a writer killed before the rename would have to start
+        # from the beginning.
         (self._final / _JOURNAL).unlink(missing_ok=True)
 
     def _give_up(self, reason: type[BaseException]) -> None:
         keep = bool(self.length) and not issubclass(reason, self._drop_after)
-        if keep and not self._values.closed:  # else all is there but its name
+        if keep and not self._values.closed:  # If closed, only the rename is missing.
             try:
                 self._write_journal()
-            except OSError as error:  # a full disk: the journal before this one holds
+            except OSError as error:  # If the disk is full, say, the last journal stays valid.
                 logger.warning("Could not note how far %s is: %s", self._partial, error)
-            except Exception:  # of `before_journal`
+            except Exception:  # Raised by `before_journal`.
                 keep = False
         self._close(ignore_errors=True)
         if not keep:
@@ -163,7 +172,7 @@ class TokenStoreWriter:
         self._journal_due = time.monotonic() + self._every
 
     def _take_up(self) -> bool:
-        """Continue what lies there; false if nothing does that could be continued."""
+        """Continue what an earlier writer left; return false if there is nothing to continue."""
         try:
             journal = json.loads((self._partial / _JOURNAL).read_text())
             if journal["dtype"] != self._dtype.str:
@@ -173,14 +182,14 @@ class TokenStoreWriter:
             self._values.cut_to(state.num_values)
             self._offsets.cut_to(state.length + 1)
             self._num_tokens.cut_to(state.length)
-            # Version 1.5 noted none.
+            # Journals of version 1.5 have no checksums.
             if journal.get("checksums", self._checksums()) != self._checksums():
                 logger.warning(
                     "%s is damaged: the corpus is tokenised from its begin.", self._partial
                 )
                 return False
             self._state, self.notes = state, dict(journal["notes"])
-        except (OSError, ValueError, TypeError, KeyError):  # no journal, or not one of ours
+        except (OSError, ValueError, TypeError, KeyError):  # No journal, or an invalid one.
             return False
         return True
 

@@ -1,8 +1,8 @@
-"""A corpus: documents tokenised once, kept on disk.
+"""Tokenised corpora, which are kept on disk.
 
-The cache is keyed by what the ids depend on: the bytes of every file, how they are read, and the
-tokenizer. Change one of them and the corpus is tokenised again; move the files and it is not.
-Tokenising uses all cores; interrupted, it goes on where it was.
+The cache key covers what the token ids depend on: the bytes of every file, how they are read, and
+the tokenizer. If one of them changes, the corpus is tokenised again; if the files are moved, it is
+not. Tokenising uses all cores, and continues where it was interrupted.
 """
 
 from __future__ import annotations
@@ -30,26 +30,26 @@ from declutr.system.files import default_cache_dir
 
 logger = logging.getLogger(__name__)
 
-# What is tokenised in one call, whichever is reached first: much against the cost of handing it to
-# another process, and little against memory.
+# A batch for one call of the tokenizer is full at either limit. It is large compared with the cost
+# of sending it to another process, and small compared with memory.
 _BATCH_DOCUMENTS = 1024
 _BATCH_CHARACTERS = 1 << 19
-# A corpus of no more is not worth starting processes for.
+# A corpus below both limits is tokenised in one process, as starting others would cost more.
 _CHARACTERS_ALONE = 1 << 21
 _BATCHES_ALONE = 16
 
 
 class DocumentCodec(Protocol):
-    """How documents become arrays; see `declutr.data.codecs`."""
+    """A protocol of codecs that turn documents into arrays; see `declutr.data.codecs`."""
 
     dtype: np.dtype
 
     @property
     def fingerprint(self) -> str:
-        """Names everything the arrays depend on."""
+        """A string that identifies everything the arrays depend on."""
 
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
-        """The array of each text, and its length in tokens."""
+        """Return the array of each text, 1-D, and its length in tokens."""
 
 
 def open_corpus(
@@ -61,18 +61,26 @@ def open_corpus(
     cache_dir: PathLike | None = None,
     progress: bool = True,
 ) -> TokenStore:
-    """The documents at `path` as a store, tokenised first if need be.
+    """Return the documents at `path` as a token store, tokenising them first if necessary.
 
-    One row of the source is one document of the store, blank ones included. Several processes may
-    call this at once: one tokenises, the others wait. It does so with all cores (`DECLUTR_WORKERS`
-    sets another number of processes), in memory that does not grow with the corpus. If it is
-    interrupted or killed, the next call goes on where it was, and the store is the same to the
-    byte. A store that is found damaged is said and made again.
+    Each row of the source is one document of the store, blank rows included. If several processes
+    call this at once, one tokenises and the others wait. It uses all cores (`DECLUTR_WORKERS` sets
+    another number of processes), in memory that does not grow with the corpus. If it is interrupted
+    or killed, the next call continues, and the store is the same to the byte. A damaged store is
+    logged and made again.
+
+    # Parameters
+
+    path : as in `declutr.corpus.documents.source_files`.
+    codec : how documents become arrays.
+    text_key, encoding_errors : as in `declutr.corpus.documents.read_documents`.
+    cache_dir : the folder of all stores; by default `$DECLUTR_CACHE` or `~/.cache/declutr`.
+    progress : whether to show progress bars.
 
     # Raises
 
-    `SourceError` : nothing at `path`, an unreadable row, no row at all, or a file that changed
-        while it was being read.
+    `SourceError` : if nothing is at `path`, a row cannot be read, there is no row, or a file
+        changed while it was being read.
     """
     files = source_files(path)
     cache = Path(cache_dir or default_cache_dir()).expanduser()
@@ -92,27 +100,34 @@ def open_corpus(
 
 
 def _opened(folder: Path) -> TokenStore | None:
-    """The store that lies there, if one does and it is sound."""
+    """Return the store at a folder, or `None` if there is none or it is damaged."""
     if not TokenStore.exists(folder):
         return None
     try:
         return TokenStore(folder)
-    except FileNotFoundError:  # another process has just found it damaged
+    except FileNotFoundError:  # Another process has just marked it as damaged.
         return None
     except DamagedStore as error:
-        if TokenStore.exists(folder):  # in a cache that cannot be written to
+        if TokenStore.exists(folder):  # It could not be marked: the cache is read-only.
             raise
         logger.warning("%s Tokenising the corpus again.", error)
         return None
 
 
 class _Encoded(NamedTuple):
-    """A batch of documents: all values end to end, and of each document how many, and tokens."""
+    """A batch of encoded documents.
+
+    # Parameters
+
+    values : the values of all documents, concatenated.
+    lengths, num_tokens : the numbers of values and of tokens of each document.
+    num_bytes : the size of the documents in the source, for the progress bar.
+    """
 
     values: np.ndarray
     lengths: np.ndarray
     num_tokens: np.ndarray
-    num_bytes: int  # of the source
+    num_bytes: int
 
 
 def _tokenize(
@@ -125,7 +140,7 @@ def _tokenize(
 ) -> None:
     from declutr.system.worker_processes import default_workers
 
-    workers = default_workers()  # first, as it may complain of its variable
+    workers = default_workers()  # First, because it raises if DECLUTR_WORKERS is invalid.
     writer = TokenStoreWriter(
         folder,
         codec.dtype,
@@ -163,9 +178,9 @@ def _tokenize(
                 "files": [str(file) for file in files],
             }
     except SourceError:
-        check_unchanged(digests)  # it may be unreadable because it is being written
+        check_unchanged(digests)  # A file may be unreadable because it is being written.
         raise
-    except BaseException:  # what was tokenised before is as good as ever
+    except BaseException:  # The writer keeps what was tokenised before.
         if writer.length:
             logger.warning(
                 "Tokenising was interrupted after %d documents. They are kept: the next start with "
@@ -178,7 +193,7 @@ def _tokenize(
 def _encoded(
     documents: Iterator[str], codec: DocumentCodec, workers: int
 ) -> Generator[_Encoded, None, None]:
-    """The documents as arrays, in batches and in order, by up to so many processes."""
+    """Yield the encoded documents in batches, in order, using up to `workers` processes."""
 
     def encode(texts: list[str]) -> _Encoded:
         arrays, num_tokens = codec.encode([normalize_whitespace(text) for text in texts])

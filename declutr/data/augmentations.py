@@ -1,4 +1,4 @@
-"""Another text that says about the same: one end of the views of CERT (Fang et al., 2020)."""
+"""Text augmentations, which turn a text into another one of about the same meaning."""
 
 import inspect
 import pkgutil
@@ -13,33 +13,44 @@ from declutr.system.imports import NoSuchModule, module_from_here
 
 
 class Augmentation(Registrable):
-    """A text in, a text out: `augmentation(text, rng) -> str`.
+    """A registrable base class for functions that turn a text into an augmented text.
 
-    All that is random about it comes from `rng`, so that a text of a given seed, epoch and row is
-    augmented alike wherever that happens (`declutr.sampling.row_draws.document_rng`). It goes to
-    worker processes, so it must pickle.
+    An augmentation is called as `augmentation(text, rng) -> str`. It may draw random numbers from
+    `rng` only: the reader seeds `rng` by its seed, the epoch and the row
+    (`declutr.sampling.row_draws.document_rng`), so that a text is augmented alike in every process.
+    An augmentation is sent to worker processes, so it must pickle.
 
-    Archives name it too, and whoever embeds with one has neither the files nor the modules that
-    training had: files are read, and functions imported, when the first text comes.
+    The configuration in an archive names the augmentation too, although a machine that only embeds
+    texts may have neither its files nor its modules. Subclasses therefore read files and import
+    functions when the first text comes, not in their constructor.
     """
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
+        """Return the augmented text.
+
+        # Parameters
+
+        text : a text as it stands in its row.
+        rng : the only source of random numbers.
+        """
         raise NotImplementedError
 
 
 @Augmentation.register("callable")
 class CallableAugmentation(Augmentation):
-    """A function of the user's own, such as one that looks up back-translations.
+    """An augmentation that calls a user's function, such as one that looks up translations.
 
     # Parameters
 
     function : `"package.module:function"`; the module may lie in the current folder.
-    random : call `function(text, rng)`, with a numpy Generator, rather than `function(text)`.
+    random : whether to call `function(text, rng)`, with a numpy Generator, instead of
+        `function(text)`.
 
     # Raises
 
-    `ConfigurationError` : a name of another form; with the first text, one that leads to nothing
-        callable; with any text, something else than a string in return.
+    `ConfigurationError` : if the name has another form. When the first text is augmented: if the
+        name does not lead to a callable that takes these arguments. For any text: if the function
+        returns something other than a string.
     """
 
     def __init__(self, function: str, random: bool = False) -> None:
@@ -53,7 +64,7 @@ class CallableAugmentation(Augmentation):
         self._function: Optional[Callable[..., Any]] = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_function": None}  # found again by its name
+        return {**vars(self), "_function": None}  # A worker looks it up again by its name.
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         if self._function is None:
@@ -77,7 +88,7 @@ class CallableAugmentation(Augmentation):
                 "to true for a function of a text and a numpy Generator, to false for one of a "
                 "text."
             ) from error
-        except ValueError:  # of builtins there is no telling
+        except ValueError:  # Some builtins have no signature to check.
             pass
 
 

@@ -1,4 +1,4 @@
-"""The DatasetReader "augmented": rows of a corpus, each a text, and another text made of it."""
+"""The DatasetReader "augmented", which pairs each row of a corpus with an augmented text."""
 
 import logging
 from array import array
@@ -26,35 +26,37 @@ logger = logging.getLogger(__name__)
 
 @DatasetReader.register("augmented")
 class AugmentedReader(RowReader):
-    """Texts, one a row, each beside another that an augmentation makes of it, anew every epoch.
+    """A reader that pairs each text with an augmented text, drawn anew in every epoch.
 
-    For EDA (Wei & Zou, 2019) and for CERT (Fang et al., 2020), where a function of yours gives the
-    back-translations. If they lie in a file beside their texts, the reader "text_pairs" reads both.
+    It serves EDA (Wei & Zou, 2019), and CERT (Fang et al., 2020) with a function that returns
+    back-translations. If back-translations lie in a file beside their texts, use the reader
+    "text_pairs" instead.
 
-    Reads what the reader "declutr" reads. Texts are kept in memory as well, and augmented ones are
-    tokenised while a batch is made, in the workers of the loader. What an augmentation draws
-    depends on `seed`, the epoch and the row alone. While `sample_spans` is false nothing is
-    augmented.
+    It reads the same files as the reader "declutr". The texts are also kept in memory, and the
+    augmented ones are tokenised while a batch is made, in the workers of the loader. What an
+    augmentation draws depends on `seed`, the epoch and the row alone. While `sample_spans` is
+    false, nothing is augmented.
 
-    Fields: `anchors` `(1, L)`, a text whole, and `positives` `(1, L)`, what became of it. With
-    `with_ids` also `ids` and `documents`, as of the reader "sentences".
+    Fields: `anchors` `(1, L)`, a whole text, and `positives` `(1, L)`, the augmented text. With
+    `with_ids` also `ids` and `documents`, as in the reader "sentences".
 
     # Parameters
 
-    augmentation : gets the text as it stands in its row. Where it leaves nothing to tokenise, the
-        text itself is taken, which the log says once and `blank_augmentations` counts.
-    both : whether anchors are augmented as well, by draws of their own: CERT contrasts two
-        augmentations. One that draws nothing makes two equal texts.
-    min_document_len : rows of fewer tokens, at least 1, are left out in training.
-    with_ids : as for the reader "sentences".
-    the others : as for every reader (`declutr.data.row_reader.RowReader`).
+    augmentation : takes the text as it stands in its row. If it returns a text without tokens, the
+        original text becomes the positive; a warning is logged the first time, and
+        `blank_augmentations` counts them.
+    both : whether the anchors are augmented as well, with separate draws, since CERT contrasts two
+        augmentations. An augmentation that draws nothing returns two equal texts.
+    min_document_len : rows of fewer tokens are left out in training; at least 1.
+    with_ids : as in the reader "sentences".
+    others : the parameters of every reader (`declutr.data.row_reader.RowReader`).
 
     # Raises
 
-    `ConfigurationError` : a `min_document_len` below 1, or nothing left to train on; with the first
-        text, what the augmentation raises, or that the reader is of an archive that was opened
-        without trust: augmentations may read files, and import what they are told.
-    `declutr.corpus.documents.SourceError` : a corpus that cannot be read.
+    `ConfigurationError` : if `min_document_len` is below 1 or no row is left to train on. When the
+        first text is augmented: if the augmentation raises it, or if the reader comes from an
+        untrusted archive, because augmentations may read files and import modules.
+    `declutr.corpus.documents.SourceError` : if the corpus cannot be read.
     """
 
     _training: "AugmentedTexts"
@@ -77,20 +79,24 @@ class AugmentedReader(RowReader):
 
     @property
     def blank_augmentations(self) -> int:
-        """How many augmentations left nothing; several workers may miss some of each other's."""
+        """The number of augmentations that left nothing to tokenise.
+
+        Workers count without a lock, so that a few may be missed.
+        """
         return self._training.num_blank
 
     def texts(self, path: Paths) -> "RowTexts":
-        """The rows at `path` as they are, blank ones included; read on the first call."""
+        """Return the rows at `path` as texts, blank ones included, reading them on first call."""
         return self._training.source.texts(path)
 
     def text_to_instance(  # type: ignore[override]
         self, text: str, row: Optional[int] = None, epoch: Optional[int] = None
     ) -> Instance:
-        """The instance of a text; while texts are augmented, with other draws at each call.
+        """Make an instance of one text, which is not part of a corpus.
 
-        Draws depend on what those of the reader "declutr" do; with `row` and `epoch`, they are
-        those of this row of a corpus in this epoch. It is of no corpus, and has neither `ids` nor
+        While `sample_spans` is true, the text is augmented with other draws at each call, which
+        depend on the same things as those of the reader "declutr". If `row` and `epoch` are given,
+        the draws are those of this row of a corpus in this epoch. The instance has no `ids` and no
         `documents`.
         """
         if self.sample_spans:
@@ -99,7 +105,7 @@ class AugmentedReader(RowReader):
 
 
 class RowTexts:
-    """Texts in memory, as they are: their bytes end to end, and where each ends."""
+    """A list of texts in memory, stored as one buffer of bytes and the end of each text."""
 
     def __init__(self, texts: Iterable[str]) -> None:
         self._bytes = bytearray()
@@ -117,20 +123,20 @@ class RowTexts:
 
 
 class RowsWithTexts(DocumentRows):
-    """Documents of which the texts are kept in memory as well."""
+    """A source of documents that also keeps their texts in memory."""
 
     def used(self, path: Paths) -> np.ndarray:
-        self.texts(path)  # before there are workers, each of which would read them
+        self.texts(path)  # Read them before workers start, or each worker would read them again.
         return super().used(path)
 
     @kept_by_path
     def texts(self, path: Paths) -> RowTexts:
-        """The rows at `path` as they are, blank ones included; read on the first call.
+        """Return the rows at `path` as texts, blank ones included, reading them on first call.
 
         # Raises
 
-        `declutr.corpus.documents.SourceError` : they cannot be read, or are not those that were
-        tokenised.
+        `declutr.corpus.documents.SourceError` : if they cannot be read, or if their number differs
+            from that of the tokenised rows.
         """
         texts = RowTexts(self.files.texts(path))
         rows = len(self.corpus(path))
@@ -144,18 +150,18 @@ class RowsWithTexts(DocumentRows):
 
 @dataclass(eq=False)
 class AugmentedTexts(TextGroups):
-    """A text and what an augmentation makes of it in an epoch.
+    """The views of the reader "augmented": a text and an augmentation of it, drawn for each epoch.
 
-    What is made is tokenised while a batch is, in the workers of the loader. It counts as being as
-    long as the text: EDA makes texts of about the same length.
+    The augmented text is tokenised while a batch is made, in the workers of the loader. In counts
+    of tokens it is taken to be as long as the original, because EDA changes lengths little.
 
     # Parameters
 
     source, codec : the texts, and how they become token ids.
-    augmentation : gets a text as it stands in its row. Where it leaves nothing to tokenise, the
-        text itself is taken, which the log says once and `num_blank` counts.
-    both : anchors are augmented as well, by draws of their own.
-    draws : what is drawn for a row.
+    augmentation : takes a text as it stands in its row. If it returns a text without tokens, the
+        original is used, which is logged once and counted in `num_blank`.
+    both : whether the anchors are augmented as well, with separate draws.
+    draws : the random draws of each row.
     """
 
     source: RowsWithTexts
@@ -166,11 +172,14 @@ class AugmentedTexts(TextGroups):
     def __post_init__(self) -> None:
         self.draws_anew = self.draws.resample
         self._untrusted = is_untrusted()
-        self._num_blank = torch.zeros((), dtype=torch.int64).share_memory_()  # workers count too
+        self._num_blank = torch.zeros((), dtype=torch.int64).share_memory_()  # Workers count too.
 
     @property
     def num_blank(self) -> int:
-        """How many augmentations left nothing; several workers may miss some of each other's."""
+        """The number of augmentations that left nothing to tokenise.
+
+        Workers count without a lock, so that a few may be missed.
+        """
         return int(self._num_blank)
 
     def groups(self, path: Paths, rows: list[int], epoch: int) -> Sequence[Sequence[np.ndarray]]:
@@ -179,7 +188,10 @@ class AugmentedTexts(TextGroups):
         return self._augmented([texts[row] for row in rows], [corpus[row] for row in rows], keys)
 
     def of_text(self, text: str, row: Optional[int], epoch: Optional[int]) -> dict[str, Field]:
-        """The fields of a text that is no row; `RowDraws.key_of_text` says what is drawn."""
+        """Return the fields of one text that is not a row of a corpus.
+
+        `RowDraws.key_of_text` decides which numbers are drawn for it.
+        """
         key = self.draws.key_of_text(text, row, epoch)
         whole, _ = self.codec.encode([normalize_whitespace(text)])
         (group,) = self._augmented([text], whole, [key])
@@ -188,7 +200,14 @@ class AugmentedTexts(TextGroups):
     def _augmented(
         self, texts: list[str], whole: list[np.ndarray], keys: Sequence[tuple[int, ...]]
     ) -> list[tuple[np.ndarray, np.ndarray]]:
-        """Anchor and positive of each text; keys are of what is drawn (`RowDraws.at`)."""
+        """Return the anchor and the positive of each text.
+
+        # Parameters
+
+        texts : the texts as they stand in their rows.
+        whole : the token ids of each text.
+        keys : for each text, the arguments of `RowDraws.at`.
+        """
         if self._untrusted:
             raise ConfigurationError(
                 "This dataset reader is of an archive that was opened without trust, and its "
@@ -204,7 +223,8 @@ class AugmentedTexts(TextGroups):
             if self.both:
                 anchors.append(self.augmentation(text, rng))
         made = [normalize_whitespace(text) for text in positives + anchors]
-        encoded, lengths = self.codec.encode(made)  # a tokenizer is quicker with many at once
+        # Tokenizers are faster with many texts in one call.
+        encoded, lengths = self.codec.encode(made)
         views = [
             view if length else self._instead(original)
             for view, length, original in zip(

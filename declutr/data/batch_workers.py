@@ -1,4 +1,4 @@
-"""What the workers of the loader "declutr" are told, and what they do."""
+"""The sampler, the dataset and the initialisation of the workers of the loader "declutr"."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from declutr.data.row_reader import RowReader
 
 
 class EpochBatches(Sampler):
-    """What a worker needs to know of each batch, and all it needs: `(epoch, rows)`.
+    """A sampler that yields `(epoch, rows)` for each batch, all that a worker needs to know.
 
-    Holds no reference to the loader: workers of a loader that is part of a cycle are not told when
-    it goes, and torch waits five seconds for each.
+    It holds no reference to the loader. If it did, the two would form a reference cycle, the
+    workers would not be told when the loader goes, and torch would wait five seconds for each.
     """
 
     def __init__(self) -> None:
@@ -29,16 +29,23 @@ class EpochBatches(Sampler):
         self._batches: Iterator[np.ndarray] = iter(())
 
     def start(self, epoch: int, batches: Iterator[np.ndarray]) -> None:
+        """Set the epoch and the batches of the next iteration.
+
+        # Parameters
+
+        epoch : the epoch that the rows are drawn for.
+        batches : the row numbers of each batch, 1-D.
+        """
         self._epoch, self._batches = epoch, batches
 
     def __iter__(self) -> Iterator[tuple[int, np.ndarray]]:
-        epoch = self._epoch  # another iteration may begin before this one ends
+        epoch = self._epoch  # Keep it: another iteration may begin before this one ends.
         for rows in self._batches:
             yield epoch, rows
 
 
 class Batches(Dataset):
-    """Batches by `(epoch, rows)`: packed where the reader can do it, else collated instances."""
+    """A dataset of batches by `(epoch, rows)`, packed if the reader can, else collated."""
 
     def __init__(self, reader: RowReader, path: Any, vocab: Vocabulary | None) -> None:
         self._reader, self._path, self._vocab = reader, path, vocab
@@ -56,11 +63,15 @@ class Batches(Dataset):
 
 
 def as_it_is(batch: Any) -> Any:
+    """Return the batch unchanged, as the `collate_fn` of batches that are already collated."""
     return batch
 
 
 def one_thread(worker_id: int) -> None:
-    # Workers copy small arrays, or tokenise a few texts; threads of their own would take cores from
-    # training.
+    """Restrict a worker to one thread.
+
+    Workers copy small arrays or tokenise a few texts; further threads would take cores from
+    training.
+    """
     torch.set_num_threads(1)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")

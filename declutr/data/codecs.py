@@ -1,8 +1,8 @@
-"""Documents as arrays, and spans of them as fields.
+"""Codecs that turn documents into arrays, and spans of those arrays into fields.
 
-`WordPieceCodec` keeps the token ids of a pretrained transformer: nothing is ever decoded and
-tokenised again. `TokenCodec` serves every other AllenNLP tokenizer and indexer: it keeps the UTF-8
-bytes and tokenises a document when its spans are drawn.
+`WordPieceCodec` stores the token ids of a pretrained transformer, so nothing is decoded and
+tokenised again. `TokenCodec` serves every other AllenNLP tokenizer and indexer: it stores UTF-8
+bytes, and tokenises a document when its spans are drawn.
 """
 
 from __future__ import annotations
@@ -28,17 +28,21 @@ from declutr.data.tokenizers import (
     word_piece_fingerprint,
 )
 
-if TYPE_CHECKING:  # packed batches, and an encoder, do without fields
+if TYPE_CHECKING:  # Packed batches and the Encoder need no fields, so do not import them.
     from declutr.data.fields import SpansField, TokenIdsField
 
 
 def text_codec(tokenizer: Tokenizer, token_indexers: Mapping[str, TokenIndexer]) -> Codec:
-    """The codec for this pair: word pieces by id where nothing is lost, tokens elsewhere."""
+    """Return the codec for a tokenizer and its token indexers.
+
+    This is a `WordPieceCodec` if token ids alone give the same tensors as the pair, else a
+    `TokenCodec`.
+    """
     if len(token_indexers) == 1 and isinstance(tokenizer, PretrainedTransformerTokenizer):
         name, indexer = next(iter(token_indexers.items()))
         same_ids = (
             type(indexer) is PretrainedTransformerIndexer
-            and indexer._max_length is None  # longer inputs are folded into segments otherwise
+            and indexer._max_length is None  # Otherwise it folds longer inputs into segments.
             and indexer._allennlp_tokenizer._model_name == tokenizer._model_name
             and not indexer._token_min_padding_length
         )
@@ -48,12 +52,12 @@ def text_codec(tokenizer: Tokenizer, token_indexers: Mapping[str, TokenIndexer])
 
 
 class WordPieceCodec:
-    """Documents as the ids of a pretrained transformer's tokenizer, without special tokens.
+    """A codec that stores documents as token ids of a transformer, without special tokens.
 
     # Parameters
 
-    tokenizer : the tokenizer; its `max_length` (or the transformer's) bounds what a field holds,
-        and its `truncation_side` says which part of a longer text that is.
+    tokenizer : its `max_length` (or the transformer's) limits the length of a field, and its
+        `truncation_side` says which end of a longer text is cut off.
     name : the key of the token indexer whose tensors the fields stand for.
     """
 
@@ -76,24 +80,33 @@ class WordPieceCodec:
 
     @property
     def fingerprint(self) -> str:
-        """A hash of the whole tokenizer, so that equal names with other vocabularies differ."""
+        """A hash of the whole tokenizer.
+
+        Tokenizers of the same name with different vocabularies have different fingerprints.
+        """
         return word_piece_fingerprint(self._tokenizer)
 
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
-        """The ids of each text, without special tokens, however long it is."""
+        """Return the token ids of each text, and its length in tokens.
+
+        Special tokens are left out, and nothing is truncated.
+        """
         arrays = [np.asarray(ids, dtype=self.dtype) for ids in self._content_ids(texts)]
         return arrays, [len(array) for array in arrays]
 
     def decode(self, document: np.ndarray, start: int, end: int) -> str:
-        """The text of tokens `[start, end)`."""
+        """Return the text of the tokens `[start, end)` of a document."""
         return str(self._tokenizer.decode(document[start:end].tolist()))
 
     def spans_field(self, document: np.ndarray, intervals: Iterable[Sequence[int]]) -> SpansField:
-        """The spans `[start, end)` of a document with special tokens, cut to the limit."""
+        """Make a field of the spans `[start, end)` of a document.
+
+        Each span is cut to the limit and gets the special tokens.
+        """
         return self.texts_field([document[start:end] for start, end in intervals])
 
     def texts_field(self, texts: Sequence[np.ndarray]) -> SpansField:
-        """Several texts with special tokens, each cut to the limit."""
+        """Make a field of several texts, each cut to the limit and with special tokens."""
         from declutr.data.fields import SpansField
 
         pairs = [self._with_specials(ids) for ids in texts]
@@ -105,23 +118,23 @@ class WordPieceCodec:
         )
 
     def text_field(self, document: np.ndarray) -> TokenIdsField:
-        """A whole text with special tokens, cut to the limit."""
+        """Make a field of a whole text, cut to the limit and with special tokens."""
         from declutr.data.fields import TokenIdsField
 
         ids, types = self._with_specials(document)
         return TokenIdsField(ids, types, self._frame.padding_id, self._frame.name)
 
     def pack(self, spans: Sequence[np.ndarray], shape: tuple[int, ...]) -> PackedSpans:
-        """Spans of documents for a batch, cut to the limit.
+        """Pack spans of documents for a batch, each cut to the limit.
 
-        What it unfolds to are the tensors of a batch of `spans_field` (for a shape `(B, S)`) or of
+        Unpacked, they are the tensors of a batch of `spans_field` (for a shape `(B, S)`) or of
         `text_field` (for `(B,)`).
         """
         kept = [cut(ids, self.limit, self.keeps_end) for ids in spans]
         return PackedSpans.of(kept, shape, self._frame)
 
     def is_truncated(self, num_tokens: int) -> bool:
-        """Whether a text of so many tokens is cut."""
+        """Return whether a text of this many tokens is cut."""
         return self.limit is not None and num_tokens > self.limit
 
     def _with_specials(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -132,16 +145,17 @@ class WordPieceCodec:
 
 
 class TokenCodec:
-    """Documents as UTF-8 bytes, for any tokenizer; spans are lists of its tokens.
+    """A codec for any tokenizer, which stores documents as UTF-8 bytes; spans are lists of tokens.
 
-    The fields come without token indexers: the reader's `apply_token_indexers` adds them.
+    The fields have no token indexers: `apply_token_indexers` of the reader adds them.
     """
 
     dtype = np.dtype(np.uint8)
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._whole = tokenizer  # sees a document without special tokens and without its limit
+        # This one tokenises whole documents, without special tokens and without a limit.
+        self._whole = tokenizer
         self._adds_special_tokens = False
         self.limit = max_content_tokens(tokenizer)
         self.keeps_end = keeps_end(tokenizer)
@@ -156,35 +170,35 @@ class TokenCodec:
 
     @property
     def fingerprint(self) -> str:
-        """Names the tokenizer: the lengths kept with the corpus depend on it."""
+        """A hash of the tokenizer's settings, which decide the stored lengths in tokens."""
         settings = {key: described(value) for key, value in sorted(vars(self._tokenizer).items())}
         digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
         return f"{type(self._tokenizer).__name__}:{digest}"
 
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
-        """The bytes of each text, and its length in tokens."""
+        """Return the UTF-8 bytes of each text, and its length in tokens."""
         lengths = [len(tokens) for tokens in map(self._whole.tokenize, texts)]
         return [np.frombuffer(text.encode("utf-8"), dtype=np.uint8) for text in texts], lengths
 
     def decode(self, document: np.ndarray, start: int, end: int) -> str:
-        """The text of tokens `[start, end)`."""
+        """Return the tokens `[start, end)` of a document, joined by spaces."""
         return " ".join(str(token) for token in self._tokens(document)[start:end])
 
     def spans_field(self, document: np.ndarray, intervals: Iterable[Sequence[int]]) -> ListField:
-        """The spans `[start, end)` of a document, cut to the tokenizer's limit."""
+        """Make a field of the spans `[start, end)` of a document, each cut to the limit."""
         tokens = self._tokens(document)
         return ListField([self._field(tokens[start:end]) for start, end in intervals])
 
     def texts_field(self, texts: Sequence[np.ndarray]) -> ListField:
-        """Several texts, each cut to the tokenizer's limit."""
+        """Make a field of several texts, each cut to the limit."""
         return ListField([self.text_field(text) for text in texts])
 
     def text_field(self, document: np.ndarray) -> TextField:
-        """A whole text, cut to the tokenizer's limit."""
+        """Make a field of a whole text, cut to the limit."""
         return self._field(self._tokens(document))
 
     def is_truncated(self, num_tokens: int) -> bool:
-        """Whether a text of so many tokens is cut."""
+        """Return whether a text of this many tokens is cut."""
         return self.limit is not None and num_tokens > self.limit
 
     def _tokens(self, document: np.ndarray) -> list[Token]:

@@ -1,9 +1,9 @@
-"""From texts to batches by token ids, without an object a token, a field or a span.
+"""Packed batches of token ids, made without a Python object for each token, field or span.
 
-A worker packs the ids of a batch end to end, in the few bytes they have on disk: that is what goes
-through the pipe to the training process, which unfolds it into padded tensors. The tensors are
-those of `SpansField` and `TokenIdsField`, key by key. What comes beside texts, a number an
-instance, travels with them.
+A worker concatenates the token ids of a batch in the few bytes that they have on disk. That is what
+goes through the pipe to the training process, which unpacks it into padded tensors, the same ones
+as those of `SpansField` and `TokenIdsField`. Numbers beside the texts, one for each instance,
+travel with them.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ import torch
 
 from declutr.system.host_memory import to_device
 
-if TYPE_CHECKING:  # packing tokens, as an encoder does, needs no AllenNLP, which takes seconds
+if TYPE_CHECKING:  # Importing AllenNLP takes seconds, and packing, as an Encoder does, needs none.
     from allennlp.data import Field
 
     from declutr.data.fields import TextFieldTensors
 
-# Cases, accents, digits, marks, other scripts, special tokens of the common families.
+# Tokenizers differ in how they treat letter case, accents, digits, punctuation, other scripts and
+# the special tokens of the common model families.
 _PROBE = (
     "Don't  STOP: na\u00efve cafe\u0301 co-operate 3.14 (1,000)? x_y@z.org <s> [SEP] <mask> "
     "[MASK] \u00dcber \u0420\u0443\u0441 \u6d4b\u8bd5 "
@@ -33,11 +34,13 @@ _PROBE = (
 
 @dataclass(eq=False)
 class ContentIds:
-    """Texts to lists of ids, by the tokenizer's backend where that gives the same.
+    """A function from texts to lists of token ids without special tokens.
+
+    It calls the tokenizer's backend directly if that gives the same ids, because it is faster.
 
     # Parameters
 
-    tokenizer : of transformers.
+    tokenizer : a tokenizer of transformers.
     """
 
     tokenizer: Any
@@ -46,7 +49,7 @@ class ContentIds:
         return self.by_backend(texts) if self.uses_backend else self.by_tokenizer(texts)
 
     def by_tokenizer(self, texts: list[str]) -> list[list[int]]:
-        """As the tokenizer itself is called."""
+        """Return the ids that a call of the tokenizer gives."""
         encoded = self.tokenizer(
             texts,
             add_special_tokens=False,
@@ -57,9 +60,12 @@ class ContentIds:
         return encoded["input_ids"]
 
     def by_backend(self, texts: list[str]) -> list[list[int]]:
-        """What the tokenizer itself calls, less the offsets of every token, which cost a third of
-        the time."""
-        # Padding and truncation are what the last call, whoever made it, left behind.
+        """Return the ids that the tokenizer's backend gives.
+
+        The tokenizer itself also has the backend compute the offsets of every token, which costs a
+        third of the time.
+        """
+        # The backend keeps the padding and truncation settings of the last call, whoever made it.
         backend = self.tokenizer.backend_tokenizer
         backend.no_truncation()
         backend.no_padding()
@@ -68,8 +74,11 @@ class ContentIds:
 
     @cached_property
     def uses_backend(self) -> bool:
-        """Whether the backend gives the same: some tokenizers do more than theirs does."""
-        # The same text for all processes tells, so that they agree.
+        """Whether the backend gives the ids of the tokenizer.
+
+        Some tokenizers do more than call their backend. One probe text decides, and the same one in
+        all processes, so that they agree.
+        """
         backend = getattr(self.tokenizer, "backend_tokenizer", None)
         return hasattr(backend, "encode_batch_fast") and (
             self.by_backend([_PROBE]) == self.by_tokenizer([_PROBE])
@@ -78,13 +87,13 @@ class ContentIds:
 
 @dataclass(frozen=True, eq=False)
 class Frame:
-    """What lies around the ids of every span: the same for all of them.
+    """The special tokens around every span of a batch, and how the span is padded.
 
     # Parameters
 
-    start, end : the ids of the special tokens before and after, 1-D.
+    start, end : the ids of the special tokens before and after a span, 1-D.
     start_types, end_types : their segment ids.
-    type_id : the segment id of the tokens between.
+    type_id : the segment id of the tokens of the span.
     padding_id : the id that fills `token_ids` up.
     name : the key of the token indexer the tensors stand for.
     """
@@ -100,14 +109,14 @@ class Frame:
 
 @dataclass(frozen=True, eq=False)
 class PackedSpans:
-    """N spans end to end, special tokens left out.
+    """The token ids of N spans, concatenated and without special tokens.
 
     # Parameters
 
-    ids : all tokens, in the dtype of the store.
-    lengths : tokens of each span, `(N,)`.
-    shape : how the spans lie in the batch, `(B, S)` or `(B,)`, with a product of N.
-    frame : their special tokens.
+    ids : the token ids of all spans, 1-D, in the dtype of the token store.
+    lengths : the number of ids of each span, `(N,)`.
+    shape : the shape of the spans in the batch, `(B, S)` or `(B,)`, with a product of N.
+    frame : the special tokens around each span.
     """
 
     ids: np.ndarray
@@ -122,9 +131,9 @@ class PackedSpans:
         return cls(np.concatenate(spans), lengths, shape, frame)
 
     def tensors(self) -> TextFieldTensors:
-        """`token_ids` (long), `mask` (bool) and `type_ids` (long), each `(*shape, L)`.
+        """Return `token_ids` (long), `mask` (bool) and `type_ids` (long), each `(*shape, L)`.
 
-        L is the longest span with its special tokens.
+        L is the length of the longest span with its special tokens.
         """
         frame, before = self.frame, len(self.frame.start)
         ends = before + self.lengths  # where the special tokens at the end begin
@@ -156,30 +165,33 @@ class PackedSpans:
 
 @dataclass(frozen=True, eq=False)
 class PackedBatch:
-    """A batch of B instances on its way.
+    """A batch of B instances, packed for the way from a worker to the training process.
 
     # Parameters
 
     fields : the packed spans of each text field.
-    beside : what comes beside texts, by name, int64 or float32: `(B,)` each.
+    beside : the numbers beside the texts, by name, int64 or float32: `(B,)` each.
     """
 
     fields: dict[str, PackedSpans]
     beside: dict[str, np.ndarray] = field(default_factory=dict)
 
     def tensors(self) -> dict[str, Any]:
-        """The batch as AllenNLP's collation of instances gives it."""
+        """Return the tensors that AllenNLP's collation of the instances would give."""
         texts = {name: spans.tensors() for name, spans in self.fields.items()}
         beside = {name: torch.from_numpy(values) for name, values in self.beside.items()}
         return {**texts, **beside}
 
     def pin_memory(self) -> dict[str, Any]:
-        """The same in page-locked memory; torch calls this in its pinning thread."""
+        """Return the tensors in page-locked memory; torch calls this in its pinning thread."""
         return _each_tensor(self.tensors(), torch.Tensor.pin_memory)
 
 
 def number_field(value: int | float) -> Field:
-    """What comes beside one text, as a field: collated, int64 of integers and float32 of others."""
+    """Make a field of one number that belongs to an instance.
+
+    Batches of integers become int64 tensors, and batches of floats become float32 tensors.
+    """
     from allennlp.data.fields import LabelField, TensorField
 
     if isinstance(value, int):
@@ -188,12 +200,16 @@ def number_field(value: int | float) -> Field:
 
 
 def moved(batch: Any, device: torch.device) -> Any:
-    """A batch on a device, whose tensors remember what they hold (`declutr.system.host_memory`)."""
+    """Return a batch on a device.
+
+    Its tensors remember their values on the host (`declutr.system.host_memory`), so that reading
+    them does not wait for the device.
+    """
     return _each_tensor(batch, lambda tensor: to_device(tensor, device))
 
 
 def _each_tensor(batch: Any, function: Callable[[torch.Tensor], torch.Tensor]) -> Any:
-    """A batch with `function` applied to its tensors."""
+    """Return a batch with `function` applied to each of its tensors."""
     if isinstance(batch, dict):
         return {key: _each_tensor(value, function) for key, value in batch.items()}
     return function(batch) if isinstance(batch, torch.Tensor) else batch

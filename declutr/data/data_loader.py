@@ -1,4 +1,4 @@
-"""The DataLoader "declutr": whole epochs in a known order, whatever reads them."""
+"""The DataLoader "declutr", whose epochs do not depend on the number of workers or processes."""
 
 import logging
 from collections.abc import Iterator
@@ -26,47 +26,51 @@ logger = logging.getLogger(__name__)
 @DataLoader.register("declutr")
 @dataclass(eq=False, repr=False)
 class DeCLUTRDataLoader(DataLoader):
-    """Batches of a "declutr" reader, the same for any number of workers and processes.
+    """A loader whose batches are the same for any number of workers and processes.
 
     The documents of an epoch are put in an order that depends on (seed, epoch) alone and cut into
     global batches; process r of W takes the r-th part of each. So W processes with `batch_size` B
-    see, batch by batch, what one process sees with W * B, and workers only fetch what they are
-    told. The length of an epoch is known before it begins, which schedulers need.
+    see, batch by batch, what one process sees with W * B, and workers only fetch the rows that they
+    are given. The length of an epoch is known before it begins, which schedulers need.
 
-    Exactly one of `batch_size` and `max_tokens` is to be given.
+    Exactly one of `batch_size` and `max_tokens` must be given.
 
     # Parameters
 
     reader, data_path : come from `dataset_reader` and `train_data_path`.
-    batch_size : documents a batch and process.
-    max_tokens : tokens a batch and process instead, on average: documents a batch then vary, and
-        batches of a corpus of uneven documents cost about the same. A document counts as many
-        tokens as its spans have on average, special ones included (`ExpectedTokens`), a whole text
-        as many as it has. Every epoch has the same number of batches, and none a last one that is
-        not full: see `declutr.sampling.token_budget.BudgetBatches` for how they are cut. W
-        processes see what one with `max_tokens` W times as large sees, but for cuts at multiples of
-        W documents.
-    shuffle : a new order every epoch.
-    consecutive : batches of documents (sentences) that follow each other in the corpus; `shuffle`
-        then puts batches in order, not documents, and cuts them elsewhere every epoch; one may hold
-        the end of the corpus and its beginning. For `quick_thoughts`. With `batch_size` only.
-    drop_last : leave out the documents that do not fill a last batch. Training wants this: a
-        contrastive loss depends on the batch size. Without it (and with `max_tokens`), W processes
-        still leave out up to W - 1 documents at the end, as they must hold equally many.
-    num_workers : processes that draw and collate; 0 does it in this one.
-    start_method : of the workers, `"fork"`, `"spawn"` or `"forkserver"`.
-    resample : draw fresh spans (and a new order) every epoch. False gives those of epoch 0 in every
-        one, as validation wants.
-    seed : of the order of documents.
+    batch_size : documents per batch and process.
+    max_tokens : the average number of tokens per batch and process, instead of `batch_size`. The
+        number of documents per batch then varies, and batches of a corpus of uneven documents cost
+        about the same. A document counts as many tokens as its spans have on average, special
+        tokens included (`ExpectedTokens`), and a whole text as many as it has. Every epoch has the
+        same number of batches, and none ends with a smaller batch;
+        `declutr.sampling.token_budget.BudgetBatches` says how they are cut. W processes see what
+        one process with `max_tokens` W times as large sees, except that batches are cut at
+        multiples of W documents.
+    shuffle : whether every epoch has a new order.
+    consecutive : whether the documents (sentences) of a batch follow each other in the corpus, as
+        the objective `quick_thoughts` needs. `shuffle` then orders batches, not documents, and cuts
+        them elsewhere in every epoch; one batch may hold the end of the corpus and its beginning.
+        With `batch_size` only.
+    drop_last : whether to leave out the documents that do not fill a last batch, as training wants:
+        a contrastive loss depends on the batch size. Without it (and with `max_tokens`), W
+        processes still leave out up to W - 1 documents at the end, because each must hold equally
+        many.
+    num_workers : processes that draw and collate; 0 does it in the training process.
+    start_method : how workers are started: `"fork"`, `"spawn"` or `"forkserver"`.
+    resample : whether to draw new spans (and a new order) in every epoch. False repeats those of
+        epoch 0, as validation wants.
+    seed : the seed of the order of documents.
     cuda_device, quiet : as in AllenNLP.
 
     # Raises
 
-    `ConfigurationError` : another kind of reader, both or neither of `batch_size` and `max_tokens`,
-        fewer documents than one batch needs, or a `max_tokens` that two documents exceed.
+    `ConfigurationError` : if the reader is of another kind, if both or neither of `batch_size` and
+        `max_tokens` are given, if there are fewer documents than one batch needs, or if two
+        documents exceed `max_tokens`.
     """
 
-    reader: Any  # a `RowReader`, which is checked
+    reader: Any  # A `RowReader`, which `__post_init__` checks.
     data_path: Any
     _: KW_ONLY
     batch_size: Optional[int] = None
@@ -122,7 +126,7 @@ class DeCLUTRDataLoader(DataLoader):
             raise ConfigurationError(str(error)) from error
 
     def __len__(self) -> int:
-        """Batches an epoch, the same in every process."""
+        """Return the number of batches per epoch, which is the same in every process."""
         if self.max_tokens is not None:
             return len(self._budget_batches())
         total, together = len(self.documents), self._together
@@ -139,13 +143,14 @@ class DeCLUTRDataLoader(DataLoader):
 
     @property
     def _together(self) -> int:
-        """Documents of a batch of all processes."""
+        """The number of documents in one batch of all processes together."""
         assert self.batch_size is not None
         return self.batch_size * world_size()
 
     def _budget_batches(self) -> BudgetBatches:
         documents, processes = self.documents, world_size()
-        # It looks at every document, so it is kept; the group of processes may come to be later.
+        # Cutting batches looks at every document, so the result is kept. The number of processes is
+        # part of the key because the process group may be started after the first call.
         settings = len(documents), processes, self.reader.sample_spans
         if self._budget is None or self._budget[0] != settings:
             assert self.max_tokens is not None
@@ -160,7 +165,7 @@ class DeCLUTRDataLoader(DataLoader):
         return self._budget[1]
 
     def order(self, epoch: int) -> np.ndarray:
-        """The rows of one epoch, in the order in which all processes together read them."""
+        """Return the rows of one epoch in the order in which all processes together read them."""
         rows = self.documents
         if not self.shuffle:
             return rows
@@ -169,7 +174,13 @@ class DeCLUTRDataLoader(DataLoader):
         return shuffled_batches(rows, self._together, (self.seed, epoch))
 
     def batches(self, epoch: int, first: int = 0) -> Iterator[np.ndarray]:
-        """This process's rows of each batch of an epoch, from batch number `first` on."""
+        """Yield the rows of each batch of an epoch that belong to this process.
+
+        # Parameters
+
+        epoch : the epoch, from 0.
+        first : the number of the first batch, from 0.
+        """
         rows = self.order(epoch)
         if self.max_tokens is not None:
             cuts = self._budget_batches().cuts(rows)
@@ -178,15 +189,15 @@ class DeCLUTRDataLoader(DataLoader):
         return shares(rows, cuts[first:], process_rank(), world_size())
 
     def resume_at(self, epoch: int, batch: int) -> None:
-        """Skip what came before this batch: it is yielded as `{}`, and nothing is read for it.
+        """Yield `{}` for every batch before this one, without reading anything for it.
 
-        AllenNLP's trainer walks through all it has done before a checkpoint; with this, that takes
-        no time. Called before training begins.
+        AllenNLP's trainer iterates over all batches that it did before a checkpoint; after this
+        call, that takes no time. Call it before training begins.
         """
         self._resume_at = (epoch, batch)
 
     def begin_at(self, epoch: int) -> None:
-        """Count the next iteration as this epoch."""
+        """Make the next iteration that of this epoch."""
         self._epoch = epoch - 1
 
     def __iter__(self) -> Iterator[TensorDict]:
@@ -209,14 +220,14 @@ class DeCLUTRDataLoader(DataLoader):
             self._loader = TorchDataLoader(
                 Batches(self.reader, self.data_path, self._vocab),
                 sampler=self._sampler,
-                batch_size=None,  # the sampler's items are whole batches
+                batch_size=None,  # The items of the sampler are whole batches.
                 collate_fn=as_it_is,
                 num_workers=self.num_workers,
                 multiprocessing_context=self.start_method if self.num_workers else None,
                 persistent_workers=self.num_workers > 0,
                 worker_init_fn=one_thread,
                 pin_memory=self._device is not None and self._device.type == "cuda",
-                # Without one of its own, torch would draw from the global generator.
+                # Without its own generator, torch would draw from the global one.
                 generator=torch.Generator(),
             )
         self._sampler.start(epoch, self.batches(epoch, first))
@@ -224,7 +235,7 @@ class DeCLUTRDataLoader(DataLoader):
             yield batch.tensors() if isinstance(batch, PackedBatch) else batch  # type: ignore[misc]
 
     def iter_instances(self) -> Iterator[Instance]:
-        """The instances of the first epoch, for building a vocabulary."""
+        """Yield the instances of the first epoch, for building a vocabulary."""
         for row in self.documents:
             instance = self.reader.instance(self.data_path, int(row))
             self.reader.apply_token_indexers(instance)

@@ -1,4 +1,4 @@
-"""Rows of files of documents, tokenised once, and which of them are used."""
+"""Rows of files that hold documents: tokenised once, and selected for training."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ Kept = TypeVar("Kept")
 
 
 def kept_by_path(method: Callable[[Any, Paths], Kept]) -> Callable[[Any, Paths], Kept]:
-    """Have a method called once for each path: what it returned is kept with its object."""
+    """Decorate a method that takes a path, so that it runs once for each path.
+
+    The results are kept in the object that the method belongs to.
+    """
 
     @wraps(method)
     def kept(self: Any, path: Paths) -> Kept:
@@ -36,13 +39,13 @@ def kept_by_path(method: Callable[[Any, Paths], Kept]) -> Callable[[Any, Paths],
 
 @dataclass(eq=False)
 class DocumentFiles:
-    """Documents of files of any format, one a row, blank ones included.
+    """Documents in files of any format, one per row, blank rows included.
 
     # Parameters
 
     codec : how documents become token ids.
-    text_key, encoding_errors : as for `declutr.corpus.documents.read_documents`.
-    cache_dir : where token ids are kept on disk; `None` for the usual place.
+    text_key, encoding_errors : as in `declutr.corpus.documents.read_documents`.
+    cache_dir : the folder on disk for token ids; `None` for the usual one.
     """
 
     codec: Codec
@@ -52,11 +55,11 @@ class DocumentFiles:
 
     @kept_by_path
     def corpus(self, path: Paths) -> TokenStore:
-        """The tokenised documents at `path`; tokenises them on the first call.
+        """Return the tokenised documents at `path`, tokenising them on the first call.
 
         # Raises
 
-        `declutr.corpus.documents.SourceError` : they cannot be read.
+        `declutr.corpus.documents.SourceError` : if they cannot be read.
         """
         return open_corpus(
             path,
@@ -67,13 +70,16 @@ class DocumentFiles:
         )
 
     def texts(self, path: Paths) -> Iterator[str]:
-        """The documents as they are written, streamed; nothing is kept of them."""
+        """Yield the documents at `path` as they are written, keeping none of them in memory."""
         return read_documents(source_files(path), self.text_key, self.encoding_errors)
 
 
 Choice = Callable[..., np.ndarray]
-"""Returns the rows that are used, for the lengths in tokens of all of them and a `source` that
-names them in messages; raises `UnusableDocuments` if there are none."""
+"""A function that selects the rows that are used.
+
+It takes the lengths of all rows in tokens and a `source`, which names them in messages, and raises
+`UnusableDocuments` if it selects none.
+"""
 
 
 @dataclass(eq=False)
@@ -83,9 +89,9 @@ class DocumentRows:
     # Parameters
 
     files : the documents.
-    choose : which of them are used; `None` for all.
-    with_ids : `ids`, the number of the row, comes beside its texts.
-    with_documents : `documents`, the number of blank rows before the row, does as well.
+    choose : selects the rows that are used; `None` for all.
+    with_ids : whether `beside` gives `ids`, the number of each row.
+    with_documents : whether `beside` gives `documents`, the number of blank rows before each row.
     """
 
     files: DocumentFiles
@@ -98,7 +104,7 @@ class DocumentRows:
 
     def used(self, path: Paths) -> np.ndarray:
         if self.with_documents:
-            self._blank_rows(path)  # now, for workers to inherit
+            self._blank_rows(path)  # Find them now, so that workers inherit them.
         return self._chosen(path)
 
     @kept_by_path
@@ -117,7 +123,7 @@ class DocumentRows:
             beside["ids"] = np.array(rows, dtype=np.int64)
         if self.with_documents:
             blank = self._blank_rows(path)
-            # Of another type than `blank`, the rows would have numpy copy all of that.
+            # If the dtypes differed, numpy would copy all of `blank` to a common one.
             places = np.array(rows, dtype=blank.dtype)
             beside["documents"] = np.searchsorted(blank, places).astype(np.int64, copy=False)
         return beside

@@ -1,7 +1,7 @@
-"""Fields that hold token ids which are already known.
+"""AllenNLP fields made of token ids that are already known.
 
-AllenNLP's `TextField` carries a Python object a token and asks an indexer for its id. Here the ids
-come from the corpus cache as arrays, and become the same `TextFieldTensors`:
+AllenNLP's `TextField` carries a Python object for each token and asks an indexer for its id. Here
+the ids come as arrays from the tokenised corpus, and become the same `TextFieldTensors`:
 `{"tokens": {"token_ids", "mask", "type_ids"}}`.
 """
 
@@ -19,17 +19,17 @@ TextFieldTensors = dict[str, dict[str, torch.Tensor]]
 
 
 class SpansField(Field[TextFieldTensors]):
-    """S spans of one document, special tokens included.
+    """A field of S spans of one document, special tokens included.
 
-    The tensors are `(S, L)` for one instance and `(B, S, L)` for a batch of B, L being the longest
-    span: `token_ids` (long), `mask` (bool) and `type_ids` (long).
+    The tensors are `(S, L)` for one instance and `(B, S, L)` for a batch of B, where L is the
+    length of the longest span: `token_ids` (long), `mask` (bool) and `type_ids` (long).
 
     # Parameters
 
-    spans : the ids of each span.
-    type_ids : the segment id of each token of each span.
+    spans : the token ids of each span, 1-D.
+    type_ids : the segment ids of each span, 1-D and as long as the span.
     padding_id : the id that fills `token_ids` up.
-    name : the key of the token indexer these tensors stand for.
+    name : the key of the token indexer that these tensors stand for.
     """
 
     __slots__ = ["name", "padding_id", "spans", "type_ids"]
@@ -84,7 +84,10 @@ class SpansField(Field[TextFieldTensors]):
 
 
 class TokenIdsField(SpansField):
-    """One text as token ids: the tensors are `(L,)` for one instance and `(B, L)` for a batch."""
+    """A field of one text as token ids.
+
+    The tensors are `(L,)` for one instance and `(B, L)` for a batch of B.
+    """
 
     __slots__ = []
 

@@ -1,4 +1,4 @@
-"""What readers for models of AllenNLP's own kind share: text fields, and the number of the row."""
+"""The base class of readers that give text fields and the number of the row."""
 
 from typing import Optional
 
@@ -11,16 +11,16 @@ from declutr.data.collation import number_field
 
 
 class NumberedTextsReader(DatasetReader):
-    """Instances of text fields, each with the number of its row if `with_ids`.
+    """A base class of readers whose instances have text fields and, with `with_ids`, a row number.
 
-    A reader derived from it takes its share of the rows with `shard_iterable`, so that several
-    workers or processes tokenize each row once.
+    It serves models that are AllenNLP's own in kind, without token ids on disk. A subclass passes
+    its rows through `shard_iterable`, so that several workers or processes tokenize each row once.
 
     # Parameters
 
     tokenizer, token_indexers : any AllenNLP pair; the default is white space and single ids.
-    with_ids : give each instance the field `ids` (int64).
-    max_instances, serialization_dir : of AllenNLP.
+    with_ids : whether each instance has the field `ids` (int64).
+    max_instances, serialization_dir : as in AllenNLP.
     """
 
     def __init__(
@@ -42,7 +42,10 @@ class NumberedTextsReader(DatasetReader):
         self._with_ids = with_ids
 
     def numbered(self, id: Optional[int]) -> dict[str, Field]:
-        """The field `ids`, if it is wanted and there is a number."""
+        """Return `{"ids": field}` for the number of a row.
+
+        Without `with_ids`, or if the number is `None`, return an empty dictionary.
+        """
         return {"ids": number_field(id)} if self._with_ids and id is not None else {}
 
     def apply_token_indexers(self, instance: Instance) -> None:

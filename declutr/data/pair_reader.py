@@ -1,4 +1,4 @@
-"""The DatasetReader "text_pairs": texts with what belongs to them, as a file says."""
+"""The DatasetReader "text_pairs", which reads pairs and triplets of texts from tables."""
 
 from collections.abc import Sequence
 from typing import Any, Optional, Union
@@ -18,40 +18,41 @@ LABELS = ("class", "score", NLI)
 
 @DatasetReader.register("text_pairs")
 class TextPairReader(RowReader):
-    """Pairs and triplets of texts from TSV, CSV, JSON lines or parquet, with labels if wanted.
+    """A reader of pairs and triplets of texts from TSV, CSV, JSON lines or parquet.
 
-    They are small data, and are held in memory. Texts are kept whole; the tokenizer's `max_length`
-    cuts longer ones. Data of natural language inference makes triplets (`format: "nli"`, for
-    supervised SimCSE) or pairs with classes (`labels: "nli"`, for Sentence-BERT).
+    Pairs may have labels. The data are held in memory, as they are usually small. Texts are kept
+    whole; the `max_length` of the tokenizer cuts longer ones. Rows of natural language inference
+    become triplets (`format: "nli"`, for supervised SimCSE) or pairs with classes (`labels: "nli"`,
+    for Sentence-BERT).
 
-    Fields: `anchors` `(1, L)`, `positives` `(1, L)`, with negatives `negatives` `(K, L)`, with
-    labels `labels`, a class (int64) or a score (float32), and with `with_ids` `ids`, the number of
-    the pair, from 0.
+    Fields: `anchors` `(1, L)` and `positives` `(1, L)`; with negatives, `negatives` `(K, L)`; with
+    labels, `labels`, a class (int64) or a score (float32); and with `with_ids`, `ids`, the number
+    of the pair, from 0.
 
     # Parameters
 
-    format : `"nli"` puts rows of premise, hypothesis and label together by premise: to each
-        hypothesis that it entails, one that contradicts it, as the negative
-        (`declutr.corpus.text_pairs.read_nli_triplets`). By default a row is a pair.
-    anchor, positive : columns of the two texts, by name or by number from 0; by default "anchor"
-        and "positive", or the first two without a header. For natural language inference, premise
-        and hypothesis, whose usual names are known.
-    negative : column or columns of hard negatives. In JSON one may hold a list.
-    label : column of the label, "label" by default, or the third without a header.
-    labels : what it is: `"class"` (an int, 0 or above), `"score"` (a number), or `"nli"`
-        (entailment 0, neutral 1, contradiction 2; rows without agreement are left out). By default
+    format : `"nli"` groups rows of premise, hypothesis and label by premise, and combines each
+        entailed hypothesis with a contradicting one as its negative
+        (`declutr.corpus.text_pairs.read_nli_triplets`). By default, each row is a pair.
+    anchor, positive : the columns of the two texts, by name or by number from 0. The default is
+        "anchor" and "positive", or the first two columns without a header. For natural language
+        inference, they are premise and hypothesis, whose usual names are known.
+    negative : the column or columns of hard negatives. A column of JSON may hold a list.
+    label : the column of the label; "label" by default, or the third column without a header.
+    labels : the kind of label: `"class"` (an int, 0 or above), `"score"` (a number), or `"nli"`
+        (entailment 0, neutral 1, contradiction 2; rows without agreement are left out). By default,
         pairs have no label.
-    max_score : scores are divided by it, 5 for STS.
-    header : whether the first line of TSV and CSV names the columns; by default, unless columns are
-        given by number.
-    with_ids : give `ids` in training, for objectives that know pairs again.
-    the others : as for every reader (`declutr.data.row_reader.RowReader`). `text_key` and
-        `cache_dir` are for whole texts; `max_instances` counts pairs.
+    max_score : the number that scores are divided by; 5 for STS.
+    header : whether the first line of TSV and CSV names the columns. By default it does, unless
+        columns are given by number.
+    with_ids : whether to give `ids` in training, for objectives that recognise pairs.
+    others : the parameters of every reader (`declutr.data.row_reader.RowReader`). `text_key` and
+        `cache_dir` apply to whole texts; `max_instances` counts pairs.
 
     # Raises
 
-    `ConfigurationError` : settings that contradict each other.
-    `declutr.corpus.documents.SourceError` : data that cannot be read; it names file and line.
+    `ConfigurationError` : if settings contradict each other.
+    `declutr.corpus.documents.SourceError` : if the data cannot be read; it names the file and line.
     """
 
     _training: PairTexts
@@ -77,7 +78,7 @@ class TextPairReader(RowReader):
         negatives = negative if isinstance(negative, list) else [negative]
         columns = Columns(anchor, positive, tuple(n for n in negatives if n is not None), label)
         _check_settings(format, labels, columns, max_score, header)
-        if header is None:  # columns that are given by number need none
+        if header is None:  # Columns that are given by number need no header.
             header = not any(isinstance(column, int) for column in columns.given)
         self._pair_files = PairFiles(
             columns,
@@ -90,11 +91,11 @@ class TextPairReader(RowReader):
         self._training = PairTexts(rows, self._codec)
 
     def pairs(self, path: Paths) -> TokenizedPairs:
-        """The pairs at `path`, read and tokenised on the first call."""
+        """Return the pairs at `path`, reading and tokenising them on the first call."""
         return self._training.source.corpus(path)
 
     def read_pairs(self, path: Paths) -> list[TextPair]:
-        """The pairs at `path` as texts."""
+        """Return the pairs at `path` as texts."""
         return self._pair_files.read(path)
 
     def text_to_instance(  # type: ignore[override]
@@ -104,9 +105,16 @@ class TextPairReader(RowReader):
         negatives: Sequence[str] = (),
         label: Optional[Union[int, float]] = None,
     ) -> Instance:
-        """The instance of a pair, or with a text alone, of that text, whole.
+        """Make an instance of a pair, or of one whole text if no positive is given.
 
-        It is of no file, and has no `ids`.
+        The instance is not part of a file, so it has no `ids`.
+
+        # Parameters
+
+        text : the anchor.
+        positive : a text that belongs to it.
+        negatives : its hard negatives.
+        label : a class (an int) or a score (a float).
         """
         if positive is None:
             return self._whole_text(text)
@@ -123,10 +131,7 @@ def _check_settings(
     max_score: float,
     header: Optional[bool],
 ) -> None:
-    """# Raises
-
-    `ConfigurationError` : values that are unknown, or contradict each other.
-    """
+    """Raise `ConfigurationError` for settings that are unknown or contradict each other."""
     if format not in (None, NLI):
         raise ConfigurationError(
             f"Unknown format '{format}': expected 'nli' for premise, hypothesis and label, or null "

@@ -1,4 +1,4 @@
-"""Pairs of texts from files of rows: texts with what belongs to them, and labels."""
+"""Pairs of texts as rows: read from tables, tokenised, and made into views."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from declutr.sampling.token_budget import UNITS, ExpectedTokens
 
 logger = logging.getLogger(__name__)
 
-_TEXTS_AT_ONCE = 4096  # of a call of the tokenizer
+_TEXTS_AT_ONCE = 4096  # The number of texts in one call of the tokenizer.
 
 
 @dataclass(frozen=True)
 class PairFiles:
-    """Pairs as rows of files.
+    """A reader of pairs from tables.
 
     # Parameters
 
     columns : where the texts and the label of a pair are.
-    kind : `"pairs"` of a row each; `"nli pairs"` or `"nli triplets"` of rows of premise, hypothesis
-        and label.
-    label_of : what makes a label of what is in its column; `None` for pairs without labels.
-    header : the first line of TSV and CSV names the columns.
+    kind : `"pairs"`, one per row; `"nli pairs"` or `"nli triplets"`, from rows of premise,
+        hypothesis and label.
+    label_of : makes a label of the value in its column; `None` for pairs without labels.
+    header : whether the first line of TSV and CSV names the columns.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
     """
 
@@ -53,11 +53,11 @@ class PairFiles:
     encoding_errors: str
 
     def read(self, path: Paths) -> list[TextPair]:
-        """The pairs at a path, as texts.
+        """Return the pairs at `path` as texts.
 
         # Raises
 
-        `declutr.corpus.documents.SourceError` : they cannot be read.
+        `declutr.corpus.documents.SourceError` : if they cannot be read.
         """
         rows = read_rows(source_files(path), self.header, self.encoding_errors)
         if self.kind == "nli pairs":
@@ -68,11 +68,11 @@ class PairFiles:
 
 
 class TokenizedPairs:
-    """Pairs in memory, every text tokenised once, however many pairs it is part of.
+    """Tokenised pairs in memory; a text of several pairs is tokenised and stored once.
 
     # Parameters
 
-    pairs : at least one, all with as many negatives and all with a label, or none.
+    pairs : at least one pair. All have the same number of negatives, and all or none have a label.
     codec : how texts become arrays.
     """
 
@@ -87,7 +87,7 @@ class TokenizedPairs:
                 for pair in pairs
             ],
             dtype=np.int32,
-        )  # (n, 2 + K), of texts
+        )  # (n, 2 + K): the number of each text of each pair.
         arrays: list[np.ndarray] = []
         lengths: list[int] = []
         texts = list(numbers)
@@ -106,25 +106,28 @@ class TokenizedPairs:
         expected = ExpectedTokens(None, codec.limit, codec.num_special_tokens)
         counted = expected.units(np.array(lengths)) // UNITS
         self.num_tokens = counted[self._members].sum(axis=1)
-        """What each pair gives a batch, special tokens included and tails left out: `(n,)`."""
+        """The tokens of each pair in a batch, `(n,)`: with special tokens, after truncation."""
 
     def __len__(self) -> int:
         return len(self._members)
 
     @property
     def num_texts(self) -> int:
-        """Different ones."""
+        """The number of different texts."""
         return len(self._ends)
 
     def texts(self, row: int) -> list[np.ndarray]:
-        """Anchor, positive and negatives of a pair, encoded."""
+        """Return the encoded anchor, positive and negatives of a pair, in this order."""
         return [
             self._values[self._ends[number - 1] if number else 0 : self._ends[number]]
             for number in self._members[row].tolist()
         ]
 
     def labels(self, rows: Sequence[int]) -> np.ndarray | None:
-        """Of these pairs: `(len(rows),)`, int64 classes or float32 scores; `None` without."""
+        """Return the labels of these pairs, `(len(rows),)`; `None` if pairs have no labels.
+
+        Classes are int64, and scores are float32.
+        """
         return None if self._labels is None else self._labels[list(rows)]
 
 
@@ -136,7 +139,7 @@ class PairRows:
 
     files : the pairs as texts.
     codec : how texts become token ids.
-    with_ids : `ids`, the number of the pair, comes beside its texts. Labels do in any case.
+    with_ids : whether `beside` gives `ids`, the number of each pair. It always gives labels.
     """
 
     files: PairFiles
@@ -167,17 +170,17 @@ class PairRows:
 
 
 class PairTexts(TextGroups):
-    """The texts of a pair."""
+    """The views of the reader "text_pairs": the anchor, positive and negatives of each pair."""
 
     source: PairRows
 
     def expected_tokens(self) -> ExpectedTokens:
-        return ExpectedTokens(None, None, 0)  # of pairs, they are counted already
+        return ExpectedTokens(None, None, 0)  # `num_tokens` of pairs already counts all of this.
 
     def groups(self, path: Paths, rows: list[int], epoch: int) -> Sequence[Sequence[np.ndarray]]:
         pairs = self.source.corpus(path)
         return [pairs.texts(row) for row in rows]
 
     def of_texts(self, texts: Sequence[str]) -> dict[str, Field]:
-        """The fields of an anchor, a positive and negatives that are no row."""
+        """Return the fields of an anchor, a positive and negatives that are not rows of a file."""
         return self.fields_of(self.codec.encode([normalize_whitespace(text) for text in texts])[0])

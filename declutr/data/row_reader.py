@@ -1,4 +1,4 @@
-"""What all DatasetReaders of this package are: rows at a path, and the views made of them."""
+"""The base class of the package's DatasetReaders: rows at a path, and views made of them."""
 
 import logging
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,7 @@ from declutr.corpus import Paths, SourceError, normalize_whitespace
 from declutr.data.codecs import WordPieceCodec, text_codec
 from declutr.data.collation import PackedBatch, number_field
 
-if TYPE_CHECKING:  # what reads corpora is imported when one is read: embedding needs none
+if TYPE_CHECKING:  # Embedding needs no corpus, so this is imported when one is read.
     from declutr.data.document_rows import DocumentFiles
     from declutr.data.row_views import RowViews
     from declutr.sampling.row_draws import RowDraws
@@ -31,30 +31,31 @@ _MAX_WORKERS = 256
 
 
 class RowReader(DatasetReader):
-    """Reads rows, and makes instances of them: views for training, or the whole text of a row.
+    """A reader of rows, whose instances are views for training or the whole text of a row.
 
-    The path is a file with one document a line (plain or compressed), JSON lines, CSV or TSV with a
-    header, parquet, a folder of these, a glob, or a list of paths. What is drawn for a row depends
-    on `seed`, the epoch and the row alone: not on workers, processes, or where a run was resumed.
+    The path is a file with one document per line (plain or compressed), JSON lines, CSV or TSV with
+    a header, parquet, a folder of these, a glob, or a list of paths. What is drawn for a row
+    depends on `seed`, the epoch and the row alone: not on workers, on processes, or on where a run
+    was resumed.
 
-    While `sample_spans` is false, as predictor and Encoder set it, an instance is a whole row,
-    blank rows included, with the field `anchors`, the text `(L,)`. Texts longer than the
-    transformer takes lose their tail (or their beginning, as the tokenizer's `truncation_side`
-    says), which the log says once and `truncated_texts` counts.
+    While `sample_spans` is false, as the predictor and the Encoder set it, an instance is a whole
+    row, blank rows included, with the field `anchors`, the text `(L,)`. Texts that are longer than
+    the transformer allows lose their tail (or their beginning, if the `truncation_side` of the
+    tokenizer says so); a warning is logged the first time, and `truncated_texts` counts them.
 
-    A derived reader has a `text_to_instance`, and views of rows for training, `_training`.
+    A subclass defines `text_to_instance`, and `_training`, the views of rows for training.
 
     # Parameters
 
     tokenizer, token_indexers : any AllenNLP pair. A `pretrained_transformer` pair takes the fast
-        path over token ids that are kept on disk; the default is white space and single ids.
-        `max_length` of the tokenizer is where texts are cut.
-    resample : draw anew every epoch, and have AllenNLP's own loaders see a new order. False repeats
-        the first epoch, as validation wants.
-    seed : of all that is drawn.
+        path over token ids that are kept on disk; the default is white space and single ids. Texts
+        are cut at the `max_length` of the tokenizer.
+    resample : whether to draw anew in every epoch, and to give AllenNLP's own loaders a new order.
+        False repeats the first epoch, as validation wants.
+    seed : the seed of everything that is drawn.
     text_key : the key or column that holds the text in JSON lines, CSV, TSV and parquet.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
-    cache_dir : where tokenised corpora lie; by default `$DECLUTR_CACHE` or `~/.cache/declutr`.
+    cache_dir : the folder of tokenised corpora; by default `$DECLUTR_CACHE` or `~/.cache/declutr`.
     max_instances, serialization_dir : as in AllenNLP.
     """
 
@@ -71,7 +72,7 @@ class RowReader(DatasetReader):
         serialization_dir: Optional[str] = None,
         **unknown: Any,
     ) -> None:
-        if unknown:  # as AllenNLP has it of a class that takes no others
+        if unknown:  # AllenNLP raises this itself for a class without `**kwargs`.
             raise ConfigurationError(f"Extra parameters passed to {type(self).__name__}: {unknown}")
         super().__init__(
             max_instances=max_instances,
@@ -115,7 +116,7 @@ class RowReader(DatasetReader):
 
     @contextmanager
     def no_sample(self) -> Iterator[None]:
-        """Reads texts whole inside the block."""
+        """Read texts whole inside the block."""
         before, self.sample_spans = self.sample_spans, False
         try:
             yield
@@ -124,39 +125,48 @@ class RowReader(DatasetReader):
 
     @contextmanager
     def same_epoch_after(self) -> Iterator[None]:
-        """Do not count what all processes of a loader read inside the block, and finish reading."""
+        """Leave the count of epochs and draws as it was before the block.
+
+        All workers of a loader that reads inside the block must be done at its end.
+        """
         with self._epochs.unchanged(), self._draws.uncounted():
             yield
 
     @property
     def draws_anew(self) -> bool:
-        """Whether instances differ from epoch to epoch, so that keeping them is a mistake."""
+        """Whether instances differ from epoch to epoch, so that they must not be cached."""
         return self._views.draws_anew
 
     def corpus(self, path: Paths) -> Any:
-        """The rows at `path` as the views want them; read and tokenised on the first call."""
+        """Return the rows at `path` as the views need them, tokenising them on the first call."""
         return self._views.source.corpus(path)
 
     def documents(self, path: Paths) -> np.ndarray:
-        """The numbers of the rows that give instances, in order."""
+        """Return the numbers of the rows that give instances, in order."""
         return self._views.source.used(path)[: self.max_instances]
 
     def expected_tokens(self) -> "ExpectedTokens":
-        """How many tokens, special ones included, a row gives a batch, by `num_tokens`."""
+        """Return an estimate of the tokens that a row adds to a batch, by its `num_tokens`.
+
+        Special tokens are included.
+        """
         return self._views.expected_tokens()
 
     @property
     def packs(self) -> bool:
-        """Whether `packed` is at hand: batches without an `Instance`, for word pieces."""
+        """Whether `packed` can make batches without instances, which needs a `WordPieceCodec`."""
         return isinstance(self._codec, WordPieceCodec)
 
     def packed(self, path: Paths, rows: Iterable[int], epoch: int = 0) -> PackedBatch:
-        """The batch of these rows in one epoch; unfolded, that of their instances, collated."""
+        """Return the packed batch of these rows in one epoch.
+
+        Its `tensors()` are those of the rows' instances, collated.
+        """
         views, numbers = self._views, [int(row) for row in rows]
         return PackedBatch(views.packed(path, numbers, epoch), views.source.beside(path, numbers))
 
     def instance(self, path: Paths, row: int, epoch: int = 0) -> Instance:
-        """The instance of one row in one epoch."""
+        """Return the instance of one row in one epoch."""
         views = self._views
         fields: dict[str, Field] = views.fields(path, row, epoch)
         for name, values in views.source.beside(path, [row]).items():
@@ -164,7 +174,7 @@ class RowReader(DatasetReader):
         return Instance(fields)
 
     def _whole_text(self, text: str) -> Instance:
-        """The instance of a text that is no row, whole; the first one that is cut is logged."""
+        """Make an instance of one whole text; the first text that is cut is logged."""
         (document,), (length,) = self._codec.encode([normalize_whitespace(text)])
         if self._codec.is_truncated(length):
             self.truncated_texts += 1
@@ -185,20 +195,22 @@ class RowReader(DatasetReader):
                     text.token_indexers = self._token_indexers
 
     def read(self, file_path: Any) -> Iterator[Instance]:
-        """The instances at a path; while views are drawn, those of the next epoch.
+        """Yield the instances at a path; while views are drawn, those of the next epoch.
 
-        A class of yours with a `_read` of its own gets other views of its texts every epoch, too,
-        from `text_to_instance`, whatever the number of workers.
+        A subclass with its own `_read` also gets other views in every epoch from
+        `text_to_instance`, for any number of workers.
         """
         if self.sample_spans:
             self._draws.begin(self._epochs.begin(self.get_worker_info()))
         yield from super().read(file_path)
 
     def _read(self, file_path: Any) -> Iterable[Instance]:
-        """Every instance once: whole texts in order, others in an order drawn from (seed, epoch).
+        """Yield every instance once.
 
-        The loader of type "declutr" does not come here; AllenNLP's own loaders, `predict` and
-        `build-vocab` do. Whole texts are streamed, and nothing is kept of them on disk.
+        Whole texts come in order, and others in an order drawn from (seed, epoch).
+
+        AllenNLP's own loaders, `predict` and `build-vocab` come here; the loader "declutr" does
+        not. Whole texts are streamed, and their tokens are not kept on disk.
         """
         try:
             if not self.sample_spans:
@@ -213,11 +225,11 @@ class RowReader(DatasetReader):
 
 
 class EpochCounts:
-    """Counts the epochs that each worker began, and those that it read rows of.
+    """Counts of the epochs that each worker began, and of the epochs whose rows it read.
 
-    AllenNLP's own loader starts its workers anew every epoch, with a copy of the reader, so the
-    counts lie in shared memory: one place for each worker of each number of workers, as loaders
-    that share a reader (training, validation) may have different numbers.
+    AllenNLP's own loader starts its workers anew in every epoch, each with a copy of the reader, so
+    the counts are in shared memory. There is one place for each worker of each number of workers,
+    because loaders that share a reader (training, validation) may have different numbers.
     """
 
     def __init__(self) -> None:
@@ -225,11 +237,21 @@ class EpochCounts:
         self._counts = torch.zeros(places, dtype=torch.int32).share_memory_()
 
     def begin(self, worker: Optional[WorkerInfo]) -> int:
-        """The epoch that this worker begins, from 0; `None` is a process without workers."""
+        """Return the epoch that this worker begins, from 0, and count it.
+
+        # Parameters
+
+        worker : `None` in a process without workers.
+        """
         return self._next(0, worker)
 
     def read(self, worker: Optional[WorkerInfo]) -> int:
-        """The epoch whose rows it reads; the next call is of the next."""
+        """Return the epoch whose rows this worker reads, from 0, and count it.
+
+        # Parameters
+
+        worker : `None` in a process without workers.
+        """
         return self._next(1, worker)
 
     def _next(self, kind: int, worker: Optional[WorkerInfo]) -> int:
@@ -240,7 +262,10 @@ class EpochCounts:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Forget what is counted inside the block, by all workers, which are through by then."""
+        """Restore the counts of all workers at the end of the block.
+
+        The workers must be done by then.
+        """
         before = self._counts.clone()
         try:
             yield

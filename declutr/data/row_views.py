@@ -1,4 +1,4 @@
-"""What a batch holds of the rows of a source: whole texts, spans of them, or pairs of texts."""
+"""Views of the rows of a source for a batch: whole texts, spans of them, or groups of texts."""
 
 from __future__ import annotations
 
@@ -15,38 +15,39 @@ from declutr.data.collation import PackedSpans
 from declutr.sampling.row_draws import RowDraws
 from declutr.sampling.spans import Spans, SpanSampler
 
-if TYPE_CHECKING:  # only batches by tokens count them beforehand
+if TYPE_CHECKING:  # Only batches by `max_tokens` count tokens, so it is imported where they do.
     from declutr.sampling.token_budget import ExpectedTokens
 
 _PARTS = {"anchors": slice(0, 1), "positives": slice(1, 2), "negatives": slice(2, None)}
 
 
 class RowSource(Protocol):
-    """Where rows come from, and which of them are used."""
+    """A protocol of sources of rows, which also select the rows that are used."""
 
     def corpus(self, path: Paths) -> Any:
-        """The rows at a path, read on the first call, with `num_tokens` `(len(corpus),)`.
+        """Return the rows at `path`, reading them on the first call.
 
-        Row numbers count over all files there, from 0.
+        The result has `num_tokens`, `(len(corpus),)`. Row numbers count over all files at the path,
+        from 0.
         """
 
     def used(self, path: Paths) -> np.ndarray:
-        """The numbers of the rows that give instances, in order.
+        """Return the numbers of the rows that give instances, in order.
 
-        It is called before there are workers: what they need of the source is in memory then.
+        It is called before workers start, and loads what they need of the source into memory.
 
         # Raises
 
-        `ConfigurationError` : there are none.
+        `ConfigurationError` : if there are none.
         """
 
     def beside(self, path: Paths, rows: Sequence[int]) -> dict[str, np.ndarray]:
-        """What comes beside the texts of these rows, by field: `(len(rows),)` each."""
+        """Return the numbers beside the texts of these rows, by field, `(len(rows),)` each."""
 
 
 @dataclass(eq=False)
 class RowViews:
-    """What a batch holds of the rows of a source.
+    """A base class of what a batch holds of the rows of a source.
 
     # Parameters
 
@@ -58,23 +59,29 @@ class RowViews:
     codec: Codec
 
     draws_anew = False
-    """Whether a row gives something else in every epoch."""
+    """Whether the views of a row differ from epoch to epoch."""
     texts_a_row = 1
-    """How many texts a row gives, each about as long as it."""
+    """The number of texts in the views of a row, each about as long as the row."""
 
     def expected_tokens(self) -> ExpectedTokens:
-        """How many tokens, special ones included, a row gives a batch, by its `num_tokens`."""
+        """Return an estimate of the tokens that a row adds to a batch, by its `num_tokens`.
+
+        Special tokens are included.
+        """
         from declutr.sampling.token_budget import ExpectedTokens
 
         limit, special = self.codec.limit, self.codec.num_special_tokens
         return ExpectedTokens(None, limit, special, self.texts_a_row)
 
     def packed(self, path: Paths, rows: list[int], epoch: int) -> dict[str, PackedSpans]:
-        """The views of these rows in an epoch, by field; the codec is a `WordPieceCodec`."""
+        """Return the views of these rows in an epoch, packed, by field.
+
+        The codec must be a `WordPieceCodec`.
+        """
         raise NotImplementedError
 
     def fields(self, path: Paths, row: int, epoch: int) -> dict[str, Field]:
-        """The same of one row, for an instance."""
+        """Return the views of one row in an epoch as the fields of an instance."""
         raise NotImplementedError
 
     def _pack(self, spans: Sequence[np.ndarray], shape: tuple[int, ...]) -> PackedSpans:
@@ -83,7 +90,7 @@ class RowViews:
 
 
 class WholeTexts(RowViews):
-    """One text for a row: `anchors` `(L,)`."""
+    """Views of one whole text per row: `anchors` `(L,)`."""
 
     def packed(self, path: Paths, rows: list[int], epoch: int) -> dict[str, PackedSpans]:
         corpus = self.source.corpus(path)
@@ -95,9 +102,10 @@ class WholeTexts(RowViews):
 
 @dataclass(eq=False)
 class SampledSpans(RowViews):
-    """A anchors and A * P positives (Giorgi et al., 2021, section 3.2), drawn anew in every epoch.
+    """Views of A anchors and A * P positives per row (Giorgi et al., 2021, section 3.2).
 
-    `anchors` are `(A, L)` and `positives` `(A * P, L)`, those of the first anchor first.
+    They are drawn anew in every epoch. `anchors` are `(A, L)` and `positives` `(A * P, L)`, with
+    the positives of the first anchor first.
     """
 
     sampler: SpanSampler
@@ -107,13 +115,22 @@ class SampledSpans(RowViews):
         self.draws_anew = self.draws.resample
 
     def expected_tokens(self) -> ExpectedTokens:
-        """The mean over the draws. Tails that the transformer does not take do not count."""
+        """Return an estimate of the tokens that a row adds to a batch: the mean over the draws.
+
+        Tails that the transformer does not take are not counted.
+        """
         from declutr.sampling.token_budget import ExpectedTokens
 
         return ExpectedTokens(self.sampler, self.codec.limit, self.codec.num_special_tokens)
 
     def drawn(self, length: int, *key: int) -> Spans:
-        """The spans of a document of so many tokens; `key` says which draw (`RowDraws.at`)."""
+        """Draw the spans of a document.
+
+        # Parameters
+
+        length : the length of the document in tokens.
+        key : the arguments of `RowDraws.at`, which identify the draw.
+        """
         return self.sampler.shrunk_to(length).sample(length, self.draws.at(*key))
 
     def packed(self, path: Paths, rows: list[int], epoch: int) -> dict[str, PackedSpans]:
@@ -136,7 +153,10 @@ class SampledSpans(RowViews):
         return self._fields(corpus[row], self.drawn(int(corpus.num_tokens[row]), epoch, row))
 
     def of_text(self, text: str, row: int | None, epoch: int | None) -> dict[str, Field]:
-        """The fields of a text that is no row; `RowDraws.key_of_text` says what is drawn."""
+        """Return the fields of one text that is not a row of a corpus.
+
+        `RowDraws.key_of_text` decides which spans are drawn for it.
+        """
         text = normalize_whitespace(text)
         (document,), (length,) = self.codec.encode([text])
         spans = self.drawn(length, *self.draws.key_of_text(text, row, epoch))
@@ -157,7 +177,7 @@ def _intervals(spans: Spans) -> dict[str, list[list[int]]]:
 
 
 class TextGroups(RowViews):
-    """Whole texts that belong together: an anchor, a positive and, where there are any, negatives.
+    """A base class of views that are whole texts: an anchor, a positive and possibly negatives.
 
     `anchors` and `positives` are `(1, L)`, and `negatives` `(K, L)`.
     """
@@ -165,7 +185,10 @@ class TextGroups(RowViews):
     texts_a_row = 2
 
     def groups(self, path: Paths, rows: list[int], epoch: int) -> Sequence[Sequence[np.ndarray]]:
-        """The encoded texts of each row in an epoch, equally many."""
+        """Return the encoded texts of each row in an epoch: anchor, positive, then the negatives.
+
+        All rows have equally many texts.
+        """
         raise NotImplementedError
 
     def packed(self, path: Paths, rows: list[int], epoch: int) -> dict[str, PackedSpans]:
@@ -182,16 +205,16 @@ class TextGroups(RowViews):
         return self.fields_of(group)
 
     def fields_of(self, group: Sequence[np.ndarray]) -> dict[str, Field]:
-        """The fields of encoded texts that may be no row."""
+        """Return the fields of one group of encoded texts, which need not be a row."""
         parts = {name: group[part] for name, part in _PARTS.items()}
         return {name: self.codec.texts_field(texts) for name, texts in parts.items() if texts}
 
 
 class NeighbourPairs(TextGroups):
-    """A sentence and the next one.
+    """Views of pairs of a sentence and the next one.
 
-    A pair counts as two sentences of the first one's length. Nearly all sentences are the first of
-    one pair and the second of another, so a batch counts right on average.
+    A pair counts as two sentences of the first one's length. Nearly every sentence is the first of
+    one pair and the second of another, so the count of a batch is right on average.
     """
 
     def groups(self, path: Paths, rows: list[int], epoch: int) -> Sequence[Sequence[np.ndarray]]:

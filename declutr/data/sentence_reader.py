@@ -1,4 +1,4 @@
-"""The DatasetReader "sentences": rows of a corpus, each a sentence, whole."""
+"""The DatasetReader "sentences", which reads each row of a corpus as one whole sentence."""
 
 import logging
 from dataclasses import dataclass
@@ -25,33 +25,34 @@ NEXT = "next"
 
 @DatasetReader.register("sentences")
 class SentenceReader(RowReader):
-    """Whole sentences for training, one a row, or pairs of neighbouring ones.
+    """A reader of whole sentences, one per row, or of pairs of neighbouring sentences.
 
-    Reads what the reader "declutr" reads, and keeps it as that does. Nothing is drawn: the second
-    view of a sentence is the model's business (dropout, cutoff), or, with `positives: "next"`, the
-    sentence after it. Documents become such rows by `declutr split-sentences`.
+    It reads the same files as the reader "declutr" and keeps their token ids in the same way. It
+    draws nothing: the model makes the second view of a sentence (by dropout or cutoff), or, with
+    `positives: "next"`, the second view is the next sentence. The command `declutr split-sentences`
+    turns documents into such rows.
 
     Fields: `anchors`, the sentence `(L,)`. With `positives: "next"`, `anchors` `(1, L)` and
-    `positives` `(1, L)`, a sentence and the next one of its document. Blank rows lie between
+    `positives` `(1, L)`, a sentence and the next one of its document. Blank rows separate
     documents; a corpus of several files needs one at the end of each. With `with_ids` also `ids`,
-    the number of the sentence's row (of a pair, the first one's), and `documents`, the number of
-    blank rows before it: the same for sentences of the same document, and of no others.
+    the row number of the sentence (for a pair, of the first one), and `documents`, the number of
+    blank rows before it, which is equal for sentences of the same document only.
 
     # Parameters
 
     positives : `"next"` for pairs of neighbours (Quick-Thoughts; Logeswaran & Lee, 2018).
-    min_document_len : rows of fewer tokens, at least 1, are left out in training. In pairs, a
-        sentence that is left out has no neighbours: none takes its place.
-    with_ids : give `ids` and `documents` in training, for objectives that know sentences again
-        (`instance_discrimination`) or neighbours (`quick_thoughts`).
-    the others : as for every reader (`declutr.data.row_reader.RowReader`). `max_instances` counts
-        pairs, where there are any.
+    min_document_len : rows of fewer tokens are left out in training; at least 1. A sentence that is
+        left out is no neighbour either, and no other sentence takes its place.
+    with_ids : whether to give `ids` and `documents` in training, for objectives that recognise
+        sentences (`instance_discrimination`) or neighbours (`quick_thoughts`).
+    others : the parameters of every reader (`declutr.data.row_reader.RowReader`). `max_instances`
+        counts pairs if `positives` is given.
 
     # Raises
 
-    `ConfigurationError` : unknown `positives`, a `min_document_len` below 1, or nothing left to
-        train on.
-    `declutr.corpus.documents.SourceError` : a corpus that cannot be read.
+    `ConfigurationError` : if `positives` is unknown, `min_document_len` is below 1, or no row is
+        left to train on.
+    `declutr.corpus.documents.SourceError` : if the corpus cannot be read.
     """
 
     def __init__(
@@ -78,24 +79,29 @@ class SentenceReader(RowReader):
     def text_to_instance(  # type: ignore[override]
         self, text: str, row: Optional[int] = None, epoch: Optional[int] = None
     ) -> Instance:
-        """The instance of a text alone, whole; a neighbour has only a row of a corpus."""
+        """Make an instance of one whole text; `row` and `epoch` have no effect.
+
+        It has no positive, because only a row of a corpus has neighbours.
+        """
         return self._whole_text(text)
 
 
 @dataclass(frozen=True)
 class SentenceSelection:
-    """The `Choice` of sentences that are long enough, or of those that another one follows.
+    """A selection of the sentences that are long enough, and optionally followed by another one.
+
+    Its method `rows` is a `Choice` (`declutr.data.document_rows`).
 
     # Parameters
 
-    min_document_len : sentences of fewer tokens, at least 1, are left out.
-    limit : of tokens; sentences above it are cut, which the log counts.
-    followed : the next row must be long enough as well: a sentence that is left out has no
-        neighbours, and none takes its place.
+    min_document_len : sentences of fewer tokens are left out; at least 1.
+    limit : the number of tokens at which sentences are cut, for the log; `None` for no limit.
+    followed : whether the next row must be long enough as well. A sentence that is left out is no
+        neighbour, and no other sentence takes its place.
 
     # Raises
 
-    `ConfigurationError` : a `min_document_len` below 1.
+    `ConfigurationError` : if `min_document_len` is below 1.
     """
 
     min_document_len: int
@@ -110,9 +116,16 @@ class SentenceSelection:
             )
 
     def rows(self, lengths: np.ndarray, *, source: str) -> np.ndarray:
-        """# Raises
+        """Return the numbers of the rows that are used, in order.
 
-        `UnusableDocuments` : none of them is used.
+        # Parameters
+
+        lengths : the length of each row in tokens, `(n,)`.
+        source : names the rows in messages.
+
+        # Raises
+
+        `UnusableDocuments` : if no row is used.
         """
         used = rows_where(lambda part: part >= self.min_document_len, lengths)
         rows = used[:-1][np.diff(used) == 1] if self.followed else used

@@ -1,4 +1,4 @@
-"""The DatasetReader "declutr": documents in, anchor and positive spans out."""
+"""The DatasetReader "declutr", which draws anchor and positive spans from documents."""
 
 import warnings
 from functools import cached_property, partial
@@ -20,41 +20,44 @@ SHORT_DOCUMENTS = ("shrink", "skip", "error")
 
 @DatasetReader.register("declutr")
 class DeCLUTRDatasetReader(RowReader):
-    """Draws anchor and positive spans from unlabelled documents (Giorgi et al., 2021, section 3.2).
+    """A reader that draws anchor and positive spans from documents.
 
-    Documents are tokenised once and kept on disk; spans are intervals over their token ids. Which
-    spans a document gives depends on `seed`, the epoch and the document's row alone. A text without
-    a row (`text_to_instance`) gives other ones at each call. Without `num_anchors` (or while
-    `sample_spans` is false) an instance is a whole row.
+    The method is that of DeCLUTR (Giorgi et al., 2021, section 3.2).
+
+    Documents are tokenised once and kept on disk; spans are intervals of their token ids. The spans
+    of a document depend on `seed`, the epoch and the document's row alone. A text without a row
+    (`text_to_instance`) gives other spans at each call. Without `num_anchors` (or while
+    `sample_spans` is false), an instance is a whole row.
 
     Fields: `anchors`, the A anchors `(A, L)`, and `positives`, the A * P positives `(A * P, L)`,
-    those of the first anchor first; without sampling only `anchors`, the text `(L,)`. With
+    with those of the first anchor first; without sampling only `anchors`, the text `(L,)`. With
     `with_ids` also `ids`, the number of the document's row, counted over all files from 0.
 
     # Parameters
 
-    num_anchors : anchors a document (A). `None` reads texts whole.
-    num_positives : positives an anchor (P).
-    max_span_len, min_span_len : bounds of span lengths, in tokens without special ones.
-    sampling_strategy : `None` (or `"all"`), `"subsuming"` or `"adjacent"`: where positives lie.
-    placement : `"uniform"`: starts of a document's anchors are at least 2 * max_span_len apart
-        (DeCLUTR, ACL 2021, section 3.2); of documents that are hardly long enough, this nearly
-        skips the middle. `"uniform_v1"`: at least max_span_len, as in the first version of the
-        paper. `"grid"`: the blocks of the original code. docs/SAMPLING.md compares them.
-    short_documents : what to do with a document of fewer than 2 * A * max_span_len tokens, from
-        which spans cannot be drawn: `"shrink"` lowers the span lengths for it, `"skip"` leaves it
-        out, `"error"` raises. Counts are logged. Documents of fewer than 2 * A tokens are left out
-        in any case.
-    min_document_len : documents of fewer tokens are left out whatever the policy.
-    lazy : has had no meaning since AllenNLP 2; accepted with a warning.
-    with_ids : give `ids` beside spans, for objectives that know documents again
+    num_anchors : the number of anchors per document (A). `None` reads texts whole.
+    num_positives : the number of positives per anchor (P).
+    max_span_len, min_span_len : the bounds of span lengths, in tokens without special tokens.
+    sampling_strategy : where positives lie: `None` (or `"all"`), `"subsuming"` or `"adjacent"`.
+    placement : where anchors lie. `"uniform"`: the anchors of a document start at least 2 *
+        max_span_len apart (DeCLUTR, ACL 2021, section 3.2); in documents that are hardly long
+        enough, this nearly skips the middle. `"uniform_v1"`: at least max_span_len apart, as in the
+        first version of the paper. `"grid"`: in the blocks of the original code. docs/SAMPLING.md
+        compares them.
+    short_documents : what to do with a document of fewer than 2 * A * max_span_len tokens, which is
+        too short for such spans: `"shrink"` lowers the span lengths for it, `"skip"` leaves it out,
+        `"error"` raises. Counts are logged. Documents of fewer than 2 * A tokens are always left
+        out.
+    min_document_len : documents of fewer tokens are left out, whatever `short_documents` is.
+    lazy : accepted with a warning; it has had no meaning since AllenNLP 2.
+    with_ids : whether to give `ids` beside spans, for objectives that recognise documents
         (`instance_discrimination`). Whole texts have none.
-    the others : as for every reader (`declutr.data.row_reader.RowReader`).
+    others : the parameters of every reader (`declutr.data.row_reader.RowReader`).
 
     # Raises
 
-    `ConfigurationError` : values that contradict each other, or no document that is long enough.
-    `declutr.corpus.documents.SourceError` : a corpus that cannot be read.
+    `ConfigurationError` : if values contradict each other, or no document is long enough.
+    `declutr.corpus.documents.SourceError` : if the corpus cannot be read.
     """
 
     def __init__(
@@ -109,26 +112,35 @@ class DeCLUTRDatasetReader(RowReader):
         return SampledSpans(rows, self._codec, self._sampler, self._draws)
 
     def sample(self, path: Paths, row: int, epoch: int) -> Spans:
-        """The spans of one document in one epoch (always the same for `resample=False`)."""
+        """Return the spans of one document in one epoch.
+
+        They are the same in all epochs if `resample` is false.
+
+        # Parameters
+
+        path : the corpus.
+        row : the number of the document's row, counted over all files from 0.
+        epoch : the epoch, from 0.
+        """
         return self._training.drawn(int(self.corpus(path).num_tokens[row]), epoch, row)
 
     def text_to_instance(  # type: ignore[override]
         self, text: str, row: Optional[int] = None, epoch: Optional[int] = None
     ) -> Instance:
-        """The instance of a text; while spans are sampled, with other ones at each call.
+        """Make an instance of one text; while spans are sampled, with other spans at each call.
 
-        They depend on `seed`, the epoch, the text and the number of calls with it in that epoch,
-        the epoch being that of the last `read` to begin (0 before the first); with
-        `resample=False`, on `seed` and the text alone. Some 100 bytes are kept for each different
-        text of an epoch, until the next begins.
+        The spans depend on `seed`, the epoch, the text and the number of calls with it in that
+        epoch, where the epoch is that of the last `read` to begin (0 before the first); with
+        `resample=False`, on `seed` and the text alone. About 100 bytes are kept for each different
+        text of an epoch, until the next one begins.
 
-        It is of no corpus, and has no `ids`.
+        The instance is not part of a corpus, so it has no `ids`.
 
         # Parameters
 
-        text : white space in it counts once.
-        row, epoch : if both are given, the spans are those of this row of a corpus in this epoch;
-            a row alone means epoch 0. An epoch alone has the same spans of the text at each call.
+        text : the text; every run of white space counts as one space.
+        row, epoch : if both are given, the spans are those of this row of a corpus in this epoch; a
+            row alone means epoch 0. With an epoch alone, the text has the same spans at each call.
         """
         if self.sample_spans and self._sampler is not None:
             return Instance(self._training.of_text(text, row, epoch))
@@ -143,11 +155,17 @@ def span_sampler(
     strategy: str | None,
     placement: str,
 ) -> SpanSampler:
-    """The sampler that a configuration asks for.
+    """Make the sampler that a configuration asks for.
+
+    # Parameters
+
+    num_anchors, num_positives, max_span_len, min_span_len, strategy, placement : as in
+        `declutr.sampling.spans.SpanSampler`. `None` for a number means that it is missing, and
+        `None` for `strategy` is `"all"`.
 
     # Raises
 
-    `ConfigurationError` : a value that is missing, or unknown.
+    `ConfigurationError` : if a value is missing or unknown.
     """
     needed = {
         "num_positives": num_positives,
@@ -171,19 +189,21 @@ def span_sampler(
 
 
 def check_fits(sampler: SpanSampler, limit: int | None, min_document_len: int) -> None:
-    """See that spans fit into the transformer, and into the documents.
+    """Raise if spans might not fit into the transformer or into the documents.
 
     # Parameters
 
-    limit : tokens that the transformer takes, special ones included; `None` for any number.
+    sampler : draws the spans.
+    limit : the number of tokens that the transformer takes, special tokens included; `None` for no
+        limit.
     min_document_len : documents of fewer tokens are left out.
 
     # Raises
 
-    `ConfigurationError` : they may not.
+    `ConfigurationError` : if spans might not fit.
     """
-    # The paper's 512 on a transformer of 512 positions is meant: the special tokens then cost the
-    # tails of the very longest spans. Anything beyond that is a mistake.
+    # The paper's max_span_len of 512 on a transformer of 512 positions is intended: the special
+    # tokens then cost only the tails of the very longest spans. A larger value is a mistake.
     if limit is not None and sampler.max_span_len > limit:
         raise ConfigurationError(
             f"max_span_len is {sampler.max_span_len}, but the transformer takes {limit} "

@@ -1,4 +1,4 @@
-"""Words of the same meaning: WordNet's, or those of a file."""
+"""Synonyms of words, from WordNet or from a file."""
 
 from __future__ import annotations
 
@@ -10,22 +10,25 @@ from typing import Any
 from declutr.corpus.documents import SourceError, read_lines
 
 Synonyms = Callable[[str], tuple[str, ...]]
-"""A word in lower case -> others for it, in an order that is always the same; none if unknown."""
+"""A function from a word in lower case to its synonyms, always in the same order.
+
+It returns no synonyms for an unknown word.
+"""
 
 
 class NoSynonyms(ValueError):
-    """There is nothing to take synonyms from."""
+    """Raised when synonyms cannot be read."""
 
 
 def from_file(place: str | Path) -> Synonyms:
-    """Synonyms of a text file in UTF-8 with lines `word<TAB>synonym synonym ...`.
+    """Read synonyms from a UTF-8 text file with lines `word<TAB>synonym synonym ...`.
 
-    Case does not matter for the word, `_` stands for a space within a synonym, and empty lines are
-    passed over. Lines of the same word add up.
+    The case of the word does not matter, `_` stands for a space within a synonym, and blank lines
+    are skipped. Several lines of the same word add up.
 
     # Raises
 
-    `NoSynonyms` : the file cannot be read, or a line is of another form.
+    `NoSynonyms` : if the file cannot be read, or a line has another form.
     """
     try:
         lines = list(read_lines(Path(place)))
@@ -46,11 +49,11 @@ def from_file(place: str | Path) -> Synonyms:
 
 
 def from_wordnet() -> Synonyms:
-    """Synonyms of WordNet (Fellbaum, 1998): the words of all senses of a word, in English.
+    """Return the synonyms of WordNet (Fellbaum, 1998): the words of all senses of an English word.
 
     # Raises
 
-    `NoSynonyms` : nltk, or its copy of WordNet, is not there.
+    `NoSynonyms` : if nltk or its copy of WordNet is not installed.
     """
     ask = (
         "Install nltk and run `python -m nltk.downloader wordnet`, or give a file of lines "
@@ -62,7 +65,7 @@ def from_wordnet() -> Synonyms:
         raise NoSynonyms(f"WordNet needs nltk, which is not installed. {ask}") from error
     try:
         wordnet.ensure_loaded()
-    except (LookupError, OSError) as error:  # nltk's own message is twenty lines long
+    except (LookupError, OSError) as error:  # The message of nltk has twenty lines.
         raise NoSynonyms(f"nltk has no WordNet on this machine. {ask}") from error
 
     @lru_cache(maxsize=100_000)
@@ -74,6 +77,6 @@ def from_wordnet() -> Synonyms:
 
 
 def _others(word: str, synonyms: tuple[str, ...] | list[str]) -> tuple[str, ...]:
-    """Once each, in their order, without the word itself."""
+    """Return the synonyms in their order, without repetitions and without the word itself."""
     spoken = dict.fromkeys(synonym.replace("_", " ") for synonym in synonyms)
     return tuple(synonym for synonym in spoken if synonym.lower() != word)

@@ -1,4 +1,4 @@
-"""What tokenizers say of texts: how long they may be, and what their tokens depend on."""
+"""Properties of tokenizers: how long texts may be, and what their tokens depend on."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ Cuttable = TypeVar("Cuttable", np.ndarray, list[Token])
 
 
 def max_tokens(tokenizer: Tokenizer) -> int | None:
-    """How many tokens the transformer takes, special ones included; `None` if it does not say.
+    """Return the number of tokens that the transformer takes, special tokens included.
 
-    Many tokenizers on the hub do not know; the transformer's configuration is asked as well.
+    Many tokenizers on the hub do not know it, so the transformer's configuration is read as well.
+    Return `None` for tokenizers that are not of a transformer, or if neither gives a limit.
     """
     if not isinstance(tokenizer, PretrainedTransformerTokenizer):
         return None
@@ -33,15 +34,15 @@ def max_tokens(tokenizer: Tokenizer) -> int | None:
 def _configured_positions(model_name: str, trust: bool) -> int | None:
     try:
         config = AutoConfig.from_pretrained(model_name, trust_remote_code=trust)
-    except (OSError, ValueError):  # a tokenizer without a transformer
+    except (OSError, ValueError):  # The folder may hold a tokenizer alone.
         return None
     return configured_max_positions(config, trust)
 
 
 def max_content_tokens(tokenizer: Tokenizer) -> int | None:
-    """How many tokens of text fit beside the special ones, or `None` if there is no limit.
+    """Return the number of tokens of text that fit beside the special tokens; `None` for no limit.
 
-    The transformer sets it, and `max_length` of the tokenizer may lower it.
+    The transformer gives the limit, and the `max_length` of the tokenizer may lower it.
     """
     if not isinstance(tokenizer, PretrainedTransformerTokenizer):
         return None
@@ -51,25 +52,38 @@ def max_content_tokens(tokenizer: Tokenizer) -> int | None:
 
 
 def keeps_end(tokenizer: Tokenizer) -> bool:
-    """Whether longer texts keep their end, as transformers' own truncation does for this side."""
+    """Return whether longer texts lose their beginning instead of their end.
+
+    This follows the `truncation_side` of the tokenizer, as transformers' own truncation does.
+    """
     if not isinstance(tokenizer, PretrainedTransformerTokenizer):
         return False
     return tokenizer.tokenizer.truncation_side == "left"
 
 
 def cut(tokens: Cuttable, limit: int | None, end: bool) -> Cuttable:
-    """At most `limit` tokens of a text: the first ones, or with `end` the last."""
+    """Return at most `limit` tokens of a text.
+
+    # Parameters
+
+    tokens : the tokens or token ids.
+    limit : the largest number of tokens; `None` for no limit.
+    end : whether to keep the last tokens instead of the first ones.
+    """
     if limit is None or len(tokens) <= limit:
         return tokens
     return tokens[len(tokens) - limit :] if end else tokens[:limit]
 
 
 def word_piece_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
-    """A hash of a transformer's whole tokenizer: its name does not tell its vocabulary."""
+    """Return a name and hash of everything in a transformer's tokenizer.
+
+    The name of a tokenizer does not tell its vocabulary.
+    """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         state = json.loads(backend.to_str())
-        # Padding and truncation are settings of the last call, not of the tokenizer.
+        # Padding and truncation belong to the last call, not to the tokenizer.
         state.pop("padding", None), state.pop("truncation", None)
         content = json.dumps(state, sort_keys=True)
     else:
@@ -79,12 +93,15 @@ def word_piece_fingerprint(tokenizer: PreTrainedTokenizerBase) -> str:
 
 
 def described(value: object) -> str:
-    """What of an attribute of a tokenizer its tokens may depend on."""
+    """Return a string of what the tokens may depend on in an attribute of a tokenizer.
+
+    For objects of unknown classes, this is the name of the class only.
+    """
     if isinstance(value, (str, int, float, bool, list, tuple, dict)):
         return repr(value)
     if isinstance(value, PreTrainedTokenizerBase):
         return word_piece_fingerprint(value)
-    meta = getattr(value, "meta", None)  # of a spaCy pipeline
+    meta = getattr(value, "meta", None)  # Pipelines of spaCy have it.
     if isinstance(meta, dict):
         return repr([meta.get(key) for key in ("lang", "name", "version")])
     return type(value).__name__

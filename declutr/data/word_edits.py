@@ -1,9 +1,8 @@
-"""Easy data augmentation: four edits of the words of a text (EDA; Wei & Zou, 2019).
+"""Easy data augmentation: four random edits of the words of a text (EDA; Wei & Zou, 2019).
 
-"EDA: Easy Data Augmentation Techniques for Boosting Performance on Text Classification Tasks",
-section 2. Words are what stands between spaces. Unlike the public code, which lowers the case of
-all letters and drops digits and punctuation, these edits leave the words that they do not change
-as they are.
+The source is "EDA: Easy Data Augmentation Techniques for Boosting Performance on Text
+Classification Tasks", section 2. Words are separated by white space. The public code lowers the
+case of all letters and drops digits and punctuation; these edits leave unchanged words as they are.
 """
 
 import re
@@ -31,12 +30,15 @@ _STOP_WORDS = (
     "your yours yourself yourselves"
 )
 ENGLISH_STOP_WORDS = frozenset(_STOP_WORDS.split())
-"""Words of grammar rather than of meaning: they are not replaced."""
+"""English words of grammar rather than of meaning, which are not replaced."""
 
 
 def number_of_edits(alpha: float, words: int) -> int:
-    """`max(1, floor(alpha * words))`, as in the public code (section 2: `n = alpha * l`)."""
-    return max(1, int(alpha * words + 1e-9))  # 0.29 * 100 is 28.999999999999996
+    """Return `max(1, floor(alpha * words))`, the number of edits of a text.
+
+    Section 2 of the paper has `n = alpha * l`; the rounding is that of the public code.
+    """
+    return max(1, int(alpha * words + 1e-9))  # In floats, 0.29 * 100 is below 29.
 
 
 def replace_synonyms(
@@ -46,9 +48,18 @@ def replace_synonyms(
     rng: np.random.Generator,
     stop_words: frozenset[str] = ENGLISH_STOP_WORDS,
 ) -> list[str]:
-    """Synonym replacement: `edits` words, fewer if fewer have a synonym, become one of theirs.
+    """Replace `edits` random words by one of their synonyms each (synonym replacement).
 
-    Stop words stay. What surrounds a word, such as a comma, and its initial capital are kept.
+    Fewer words are replaced if fewer have a synonym. Stop words stay. Punctuation around a word and
+    its initial capital are kept.
+
+    # Parameters
+
+    words : the words of a text.
+    edits : the number of words to replace.
+    synonyms : gives the synonyms of a word in lower case.
+    rng : the source of random numbers.
+    stop_words : words in lower case that are not replaced.
     """
     edited = list(words)
     places = _with_synonyms(words, synonyms, stop_words)
@@ -68,9 +79,17 @@ def insert_synonyms(
     rng: np.random.Generator,
     stop_words: frozenset[str] = ENGLISH_STOP_WORDS,
 ) -> list[str]:
-    """Random insertion: `edits` times a synonym of a random word goes to a random place.
+    """Insert a synonym of a random word at a random place, `edits` times (random insertion).
 
-    Stop words are not among those words. Without a word that has a synonym, nothing changes.
+    Synonyms of stop words are not inserted. If no word has a synonym, the words stay as they are.
+
+    # Parameters
+
+    words : the words of a text.
+    edits : the number of insertions.
+    synonyms : gives the synonyms of a word in lower case.
+    rng : the source of random numbers.
+    stop_words : words in lower case whose synonyms are not inserted.
     """
     edited = list(words)
     places = _with_synonyms(words, synonyms, stop_words)
@@ -81,7 +100,7 @@ def insert_synonyms(
 
 
 def swap_words(words: Sequence[str], edits: int, rng: np.random.Generator) -> list[str]:
-    """Random swap: `edits` times two words at different places change places."""
+    """Swap two words at different random places, `edits` times (random swap)."""
     edited = list(words)
     for _ in range(edits if len(edited) > 1 else 0):
         one, other = rng.choice(len(edited), size=2, replace=False).tolist()
@@ -90,7 +109,10 @@ def swap_words(words: Sequence[str], edits: int, rng: np.random.Generator) -> li
 
 
 def delete_words(words: Sequence[str], probability: float, rng: np.random.Generator) -> list[str]:
-    """Random deletion: each word with this probability, but one at least stays."""
+    """Delete each word with the given probability (random deletion).
+
+    If none would stay, one random word does.
+    """
     if not words:
         return []
     stays = rng.random(len(words)) >= probability
@@ -101,26 +123,26 @@ def delete_words(words: Sequence[str], probability: float, rng: np.random.Genera
 
 @Augmentation.register("eda")
 class EasyDataAugmentation(Augmentation):
-    """One of the four edits, drawn for each text among those whose strength is not 0.
+    """An augmentation that makes one of the four edits of EDA, drawn anew for each text.
 
-    A text of l words sees `max(1, alpha * l)` replacements, insertions or swaps; a deletion takes
-    each word with probability alpha. Spaces between words become single ones. A text without a
-    word stays as it is, and so does one that has no word with a synonym if the edit drawn needs
-    one.
+    It draws among the edits whose strength alpha is not 0. A text of l words gets `max(1,
+    floor(alpha * l))` replacements, insertions or swaps; a deletion removes each word with
+    probability alpha. White space between words becomes a single space. A text without words stays
+    as it is; so does one whose words have no synonyms, if the edit needs them.
 
     # Parameters
 
     replacement, insertion, swap, deletion : alpha of each edit, in [0, 1); 0 leaves it out. The
-        paper recommends 0.1 (section 4.1), and 0.05 for large sets of training data.
-    synonyms : a file of lines `word<TAB>synonym synonym ...`; WordNet, by nltk, if `None`. Neither
-        is looked for unless words are replaced or inserted, and not before the first text.
+        paper recommends 0.1 (section 4.1), and 0.05 for large training sets.
+    synonyms : a file of lines `word<TAB>synonym synonym ...`; `None` for WordNet, through nltk. It
+        is read when the first text needs a synonym.
     stop_words : words that are not replaced and whose synonyms are not inserted; English ones by
         default.
 
     # Raises
 
-    `ConfigurationError` : a strength out of range, or all of them 0; with the first text, no
-        synonyms.
+    `ConfigurationError` : if a strength is out of range, or all are 0. When the first text needs
+        synonyms: if there are none.
     """
 
     def __init__(
@@ -150,7 +172,7 @@ class EasyDataAugmentation(Augmentation):
         self._found: Optional[Synonyms] = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**vars(self), "_found": None}  # looked for again
+        return {**vars(self), "_found": None}  # A worker reads the synonyms again.
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         words = text.split()
@@ -180,9 +202,9 @@ class EasyDataAugmentation(Augmentation):
 
 
 def _taken_apart(word: str) -> tuple[str, str, str]:
-    """`'("House,'` as `'("'`, `'House'` and `','`."""
+    """Split a word such as `("House,` into `("`, `House` and `,`."""
     match = _WORD.fullmatch(word)
-    assert match is not None  # all three parts may be empty
+    assert match is not None  # Each of the three parts may be empty.
     before, core, after = match.groups()
     return before, core, after
 
@@ -190,7 +212,7 @@ def _taken_apart(word: str) -> tuple[str, str, str]:
 def _with_synonyms(
     words: Sequence[str], synonyms: Synonyms, stop_words: frozenset[str]
 ) -> list[int]:
-    """Places of the words that have one and are no stop words."""
+    """Return the places of the words that have a synonym and are not stop words."""
     cores = [_taken_apart(word)[1].lower() for word in words]
     return [
         place

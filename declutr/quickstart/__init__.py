@@ -1,5 +1,5 @@
-"""The whole way, on text that every machine has."""
+"""The quickstart: corpus, training and embeddings on text that every machine has."""
 
 from declutr.earlier_paths import names_of
 
-__getattr__ = names_of("declutr.quickstart.whole_way")  # it was a module, up to release 1.8
+__getattr__ = names_of("declutr.quickstart.whole_way")  # Names of a module up to release 1.8.

@@ -1,11 +1,12 @@
 """A text corpus from the docstrings of installed Python packages: English text without a download.
 
-Nothing is imported: packages are located by name, their files parsed with `ast`. One document is
-one module: the docstrings of the module, its classes and functions in source order, with all white
-space collapsed to single spaces. Folders of tests and of vendored packages are left out. Docstrings
-are often copied, so a paragraph stands only where it first appears, and a held-out part of the
-corpus repeats little of the rest: in a typical environment 8 % of its runs of 13 words occur in the
-training part, 14 % where only whole docstrings are compared.
+Nothing is imported: packages are located by name, and their files are parsed with `ast`. Each
+document is one module: the docstrings of the module, its classes and functions in source order,
+with single spaces for white space. Folders of tests and of vendored packages are left out.
+
+Docstrings are often copied, so only the first occurrence of a paragraph is kept, and a held-out
+part of the corpus repeats little of the rest. In a typical environment, 8 % of its runs of 13 words
+occur in the training part; if only whole docstrings were compared, it would be 14 %.
 """
 
 from __future__ import annotations
@@ -37,41 +38,43 @@ class Document(NamedTuple):
     """The docstrings of one module."""
 
     module: str
-    """Dotted name."""
+    """The dotted name of the module."""
 
     text: str
-    """One line of words, each separated by one space."""
+    """One line of words, separated by single spaces."""
 
 
 class CorpusCounts(NamedTuple):
-    """What `write_corpus` wrote, and what it left out."""
+    """Counts of what `write_corpus` wrote and left out."""
 
     train_documents: int
     train_words: int
     validation_documents: int
     validation_words: int
     short_documents: int
-    """Modules with fewer than `min_words` words, left out."""
+    """Modules left out because they have fewer than `min_words` words."""
     duplicate_paragraphs: int
-    """Paragraphs that had appeared before, in any module, left out."""
+    """Paragraphs left out because they had appeared before, in any module."""
     unreadable_files: int
-    """Files that could not be read or parsed, left out."""
+    """Files left out because they could not be read or parsed."""
 
 
 def documents(
     packages: Sequence[str] = DEFAULT_PACKAGES, progress: bool = True, *, workers: int = 1
 ) -> Iterator[Document]:
-    """The docstrings of `packages`, one document a module, modules without any left out.
+    """Return an iterator over the docstrings of `packages`, one document per module.
+
+    Modules without docstrings are left out.
 
     Args:
-        packages: top-level import names, or `STANDARD_LIBRARY`. The order matters where two
-            packages share a paragraph: the first keeps it.
+        packages: top-level import names, or `STANDARD_LIBRARY`. The order matters if two packages
+            share a paragraph: the first one keeps it.
         progress: show a progress bar.
         workers: processes that parse. More than one needs a main module that is safe to import
             (``if __name__ == "__main__":``). The documents are the same for any number.
 
     Raises:
-        ValueError: if none of the packages is installed. Some missing are only logged.
+        ValueError: if none of the packages is installed. If only some are missing, they are logged.
     """
     return _documents(find_sources(packages), Counter(), progress, workers)
 
@@ -87,17 +90,17 @@ def write_corpus(
     progress: bool = True,
     workers: int = 1,
 ) -> CorpusCounts:
-    """Write `documents` to two text files, one document a line, UTF-8.
+    """Write `documents` to two UTF-8 text files, one document per line.
 
-    A module goes to one of the two by a hash of its name and `seed` alone: adding a package moves
-    no module of the others.
+    A hash of the module's name and `seed` decides which of the two files it goes to, so that adding
+    a package moves no module of the others.
 
     Args:
         packages: see `documents`.
         train_path, validation_path: overwritten; missing folders are created.
         min_words: documents of fewer words are left out.
         validation_fraction: expected share of modules in the validation file, in [0, 1].
-        seed: of the split.
+        seed: the seed of the split.
         progress: show a progress bar.
         workers: see `documents`.
 
@@ -128,13 +131,13 @@ def write_corpus(
 
 
 def docstrings(code: bytes) -> list[str]:
-    """Docstrings of a module, its classes and functions, in source order, indentation removed.
+    """Return the docstrings of a module, its classes and functions in source order, not indented.
 
     Raises:
         SyntaxError, ValueError: if `code` is not a Python module.
     """
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about the code of others, such as "\\d" in plain strings
+        warnings.simplefilter("ignore")  # The code of others may have "\\d" in plain strings.
         tree = ast.parse(code)
     return list(_docstrings(tree))
 
@@ -145,14 +148,14 @@ def _docstrings(node: ast.AST) -> Iterator[str]:
         if text:
             yield text
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.stmt | ast.excepthandler):  # definitions hide in no expression
+        if isinstance(child, ast.stmt | ast.excepthandler):  # Expressions hold no definitions.
             yield from _docstrings(child)
 
 
 def _documents(
     sources: Sequence[Source], counts: Counter[str], progress: bool, workers: int
 ) -> Iterator[Document]:
-    """Documents of `sources`; what is left out is counted in `counts`."""
+    """Yield the documents of `sources`, and count in `counts` what is left out."""
     seen: set[bytes] = set()
     files = _parsed([source.path for source in sources], workers)
     bar = tqdm(files, "reading docstrings", len(sources), unit="file", disable=not progress)
@@ -173,29 +176,29 @@ def _documents(
 
 
 def _parsed(paths: Sequence[Path], workers: int) -> Iterator[tuple[list[str], str]]:
-    """`_paragraphs` of each file, in order."""
+    """Yield the result of `_paragraphs` for each file, in order."""
     if workers <= 1 or len(paths) <= _FILES_A_TASK:
         yield from map(_paragraphs, paths)
         return
-    # Not "fork": the caller may hold threads of torch.
+    # Forking is unsafe if the caller has started threads of torch.
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(workers, mp_context=context) as pool:
         yield from pool.map(_paragraphs, paths, chunksize=_FILES_A_TASK)
 
 
 def _paragraphs(path: Path) -> tuple[list[str], str]:
-    """The paragraphs of all docstrings of a file, one line each; and what went wrong, or ""."""
+    """Return the paragraphs of all docstrings of a file, one line each, and the error or ""."""
     try:
         texts = docstrings(path.read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
         return [], str(error) or type(error).__name__
     paragraphs = (paragraph for text in texts for paragraph in _BLANK_LINES.split(text))
-    # What UTF-8 cannot hold becomes "?".
+    # Encoding with "replace" turns lone surrogates, which UTF-8 cannot hold, into "?".
     lines = (" ".join(each.encode("utf-8", "replace").decode().split()) for each in paragraphs)
     return [line for line in lines if line], ""
 
 
 def _share(module: str, seed: int) -> float:
-    """A number in [0, 1) that depends on the two alone."""
+    """Return a number in [0, 1) that depends on the module's name and the seed alone."""
     digest = hashlib.blake2b(f"{seed} {module}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") / 2**64

@@ -1,4 +1,4 @@
-"""Where the modules of installed packages lie; nothing is imported."""
+"""The source files of installed packages, located without importing them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import NamedTuple
 logger = logging.getLogger(__name__)
 
 STANDARD_LIBRARY = "stdlib"
-"""Stands for Python's standard library in a list of packages."""
+"""The name of Python's standard library in a list of packages."""
 
 DEFAULT_PACKAGES = (
     STANDARD_LIBRARY,
@@ -25,7 +25,7 @@ DEFAULT_PACKAGES = (
     *("dill", "multiprocess", "tensorboardX", "torchgen", "functorch", "weasel", "markdown_it"),
     *("cached_path", "smart_open", "cloudpathlib", "packaging", "dateutil", "regex", "wrapt"),
 )
-"""Packages of more than a few docstrings that this project, or a tool used on it, brings along."""
+"""Packages with many docstrings that this project or its development tools install."""
 
 _LEFT_OUT_FOLDERS = frozenset(
     {"test", "tests", "_test", "_tests"}
@@ -34,17 +34,17 @@ _LEFT_OUT_FOLDERS = frozenset(
 
 
 class Source(NamedTuple):
-    """A module and the file it is in."""
+    """A module's dotted name and its file."""
 
     module: str
     path: Path
 
 
 def find_sources(packages: Sequence[str]) -> list[Source]:
-    """The modules of `packages`, in the order given and by name within each.
+    """Return the modules of `packages`, in the order given and sorted by name within each package.
 
     Raises:
-        ValueError: if none is installed.
+        ValueError: if none of the packages is installed, or one is not a top-level package.
         TypeError: if `packages` is one string.
     """
     if isinstance(packages, str):
@@ -63,14 +63,17 @@ def find_sources(packages: Sequence[str]) -> list[Source]:
 
 
 def _sources(package: str) -> list[Source]:
-    """The modules of one package by name; empty if it is not installed or has no Python files."""
+    """Return the modules of one package, sorted by name.
+
+    The list is empty if the package is not installed or has no Python files.
+    """
     if package == STANDARD_LIBRARY:
         return list(_walk(Path(sysconfig.get_path("stdlib")), ""))
     if "." in package:
         raise ValueError(f"{package!r} is not a top-level package; use {package.split('.')[0]!r}.")
     try:
         spec = importlib.util.find_spec(package)
-    except ValueError:  # a module without a spec, such as __main__
+    except ValueError:  # Raised for a module without a spec, such as __main__.
         spec = None
     if spec is None:
         return []

@@ -1,4 +1,4 @@
-"""Small RoBERTa-shaped checkpoints made from scratch, for machines without a model hub.
+"""Small RoBERTa-shaped transformers with random weights, for machines without a model hub.
 
 The result is an ordinary folder that ``AutoTokenizer``, ``AutoModel`` and ``AutoModelForMaskedLM``
 load: a byte-level BPE tokenizer trained on given texts, and a randomly initialised
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase, RobertaForMaskedLM
 
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
-"""In the order of their ids, 0 to 4; the first four are RoBERTa's own."""
+"""The special tokens in the order of their ids, 0 to 4; RoBERTa has the first four ids, too."""
 
 SMALLEST_VOCABULARY = 256 + len(SPECIAL_TOKENS)
-"""Every byte and the special tokens."""
+"""The number of bytes and special tokens, which every vocabulary holds."""
 
 _MAX_LENGTH = 512
 _SPECIAL_IDS = ("bos_token_id", "pad_token_id", "eos_token_id")
 
-# What transformers 4 and 5 write between them. A vocabulary left from an earlier checkpoint would
-# contradict the new tokenizer.json.
+# The files that transformers 4 or 5 write. They are removed before new ones are saved, because a
+# vocabulary left from an earlier transformer would contradict the new tokenizer.json.
 _FILES = (
     "config.json",
     "model.safetensors",
@@ -45,13 +45,13 @@ _FILES = (
 def train_tokenizer(
     texts: Iterable[str], vocab_size: int, *, max_length: int = _MAX_LENGTH
 ) -> PreTrainedTokenizerBase:
-    """Train RoBERTa's kind of tokenizer: byte-level BPE, cased, ``<s> ... </s>``.
+    """Train a tokenizer of RoBERTa's kind: byte-level BPE, cased, with ``<s> ... </s>``.
 
     Args:
-        texts: read once; any iterable of strings.
+        texts: any iterable of strings, which is read once.
         vocab_size: upper bound of the vocabulary, special tokens included. Few texts may give
             fewer tokens.
-        max_length: ``model_max_length`` of the tokenizer, in tokens with specials.
+        max_length: ``model_max_length`` of the tokenizer, in tokens, special tokens included.
 
     Returns:
         A fast ``RobertaTokenizer``. The same texts and size give the same tokenizer.
@@ -90,22 +90,22 @@ def make_checkpoint(
 ) -> RobertaForMaskedLM:
     """Save a randomly initialised ``RobertaForMaskedLM`` and its tokenizer into `folder`.
 
-    The weights depend on the arguments alone; torch's global random state is left as it was.
+    The weights depend on the arguments alone; torch's global random state does not change.
 
     Args:
-        folder: created where it is missing. Files of an earlier checkpoint are replaced.
-        tokenizer: with ``<s>``, ``<pad>`` and ``</s>``; not modified.
+        folder: created if it is missing. An earlier transformer in it is replaced.
+        tokenizer: has ``<s>``, ``<pad>`` and ``</s>``; it is not modified.
         layers, hidden_size, heads: size of the encoder; `heads` must divide `hidden_size`.
         intermediate_size: width of the feed-forward layers, by default 4 * `hidden_size`.
-        max_length: longest input in tokens, specials included.
-        seed: of the random weights.
-        dropout: of hidden states and of attention weights.
+        max_length: longest input in tokens, special tokens included.
+        seed: the seed of the random weights.
+        dropout: dropout rate of hidden states and of attention weights.
 
     Returns:
         The model, on the CPU, in evaluation mode.
 
     Raises:
-        ValueError: for sizes that make no model.
+        ValueError: if a size is below 1, or `heads` does not divide `hidden_size`.
     """
     import torch
     from transformers import RobertaConfig, RobertaForMaskedLM
@@ -125,7 +125,7 @@ def make_checkpoint(
         layer_norm_eps=1e-5,
         **{name: getattr(tokenizer, name) for name in _SPECIAL_IDS},
     )
-    with torch.random.fork_rng(devices=[]):  # the constructor draws weights of its own
+    with torch.random.fork_rng(devices=[]):  # The constructor draws weights, too.
         model = RobertaForMaskedLM(config).eval()
     _initialise(model, seed)
     saved_tokenizer = copy.deepcopy(tokenizer)
@@ -145,7 +145,8 @@ def _trained_backend(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     backend = Tokenizer(models.BPE())
     backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     backend.decoder = decoders.ByteLevel()
-    # The mask takes the space before it, so that "a <mask>" and "a word" have as many tokens.
+    # The mask token includes the space before it, so that "a <mask>" and "a word" have equally many
+    # tokens.
     specials = [AddedToken(t, lstrip=t == "<mask>", normalized=False) for t in SPECIAL_TOKENS]
     trainer = BpeTrainer(
         vocab_size=vocab_size,
@@ -156,16 +157,16 @@ def _trained_backend(texts: Iterable[str], vocab_size: int) -> Tokenizer:
     )
     backend.train_from_iterator(texts, trainer)
     begin, end = ((token, SPECIAL_TOKENS.index(token)) for token in ("<s>", "</s>"))
-    # By position: tokenizers 0.23 renamed the second parameter.
+    # Arguments are positional because tokenizers 0.23 renamed the second parameter.
     backend.post_processor = processors.RobertaProcessing(end, begin, True, False)
     return backend
 
 
 def _loaded(backend: Tokenizer, max_length: int) -> PreTrainedTokenizerBase:
-    """`backend` as a transformers tokenizer.
+    """Return `backend` as a transformers tokenizer.
 
-    Saving and loading is the one way that transformers 4 and 5 share, and it makes the tokenizer
-    in hand the very one that a saved checkpoint gives.
+    It is saved and loaded, which works in transformers 4 and 5 alike and makes the returned
+    tokenizer equal to the one that a saved folder gives.
     """
     from transformers import RobertaTokenizerFast
 
@@ -180,15 +181,15 @@ def _loaded(backend: Tokenizer, max_length: int) -> PreTrainedTokenizerBase:
         backend.model.save(folder)
         Path(folder, "tokenizer_config.json").write_text(json.dumps(config), encoding="utf-8")
         tokenizer = RobertaTokenizerFast.from_pretrained(folder)
-    tokenizer.name_or_path = ""  # the folder is gone
+    tokenizer.name_or_path = ""  # The temporary folder no longer exists.
     return tokenizer
 
 
 def _initialise(model: RobertaForMaskedLM, seed: int) -> None:
-    """RoBERTa's initial weights, drawn in the order of their names.
+    """Draw RoBERTa's initial weights in the order of the parameters' names.
 
-    transformers 4 and 5 draw in different orders; this way the same seed gives the same weights
-    in both. Biases are 0 and scales of layer norms 1 already.
+    transformers 4 and 5 draw in different orders; this way, the same seed gives the same weights in
+    both. Biases are already 0, and scales of layer norms 1.
     """
     import torch
 

@@ -1,8 +1,8 @@
-"""The whole way once, on text that every machine has: corpus, transformer, training, embeddings.
+"""The quickstart: corpus, transformer, training and embeddings, on text that every machine has.
 
-The corpus is the docstrings of the installed Python packages, the transformer a small one that
-begins at random, so no hub and no download is needed. Every part that is already there is kept, and
-an interrupted training goes on where it stopped.
+The corpus is the docstrings of the installed Python packages, and the transformer is a small one
+with random initial weights, so no hub and no download is needed. Every step that is done is kept,
+and an interrupted training is resumed.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from allennlp.data import DataLoader, DatasetReader
 from allennlp.models.archival import load_archive
 from allennlp.training.util import evaluate
 
-import declutr.plugin  # noqa: F401 - recipes name what it registers
+import declutr.plugin  # noqa: F401 - registers the names that recipes use
 from declutr.corpus.documents import read_lines
 from declutr.evaluation.tasks.span_retrieval import adjacent_span_pairs, span_retrieval_accuracy
 from declutr.inference.encoder import Encoder
@@ -33,21 +33,24 @@ MAX_LENGTH = 128
 
 
 class Quality(NamedTuple):
-    """What a model is worth on held-out documents."""
+    """The validation loss and the span retrieval accuracy of a model on held-out documents."""
 
     validation_loss: float
     retrieval: float
 
 
 class Quickstart:
-    """One quickstart, in one folder.
+    """The steps of one quickstart, in one folder.
+
+    Making one creates the folder and sets the environment variables `TRANSFORMER_MODEL` and
+    `DECLUTR_CACHE`.
 
     # Parameters
 
-    folder : where everything goes.
+    folder : the folder of all results.
     recipes : the folder of recipes, `training_config`.
     overrides : keys of the recipe to change, as for `allennlp train -o`.
-    packages : whose docstrings are read.
+    packages : the packages whose docstrings are the corpus.
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class Quickstart:
         os.environ["DECLUTR_CACHE"] = str(folder / "cache")
 
     def run(self) -> tuple[Quality, Quality]:
-        """All of it; returns the quality before and after training."""
+        """Run all steps; return the quality before and after training."""
         steps = [
             ("Corpus: the docstrings of the installed Python packages", self.make_corpus),
             ("A tokenizer and a small transformer with random weights", self.make_transformer),
@@ -85,7 +88,7 @@ class Quickstart:
         ]
         for number, (title, step) in enumerate(steps, start=1):
             _say(f"{number}/5  {title}")
-            # A step counts only when it has come to its end: half a file is not kept.
+            # The mark of a step is written at its end, so that a half-written file is not kept.
             done = self.folder / f".{step.__name__}.done"
             if done.exists():
                 print("     kept from an earlier run")
@@ -98,7 +101,7 @@ class Quickstart:
         return before, after
 
     def make_corpus(self) -> None:
-        """Write the training and the held-out documents."""
+        """Write the training documents and the held-out documents."""
         counts = write_corpus(
             self.packages,
             self.train_file,
@@ -122,16 +125,17 @@ class Quickstart:
             hidden_size=128,
             heads=4,
             max_length=MAX_LENGTH,
-            # Attention with dropout has no fast path on CPUs, and so short a training can do
-            # without.
+            # On CPUs there is no fast attention with dropout, and so short a training does not
+            # need dropout.
             dropout=0.0,
         )
         print(f"     {model.num_parameters() / 1e6:.1f} million parameters")
 
     def train(self) -> None:
-        """Archive the untrained transformer, then train it; goes on after an interruption."""
+        """Archive the untrained transformer, then train it; resume an interrupted training."""
         recipe = ["train", str(self.recipes / "quickstart.jsonnet")]
-        # The same recipe, with a trainer that does nothing.
+        # An archive of the untrained model comes from the same recipe with a trainer that does
+        # nothing.
         kept = {k: v for k, v in self.overrides.items() if not k.startswith("trainer")}
         nothing = json.dumps({**kept, "trainer": {"type": "no_op"}})
         _allennlp(*recipe, "-s", str(self.untrained), "-o", nothing, "--force", quiet=True)
@@ -142,7 +146,7 @@ class Quickstart:
         )
 
     def predict(self) -> None:
-        """Embed the held-out documents, one row each."""
+        """Write the embeddings of the held-out documents, one row each."""
         _allennlp(
             "predict",
             str(self.model),
@@ -156,7 +160,7 @@ class Quickstart:
             print(f"     {sum(1 for _ in rows)} rows in {self.embeddings}")
 
     def quality(self, archive: Path) -> Quality:
-        """Loss and retrieval of an archive on the held-out documents."""
+        """Return the loss and the retrieval accuracy of an archive on the held-out documents."""
         documents = list(read_lines(self.validation_file))
         encoder = Encoder(archive)
         retrieval = span_retrieval_accuracy(encoder, adjacent_span_pairs(documents))
@@ -173,7 +177,7 @@ class Quickstart:
         return evaluate(model.eval(), loader)["loss"]
 
     def report(self, before: Quality, after: Quality) -> str:
-        """What came out, where it lies, and what to try next."""
+        """Return a text with the results, where they are, and what to try next."""
         own = shlex.quote(json.dumps({"train_data_path": "docs.txt"}))
         losses = f"{before.validation_loss:8.3f}   {after.validation_loss:8.3f}"
         retrieval = f"{before.retrieval:8.1%}   {after.retrieval:8.1%}"

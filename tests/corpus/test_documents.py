@@ -1,4 +1,4 @@
-"""Oracle: the rows as they were written. Every format holds the same rows and gives them back."""
+"""Tests of reading documents; the oracle is the rows as they were written."""
 
 import bz2
 import csv
@@ -90,7 +90,7 @@ class TestFormats:
         assert read(tmp_path / "a.parquet") == ["a", "", "b"]
         assert read(write("a.jsonl", '{"text": "a"}\n{"text": null}\n')) == ["a", ""]
 
-    def test_another_key(self, write, tmp_path):
+    def test_the_text_key_names_the_document(self, write, tmp_path):
         file = write("a.jsonl", '{"body": "a", "text": 1}\n{"body": "b", "text": [2]}\n')
         assert read(file, text_key="body") == ["a", "b"]
         pq.write_table(pa.table({"body": ["a"]}), tmp_path / "a.parquet")
@@ -101,10 +101,10 @@ class TestFormats:
         assert read(file) == ["a", "b", "c"]
 
     def test_blank_json_lines_are_rows(self, write):
-        """As `allennlp predict` has them, so that rows are the same both ways."""
+        """The command `allennlp predict` counts them as rows, too."""
         assert read(write("a.jsonl", '\n{"text":"a"}\n  \n{"text":"b"}\n')) == ["", "a", "", "b"]
 
-    def test_an_array_and_dates(self, write):
+    def test_an_array_and_texts_that_look_like_dates(self, write):
         file = write("a.json", '\n [{"text":"a"},\n {"text":"2020-01-01T00:00:00"}]')
         with_dates = write("a.jsonl", '{"text":"2020-01-01T00:00:00"}\n')
         assert read(with_dates) == ["2020-01-01T00:00:00"]
@@ -129,12 +129,12 @@ class TestFormats:
             (".gz", "text"),
         ],
     )
-    def test_told_from_the_name(self, name, kind):
+    def test_the_name_tells_the_format(self, name, kind):
         assert file_format(Path("folder.jsonl") / name) == kind
 
 
 class TestLines:
-    def test_windows_ends(self, write):
+    def test_windows_line_ends(self, write):
         content = LINES.replace("\n", "\r\n")
         assert read(write("a.txt", content)) == ROWS
         assert read(write("a.txt.gz", gzip.compress(content.encode("utf-8")))) == ROWS
@@ -165,7 +165,7 @@ class TestLines:
 
     @given(st.lists(st.text(st.characters(blacklist_characters="\0\n", codec="utf-8")), max_size=9))
     @settings(max_examples=25, deadline=None)
-    def test_any_lines(self, tmp_path_factory, rows):
+    def test_any_lines_are_read_back(self, tmp_path_factory, rows):
         file = tmp_path_factory.mktemp("any") / "a.txt"
         rows = [row.removeprefix("\ufeff") if not n else row for n, row in enumerate(rows)]
         rows = [row.removesuffix("\r") for row in rows]
@@ -173,15 +173,15 @@ class TestLines:
         assert read(file) == rows
 
     def test_rows_do_not_change_where_blocks_end(self, write):
-        rows = ["x" * (n % 977) for n in range(26_000)]  # 12.7 MB; blocks have 10
+        rows = ["x" * (n % 977) for n in range(26_000)]  # 12.7 MB; a block has 10 MB.
         file = write("a.txt", "\r\n".join(rows))
         assert read(file) == rows
 
 
 class TestCarriageReturns:
-    """Rows are what `wc -l` counts: a line feed ends one, a carriage return alone does not."""
+    """A line feed ends a row, as `wc -l` counts, and a carriage return alone does not."""
 
-    def test_alone_it_stays_in_its_line(self, write, caplog):
+    def test_one_alone_stays_in_its_line(self, write, caplog):
         with caplog.at_level(logging.WARNING, logger="declutr.corpus.documents"):
             assert read(write("a.txt", "a cat\rsat\nbread\r\r\nb\r")) == [
                 "a cat\rsat",
@@ -190,7 +190,7 @@ class TestCarriageReturns:
             ]
         assert "2 line(s) hold a carriage return, which does not end a line" in caplog.text
 
-    def test_of_a_stream(self):
+    def test_one_in_a_stream_stays_in_its_line(self):
         stream = io.BytesIO(b"a\rb\r\nc\n")
         assert list(read_stream(stream, "stdin")) == ["a\rb", "c"]
 
@@ -201,7 +201,7 @@ class TestCarriageReturns:
         with pytest.raises(SourceError, match="'stdin' has 1 carriage return"):
             list(read_stream(io.BytesIO(b"one\rtwo\r"), "stdin"))
 
-    def test_between_records(self, write):
+    def test_one_between_json_records_is_refused(self, write):
         with pytest.raises(SourceError, match="row 1 is not JSON"):
             read(write("a.jsonl", '{"text": "a"}\r{"text": "b"}\n'))
         array = '[{"text": "a"},\r {"text": "b"}]\r'
@@ -210,7 +210,7 @@ class TestCarriageReturns:
 
 class TestTables:
     ROWS = ("a cat, sat", 'he said "no"', "", "tab\there")
-    LINES = ("two\r\nlines", "a\nb")  # within one field
+    LINES = ("two\r\nlines", "a\nb")  # These texts have line ends within one field.
 
     @staticmethod
     def table(delimiter: str, rows: Sequence[str], **options) -> str:
@@ -230,13 +230,13 @@ class TestTables:
         content = self.table(delimiter, rows, lineterminator=end, quoting=quoting)
         assert read(write(name, pack(f"\ufeff{content}".encode()))) == list(rows)
 
-    def test_another_column(self, write):
+    def test_the_text_key_names_the_column(self, write):
         assert read(write("a.csv", "text,body\n1,x\n\n2,y\n"), text_key="body") == ["x", "y"]
 
     def test_a_document_longer_than_csv_takes_by_itself(self, write):
         assert read(write("a.csv", f"text\n{'x' * 200_000}\n")) == ["x" * 200_000]
 
-    def test_nothing_in_it(self, write):
+    def test_empty_tables_have_no_rows(self, write):
         assert read(write("a.csv", "")) == read(write("b.tsv", "id\ttext\n")) == []
 
     @pytest.mark.parametrize(
@@ -252,11 +252,11 @@ class TestTables:
         ],
     )
     @pytest.mark.parametrize("on_bad_row", [None, lambda error: None])
-    def test_no_such_column(self, write, name, header, said, on_bad_row):
+    def test_a_missing_column_is_refused(self, write, name, header, said, on_bad_row):
         with pytest.raises(SourceError, match=said):
             read(write(name, f"{header}\n1,a\n"), on_bad_row=on_bad_row)
 
-    def test_a_row_of_other_fields(self, write):
+    def test_a_row_of_more_or_fewer_fields_is_refused(self, write):
         file = write("a.csv", "id,text\n1,a\n2,b, c\n3,d\n")
         with pytest.raises(
             SourceError, match=r"a.csv', line 3 has 3 field\(s\), expected 2 .*in qu"
@@ -276,13 +276,13 @@ class TestTables:
         ],
         ids=["quote-inside", "never-closed", "carriage-return", "another-row", "one-column"],
     )
-    def test_quotes_that_do_not_fit(self, write, name, content, line):
+    def test_quotes_that_do_not_match_are_refused(self, write, name, content, line):
         with pytest.raises(
             SourceError, match=rf"line {line} is not [CT]SV \(.*JSON lines can hold"
         ):
             read(write(name, content))
 
-    def test_as_plain_lines_under_another_name(self, write):
+    def test_a_table_named_txt_is_read_as_lines(self, write):
         assert read(write("a.csv.txt", "text\na,b\n")) == ["text", "a,b"]
 
 
@@ -305,17 +305,17 @@ class TestEncoding:
     @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-32-le"])
     @pytest.mark.parametrize("errors", ["strict", "replace"])
     @pytest.mark.parametrize("text", ["a cat\nbread\n", "春天里河边的老房子又卖掉了。\n" * 9])
-    def test_without_a_mark_they_are_refused(self, write, codec, errors, text):
+    def test_utf_16_without_a_mark_is_refused(self, write, codec, errors, text):
         with pytest.raises(SourceError, match=r"a.txt' has \d+ NUL bytes .* `iconv -f UTF-16LE"):
             read(write("a.txt", text.encode(codec)), encoding_errors=errors)
         with pytest.raises(SourceError, match=r"'stdin' has \d+ NUL bytes"):
             list(read_stream(io.BytesIO(text.encode(codec)), "stdin"))
 
-    def test_a_marked_stream(self):
+    def test_a_stream_with_a_mark(self):
         stream = io.BytesIO("a\r\nb".encode("utf-16"))
         assert list(read_stream(stream, "stdin")) == ["a", "b"] and not stream.closed
 
-    def test_a_mark_before_what_is_not_valid(self, write):
+    def test_invalid_bytes_after_a_mark_are_refused(self, write):
         file = write("a.txt", "a\nb\n".encode("utf-16") + b"\x00")
         with pytest.raises(
             SourceError, match=r"mark of UTF-16, but is not valid \(truncated data\)"
@@ -337,28 +337,28 @@ class TestEncoding:
         assert str(file) in str(caught.value)
 
     @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
-    def test_lines_are_counted_as_they_are_read(self, write, end):
+    def test_the_named_line_is_that_of_the_rows(self, write, end):
         file = write("a.txt", end.join([b"a", b"", b"b\xff", b"c"]))
         with pytest.raises(SourceError, match="line 3: byte 2"):
             read(file)
 
-    def test_cut_off_at_the_end_of_the_file(self, write):
+    def test_a_character_cut_off_at_the_end_of_the_file(self, write):
         with pytest.raises(SourceError, match=r"line 2: byte 2 .*unexpected end"):
             read(write("a.txt", b"a\nb\xe2\x82"))
 
-    def test_far_into_the_file(self, write):
+    def test_an_invalid_byte_far_into_the_file(self, write):
         with pytest.raises(SourceError, match="line 12001: byte 1 "):
             read(write("a.txt", b"x" * 1000 + b"\n" + (b"x" * 1000 + b"\n") * 11_999 + b"\xff\n"))
 
     @pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
-    def test_replaced_and_counted(self, write, caplog, name):
+    def test_replaced_bytes_are_counted(self, write, caplog, name):
         packed = gzip.compress(self.BAD) if name.endswith("gz") else self.BAD
         with caplog.at_level(logging.WARNING, logger="declutr.corpus.documents"):
             rows = read(write(name, packed), encoding_errors="replace")
         assert rows == ["one", "", "é\ufffd!", "two", "\ufffd"]
         assert "2 line(s) hold U+FFFD" in caplog.text and "first is line 3" in caplog.text
 
-    def test_nothing_to_replace_nothing_logged(self, write, caplog):
+    def test_valid_text_logs_nothing(self, write, caplog):
         with caplog.at_level(logging.WARNING, logger="declutr.corpus.documents"):
             assert read(write("a.txt", LINES), encoding_errors="replace") == ROWS
         assert not caplog.records
@@ -369,7 +369,7 @@ class TestEncoding:
             read(file)
         assert read(file, encoding_errors="replace") == ["a", "b\ufffd", "c"]
 
-    def test_unknown_option(self, write):
+    def test_an_unknown_encoding_errors_is_refused(self, write):
         with pytest.raises(SourceError, match=r"Unknown encoding_errors 'ignore': .*'replace'"):
             read(write("a.txt", LINES), encoding_errors="ignore")
 
@@ -439,7 +439,7 @@ class TestErrors:
 
 
 class TestSourceFiles:
-    def test_file(self, write):
+    def test_a_file(self, write):
         file = write("a.txt", LINES)
         assert source_files(file) == source_files(str(file)) == [file]
 
@@ -455,7 +455,7 @@ class TestSourceFiles:
         assert source_files(tmp_path / ".store" / "data") == [file]
         assert read(file) == ROWS
 
-    def test_glob(self, write, tmp_path):
+    def test_a_glob(self, write, tmp_path):
         first, second = write("x1.txt", "1"), write("x/x2.txt", "2")
         write("y.txt", "3")
         (tmp_path / "x9.txt").mkdir()
@@ -470,24 +470,24 @@ class TestSourceFiles:
             *[first] * 3,
         ]
 
-    def test_home(self, write, monkeypatch, tmp_path):
+    def test_the_home_folder_is_expanded(self, write, monkeypatch, tmp_path):
         file = write("a.txt", "1")
         monkeypatch.setenv("HOME", str(tmp_path))
         assert source_files("~/a.txt") == [file]
 
     @pytest.mark.parametrize("name", ["a [1] *?.txt", "a#b %20 & é@c.txt", "[x]/{y}.txt"])
-    def test_odd_names(self, write, name):
+    def test_names_with_special_characters(self, write, name):
         file = write(name, LINES)
         assert source_files(file) == [file]
         assert read(file) == ROWS
 
-    def test_relative_path(self, write, monkeypatch, tmp_path):
+    def test_a_relative_path(self, write, monkeypatch, tmp_path):
         write("a.txt", LINES)
         monkeypatch.chdir(tmp_path)
         assert read(*source_files("a.txt")) == read(*source_files("*.txt")) == ROWS
 
     @pytest.mark.parametrize("name", ["missing.txt", "none*.txt", "empty"])
-    def test_nothing_found(self, tmp_path, name):
+    def test_a_path_without_files_is_refused(self, tmp_path, name):
         (tmp_path / "empty").mkdir()
         with pytest.raises(
             SourceError, match=rf"Found no documents at '{tmp_path}/.*'. Expected a file .* a glob"
@@ -499,11 +499,11 @@ class TestSourceFiles:
             source_files([write("a.txt", "1"), tmp_path / "missing"])
 
     @pytest.mark.parametrize(("path", "got"), [("", "an empty path"), ([], "an empty list")])
-    def test_empty(self, path, got):
+    def test_an_empty_path_is_refused(self, path, got):
         with pytest.raises(SourceError, match=f"Got {got}.*; expected"):
             source_files(path)
 
-    def test_url_keeps_the_format_of_its_name(self, write, tmp_path, monkeypatch):
+    def test_the_name_of_a_url_tells_the_format(self, write, tmp_path, monkeypatch):
         write("www/a.jsonl.gz", gzip.compress(RECORDS.encode("utf-8")))
         write("www/b.txt.gz", gzip.compress(b"a\nb\xff\n"))
         monkeypatch.setattr("cached_path.common.CACHE_DIRECTORY", tmp_path / "downloads")
@@ -522,7 +522,7 @@ class TestBadRows:
     LINES = b'{"text": "a"}\nno json\n{"body": 1}\n{"text": 3}\n[1]\n\n{"text": "b"}\n'
     DEEP = b"[" * 100_000 + b"\n" + b'{"text": ' + b"1" * 5000 + b"}\n"
 
-    def test_are_blank_and_told_on_demand(self, write):
+    def test_become_blank_with_on_bad_row(self, write):
         errors: list[SourceError] = []
         rows = read(write("a.jsonl", self.LINES), on_bad_row=errors.append)
         assert rows == ["a", "", "", "", "", "", "b"]
@@ -530,14 +530,14 @@ class TestBadRows:
         assert ["row 2 is not JSON" in said[0], "row 3: no key 'text'" in said[1]] == [True, True]
         assert "'text' is int" in said[2] and "row 5 is list" in said[3] and len(said) == 4
 
-    def test_json_that_python_gives_up_on(self, write):
+    def test_json_that_exceeds_the_limits_of_python(self, write):
         errors: list[SourceError] = []
         assert read(write("a.jsonl", self.DEEP), on_bad_row=errors.append) == ["", ""]
         assert all("is not JSON" in str(error) for error in errors)
         with pytest.raises(SourceError, match="row 1 is not JSON"):
             read(write("a.jsonl", self.DEEP))
 
-    def test_of_an_array(self, write):
+    def test_in_a_json_array(self, write):
         errors: list[SourceError] = []
         file = write("a.json", '[{"text": "a"}, 3, {"text": "b"}]')
         assert read(file, on_bad_row=errors.append) == ["a", "", "b"]
@@ -548,7 +548,7 @@ class TestStream:
     @pytest.mark.parametrize(
         "content", [LINES, LINES.replace("\n", "\r\n"), "\ufeff" + LINES, "", "\n\n", "a\n\nb"]
     )
-    def test_the_rows_of_a_file_with_the_same_bytes(self, write, content):
+    def test_rows_equal_those_of_a_file_with_the_same_bytes(self, write, content):
         stream = io.BytesIO(content.encode("utf-8"))
         assert list(read_stream(stream, "stdin")) == read(write("a.txt", content))
         assert not stream.closed
@@ -572,7 +572,7 @@ class TestStream:
         with pytest.raises(SourceError, match="'stdin', row 2 is not JSON"):
             list(read_stream(io.BytesIO(TestBadRows.LINES), "stdin", "lines"))
 
-    def test_a_kind_that_cannot_be_streamed(self):
+    def test_a_kind_that_cannot_be_streamed_is_refused(self):
         with pytest.raises(SourceError, match=r"'text' or 'lines' .*, got 'parquet'"):
             list(read_stream(io.BytesIO(), "stdin", "parquet"))
 
@@ -589,7 +589,7 @@ class _Quiet(http.server.SimpleHTTPRequestHandler):
         (" \t\r\n\u3000", ""),
         ("  A\tb \n C ", "A b C"),
         ("a\u00a0b\u2028c\x85d", "a b c d"),
-        ("a\u200bb", "a\u200bb"),  # no white space: it has no width, but joins
+        ("a\u200bb", "a\u200bb"),  # A zero-width space is not white space.
     ],
 )
 def test_normalize_whitespace(text, expected):

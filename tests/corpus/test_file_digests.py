@@ -1,4 +1,7 @@
-"""Oracle: hashlib over the whole file; a count of how often files are read."""
+"""Tests of the index of digests.
+
+The oracles are hashlib for the whole file, and a count of how often files are read.
+"""
 
 import hashlib
 import json
@@ -28,7 +31,7 @@ def file(tmp_path) -> Path:
 
 @pytest.fixture
 def read(monkeypatch) -> list[str]:
-    """The names of files that are read for a digest, in order."""
+    """Record the names of the files that are read for a digest, in order."""
     names: list[str] = []
     original = module._digest
     monkeypatch.setattr(
@@ -42,13 +45,13 @@ def digest(file: Path, cache: Path) -> str:
 
 
 class TestIndex:
-    def test_the_right_digest_and_only_once(self, file, cache, read):
+    def test_a_file_is_hashed_once(self, file, cache, read):
         expected = hashlib.sha256(file.read_bytes()).hexdigest()
         for _ in range(3):
             assert file_digests([file], cache) == {file: (expected, appearance(file))}
         assert read == ["a.txt"]
 
-    def test_a_damaged_record_is_not_believed(self, file, cache, read):
+    def test_a_damaged_entry_is_not_used(self, file, cache, read):
         expected = digest(file, cache)
         index = cache / module.INDEX_NAME
         sound = index.read_bytes()
@@ -59,13 +62,13 @@ class TestIndex:
             assert digest(file, cache) == expected
         assert len(read) > 50
 
-    def test_a_record_of_version_1_5_is_believed(self, file, cache, read):
+    def test_an_entry_of_version_1_5_is_used(self, file, cache, read):
         expected = digest(file, cache)
         index = cache / module.INDEX_NAME
         index.write_text(json.dumps({n: e[:2] for n, e in json.loads(index.read_text()).items()}))
         assert digest(file, cache) == expected and read == ["a.txt"]
 
-    def test_many_files_some_of_them_known(self, tmp_path, cache, read):
+    def test_only_files_without_an_entry_are_read(self, tmp_path, cache, read):
         files = [tmp_path / f"{n}.txt" for n in range(4)]
         for number, file in enumerate(files):
             file.write_text(f"text {number}")
@@ -77,7 +80,7 @@ class TestIndex:
         assert read == ["0.txt", "1.txt", "2.txt", "3.txt"]
 
     @pytest.mark.parametrize("name", ["relative", "link"])
-    def test_by_another_name(self, file, cache, read, monkeypatch, name):
+    def test_other_names_of_a_file_share_its_entry(self, file, cache, read, monkeypatch, name):
         digest(file, cache)
         monkeypatch.chdir(file.parent)
         other = Path("a.txt")
@@ -91,21 +94,21 @@ class TestIndex:
         "change",
         [
             lambda file: file.write_text("other text\n"),
-            lambda file: file.write_text("SOME text\n"),  # as long as before
+            lambda file: file.write_text("SOME text\n"),  # The length is the same.
             lambda file: os.utime(file, ns=(1, 1)),
             lambda file: (file.with_name("b").write_text("SOME text\n"), swap(file)),
         ],
         ids=["size", "time", "touched", "replaced"],
     )
-    def test_what_looks_otherwise_is_read_again(self, file, cache, read, change):
+    def test_a_file_of_another_appearance_is_read_again(self, file, cache, read, change):
         digest(file, cache)
         change(file)
         assert digest(file, cache) == hashlib.sha256(file.read_bytes()).hexdigest()
         assert read == ["a.txt", "a.txt"]
 
     @pytest.mark.slow
-    def test_rewritten_at_once_with_its_old_time(self, file, cache):
-        """The time of change cannot be set back, and a tick of the clock is waited for."""
+    def test_a_file_rewritten_at_once_with_its_old_time(self, file, cache):
+        """The change time cannot be set back, and hashing waits for a tick of the clock."""
         for number in range(20):
             file.write_text(f"text {number:02}")
             os.utime(file, ns=(10**18, 10**18))
@@ -115,13 +118,13 @@ class TestIndex:
         "content",
         [b"", b"{", b"[]", b"3", b"\xff\xfe", b'{"%s": 3}', b'{"%s": ["a"]}', b'{"%s": [1, {}]}'],
     )
-    def test_one_that_cannot_be_read_is_written_anew(self, file, cache, read, content):
+    def test_an_unreadable_index_is_written_anew(self, file, cache, read, content):
         (cache / "digests.json").write_bytes(content.replace(b"%s", str(file).encode()))
         right = hashlib.sha256(file.read_bytes()).hexdigest()
         assert digest(file, cache) == digest(file, cache) == right
         assert read == ["a.txt"]
 
-    def test_a_cache_that_may_not_be_written(self, file, cache, read, monkeypatch):
+    def test_a_read_only_cache(self, file, cache, read, monkeypatch):
         def refuse(*_, **__):
             raise PermissionError("read only")
 
@@ -131,7 +134,7 @@ class TestIndex:
             assert digest(file, cache) == hashlib.sha256(file.read_bytes()).hexdigest()
         assert read == ["a.txt", "a.txt"]
 
-    def test_does_not_grow_without_end(self, tmp_path, cache, monkeypatch):
+    def test_the_number_of_entries_is_bounded(self, tmp_path, cache, monkeypatch):
         monkeypatch.setattr(module, "_MOST", 3)
         for number in range(5):
             (tmp_path / f"{number}.txt").write_text("text")
@@ -139,7 +142,7 @@ class TestIndex:
         names = [Path(path).name for path in json.loads((cache / "digests.json").read_text())]
         assert names == ["2.txt", "3.txt", "4.txt"]
 
-    def test_leaves_nothing_beside_it(self, file, cache):
+    def test_the_cache_holds_the_index_and_locks_alone(self, file, cache):
         digest(file, cache)
         assert {p.name for p in cache.iterdir() if p.suffix != ".lock"} == {"digests.json"}
 
@@ -156,7 +159,7 @@ def _digest_in_process(files: list[Path], cache: Path, log: Path, start) -> None
     def noted(file: Path, *rest):
         with log.open("a") as lines:
             lines.write(f"{file.name}\n")
-        time.sleep(0.2)  # so that the others come meanwhile
+        time.sleep(0.2)  # In this time, the other processes ask, too.
         return original(file, *rest)
 
     module._digest = noted
@@ -184,7 +187,7 @@ def test_of_several_processes_one_reads(tmp_path, cache):
 
 
 class TestChanges:
-    def test_while_it_is_read(self, file, cache, monkeypatch):
+    def test_a_change_while_a_file_is_read_is_refused(self, file, cache, monkeypatch):
         class Bar:
             def update(self, count):
                 file.write_text("grown " * 9)
@@ -192,18 +195,18 @@ class TestChanges:
         with pytest.raises(SourceError, match=r"a.txt' changed while it was being read. Expected"):
             module._digest(file, Bar())
 
-    def test_nothing_of_it_is_kept(self, file, cache, monkeypatch):
+    def test_the_digest_of_a_changing_file_is_not_kept(self, file, cache, monkeypatch):
         looks = iter([(1, 1, 1, 1), (1, 1, 1, 1), (1, 1, 1, 1), (2, 2, 2, 2)])
         monkeypatch.setattr(module, "appearance", lambda _: next(looks))
         with pytest.raises(SourceError, match="changed"):
             file_digests([file], cache)
         assert not (cache / "digests.json").exists()
 
-    def test_later(self, file, cache):
+    def test_check_unchanged_finds_later_changes(self, file, cache):
         digests = file_digests([file], cache)
         check_unchanged(digests)
         os.utime(file, (5, 5))
-        check_unchanged(digests)  # only touched
+        check_unchanged(digests)  # It was only touched.
         assert digests[file][1] == appearance(file)
         for change in (lambda: file.write_text("SOME text\n"), file.unlink):
             change()
@@ -212,7 +215,7 @@ class TestChanges:
 
 
 @pytest.mark.parametrize(("size", "shown"), [(5, True), (10**6, False)])
-def test_a_bar_for_what_takes_long(file, cache, monkeypatch, capsys, size, shown):
+def test_large_files_show_a_progress_bar(file, cache, monkeypatch, capsys, size, shown):
     monkeypatch.setattr(module, "_SHOWN_FROM", size)
     file_digests([file], cache)
     assert ("looking for changes in the corpus: 100%" in capsys.readouterr().err) is shown

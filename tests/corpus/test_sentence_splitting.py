@@ -1,4 +1,7 @@
-"""Oracles: texts split by hand; one process for several; whole files only."""
+"""Tests of sentence splitting.
+
+The oracles are texts split by hand, and one process for several.
+"""
 
 import gzip
 import json
@@ -30,7 +33,7 @@ def write(tmp_path):
 
 class TestSentences:
     @pytest.mark.parametrize("texts", ["One. Two.", {"One.": 1}, [b"One."]])
-    def test_what_is_no_text(self, splitter, texts):
+    def test_inputs_that_are_not_lists_of_texts_are_refused(self, splitter, texts):
         with pytest.raises(TypeError, match=r"^Expected (texts|strings).*got"):
             splitter.split(texts)
 
@@ -53,7 +56,7 @@ class TestSentences:
             ("...", ["..."]),
         ],
     )
-    def test_by_hand(self, splitter, text, expected):
+    def test_sentences_equal_those_split_by_hand(self, splitter, text, expected):
         expected = [text] if expected == 1 else expected
         assert splitter(text)[: len(expected)] == expected
 
@@ -63,7 +66,7 @@ class TestSentences:
 
     @given(st.text(st.sampled_from(list('ab .!?"()[]…„“\n\t\u2028\x85\x1d')), max_size=40))
     @settings(max_examples=200, deadline=None)
-    def test_nothing_is_lost_and_each_is_one_line(self, text):
+    def test_no_character_is_lost_and_each_sentence_is_one_line(self, text):
         sentences = SPLITTER(text)
         assert "".join("".join(sentences).split()) == "".join(text.split())
         for sentence in sentences:
@@ -75,8 +78,8 @@ class TestSentences:
         kept, short = splitter.split(["One two three. No. Four five.", "No.", "", "a b c"])
         assert kept == [["One two three."], [], [], ["a b c"]] and short == 3
 
-    def test_longer_than_what_parsers_take(self, splitter):
-        assert len(splitter("word" * 250_001 + " . Next one.")) == 2  # a million characters
+    def test_a_text_longer_than_the_limit_of_spacy(self, splitter):
+        assert len(splitter("word" * 250_001 + " . Next one.")) == 2  # It has a million characters.
 
     def test_other_languages(self):
         text = "Das gilt z.B. hier. Und dort, bzw. da."
@@ -84,13 +87,13 @@ class TestSentences:
         assert SentenceSplitter("zh")("一。二！") == ["一。", "二！"]
 
     @pytest.mark.parametrize("language", ["qq", "../en", ""])
-    def test_unknown_language(self, language):
+    def test_an_unknown_language_is_refused(self, language):
         with pytest.raises(
             ValueError, match=rf"cannot split the language '{language}' \(.*\). Expected a code su"
         ):
             SentenceSplitter(language)
 
-    def test_no_sentence_is_shorter_than_a_word(self):
+    def test_a_minimum_below_one_word_is_refused(self):
         with pytest.raises(ValueError, match="at least 1 word, got a minimum of 0"):
             SentenceSplitter(min_words=0)
 
@@ -122,12 +125,12 @@ class TestFiles:
         text, _ = self.split(write("a.txt.gz", gzip.compress(b"One. Two.\n", mtime=0)), tmp_path)
         assert text == "One.\nTwo.\n\n"
 
-    def test_halves_of_characters(self, write, tmp_path):
+    def test_lone_surrogates_are_replaced(self, write, tmp_path):
         text, _ = self.split(write("a.jsonl", '{"text": "One \\ud800."}\n'), tmp_path)
         assert text == "One ?.\n\n"
 
     def test_files_of_several_runs_make_one_corpus(self, write, tmp_path):
-        """The reader "sentences" needs a blank row between documents, in whatever file they are."""
+        """The reader "sentences" needs a blank row between documents, also where one file ends."""
         text, _ = self.split(write("a.txt", "One. Two.\n"), tmp_path)
         (tmp_path / "b.txt").write_text(text)
         rows = list(read_documents([tmp_path / "b.txt", tmp_path / "b.txt"]))
@@ -144,7 +147,7 @@ class TestFiles:
         assert text == "".join("\n".join(one) + "\n\n" for one in expected if one)
         assert (counts.documents, counts.without) == (66, 34)
 
-    def test_whole_or_not_at_all(self, write, tmp_path):
+    def test_the_output_appears_whole_or_not_at_all(self, write, tmp_path):
         (tmp_path / "sentences.txt").write_text("before\n")
         with pytest.raises(SourceError, match="line 2: byte 1 is not valid UTF-8"):
             self.split(write("a.txt", b"One.\n\xff\n"), tmp_path)
@@ -155,7 +158,7 @@ class TestFiles:
         )
         assert text == "One.\n\n\ufffd\n\n"
 
-    def test_no_sentence(self, write, tmp_path):
+    def test_a_corpus_without_sentences_is_refused(self, write, tmp_path):
         files = write("a.txt", "One.\n\n")
         with pytest.raises(
             SourceError,
@@ -164,7 +167,7 @@ class TestFiles:
             self.split(files, tmp_path, SentenceSplitter(min_words=2))
         assert not (tmp_path / "sentences.txt").exists()
 
-    def test_one_of_its_own_documents(self, write, tmp_path):
+    def test_an_output_among_the_documents_is_refused(self, write, tmp_path):
         write("sentences.txt", "One.\n")
         with pytest.raises(
             ValueError, match=r"'.*sentences.txt' is one of the documents. Expected"
@@ -173,10 +176,10 @@ class TestFiles:
         assert (tmp_path / "sentences.txt").read_text() == "One.\n"
 
     @pytest.mark.parametrize("name", ["a.jsonl", "a.txt.gz", "a.parquet"])
-    def test_another_format(self, write, tmp_path, name):
+    def test_an_output_of_another_format_is_refused(self, write, tmp_path, name):
         with pytest.raises(ValueError, match=f"plain text, but '{name}' stands for another format"):
             split_files(write("a.txt", "One."), tmp_path / name, SPLITTER)
 
-    def test_a_folder(self, write, tmp_path):
+    def test_a_folder_as_output_is_refused(self, write, tmp_path):
         with pytest.raises(ValueError, match="is a folder, expected the name of a file"):
             split_files(write("a.txt", "One."), tmp_path, SPLITTER)

@@ -1,4 +1,4 @@
-"""Every format holds the same rows and gives them back; what is wrong is told with its place."""
+"""Tests of tables; the oracle is the rows as they were written."""
 
 import gzip
 import json
@@ -51,7 +51,7 @@ class TestFormats:
             ("a.jsonl.gz", gzip.compress(LINES.encode(), mtime=0)),
         ],
     )
-    def test_the_same_rows(self, write, name, content):
+    def test_every_format_gives_the_same_rows(self, write, name, content):
         assert named(read_rows([write(name, content)])) == TABLE
 
     def test_parquet(self, tmp_path):
@@ -62,7 +62,7 @@ class TestFormats:
         file = write("a.tsv", TSV)
         assert named(read_rows([file, file])) == TABLE * 2
 
-    def test_by_number(self, write):
+    def test_columns_by_number(self, write):
         with_header, without = (
             list(read_rows([write("a.tsv", content)], header))
             for header, content in ((True, TSV), (False, TSV.split("\n", 1)[1]))
@@ -86,7 +86,7 @@ class TestFormats:
             min_size=1,
         )
     )
-    def test_any_text_between_tabs(self, tmp_path_factory, rows):
+    def test_any_text_between_tabs_is_read_back(self, tmp_path_factory, rows):
         file = tmp_path_factory.mktemp("table") / "a.tsv"
         file.write_bytes("".join(f"{a}\t{b}\n" for a, b in rows).encode())
         assert [(row.text(0), row.text(1)) for row in read_rows([file], header=False)] == rows
@@ -113,7 +113,7 @@ class TestRow:
             (lambda row: Row("p", {0: "a"}).text(1), r"no column 1, found 1 column\(s\), counted "),
         ],
     )
-    def test_what_is_not_there(self, call, message):
+    def test_missing_columns_and_wrong_types_are_refused(self, call, message):
         with pytest.raises(SourceError, match=message):
             call(self.ROW)
 
@@ -142,7 +142,7 @@ class TestWrong:
             ("a.json", '[{"a": ', "a.json' could not be read as json"),
         ],
     )
-    def test_told_with_file_and_line(self, write, name, content, message):
+    def test_errors_name_the_file_and_line(self, write, name, content, message):
         with pytest.raises(SourceError, match=message):
             list(read_rows([write(name, content)]))
 

@@ -1,4 +1,4 @@
-"""Oracle: Python's own codecs, which write the marks."""
+"""Tests of encodings; the oracle is Python's own codecs, which write byte order marks."""
 
 import pytest
 
@@ -22,13 +22,13 @@ TEXT = "naïve 文 𝔘\n"
         (f"\ufeff{TEXT}".encode("utf-32-be"), "utf-32"),
     ],
 )
-def test_marks_decide(data, name):
+def test_byte_order_marks_decide_the_encoding(data, name):
     assert encoding_of(data, "a.txt") == name
     assert data.decode(name, "replace")[:1] != "\ufeff"
 
 
 @pytest.mark.parametrize("codec", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be"])
-def test_nul_bytes_without_a_mark(codec):
+def test_many_nul_bytes_without_a_mark_are_refused(codec):
     with pytest.raises(
         SourceError, match=r"'a.txt' has .* NUL bytes .* no byte order mark: .*iconv -f"
     ):

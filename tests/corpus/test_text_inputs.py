@@ -1,4 +1,4 @@
-"""What stands for texts is taken; what would be taken for others is refused, with advice."""
+"""Tests of what is accepted as texts, and of the advice for what is not."""
 
 import gzip
 import logging
@@ -20,13 +20,13 @@ FRAME = pd.DataFrame({"id": [1, 2], "text": ["a cat", "bread"]})
 
 
 class PolarsFrame:
-    """What tells a polars DataFrame; the package need not be there."""
+    """A stand-in for a polars DataFrame, so that polars need not be installed."""
 
     columns = ("body",)
 
 
 class PolarsSeries(list):
-    """Iterates its values, and has one dimension, as that of polars."""
+    """A stand-in for a polars Series, which iterates its values and has one dimension."""
 
 
 PolarsFrame.__module__ = "polars.dataframe.frame"
@@ -49,11 +49,11 @@ PolarsFrame.__module__ = "polars.dataframe.frame"
     ],
     ids=lambda inputs: type(inputs).__name__,
 )
-def test_sequences_of_texts(inputs):
+def test_sequences_of_texts_are_accepted(inputs):
     assert as_texts(inputs) == ["a cat", "bread"]
 
 
-def test_a_single_text_is_one():
+def test_a_single_text_becomes_a_list_of_one():
     assert as_texts("a cat") == ["a cat"]
     with pytest.raises(TypeError, match="got a single one; put it in a list"):
         require_rows("a cat")
@@ -85,7 +85,7 @@ def test_a_single_text_is_one():
         (3, "int"),
     ],
 )
-def test_what_gives_something_else_when_iterated(inputs, said):
+def test_inputs_that_do_not_iterate_over_texts_are_refused(inputs, said):
     for check in (as_texts, require_rows):
         with pytest.raises(TypeError, match=f"^Expected texts: a list of .*; got {said}"):
             check(inputs)
@@ -105,19 +105,19 @@ def test_what_gives_something_else_when_iterated(inputs, said):
         (torch.tensor(3), "Tensor at position 1"),
     ],
 )
-def test_what_is_no_text_among_texts(value, said):
+def test_other_values_among_texts_are_refused(value, said):
     for inputs in (["a", value], (one for one in ("a", value))):
         with pytest.raises(TypeError, match=f"^Expected strings, got {said}"):
             as_texts(inputs)
 
 
-def test_missing_values_of_a_series():
+def test_missing_values_of_a_series_are_refused():
     for missing in (pd.Series(["a", None]), pd.Series(["a", None], dtype="string")):
         with pytest.raises(TypeError, match="at position 1: a missing text"):
             as_texts(missing)
 
 
-def test_labels_of_a_series_that_tables_have_too():
+def test_a_series_with_labels_named_like_columns():
     series = pd.Series(["a cat", "sat"], index=["columns", "column_names"])
     assert as_texts(series) == ["a cat", "sat"]
 
@@ -125,7 +125,9 @@ def test_labels_of_a_series_that_tables_have_too():
 ODD = ["", "a\0b", "\ud800", "x" * 4096, "x" * 100_000, "a/" * 3000, "~", ".", "ka\nlo", "http://"]
 
 
-def test_a_name_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_text_that_names_a_file_warns_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "docs.txt"
     file.write_text("ka\nlo\n")
     files = NamedFiles("read it")
@@ -137,7 +139,7 @@ def test_a_name_is_told_of_once(tmp_path: Path, caplog: pytest.LogCaptureFixture
     assert files.texts([str(file)]) == [str(file)]
 
 
-def test_urls_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_text_that_is_a_url_warns(caplog: pytest.LogCaptureFixture) -> None:
     NamedFiles("read it").texts("see https://example.org/docs.txt")
     assert not caplog.records
     NamedFiles("read it").texts("https://example.org/docs.txt")
@@ -145,7 +147,7 @@ def test_urls_are_told_of(caplog: pytest.LogCaptureFixture) -> None:
 
 
 @pytest.mark.parametrize("text", ODD, ids=range(len(ODD)))
-def test_odd_texts_are_no_names(text: str) -> None:
+def test_texts_that_cannot_be_names_are_not_names(text: str) -> None:
     assert not names_a_file(text)
 
 
@@ -158,22 +160,22 @@ def test_a_path_is_read_row_by_row(tmp_path: Path, caplog: pytest.LogCaptureFixt
     assert NamedFiles("").texts(tmp_path / "b.jsonl.gz") == ["mi", "", "tu"]
 
 
-def test_paths_that_cannot_be_read(tmp_path: Path) -> None:
+def test_a_missing_path_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"Found no documents at '.*absent\.txt'"):
         NamedFiles("").texts(tmp_path / "absent.txt")
 
 
-def test_many_characters_make_a_block() -> None:
+def test_a_block_ends_at_the_limit_of_characters() -> None:
     blocks = list(text_blocks(["a" * 4, "b", "c" * 9, "d"], 100, 5))
     assert blocks == [["aaaa", "b"], ["c" * 9], ["d"]]
 
 
 @given(st.lists(st.text(max_size=9)), st.integers(1, 5), st.integers(1, 20))
-def test_nothing_is_lost(texts: list[str], most: int, characters: int) -> None:
+def test_blocks_hold_all_texts_in_order(texts: list[str], most: int, characters: int) -> None:
     blocks = list(text_blocks(iter(texts), most, characters))
     assert [text for block in blocks for text in block] == texts
     for block in blocks:
         assert 1 <= len(block) <= most
-        assert sum(map(len, block[:-1])) < characters  # the last one closes it
+        assert sum(map(len, block[:-1])) < characters  # The last text makes it full.
     for block in blocks[:-1]:
         assert len(block) == most or sum(map(len, block)) >= characters

@@ -1,4 +1,4 @@
-"""Oracles: pairs put together by hand."""
+"""Tests of pairs of texts; the oracle is pairs made by hand."""
 
 import logging
 import pickle
@@ -38,7 +38,7 @@ class TestPairs:
         columns = Columns("u", "v", ("w", "n"), "l")
         assert read_pairs(row, columns, "", class_label) == [TextPair("x", "y", ("z", "a", "b"), 3)]
 
-    def test_numbers_with_a_header(self):
+    def test_columns_by_number_despite_a_header(self):
         row = rows({0: "x", 1: "y", "a": "x", "b": "y"})
         assert read_pairs(row, Columns(1, 0), "") == [TextPair("y", "x")]
         assert Columns(1, "a", (0,)).given == [1, "a", 0]
@@ -50,55 +50,55 @@ class TestPairs:
         assert "pairs.tsv: 3 row(s) are left out, as one of their texts is blank" in caplog.text
         assert "the first is line 2." in caplog.text
 
-    def test_numbers_of_negatives_differ(self):
+    def test_different_numbers_of_negatives_are_refused(self):
         table = rows(*({"anchor": "a", "positive": "b", "n": n} for n in (["c", "d"], ["e"])))
         with pytest.raises(
             SourceError, match=r"line 2 has 1 negative\(s\), expected 2 as in the rows before"
         ):
             read_pairs(table, Columns(negatives=("n",)), "")
 
-    def test_nothing(self):
+    def test_a_table_without_pairs_is_refused(self):
         with pytest.raises(SourceError, match=r"a.tsv: no row holds a pair of texts \(0 have"):
             read_pairs([], Columns(), "a.tsv")
         with pytest.raises(SourceError, match=r"no row holds a pair of texts \(1 have a blank"):
             read_pairs(rows({0: "", 1: "x"}), Columns(), "a.tsv")
 
-    def test_missing_column(self):
+    def test_a_missing_column_is_refused(self):
         with pytest.raises(SourceError, match=r"line 1: no column 'anchor', found \['a', 'b'\]"):
             read_pairs(rows({"a": "x", "b": "y"}), Columns(), "")
 
 
-def test_classes():
+def test_class_label_reads_numbers():
     assert [class_label(value, "") for value in ("2", 2, " 0 ")] == [2, 2, 0]
 
 
 @pytest.mark.parametrize("value", ["1.5", "", None, "entailment", -1, "-1", True, 1.0])
-def test_no_class(value):
+def test_class_label_refuses_other_values(value):
     with pytest.raises(SourceError, match=r"line 7: the label is .*, expected a class, 0 or "):
         class_label(value, "line 7")
 
 
-def test_scores():
-    label_of = pickle.loads(pickle.dumps(score_label(5)))  # as to a worker that is spawned
+def test_score_label_divides_by_the_highest_score():
+    label_of = pickle.loads(pickle.dumps(score_label(5)))  # A spawned worker gets a pickle.
     assert [label_of(value, "") for value in ("5", 2.5, 0, "-1")] == [1, 0.5, 0, -0.2]
 
 
 @pytest.mark.parametrize("value", ["5.1", -6, "nan", "inf", "", None, "high", True, [1]])
-def test_no_score(value):
+def test_score_label_refuses_other_values(value):
     with pytest.raises(
         SourceError, match=r"line 7: the label is .*, expected a score of at most 5. Set max_s"
     ):
         score_label(5)(value, "line 7")
 
 
-def test_classes_of_inference():
+def test_nli_class_reads_names_and_numbers():
     assert [nli_class(name, "") for name in NLI_CLASSES] == [0, 1, 2]
     assert [nli_class(value, "") for value in ("Contradiction ", 1, "0")] == [2, 1, 0]
     assert [nli_class(value, "") for value in ("-", -1, "-1", "", None)] == [None] * 5
 
 
 @pytest.mark.parametrize("value", ["entails", 3, 1.0, True])
-def test_no_class_of_inference(value):
+def test_nli_class_refuses_other_values(value):
     with pytest.raises(
         SourceError, match=r"line 7: the label is .*, expected entailment, neutral, contradict"
     ):
@@ -147,7 +147,7 @@ class TestInference:
     @pytest.mark.parametrize(
         "names", [("sentence1", "sentence2", "gold_label"), (0, 1, 2), ("premise", "x", "y")]
     )
-    def test_columns(self, names):
+    def test_usual_and_given_columns(self, names):
         given = Columns(None, *names[1:2], (), names[2]) if names[1] == "x" else Columns()
         assert len(read_nli_pairs(nli(*TABLE, names=names), given, "")) == 9
 
@@ -160,7 +160,7 @@ class TestInference:
             max_size=30,
         )
     )
-    def test_naively(self, table):
+    def test_triplets_equal_a_naive_search(self, table):
         expected = set()
         for premise in "pqr":
             for wanted in "abcd":
@@ -178,7 +178,7 @@ class TestInference:
         for one in triplets:
             assert (one.anchor, one.negatives[0], "contradiction") in table
 
-    def test_nothing(self):
+    def test_rows_without_classes_or_triplets_are_refused(self):
         with pytest.raises(SourceError, match=r"a.tsv: none of 1 rows has a premise, a hyp"):
             read_nli_pairs(nli(("p", "h", "-")), Columns(), "a.tsv")
         with pytest.raises(SourceError, match=r"a.tsv: none of 1 premises has both"):

@@ -1,4 +1,7 @@
-"""Oracle: the lists that were written; `numpy.load`; the folder's contents after a failure."""
+"""Tests of token stores and their writer.
+
+The oracles are the lists that were written, `numpy.load`, and the contents of the folder.
+"""
 
 import gc
 import itertools
@@ -18,7 +21,7 @@ from declutr.corpus.token_store import DamagedStore, TokenStore
 from declutr.corpus.token_store_writer import TokenStoreWriter
 
 DOCUMENTS = [[1, 2, 3], [], [65535], [4, 5], []]
-LENGTHS = [3, 0, 9, 2, 1]  # in tokens: not always the length of the array
+LENGTHS = [3, 0, 9, 2, 1]  # In tokens, which may differ from the length of the array.
 
 
 def append(writer, arrays, num_tokens):
@@ -66,7 +69,7 @@ class TestRoundTrip:
                 store[index]
 
     @pytest.mark.parametrize("documents", [[], [[]], [[], [], []]])
-    def test_nothing_in_it(self, tmp_path, documents):
+    def test_an_empty_store(self, tmp_path, documents):
         store = write(tmp_path / "s", documents)
         assert [document.tolist() for document in store] == documents
         assert len(store) == len(documents)
@@ -89,7 +92,7 @@ class TestParts:
     )
     @settings(max_examples=60, deadline=None)
     def test_are_slices(self, tmp_path_factory, document, intervals, whole):
-        """Whether the document counts as long or not."""
+        """Parts are slices, whether the document counts as long or not."""
         store = write(tmp_path_factory.mktemp("s") / "s", [[7, 7], document, [8]])
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr("declutr.corpus.token_store._WHOLE", whole)
@@ -97,13 +100,13 @@ class TestParts:
         assert [part.tolist() for part in parts] == [document[a:b] for a, b in intervals]
         assert all(part.dtype == np.uint16 for part in parts)
 
-    def test_outside(self, tmp_path):
+    def test_an_index_outside_the_store_is_refused(self, tmp_path):
         with pytest.raises(IndexError):
             write(tmp_path / "s").parts(5, [(0, 1)])
 
 
 class TestOpenFile:
-    def test_the_same_as_a_memory_map(self, tmp_path):
+    def test_reads_equal_those_of_a_memory_map(self, tmp_path):
         rng = np.random.default_rng(0)
         documents = [rng.integers(0, 65536, n).tolist() for n in rng.integers(0, 3000, 40)]
         store = write(tmp_path / "s", documents)
@@ -113,7 +116,7 @@ class TestOpenFile:
             np.testing.assert_array_equal(store[row], values[offsets[row] : offsets[row + 1]])
 
     @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-    def test_after_a_fork_on_both_sides(self, tmp_path):
+    def test_reads_after_a_fork_in_both_processes(self, tmp_path):
         store = write(tmp_path / "s")
         assert store[0].tolist() == [1, 2, 3]
         child = os.fork()
@@ -122,13 +125,13 @@ class TestOpenFile:
         assert all(store[0].tolist() == [1, 2, 3] for _ in range(200))
         assert os.waitpid(child, 0)[1] == 0
 
-    def test_in_threads(self, tmp_path):
+    def test_reads_in_threads(self, tmp_path):
         store = write(tmp_path / "s", [[n] * 300 for n in range(50)])
         with ThreadPoolExecutor(8) as threads:
             read = list(threads.map(lambda row: set(store[row].tolist()), list(range(50)) * 20))
         assert read == [{n} for n in range(50)] * 20
 
-    def test_is_opened_late_and_closed(self, tmp_path):
+    def test_the_file_is_opened_at_the_first_read_and_closed(self, tmp_path):
         store = write(tmp_path / "s")
         before = len(os.listdir("/proc/self/fd"))
         assert store[0].tolist() == store[0].tolist()
@@ -138,7 +141,7 @@ class TestOpenFile:
         assert len(os.listdir("/proc/self/fd")) <= before
 
 
-def test_numpy_alone_reads_it(tmp_path):
+def test_numpy_alone_reads_a_store(tmp_path):
     write(tmp_path / "s", lengths=LENGTHS)
     values, offsets, num_tokens = (
         np.load(tmp_path / "s" / f"{name}.npy", allow_pickle=False)
@@ -165,7 +168,7 @@ def test_pickle_carries_only_the_path(tmp_path):
 
 
 class Stop(Exception):
-    """Breaks a writer off."""
+    """Raised to interrupt a writer."""
 
 
 class TestWholeOrNothing:
@@ -184,7 +187,7 @@ class TestWholeOrNothing:
             raise KeyboardInterrupt
         assert list(tmp_path.iterdir()) == []
 
-    def test_lies_beside_its_place_until_whole(self, tmp_path):
+    def test_a_store_appears_when_it_is_complete(self, tmp_path):
         with TokenStoreWriter(tmp_path / "s", np.uint8) as writer:
             append(writer, [np.zeros(9, np.uint8)], [9])
             assert not (tmp_path / "s").exists()
@@ -197,12 +200,12 @@ class TestWholeOrNothing:
         assert write(tmp_path / "s")[0].tolist() == [1, 2, 3]
         assert TokenStore.exists(tmp_path / "s")
 
-    def test_missing(self, tmp_path):
+    def test_a_missing_store_is_refused(self, tmp_path):
         assert not TokenStore.exists(tmp_path / "s")
         with pytest.raises(FileNotFoundError):
             TokenStore(tmp_path / "s")
 
-    def test_a_file_that_was_cut_off(self, tmp_path):
+    def test_a_file_that_was_cut_off_is_refused(self, tmp_path):
         store = write(tmp_path / "s")
         with open(tmp_path / "s" / "values.npy", "r+b") as file:
             file.truncate(file.seek(0, os.SEEK_END) - 3)
@@ -227,7 +230,7 @@ class TestDamaged:
         "name", ["values.npy", "offsets.npy", "num_tokens.npy", "meta.json", "checksums.json"]
     )
     def test_no_flipped_bit_passes(self, folder, name):
-        """It is refused, or makes no difference (white space in JSON)."""
+        """The store is refused, or the bit makes no difference (white space in JSON)."""
         sound, refused = contents(folder), 0
         for position in range(0, 8 * len(sound[name]), 7):
             flip(folder / name, position)
@@ -243,7 +246,7 @@ class TestDamaged:
             (folder / name).write_bytes(sound[name])
         assert refused > (8 * len(sound[name]) // 7) * 0.8
 
-    def test_of_large_values_where_they_are_read(self, folder, monkeypatch):
+    def test_large_values_are_checked_where_they_are_read(self, folder, monkeypatch):
         monkeypatch.setattr(token_store, "_CHECKED_AT_ONCE", 0)
         flip(folder / "values.npy", 8 * 128)
         store = TokenStore(folder)
@@ -252,7 +255,7 @@ class TestDamaged:
             store.parts(0, [(0, 2)])
         assert not TokenStore.exists(folder)
 
-    def test_what_cannot_be_set_aside_says_so(self, folder, monkeypatch):
+    def test_a_store_that_cannot_be_marked_names_the_remedy(self, folder, monkeypatch):
         def refuse(*_):
             raise PermissionError("read-only")
 
@@ -261,7 +264,7 @@ class TestDamaged:
         with pytest.raises(DamagedStore, match=r"Remove the folder \(read-only\)"):
             TokenStore(folder)
 
-    def test_what_an_interrupted_writer_left(self, tmp_path, caplog):
+    def test_a_damaged_partial_store_is_started_anew(self, tmp_path, caplog):
         with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint16) as writer:
             append(writer, [np.array(d, np.uint16) for d in DOCUMENTS], LENGTHS)
             raise Stop
@@ -271,7 +274,7 @@ class TestDamaged:
             raise Stop
         assert "is damaged" in caplog.text
 
-    def test_what_a_writer_of_version_1_5_left_is_gone_on_with(self, tmp_path):
+    def test_a_partial_store_of_version_1_5_is_continued(self, tmp_path):
         with pytest.raises(Stop), TokenStoreWriter(tmp_path / "s", np.uint16) as writer:
             append(writer, [np.array(d, np.uint16) for d in DOCUMENTS], LENGTHS)
             raise Stop
@@ -285,7 +288,7 @@ class TestDamaged:
 
 
 class TestDamagedOfVersion15:
-    """No checksums: what can be told is whether the arrays go together."""
+    """Without checksums, only the agreement of the arrays can be checked."""
 
     @pytest.fixture
     def folder(self, tmp_path):
@@ -293,10 +296,10 @@ class TestDamagedOfVersion15:
         (tmp_path / "s" / "checksums.json").unlink()
         return tmp_path / "s"
 
-    def test_a_sound_one_opens(self, folder):
+    def test_an_undamaged_store_opens(self, folder):
         assert [document.tolist() for document in TokenStore(folder)] == DOCUMENTS
 
-    def test_a_sound_one_of_texts_opens(self, tmp_path):
+    def test_an_undamaged_store_of_bytes_opens(self, tmp_path):
         write(tmp_path / "t", [[65, 66], [], [67]], [1, 0, 7], np.uint8)
         (tmp_path / "t" / "checksums.json").unlink()
         assert TokenStore(tmp_path / "t").num_tokens.tolist() == [1, 0, 7]
@@ -311,14 +314,14 @@ class TestDamagedOfVersion15:
             (folder / "meta.json.damaged").rename(folder / "meta.json")
             (folder / name).write_bytes(sound)
 
-    def test_values_that_were_cut_off(self, folder):
+    def test_values_that_were_cut_off_are_refused(self, folder):
         os.truncate(folder / "values.npy", 130)
         with pytest.raises(DamagedStore, match="do not fit each other"):
             TokenStore(folder)
 
 
 class TestContinued:
-    """What an interrupted writer leaves, taken up by another: the same bytes as of one alone."""
+    """A store continued by a second writer has the same bytes as one written at once."""
 
     @pytest.fixture
     def whole(self, tmp_path) -> dict[str, bytes]:
@@ -326,7 +329,7 @@ class TestContinued:
         return contents(tmp_path / "whole")
 
     def go_on(self, folder, at: int, every: float = 0.0) -> None:
-        """Write the documents after those that are there; expects `at` of them."""
+        """Write the rest of the documents, after asserting that `at` are already there."""
         with TokenStoreWriter(folder, np.uint16, journal_every=every) as writer:
             assert writer.length == at
             for number in range(at, 5):
@@ -334,7 +337,7 @@ class TestContinued:
             writer.meta = {"num_tokens": writer.num_tokens}
 
     def interrupted(self, folder, error=KeyboardInterrupt, drop_after=()) -> None:
-        """Three documents, of which two are in the journal; then `error`."""
+        """Write three documents, of which the journal records two, then raise `error`."""
         with (
             pytest.raises(error),
             TokenStoreWriter(folder, np.uint16, drop_after=drop_after) as writer,
@@ -351,7 +354,7 @@ class TestContinued:
             try:
                 self.interrupted(folder, Killed)
             finally:
-                os._exit(1)  # not reached
+                os._exit(1)  # This is not reached.
         assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
 
     def test_after_an_interrupt(self, tmp_path, whole):
@@ -370,7 +373,7 @@ class TestContinued:
         self.go_on(tmp_path / "s", at=2)
         assert contents(tmp_path / "s") == whole
 
-    def test_after_several(self, tmp_path, whole):
+    def test_after_several_interrupts(self, tmp_path, whole):
         for at in range(4):
             with pytest.raises(KeyboardInterrupt), self.writer(tmp_path / "s") as writer:
                 assert writer.length == at == writer.notes.get("n", 0)
@@ -383,7 +386,7 @@ class TestContinued:
     def writer(self, folder) -> TokenStoreWriter:
         return TokenStoreWriter(folder, np.uint16)
 
-    def test_when_all_was_there_but_the_name(self, tmp_path, whole, monkeypatch):
+    def test_after_an_interrupt_before_the_rename(self, tmp_path, whole, monkeypatch):
         with monkeypatch.context() as patch:
             patch.setattr(
                 "declutr.corpus.token_store_writer.os.replace", _fails_for_folders(os.replace)
@@ -407,20 +410,20 @@ class TestContinued:
             b"\xff",
         ],
     )
-    def test_a_journal_that_cannot_be_is_begun_anew(self, tmp_path, whole, journal):
+    def test_an_invalid_journal_starts_anew(self, tmp_path, whole, journal):
         self.interrupted(tmp_path / "s")
         (tmp_path / "s.partial" / "journal.json").write_bytes(journal)
         self.go_on(tmp_path / "s", at=0)
         assert contents(tmp_path / "s") == whole
 
-    def test_files_shorter_than_the_journal_says(self, tmp_path, whole):
+    def test_files_shorter_than_the_journal_says_start_anew(self, tmp_path, whole):
         self.interrupted(tmp_path / "s")
         with open(tmp_path / "s.partial" / "offsets.npy", "r+b") as file:
             file.truncate(140)
         self.go_on(tmp_path / "s", at=0)
         assert contents(tmp_path / "s") == whole
 
-    def test_another_dtype(self, tmp_path):
+    def test_another_dtype_starts_anew(self, tmp_path):
         self.interrupted(tmp_path / "s")
         with TokenStoreWriter(tmp_path / "s", np.uint32) as writer:
             assert writer.length == 0
@@ -432,7 +435,7 @@ class TestContinued:
                 writer.journal_if_due()
                 assert (tmp_path / "s.partial" / "journal.json").exists() is there
 
-    def test_what_says_no_before_a_journal(self, tmp_path):
+    def test_an_exception_before_a_journal_leaves_nothing(self, tmp_path):
         calls = []
 
         def no() -> None:
@@ -445,12 +448,12 @@ class TestContinued:
                 if error is KeyboardInterrupt:
                     raise KeyboardInterrupt
             assert list(tmp_path.iterdir()) == []
-        assert len(calls) == 3  # giving up, a finished writer asks once more
+        assert len(calls) == 3  # A writer that gives up after its end calls it once more.
 
     def refusing(self, folder, before_journal) -> TokenStoreWriter:
         return TokenStoreWriter(folder, np.uint8, before_journal=before_journal)
 
-    def test_what_writers_of_version_1_left_is_removed(self, tmp_path):
+    def test_partial_stores_of_version_1_0_are_removed(self, tmp_path):
         (tmp_path / "s.partial-host-1").mkdir()
         (tmp_path / "s.partial-host-1" / "values.npy").touch()
         write(tmp_path / "s")

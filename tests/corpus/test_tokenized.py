@@ -1,4 +1,7 @@
-"""Oracle: a codec that counts its calls. What is tokenised, when, and what is left on disk."""
+"""Tests of tokenised corpora: what is tokenised when, and what is left on disk.
+
+The oracle is a codec that counts its calls.
+"""
 
 import gzip
 import hashlib
@@ -26,7 +29,10 @@ from declutr.corpus.tokenized import default_cache_dir, open_corpus
 
 
 class BytesCodec:
-    """One token a word, one value a byte. Calls are noted in a file, for other processes to see."""
+    """A codec with one token per word and one value per byte.
+
+    It logs its calls in a file, so that the calls of other processes can be counted.
+    """
 
     dtype = np.dtype(np.uint8)
 
@@ -43,7 +49,7 @@ class BytesCodec:
 
 
 class FailingCodec(BytesCodec):
-    """Fails at the document "stop"."""
+    """A codec that raises at the document "stop"."""
 
     def __init__(self, error: BaseException) -> None:
         super().__init__()
@@ -57,14 +63,14 @@ class FailingCodec(BytesCodec):
 
 @pytest.fixture(autouse=True)
 def workers(monkeypatch):
-    """How many processes tokenise: two where the corpus is worth it, unless told otherwise."""
+    """Set the number of processes: two for a large corpus, unless the test sets another."""
     monkeypatch.setenv("DECLUTR_WORKERS", "2")
     return lambda count: monkeypatch.setenv("DECLUTR_WORKERS", str(count))
 
 
 @pytest.fixture
 def small_batches(monkeypatch):
-    """Ten documents at once, and two processes from the third batch on."""
+    """Set batches of ten documents, and two processes from the third batch on."""
     monkeypatch.setattr(corpus, "_BATCH_DOCUMENTS", 10)
     monkeypatch.setattr(corpus, "_BATCHES_ALONE", 2)
 
@@ -115,14 +121,14 @@ class TestRows:
 
 
 class TestTokenisedOnce:
-    def test_not_again(self, file, cache):
+    def test_a_second_call_tokenises_nothing(self, file, cache):
         codec = BytesCodec()
         first = opened(file, cache, codec)
         assert codec.texts == 3
         assert texts(opened(file, cache, codec)) == texts(first)
         assert codec.texts == 3
 
-    def test_wherever_the_file_lies_and_whatever_it_is_called(self, file, tmp_path, cache):
+    def test_a_moved_and_renamed_file_keeps_its_store(self, file, tmp_path, cache):
         codec = BytesCodec()
         opened(file, cache, codec)
         moved = tmp_path / "elsewhere" / "b.txt"
@@ -133,14 +139,14 @@ class TestTokenisedOnce:
         assert codec.texts == 3
         assert len(stores(cache)) == 1
 
-    def test_by_relative_and_absolute_path(self, file, cache, monkeypatch):
+    def test_relative_and_absolute_paths_share_a_store(self, file, cache, monkeypatch):
         codec = BytesCodec()
         monkeypatch.chdir(file.parent)
         opened("a.txt", cache, codec)
         opened([file], cache, codec)
         assert codec.texts == 3
 
-    def test_text_key_of_no_account_for_text(self, file, cache):
+    def test_the_text_key_does_not_matter_for_text_files(self, file, cache):
         codec = BytesCodec()
         opened(file, cache, codec)
         opened(file, cache, codec, text_key="body")
@@ -159,45 +165,45 @@ class TestTokenisedAgain:
         ["one\n\n  two \t wordz \n", "one\n  two \t words \n\n", "one\n\n  two \t words \n\n"],
         ids=["a-letter", "order", "longer"],
     )
-    def test_other_content(self, file, cache, content):
+    def test_after_a_change_of_content(self, file, cache, content):
         opened(file, cache)
         file.write_text(content)
         codec = BytesCodec()
         opened(file, cache, codec)
         assert codec.texts and len(stores(cache)) == 2
 
-    def test_other_content_of_the_same_length_within_a_clock_tick(self, file, cache):
+    def test_after_a_change_of_the_same_length_within_a_clock_tick(self, file, cache):
         before = file.stat()
         opened(file, cache)
         file.write_text("ONE\n\n  two \t words \n")
         os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
         assert texts(opened(file, cache))[0] == "ONE"
 
-    def test_other_key(self, tmp_path, cache):
+    def test_with_another_text_key(self, tmp_path, cache):
         (tmp_path / "a.jsonl").write_text('{"text": "a", "body": "b"}\n')
         assert texts(opened(tmp_path / "a.jsonl", cache)) == ["a"]
         assert texts(opened(tmp_path / "a.jsonl", cache, text_key="body")) == ["b"]
 
-    def test_other_tokenizer(self, file, cache):
+    def test_with_another_tokenizer(self, file, cache):
         opened(file, cache)
         codec = BytesCodec(fingerprint="other")
         opened(file, cache, codec)
         assert codec.texts == 3
 
-    def test_other_treatment_of_bad_bytes(self, tmp_path, cache):
+    def test_with_another_encoding_errors(self, tmp_path, cache):
         (tmp_path / "a.txt").write_bytes(b"a\xff\n")
         assert texts(opened(tmp_path / "a.txt", cache, encoding_errors="replace")) == ["a\ufffd"]
         with pytest.raises(SourceError, match="line 1"):
             opened(tmp_path / "a.txt", cache)
 
-    def test_other_order_of_files(self, tmp_path, cache):
+    def test_with_another_order_of_files(self, tmp_path, cache):
         a, b = tmp_path / "a.txt", tmp_path / "b.txt"
         a.write_text("a\n")
         b.write_text("b\n")
         assert texts(opened([a, b], cache)) == ["a", "b"]
         assert texts(opened([b, a], cache)) == ["b", "a"]
 
-    def test_same_bytes_in_another_format(self, tmp_path, cache):
+    def test_with_the_same_bytes_in_another_format(self, tmp_path, cache):
         for name in ("a.jsonl", "a.txt"):
             (tmp_path / name).write_text('{"text": "a"}\n')
         assert texts(opened(tmp_path / "a.jsonl", cache)) == ["a"]
@@ -205,7 +211,7 @@ class TestTokenisedAgain:
 
 
 class TestStoresOf15:
-    """Release 1.5.0 named a store by these parts alone; what it read otherwise is not used."""
+    """Stores named as release 1.5.0 did are used if their rows are the same today."""
 
     PLAIN = b"one\r\n\r\ntwo\r\n"
 
@@ -229,7 +235,7 @@ class TestStoresOf15:
             ("a.txt", "one\ntwo\n".encode("utf-16"), False),
         ],
     )
-    def test_whose_files_have_the_same_rows(
+    def test_are_used_if_the_files_have_the_same_rows(
         self, tmp_path, cache, monkeypatch, name, content, kept
     ):
         file, codec = tmp_path / name, BytesCodec()
@@ -240,11 +246,11 @@ class TestStoresOf15:
         again = opened(file, cache, codec)
         assert (again.folder == before) is kept and not (kept and codec.texts)
         assert texts(again) == rows
-        # It was looked at once.
+        # The files are compared only once.
         monkeypatch.setattr(store_places, "read_as_by_1_5", lambda files: pytest.fail("read again"))
         assert opened(file, cache, codec).folder == again.folder
 
-    def test_that_would_be_refused_today(self, tmp_path, cache):
+    def test_of_files_that_are_refused_today_are_not_used(self, tmp_path, cache):
         file = tmp_path / "a.txt"
         file.write_text("one\n")
         store = opened(file, cache)
@@ -253,7 +259,7 @@ class TestStoresOf15:
         with pytest.raises(SourceError, match="no line feed"):
             opened(file, cache)
 
-    def test_that_were_not_finished(self, tmp_path, cache, small_batches):
+    def test_that_were_interrupted_are_continued(self, tmp_path, cache, small_batches):
         file, codec = tmp_path / "a.txt", BytesCodec()
         file.write_text("a\n" * 15 + "stop\n")
         with pytest.raises(RuntimeError):
@@ -266,14 +272,14 @@ class TestStoresOf15:
 
 class TestFailures:
     @pytest.mark.parametrize("content", ["", "gz"])
-    def test_empty(self, tmp_path, cache, content):
+    def test_an_empty_corpus_is_refused(self, tmp_path, cache, content):
         file = tmp_path / ("a.txt.gz" if content else "a.txt")
         file.write_bytes(gzip.compress(b"") if content else b"")
         with pytest.raises(SourceError, match=rf"corpus is empty: not a single row in {file}"):
             opened(file, cache)
         assert stores(cache) == []
 
-    def test_missing(self, tmp_path, cache):
+    def test_a_missing_corpus_is_refused(self, tmp_path, cache):
         with pytest.raises(SourceError, match=r"Found no documents at .*missing.txt'. Expected"):
             opened(tmp_path / "missing.txt", cache)
         assert not cache.exists()
@@ -281,7 +287,7 @@ class TestFailures:
     @pytest.mark.slow
     @pytest.mark.parametrize("rows", [15, 900])
     def test_the_next_try_after_an_error_works(self, tmp_path, cache, small_batches, rows):
-        """In this process, and in others. What was tokenised before it is kept."""
+        """The error is raised in this process or in another; what was tokenised is kept."""
         (tmp_path / "a.txt").write_text("a\n" * rows + "stop\n")
         with pytest.raises(RuntimeError, match="out of words"):
             opened(tmp_path / "a.txt", cache, FailingCodec(RuntimeError("out of words")))
@@ -295,7 +301,7 @@ class TestFailures:
                 opened(tmp_path / "a.txt", cache)
             assert stores(cache) == []
 
-    def test_half_a_store_is_no_store(self, file, cache):
+    def test_a_store_without_meta_is_made_again(self, file, cache):
         folder = opened(file, cache).folder
         (folder / "meta.json").unlink()
         (folder / "values.npy").write_bytes(b"")
@@ -303,7 +309,7 @@ class TestFailures:
 
 
 class TestPlace:
-    def test_environment_then_home(self, monkeypatch, tmp_path):
+    def test_the_environment_comes_before_the_home_folder(self, monkeypatch, tmp_path):
         monkeypatch.setenv("HOME", str(tmp_path))
         monkeypatch.setenv("DECLUTR_CACHE", "~/here")
         assert default_cache_dir() == tmp_path / "here"
@@ -312,11 +318,11 @@ class TestPlace:
         monkeypatch.delenv("DECLUTR_CACHE")
         assert default_cache_dir() == tmp_path / ".cache" / "declutr"
 
-    def test_home_in_cache_dir(self, file, monkeypatch, tmp_path):
+    def test_the_home_folder_is_expanded(self, file, monkeypatch, tmp_path):
         monkeypatch.setenv("HOME", str(tmp_path))
         assert opened(file, "~/stores").folder.parent == tmp_path / "stores"
 
-    def test_logs_how_much_there_is(self, file, cache, caplog):
+    def test_the_log_gives_documents_and_tokens(self, file, cache, caplog):
         with caplog.at_level(logging.INFO, logger="declutr.corpus.tokenized"):
             opened(file, cache)
         assert "3 documents, 3 tokens" in caplog.text
@@ -343,12 +349,12 @@ def test_of_several_processes_one_tokenises(tmp_path, cache):
         process.join(90)
     assert [process.exitcode for process in processes] == [0, 0]
     pids = log.read_text().split()
-    assert len(pids) == 2 and len(set(pids)) == 1  # 2000 rows, 1024 at once
+    assert len(pids) == 2 and len(set(pids)) == 1  # There are 2000 rows, and 1024 in a batch.
     assert len(stores(cache)) == 1
 
 
 def rows_of(count: int) -> list[str]:
-    """Rows of many lengths, some of them blank."""
+    """Return rows of many lengths, some of them blank."""
     return [" ".join(f"r{number}w{n}" for n in range(number % 17)) for number in range(count)]
 
 
@@ -360,7 +366,9 @@ class TestSeveralProcesses:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("count", [1, 2, 3, 7])
-    def test_the_same_to_the_byte(self, many, tmp_path, cache, small_batches, workers, count):
+    def test_any_number_gives_the_same_bytes(
+        self, many, tmp_path, cache, small_batches, workers, count
+    ):
         workers(count)
         codec = BytesCodec(tmp_path / "log")
         store = opened(many, cache, codec)
@@ -372,10 +380,10 @@ class TestSeveralProcesses:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", ["pieces", "words"])
-    def test_real_tokenizers(
+    def test_real_tokenizers_give_the_same_bytes(
         self, checkpoint, corpus_file, documents, cache, tmp_path, monkeypatch, workers, kind
     ):
-        # Not above: the processes that are interrupted import this file.
+        # Imported here because the interrupted processes import this module, and need no AllenNLP.
         from allennlp.data.token_indexers import PretrainedTransformerIndexer
         from allennlp.data.tokenizers import PretrainedTransformerTokenizer, WhitespaceTokenizer
 
@@ -400,34 +408,34 @@ class TestSeveralProcesses:
         assert [document.tolist() for document in store] == [array.tolist() for array in arrays]
         assert store.num_tokens.tolist() == lengths
 
-    def test_a_small_corpus_needs_none(self, many, tmp_path, cache):
+    def test_a_small_corpus_starts_no_others(self, many, tmp_path, cache):
         codec = BytesCodec(tmp_path / "log")
         opened(many, cache, codec)
         assert set((tmp_path / "log").read_text().split()) == {str(os.getpid())}
 
-    def test_long_documents_are_few_at_once(self, tmp_path, cache, monkeypatch):
+    def test_batches_are_bounded_in_characters(self, tmp_path, cache, monkeypatch):
         monkeypatch.setattr(corpus, "_BATCH_CHARACTERS", 100)
         (tmp_path / "a.txt").write_text(("long " * 50 + "\n") * 6 + "short\n" * 30)
         opened(tmp_path / "a.txt", cache, BytesCodec(tmp_path / "log"))
         assert len((tmp_path / "log").read_text().split()) == 6 + 2
 
     @pytest.mark.slow
-    def test_a_source_error_comes_unchanged(self, many, cache, small_batches):
+    def test_errors_of_workers_arrive_unchanged(self, many, cache, small_batches):
         many.write_text(many.read_text() + "stop\n")
-        for error in (KeyError("stop"), SourceError("row 501 is odd")):  # the latter keeps nothing
+        for error in (KeyError("stop"), SourceError("row 501 is odd")):  # This one keeps nothing.
             with pytest.raises(type(error)) as caught:
                 opened(many, cache, FailingCodec(error))
             assert str(caught.value) == str(error)
         assert stores(cache) == [] and multiprocessing.active_children() == []
 
-    def test_wrong_number(self, many, cache, small_batches, workers):
+    def test_an_invalid_number_is_refused(self, many, cache, small_batches, workers):
         workers("many")
         with pytest.raises(ValueError, match="DECLUTR_WORKERS is 'many', expected a number"):
             opened(many, cache)
 
 
 class SlowCodec(BytesCodec):
-    """Waits where the source says "wait", after a note that it has come so far."""
+    """A codec that writes a note and then hangs at the document "wait"."""
 
     def __init__(self, note: Path) -> None:
         super().__init__()
@@ -443,13 +451,13 @@ class SlowCodec(BytesCodec):
 
 
 def _tokenise_slowly(file: str, cache: str, note: str, journal_every: str) -> None:
-    """Run in a process of its own, to be interrupted."""
+    """Tokenise with a `SlowCodec`, in a process that a test interrupts."""
     from declutr.corpus import token_store_writer
 
     corpus._BATCH_DOCUMENTS, corpus._BATCHES_ALONE = 10, 2
     token_store_writer._JOURNAL_EVERY = float(journal_every)
     logging.basicConfig(level=logging.INFO)
-    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored in a background job
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Background jobs ignore SIGINT.
     if "SIGTERM_RAISES" in os.environ:
         from allennlp.common.util import install_sigterm_handler
 
@@ -466,14 +474,14 @@ class TestInterrupted:
         return tmp_path / "rows.txt"
 
     def start(self, file, cache, note, journal_every=0.0) -> subprocess.Popen:
-        """A process that has tokenised 300 documents and hangs at the next."""
+        """Start a process that tokenises 300 documents and hangs at the next one."""
         code = f"import sys; from {__name__} import _tokenise_slowly as f; f(*sys.argv[1:])"
         process = subprocess.Popen(
             [sys.executable, "-c", code, str(file), str(cache), str(note), str(journal_every)],
             cwd=Path(__file__).parents[2],
             stderr=subprocess.PIPE,
             text=True,
-            start_new_session=True,  # as a terminal has: a Ctrl-C goes to all its processes
+            start_new_session=True,  # A Ctrl-C goes to all processes of a terminal.
         )
         deadline = time.monotonic() + 120
         while not note.exists():
@@ -490,7 +498,7 @@ class TestInterrupted:
     def check_the_rest(self, file, cache, tmp_path, done: int) -> None:
         codec = BytesCodec()
         store = opened(file, cache, codec)
-        assert codec.texts == 400 - done  # in this process: too few are left for others
+        assert codec.texts == 400 - done  # All in this process, as few are left.
         assert contents(store.folder) == contents(opened(file, tmp_path / "other").folder)
         assert stores(cache) == [store.folder.name]
 
@@ -513,23 +521,23 @@ class TestInterrupted:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("count", [1, 2])
-    def test_ctrl_c(self, file, cache, tmp_path, workers, count):
+    def test_interrupted_by_ctrl_c(self, file, cache, tmp_path, workers, count):
         workers(count)
-        # Alone, it has all 300 when it hangs, and notes that on its way out. Of others' answers
-        # the last journal tells that they have come.
+        # A process alone has all 300 documents when it hangs, and writes the journal at its end.
+        # With workers, the last journal tells that their results have arrived.
         process = self.start(file, cache, tmp_path / "note", 1000.0 if count == 1 else 0.0)
         os.killpg(process.pid, signal.SIGINT)
         _, errors = process.communicate(timeout=60)
         assert process.returncode == -signal.SIGINT
         assert "interrupted after 300 documents. They are kept: the next start" in errors
-        assert errors.count("Traceback") == 1  # none of a worker's
+        assert errors.count("Traceback") == 1  # Workers print none.
         assert_gone((tmp_path / "note").read_text())
         self.check_the_rest(file, cache, tmp_path, done=300)
 
     @pytest.mark.slow
     @pytest.mark.parametrize("handler", [False, True])
     def test_terminated(self, file, cache, tmp_path, monkeypatch, handler):
-        """By a plain SIGTERM, and by one that AllenNLP's commands turn into an exception."""
+        """The signal SIGTERM ends the process, or raises, as AllenNLP's commands have it."""
         if handler:
             monkeypatch.setenv("SIGTERM_RAISES", "yes")
         process = self.start(file, cache, tmp_path / "note")
@@ -539,7 +547,9 @@ class TestInterrupted:
         self.check_the_rest(file, cache, tmp_path, done=300)
 
     @pytest.mark.slow
-    def test_a_mistake_at_the_next_start_costs_nothing(self, file, cache, tmp_path, monkeypatch):
+    def test_an_invalid_setting_at_the_next_start_costs_nothing(
+        self, file, cache, tmp_path, monkeypatch
+    ):
         process = self.start(file, cache, tmp_path / "note")
         process.kill()
         process.communicate()
@@ -559,7 +569,7 @@ class TestInterrupted:
         self.check_the_rest(file, cache, tmp_path, done=300)
 
     @pytest.mark.slow
-    def test_the_rest_by_several_processes(self, file, cache, tmp_path, small_batches):
+    def test_several_processes_tokenise_the_rest(self, file, cache, tmp_path, small_batches):
         process = self.start(file, cache, tmp_path / "note")
         process.kill()
         process.communicate()
@@ -568,7 +578,7 @@ class TestInterrupted:
         assert str(os.getpid()) not in (tmp_path / "log").read_text().split()
 
     @pytest.mark.slow
-    def test_content_that_changed_meanwhile_is_another_corpus(self, file, cache, tmp_path):
+    def test_a_file_changed_in_between_is_another_corpus(self, file, cache, tmp_path):
         process = self.start(file, cache, tmp_path / "note")
         process.kill()
         process.communicate()
@@ -576,7 +586,7 @@ class TestInterrupted:
         assert texts(opened(file, cache)) == ["other"] * 400
 
     @pytest.mark.slow
-    def test_progress_begins_with_what_is_done(self, file, cache, tmp_path, capsys):
+    def test_the_progress_bar_begins_with_what_is_done(self, file, cache, tmp_path, capsys):
         process = self.start(file, cache, tmp_path / "note")
         process.kill()
         process.communicate()
@@ -587,7 +597,10 @@ class TestInterrupted:
 
 
 def assert_gone(pid: str) -> None:
-    """A worker ends with its process, though it hangs; nobody is left to collect it but init."""
+    """Assert that a worker has ended, as a worker does with its process even while it hangs.
+
+    A zombie counts as ended: only init is left to collect it.
+    """
     deadline = time.monotonic() + 30
     while time.monotonic() < deadline:
         try:
@@ -602,7 +615,7 @@ def assert_gone(pid: str) -> None:
 
 
 class ChangingCodec(BytesCodec):
-    """Does something to the source when it comes to the second batch."""
+    """A codec that changes the source when it comes to the second batch."""
 
     def __init__(self, change) -> None:
         super().__init__()
@@ -632,17 +645,17 @@ class TestChangedWhileTokenising:
         ],
         ids=["rewritten", "longer", "undecodable", "gone", "same-length"],
     )
-    def test_is_noticed_and_nothing_is_kept(self, file, cache, change):
+    def test_a_change_is_refused_and_nothing_is_kept(self, file, cache, change):
         with pytest.raises(SourceError, match=r"rows.txt' changed while it was being read. Expect"):
             opened(file, cache, ChangingCodec(lambda: change(file)))
         assert stores(cache) == []
 
-    def test_not_by_a_touch(self, file, cache):
+    def test_a_touched_file_is_accepted(self, file, cache):
         store = opened(file, cache, ChangingCodec(lambda: os.utime(file, (1, 1))))
         assert texts(store) == rows_of(40)
 
-    def test_before_an_interrupt(self, file, cache):
-        """What was read of the changed file is not taken for that of the first one later."""
+    def test_an_interrupt_after_a_change_keeps_nothing(self, file, cache):
+        """Tokens of the changed file must not be taken for those of the first one later."""
 
         def change_and_stop():
             file.write_text("another\n" * 40)
@@ -654,8 +667,8 @@ class TestChangedWhileTokenising:
 
 
 @pytest.mark.slow
-def test_in_a_daemonic_process(tmp_path, cache):
-    """A worker of a torch loader may have no children."""
+def test_a_daemon_tokenises_alone(tmp_path, cache):
+    """A worker of a torch loader is a daemon, which may not start processes."""
     (tmp_path / "a.txt").write_text("some words\n" * 500)
     context = multiprocessing.get_context("fork")
     process = context.Process(
@@ -674,18 +687,18 @@ def _open_in_small_batches(file: Path, cache: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "rows", "bound"),
-    # The parser of JSON lines holds blocks of 10 MB, in four forms at once.
+    # The reader of JSON lines holds blocks of 10 MB in four forms at once.
     [("a.txt", 12_000, 12e6), ("a.txt.gz", 12_000, 12e6), ("a.jsonl", 30_000, 58e6)],
 )
-def test_memory_stays_flat(tmp_path, cache, name, rows, bound):
-    """24 and 60 MB of documents."""
+def test_memory_does_not_grow_with_the_corpus(tmp_path, cache, name, rows, bound):
+    """The documents have 24 and 60 MB."""
     text = " ".join(["w" * 399] * 5)
     line = f'{{"text": "{text}"}}\n' if name.endswith("jsonl") else text + "\n"
     packed = gzip.compress if name.endswith("gz") else bytes
     (tmp_path / name).write_bytes(packed((line * rows).encode()))
     (tmp_path / "few").mkdir()
     (tmp_path / "few" / name).write_bytes(packed(line.encode()))
-    opened(tmp_path / "few", cache)  # loads libraries
+    opened(tmp_path / "few", cache)  # This imports libraries.
     tracemalloc.start()
     try:
         store = opened(tmp_path / name, cache)
@@ -715,7 +728,7 @@ class TestDamaged:
         assert codec.texts == 50 and contents(again.folder) == sound
         assert "is damaged" in caplog.text and "Tokenising the corpus again" in caplog.text
 
-    def test_found_by_another_process_just_now(self, file, cache, monkeypatch):
+    def test_a_store_that_another_process_marks_as_damaged(self, file, cache, monkeypatch):
         folder = open_corpus(file, BytesCodec(), cache_dir=cache).folder
         exists = TokenStore.exists
 
@@ -730,7 +743,7 @@ class TestDamaged:
             assert len(open_corpus(file, BytesCodec(), cache_dir=cache)) == 50
         assert exists(folder)
 
-    def test_in_a_cache_that_may_only_be_read(self, file, cache, monkeypatch):
+    def test_a_damaged_store_in_a_read_only_cache_is_refused(self, file, cache, monkeypatch):
         folder = open_corpus(file, BytesCodec(), cache_dir=cache).folder
         (folder / "meta.json").write_text("{")
 
@@ -743,7 +756,7 @@ class TestDamaged:
 
 
 def stores(cache: Path) -> list[str]:
-    """Folders in the cache, partial ones included."""
+    """Return the names of the folders in the cache, partial ones included."""
     return [p.name for p in cache.iterdir() if p.is_dir()] if cache.exists() else []
 
 

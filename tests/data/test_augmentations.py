@@ -1,4 +1,4 @@
-"""Augmentations that call a function of the user's."""
+"""Tests of augmentations that call a function of the user."""
 
 import pickle
 import sys
@@ -51,22 +51,22 @@ def rng() -> np.random.Generator:
 
 
 @pytest.mark.usefixtures("own_module")
-def test_functions_of_a_text() -> None:
+def test_a_function_of_a_text_is_called() -> None:
     assert calling("translated")("a text", rng()) == "ein Text"
     assert calling("table.find")("a text", rng()) == "A TEXT"
 
 
 @pytest.mark.usefixtures("own_module")
-def test_functions_that_draw() -> None:
+def test_a_function_that_draws_gets_the_generator() -> None:
     augmentation = calling("shuffled", random=True)
     once = augmentation("a b c d e f g h", rng())
     assert once != "a b c d e f g h" and sorted(once) == sorted("a b c d e f g h")
-    sent = pickle.loads(pickle.dumps(augmentation))  # as to a worker process, once it was used
+    sent = pickle.loads(pickle.dumps(augmentation))  # A worker gets a copy of a used augmentation.
     assert sent("a b c d e f g h", rng()) == once
 
 
 def test_nothing_is_imported_before_the_first_text() -> None:
-    """Archives name the function too; what embeds with one may not have it, or not want it."""
+    """An archive names the function too, and a machine that only embeds may not have it."""
     augmentation = Augmentation.from_params(
         Params({"type": "callable", "function": "no_such_module.inside:function"})
     )
@@ -76,7 +76,9 @@ def test_nothing_is_imported_before_the_first_text() -> None:
         augmentation("a text", rng())
 
 
-def test_modules_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_module_in_the_current_folder_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "augmentations_of_here.py").write_text(MODULE)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.path", [path for path in sys.path if path])
@@ -85,7 +87,7 @@ def test_modules_of_the_current_folder(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.usefixtures("own_module")
-def test_what_is_not_there() -> None:
+def test_a_missing_function_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="'own_augmentations:nothing' does not exist: mod"):
         calling("nothing")("a text", rng())
     with pytest.raises(ConfigurationError, match="to be a function, got dict"):
@@ -95,19 +97,19 @@ def test_what_is_not_there() -> None:
 
 
 @pytest.mark.usefixtures("own_module")
-def test_what_is_no_text() -> None:
+def test_a_result_that_is_not_a_string_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="return a string, got list for the text 'a text'"):
         calling("broken")("a text", rng())
 
 
 @pytest.mark.parametrize("name", ["function", ":function", "module:", ""])
-def test_names_of_another_form(name: str) -> None:
+def test_names_of_another_form_are_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"'module:function', got '{name}'"):
         Augmentation.from_params(Params({"type": "callable", "function": name}))
 
 
 @pytest.mark.usefixtures("own_module")
 @pytest.mark.parametrize(("function", "random"), [("shuffled", False), ("translated", True)])
-def test_a_function_of_other_arguments(function: str, random: bool) -> None:
+def test_a_function_of_other_arguments_is_refused(function: str, random: bool) -> None:
     with pytest.raises(ConfigurationError, match=rf"{function}' cannot be called.*Set random to"):
         calling(function, random=random)("a text", rng())

@@ -1,5 +1,8 @@
-"""Oracles: the augmentation by itself with `document_rng`, then the tokenizer; instances for packed
-batches; the reader "declutr" without sampling for whole rows."""
+"""Tests of the reader "augmented".
+
+The oracles are the augmentation called with `document_rng`, followed by the tokenizer; instances
+for packed batches; and the reader "declutr" without sampling for whole rows.
+"""
 
 import json
 import logging
@@ -41,7 +44,7 @@ SEED = 13370
 
 
 class Doubled(Augmentation):
-    """Keeps what it was given, and says each text twice."""
+    """An augmentation that records its texts and repeats each text twice."""
 
     def __init__(self) -> None:
         self.given: list[str] = []
@@ -52,14 +55,14 @@ class Doubled(Augmentation):
 
 
 class Numbered(Augmentation):
-    """Names of digits that are drawn: no two draws are alike."""
+    """An augmentation that returns words of random digits, so that no two draws are alike."""
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         return " ".join(map(str, rng.integers(10, size=12)))
 
 
 class Emptied(Augmentation):
-    """Nothing is left of texts of one or three words."""
+    """An augmentation that returns a blank text for texts of one or three words."""
 
     def __call__(self, text: str, rng: np.random.Generator) -> str:
         return " \n " if len(text.split()) in (1, 3) else f"{text} ka"
@@ -74,7 +77,7 @@ def rows_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def many_file(tmp_path_factory, documents):
-    """47 texts of 3 to 60 words, a blank row after each fourth one."""
+    """Write 47 texts of 3 to 60 words, with a blank row after each fourth one."""
     words = " ".join(documents).split()
     rng = np.random.default_rng(0)
     rows = []
@@ -87,7 +90,7 @@ def many_file(tmp_path_factory, documents):
 
 @pytest.fixture(scope="module")
 def synonyms(tmp_path_factory, documents) -> Path:
-    """A synonym for each word of the documents."""
+    """Write a file with a synonym for each word of the documents."""
     file = tmp_path_factory.mktemp("synonyms") / "synonyms.tsv"
     words = sorted(set(" ".join(documents).split()) | set(" ".join(ROWS).split()))
     file.write_text("".join(f"{word}\t{word}x {word}y\n" for word in words))
@@ -108,7 +111,7 @@ def ids(pair, text: str) -> list[int]:
 
 
 def read(instance) -> tuple[list[int], list[int]]:
-    """The ids of anchor and positive of an instance."""
+    """Return the ids of the anchor and of the positive of an instance."""
     (anchor,), (positive,) = (
         instance[name].human_readable_repr() for name in ("anchors", "positives")
     )
@@ -116,7 +119,7 @@ def read(instance) -> tuple[list[int], list[int]]:
 
 
 def texts(batches) -> list[str]:
-    """Each pair of the batches without its padding."""
+    """Return each pair of the batches without its padding."""
     found = []
     for batch in batches:
         groups = [batch[name]["tokens"] for name in ("anchors", "positives")]
@@ -132,7 +135,7 @@ def collated(reader, path, rows, epoch=0) -> dict:
 
 
 def assert_same(first, second) -> None:
-    """Equal batches: fields, keys, shapes, types and values."""
+    """Assert that batches are equal: fields, keys, shapes, dtypes and values."""
     for one, other in zip(first, second, strict=True):
         assert one.keys() == other.keys()
         for field, value in one.items():
@@ -144,7 +147,7 @@ def assert_same(first, second) -> None:
 
 
 class TestRowTexts:
-    def test_every_text_as_it_was(self):
+    def test_texts_are_returned_unchanged(self):
         rows = [*ROWS, "Übergrößen – 测试 🙂\u200d", "\ud800 alone", ""]
         texts = RowTexts(iter(rows))
         assert len(texts) == len(rows)
@@ -168,13 +171,13 @@ class TestInstances:
         augmentation = Doubled()
         reader = make(augmentation, text_key="body")
         assert reader.documents(file).tolist() == USED
-        assert augmentation.given == []  # reading alone augments nothing
+        assert augmentation.given == []  # Reading augments nothing.
         for row in USED:
             expected = ids(pair, ROWS[row]), ids(pair, f"{ROWS[row]} {ROWS[row]}")
             assert read(reader.instance(file, row)) == expected
-        assert augmentation.given == [ROWS[row] for row in USED]  # white space and all
+        assert augmentation.given == [ROWS[row] for row in USED]  # White space is as in the row.
 
-    def test_draws_are_of_seed_epoch_and_row(self, make, pair, rows_file, synonyms):
+    def test_draws_depend_on_seed_epoch_and_row(self, make, pair, rows_file, synonyms):
         reader = make(seed=7)
         augment = EasyDataAugmentation(synonyms=str(synonyms))
         for epoch in (0, 3):
@@ -184,7 +187,7 @@ class TestInstances:
                 assert read(reader.instance(rows_file, row, epoch)) == expected
 
     def test_both_views(self, make, pair, rows_file):
-        """The positive is what it is without `both`; the anchor is drawn after it."""
+        """The positive is the same as without `both`; the anchor is drawn after it."""
         one, both = make(Numbered()), make(Numbered(), both=True)
         rng = document_rng(SEED, 2, 5)
         positive, anchor = (ids(pair, Numbered()("", rng)) for _ in range(2))
@@ -192,7 +195,7 @@ class TestInstances:
         assert read(both.instance(rows_file, 5, 2)) == (anchor, positive)
         assert read(one.instance(rows_file, 5, 2)) == (ids(pair, ROWS[5]), positive)
 
-    def test_anew_every_epoch_or_not(self, make, rows_file):
+    def test_resample_draws_anew_in_every_epoch(self, make, rows_file):
         def epochs(reader) -> list[str]:
             return [str(read(reader.instance(rows_file, 5, epoch))) for epoch in range(3)]
 
@@ -202,7 +205,7 @@ class TestInstances:
         assert epochs(make(Numbered(), seed=1)) != epochs(anew)
 
     @pytest.mark.parametrize("changes", [{}, {"both": True}, {"with_ids": True}])
-    def test_packed_is_what_instances_give(self, make, many_file, changes):
+    def test_packed_batches_equal_collated_instances(self, make, many_file, changes):
         reader = make(**changes)
         rows = reader.documents(many_file)[[3, 0, 40, 11]]
         packed = reader.packed(many_file, rows, 2)
@@ -214,7 +217,7 @@ class TestInstances:
             assert batch["ids"].tolist() == rows.tolist()
             assert batch["documents"].tolist() == [0, 0, 10, 2]
 
-    def test_where_nothing_is_left_the_text_stays(self, make, pair, rows_file, caplog):
+    def test_a_blank_augmentation_leaves_the_text(self, make, pair, rows_file, caplog):
         reader = make(Emptied())
         with caplog.at_level(logging.WARNING, logger="declutr.data.augmented_reader"):
             for _ in range(2):
@@ -229,7 +232,7 @@ class TestInstances:
         assert reader.blank_augmentations == 8
         assert caplog.text.count("left nothing of a text, which is taken as it is") == 1
 
-    def test_where_nothing_is_left_of_both(self, make, pair, rows_file):
+    def test_blank_augmentations_of_both_views(self, make, pair, rows_file):
         reader = make(Emptied(), both=True)
         assert read(reader.instance(rows_file, 3)) == (ids(pair, ROWS[3]),) * 2
         assert reader.blank_augmentations == 2
@@ -241,14 +244,14 @@ class TestInstances:
         for name in ("anchors", "positives"):
             assert batch[name]["tokens"]["mask"].shape == (47, 1, 12)
 
-    def test_words(self, rows_file):
-        """Any pair of tokenizer and indexer; the default is white space."""
+    def test_any_tokenizer(self, rows_file):
+        """Any tokenizer and indexer work; the default splits at white space."""
         reader = AugmentedReader(Doubled())
         batch = Batch(list(reader.read(rows_file)))
         batch.index_instances(Vocabulary.from_instances(batch.instances))
         assert batch.as_tensor_dict()["positives"]["tokens"]["tokens"].shape == (4, 1, 16)
 
-    def test_which_rows(self, make, pair, rows_file):
+    def test_blank_and_short_rows_are_left_out(self, make, pair, rows_file):
         lengths = [len(ids(pair, row)) - 2 for row in ROWS]
         least = sorted(lengths)[-2]
         expected = [row for row in range(6) if lengths[row] >= least]
@@ -261,12 +264,12 @@ class TestInstances:
         with pytest.raises(ConfigurationError, match="at least 1 token, got 0"):
             make(min_document_len=0)
 
-    def test_a_text_alone(self, make, pair, rows_file):
+    def test_a_text_without_a_row(self, make, pair, rows_file):
         reader = make(Numbered())
         mine = reader.text_to_instance(ROWS[5], row=5, epoch=4)
         assert read(mine) == read(reader.instance(rows_file, 5, 4))
         made = [read(reader.text_to_instance(text))[1] for text in [*ROWS[2:4], ROWS[2]]]
-        assert len(set(map(str, made))) == 3  # of other texts, and of one text again
+        assert len(set(map(str, made))) == 3  # Another text or another call draws anew.
         again = make(Numbered())
         assert [read(again.text_to_instance(ROWS[n]))[1] for n in (3, 2, 2)] == [
             made[n] for n in (1, 0, 2)
@@ -274,7 +277,7 @@ class TestInstances:
         fixed = make(Numbered(), resample=False)
         assert read(fixed.text_to_instance("ka")) == read(fixed.text_to_instance("ka"))
 
-    def test_a_corpus_that_changes_meanwhile(self, make, tmp_path):
+    def test_a_corpus_that_changes_while_it_is_read_is_refused(self, make, tmp_path):
         file = tmp_path / "rows.txt"
         file.write_text("ka lo\nmi\n")
         reader = make()
@@ -285,7 +288,7 @@ class TestInstances:
 
 
 class TestWholeRows:
-    """While `sample_spans` is false, the reader "declutr" without sampling."""
+    """While `sample_spans` is false, instances equal those of "declutr" without sampling."""
 
     def test_every_row_in_order(self, make, pair, rows_file):
         augmentation = Doubled()
@@ -345,7 +348,7 @@ class TestLoader:
         assert blank > 0 and len(list(busy)) == 10
         assert 1 <= reader.blank_augmentations <= blank
 
-    def test_resumed(self, loader):
+    def test_a_resumed_run_draws_the_same(self, loader):
         whole, resumed = loader(), loader()
         epochs = [list(whole) for _ in range(2)]
         assert texts(epochs[0]) != texts(epochs[1])
@@ -368,7 +371,7 @@ class TestLoader:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
-    def test_of_allennlp(self, make, many_file, workers):
+    def test_the_loader_of_allennlp(self, make, many_file, workers):
         loader = MultiProcessDataLoader(
             make(),
             str(many_file),
@@ -411,7 +414,7 @@ class TestSettings:
         assert_same(
             [collated(reader, rows_file, [0, 2], 9)], [collated(expected, rows_file, [0, 2])]
         )
-        twin = pickle.loads(pickle.dumps(reader))  # once it was used, as to a spawned worker
+        twin = pickle.loads(pickle.dumps(reader))  # A spawned worker gets a copy of a used reader.
         assert_same(
             [twin.packed(rows_file, [2]).tensors()], [reader.packed(rows_file, [2]).tensors()]
         )
@@ -420,7 +423,7 @@ class TestSettings:
         with pytest.raises(ConfigurationError, match='key "augmentation" is required'):
             DatasetReader.from_params(Params({"type": "augmented"}))
 
-    def test_nothing_is_augmented_without_trust(self, pair, rows_file):
+    def test_an_untrusted_reader_does_not_augment(self, pair, rows_file):
         augmentation = Doubled()
         with untrusted():
             reader = AugmentedReader(augmentation, *pair)
@@ -449,7 +452,7 @@ AUGMENTATIONS = {
 
 @pytest.fixture(scope="module", params=sorted(AUGMENTATIONS))
 def archive(request, tmp_path_factory, checkpoint, synonyms, many_file) -> Path:
-    """A model trained on augmented texts, where neither file nor module are any more."""
+    """Archive a model trained on augmented texts, whose file and module are then removed."""
     folder = tmp_path_factory.mktemp(f"augmented_{request.param}")
     augmentation = dict(AUGMENTATIONS[request.param])
     if request.param == "eda":
@@ -475,7 +478,7 @@ def archive(request, tmp_path_factory, checkpoint, synonyms, many_file) -> Path:
 
 class TestArchives:
     @pytest.mark.slow
-    def test_they_open_elsewhere_without_trust(self, archive):
+    def test_untrusted_archives_open_elsewhere(self, archive):
         rows = ["ka lo", "", "mi tu re"]
         embeddings = Encoder(str(archive), dtype="float32")(rows)
         assert embeddings.shape[0] == 3 and np.isfinite(embeddings).all()
@@ -484,17 +487,17 @@ class TestArchives:
         np.testing.assert_array_equal(embeddings, trusted)
 
     @pytest.mark.slow
-    def test_their_readers_augment_with_trust_only(self, archive, many_file):
+    def test_only_trusted_archives_augment(self, archive, many_file):
         with pytest.raises(ConfigurationError, match="opened without trust"):
             next(iter(safely_loaded_archive(archive).dataset_reader.read(many_file)))
-        # With trust, what was used in training is looked for, and said to be missing.
+        # With trust, the reader looks for the removed file or module, and says that it is missing.
         loaded = safely_loaded_archive(archive, trust=True).dataset_reader
         with pytest.raises(ConfigurationError, match=r"No module 'own_turning'|synonyms\.tsv'"):
             list(loaded.read(many_file))
 
     @pytest.mark.slow
-    def test_a_hostile_one_gains_nothing(self, archive, many_file, tmp_path, monkeypatch):
-        """The reader names a module that leaves a mark, or a file that must not be read."""
+    def test_a_hostile_archive_gains_nothing(self, archive, many_file, tmp_path, monkeypatch):
+        """The reader names a module whose import leaves a mark, or a file that must not be read."""
         mark = tmp_path / "mark"
         (tmp_path / "hostile_turning.py").write_text(f"import os\nos.mkdir({str(mark)!r})\n")
         monkeypatch.syspath_prepend(str(tmp_path))
@@ -552,7 +555,7 @@ def test_recipes_take_a_step(name, checkpoint, many_file, synonyms, tmp_path, mo
     batches = list(run.trainer.data_loader)
     assert all(list(batch) == ["anchors", "positives"] for batch in batches)
     before = [parameter.detach().clone() for parameter in run.model.parameters()]
-    for batch in batches[:2]:  # the queue of MoCo is empty at first
+    for batch in batches[:2]:  # The memory bank of MoCo is empty at first.
         run.trainer.optimizer.zero_grad()
         loss = run.trainer.batch_outputs(batch, for_training=True)["loss"]
         assert torch.isfinite(loss)

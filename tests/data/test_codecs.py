@@ -1,4 +1,8 @@
-"""Oracles: AllenNLP's tokenizer and indexer over the same pieces; the slow codec for the fast."""
+"""Tests of the codecs.
+
+The oracles are AllenNLP's tokenizer and indexer for the same word pieces, and the slow codec for
+the fast one.
+"""
 
 import json
 import shutil
@@ -56,7 +60,7 @@ def fast(tokenizer, indexers) -> WordPieceCodec:
 
 @pytest.fixture(scope="module")
 def other(tmp_path_factory, documents) -> str:
-    """Another vocabulary of the same size."""
+    """Return a tokenizer with another vocabulary of the same size."""
     folder = tmp_path_factory.mktemp("other") / "tiny"
     tokenizer = train_tokenizer(documents[::-1] + ["zebra crossing zebra"] * 90, 400)
     make_checkpoint(folder, tokenizer, layers=1, hidden_size=8, heads=1, max_length=128)
@@ -64,7 +68,7 @@ def other(tmp_path_factory, documents) -> str:
 
 
 def tensors(field, indexers, vocab=None) -> dict[str, dict[str, torch.Tensor]]:
-    """As a reader and a loader would make them."""
+    """Return the tensors that a reader and a loader would make."""
     reader = DeCLUTRDatasetReader(token_indexers=indexers)
     instance = Instance({"text": field})
     reader.apply_token_indexers(instance)
@@ -149,7 +153,7 @@ class TestEncoding:
         whole = tokenizer.tokenizer("ka lo mi", truncation=True, max_length=4)["input_ids"]
         assert len(whole) == 4
 
-    def test_a_tokenizer_that_does_more_than_its_backend(self, name, indexers):
+    def test_a_tokenizer_that_does_more_than_its_backend_is_called_itself(self, name, indexers):
         codec = text_codec(PretrainedTransformerTokenizer(name), indexers)
         codec._tokenizer = _Upper(codec._tokenizer)
         codec._content_ids = ContentIds(codec._tokenizer)
@@ -158,7 +162,7 @@ class TestEncoding:
 
 
 class _Upper:
-    """Wraps a tokenizer: texts in capitals."""
+    """A wrapper of a tokenizer that sees texts in capitals."""
 
     def __init__(self, tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -179,13 +183,13 @@ class TestLimit:
         assert max_content_tokens(PretrainedTransformerTokenizer(name, max_length=20)) == 18
         assert max_content_tokens(PretrainedTransformerTokenizer(name, max_length=500)) == 126
 
-    def test_none(self, name, tmp_path):
+    def test_other_tokenizers_have_none(self, name, tmp_path):
         assert max_content_tokens(WhitespaceTokenizer()) is None
         shutil.copytree(name, tmp_path / "endless")
         settings = json.loads((tmp_path / "endless" / "tokenizer_config.json").read_text())
         settings["model_max_length"] = 1e30
         (tmp_path / "endless" / "tokenizer_config.json").write_text(json.dumps(settings))
-        # Nor does the transformer know, if it has relative positions.
+        # A transformer with relative positions has no limit either.
         config = tmp_path / "endless" / "config.json"
         config.write_text(
             json.dumps({**json.loads(config.read_text()), "max_position_embeddings": -1})
@@ -200,7 +204,7 @@ class TestWordPieces:
             ids = tokenizer.tokenizer(text, add_special_tokens=False)["input_ids"]
             assert array.tolist() == ids and length == len(ids)
         assert arrays[0].dtype == fast.dtype == np.uint16
-        assert lengths[0] > 128  # not cut at the transformer's limit
+        assert lengths[0] > 128  # It is not cut at the transformer's limit.
 
     def test_earlier_truncation_is_forgotten(self, fast, tokenizer, documents):
         tokenizer.tokenizer(documents[0], truncation=True, max_length=9)
@@ -233,7 +237,7 @@ class TestWordPieces:
         expected = TextField(limited.tokenize(text), indexers)
         assert_same(tensors(field, indexers), tensors(expected, indexers))
 
-    def test_truncation_is_told(self, fast):
+    def test_is_truncated_tells_texts_above_the_limit(self, fast):
         assert [fast.is_truncated(n) for n in (0, 126, 127)] == [False, False, True]
 
     def test_limit_of_the_tokenizer(self, name, indexers, documents):
@@ -312,7 +316,7 @@ class TestFastEqualsSlow:
 
 
 class TestTokens:
-    def test_words(self):
+    def test_word_tokenizers(self):
         codec = TokenCodec(WhitespaceTokenizer())
         arrays, lengths = codec.encode(["a b c", "", "naïve 文"])
         assert lengths == [3, 0, 2]
@@ -331,7 +335,7 @@ class TestTokens:
         assert ids[0, 0, 0] == ids[0, 0, 2] != ids[0, 0, 1]
         assert ids[0, 1, 1:].tolist() == [0, 0]
 
-    def test_characters(self):
+    def test_character_indexers(self):
         codec = TokenCodec(CharacterTokenizer())
         (document,), (count,) = codec.encode(["naïve"])
         assert count == 5
@@ -369,7 +373,7 @@ class TestFingerprint:
     def prints(self, *tokenizers) -> list[str]:
         return [TokenCodec(tokenizer).fingerprint for tokenizer in tokenizers]
 
-    def test_of_the_vocabulary_not_of_the_name(self, name, other, tmp_path):
+    def test_depends_on_the_vocabulary_and_not_on_the_name(self, name, other, tmp_path):
         same = shutil.copytree(name, tmp_path / "same")
         first, second, third = (
             WordPieceCodec(PretrainedTransformerTokenizer(str(n))).fingerprint
@@ -392,13 +396,13 @@ class TestFingerprint:
         cached_transformers._clear_caches()
         assert fingerprints[0] == fingerprints[2] != fingerprints[1]
 
-    def test_of_no_earlier_call(self, name, documents):
+    def test_does_not_depend_on_earlier_calls(self, name, documents):
         tokenizer = PretrainedTransformerTokenizer(name)
         before = WordPieceCodec(tokenizer).fingerprint
         tokenizer.tokenizer(documents[:2], truncation=True, max_length=9, padding=True)
         assert WordPieceCodec(tokenizer).fingerprint == before
 
-    def test_of_the_settings(self):
+    def test_depends_on_the_settings(self):
         assert (
             len(
                 set(
@@ -410,17 +414,20 @@ class TestFingerprint:
         assert len(set(self.prints(CharacterTokenizer(), WhitespaceTokenizer()))) == 2
         assert len(set(self.prints(WhitespaceTokenizer(), WhitespaceTokenizer()))) == 1
 
-    def test_of_the_spacy_pipeline(self):
+    def test_depends_on_the_spacy_pipeline(self):
         spacy = pytest.importorskip("spacy")
         words = [WhitespaceTokenizer() for _ in range(3)]
         for tokenizer, language in zip(words, ("en", "de", "en"), strict=True):
-            tokenizer.spacy = spacy.blank(language)  # as SpacyTokenizer keeps it
+            tokenizer.spacy = spacy.blank(language)  # SpacyTokenizer has this attribute.
         first, second, third = self.prints(*words)
         assert first == third != second
 
 
 def test_a_tokenizer_without_a_limit_asks_the_transformer(checkpoint, tmp_path):
-    """As many on the hub: then RoBERTa's positions count, less those before the first token."""
+    """Many tokenizers on the hub have no limit.
+
+    The limit is then the number of RoBERTa's positions, less those before the first token.
+    """
     folder = shutil.copytree(checkpoint, tmp_path / "silent")
     settings = json.loads((folder / "tokenizer_config.json").read_text())
     del settings["model_max_length"]
@@ -431,7 +438,7 @@ def test_a_tokenizer_without_a_limit_asks_the_transformer(checkpoint, tmp_path):
     assert max_content_tokens(tokenizer) == 126
 
 
-def test_a_tokenizer_that_names_too_many(checkpoint, tmp_path):
+def test_a_tokenizer_that_claims_too_many_tokens_asks_the_transformer(checkpoint, tmp_path):
     place = shutil.copytree(checkpoint, tmp_path / "model")
     with_json("tokenizer_config.json", model_max_length=512)(place)
     assert max_tokens(PretrainedTransformerTokenizer(str(place))) == 128
@@ -440,7 +447,7 @@ def test_a_tokenizer_that_names_too_many(checkpoint, tmp_path):
 def test_positions_of_a_transformer_with_its_own_code(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It says how many only to a recipe that runs its code; nobody is asked."""
+    """The number of positions is known only if its code may run; nobody is asked for leave."""
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
     modules = str(tmp_path / "modules")
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)
@@ -452,4 +459,4 @@ def test_positions_of_a_transformer_with_its_own_code(
     assert not (tmp_path / "marker").exists()
     trusting = {"trust_remote_code": True}
     tokenizer = PretrainedTransformerTokenizer(str(place), tokenizer_kwargs=trusting)
-    assert max_tokens(tokenizer) == 128  # its code counts as RoBERTa's does
+    assert max_tokens(tokenizer) == 128  # Its code counts positions as RoBERTa does.

@@ -1,4 +1,4 @@
-"""Oracle: the same documents as instances, collated by AllenNLP."""
+"""Tests of packed batches; the oracle is AllenNLP's collation of the instances."""
 
 import pickle
 
@@ -16,7 +16,7 @@ from declutr.data.span_reader import DeCLUTRDatasetReader
 
 @pytest.fixture(scope="module")
 def path(tmp_path_factory, documents):
-    """Documents of every length from 0 to 300 words, many of them short."""
+    """Write documents of every length from 0 to 300 words, many of them short."""
     words = documents[0].split()
     rows = [" ".join(words[:count]) for count in [0, 1, 2, 3, 4, 5, 7, 9, 30, 60, 100, 299, 300]]
     file = tmp_path_factory.mktemp("lengths") / "rows.txt"
@@ -31,7 +31,7 @@ def collated(instances):
 
 
 def assert_same(got, expected) -> None:
-    """Keys in order, shapes, types and values."""
+    """Assert that batches are equal: keys in order, shapes, dtypes and values."""
     assert list(got) == list(expected)
     for field in expected:
         if isinstance(expected[field], torch.Tensor):
@@ -48,8 +48,8 @@ def assert_same(got, expected) -> None:
 
 @given(data=st.data())
 @settings(max_examples=120, deadline=None)
-def test_spans_of_any_reader(pair, path, data):
-    """Shrunk documents, spans longer than the transformer takes, any strategy."""
+def test_packed_spans_equal_collated_instances(pair, path, data):
+    """Documents are shrunk, spans are longer than the transformer takes, and strategies vary."""
     longest = data.draw(st.sampled_from([4, 24, 127, 128]))
     reader = DeCLUTRDatasetReader(
         *pair,
@@ -72,7 +72,7 @@ def test_spans_of_any_reader(pair, path, data):
 
 @given(rows=st.lists(st.integers(0, 17), min_size=1, max_size=9))
 @settings(max_examples=30, deadline=None)
-def test_whole_texts(pair, path, rows):
+def test_packed_whole_texts_equal_collated_instances(pair, path, rows):
     reader = DeCLUTRDatasetReader(*pair)
     expected = collated([reader.instance(path, row) for row in rows])
     assert expected["anchors"]["tokens"]["token_ids"].dim() == 2
@@ -93,8 +93,8 @@ few = st.lists(st.integers(0, 999), max_size=2)
     ),
 )
 @settings(max_examples=120, deadline=None)
-def test_any_special_tokens(start, end, types, padding, documents):
-    """Segment ids other than 0, several special tokens or none, spans of no token."""
+def test_packing_with_any_special_tokens(start, end, types, padding, documents):
+    """Segment ids differ from 0, special tokens are several or none, and spans may be empty."""
     start_types, end_types = types[: len(start)], types[2 : 2 + len(end)]
     frame = Frame(
         *(np.array(part, dtype=np.int64) for part in (start, end, start_types, end_types)),
@@ -130,7 +130,7 @@ def test_any_special_tokens(start, end, types, padding, documents):
         ([0.1, -2.5, 1e30], torch.float32),
     ],
 )
-def test_numbers_beside_texts(pair, path, values, dtype):
+def test_numbers_beside_texts_travel_with_them(pair, path, values, dtype):
     reader = DeCLUTRDatasetReader(*pair)
     texts = reader.packed(path, [4, 0, 6])
     kind = np.int64 if dtype is torch.int64 else np.float32
@@ -143,17 +143,17 @@ def test_numbers_beside_texts(pair, path, values, dtype):
     assert got["weights"].dtype == dtype and got["weights"].shape == (3,)
 
 
-def test_what_travels_is_small(pair, corpus_file):
+def test_a_packed_batch_pickles_to_two_bytes_per_token(pair, corpus_file):
     reader = DeCLUTRDatasetReader(
         *pair, num_anchors=2, num_positives=2, max_span_len=24, min_span_len=8
     )
     packed = reader.packed(corpus_file, range(24))
     tokens = sum(int(g["tokens"]["mask"].sum()) for g in packed.tensors().values())
-    assert len(pickle.dumps(packed)) < 2 * tokens + 5000  # two bytes a token
+    assert len(pickle.dumps(packed)) < 2 * tokens + 5000  # A token takes two bytes.
 
 
-def test_pinned_in_one_go(pair, corpus_file, monkeypatch):
-    """What torch's pinning thread calls on a machine with a GPU."""
+def test_pin_memory_unpacks_and_pins_the_whole_batch(pair, corpus_file, monkeypatch):
+    """On a machine with a GPU, torch's pinning thread calls `pin_memory`."""
     pinned = []
     monkeypatch.setattr(
         torch.Tensor, "pin_memory", lambda self: (pinned.append(self.data_ptr()), self)[1]
@@ -164,5 +164,5 @@ def test_pinned_in_one_go(pair, corpus_file, monkeypatch):
     assert len(pinned) == 4
 
 
-def test_other_tokenizers_go_by_instances(corpus_file):
+def test_other_tokenizers_collate_instances(corpus_file):
     assert not DeCLUTRDatasetReader().packs

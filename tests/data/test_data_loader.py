@@ -1,5 +1,8 @@
-"""Oracles: one process without workers for any number of them; the reader, row by row; golden
-learning rates for the number of steps."""
+"""Tests of the loader "declutr".
+
+The oracles are one process without workers for any number of them; the reader, row by row; and
+golden learning rates for the number of steps.
+"""
 
 import gc
 import itertools
@@ -36,7 +39,7 @@ def make_reader(checkpoint):
 
 @pytest.fixture
 def make(make_reader, corpus_file):
-    """A loader of batches of 5 from 24 documents, unless told otherwise."""
+    """Return a loader of batches of 5 from 24 documents, unless told otherwise."""
 
     def make(reader=None, path=corpus_file, **changes) -> DeCLUTRDataLoader:
         options = {"batch_size": 5, "shuffle": True, **changes}
@@ -59,7 +62,7 @@ def processes(monkeypatch):
 
 
 def assert_same(first, second) -> None:
-    """Equal batches: the same keys, shapes, types and values."""
+    """Assert that batches are equal: keys, shapes, dtypes and values."""
     assert len(first) == len(second)
     for one, other in zip(first, second, strict=True):
         assert one.keys() == other.keys()
@@ -70,7 +73,7 @@ def assert_same(first, second) -> None:
 
 
 def texts(batches) -> list[str]:
-    """Each document of the batches without its padding, to be counted and compared."""
+    """Return each document of the batches without its padding."""
     found = []
     for batch in batches:
         groups = [batch[field]["tokens"] for field in sorted(batch)]
@@ -80,7 +83,7 @@ def texts(batches) -> list[str]:
 
 
 def expected(loader, epoch: int, rows) -> list[str]:
-    """The same for rows, straight from the reader."""
+    """Return the documents of these rows without padding, straight from the reader."""
     batch = Batch([loader.reader.instance(loader.data_path, int(row), epoch) for row in rows])
     batch.index_instances(Vocabulary.empty())
     return texts([batch.as_tensor_dict()])
@@ -135,7 +138,7 @@ class TestEpochs:
             make_reader(num_anchors=None), tmp_path / "a.txt", batch_size=2, shuffle=False
         )
         first, second = loader
-        assert first["anchors"]["tokens"]["mask"].sum(1)[1] == 2  # the blank row
+        assert first["anchors"]["tokens"]["mask"].sum(1)[1] == 2  # This is the blank row.
         assert len(second["anchors"]["tokens"]["mask"]) == 1
 
     def test_words(self, make, tmp_path):
@@ -175,7 +178,7 @@ class TestSameForAnyNumberOfWorkers:
             assert_same(list(one), list(whole)[:3])
 
     @pytest.mark.slow
-    def test_resumed(self, make):
+    def test_a_resumed_run_reads_the_same_batches(self, make):
         whole = make()
         epochs = [list(whole) for _ in range(3)]
         loader = make(num_workers=2)
@@ -186,7 +189,7 @@ class TestSameForAnyNumberOfWorkers:
 
     @pytest.mark.slow
     def test_workers_end_with_their_loader(self, make):
-        """In a cycle of references they would not be told, and torch would wait for them."""
+        """If the loader were part of a reference cycle, torch would wait for the workers."""
         loader = make(num_workers=2)
         list(loader)
         iterator = weakref.ref(loader._loader._iterator)
@@ -198,7 +201,7 @@ class TestSameForAnyNumberOfWorkers:
             assert iterator() is None
         finally:
             gc.enable()
-        assert [worker.exitcode for worker in workers] == [0, 0]  # not killed
+        assert [worker.exitcode for worker in workers] == [0, 0]  # They were not killed.
 
     @pytest.mark.slow
     def test_errors_of_workers_arrive(self, make, make_reader, monkeypatch):
@@ -208,7 +211,7 @@ class TestSameForAnyNumberOfWorkers:
         monkeypatch.setattr(type(reader), "packed", _broken)
         with pytest.raises(RuntimeError, match="cannot be read"):
             list(loader)
-        loader._loader._iterator._shutdown_workers()  # else torch waits, as the error holds them
+        loader._loader._iterator._shutdown_workers()  # The error holds them, so torch would wait.
 
 
 def _broken(*_: object) -> None:
@@ -218,7 +221,7 @@ def _broken(*_: object) -> None:
 class TestSeveralProcesses:
     @pytest.mark.parametrize("count", [2, 3])
     @pytest.mark.parametrize("drop_last", [True, False])
-    def test_together_one_process_with_the_whole_batch(self, make, processes, count, drop_last):
+    def test_processes_together_read_the_batches_of_one(self, make, processes, count, drop_last):
         whole = make(batch_size=4 * count, drop_last=drop_last)
         for epoch in range(2):
             one = list(whole.batches(epoch))
@@ -271,7 +274,7 @@ class TestSeveralProcesses:
 
 
 def follow_each_other(rows, count: int = 24) -> bool:
-    """Whether they do, the first row coming after the last."""
+    """Return whether the rows follow each other; the first row follows the last."""
     return all((first + 1) % count == second for first, second in itertools.pairwise(rows))
 
 
@@ -285,14 +288,14 @@ class TestConsecutive:
             batches = [rows.tolist() for rows in loader.batches(epoch)]
             assert len(batches) == len(loader)
             assert all(follow_each_other(rows) for rows in batches)
-            # The corpus is a ring: one batch at most holds its end and its beginning.
+            # The corpus is a ring: at most one batch holds its end and its beginning.
             assert sum(rows != sorted(rows) for rows in batches) <= 1
             rows = list(itertools.chain(*batches))
             assert len(set(rows)) == len(rows) == (20 if drop_last and batch_size == 5 else 24)
             firsts.append(tuple(one[0] for one in batches))
         assert len(set(firsts)) == 4
 
-    def test_what_is_read(self, make, make_reader):
+    def test_batches_hold_the_texts_of_their_rows(self, make, make_reader):
         loader = make(make_reader(with_ids=True), consecutive=True)
         for epoch in range(2):
             batches = list(loader)
@@ -305,8 +308,8 @@ class TestConsecutive:
             )
             assert sorted(ids.tolist()) == list(range(24))
 
-    def test_neighbours_that_are_apart_meet_in_another_epoch(self, make):
-        loader = make(consecutive=True, batch_size=4)  # batches fill the corpus exactly
+    def test_neighbours_in_different_batches_share_one_in_another_epoch(self, make):
+        loader = make(consecutive=True, batch_size=4)  # Batches fill the corpus exactly.
         apart, together = [], []
         for epoch in range(30):
             batches = [rows.tolist() for rows in loader.batches(epoch)]
@@ -336,8 +339,10 @@ class TestConsecutive:
 
     @pytest.mark.parametrize("count", [2, 3])
     @pytest.mark.parametrize("drop_last", [True, False])
-    def test_several_processes_together_one(self, make, processes, count, drop_last):
-        """What processes hold together follows each other, as the whole batch of one does."""
+    def test_several_processes_together_read_consecutive_rows(
+        self, make, processes, count, drop_last
+    ):
+        """The rows of all processes together follow each other, as in a batch of one process."""
         whole = make(consecutive=True, batch_size=4 * count, drop_last=drop_last)
         for epoch in range(3):
             one = [rows.tolist() for rows in whole.batches(epoch)]
@@ -352,7 +357,7 @@ class TestConsecutive:
             assert joined == one and all(follow_each_other(rows) for rows in joined)
 
     @pytest.mark.slow
-    def test_resumed(self, make):
+    def test_a_resumed_run_reads_the_same_batches(self, make):
         whole, loader = make(consecutive=True), make(consecutive=True, num_workers=1)
         epochs = [list(whole) for _ in range(3)]
         loader.resume_at(1, 3)
@@ -388,7 +393,7 @@ class TestConsecutive:
 
 @pytest.fixture(scope="module")
 def uneven_file(tmp_path_factory, documents) -> Path:
-    """48 documents of 10 to 300 words, and a blank one."""
+    """Write 48 documents of 10 to 300 words, and a blank one."""
     rng = np.random.default_rng(0)
     rows = [
         " ".join(documents[number % 24].split()[: rng.integers(10, 300)]) for number in range(48)
@@ -398,7 +403,7 @@ def uneven_file(tmp_path_factory, documents) -> Path:
     return file
 
 
-BUDGET = {"batch_size": None, "max_tokens": 700}  # a document of below has about 20 to 150
+BUDGET = {"batch_size": None, "max_tokens": 700}  # Documents of `uneven_file` have about 20 to 150.
 
 
 class TestMaxTokens:
@@ -443,7 +448,7 @@ class TestMaxTokens:
             assert_same(list(plain), list(busy))
 
     @pytest.mark.slow
-    def test_resumed(self, make, uneven_file):
+    def test_a_resumed_run_reads_the_same_batches(self, make, uneven_file):
         whole = make(path=uneven_file, **BUDGET)
         epochs = [list(whole) for _ in range(3)]
         loader = make(path=uneven_file, num_workers=2, **BUDGET)
@@ -456,7 +461,7 @@ class TestMaxTokens:
 
     @pytest.mark.parametrize("count", [2, 3])
     def test_several_processes(self, make, uneven_file, processes, count):
-        """Equal shares; together the order of the epoch, and as many batches as one process has."""
+        """Processes get equal shares, which together are the order of the epoch."""
         whole = make(path=uneven_file, batch_size=None, max_tokens=700 * count)
         for epoch in range(2):
             parts = []
@@ -477,7 +482,7 @@ class TestMaxTokens:
             mine = np.cumsum([len(rows) for rows in joined])
             assert np.abs(cuts - mine).max() <= count
 
-    def test_the_group_of_processes_may_come_later(self, make, uneven_file, processes):
+    def test_the_process_group_may_be_started_later(self, make, uneven_file, processes):
         loader = make(path=uneven_file, **BUDGET)
         alone = len(loader)
         processes(0, 2)
@@ -498,11 +503,11 @@ class TestMaxTokens:
             ({"batch_size": None, "max_tokens": 0}, "max_tokens must be at least 1 and num_work"),
         ],
     )
-    def test_settings(self, make, changes, message):
+    def test_settings_out_of_range_are_refused(self, make, changes, message):
         with pytest.raises(ConfigurationError, match=message):
             make(**changes)
 
-    def test_too_small(self, make, uneven_file):
+    def test_too_small_a_budget_is_refused(self, make, uneven_file):
         loader = make(path=uneven_file, batch_size=None, max_tokens=150)
         for use in (len, list):
             with pytest.raises(
@@ -512,7 +517,7 @@ class TestMaxTokens:
             ):
                 use(loader)
 
-    def test_too_few_documents(self, make, make_reader, processes):
+    def test_too_few_documents_are_refused(self, make, make_reader, processes):
         processes(1, 4)
         with pytest.raises(ConfigurationError, match=r"7 document\(s\) are not enough for a batch"):
             len(make(make_reader(max_instances=7), batch_size=None, max_tokens=9999))
@@ -535,7 +540,7 @@ class TestLength:
         loader = make(batch_size=batch_size, drop_last=drop_last)
         assert len(loader) == length == len(list(loader)) == len(list(loader))
 
-    def test_too_few_documents(self, make):
+    def test_too_few_documents_are_refused(self, make):
         loader = make(batch_size=25, drop_last=True)
         for use in (len, list):
             with pytest.raises(
@@ -543,14 +548,14 @@ class TestLength:
             ):
                 use(loader)
 
-    def test_of_the_published_corpus(self, make, monkeypatch):
+    def test_the_published_corpus(self, make, monkeypatch):
         loader = make(batch_size=16, drop_last=True)
         monkeypatch.setattr(type(loader), "documents", np.arange(497_868))
         assert len(loader) == GOLDEN["values"]["steps_per_epoch_497868_docs_batch16_drop_last"]
 
 
 class TestSchedule:
-    """What `slanted_triangular` makes of the length of an epoch."""
+    """The scheduler `slanted_triangular` gets the right length of an epoch."""
 
     def scheduler(self, steps: int, epochs: int = 1):
         inputs = GOLDEN["inputs"]
@@ -563,7 +568,7 @@ class TestSchedule:
         return scheduler, optimizer
 
     def rates(self, loader, epochs: int = 1) -> list[float]:
-        """The learning rate before the first step and after each, as the trainer sets them."""
+        """Return the learning rates before the first step and after each step."""
         scheduler, optimizer = self.scheduler(len(loader), epochs)
         rates, step = [optimizer.param_groups[0]["lr"]], 0
         for _ in range(epochs):
@@ -575,7 +580,7 @@ class TestSchedule:
         return rates
 
     @pytest.mark.parametrize("epochs", [1, 4])
-    def test_golden(self, make, monkeypatch, epochs):
+    def test_learning_rates_of_each_step(self, make, monkeypatch, epochs):
         loader = make(batch_size=16, drop_last=True)
         steps = GOLDEN["inputs"]["T"] // epochs
         monkeypatch.setattr(type(loader), "documents", np.arange(steps * 16 + 15))
@@ -584,17 +589,17 @@ class TestSchedule:
         chosen = [rates[t] for t in GOLDEN["inputs"]["t"]]
         assert chosen == pytest.approx(GOLDEN["values"]["lr"], rel=1e-6)
 
-    def test_what_an_unknown_length_would_do(self):
-        """Why the length matters: told nothing, AllenNLP takes every step for the peak."""
+    def test_an_unknown_length_gives_no_schedule(self):
+        """Without a length, AllenNLP takes every step for the peak."""
         scheduler, optimizer = self.scheduler(None)
         rates = []
         for step in range(1, 50):
             scheduler.step_batch(step)
             rates.append(optimizer.param_groups[0]["lr"])
-        assert len(set(rates)) == 1  # no schedule at all
+        assert len(set(rates)) == 1  # There is no schedule at all.
 
     def test_a_real_epoch_peaks_where_it_should(self, make):
-        rates = self.rates(make(batch_size=1), epochs=2)  # 48 steps: the cut is at 4
+        rates = self.rates(make(batch_size=1), epochs=2)  # Of 48 steps, the rate peaks at step 4.
         assert int(np.argmax(rates)) == 4
         assert rates[-1] == pytest.approx(rates[0]) == pytest.approx(max(rates) / 32)
 
@@ -625,7 +630,7 @@ class TestResume:
         assert_same(list(loader), epochs[3])
 
     @pytest.mark.parametrize("batch", [0, 1, 4, 5, 99])
-    def test_any_batch(self, make, batch):
+    def test_resuming_at_any_batch(self, make, batch):
         loader, whole = make(), make()
         loader.resume_at(0, batch)
         batches, right = list(loader), list(whole)
@@ -675,7 +680,7 @@ class TestSettings:
         assert isinstance(loader, DeCLUTRDataLoader) and len(loader) == 3
         assert not loader.shuffle and loader.num_workers == 1
 
-    def test_another_reader(self, corpus_file):
+    def test_another_reader_is_refused(self, corpus_file):
         reader = DatasetReader.by_name("text_classification_json")(tokenizer=WhitespaceTokenizer())
         with pytest.raises(
             ConfigurationError,
@@ -689,7 +694,7 @@ class TestSettings:
         with pytest.raises(ConfigurationError, match="batch_size must be at least 1 and num_work"):
             make(**changes)
 
-    def test_needs_a_vocabulary(self, make_reader, corpus_file):
+    def test_iterating_needs_a_vocabulary(self, make_reader, corpus_file):
         loader = DeCLUTRDataLoader(make_reader(), str(corpus_file), batch_size=2)
         with pytest.raises(ConfigurationError, match=r"Call index_with\(vocab\) before"):
             next(iter(loader))
@@ -706,12 +711,12 @@ class TestSettings:
     def test_instances_for_a_vocabulary(self, make):
         loader = make()
         assert len(list(loader.iter_instances())) == 24
-        assert_same(list(loader), list(make()))  # they do not count as an epoch
+        assert_same(list(loader), list(make()))  # They do not count as an epoch.
 
-    def test_device(self, make):
+    def test_batches_are_moved_to_the_device(self, make):
         loader = make(cuda_device="cpu")
         loader.set_target_device(torch.device("meta"))
         ids = next(iter(loader))["anchors"]["tokens"]["token_ids"]
         assert ids.device.type == "meta"
         expected = next(iter(make()))["anchors"]["tokens"]["token_ids"]
-        assert torch.equal(on_host(ids), expected)  # known, though nothing can be read there
+        assert torch.equal(on_host(ids), expected)  # A meta tensor has no values itself.

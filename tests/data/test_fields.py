@@ -1,4 +1,4 @@
-"""Oracle: AllenNLP's own `TextField` and `ListField` over the same ids."""
+"""Tests of the fields; the oracle is AllenNLP's `TextField` and `ListField` for the same ids."""
 
 import copy
 import pickle
@@ -17,7 +17,7 @@ from declutr.data.fields import SpansField, TokenIdsField
 
 SPANS = st.lists(
     st.lists(st.integers(0, 399), min_size=1, max_size=9), min_size=1, max_size=5
-)  # of one document
+)  # Of one document.
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +57,7 @@ class TestEqualsAllenNLP:
     @settings(max_examples=50, deadline=None)
     def test_batch_of_documents(self, indexer, documents):
         count = min(map(len, documents))
-        documents = [spans[:count] for spans in documents]  # as many spans each
+        documents = [spans[:count] for spans in documents]  # All have equally many spans.
         expected = tensors(
             *[ListField([text_field(ids, indexer) for ids in spans]) for spans in documents]
         )
@@ -116,7 +116,7 @@ class TestTensors:
         field = SpansField([np.array([65535], np.uint16)], [np.array([0], np.uint8)])
         assert tensors(field)["tokens"]["token_ids"].tolist() == [[[65535]]]
 
-    def test_empty_text(self):
+    def test_an_empty_text_has_no_tokens(self):
         nothing = np.empty(0, np.int64)
         empty, full = TokenIdsField(nothing, nothing, 1), TokenIdsField(*arrays([[5, 6]] * 2), 1)
         assert tensors(empty)["tokens"]["token_ids"].shape == (1, 0)
@@ -130,7 +130,7 @@ class TestTensors:
         tensors(field)["tokens"]["token_ids"].zero_()
         assert document.tolist() == list(range(9))
 
-    def test_types_must_fit_their_spans(self):
+    def test_type_ids_must_be_as_long_as_their_spans(self):
         field = SpansField(arrays([[5], [6]]), arrays([[0]]))
         with pytest.raises(ValueError, match="shorter"):
             tensors(field)
@@ -161,12 +161,12 @@ class TestField:
             "num_tokens": 2,
         }
 
-    def test_travels_between_processes(self):
+    def test_pickling(self):
         for field in (spans_field([[5, 6], [7]]), TokenIdsField(*arrays([[5], [0]]), 1, "x")):
             for twin in (pickle.loads(pickle.dumps(field)), copy.deepcopy(field)):
                 assert_same(tensors(twin), tensors(field))
 
-    def test_to_look_at(self):
+    def test_human_readable_repr(self):
         field = spans_field([[5, 6], [7]])
         assert str(field) == "SpansField with spans of 2, 1 tokens"
         assert field.human_readable_repr() == [[5, 6], [7]]

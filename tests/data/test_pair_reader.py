@@ -1,5 +1,8 @@
-"""Oracles: the tokenizer, text by text; instances for packed batches; the reader "declutr" without
-sampling for whole rows."""
+"""Tests of the reader "text_pairs".
+
+The oracles are the tokenizer, text by text; instances for packed batches; and the reader "declutr"
+without sampling for whole rows.
+"""
 
 import json
 import logging
@@ -81,7 +84,7 @@ def collated(reader, path, rows) -> dict:
 
 
 def assert_same(first, second) -> None:
-    """Equal batches: keys in order, shapes, types and values."""
+    """Assert that batches are equal: keys in order, shapes, dtypes and values."""
     for one, other in zip(first, second, strict=True):
         assert list(one) == list(other)
         for field, value in one.items():
@@ -92,7 +95,7 @@ def assert_same(first, second) -> None:
 
 
 def texts(batches) -> list[str]:
-    """Each pair of the batches without its padding."""
+    """Return each pair of the batches without its padding."""
     found = []
     for batch in batches:
         fields = [batch[name]["tokens"] for name in sorted(set(batch) - BESIDE)]
@@ -132,7 +135,7 @@ class TestInstances:
             ]
             assert instance["labels"].label == row["label"]
 
-    def test_pairs_alone(self, make, folder):
+    def test_pairs_without_labels_or_negatives(self, make, folder):
         instance = make().instance(folder / "pairs.jsonl", 0)
         assert list(instance.fields) == ["anchors", "positives"]
 
@@ -158,7 +161,7 @@ class TestInstances:
         "changes",
         [{}, FULL, {"negative": "n1"}, {"labels": "score", "max_score": 2.0}],
     )
-    def test_packed_is_what_instances_give(self, make, folder, changes):
+    def test_packed_batches_equal_collated_instances(self, make, folder, changes):
         reader, path = make(**changes), folder / "pairs.tsv"
         packed = reader.packed(path, [3, 0, 4]).tensors()
         assert_same([packed], [collated(reader, path, [3, 0, 4])])
@@ -169,7 +172,7 @@ class TestInstances:
             )
 
     def test_packed_batches_are_pinned_with_their_labels(self, make, folder, monkeypatch):
-        """Without a GPU there is no pinned memory: what is asked to be pinned must be all."""
+        """Pinning needs a GPU, so the test records which tensors are to be pinned."""
         batch = make(**FULL).packed(folder / "pairs.tsv", [0, 1])
         assert isinstance(batch, PackedBatch)
         monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor.clone())
@@ -202,7 +205,7 @@ class TestInstances:
         assert all(batch[name]["tokens"]["mask"].shape[-1] == 12 for name in batch)
         assert "43 pairs of 172 different texts, of which" in caplog.text
 
-    def test_words(self, folder):
+    def test_any_tokenizer(self, folder):
         reader = TextPairReader(**FULL)
         batch = Batch(list(reader.read(folder / "pairs.tsv")))
         batch.index_instances(Vocabulary.from_instances(batch.instances))
@@ -217,7 +220,7 @@ class TestInstances:
 
 
 class TestTokenizedPairs:
-    def test_every_text_once(self, pair, monkeypatch):
+    def test_every_text_is_stored_once(self, pair, monkeypatch):
         codec = WordPieceCodec(pair[0])
         encoded = []
         original = WordPieceCodec.encode
@@ -235,7 +238,7 @@ class TestTokenizedPairs:
             for array, text in zip(pairs.texts(row), expected, strict=True):
                 assert [0, *array.tolist(), 2] == ids(pair, text)
 
-    def test_what_a_pair_counts(self, make, folder):
+    def test_num_tokens_counts_all_texts_of_a_pair(self, make, folder):
         reader, path = make(**FULL), folder / "many.tsv"
         expected = [
             sum(
@@ -269,7 +272,7 @@ class TestInference:
         assert batch["labels"].tolist() == [0, 2, 1, 0, 2] and "negatives" not in batch
         assert len(reader.documents(folder / "nli.tsv")) == 5
 
-    def test_columns_of_ones_own(self, make, tmp_path):
+    def test_given_columns(self, make, tmp_path):
         lines = [json.dumps(dict(zip("phl", row, strict=True))) for row in NLI]
         (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
         reader = make(format="nli", anchor="p", positive="h", label="l")
@@ -282,7 +285,7 @@ class TestInference:
 
 
 class TestWholeRows:
-    """While `sample_spans` is false, the reader "declutr" without sampling."""
+    """While `sample_spans` is false, instances equal those of "declutr" without sampling."""
 
     def test_every_row_in_order(self, make, pair, tmp_path):
         (tmp_path / "rows.txt").write_text("ka lo\n\n mi\ttu\n")
@@ -340,9 +343,9 @@ class TestLoader:
         for epoch in epochs:
             assert sorted(texts(epoch)) == self.everything(folder, make(**FULL))
             assert_same(epoch, list(busy))
-        assert texts(epochs[0]) != texts(epochs[1])  # another order
+        assert texts(epochs[0]) != texts(epochs[1])  # The order differs.
 
-    def test_resumed(self, loader):
+    def test_a_resumed_run_reads_the_same_batches(self, loader):
         whole, resumed = loader(), loader()
         epochs = [list(whole) for _ in range(2)]
         resumed.resume_at(1, 3)
@@ -359,14 +362,14 @@ class TestLoader:
         assert 0.7 * 1500 < np.mean(tokens) <= 1500
         assert sorted(texts(batches)) == self.everything(folder, make(**FULL))
 
-    def test_words(self, loader):
+    def test_any_tokenizer(self, loader):
         batches = loader(TextPairReader(**FULL))
         batches.index_with(Vocabulary.from_instances(batches.iter_instances()))
         assert sum(len(batch["labels"]) for batch in batches) == 43
 
     @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
-    def test_of_allennlp(self, make, folder, workers):
+    def test_the_loader_of_allennlp(self, make, folder, workers):
         reader = make(**FULL, with_ids=True)
         loader = MultiProcessDataLoader(
             reader, str(folder / "many.tsv"), batch_size=5, num_workers=workers, quiet=True
@@ -379,13 +382,13 @@ class TestLoader:
         assert texts(batches) == texts([collated(reader, folder / "many.tsv", rows)])
 
     def test_whole_texts(self, loader, make):
-        reader = make(text_key="anchor")  # a column, as of any table
+        reader = make(text_key="anchor")  # Any column of a table will do.
         with reader.no_sample():
             batches = list(loader(reader, shuffle=False))
         assert [list(batch) for batch in batches] == [["anchors"]] * 9
         assert sum(len(batch["anchors"]["tokens"]["mask"]) for batch in batches) == 43
 
-    def test_what_is_wrong_with_the_file(self, make, tmp_path):
+    def test_errors_name_the_file_and_line(self, make, tmp_path):
         (tmp_path / "a.tsv").write_text("anchor\tpositive\nka\n")
         loader = DeCLUTRDataLoader(make(), str(tmp_path / "a.tsv"), batch_size=1)
         with pytest.raises(ConfigurationError, match=r"a.tsv', line 2 has 1 field\(s\), exp"):
@@ -448,7 +451,7 @@ class TestSettings:
             ({"anchor": -1}, "Columns are numbered from 0; got a number below that"),
         ],
     )
-    def test_refused(self, make, changes, message):
+    def test_contradictory_settings_are_refused(self, make, changes, message):
         with pytest.raises(ConfigurationError, match=message):
             make(**changes)
 
@@ -479,7 +482,9 @@ class TestSettings:
             ),
         ],
     )
-    def test_data_that_does_not_fit(self, make, tmp_path, changes, content, message):
+    def test_data_that_does_not_fit_the_settings_is_refused(
+        self, make, tmp_path, changes, content, message
+    ):
         (tmp_path / "a.tsv").write_text(content)
         with pytest.raises(ConfigurationError, match=message):
             list(make(**changes).read(tmp_path / "a.tsv"))
@@ -489,7 +494,7 @@ class TestSettings:
 
 @pytest.mark.slow
 def test_a_model_trains_on_pairs_and_embeds(make, folder, checkpoint, tmp_path):
-    """The archive's reader is switched to whole texts, blank ones too, as predictors need it."""
+    """A predictor needs the reader of the archive to read whole texts, blank ones included."""
     from allennlp.commands.train import train_model
     from allennlp.models.archival import load_archive
     from allennlp.predictors import Predictor

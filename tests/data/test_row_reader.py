@@ -1,4 +1,4 @@
-"""What the readers share is in one place; what each does with it, its own tests say."""
+"""Tests of what the readers have in common; each reader has its own tests as well."""
 
 import copy
 import inspect
@@ -24,7 +24,7 @@ READERS = [DeCLUTRDatasetReader, SentenceReader, AugmentedReader, TextPairReader
 
 @pytest.mark.parametrize("reader", READERS)
 class TestEveryReader:
-    def test_inherits_no_other_and_overrides_nothing(self, reader):
+    def test_inherits_row_reader_alone_and_overrides_nothing_of_it(self, reader):
         assert reader.__bases__ == (RowReader,)
         shared = {name for name in vars(RowReader) if not name.startswith("__")}
         assert not shared & set(vars(reader))
@@ -37,7 +37,7 @@ class TestEveryReader:
                 parameter.default,
             )
 
-    def test_takes_no_others(self, reader):
+    def test_refuses_unknown_parameters(self, reader):
         config = {"type": registered_name(DatasetReader, reader), "nonsense": 1}
         if reader is AugmentedReader:
             config["augmentation"] = {"type": "eda"}
@@ -48,7 +48,7 @@ class TestEveryReader:
             DatasetReader.from_params(Params(config))
 
 
-def test_views_that_are_not_there(tmp_path: Path) -> None:
+def test_sampling_without_num_anchors_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a b\n")
     reader = DeCLUTRDatasetReader()
     assert not reader.sample_spans and not reader.draws_anew
@@ -58,14 +58,14 @@ def test_views_that_are_not_there(tmp_path: Path) -> None:
 
 
 class TestEpochCounts:
-    def test_each_worker_of_each_number_has_its_own(self):
+    def test_each_worker_of_each_number_of_workers_has_its_own_count(self):
         counts = EpochCounts()
         workers = [None, *(WorkerInfo(n, i) for n in (1, 2, 3, 256) for i in range(n))]
         for epoch in range(2):
             assert {counts.begin(worker) for worker in workers} == {epoch}
         assert {counts.read(worker) for worker in workers} == {0}
 
-    def test_a_look_does_not_count(self):
+    def test_reading_inside_unchanged_does_not_count(self):
         counts = EpochCounts()
         counts.begin(None), counts.read(None)
         with counts.unchanged():

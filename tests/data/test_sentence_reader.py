@@ -1,5 +1,8 @@
-"""Oracles: the reader "declutr" without sampling for what a row holds; the rows as written for
-which of them are used; instances for packed batches."""
+"""Tests of the reader "sentences".
+
+The oracles are the reader "declutr" without sampling for the contents of a row; the rows as written
+for which of them are used; and instances for packed batches.
+"""
 
 import copy
 import logging
@@ -20,11 +23,11 @@ from declutr.data.sentence_reader import SentenceReader
 from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.sampling import document_selection
 
-# Two documents, one of a single sentence, and white space that is none.
+# These are documents, one of them of a single sentence, and rows of white space, which are blank.
 ROWS = ["ka lo mi", "tu re", "  sa   no ve ", "", " ", "pi du ka lo", "", "mi", "tu", "re sa", ""]
 SENTENCES = [0, 1, 2, 5, 7, 8, 9]
 PAIRS = [0, 1, 7, 8]
-DOCUMENTS = [0, 0, 0, 0, 1, 2, 2, 3, 3, 3, 3]  # blank rows before each
+DOCUMENTS = [0, 0, 0, 0, 1, 2, 2, 3, 3, 3, 3]  # The number of blank rows before each.
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +39,7 @@ def rows_file(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def many_file(tmp_path_factory, documents):
-    """47 sentences of 3 to 200 words, in 12 documents."""
+    """Write 47 sentences of 3 to 200 words, in 12 documents."""
     words = " ".join(documents).split()
     rng = np.random.default_rng(0)
     rows = []
@@ -68,7 +71,7 @@ def ids(pair, row: str) -> list[int]:
 
 
 def texts(batches) -> list[str]:
-    """Each row of the batches without its padding."""
+    """Return each row of the batches without its padding."""
     found = []
     for batch in batches:
         groups = [batch[field]["tokens"] for field in ("anchors", "positives") if field in batch]
@@ -101,7 +104,7 @@ def collated(reader, path, rows) -> dict:
 
 
 class TestSentences:
-    def test_rows_that_are_not_blank(self, make, pair, rows_file, caplog):
+    def test_blank_rows_are_left_out(self, make, pair, rows_file, caplog):
         reader = make()
         with caplog.at_level(logging.INFO, logger="declutr.data.sentence_reader"):
             assert reader.documents(rows_file).tolist() == SENTENCES
@@ -142,7 +145,7 @@ class TestSentences:
             )
 
     @pytest.mark.parametrize("positives", [None, "next"])
-    def test_packed_is_what_instances_give(self, make, rows_file, positives):
+    def test_packed_batches_equal_collated_instances(self, make, rows_file, positives):
         reader = make(positives=positives)
         rows = reader.documents(rows_file)
         packed = reader.packed(rows_file, rows).tensors()
@@ -154,7 +157,7 @@ class TestSentences:
         assert make(max_instances=3).documents(rows_file).tolist() == SENTENCES[:3]
         assert len(list(make(max_instances=3).read(rows_file))) == 3
 
-    def test_words(self, rows_file):
+    def test_any_tokenizer(self, rows_file):
         reader = SentenceReader(positives="next")
         batch = Batch(list(reader.read(rows_file)))
         batch.index_instances(Vocabulary.from_instances(batch.instances))
@@ -172,13 +175,13 @@ class TestNeighbours:
             assert fields["anchors"].human_readable_repr() == [ids(pair, ROWS[row])]
             assert fields["positives"].human_readable_repr() == [ids(pair, ROWS[row + 1])]
 
-    def test_nothing_takes_the_place_of_what_is_left_out(self, tmp_path):
+    def test_a_sentence_beside_a_short_one_has_no_neighbour(self, tmp_path):
         (tmp_path / "a.txt").write_text("a b\nc d\ne\nf g\nh i\n")
         reader = SentenceReader(positives="next", min_document_len=2)
         assert reader.documents(tmp_path / "a.txt").tolist() == [0, 3]
 
     @pytest.mark.parametrize("at_once", [1, 2, 3, 10, 11, 12])
-    def test_however_many_rows_are_looked_at_together(self, make, rows_file, at_once, monkeypatch):
+    def test_pairs_do_not_depend_on_the_block_size(self, make, rows_file, at_once, monkeypatch):
         monkeypatch.setattr(document_selection, "_AT_ONCE", at_once)
         assert make(positives="next").documents(rows_file).tolist() == PAIRS
         assert make().documents(rows_file).tolist() == SENTENCES
@@ -187,7 +190,7 @@ class TestNeighbours:
         (tmp_path / "a.txt").write_text("a\nb")
         assert SentenceReader(positives="next").documents(tmp_path / "a.txt").tolist() == [0]
 
-    def test_no_two_follow_each_other(self, tmp_path):
+    def test_a_corpus_without_neighbours_is_refused(self, tmp_path):
         (tmp_path / "a.txt").write_text("a\n\nb\n")
         with pytest.raises(
             ConfigurationError,
@@ -210,7 +213,7 @@ class TestIds:
         assert list(packed) == list(collated(reader, rows_file, rows))
         assert_same([packed], [collated(reader, rows_file, rows)])
 
-    def test_in_any_order(self, make, many_file, positives):
+    def test_rows_in_any_order(self, make, many_file, positives):
         reader, plain = make(positives=positives, with_ids=True), make(positives=positives)
         rows = np.random.default_rng(1).permutation(reader.documents(many_file))
         assert len(rows) > 30
@@ -222,7 +225,7 @@ class TestIds:
         assert not {"ids", "documents"} & set(without)
         assert texts([without]) == texts([packed])
 
-    def test_nothing_blank(self, make, tmp_path, positives):
+    def test_a_corpus_without_blank_rows(self, make, tmp_path, positives):
         path = _written(tmp_path, ["ka lo", "mi", "tu"])
         reader = make(positives=positives, with_ids=True)
         assert reader.packed(path, [1, 0]).tensors()["documents"].tolist() == [0, 0]
@@ -235,7 +238,7 @@ class TestIds:
             for instance in (reader.instance(rows_file, 3), *reader.read(rows_file)):
                 assert list(instance.fields) == ["anchors"]
 
-    def test_blank_rows_are_looked_for_once_and_before_workers(
+    def test_blank_rows_are_found_once_and_before_workers_start(
         self, make, loader, rows_file, positives, monkeypatch
     ):
         calls = []
@@ -275,7 +278,7 @@ class TestIds:
             got = zip(texts(batches), ids.tolist(), places.tolist(), strict=True)
             assert sorted(got, key=lambda one: one[1]) == wanted
 
-    def test_pickled(self, make, rows_file, positives):
+    def test_a_pickled_reader_gives_the_same_ids(self, make, rows_file, positives):
         reader = make(positives=positives, with_ids=True)
         rows = reader.documents(rows_file)
         for twin in (pickle.loads(pickle.dumps(reader)), copy.deepcopy(reader)):
@@ -291,7 +294,7 @@ def test_words_have_ids(rows_file):
 
 
 class TestWholeRows:
-    """While `sample_spans` is false, the reader "declutr" without sampling."""
+    """While `sample_spans` is false, instances equal those of "declutr" without sampling."""
 
     @pytest.mark.parametrize("positives", [None, "next"])
     def test_every_row_in_order(self, make, pair, rows_file, positives):
@@ -336,9 +339,9 @@ class TestLoader:
         for epoch in epochs:
             assert sorted(texts(epoch)) == sorted(expected)
             assert_same(epoch, list(busy))
-        assert texts(epochs[0]) != texts(epochs[1])  # another order
+        assert texts(epochs[0]) != texts(epochs[1])  # The order differs.
 
-    def test_resumed(self, loader, make, many_file, positives):
+    def test_a_resumed_run_reads_the_same_batches(self, loader, make, many_file, positives):
         whole, resumed = (loader(many_file, make(positives=positives)) for _ in range(2))
         epochs = [list(whole) for _ in range(2)]
         resumed.resume_at(1, 2)
@@ -360,7 +363,7 @@ class TestLoader:
 
     @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
-    def test_of_allennlp(self, make, many_file, positives, workers, recwarn):
+    def test_the_loader_of_allennlp(self, make, many_file, positives, workers, recwarn):
         reader = make(positives=positives)
         loader = MultiProcessDataLoader(
             reader, str(many_file), batch_size=4, num_workers=workers, quiet=True
@@ -413,11 +416,11 @@ class TestSettings:
             ({"encoding_errors": "ignore"}, "Unknown encoding_errors 'ignore': expected one of"),
         ],
     )
-    def test_refused(self, make, rows_file, changes, message):
+    def test_invalid_settings_are_refused(self, make, rows_file, changes, message):
         with pytest.raises(ConfigurationError, match=message):
             list(make(**changes).read(rows_file))
 
-    def test_nothing_long_enough(self, make, rows_file):
+    def test_a_corpus_of_short_rows_is_refused(self, make, rows_file):
         with pytest.raises(
             ConfigurationError,
             match=r"0 of 11 rows have at least 99 token\(s\) \(min_document_len\). Add sentences, "
@@ -425,14 +428,14 @@ class TestSettings:
         ):
             make(min_document_len=99).documents(rows_file)
 
-    def test_missing(self, make, tmp_path):
+    def test_a_missing_corpus_is_refused(self, make, tmp_path):
         with pytest.raises(ConfigurationError, match=r"Found no documents at '.*none.txt'"):
             list(make().read(tmp_path / "none.txt"))
 
 
 @pytest.mark.slow
 def test_a_model_trains_on_neighbours_and_embeds(make, pair, many_file, checkpoint, tmp_path):
-    """The archive's reader is switched to whole rows: blank ones too have their embedding."""
+    """A predictor needs the reader of the archive to read whole rows, blank ones included."""
     from allennlp.commands.train import train_model
 
     import declutr.plugin  # noqa: F401

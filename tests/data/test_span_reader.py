@@ -1,4 +1,7 @@
-"""Oracles: `SpanSampler` with the same random numbers, and slices of the documents it cuts."""
+"""Tests of the reader "declutr".
+
+The oracles are `SpanSampler` with the same random numbers, and slices of the documents.
+"""
 
 import copy
 import itertools
@@ -25,20 +28,20 @@ from declutr.sampling.spans import PLACEMENTS, DocumentTooShort, SpanSampler
 
 SPANS = {"num_anchors": 2, "num_positives": 3, "max_span_len": 24, "min_span_len": 8}
 WORDS = {"num_anchors": 2, "num_positives": 1, "max_span_len": 10, "min_span_len": 2}
-LENGTHS = [50, 0, 3, 4, 39, 40, 200]  # 40 words are needed, 4 at the very least
+LENGTHS = [50, 0, 3, 4, 39, 40, 200]  # Spans need 40 words, and shrunken ones at least 4.
 SEED = 13370
-TEXTS = [" ".join(f"{name}{n}" for n in range(60)) for name in "abcde"]  # all of 60 words
+TEXTS = [" ".join(f"{name}{n}" for n in range(60)) for name in "abcde"]  # Each has 60 words.
 
 
 @pytest.fixture
 def make(pair):
-    """A reader over word pieces that samples spans, unless told otherwise."""
+    """Return a reader of word pieces that samples spans, unless told otherwise."""
     return lambda **changes: DeCLUTRDatasetReader(*pair, **{**SPANS, **changes})
 
 
 @pytest.fixture
 def words(tmp_path):
-    """A reader over words."""
+    """Return a reader of words."""
     return lambda **changes: DeCLUTRDatasetReader(
         **{**WORDS, "cache_dir": str(tmp_path / "stores"), **changes}
     )
@@ -53,7 +56,7 @@ def lengths_file(tmp_path) -> Path:
 
 
 def spans(instance) -> str:
-    """An instance as something to compare and count."""
+    """Return an instance as a string to compare and count."""
     return json.dumps([instance[key].human_readable_repr() for key in ("anchors", "positives")])
 
 
@@ -106,7 +109,7 @@ class TestInstances:
         reader = words(placement="grid")
         for epoch in range(20):
             for start, end in reader.sample(lengths_file, 6, epoch).anchors.tolist():
-                assert start // 10 == (end - 1) // 10  # inside one block
+                assert start // 10 == (end - 1) // 10  # The span lies inside one block.
 
     def test_from_params(self, checkpoint, corpus_file):
         transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
@@ -121,7 +124,7 @@ class TestInstances:
         assert isinstance(reader, DeCLUTRDatasetReader)
         assert len(list(reader.read(str(corpus_file)))) == 3
 
-    def test_default_tokenizer_is_words(self, words, lengths_file):
+    def test_the_default_tokenizer_splits_at_white_space(self, words, lengths_file):
         batch = Batch(list(words().read(lengths_file)))
         vocab = Vocabulary.from_instances(batch.instances)
         batch.index_instances(vocab)
@@ -131,7 +134,7 @@ class TestInstances:
 
 
 class TestIds:
-    def test_of_instances(self, words, lengths_file):
+    def test_instances_have_the_number_of_their_row(self, words, lengths_file):
         reader = words(with_ids=True)
         rows = reader.documents(lengths_file).tolist()
         assert rows == [0, 3, 4, 5, 6]
@@ -141,7 +144,7 @@ class TestIds:
             assert instance["ids"].label == row
             assert spans(instance) == spans(words().instance(lengths_file, row, 2))
 
-    def test_packed_is_what_instances_give(self, make, corpus_file):
+    def test_packed_batches_equal_collated_instances(self, make, corpus_file):
         reader, rows = make(with_ids=True), [5, 0, 23]
         batch = Batch([reader.instance(corpus_file, row, 1) for row in rows])
         batch.index_instances(Vocabulary.empty())
@@ -186,7 +189,7 @@ class TestIds:
 
 
 class TestFreshSpans:
-    def test_every_epoch(self, make, corpus_file):
+    def test_spans_differ_in_every_epoch(self, make, corpus_file):
         reader = make()
         epochs = [epoch_of(reader, corpus_file, epoch) for epoch in range(3)]
         for row in range(24):
@@ -197,7 +200,7 @@ class TestFreshSpans:
         first = epoch_of(reader, corpus_file, 0)
         assert epoch_of(reader, corpus_file, 7) == first == epoch_of(make(), corpus_file, 0)
         passes = [list(map(spans, reader.read(corpus_file))) for _ in range(2)]
-        assert passes[0] == passes[1] == first  # in order, too
+        assert passes[0] == passes[1] == first  # The order is the same, too.
 
     def test_depend_on_the_seed(self, make, corpus_file):
         first, second = (epoch_of(make(seed=seed), corpus_file, 0) for seed in (1, 2))
@@ -215,14 +218,14 @@ class TestFreshSpans:
             reader.instance(corpus_file, row, 9)
             assert spans(reader.instance(corpus_file, row, 2)) == expected[row]
 
-    def test_reading_counts_epochs(self, make, corpus_file):
+    def test_each_read_begins_the_next_epoch(self, make, corpus_file):
         reader = make()
         for epoch in range(3):
             read = list(map(spans, reader.read(corpus_file)))
             assert sorted(read) == sorted(epoch_of(reader, corpus_file, epoch))
-            assert read != epoch_of(reader, corpus_file, epoch)  # another order
+            assert read != epoch_of(reader, corpus_file, epoch)  # The order differs.
 
-    def test_no_global_random_numbers(self, make, corpus_file):
+    def test_global_random_state_is_left_alone(self, make, corpus_file):
         np.random.seed(0)
         state = np.random.get_state()[1].tolist()
         first = list(map(spans, make().read(corpus_file)))
@@ -240,7 +243,7 @@ class TestShortDocuments:
             caplog.text
         )
         assert len(list(reader.read(lengths_file))) == 5
-        anchors, _ = reader.sample(lengths_file, 4, 0)  # 39 words: spans of up to 9
+        anchors, _ = reader.sample(lengths_file, 4, 0)  # It has 39 words, so spans have up to 9.
         assert (anchors[:, 1] - anchors[:, 0]).max() <= 9
 
     def test_skip(self, words, lengths_file, caplog):
@@ -258,7 +261,7 @@ class TestShortDocuments:
         ):
             words(short_documents="error").documents(lengths_file)
 
-    def test_error_does_not_mind_rows_that_are_left_out_anyway(self, words, tmp_path):
+    def test_error_ignores_rows_that_are_left_out_anyway(self, words, tmp_path):
         (tmp_path / "a.txt").write_text(" ".join("abcdefghij" * 4) + "\n\nthree short words\n")
         reader = words(short_documents="error")
         assert reader.documents(tmp_path / "a.txt").tolist() == [0]
@@ -280,7 +283,7 @@ class TestShortDocuments:
         ("changes", "needed"),
         [({"short_documents": "skip"}, 40), ({}, 4), ({"min_document_len": 7}, 7)],
     )
-    def test_all_too_short(self, words, tmp_path, changes, needed):
+    def test_a_corpus_of_short_documents_is_refused(self, words, tmp_path, changes, needed):
         (tmp_path / "a.txt").write_text("one two\n\nthree\n")
         with pytest.raises(
             ConfigurationError,
@@ -289,7 +292,7 @@ class TestShortDocuments:
         ):
             words(**changes).documents(tmp_path / "a.txt")
 
-    def test_only_blank_rows(self, words, tmp_path):
+    def test_a_corpus_of_blank_rows_is_refused(self, words, tmp_path):
         (tmp_path / "a.txt").write_text("\n\n")
         with pytest.raises(ConfigurationError, match="longest has 0 tokens"):
             list(words().read(tmp_path / "a.txt"))
@@ -342,7 +345,7 @@ class TestWholeTexts:
         assert [list(instance.fields) for instance in instances] == [["anchors"]] * 5
         read = [instance["anchors"].spans[0].tolist() for instance in instances]
         assert read == self.expected(pair)
-        assert not (tmp_path / "stores").exists()  # streamed: nothing is kept
+        assert not (tmp_path / "stores").exists()  # Whole texts are streamed and not kept.
 
     def test_the_same_by_row(self, make, pair, file):
         reader = make(num_anchors=None)
@@ -350,7 +353,7 @@ class TestWholeTexts:
         read = [reader.instance(file, row)["anchors"].spans[0].tolist() for row in range(5)]
         assert read == self.expected(pair)
 
-    def test_no_sample_and_back(self, make, file, corpus_file):
+    def test_no_sample_ends_with_its_block(self, make, file, corpus_file):
         reader = make()
         with reader.no_sample():
             assert len(list(reader.read(file))) == 5
@@ -366,7 +369,7 @@ class TestWholeTexts:
                 raise KeyError
             assert reader.sample_spans is before
 
-    def test_nested(self, make):
+    def test_no_sample_may_be_nested(self, make):
         reader = make()
         with reader.no_sample():
             with reader.no_sample():
@@ -381,7 +384,7 @@ class TestWholeTexts:
         group = batch.as_tensor_dict()["anchors"]["tokens"]
         assert group["token_ids"].dim() == 2
         assert group["mask"].sum(1).tolist() == list(map(len, self.expected((reader._tokenizer,))))
-        assert group["mask"].sum(1)[1] == 2  # a blank row: the special tokens alone
+        assert group["mask"].sum(1)[1] == 2  # A blank row has the special tokens alone.
 
     def test_blank_rows_of_words(self, words, file):
         batch = Batch(list(words(num_anchors=None).read(file)))
@@ -390,13 +393,13 @@ class TestWholeTexts:
 
 
 class TestTextToInstance:
-    def test_whole(self, make, pair):
+    def test_a_text_is_whole_inside_no_sample(self, make, pair):
         reader = make()
         with reader.no_sample():
             instance = reader.text_to_instance(" a  text ")
         assert instance["anchors"].spans[0].tolist() == pair[0].tokenizer("a text")["input_ids"]
 
-    def test_too_long(self, make, documents):
+    def test_a_long_text_is_cut(self, make, documents):
         reader = make()
         with reader.no_sample():
             assert len(reader.text_to_instance(documents[0])["anchors"]) == 128
@@ -408,17 +411,17 @@ class TestTextToInstance:
             assert spans(mine) == spans(reader.instance(corpus_file, row, epoch))
 
     @pytest.mark.parametrize("given", [{}, {"epoch": 2}])
-    def test_each_text_gives_places_of_its_own(self, words, given):
-        """Texts of one length, so that nothing else could make them differ."""
+    def test_different_texts_have_spans_at_different_places(self, words, given):
+        """All texts have the same length, so that only their content makes the spans differ."""
         reader = words()
         assert len({self.places(reader.text_to_instance(text, **given)) for text in TEXTS}) == 5
 
-    def test_each_call_gives_others(self, words):
+    def test_each_call_draws_other_spans(self, words):
         reader = words()
         calls = [[self.places(reader.text_to_instance(text)) for text in TEXTS] for _ in range(4)]
         for of_one in zip(*calls, strict=True):
             assert len(set(of_one)) == 4
-        # The same calls again, in another order of texts; white space counts once.
+        # Make the same calls again, with the texts in another order and with more white space.
         again = words()
         for first in calls:
             instances = [again.text_to_instance(text.replace(" ", "  ")) for text in TEXTS[::-1]]
@@ -426,7 +429,7 @@ class TestTextToInstance:
         other = words(seed=1)
         assert self.places(other.text_to_instance(TEXTS[0])) != calls[0][0]
 
-    def test_drawn_like_a_row_by_digest_and_call(self, words):
+    def test_spans_are_drawn_by_the_digest_of_the_text_and_the_call(self, words):
         reader = words()
         for call in range(3):
             rng = document_rng(SEED, 0, text_digest(TEXTS[1]), call)
@@ -434,7 +437,7 @@ class TestTextToInstance:
             places = self.places(reader.text_to_instance(TEXTS[1]))
             assert json.loads(places) == np.concatenate([drawn[0], drawn[1][:, 0]]).tolist()
 
-    def test_an_epoch_alone_is_the_same_again(self, words):
+    def test_an_epoch_alone_fixes_the_spans(self, words):
         reader = words()
         epochs = [
             [self.places(reader.text_to_instance(TEXTS[0], epoch=epoch)) for epoch in range(4)]
@@ -456,7 +459,7 @@ class TestTextToInstance:
         assert spans(reader.text_to_instance(TEXTS[0])) == spans(fresh.text_to_instance(TEXTS[0]))
 
     def places(self, instance) -> str:
-        """Where the words of each span lie in their text."""
+        """Return the interval of words of each span in its text."""
         return json.dumps(
             [
                 [int(str(text.tokens[0])[1:]), int(str(text.tokens[-1])[1:]) + 1]
@@ -465,7 +468,7 @@ class TestTextToInstance:
             ]
         )
 
-    def test_too_short_to_sample(self, make):
+    def test_a_short_text_is_refused(self, make):
         with pytest.raises(DocumentTooShort, match=r"0 tokens is too short .* already need 4"):
             make().text_to_instance("")
 
@@ -512,7 +515,7 @@ class TestFormats:
 
 
 class TestTokenisedOnce:
-    def test_by_several_readers(self, make, pair, corpus_file, tmp_path, monkeypatch):
+    def test_several_readers_tokenise_once(self, make, pair, corpus_file, tmp_path, monkeypatch):
         calls = Counter()
         kind = type(make()._codec)
         encode = kind.encode
@@ -561,21 +564,21 @@ class TestBadSettings:
             ),
         ],
     )
-    def test_refused_with_what_to_do(self, make, changes, message):
+    def test_invalid_settings_are_refused_with_advice(self, make, changes, message):
         with pytest.raises(ConfigurationError, match=message):
             make(**changes)
 
-    def test_as_long_as_the_transformer_is_allowed(self, make, corpus_file):
+    def test_spans_may_be_as_long_as_the_transformer_takes(self, make, corpus_file):
         reader = make(num_anchors=1, max_span_len=128, min_span_len=128)
         (anchor,) = reader.instance(corpus_file, 0)["anchors"].spans
-        assert len(anchor) == 128  # two of the tokens gave way to special ones
+        assert len(anchor) == 128  # Special tokens take the place of two tokens.
 
     def test_the_tokenizer_may_cut_earlier(self, pair, checkpoint, corpus_file):
         tokenizer = PretrainedTransformerTokenizer(str(checkpoint), max_length=20)
         reader = DeCLUTRDatasetReader(tokenizer, pair[1], **{**SPANS, "min_span_len": 24})
         assert set(map(len, reader.instance(corpus_file, 0)["anchors"].spans)) == {20}
 
-    def test_adjacent_positives_that_may_have_no_room(self, words, tmp_path):
+    def test_adjacent_positives_without_room_are_refused(self, words, tmp_path):
         tight = {"num_anchors": 1, "sampling_strategy": "adjacent", "min_span_len": 6}
         with pytest.raises(
             ConfigurationError,
@@ -591,7 +594,7 @@ class TestBadSettings:
             assert reader.documents(tmp_path / "a.txt").tolist() == rows
             for row, epoch in ((row, epoch) for row in rows for epoch in range(200)):
                 reader.sample(tmp_path / "a.txt", row, epoch)
-        words(**{**tight, "num_anchors": 2})  # two anchors need longer documents anyway
+        words(**{**tight, "num_anchors": 2})  # Two anchors need longer documents in any case.
 
     def test_words_have_no_limit(self, words):
         words(max_span_len=100_000)
@@ -605,13 +608,13 @@ class TestBadSettings:
             make(num_anchors=None).sample(corpus_file, 0, 0)
 
     @pytest.mark.parametrize("lazy", [True, False])
-    def test_lazy_warns(self, make, lazy):
+    def test_the_option_lazy_warns(self, make, lazy):
         with pytest.warns(UserWarning, match="'lazy' has had no meaning since AllenNLP 2: remove"):
             make(lazy=lazy)
 
 
 class LineReader(DeCLUTRDatasetReader):
-    """As a user's class does it: texts from a source of its own, by `text_to_instance`."""
+    """A user's reader with its own source of texts, which calls `text_to_instance`."""
 
     def _read(self, file_path):
         for text in self.shard_iterable(Path(file_path).read_text().splitlines()):
@@ -619,7 +622,7 @@ class LineReader(DeCLUTRDatasetReader):
 
 
 class TestAllenNLPLoader:
-    """AllenNLP's own loader with this reader draws as freshly as the loader "declutr"."""
+    """AllenNLP's own loader also gets fresh spans in every epoch."""
 
     LOADERS = pytest.mark.parametrize(
         ("workers", "method"), [(0, "fork"), (2, "fork"), (1, "spawn")]
@@ -639,7 +642,7 @@ class TestAllenNLPLoader:
         return loader
 
     def read(self, loader) -> list[str]:
-        """Every document of an epoch, without its padding."""
+        """Return every document of an epoch, without its padding."""
         documents = []
         for batch in loader:
             pairs = [batch[name]["tokens"] for name in ("anchors", "positives")]
@@ -668,8 +671,8 @@ class TestAllenNLPLoader:
             assert sorted(self.read(loader)) == sorted(epoch_of(reader, corpus_file, epoch))
 
     @pytest.mark.slow
-    def test_a_reader_with_a_read_of_its_own(self, tmp_path):
-        """Of any number of workers, which AllenNLP starts anew every epoch."""
+    def test_a_subclass_with_its_own_read_gets_fresh_spans(self, tmp_path):
+        """AllenNLP starts the workers anew in every epoch, whatever their number."""
         file = tmp_path / "texts.txt"
         file.write_text("\n".join(TEXTS) + "\n")
         epochs = []
@@ -684,7 +687,7 @@ class TestAllenNLPLoader:
     @pytest.mark.slow
     @pytest.mark.parametrize("kind", [DeCLUTRDatasetReader, LineReader])
     @pytest.mark.parametrize("workers", [0, 2])
-    def test_a_look_does_not_count(self, kind, workers, tmp_path):
+    def test_reading_inside_same_epoch_after_does_not_count(self, kind, workers, tmp_path):
         file = tmp_path / "texts.txt"
         file.write_text("\n".join(TEXTS) + "\n")
         loaders = [self.loader(kind(**WORDS), file, workers) for _ in range(2)]
@@ -701,15 +704,15 @@ class TestAllenNLPLoader:
         assert read(looked) == read(not_looked) == look
         assert read(looked) == read(not_looked) != look
 
-    def test_kept_in_memory_they_would_not_be_fresh(self, make, corpus_file):
-        """Why `max_instances_in_memory` is set above: AllenNLP keeps instances without it."""
+    def test_instances_kept_in_memory_are_not_fresh(self, make, corpus_file):
+        """AllenNLP keeps the instances if `max_instances_in_memory` is not set."""
         with pytest.warns(UserWarning, match="keeps every instance in memory"):
             loader = self.loader(make(), corpus_file, 0, in_memory=None)
         assert self.read(loader) == self.read(loader)
 
     @pytest.mark.slow
-    def test_loaders_that_share_a_reader(self, make, corpus_file):
-        """Training with two workers and validation with another number: still each row once."""
+    def test_loaders_that_share_a_reader_each_read_every_epoch(self, make, corpus_file):
+        """Training and validation may have different numbers of workers."""
         reader = make()
         train, validation, plain = (self.loader(reader, corpus_file, n) for n in (2, 1, 0))
         expected = [sorted(epoch_of(reader, corpus_file, epoch)) for epoch in range(3)]
@@ -731,7 +734,7 @@ class TestAllenNLPLoader:
     @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.parametrize("whole", [False, True])
-    def test_max_instances_together(self, make, corpus_file, workers, whole):
+    def test_workers_together_read_max_instances(self, make, corpus_file, workers, whole):
         reader = make(max_instances=5)
         reader.sample_spans = not whole
         loader = self.loader(reader, corpus_file, workers)

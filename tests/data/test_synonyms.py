@@ -1,4 +1,4 @@
-"""Synonyms of files and of WordNet."""
+"""Tests of synonyms from files and from WordNet."""
 
 import sys
 from collections.abc import Iterator
@@ -11,8 +11,8 @@ import pytest
 from declutr.data.synonyms import NoSynonyms, from_file, from_wordnet
 
 
-def test_lines_of_a_file(tmp_path: Path) -> None:
-    """Case of words, phrases, repeated lines and synonyms, the word itself, empty lines."""
+def test_from_file_reads_lines(tmp_path: Path) -> None:
+    """The file has upper case, phrases, repetitions, the word itself and empty lines."""
     file = tmp_path / "synonyms.tsv"
     file.write_text("Old\taged ancient\n\nriver\tstream river River\nold\tancient long_lived\n")
     synonyms = from_file(file)
@@ -22,14 +22,14 @@ def test_lines_of_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("line", ["old aged", "old\t", "\taged", "old\t   "])
-def test_lines_of_another_form(tmp_path: Path, line: str) -> None:
+def test_from_file_refuses_lines_of_another_form(tmp_path: Path, line: str) -> None:
     file = tmp_path / "synonyms.tsv"
     file.write_text(f"a\tb\n{line}\n")
     with pytest.raises(NoSynonyms, match=r"line 2: expected 'word<TAB>synonym synonym \.\.\.', go"):
         from_file(file)
 
 
-def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+def test_from_file_refuses_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(NoSynonyms, match=r"Cannot read synonyms from '.*nowhere\.tsv'"):
         from_file(tmp_path / "nowhere.tsv")
     (tmp_path / "latin.tsv").write_bytes("é\tè\n".encode("latin-1"))
@@ -38,7 +38,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
 
 
 class FakeWordNet:
-    """Two senses of "ran", in the shape of nltk's corpus reader."""
+    """A stand-in for nltk's corpus reader, with two senses of "ran"."""
 
     def __init__(self, installed: bool) -> None:
         self.installed = installed
@@ -59,27 +59,27 @@ class FakeWordNet:
 
 @pytest.fixture
 def corpora(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
-    """What `nltk.corpus` is."""
+    """Return a stand-in for the module `nltk.corpus`."""
     module = SimpleNamespace(wordnet=FakeWordNet(installed=True))
     monkeypatch.setitem(sys.modules, "nltk", SimpleNamespace(corpus=module))
     monkeypatch.setitem(sys.modules, "nltk.corpus", module)
     yield module
 
 
-def test_all_senses_in_wordnets_order(corpora: Any) -> None:
+def test_from_wordnet_gives_all_senses_in_order(corpora: Any) -> None:
     synonyms = from_wordnet()
     assert synonyms("ran") == ("run", "run away", "go", "Flow")
     assert synonyms("xyzzy") == () and synonyms("ran") == ("run", "run away", "go", "Flow")
-    assert corpora.wordnet.asked == ["ran", "xyzzy"]  # once each
+    assert corpora.wordnet.asked == ["ran", "xyzzy"]  # Each word is looked up once.
 
 
-def test_without_wordnet(corpora: Any) -> None:
+def test_from_wordnet_without_its_data_is_refused(corpora: Any) -> None:
     corpora.wordnet.installed = False
     with pytest.raises(NoSynonyms, match=r"no WordNet on this .*nltk\.downloader wordnet.*a file"):
         from_wordnet()
 
 
-def test_without_nltk(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_wordnet_without_nltk_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nltk.corpus", None)
     with pytest.raises(NoSynonyms, match=r"nltk, which is not installed\. Install nltk"):
         from_wordnet()

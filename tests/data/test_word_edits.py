@@ -1,4 +1,4 @@
-"""EDA's four edits: how many words they touch, what they leave alone, and whence they draw."""
+"""Tests of the four edits of EDA: how many words they change, and which they leave."""
 
 import pickle
 from collections import Counter
@@ -56,8 +56,10 @@ def test_number_of_edits() -> None:
 
 
 @given(words_of_texts, st.integers(1, 40), seeds)
-def test_replacement_changes_so_many_words(words: list[str], edits: int, seed: int) -> None:
-    """In their places; stop words and words without a synonym stay; no word is replaced twice."""
+def test_replacement_changes_the_given_number_of_words(
+    words: list[str], edits: int, seed: int
+) -> None:
+    """No word moves, stop words and words without synonyms stay, and none is replaced twice."""
     edited = replace_synonyms(words, edits, synonyms, rng(seed))
     changed = [(old, new) for old, new in zip(words, edited, strict=True) if old != new]
     assert all(old != "the" and new in SYNONYMS[old] for old, new in changed)
@@ -72,7 +74,7 @@ def test_replacement_keeps_what_surrounds_a_word() -> None:
     )
 
 
-def test_every_synonym_and_every_word_has_its_turn() -> None:
+def test_words_and_synonyms_are_drawn_uniformly() -> None:
     drawn = Counter(
         " ".join(replace_synonyms(["old", "house"], 1, synonyms, rng(seed))) for seed in range(400)
     )
@@ -82,8 +84,8 @@ def test_every_synonym_and_every_word_has_its_turn() -> None:
 
 
 @given(words_of_texts, st.integers(1, 10), seeds)
-def test_insertion_adds_so_many_words(words: list[str], edits: int, seed: int) -> None:
-    """Synonyms of words of the text, between the others, whose order stays."""
+def test_insertion_adds_the_given_number_of_words(words: list[str], edits: int, seed: int) -> None:
+    """Synonyms of words of the text are inserted between the words, whose order stays."""
     edited = insert_synonyms(words, edits, synonyms, rng(seed))
     meant = [word for word in words if word in ("old", "house", "sold")]
     added = Counter(edited) - Counter(words)
@@ -102,7 +104,7 @@ def test_swaps_keep_the_words(words: list[str], edits: int, seed: int) -> None:
     assert Counter(swap_words(words, edits, rng(seed))) == Counter(words)
 
 
-def test_a_swap_is_of_two_different_places() -> None:
+def test_a_swap_exchanges_two_different_places() -> None:
     found = Counter(tuple(swap_words(["a", "b", "c"], 1, rng(seed))) for seed in range(300))
     assert found.keys() == {("b", "a", "c"), ("c", "b", "a"), ("a", "c", "b")}
     assert min(found.values()) > 60
@@ -113,17 +115,17 @@ def test_a_swap_is_of_two_different_places() -> None:
 def test_deletion_leaves_one_word(words: list[str], probability: float, seed: int) -> None:
     edited = delete_words(words, probability, rng(seed))
     rest = iter(words)
-    assert all(word in rest for word in edited)  # in their order
+    assert all(word in rest for word in edited)  # The order is kept.
     assert bool(edited) == bool(words)
 
 
-def test_deletion_takes_each_word_with_its_probability() -> None:
+def test_deletion_removes_words_with_the_given_probability() -> None:
     assert len(delete_words(["word"] * 20_000, 0.3, rng())) / 20_000 == pytest.approx(0.7, abs=0.02)
     only = {delete_words(["a", "b", "c"], 1, rng(seed))[0] for seed in range(40)}
     assert only == {"a", "b", "c"}
 
 
-# ------------------------------------------------------------------------------- as a part
+# ------------------------------------------------------------------ the augmentation "eda"
 
 
 def eda(**options: Any) -> Augmentation:
@@ -134,8 +136,8 @@ def only(edit: str, alpha: float = 0.1) -> dict[str, float]:
     return dict.fromkeys(("replacement", "insertion", "swap", "deletion"), 0.0) | {edit: alpha}
 
 
-def test_one_edit_a_text(synonyms_file: str) -> None:
-    """Each of the four comes out alone, about as often as another."""
+def test_each_text_gets_one_edit(synonyms_file: str) -> None:
+    """Each of the four edits is drawn about equally often, and never with another."""
     augmentation = eda(synonyms=synonyms_file, deletion=0.5)
     counts: Counter[str] = Counter()
     for seed in range(400):
@@ -151,8 +153,8 @@ def test_one_edit_a_text(synonyms_file: str) -> None:
 
 
 @pytest.mark.parametrize(("edit", "length"), [("insertion", 66), ("swap", 60), ("replacement", 60)])
-def test_strength_counts_words(synonyms_file: str, edit: str, length: int) -> None:
-    """6 of 60 words at 0.1."""
+def test_strength_is_the_share_of_edited_words(synonyms_file: str, edit: str, length: int) -> None:
+    """A strength of 0.1 edits 6 of 60 words."""
     text = " ".join(["old", "by"] * 30)
     edited = eda(synonyms=synonyms_file, **only(edit))(text, rng()).split()
     assert len(edited) == length
@@ -160,8 +162,8 @@ def test_strength_counts_words(synonyms_file: str, edit: str, length: int) -> No
         assert sum(word in SYNONYMS["old"] for word in edited) == 6
 
 
-def test_the_same_text_in_the_same_epoch(synonyms_file: str) -> None:
-    """Seed, epoch and row decide, also in another process; another epoch edits otherwise."""
+def test_an_epoch_edits_a_text_alike_in_every_process(synonyms_file: str) -> None:
+    """Seed, epoch and row alone decide the edit."""
     augmentation = eda(synonyms=synonyms_file)
     epochs = [[augmentation(TEXT, document_rng(1, e, row)) for row in range(20)] for e in (0, 1)]
     sent = pickle.loads(pickle.dumps(augmentation))
@@ -169,12 +171,12 @@ def test_the_same_text_in_the_same_epoch(synonyms_file: str) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "  \n", "word", "the", "--", "日本語"])
-def test_texts_with_little_to_edit(synonyms_file: str, text: str) -> None:
+def test_texts_without_words_to_edit_stay(synonyms_file: str, text: str) -> None:
     augmentation = eda(synonyms=synonyms_file)
     assert {augmentation(text, rng(seed)) for seed in range(20)} == {text}
 
 
-def test_own_stop_words(synonyms_file: str) -> None:
+def test_given_stop_words_stay(synonyms_file: str) -> None:
     options = {"synonyms": synonyms_file, **only("replacement", 0.9)}
     assert eda(stop_words=["Old", "house", "SOLD"], **options)("The old house", rng()) == (
         "That old house"
@@ -182,10 +184,10 @@ def test_own_stop_words(synonyms_file: str) -> None:
     assert eda(stop_words=[], **options)("the by", rng()) == "that by"
 
 
-def test_synonyms_are_looked_for_when_they_are_needed(
+def test_synonyms_are_read_when_they_are_needed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A model trained with them loads without; swaps and deletions need none."""
+    """An augmentation can be built without its synonyms; swaps and deletions need none."""
 
     def absent() -> None:
         raise NoSynonyms("nltk has no WordNet on this machine.")
@@ -201,13 +203,13 @@ def test_synonyms_are_looked_for_when_they_are_needed(
 
 
 @pytest.mark.parametrize("alpha", [-0.1, 1, 2])
-def test_strengths_out_of_range(alpha: float) -> None:
+def test_strengths_out_of_range_are_refused(alpha: float) -> None:
     with pytest.raises(
         ConfigurationError, match=f"swap must be at least 0 and below 1, got {alpha}"
     ):
         EasyDataAugmentation(swap=alpha)
 
 
-def test_nothing_to_do() -> None:
+def test_strengths_of_0_are_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"are 0, which edits nothing\. Set one"):
         eda(**only("swap", 0))

@@ -1,4 +1,4 @@
-"""Oracle: a package written by the tests, whose corpus is known word by word."""
+"""Tests of the corpus of docstrings; the oracle is a package whose texts are known."""
 
 import importlib.util
 import logging
@@ -60,7 +60,7 @@ if True:
 
 @pytest.fixture
 def package(tmp_path, monkeypatch):
-    """The name of a package on the path that raises when it is imported."""
+    """Write a package that raises when it is imported; return its name."""
     for name, content in FILES.items():
         path = tmp_path / "declutr_fake" / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,7 +72,7 @@ def package(tmp_path, monkeypatch):
 
 @pytest.fixture
 def library(tmp_path, monkeypatch):
-    """The name of a package of 100 modules, the i-th with i + 1 words of its own."""
+    """Write a package of 100 modules, the i-th with i + 1 words of its own; return its name."""
     folder = tmp_path / "declutr_library"
     folder.mkdir()
     for i in range(100):
@@ -82,7 +82,7 @@ def library(tmp_path, monkeypatch):
     return "declutr_library"
 
 
-def test_documents_word_by_word(package):
+def test_documents_hold_the_known_words(package):
     assert list(documents([package, "declutr_single"], progress=False)) == [
         Document("declutr_fake", "The package over two paragraphs."),
         Document(
@@ -129,7 +129,7 @@ def test_progress_goes_to_standard_error(package, capsys):
 
 @pytest.mark.slow
 def test_several_processes_give_the_same_documents(library):
-    assert len(find_sources([library])) == 100  # enough for more than one task
+    assert len(find_sources([library])) == 100  # These are enough for more than one task.
     one = list(documents([library], progress=False))
     assert list(documents([library], progress=False, workers=2)) == one
 
@@ -139,7 +139,7 @@ def test_warnings_about_the_code_of_others_are_not_shown(recwarn):
     assert not recwarn.list
 
 
-def test_standard_library():
+def test_the_standard_library_is_read():
     sources = dict(find_sources([STANDARD_LIBRARY]))
     assert {"json.decoder", "argparse", "xml.dom.minidom"} <= set(sources)
     assert not any(module.split(".")[0] in {"test", "numpy", "pytest"} for module in sources)
@@ -169,7 +169,7 @@ class TestWriteCorpus:
         assert counts.validation_words == sum(len(line.split()) for line in validation)
         assert counts.short_documents == 10
         assert len(train) + len(validation) == 90
-        assert 0.15 < len(validation) / 90 < 0.45  # five standard deviations would be 0.24 off
+        assert 0.15 < len(validation) / 90 < 0.45  # Five standard deviations are 0.24.
         assert all(line.count("word") == len(line.split()) > 10 for line in train + validation)
 
     def test_what_is_left_out_is_counted(self, package, tmp_path):
@@ -191,11 +191,11 @@ class TestWriteCorpus:
         assert first != other
 
     @pytest.mark.parametrize(("fraction", "filled"), [(0.0, 0), (1.0, 1)])
-    def test_everything_in_one_file(self, library, tmp_path, fraction, filled):
+    def test_fractions_0_and_1_give_one_file(self, library, tmp_path, fraction, filled):
         _, parts = self.write([library], tmp_path, min_words=1, validation_fraction=fraction)
         assert len(parts[filled]) == 100 and parts[1 - filled] == []
 
-    def test_impossible_fraction(self, library, tmp_path):
+    def test_a_fraction_outside_0_to_1_is_refused(self, library, tmp_path):
         with pytest.raises(ValueError, match=r"validation_fraction must lie in \[0, 1\], not 1.5"):
             self.write([library], tmp_path, validation_fraction=1.5)
 
@@ -206,12 +206,12 @@ class TestWriteCorpus:
 
 
 class TestErrors:
-    def test_nothing_named(self):
+    def test_no_package_named(self):
         with pytest.raises(ValueError, match="no package named"):
             documents([])
 
     @pytest.mark.parametrize("name", ["declutr_absent", "scikit-learn", "sys", "__main__"])
-    def test_nothing_found(self, name, monkeypatch):
+    def test_no_package_found(self, name, monkeypatch):
         monkeypatch.setattr(sys.modules["__main__"], "__spec__", None)
         with pytest.raises(ValueError, match=rf"any of: {name}.*sklearn, not scikit-learn"):
             documents([name])
@@ -221,11 +221,11 @@ class TestErrors:
             assert find_sources(["declutr_absent", package])
         assert "No Python source found for: declutr_absent" in caplog.text
 
-    def test_one_string(self):
+    def test_one_string_for_a_list(self):
         with pytest.raises(TypeError, match=r"not one string; use \['numpy'\]"):
             documents("numpy")
 
-    def test_sub_package(self):
+    def test_a_subpackage(self):
         with pytest.raises(
             ValueError, match=r"'numpy\.linalg' is not a top-level package; use 'nu"
         ):

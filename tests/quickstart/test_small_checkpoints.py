@@ -1,5 +1,8 @@
-"""Oracles: the round trip through a folder, and golden ids that hold for every version of
-transformers and tokenizers."""
+"""Tests of small transformers made from scratch.
+
+The oracles are the round trip through a folder, and golden ids that hold for every version of
+transformers and tokenizers.
+"""
 
 import hashlib
 import importlib.util
@@ -45,7 +48,7 @@ def checkpoint(tokenizer, tmp_path_factory):
     return folder
 
 
-def test_readable_by_others(checkpoint):
+def test_saved_files_have_the_mode_of_the_umask(checkpoint):
     (checkpoint.parent / "file").touch()
     expected = (checkpoint.parent / "file").stat().st_mode
     assert (checkpoint / "model.safetensors").is_file()
@@ -72,7 +75,7 @@ class TestTokenizer:
         assert tokenizer.model_max_length == 32
 
     def test_golden_ids_and_offsets(self, tokenizer):
-        """Taken with transformers 4.57.6 / tokenizers 0.22.2, equal with 5.23.0 / 0.23.3."""
+        """The values hold for transformers 4.57.6 / tokenizers 0.22.2 and 5.23.0 / 0.23.3."""
         batch = encoded(tokenizer)
         assert batch["input_ids"][0] == [0, 282, 297, 288, 278, 2]
         assert batch["offset_mapping"][0] == [(0, 0), (0, 3), (4, 6), (6, 9), (10, 13), (0, 0)]
@@ -104,10 +107,10 @@ class TestTokenizer:
     def test_few_texts_give_a_smaller_vocabulary(self):
         assert SMALLEST_VOCABULARY < len(train_tokenizer(["aaaa aaaa"], 10_000)) < 280
 
-    def test_bytes_alone(self):
+    def test_the_smallest_vocabulary_is_bytes(self):
         assert len(train_tokenizer(TEXTS, SMALLEST_VOCABULARY)) == SMALLEST_VOCABULARY == 261
 
-    def test_errors(self):
+    def test_invalid_arguments_are_refused(self):
         with pytest.raises(ValueError, match=r"vocab_size is 260; a byte-level .* at least 261"):
             train_tokenizer(TEXTS, 260)
         with pytest.raises(ValueError, match="the texts are empty or too short to learn from"):
@@ -125,8 +128,8 @@ class TestCheckpoint:
         assert loaded.get_vocab() == tokenizer.get_vocab()
         assert loaded.special_tokens_map == tokenizer.special_tokens_map
         assert loaded.all_special_ids == tokenizer.all_special_ids
-        assert loaded.model_max_length == 24  # the model's, not the tokenizer's
-        assert tokenizer.model_max_length == 32  # and the one given is as it was
+        assert loaded.model_max_length == 24  # The saved one has the limit of the model.
+        assert tokenizer.model_max_length == 32  # The given one is not modified.
 
     def test_model_loads_and_takes_the_longest_input(self, tokenizer, checkpoint):
         from transformers import AutoModel, AutoModelForMaskedLM
@@ -171,7 +174,7 @@ class TestCheckpoint:
         assert parameters["roberta.encoder.layer.0.intermediate.dense.weight"].shape == (80, 64)
 
     def test_golden_weights(self, tokenizer, tmp_path):
-        """The same for every version of transformers; rounded, as platforms may differ a little."""
+        """The weights are the same for every version of transformers, up to rounding."""
         model = make_checkpoint(tmp_path, tokenizer, **SIZES)
         query = dict(model.named_parameters())[
             "roberta.encoder.layer.0.attention.self.query.weight"
@@ -179,7 +182,7 @@ class TestCheckpoint:
         expected = [0.054146, -0.015847, -0.012626]
         np.testing.assert_allclose(query[0, :3].detach().numpy(), expected, atol=2e-6)
 
-    def test_an_earlier_checkpoint_is_replaced(self, tokenizer, tmp_path):
+    def test_an_earlier_transformer_is_replaced(self, tokenizer, tmp_path):
         (tmp_path / "vocab.json").write_text('{"stale": 0}')
         (tmp_path / "notes.txt").write_text("mine")
         make_checkpoint(tmp_path, tokenizer, **SIZES)
@@ -195,7 +198,7 @@ class TestCheckpoint:
             ({"max_length": -1}, "max_length must be at least 1, not -1"),
         ],
     )
-    def test_errors(self, tokenizer, tmp_path, change, message):
+    def test_invalid_sizes_are_refused(self, tokenizer, tmp_path, change, message):
         with pytest.raises(ValueError, match=message):
             make_checkpoint(tmp_path, tokenizer, **{**SIZES, **change})
 
@@ -242,7 +245,9 @@ class TestScript:
             (lambda path: (path.parent / "out").write_text(""), [], "out is a file"),
         ],
     )
-    def test_errors(self, main, text, tmp_path, capsys, prepare, extra, message):
+    def test_invalid_arguments_are_refused(
+        self, main, text, tmp_path, capsys, prepare, extra, message
+    ):
         prepare(text)
         with pytest.raises(SystemExit):
             main([str(text), "--output", str(tmp_path / "out"), *extra])

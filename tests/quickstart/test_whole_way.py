@@ -1,4 +1,4 @@
-"""The quickstart as `make train` runs it, on two small packages and for one epoch."""
+"""Tests of the quickstart as `make train` runs it, on two small packages for one epoch."""
 
 import json
 import subprocess
@@ -45,7 +45,7 @@ def run(folder: Path, *more: str) -> str:
     return done.stdout
 
 
-def test_it_trains_embeds_and_reports(quickstart: tuple[Path, str]) -> None:
+def test_the_quickstart_trains_embeds_and_reports(quickstart: tuple[Path, str]) -> None:
     folder, output = quickstart
     for name in ("train.txt", "validation.txt", "transformer/config.json", "model/model.tar.gz"):
         assert (folder / name).exists(), name
