@@ -58,7 +58,7 @@ class Encoder:
         a process for each device, which share the work: `["cuda:0", "cuda:1"]`, `["cpu"] * 4`.
     batch_tokens : the largest number of tokens of a batch; the default depends on the device.
     trust : open models that would be refused as unsafe (`declutr.archives.safety`), and run the
-        code that they bring. Only for models from a source that you trust.
+        code that they bring. Only for models that you made yourself.
     revision : a branch, tag or commit of a name on the hub.
     overrides : changes to an archive's configuration, as for `allennlp predict`.
     kind : `"archive"` or `"transformer"`; by default it is recognised from what lies at the place.
@@ -154,14 +154,14 @@ class Encoder:
         return self._embedded.truncated_texts + self._model.texts_cut + elsewhere
 
     def describe(self) -> dict[str, Any]:
-        """Return all that embeddings depend on, as JSON values: place, kind, content and settings."""
+        """Return what embeddings depend on (`place`, `kind`, `content`, settings) as JSON values."""
         return {
             "place": self._place,
             **self._model.describe(),
             "overrides": self._overrides or None,
             **self._embedded.describe(),
             "sphereize": self._sphereize,
-            # The model's default prompt is part of `content`, the fingerprint of its files.
+            # The model's default prompt is covered by `content`, the fingerprint of its files.
             **({} if self.prompt is None else {"prompt": self.prompt}),
         }
 

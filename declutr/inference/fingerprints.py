@@ -31,7 +31,7 @@ def files_fingerprint(files: Sequence[Path], root: Path | None = None) -> str:
     root : the folder below which the files lie and to which their names are relative; without it,
         names do not count, but the order of the files does.
     """
-    # In the cache of the hub, files are links, and links may be replaced without a change of size.
+    # In the cache of the hub, the files of a model are links; digests are stored of their targets.
     cache = default_cache_dir()
     cache.mkdir(parents=True, exist_ok=True)
     digests = file_digests([file.resolve() for file in files], cache)

@@ -24,7 +24,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def not_told() -> AbstractContextManager[None]:
-    """Return a context in which `declutr.Encoder` logs no warning about texts that it cuts.
+    """Return a context in which `declutr.Encoder` does not warn of texts that it cuts.
 
     `truncated_texts` counts them all the same.
     """
@@ -32,7 +32,7 @@ def not_told() -> AbstractContextManager[None]:
 
 
 def without_surrogates(text: str) -> str:
-    """Return the text with lone surrogates, which stand for undecodable bytes, replaced by U+FFFD."""
+    """Return the text with U+FFFD for lone surrogates, which stand for undecodable bytes."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
@@ -98,8 +98,8 @@ class TextEmbedding:
 
     def describe(self) -> dict[str, Any]:
         """Return the settings that embeddings depend on, as JSON values."""
-        # Release 1.5.0 always kept the beginning and did not record it: only the end is recorded, so
-        # that its fingerprints stay valid.
+        # Release 1.5.0 always kept the beginning and did not record it. Only "left" is recorded, so
+        # that fingerprints of that release stay valid.
         cut = self._long_texts == "truncate" and self._model.keeps_end
         return {
             "dimension": self.dimension,
@@ -133,7 +133,7 @@ class TextEmbedding:
             (rows, self._vectors([pieces[row].tokens for row in rows]))
             for rows in batches(pieces, self._batch_tokens, self._model.special_tokens, batch_size)
         )
-        # The next batch is started before the host waits for this one, so that a GPU is never idle.
+        # The next batch is started before the host waits for this one, which keeps a GPU busy.
         for rows, arriving in _one_behind(started):
             vectors[rows] = arriving.wait().numpy()
             done(int(last[rows].sum()))
@@ -147,7 +147,7 @@ class TextEmbedding:
             return Arriving(self._model.embed(tokens))
 
     def _finished(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the embeddings `(n, k)` that whitening, truncation and scaling make of `(n, d)`."""
+        """Return the embeddings `(n, k)`: whitened, truncated and scaled vectors `(n, d)`."""
         if self._whitening is not None:
             vectors = self._whitening.transform(vectors).astype(np.float32)
         vectors = vectors[:, : self.dimension]
@@ -172,7 +172,7 @@ class Piece(NamedTuple):
 def pieces_of(
     texts: Sequence[Any], limit: int | None, long_texts: str = "truncate", keeps_end: bool = False
 ) -> tuple[list[Piece], int]:
-    """Cut texts into pieces; return the pieces in order, and how many texts were truncated.
+    """Cut texts into pieces; return the pieces in order, and the number of truncated texts.
 
     # Parameters
 

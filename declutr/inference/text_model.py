@@ -131,7 +131,7 @@ class TextModel(ABC):
     """The module that computes token embeddings, whose linear layers `prepare` replaces."""
 
     max_length: int | None = None
-    """The largest number of tokens of a text, special ones included; `None` if there is no limit."""
+    """The largest number of tokens of a text, special ones included; `None` for no limit."""
 
     special_tokens: int = 0
     """The number of special tokens that `embed` adds to each text."""

@@ -58,7 +58,7 @@ class TrainedModel(TextModel):
     ) -> None:
         self.device = device
         number = (device.index or 0) if device.type == "cuda" else -1
-        # AllenNLP would log a line for each parameter that no initializer sets, and more such lines.
+        # At lower levels, AllenNLP logs a line for each parameter that no initializer sets.
         quiet = loggers_at(logging.WARNING, "allennlp", "transformers")
         with opened_archive(place, trust=trust) as folder, quiet:
             if weights_of(folder) is None:
@@ -151,7 +151,7 @@ class _Undrawn(TorchFunctionMode):
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        # Methods of tensors, and the functions of `torch.nn.init` that can be overridden themselves.
+        # Methods of tensors, and those functions of `torch.nn.init` that can be overridden.
         if getattr(func, "__name__", "") in ("normal_", "uniform_", "kaiming_uniform_"):
             tensor = args[0] if args else kwargs["tensor"]
             tensor.detach().zero_()

@@ -140,8 +140,8 @@ class TransformerModel(TextModel):
             "pooling": self.pooling,
             "dense": len(self.dense),
             "content": self._content,
-            # Releases before 1.6 did not lower the default prompt: their embeddings differ, so their
-            # fingerprints must.
+            # Releases before 1.6 did not lower the default prompt: embeddings differ from theirs,
+            # and so must fingerprints.
             **({"default_prompt": default.lower()} if lowered else {}),
         }
 
