@@ -154,7 +154,7 @@ class Encoder:
         return self._embedded.truncated_texts + self._model.texts_cut + elsewhere
 
     def describe(self) -> dict[str, Any]:
-        """Return what embeddings depend on (`place`, `kind`, `content`, settings) as JSON values."""
+        """Return what embeddings depend on as JSON values: place, kind, content and settings."""
         return {
             "place": self._place,
             **self._model.describe(),

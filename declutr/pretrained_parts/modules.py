@@ -213,7 +213,13 @@ class TrainedPooler(TrainedPart, Seq2VecEncoder):
         return self.pooler.get_output_dim()
 
     def forward(self, tokens: torch.Tensor, mask: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """Return sentence embeddings `(N, d)` of token embeddings `(N, L, d)` with a mask `(N, L)`."""
+        """Return sentence embeddings `(N, d)`, float32.
+
+        # Parameters
+
+        tokens : the token embeddings `(N, L, d)`.
+        mask : False at padding, `(N, L)`; by default nothing is padding.
+        """
         return self.pooler(tokens.float(), mask=mask)
 
 
@@ -229,7 +235,7 @@ class VocabularyCheck:
 
     def __init__(self, opened: OpenedModel, vocab: Optional[Vocabulary]) -> None:
         self._place = opened.place
-        # Read now: the files of an archive that is carried in another are removed once it is loaded.
+        # Read now: an archive that is carried in another one is removed once the other is loaded.
         self._known = {} if vocab is None else opened.known_words()
         self._vocab = vocab
         self.advice = (

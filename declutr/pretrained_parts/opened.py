@@ -98,7 +98,7 @@ class OpenedModel:
 
     def __init__(self, place: str) -> None:
         self.place = place
-        # Extracted files are kept as long as this object, since parts are built when they are taken.
+        # Extracted files are kept as long as this object: parts are built when they are taken.
         temporary = ExitStack()
         weakref.finalize(self, _close, temporary, os.getpid())
         self.folder = _checked_folder(Path(place), temporary)
@@ -197,7 +197,7 @@ class OpenedModel:
 
     @contextmanager
     def _safely(self) -> Iterator[None]:
-        """Let AllenNLP build only registered classes, and no more parameters than the weights allow."""
+        """Let AllenNLP build registered classes only, of a size in proportion to the weights."""
         own = weights_of(self.folder)
         if own is not None:
             size = own.stat().st_size
@@ -241,7 +241,7 @@ def _make_independent(embedder: torch.nn.Module) -> None:
             module.transformer_model = module.encoder  # without the language modelling head
             module.masked_language_modeling = False
         if isinstance(module, Embedding):
-            module._vocab_namespace = None  # else AllenNLP would extend it to the model's vocabulary
+            module._vocab_namespace = None  # else AllenNLP extends it to the vocabulary
 
 
 def _close(extracted: ExitStack, process: int) -> None:
