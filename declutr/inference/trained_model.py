@@ -58,7 +58,7 @@ class TrainedModel(TextModel):
     ) -> None:
         self.device = device
         number = (device.index or 0) if device.type == "cuda" else -1
-        # At lower levels, AllenNLP logs a line for each parameter that no initializer sets.
+        # Below this level, AllenNLP logs a line for each parameter that no initializer sets.
         quiet = loggers_at(logging.WARNING, "allennlp", "transformers")
         with opened_archive(place, trust=trust) as folder, quiet:
             if weights_of(folder) is None:

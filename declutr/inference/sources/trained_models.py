@@ -133,7 +133,7 @@ class FromSentenceTransformers(NamedEncoder):
         if max_length and self._model.max_seq_length:
             self._model.max_seq_length = min(max_length, self._model.max_seq_length)
         self._content = model_fingerprint(place, revision)
-        # The package runs the Python code of modules in a folder without asking, so that code counts.
+        # The package runs the Python code of a folder without asking, so the fingerprint covers it.
         self._code = code_fingerprint(Path(place))
         self._truncated = 0
 
