@@ -132,7 +132,7 @@ class TestProperties:
         np.testing.assert_allclose(np.cov(y.T), np.eye(3), atol=1e-6)
 
     def test_rounding_errors_are_not_amplified(self) -> None:
-        """Fit rows with a direction of rounding errors, which must stay small on unseen rows, too."""
+        """Fit rows with a direction of rounding errors, which must stay small on unseen rows."""
         x = correlated(80, 4).astype(np.float32)
         # Rows sum to 0, except for rounding errors.
         x = np.concatenate([x, -x.sum(axis=1, keepdims=True)], axis=1)
