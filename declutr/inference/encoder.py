@@ -42,7 +42,7 @@ class Encoder:
     cuda_device : the number of a GPU, or -1 for the CPU; `device` is more general.
     normalize : scale embeddings to length 1. By default, folders with a normalisation module do and
         archives do not.
-    truncate_dim : keep only so many leading dimensions, before scaling; for models that were
+    truncate_dim : the number of leading dimensions to keep, before scaling; for models that were
         trained for it.
     pooling : for transformers, one of `declutr.transformer.pooling.POOLINGS`.
     whiten : apply the whitening that is stored with the model; by default, if there is one.

@@ -44,9 +44,9 @@ class TrainedTokenizer(PretrainedTransformerTokenizer):
 
         archive : a serialization directory, a `model.tar.gz` or a URL of one, or an exported
             folder.
-        max_length : cut texts after this many tokens, special ones included; by default as in
-            training, and never more than the transformer takes. More is useful with an embedder
-            that folds texts into segments.
+        max_length : cut texts after this many tokens, special ones included; by default as many as
+            in training, or as the transformer takes if that is fewer. More are useful with an
+            embedder that folds texts into segments.
         add_special_tokens : False leaves special tokens to the dataset reader, as readers of
             sentence pairs expect.
         load_weights : ignored, since a tokenizer has no weights; archives set it on every part.

@@ -49,7 +49,7 @@ def test_rows_keep_their_order(encoder: Encoder, texts: list[str]) -> None:
     shuffled = encoder([texts[i] for i in order], batch_size=5)
     assert np.allclose(shuffled, embeddings[order], atol=1e-6)
     apart = np.linalg.norm(embeddings[:, None] - embeddings[None], axis=-1)
-    assert (apart[np.triu_indices(10, 1)] > 1e-3).all()  # rows can be told from each other
+    assert (apart[np.triu_indices(10, 1)] > 1e-3).all()  # else the order could not be checked
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 7, 1000, None])
@@ -276,7 +276,7 @@ def test_normalize_and_truncate(trained: Path, encoder: Encoder, texts: list[str
     assert np.abs(unit - plain / np.linalg.norm(plain, axis=1, keepdims=True)).max() < 1e-6
     short = exact(trained, truncate_dim=8)
     assert short.dimension == 8 and np.abs(short(texts) - plain[:, :8]).max() < 1e-6
-    both = exact(trained, truncate_dim=8, normalize=True)(texts)  # cut first
+    both = exact(trained, truncate_dim=8, normalize=True)(texts)  # truncated before scaling
     assert np.abs(np.linalg.norm(both, axis=1) - 1).max() < 1e-6
 
 
@@ -496,7 +496,7 @@ def test_prompts_of_the_encoder_and_of_a_call(prompted: Path, texts: list[str]) 
     assert np.allclose(query(texts, prompt=""), plain(texts), atol=1e-6)
     assert query.prompts.named == {"query": "ka lo: ", "passage": "mi: "}
     assert (query.prompt, plain.prompt) == ("ka lo: ", None)
-    # What was embedded without a prompt by earlier releases says nothing of it.
+    # Earlier releases had no such key: without a prompt, descriptions must stay the same.
     assert "prompt" not in plain.describe() and query.describe()["prompt"] == "ka lo: "
 
 

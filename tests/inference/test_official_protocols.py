@@ -191,7 +191,7 @@ def test_queries_and_documents_have_their_prompts(prompted: Path, kind: str) -> 
         for given in (side, SimpleNamespace(value=side)):
             found = model.encode(texts, prompt_type=given)
             assert np.abs(found - plain(texts, prompt=prompt)).max() < 1e-5
-    # Results of releases without prompts are not taken for these.
+    # MTEB must not take results that it cached for releases without prompts.
     assert model.revision == f"{encoder.describe()['fingerprint']}-prompts"
     chosen = open_encoder(f"{kind}:{prompted}?prompt_name=passage", device="cpu")
     model = MtebEncoder(chosen)
@@ -240,7 +240,7 @@ def senteval(encode: NamedEncoder, batch_size: int) -> float:
 @pytest.mark.parametrize("batch_size", [1, 4, 64])
 def test_senteval(checkpoint: Path, batch_size: int) -> None:
     encoder = open_encoder(f"hf:{checkpoint}", device="cpu")
-    dotted = [(a or ".", b, score) for a, b, score in PAIRS]  # what a blank sentence becomes
+    dotted = [(a or ".", b, score) for a, b, score in PAIRS]  # a blank sentence becomes a full stop
     first, second = (encoder([pair[side] for pair in dotted]) for side in (0, 1))
     expected = torch.nn.functional.cosine_similarity(torch.tensor(first), torch.tensor(second))
     gold = [pair[2] for pair in PAIRS]
@@ -269,7 +269,7 @@ class TestNoTexts:
 
     def test_mteb_inputs_that_are_not_texts_are_refused(self) -> None:
         encoder = MtebEncoder(self.lengths, "lengths", "1")
-        assert encoder.encode([{"text": "a cat"}]).tolist() == [[5]]  # not of each character
+        assert encoder.encode([{"text": "a cat"}]).tolist() == [[5]]  # a single text
         for inputs in ("a cat", {"text": ["a cat"]}):
             with pytest.raises(TypeError, match=r"Expected texts: .*; got"):
                 encoder.encode(inputs)

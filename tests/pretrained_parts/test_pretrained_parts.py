@@ -137,7 +137,7 @@ def test_an_archive_without_a_transformer(of_words: Path, texts: list[str]) -> N
     with torch.no_grad():
         got = part(Seq2VecEncoder, archive)(embedder(given), get_text_field_mask(given)).numpy()
     assert np.abs(got - Encoder(of_words, dtype="float32", device="cpu")(filled)).max() < 1e-6
-    # Ids can be read back, and AllenNLP does not fit the vectors to the new vocabulary.
+    # Ids can be turned back into tokens, and AllenNLP does not extend the embedding.
     word = part(Tokenizer, archive).tokenize(filled[0])[0].text
     first = int(given["tokens"]["tokens"][0, 0])
     assert vocab.get_token_from_index(first, "tokens") == word
@@ -467,7 +467,7 @@ def test_a_classifier_loads_without_the_archive_of_its_parts(
         "trainer": {"optimizer": {"type": "adam", "lr": 1e-2}, "cuda_device": -1},
     }
     config["trainer"]["num_epochs"] = 2
-    config = json.loads(json.dumps(config))  # no two parts share a dictionary
+    config = json.loads(json.dumps(config))  # a deep copy, in which no two parts share a dictionary
     train_model(Params(config), str(tmp_path / "run"))
     predictor = Predictor.from_path(str(tmp_path / "run"))
     expected = [predictor.predict(row["text"])["logits"] for row in rows]

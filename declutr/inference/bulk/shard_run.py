@@ -41,8 +41,8 @@ class Summary:
     # Parameters
 
     folder : the folder of the embeddings.
-    rows, shards : the numbers of rows and shards in the folder, those of earlier runs included.
-    counts : the numbers of unusual rows, those of earlier runs included.
+    rows, shards : the numbers of rows and shards in the folder, including earlier runs.
+    counts : the numbers of unusual rows in the folder, including earlier runs.
     embedded_rows : the number of rows that this run embedded; earlier runs embedded the others.
     seconds : the time that this run took.
     """

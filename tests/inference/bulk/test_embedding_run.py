@@ -79,7 +79,7 @@ def test_counts_are_summed_over_shards(out):
 
 def test_float16(out):
     rows = ["a", "inf", "x" * 1_000_000]
-    summary = run(out, rows, dtype="float16")  # the length overflows
+    summary = run(out, rows, dtype="float16")  # the last text's length overflows float16
     found = np.load(out / "embeddings-00000.npy")
     assert found.dtype == np.float16 and summary.counts.not_finite_rows == 2
     assert np.array_equal(found[0], embedding("a").astype(np.float16))
@@ -271,7 +271,7 @@ class TestRefused:
             (["other", *ROWS[1:]], r"rows 0 to 3 \(from 0\) are not .*embeddings-00000.npy"),
             ([*ROWS[:9], "other", *ROWS[10:]], r"rows 8 to 11 .* are not"),
             ([*ROWS[:24], "other"], r"rows 24 to 24 .* are not"),
-            ([*ROWS[:3], None, *ROWS[4:]], r"rows 0 to 3 .* are not"),  # "" before
+            ([*ROWS[:3], None, *ROWS[4:]], r"rows 0 to 3 .* are not"),  # this row was "" before
             (ROWS[1:], "rows 0 to 3"),
             (ROWS[:24], "ends after 24 rows, .* has embeddings of 25"),
             (ROWS[:10], "ends after 10 rows"),

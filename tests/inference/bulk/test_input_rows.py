@@ -41,8 +41,8 @@ def test_the_digest_does_not_depend_on_blocks():
 def test_blocks_are_bounded_by_rows_and_by_characters():
     rows = InputRows(["x" * 10] * 100)
     assert len(rows.take(30, 10_000)) == 30
-    assert len(rows.take(30, 95)) == 10  # the tenth is where 95 are passed
-    assert len(rows.take(30, 1)) == 1  # one at least
+    assert len(rows.take(30, 95)) == 10  # the tenth row reaches 95 characters
+    assert len(rows.take(30, 1)) == 1  # at least one row
     assert len(rows.take(1000, 10_000)) == 59 and rows.take(10, 10) == []
     assert rows.read == 100 and rows.bytes == 1100
 

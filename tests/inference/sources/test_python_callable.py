@@ -74,11 +74,11 @@ def fingerprint(place: str) -> str:
 def test_fingerprints_of_functions_and_objects(module: str, tmp_path: Path) -> None:
     before = {name: fingerprint(f"{module}:{name}") for name in ("lengths", "model", "lists")}
     assert {name: fingerprint(f"{module}:{name}") for name in before} == before
-    assert len({*before.values()}) == 3  # functions of one file
+    assert len({*before.values()}) == 3  # although all are in one file
     method = fingerprint(f"{module}:model.encode")
     sys.modules[module].model.fingerprint = "weights of june"
     assert fingerprint(f"{module}:model") != before["model"]
-    assert fingerprint(f"{module}:model.encode") != method  # it belongs to the object
+    assert fingerprint(f"{module}:model.encode") != method  # a method of that object
     assert fingerprint(f"{module}:lengths") == before["lengths"]
 
 

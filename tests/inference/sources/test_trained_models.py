@@ -243,7 +243,7 @@ def test_a_name_on_the_hub(
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    # transformers 4 keeps a copy.
+    # transformers 4 has its own constant for the folder of the cache.
     monkeypatch.setattr("transformers.utils.hub.TRANSFORMERS_CACHE", str(tmp_path), raising=False)
     encoder = open_encoder("hf:org/tiny", device="cpu")
     assert encoder.describe()["content"] == f"revision {commit}" and encoder.name == "org/tiny"

@@ -153,7 +153,7 @@ def test_more_than_a_block_of_lines(
         (lzma.compress(GLOVE.encode() * 99)[:-40], r"cannot be read to its end"),
         (gzip.compress(b"")[:2] + b"nonsense", r"cannot be read to its end"),
     ],
-    ids=itertools.count(),  # gzip writes the time, and tests must have the same name everywhere
+    ids=itertools.count(),  # gzip writes the time, but test ids must not change
 )
 def test_broken_files_are_reported_with_their_line(
     vector_file: Callable[..., str], content: str | bytes, message: str, cache_dir: Path
