@@ -1,4 +1,4 @@
-"""Where an encoder computes, and in which numbers."""
+"""The devices and the dtype that an encoder computes with."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def chosen_device(name: str | None) -> torch.device:
 
     # Raises
 
-    `EncoderError` : there is no such device.
+    `EncoderError` : the name is not that of a CPU or GPU, or there is no such GPU.
     """
     if name is None:
         return torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
@@ -33,11 +33,16 @@ def chosen_device(name: str | None) -> torch.device:
 def chosen_devices(
     device: str | Sequence[str] | None, cuda_device: int | None
 ) -> list[torch.device]:
-    """Return the devices that are asked for, one or more.
+    """Return the devices that either of two arguments names; at least one.
+
+    # Parameters
+
+    device : the name of a device, or a list of names; `None` chooses a device.
+    cuda_device : the number of a GPU, or -1 for the CPU; `None` if `device` is to be used.
 
     # Raises
 
-    `EncoderError` : both are given, or there is no such device.
+    `EncoderError` : both are given, the list is empty, or there is no such device.
     """
     if cuda_device is not None:
         if device is not None:
@@ -50,14 +55,19 @@ def chosen_devices(
 
 
 def chosen_dtype(name: str, device: torch.device) -> str:
-    """Return the dtype that is computed in: for "auto", bfloat16 if the device computes in it.
+    """Return the name of the dtype to compute in on a device.
 
-    On a CPU that is not faster in the bfloat16 or int8 asked for than in float32, it is float32,
-    with a warning (`declutr.transformer.dtype_speed`).
+    # Parameters
+
+    name : one of `DTYPES`. `"auto"` is bfloat16 if the device has instructions for it (and, on a
+        CPU, gains by them), else float32. A CPU that is not faster in the bfloat16 or int8 asked
+        for than in float32 computes in float32, with a warning
+        (`declutr.transformer.dtype_speed`).
+    device : the device of the model.
 
     # Raises
 
-    `EncoderError` : an unknown name, or int8 on something else than a CPU.
+    `EncoderError` : the name is unknown, or int8 is asked for on something else than a CPU.
     """
     if name not in DTYPES:
         raise EncoderError(f"Expected a dtype of {', '.join(DTYPES)}, got {name!r}.")
@@ -66,7 +76,7 @@ def chosen_dtype(name: str, device: torch.device) -> str:
     if name == "auto":
         if device.type == "cuda":
             native = torch.cuda.is_bf16_supported(including_emulation=False)
-        else:  # elsewhere it is emulated
+        else:  # devices that are neither GPU nor CPU may emulate bfloat16, which is slow
             native = device.type == "cpu" and has_bfloat16() and gains("bfloat16")
         return "bfloat16" if native else "float32"
     if device.type == "cpu" and name != "float32":

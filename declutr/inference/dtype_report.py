@@ -1,4 +1,4 @@
-"""What each dtype gives on this processor, measured, and what is chosen here.
+"""A report of how fast this processor computes in each dtype, and of the dtypes chosen for it.
 
 >>> print(as_table(dtype_report()))  # doctest: +SKIP
 Intel(R) Xeon(R) Processor: avx2, avx512, vnni, avx512_bf16, amx
@@ -27,15 +27,15 @@ from declutr.transformer.dtype_speed import TRAINING_FLOPS, has_bfloat16, traini
 
 
 class DtypeSpeed(NamedTuple):
-    """A linear layer in one dtype.
+    """The measured speed of a linear layer in one dtype.
 
     # Parameters
 
-    work : `"embedding"`, its forward pass alone, or `"training"`, with the backward pass.
+    work : `"embedding"`, the forward pass alone, or `"training"`, with the backward pass.
     dtype : `"float32"`, `"bfloat16"` or `"int8"`.
-    native : whether the processor has instructions for it.
-    gflops : 10^9 operations a second, by all threads together.
-    times : how many times as fast as in float32.
+    native : whether the processor has instructions for this dtype.
+    gflops : 10^9 floating-point operations a second, by all threads together.
+    times : the speed relative to float32.
     """
 
     work: str
@@ -46,7 +46,14 @@ class DtypeSpeed(NamedTuple):
 
 
 class DtypeChoice(NamedTuple):
-    """What becomes of a setting on this processor: `setting`, the dtype `chosen`, and `why`."""
+    """The dtype that a setting leads to on this processor.
+
+    # Parameters
+
+    setting : the setting, as a user writes it.
+    chosen : the dtype that is computed in.
+    why : the reason, as half a sentence.
+    """
 
     setting: str
     chosen: str
@@ -54,15 +61,18 @@ class DtypeChoice(NamedTuple):
 
 
 class DtypeReport(NamedTuple):
-    """What `dtype_report` finds.
+    """The result of `dtype_report`.
 
     # Parameters
 
-    processor : its name.
-    instructions : those of `avx2`, `avx512`, `vnni`, `avx512_bf16` and `amx` that it has.
-    processors : how many this process can use.
-    quota : processor time that the container grants, in processors; `None` if there is no limit.
-    threads : that torch computes with.
+    processor : the name of the processor.
+    instructions : the instruction sets that it has, of `avx2`, `avx512`, `vnni`, `avx512_bf16` and
+        `amx`.
+    processors : the number of processors that this process can use.
+    quota : the processor time that the container grants, in processors; `None` for no limit.
+    threads : the number of threads that torch computes with.
+    speeds : the speed of each kind of work in each dtype.
+    choices : the dtypes that settings of `Encoder` and of training lead to.
     """
 
     processor: str
@@ -75,13 +85,13 @@ class DtypeReport(NamedTuple):
 
 
 def dtype_report() -> DtypeReport:
-    """Report what a linear layer takes in every dtype on this CPU, and what is chosen here.
+    """Return how fast a linear layer is in each dtype on this CPU, and which dtypes are chosen.
 
-    It takes some seconds where nothing has been measured yet, and tells what was found then
-    (`declutr.system.kernel_choices`) elsewhere.
+    The first call on a machine measures for some seconds; later calls return the measurements that
+    were stored then (`declutr.system.kernel_choices`).
 
-    report = dtype_report()
-    {speed.dtype: speed.times for speed in report.speeds if speed.work == "embedding"}
+        report = dtype_report()
+        {speed.dtype: speed.times for speed in report.speeds if speed.work == "embedding"}
     """
     has = instructions()
     embedding = _speeds("embedding", dtype_speed.dtype_seconds(), dtype_speed.FLOPS)
@@ -98,7 +108,7 @@ def dtype_report() -> DtypeReport:
 
 
 def as_table(report: DtypeReport) -> str:
-    """Return the report as lines of text."""
+    """Return a report as a table for people to read, without a newline at the end."""
     quota = "no quota" if report.quota is None else f"a quota of {report.quota:g}"
     lines = [
         f"{report.processor}: {', '.join(report.instructions) or 'no known instruction sets'}",
@@ -127,7 +137,7 @@ def _speeds(work: str, seconds: dict[str, float], flops: int) -> list[DtypeSpeed
 def _of_encoder(speeds: list[DtypeSpeed]) -> list[DtypeChoice]:
     found = {speed.dtype: speed for speed in speeds}
     choices = []
-    # What would be a warning when a model is opened is an answer here.
+    # `chosen_dtype` warns that a dtype is slow when a model is opened; here the report says so.
     with loggers_at(logging.ERROR, "declutr.transformer.dtype_speed"):
         for dtype in ("auto", "bfloat16", "int8"):
             chosen = chosen_dtype(dtype, torch.device("cpu"))

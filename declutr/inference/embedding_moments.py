@@ -1,22 +1,22 @@
-"""Mean and covariance of embeddings that come in blocks, and the directions they vary in."""
+"""The mean, covariance and principal directions of embeddings that come in blocks."""
 
 from __future__ import annotations
 
 import numpy as np
 
 ROWS = 4096
-"""Converted to float64 at a time."""
+"""The number of rows that are converted to float64 at a time."""
 
 
 class WhiteningError(ValueError):
-    """Embeddings that cannot be whitened, or a file that does not hold a whitening."""
+    """An error of embeddings that cannot be whitened, or of a file that holds no whitening."""
 
 
 class Moments:
-    """Count, mean and scatter of rows that come in blocks.
+    """The count, mean and scatter matrix of rows that are added in blocks.
 
-    Blocks are merged as by Chan, Golub and LeVeque (1983): nothing is cancelled, however far the
-    mean lies from 0.
+    Blocks are merged by the formula of Chan, Golub and LeVeque (1983), which loses no digits to
+    cancellation, however far the mean lies from 0.
     """
 
     def __init__(self) -> None:
@@ -25,7 +25,12 @@ class Moments:
         self.scatter = np.zeros((0, 0))  # the sum of (x - mean) (x - mean)'
 
     def add(self, block: np.ndarray) -> None:
-        """Take in rows `(n, d)`."""
+        """Add rows `(n, d)`.
+
+        # Raises
+
+        `WhiteningError` : the block has another shape, or numbers that are not finite.
+        """
         if block.ndim != 2:
             raise WhiteningError(f"Got embeddings {block.shape}, expected (n, d).")
         if self.count and block.shape[1] != len(self.mean):
@@ -36,18 +41,18 @@ class Moments:
             self._add(block[start : start + ROWS].astype(np.float64))
 
     def directions(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return variances `(d,)`, falling, and the directions `(d, d)` that have them.
+        """Return the variances `(d,)`, in falling order, and their directions `(d, d)`.
 
-        Directions are columns of length 1, and point where their largest entry is positive, so that
-        they are the same every time.
+        Directions are columns of length 1. The sign of each is chosen so that its entry of largest
+        absolute value is positive, which makes the result unique.
 
         # Raises
 
         `WhiteningError` : all rows are equal.
         """
         variances, directions = np.linalg.eigh(self.scatter / (self.count - 1))
-        variances, directions = variances[::-1], directions[:, ::-1]  # falling
-        # A mean of equal rows is off by rounding, and so they seem to vary.
+        variances, directions = variances[::-1], directions[:, ::-1]  # eigh sorts them rising
+        # The mean of equal rows may be off by a rounding error, which then looks like a variance.
         if not variances[0] > (1e-12 * np.abs(self.mean).max()) ** 2:
             raise WhiteningError(
                 f"The {self.count} embeddings are all equal: there is nothing to whiten."

@@ -1,4 +1,4 @@
-"""`Encoder`: texts in, a numpy array out."""
+"""The class `Encoder`, which embeds texts as a numpy array."""
 
 from __future__ import annotations
 
@@ -26,48 +26,52 @@ _TOGETHER = 1 << 15  # texts that are tokenised and sorted together
 
 
 class Encoder:
-    """Embeds texts with a trained model, or with a transformer.
+    """An encoder that embeds texts with a trained model or a pretrained transformer.
 
-        encoder = Encoder("output")  # a serialization folder, or its model.tar.gz
+        encoder = Encoder("output")  # a serialization directory, or its model.tar.gz
         embeddings = encoder(["A sentence.", "Another one."])  # (2, d)
 
-    What else is in a call does not change an embedding (float32: by 1e-5 at most).
+    The embedding of a text does not depend on the other texts of a call (in float32, it changes by
+    1e-5 at most).
 
     # Parameters
 
-    place : a serialization folder, an archive (`model.tar.gz`) or a URL of one, a folder that
+    place : a serialization directory, an archive (`model.tar.gz`) or a URL of one, a folder that
         `declutr export`, sentence-transformers or Hugging Face wrote, or a name on the hub.
-    normalize : scale embeddings to length 1. By default what the model says: archives do not,
-        folders with a normalisation do.
-    truncate_dim : keep so many leading dimensions, before scaling, of models made for it.
+    sphereize : subtract the mean of all embeddings of a call, and scale them to length 1.
+    cuda_device : the number of a GPU, or -1 for the CPU; `device` is more general.
+    normalize : scale embeddings to length 1. By default, folders with a normalisation module do and
+        archives do not.
+    truncate_dim : the number of leading dimensions to keep, before scaling; for models that were
+        trained for it.
     pooling : for transformers, one of `declutr.transformer.pooling.POOLINGS`.
-    whiten : apply the whitening that is stored with the model; by default if there is one.
-    prompt_name : of the model's prompt (`encoder.prompts.named`) that is put before every text,
-        such as `"query"`; by default the one that the model has for its default, if any.
-    prompt : the text itself of a prompt.
-    max_length : tokens of a text, with special ones and prompt; never more than the model takes.
-    long_texts : what becomes of longer texts. `"truncate"` cuts their tails (their beginnings, if
-        the `truncation_side` of the model's tokenizer is left), with a count; `"chunk"` embeds
-        them in parts of equal length and takes the mean, weighted by tokens.
-    dtype : `"float32"`, `"bfloat16"`, `"int8"` (CPU), or `"auto"`: bfloat16 where the device
-        computes in it, else float32. A CPU that is not faster in what was asked for than in
-        float32 computes in that, with a warning; `describe` says in what.
-    device : `"cpu"`, `"cuda"`, `"cuda:1"`; by default the first GPU if there is any. A list of them
-        starts a process for each, and they share the work: `["cuda:0", "cuda:1"]`, `["cpu"] * 4`.
-    batch_tokens : tokens a batch; by default what suits the device.
+    whiten : apply the whitening that is stored with the model; by default, if there is one.
+    max_length : the largest number of tokens of a text, special tokens and prompt included; never
+        more than the model takes.
+    long_texts : how longer texts are embedded. `"truncate"` cuts off their ends (their beginnings,
+        if the `truncation_side` of the model's tokenizer is left), and counts them; `"chunk"`
+        embeds chunks of equal length, and takes their mean weighted by tokens.
+    dtype : `"float32"`, `"bfloat16"`, `"int8"` (CPU only), or `"auto"`: bfloat16 if the device has
+        instructions for it, else float32. A CPU that is not faster in the dtype asked for than in
+        float32 computes in float32, with a warning; `describe` returns the dtype in use.
+    device : `"cpu"`, `"cuda"`, `"cuda:1"`; by default the first GPU if there is any. A list starts
+        a process for each device, which share the work: `["cuda:0", "cuda:1"]`, `["cpu"] * 4`.
+    batch_tokens : the largest number of tokens of a batch; the default depends on the device.
     trust : open models that would be refused as unsafe (`declutr.archives.safety`), and run the
-        code that they bring. Only for those you made yourself.
-    revision : branch, tag or commit of a name on the hub.
+        code that they bring. Only for models that you made yourself.
+    revision : a branch, tag or commit of a name on the hub.
     overrides : changes to an archive's configuration, as for `allennlp predict`.
-    sphereize : subtract the mean of the embeddings of a call and scale them to length 1.
-    kind : `"archive"` or `"transformer"`, where what lies at the place does not tell.
-    cuda_device : the GPU by its number, -1 for the CPU; `device` is more general.
+    kind : `"archive"` or `"transformer"`; by default it is recognised from what lies at the place.
+    prompt_name : the name of the model's prompt (a key of `encoder.prompts.named`) that is put
+        before every text, such as `"query"`; by default the model's default prompt, if any.
+    prompt : the text of a prompt, instead of a name.
 
     # Raises
 
     `FileNotFoundError` : there is no model at that place.
-    `EncoderError` (a `ValueError`) : a setting out of range, or one that this model does not have.
-    `declutr.archives.safety.UnsafeArchive` : the archive would run code, or touch other files.
+    `EncoderError` (a `ValueError`) : a value is out of range, or this model does not have one of
+        the settings.
+    `declutr.archives.safety.UnsafeArchive` : the model would run code, or touch other files.
     """
 
     def __init__(
@@ -110,16 +114,17 @@ class Encoder:
             "long_texts": long_texts, "batch_tokens": batch_tokens, "whiten": whiten,
             "truncate_dim": truncate_dim, "normalize": normalize,
         }  # fmt: skip
-        # Processes of their own compute; this one only has to know what they will give.
+        # With several devices, other processes compute: this one opens the model for its dimension,
+        # limits and prompts only, which needs no GPU.
         here = torch.device("cpu") if len(devices) > 1 else devices[0]
         self._model = open_text_model(self._place, device=here, **opening)
         self.prompts = self._model.prompts
-        """The prompts of the model: their texts by name, and the name of its default."""
+        """The prompts of the model: their texts by name, and the name of the default prompt."""
         self.prompt = self.prompts.chosen(prompt, prompt_name, self._place)
-        """What it was made to put before texts; `None` leaves that to the model's default."""
+        """The prompt that this encoder was made with; `None` leaves it to the model's default."""
         self._named_files = NamedFiles("encoder(pathlib.Path(...))")
         self._embedded = TextEmbedding(self._model, self._place, **embedding)
-        self._told = False  # that texts are cut
+        self._told = False  # whether the warning about cut texts was logged
         self._processes = None
         if len(devices) > 1:
             from declutr.inference.encoder_processes import EncoderProcesses
@@ -139,24 +144,24 @@ class Encoder:
 
     @property
     def max_length(self) -> int | None:
-        """Tokens of a text, special ones included; `None` if there is no limit."""
+        """The largest number of tokens of a text, special ones included; `None` for no limit."""
         return self._embedded.max_length
 
     @property
     def truncated_texts(self) -> int:
-        """How many texts so far were longer than `max_length`, and were cut."""
+        """The number of texts so far that were longer than `max_length` and were cut."""
         elsewhere = self._processes.truncated_texts if self._processes else 0
         return self._embedded.truncated_texts + self._model.texts_cut + elsewhere
 
     def describe(self) -> dict[str, Any]:
-        """What embeddings depend on, as JSON values: `place`, `kind`, `content`, the settings."""
+        """Return what embeddings depend on as JSON values: place, kind, content and settings."""
         return {
             "place": self._place,
             **self._model.describe(),
             "overrides": self._overrides or None,
             **self._embedded.describe(),
             "sphereize": self._sphereize,
-            # The default is part of the content.
+            # The model's default prompt is covered by `content`, the fingerprint of its files.
             **({} if self.prompt is None else {"prompt": self.prompt}),
         }
 
@@ -168,25 +173,26 @@ class Encoder:
         prompt_name: str | None = None,
         prompt: str | None = None,
     ) -> np.ndarray:
-        """The embeddings `(n, d)` of `inputs`, float32, in their order.
+        """Return the embeddings `(n, d)`, float32, of n texts in their order.
 
-        Texts are sorted by length inside and go through the model a number of tokens at a time. A
-        blank text has an embedding too.
+        Inside, texts are sorted by length and batched by their number of tokens. A blank text has
+        an embedding too.
 
         # Parameters
 
         inputs : texts in a list, tuple, Series, array or generator; a single string is one text,
-            even if it names a file. A path (`pathlib.Path`) is read as `declutr embed` reads it: a
-            text a line, the key `text` of JSON lines and parquet, or that column of CSV and TSV.
-        batch_size : texts a batch at most; `batch_tokens` alone decides by default.
+            even if it names a file. A path (`pathlib.Path`) is read as by `declutr embed`: a text
+            a line, the key `text` of JSON lines and parquet, or that column of CSV and TSV.
+        batch_size : the largest number of texts of a batch; by default only `batch_tokens` limits
+            a batch.
         show_progress : show a progress bar.
-        prompt_name, prompt : as for the encoder, for this call; `prompt=""` leaves out the default.
+        prompt_name, prompt : as for `Encoder`, for this call only; `prompt=""` uses no prompt.
 
         # Raises
 
-        `TypeError` : an input that is not a string, named by its position; or what is no sequence
-            of texts, such as a DataFrame, a dict or a set.
-        `ValueError` : a batch size below 1; a prompt that the model does not have; a path that
+        `TypeError` : an input is not a string (the message gives its position), or the inputs are
+            no sequence of texts, such as a DataFrame, a dict or a set.
+        `ValueError` : the batch size is below 1, the model does not have the prompt, or the path
             cannot be read.
         """
         if batch_size is not None and batch_size < 1:
@@ -222,7 +228,7 @@ class Encoder:
         return unit_rows(embeddings - embeddings.mean(axis=0))
 
     def close(self) -> None:
-        """End the processes of several devices; they end with this object in any case."""
+        """End the processes that several devices use; they also end with this object."""
         if self._processes is not None:
             self._processes.close()
 
@@ -233,7 +239,7 @@ class Encoder:
         self.close()
 
     def _tell_of_truncation(self, truncated: int, texts: int) -> None:
-        """Say once that texts were cut."""
+        """Log a warning the first time that texts were cut."""
         if truncated and not self._told:
             self._told = True
             logger.warning(

@@ -1,4 +1,4 @@
-"""Several devices as one encoder: a process for each, which opens the model for itself."""
+"""Embedding on several devices: one process for each, which opens its own copy of the model."""
 
 from __future__ import annotations
 
@@ -18,24 +18,25 @@ from declutr.system.kernel_choices import CHOICES
 from declutr.system.processors import set_threads
 from declutr.transformer.dtype_speed import KEEP
 
-_BLOCK = 2048  # texts of a task
-_AHEAD = 2  # tasks for each process that are on their way
+_BLOCK = 2048  # texts of one task
+_AHEAD = 2  # tasks that are submitted ahead, for each process
 
-_encoder: Any = None  # that of a process of the pool
+_encoder: Any = None  # in a process of the pool, its encoder
 
 
 class EncoderProcesses:
-    """Processes that embed, one for each device.
+    """A pool of processes that embed texts, one for each device.
 
-    They are spawned: a script that uses them keeps what it does under
+    The processes are spawned, so a script that uses them must keep its main code under
     `if __name__ == "__main__":`.
 
     # Parameters
 
-    opener : makes an encoder of a `device`; each process gets a copy of it.
-    devices : one for each process. Those of a CPU share its cores.
-    choose : finds out what is quickest for the model on a CPU (`declutr.system.kernel_choices`), so
-        that all processes compute by the same.
+    opener : a function of the keyword argument `device` that returns an encoder; each process gets
+        a copy of it.
+    devices : the name of the device of each process. Processes on the CPU share its cores.
+    choose : called once if there are processes on the CPU: it measures which kernels are fastest
+        for the model (`declutr.system.kernel_choices`), so that all processes use the same.
     """
 
     def __init__(
@@ -62,14 +63,21 @@ class EncoderProcesses:
     def embed(
         self, texts: list[str], batch_size: int | None, prompt: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Rows and their embeddings, in parts; together those of all texts.
+        """Yield the embeddings of all texts in parts: row numbers `(k,)` and embeddings `(k, d)`.
+
+        # Parameters
+
+        texts : the texts.
+        batch_size : the largest number of texts of a batch; `None` for no such limit.
+        prompt : the prompt, which is put before each text.
 
         # Raises
 
         `RuntimeError` : a process died.
         """
         size = max(1, min(_BLOCK, math.ceil(len(texts) / self._count)))
-        # Long and short texts in turn, so that no process has only the long ones.
+        # Each task takes texts at equal distances in this order, so that no process gets only the
+        # long ones.
         order = np.argsort([-len(text) for text in texts], kind="stable")
         blocks = math.ceil(len(texts) / size)
         waiting: list[tuple[np.ndarray, Future]] = []
@@ -93,7 +101,7 @@ class EncoderProcesses:
                 task.cancel()
 
     def close(self) -> None:
-        """End the processes."""
+        """End the processes, and wait until they have ended."""
         self._pool.shutdown(wait=True, cancel_futures=True)
 
     def _result(self, rows: np.ndarray, task: Future) -> tuple[np.ndarray, np.ndarray]:
@@ -103,7 +111,7 @@ class EncoderProcesses:
 
 
 def _with_threads(threads: int, ask: Callable[[], None]) -> None:
-    """Call with so many threads of torch."""
+    """Call a function while torch uses the given number of threads."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -117,7 +125,8 @@ def _open(opener: Callable[..., Any], queue: Any, threads: int, choices: dict[st
     CHOICES.adopt(choices)
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
     set_threads(threads)
-    os.environ[KEEP] = "1"  # the dtype is decided: the same in all processes
+    # The parent process has chosen the dtype; a process that measured again might choose another.
+    os.environ[KEEP] = "1"
     _encoder = opener(device=queue.get())
 
 

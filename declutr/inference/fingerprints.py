@@ -1,4 +1,4 @@
-"""What a model was read from, in a few letters: they change when its files do."""
+"""Fingerprints of the files that a model was read from, which change when the files do."""
 
 from __future__ import annotations
 
@@ -20,12 +20,18 @@ _NOT_OF_THE_MODEL = {
 
 
 def files_fingerprint(files: Sequence[Path], root: Path | None = None) -> str:
-    """Of names (below `root`, if there is one) and contents; files may be moved and touched.
+    """Return a fingerprint of the names and contents of files.
 
-    Contents are read once: `declutr.corpus.file_digests` remembers what a file that looks the same
-    held.
+    It does not depend on the times of the files, nor on where `root` lies. Unchanged files are not
+    read again: `declutr.corpus.file_digests` stores the digests of their contents.
+
+    # Parameters
+
+    files : the files.
+    root : the folder below which the files lie and to which their names are relative; without it,
+        names do not count, but the order of the files does.
     """
-    # Resolved: in the cache of the hub, files are links.
+    # In the cache of the hub, the files of a model are links; digests are stored of their targets.
     cache = default_cache_dir()
     cache.mkdir(parents=True, exist_ok=True)
     digests = file_digests([file.resolve() for file in files], cache)
@@ -37,10 +43,19 @@ def files_fingerprint(files: Sequence[Path], root: Path | None = None) -> str:
 
 
 def model_fingerprint(place: str, revision: str | None = None) -> str:
-    """Of a folder with a model, or of what the cache of the hub holds under a name.
+    """Return a fingerprint of a model in a folder, or in the cache of the Hugging Face hub.
 
-    Configuration, weights and tokenizer count, in sub-folders too; logs, the optimizer and
-    checkpoints of a training do not.
+    Configuration, weights and tokenizer count, in subfolders too; logs, the optimizer's state and
+    training checkpoints do not.
+
+    # Parameters
+
+    place : a folder, or a name on the hub that has been downloaded.
+    revision : the branch, tag or commit of a name on the hub.
+
+    # Raises
+
+    `EncoderError` : there is no such folder, and the cache of the hub has no such name.
     """
     folder = Path(place)
     if not folder.is_dir():
@@ -49,7 +64,7 @@ def model_fingerprint(place: str, revision: str | None = None) -> str:
 
 
 def code_fingerprint(folder: Path) -> str | None:
-    """Of the Python code that a folder brings, if it brings any."""
+    """Return a fingerprint of the Python files in a folder; `None` if there are none."""
     files = sorted(folder.rglob("*.py"))
     return files_fingerprint(files, folder) if files else None
 
@@ -69,7 +84,7 @@ def _model_files(folder: Path) -> list[Path]:
 
 
 def _hub_revision(name: str, revision: str | None) -> str:
-    """The commit that was downloaded."""
+    """Return the commit that the cache of the hub holds."""
     from huggingface_hub import try_to_load_from_cache
 
     for file in (MODULES, CONFIG, SETTINGS):

@@ -1,11 +1,11 @@
-"""An encoder as MTEB and SentEval want it, to check a number with their own code.
+"""Adapters that let the original code of MTEB and SentEval evaluate an encoder.
 
     mteb.evaluate(MtebEncoder(open_encoder("output")), mteb.get_tasks(tasks=["STS12"]))
 
     prepare, batcher = senteval_functions(open_encoder("output"))
     senteval.engine.SE(params, batcher, prepare).eval(["STS12"])
 
-Neither package is needed for the rest of this one.
+Neither package is needed for the rest of declutr.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ _SIDES = {"query": "query", "document": "document", "passage": "document"}
 
 
 class MtebEncoder:
-    """What `mteb.evaluate` of mteb 2 takes for a model (its `EncoderProtocol`).
+    """An encoder with the interface of mteb 2 (its `EncoderProtocol`), for `mteb.evaluate`.
 
-    Similarity is the cosine; a vector of zeros has similarity 0 to everything. If the model names
-    prompts for queries and documents, those stand before what MTEB says are queries and documents,
-    unless the encoder was opened with a prompt. Batches are joined, so that the encoder can sort
-    all texts by length.
+    Similarity is the cosine; a vector of zeros has similarity 0 to everything. If the model has
+    prompts for queries and documents, they are put before the texts that MTEB calls queries and
+    documents, unless the encoder was opened with a prompt. Batches are joined, so that the encoder
+    can sort all texts by length.
 
     # Parameters
 
-    encode : texts to their embeddings `(n, d)`.
+    encode : a function from a list of texts to their embeddings `(n, d)`.
     name : `organisation/model` in MTEB's results; by default `declutr/` and the encoder's own name.
-    revision : tells one state of a model from another: MTEB keeps results by name and revision, and
-        takes them from there the next time. By default the encoder's fingerprint (with `-prompts`,
-        where those of queries and documents are used); of a callable that has none, something new
+    revision : a string that changes when the model does, since MTEB caches results by name and
+        revision. By default the encoder's fingerprint (followed by `-prompts` if the prompts for
+        queries and documents are used); for a callable without a fingerprint, a new random string
         each time.
     """
 
@@ -54,13 +54,13 @@ class MtebEncoder:
         self._sides = None if chosen else side_prompts(encode)
         own = name or getattr(encode, "name", None) or getattr(encode, "__name__", "encoder")
         full = str(own) if "/" in str(own) else f"declutr/{own}"
-        # It becomes the name of a folder.
+        # MTEB uses the name as the name of a folder.
         self.name = re.sub(r"[^\w./-]+", "_", full).strip("_")
         self.revision = revision or self._own_revision() or uuid.uuid4().hex
 
     @property
     def mteb_model_meta(self) -> Any:
-        """Name and revision, under which MTEB keeps results."""
+        """The metadata of the model, with the name and revision by which MTEB caches results."""
         from mteb.models.model_meta import ModelMeta, ScoringFunction
 
         return ModelMeta.create_empty(
@@ -81,21 +81,20 @@ class MtebEncoder:
         prompt_type: Any = None,
         **kwargs: Any,
     ) -> np.ndarray:
-        """The embeddings `(n, d)`, float32, of all texts of all batches, in their order.
+        """Return the embeddings `(n, d)`, float32, of all texts of all batches, in their order.
 
         # Parameters
 
-        inputs : batches with a list of strings under `text` (mteb 2), or strings, as mteb 1 gave.
-        precision : of embeddings; only `float32` is there.
-        prompt_type : `query`, `document` (of mteb 1 `passage`) or `None`, as a string or MTEB's
-            own enumeration.
-        kwargs : what else MTEB says: the task, its split, `batch_size`. None of it changes an
-            embedding.
+        inputs : batches with a list of strings under the key `text` (mteb 2), or strings (mteb 1).
+        precision : the dtype of the embeddings; only `float32` is supported.
+        prompt_type : `query`, `document` (`passage` in mteb 1) or `None`, as a string or as a
+            member of MTEB's enumeration.
+        kwargs : other arguments of MTEB (the task, its split, `batch_size`), which are ignored.
 
         # Raises
 
-        `TypeError` : what is no text, in a batch or in place of batches.
-        `ValueError` : a batch without text, or another precision.
+        `TypeError` : an input, or an element of a batch, is not a text.
+        `ValueError` : a batch has no text, or another precision is asked for.
         """
         if precision != "float32":
             raise ValueError(f"Expected precision float32, got {precision!r}.")
@@ -119,44 +118,51 @@ class MtebEncoder:
         return np.asarray(prompted(texts, prompt=prompt), dtype=np.float32)
 
     def _own_revision(self) -> str | None:
-        """Return the encoder's fingerprint, if it has one."""
+        """Return the revision that the encoder's fingerprint gives; `None` if it has none."""
         describe = getattr(self._encode, "describe", None)
         fingerprint = describe().get("fingerprint") if callable(describe) else None
-        # Results of releases that used no prompts have the fingerprint alone.
+        # Earlier releases used no prompts: without the suffix, MTEB would take the results that it
+        # cached for them.
         return f"{fingerprint}-prompts" if fingerprint and self._sides else fingerprint
 
     def similarity(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
-        """Return the cosine of each of n vectors with each of m, `(n, m)`."""
+        """Return the cosines `(n, m)` of n embeddings with m others."""
         import torch
 
         return torch.atleast_2d(_unit(embeddings1)) @ torch.atleast_2d(_unit(embeddings2)).T
 
     def similarity_pairwise(self, embeddings1: Any, embeddings2: Any) -> torch.Tensor:
-        """The cosines of n pairs, `(n,)`."""
+        """Return the cosines `(n,)` of n pairs of embeddings."""
         return (_unit(embeddings1) * _unit(embeddings2)).sum(dim=-1)
 
 
 def senteval_functions(
     encode: Encode,
 ) -> tuple[Callable[[Any, Any], None], Callable[[Any, Sequence[Sequence[str]]], np.ndarray]]:
-    """`prepare(params, samples)` and `batcher(params, batch)`, as `senteval.engine.SE` calls them.
+    """Return the functions `prepare` and `batcher` that `senteval.engine.SE` takes.
 
-    A batch is a list of tokenised sentences; tokens are joined by spaces, and a string stays whole.
-    A sentence without tokens is embedded as a full stop, as in SentEval's examples.
+    `prepare(params, samples)` does nothing. `batcher(params, batch)` returns the embeddings
+    `(n, d)` of a list of n tokenised sentences, whose tokens are joined by spaces; a sentence may
+    also be a string. A sentence without tokens is embedded as a full stop, as in SentEval's
+    examples.
+
+    # Parameters
+
+    encode : a function from a list of texts to their embeddings `(n, d)`.
     """
 
     def prepare(params: Any, samples: Any) -> None:
-        """Nothing: the encoder knows its words already."""
+        """Do nothing, since the encoder needs no vocabulary of the task."""
 
     def batcher(params: Any, batch: Sequence[Sequence[str]]) -> np.ndarray:
-        """The embeddings `(n, d)` of n sentences."""
+        """Return the embeddings `(n, d)` of n sentences."""
         return np.asarray(encode([_sentence(tokens) for tokens in batch]), dtype=np.float32)
 
     return prepare, batcher
 
 
 def _sentence(tokens: Sequence[str | bytes]) -> str:
-    if isinstance(tokens, str):  # or its characters would be taken for tokens
+    if isinstance(tokens, str):  # its characters are not tokens
         return tokens or "."
     # Some of SentEval's loaders give bytes.
     words = [token.decode("utf-8") if isinstance(token, bytes) else token for token in tokens]
@@ -164,7 +170,7 @@ def _sentence(tokens: Sequence[str | bytes]) -> str:
 
 
 def _unit(vectors: Any) -> torch.Tensor:
-    """Rows scaled to length 1, `(n, d)` or `(d,)`; zeros stay zeros."""
+    """Return the rows `(n, d)`, or the vector `(d,)`, scaled to length 1; zeros stay zeros."""
     import torch
 
     return torch.nn.functional.normalize(torch.as_tensor(vectors).float(), dim=-1)

@@ -1,4 +1,4 @@
-"""What embeds: trained archives, transformers, and folders of sentence-transformers, alike."""
+"""Opening of models: trained archives, transformers, and folders of sentence-transformers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 KINDS = ("archive", "transformer")
 
 
-@garbage()  # most of the time goes to imports
+@garbage()  # imports take most of the time, and garbage collection would slow them down
 def open_text_model(
     place: str,
     *,
@@ -30,20 +30,24 @@ def open_text_model(
     overrides: dict[str, Any] | str | None = None,
     trust: bool = False,
 ) -> TextModel:
-    """Open a model: a file or URL is an archive; a folder what it holds; else a name on the hub.
+    """Open the model at a place, which is a file, a folder, a URL or a name on the hub.
 
     # Parameters
 
-    kind : one of `KINDS`, where that is known; by default what lies there tells.
-    pooling, revision : for transformers.
-    overrides : for archives.
-    trust : open what would be refused as unsafe, and run the code it brings.
+    place : a file or URL is a trained archive; a folder holds a trained archive, a transformer or
+        a sentence-transformers model; anything else is a name on the Hugging Face hub.
+    device : the device of the model.
+    kind : one of `KINDS`; by default it is recognised from what lies at the place.
+    pooling, revision : for transformers; see
+        `declutr.inference.transformer_model.TransformerModel`.
+    overrides : for archives, changes to their configuration.
+    trust : open models that would be refused as unsafe, and run the code that they bring.
 
     # Raises
 
     `FileNotFoundError` : there is no model at that place.
-    `EncoderError` : a setting that this kind of model does not have, or a model that is broken.
-    `declutr.archives.safety.UnsafeArchive` : it would run code, or touch other files.
+    `EncoderError` : this kind of model does not have one of the settings, or the model is broken.
+    `declutr.archives.safety.UnsafeArchive` : the model would run code, or touch other files.
     """
     if kind is None:
         path = Path(place)
@@ -62,6 +66,6 @@ def open_text_model(
         raise EncoderError(
             f"{name} is for transformers; '{place}' is a trained archive, which has its own."
         )
-    from declutr.inference.trained_model import TrainedModel  # AllenNLP takes seconds
+    from declutr.inference.trained_model import TrainedModel  # importing AllenNLP takes seconds
 
     return TrainedModel(place, device=device, overrides=overrides, trust=trust)

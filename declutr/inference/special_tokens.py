@@ -1,4 +1,4 @@
-"""Tokens that are not of a text: special ones around it, and a prompt that is not pooled."""
+"""Special tokens around a text, and pooling that leaves out the tokens of a prompt."""
 
 from __future__ import annotations
 
@@ -18,11 +18,18 @@ _Around = tuple[list[int], list[int], list[int], list[int], int]
 
 
 def special_tokens_of(tokenizer: Any, place: str) -> Frame:
-    """Return the frame of a Hugging Face tokenizer, found by what it does with short texts.
+    """Return the special tokens that a Hugging Face tokenizer puts around every text.
+
+    They are found by tokenising short texts with and without special tokens.
+
+    # Parameters
+
+    tokenizer : the tokenizer.
+    place : where the model was opened, for error messages.
 
     # Raises
 
-    `EncoderError` : it does more than put the same tokens around every text.
+    `EncoderError` : the tokenizer does more than put the same tokens around every text.
     """
     first, *others = (_around(tokenizer, probe) for probe in _PROBES)
     if first is None or any(other != first for other in others):
@@ -37,7 +44,10 @@ def special_tokens_of(tokenizer: Any, place: str) -> Frame:
 
 
 def _around(tokenizer: Any, probe: str) -> _Around | None:
-    """Return ids before and after a text, their types, and the type of the text."""
+    """Return the ids before and after a text, their types, and the type of the text.
+
+    The result is `None` if the ids of the text alone are not a part of the ids of the whole.
+    """
     inside = tokenizer(probe, add_special_tokens=False, return_attention_mask=False)["input_ids"]
     around = tokenizer(probe, return_attention_mask=False, return_token_type_ids=True)
     ids = around["input_ids"]
@@ -50,12 +60,12 @@ def _around(tokenizer: Any, probe: str) -> _Around | None:
 
 
 class PromptedTokens:
-    """The ids of a text, of which the first are its prompt; as long, and cut, as its ids are.
+    """The token ids of a text that begins with a prompt, with the length and slices of the ids.
 
     # Parameters
 
-    ids : `(n,)`, without special tokens.
-    prompt : how many of them are the prompt.
+    ids : the ids `(n,)`, without special tokens.
+    prompt : the number of leading ids that belong to the prompt.
     """
 
     def __init__(self, ids: np.ndarray, prompt: int) -> None:
@@ -72,13 +82,15 @@ class PromptedTokens:
 def ids_of(
     pieces: Sequence[Any], special_before: int
 ) -> tuple[Sequence[np.ndarray], torch.Tensor | None]:
-    """The ids of each piece, and how many of its first tokens, `(n,)`, are not to be pooled.
+    """Return the ids of n pieces, and how many leading tokens of each, `(n,)`, are not pooled.
 
-    The second is `None` where all are: pieces are plain ids.
+    The second is `None` if the pieces are plain ids, all of which are pooled.
 
     # Parameters
 
-    special_before : special tokens before each piece; before a prompt, they go with it.
+    pieces : arrays of ids, or all of them `PromptedTokens`.
+    special_before : the number of special tokens before each piece; if a piece has tokens of the
+        prompt, these special tokens are not pooled either.
     """
     if not pieces or not isinstance(pieces[0], PromptedTokens):
         return pieces, None
@@ -89,19 +101,23 @@ def ids_of(
 def pooled_after_prompts(
     vectors: torch.Tensor, mask: torch.Tensor, pooling: str, left_out: torch.Tensor
 ) -> torch.Tensor:
-    """The vectors `(n, d)` of n texts without the first tokens of each; zeros if it has no others.
+    """Pool token embeddings, without the leading tokens of each text.
 
     # Parameters
 
     vectors, mask, pooling : as for `declutr.transformer.pooling.pooled`.
-    left_out : how many tokens of each row, `(n,)`.
+    left_out : the number of leading tokens `(n,)` of each text that are not pooled.
+
+    # Returns
+
+    The embeddings `(n, d)` of n texts; zeros for a text that has no other tokens.
     """
     length = mask.size(1)
     shift = to_device(left_out, mask.device).unsqueeze(1)
     places = torch.arange(length, device=mask.device) + shift
     inside = places < length
     places = places.clamp(max=length - 1)  # (n, length)
-    # The rest moves to the left, so that padding comes last again.
+    # The remaining tokens are moved to the left: `pooled` expects the padding at the end.
     vectors = vectors.gather(1, places.unsqueeze(-1).expand_as(vectors))
     mask = mask.bool().gather(1, places) & inside
     return pooled(vectors, mask, pooling).masked_fill(~mask.any(dim=1, keepdim=True), 0.0)

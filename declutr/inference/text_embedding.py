@@ -1,4 +1,4 @@
-"""Texts through a model: cut or chunked, in batches of similar length, whitened and scaled."""
+"""Embedding of texts with one model: cut or chunked, batched by length, whitened and scaled."""
 
 from __future__ import annotations
 
@@ -24,29 +24,32 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def not_told() -> AbstractContextManager[None]:
-    """Inside, `declutr.Encoder` does not say how many texts it cut; `truncated_texts` counts on."""
+    """Return a context in which `declutr.Encoder` does not warn of texts that it cuts.
+
+    `truncated_texts` counts them all the same.
+    """
     return loggers_at(logging.ERROR, "declutr.inference.encoder")
 
 
 def without_surrogates(text: str) -> str:
-    """Return a text in which lone surrogates, of undecodable bytes, are U+FFFD."""
+    """Return the text with U+FFFD for lone surrogates, which stand for undecodable bytes."""
     return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 class TextEmbedding:
-    """Embeds texts with one model.
+    """A callable that embeds texts with one model, on one device.
 
     # Parameters
 
-    model : on the device where it computes.
-    place : where it was opened, for messages.
-    dtype : `"bfloat16"` computes in it; otherwise the model is prepared already.
+    model : the model, on its device.
+    place : where the model was opened, for error messages.
+    dtype : `"bfloat16"` computes under autocast; for any other dtype, `model.prepare` has set it.
     max_length, long_texts, batch_tokens, whiten, truncate_dim, normalize : see
         `declutr.inference.encoder.Encoder`.
 
     # Raises
 
-    `EncoderError` : a setting that the model does not have, or that is out of its range.
+    `EncoderError` : the model does not have one of the settings, or a value is out of range.
     """
 
     def __init__(
@@ -91,11 +94,12 @@ class TextEmbedding:
         self.dimension = truncate_dim or width
         """The width of embeddings."""
         self.truncated_texts = 0
-        """How many were cut so far."""
+        """The number of texts that were cut so far."""
 
     def describe(self) -> dict[str, Any]:
         """Return the settings that embeddings depend on, as JSON values."""
-        # Release 1.5.0 kept beginnings always, and said nothing of it.
+        # Release 1.5.0 always kept the beginning and did not record it. Only "left" is recorded, so
+        # that fingerprints of that release stay valid.
         cut = self._long_texts == "truncate" and self._model.keeps_end
         return {
             "dimension": self.dimension,
@@ -111,13 +115,14 @@ class TextEmbedding:
     def __call__(
         self, texts: list[str], prompt: str, batch_size: int | None, done: Callable[[int], Any]
     ) -> np.ndarray:
-        """Return the embeddings `(n, k)` of texts, float32.
+        """Return the embeddings `(n, k)`, float32, of n texts.
 
         # Parameters
 
-        prompt : what is put before each of them.
-        batch_size : texts a batch at most.
-        done : is told now and then how many more texts are embedded.
+        texts : the texts.
+        prompt : the prompt, which is put before each text.
+        batch_size : the largest number of texts of a batch; `None` for no such limit.
+        done : called after each batch with the number of texts that it finished.
         """
         tokens = self._model.tokenize(texts, prompt)
         pieces, truncated = pieces_of(tokens, self._limit, self._long_texts, self._model.keeps_end)
@@ -128,7 +133,7 @@ class TextEmbedding:
             (rows, self._vectors([pieces[row].tokens for row in rows]))
             for rows in batches(pieces, self._batch_tokens, self._model.special_tokens, batch_size)
         )
-        # A GPU has the next batch to compute while the host waits for one.
+        # The next batch is started before the host waits for this one, which keeps a GPU busy.
         for rows, arriving in _one_behind(started):
             vectors[rows] = arriving.wait().numpy()
             done(int(last[rows].sum()))
@@ -142,7 +147,7 @@ class TextEmbedding:
             return Arriving(self._model.embed(tokens))
 
     def _finished(self, vectors: np.ndarray) -> np.ndarray:
-        """Return the embeddings `(n, k)` of vectors `(n, d)`: whitened, cut and scaled."""
+        """Return the embeddings `(n, k)`: whitened, truncated and scaled vectors `(n, d)`."""
         if self._whitening is not None:
             vectors = self._whitening.transform(vectors).astype(np.float32)
         vectors = vectors[:, : self.dimension]
@@ -154,28 +159,31 @@ class TextEmbedding:
 
 
 class Piece(NamedTuple):
-    """A text, or a part of one."""
+    """A whole text or a part of it, short enough for the model."""
 
     row: int
-    """Of the text."""
+    """The number of the text among all texts, from 0."""
     tokens: Any
-    """Without special tokens."""
+    """The tokens, without special tokens."""
     last: bool
-    """Whether the text ends here."""
+    """Whether this is the last piece of the text."""
 
 
 def pieces_of(
     texts: Sequence[Any], limit: int | None, long_texts: str = "truncate", keeps_end: bool = False
 ) -> tuple[list[Piece], int]:
-    """Cut texts; return the pieces, those of a text one after another, and how many texts were cut.
+    """Cut texts into pieces; return the pieces in order, and the number of truncated texts.
 
     # Parameters
 
-    texts : the tokens of each, whole.
-    limit : tokens of a piece; `None` if there is no limit.
-    long_texts : `"truncate"` or `"chunk"`; parts of a text differ by one token at most, so that
-        none is a stub.
-    keeps_end : whether truncation leaves the end of a text, and not its beginning.
+    texts : the tokens of each text, uncut.
+    limit : the largest number of tokens of a piece; `None` for no limit.
+    long_texts : `"truncate"` or `"chunk"`. The lengths of the chunks of a text differ by at most
+        one token, so that no chunk is a short rest.
+    keeps_end : whether truncation keeps the end of a text instead of its beginning.
+
+    >>> [piece.tokens for piece in pieces_of(["abcde"], 2, "chunk")[0]]
+    ['a', 'bc', 'de']
     """
     pieces: list[Piece] = []
     truncated = 0
@@ -200,14 +208,17 @@ def pieces_of(
 def batches(
     pieces: Sequence[Piece], tokens: int, special_tokens: int, most: int | None = None
 ) -> Iterator[list[int]]:
-    """Numbers of pieces of similar length, the longest first: if memory does not suffice, that
-    shows at once.
+    """Yield batches of pieces of similar length, as lists of the pieces' numbers.
+
+    The longest pieces come first, so that the first batch shows if memory does not suffice.
 
     # Parameters
 
-    tokens : of a batch, padding and special ones included; a longer piece makes a batch of its own.
-    special_tokens : that each piece gets.
-    most : pieces of a batch.
+    pieces : the pieces, numbered from 0.
+    tokens : the largest number of tokens of a batch, padding and special tokens included; a piece
+        that is longer becomes a batch of its own.
+    special_tokens : the number of special tokens that each piece gets.
+    most : the largest number of pieces of a batch; `None` for no such limit.
     """
     lengths = np.array([len(piece.tokens) for piece in pieces])
     batch: list[int] = []
@@ -225,7 +236,18 @@ def batches(
 
 
 def mean_of_pieces(vectors: np.ndarray, pieces: Sequence[Piece], texts: int) -> np.ndarray:
-    """`(pieces, d)` -> `(texts, d)`: the mean of a text's pieces, weighted by their tokens."""
+    """Return the embedding of each text: the mean of its pieces, weighted by their tokens.
+
+    # Parameters
+
+    vectors : the embeddings of the pieces, `(pieces, d)`.
+    pieces : the pieces, those of a text one after another.
+    texts : the number of texts; each has at least one piece.
+
+    # Returns
+
+    An array `(texts, d)`, float32.
+    """
     if len(pieces) == texts:
         return vectors
     weights = np.array([max(len(piece.tokens), 1) for piece in pieces], dtype=np.float64)
@@ -236,7 +258,7 @@ def mean_of_pieces(vectors: np.ndarray, pieces: Sequence[Piece], texts: int) -> 
 
 
 def _one_behind(items: Iterator[Any]) -> Iterator[Any]:
-    """Give the same items, each of them only after the next has been made."""
+    """Yield the same items, each of them only after the next has been made."""
     waiting: list[Any] = []
     for item in items:
         yield from waiting

@@ -1,4 +1,4 @@
-"""Models that embed batches of tokenised texts, and the prompts they want before texts."""
+"""The interface of models that embed batches of tokenised texts, and the prompts of a model."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from declutr.inference import EncoderError
 
-if TYPE_CHECKING:  # encoders that are no models need neither
+if TYPE_CHECKING:  # encoders without a model, such as word vectors, need not wait for torch
     import torch
 
     from declutr.inference.whitening import Whitening
 
 _DOCUMENT = ("document", "passage", "corpus")
-"""Names that sentence-transformers' `encode_document` looks for, in order."""
+"""The names of prompts that sentence-transformers' `encode_document` looks for, in order."""
 _TRIED_WITH = ["a", "b c", "Some words, and 3 more."]
 
 
 class SidePrompts(NamedTuple):
-    """What stands before the texts of either side of a search; `""` is nothing."""
+    """The prompts for the documents and for the queries of a search; `""` stands for no prompt."""
 
     document: str
     query: str
@@ -32,12 +32,13 @@ class SidePrompts(NamedTuple):
 
 @dataclass(frozen=True)
 class Prompts:
-    """The prompts of a model, as folders of sentence-transformers have them.
+    """The prompts of a model, as a folder of sentence-transformers stores them.
 
     # Parameters
 
-    named : their texts by name. They stand directly before a text: a blank between is theirs.
-    default_name : of the one that is put before texts where none is asked for.
+    named : the text of each prompt by its name. A prompt is put directly before a text, so a blank
+        between them must be part of the prompt.
+    default_name : the name of the prompt that is used if none is asked for; `None` uses none.
     """
 
     named: dict[str, str] = field(default_factory=dict)
@@ -45,18 +46,19 @@ class Prompts:
 
     @property
     def default(self) -> str:
-        """What is put before texts where none is asked for; `""` is nothing."""
+        """The prompt that is used if none is asked for; `""` stands for no prompt."""
         return self.named.get(self.default_name or "", "")
 
     def first_of(self, *prompts: str | None) -> str:
-        """Return the first prompt that is not `None`; the default if there is none."""
+        """Return the first prompt that is not `None`; the default if all are."""
         return next((prompt for prompt in prompts if prompt is not None), self.default)
 
     @property
     def sides(self) -> SidePrompts | None:
-        """The prompts of documents and of queries; `None` if the model names neither.
+        """The prompts for documents and for queries; `None` if the model names neither.
 
-        A side without one has none, whatever the default is: that was meant for the other.
+        If the model names only one of them, the other is `""` even if there is a default prompt:
+        the default is then meant for the side that has a prompt.
         """
         # sentence-transformers writes "" under names that a model does not use.
         document = next((self.named[name] for name in _DOCUMENT if self.named.get(name)), "")
@@ -64,16 +66,18 @@ class Prompts:
         return SidePrompts(document, query) if document or query else None
 
     def chosen(self, prompt: str | None, prompt_name: str | None, place: str) -> str | None:
-        """The text that is asked for, itself or by its name; `None` if none is.
+        """Return the prompt that is asked for by its text or by its name; `None` if none is.
 
         # Parameters
 
-        place : of the model, for messages.
+        prompt : the text of a prompt.
+        prompt_name : the name of one of the model's prompts.
+        place : where the model was opened, for error messages.
 
         # Raises
 
         `EncoderError` : both are given, or the model has no prompt of that name.
-        `TypeError` : what is given is not a string.
+        `TypeError` : the prompt or the name is not a string.
         """
         for name, value in (("prompt", prompt), ("prompt_name", prompt_name)):
             if value is not None and not isinstance(value, str):
@@ -92,13 +96,14 @@ class Prompts:
 
 
 def side_prompts(encoder: Any) -> SidePrompts | None:
-    """What an encoder puts before documents and queries; `None` if its model has no say in it.
+    """Return the prompts of an encoder for documents and queries; `None` if it names neither.
 
-    A prompt that the encoder was made with is that of documents.
+    If the encoder was made with a prompt, that is its prompt for documents.
 
     # Parameters
 
-    encoder : a `declutr.Encoder`, or anything with the attributes `prompts` and `prompt` of one.
+    encoder : a `declutr.Encoder`, or any object; without an attribute `prompts` of type `Prompts`,
+        the result is `None`.
     """
     prompts = getattr(encoder, "prompts", None)
     if not isinstance(prompts, Prompts):
@@ -110,78 +115,88 @@ def side_prompts(encoder: Any) -> SidePrompts | None:
 
 
 class TextModel(ABC):
-    """Texts to vectors in two steps: tokens of whole texts, then vectors of what fits.
+    """A model that tokenises whole texts, and embeds batches of token sequences that fit.
 
-    In between, who uses it cuts, sorts and batches. Vectors are neither whitened nor scaled.
+    Between these two steps, the caller cuts, sorts and batches the token sequences. The embeddings
+    are neither whitened nor scaled to length 1.
     """
 
     device: torch.device
+    """The device of the model."""
 
     dimension: int
-    """The width d of its vectors."""
+    """The width d of the embeddings."""
 
     linear_part: torch.nn.Module
-    """What computes token vectors: its linear layers are those that `prepare` replaces."""
+    """The module that computes token embeddings, whose linear layers `prepare` replaces."""
 
     max_length: int | None = None
-    """Tokens that it takes at once, special ones included; `None` if there is no limit."""
+    """The largest number of tokens of a text, special ones included; `None` for no limit."""
 
     special_tokens: int = 0
-    """How many it adds to each text."""
+    """The number of special tokens that `embed` adds to each text."""
 
     keeps_end = False
-    """Whether it was made for the ends of longer texts (a tokenizer whose `truncation_side` is
-    left), and not for their beginnings."""
+    """Whether truncation keeps the end of a text (its tokenizer has `truncation_side` left)."""
 
     cuts_texts = False
-    """Whether it cuts texts itself, so that whole ones are not to be had."""
+    """Whether `tokenize` cuts long texts itself, which rules out `max_length` and chunks."""
 
     normalizes = False
-    """Whether vectors of length 1 are part of what it is."""
+    """Whether embeddings are scaled to length 1 by default, as by a normalisation module."""
 
     whitening: Whitening | None = None
-    """What is stored with it."""
+    """The whitening that is stored with the model; `None` if there is none."""
 
     prompts = Prompts()
-    """What it wants put before texts: who tokenises asks for it."""
+    """The prompts of the model. `tokenize` adds the prompt that its caller chose from them."""
 
     @abstractmethod
     def tokenize(self, texts: list[str], prompt: str = "") -> list[Any]:
-        """The tokens of each text without special ones, however many: what `len` and slices tell
-        and take.
+        """Return the tokens of each text, uncut and without special tokens.
+
+        The tokens of a text are of any type with a length and slices, such as an array of ids.
 
         # Parameters
 
-        prompt : what stands directly before each text.
+        texts : the texts.
+        prompt : the prompt, which is put directly before each text.
         """
 
     @abstractmethod
     def embed(self, pieces: Sequence[Any]) -> torch.Tensor:
-        """The vectors `(n, d)` of n texts' tokens, none more than fits, float32."""
+        """Return the embeddings `(n, d)`, float32, of n sequences of tokens.
+
+        # Parameters
+
+        pieces : tokens as `tokenize` returns them, or slices of them; with special tokens, none may
+            be longer than `max_length`.
+        """
 
     @abstractmethod
     def describe(self) -> dict[str, Any]:
-        """`kind`, `pooling`, `content` and whatever its vectors depend on, as JSON values."""
+        """Return `kind`, `pooling`, `content` and all else embeddings depend on, as JSON values."""
 
     @property
     def texts_cut(self) -> int:
-        """How many it cut itself, so far."""
+        """The number of texts that `tokenize` has cut so far; see `cuts_texts`."""
         return 0
 
     def choose_products(self, dtype: str) -> None:
-        """Find out by which products `prepare` would compute, and leave everything as it is."""
+        """Measure which matrix products `prepare` would use, and leave the model as it is."""
         from declutr.transformer.linear_layers import choose_products
 
         choose_products(self.linear_part, dtype)
 
     def prepare(self, dtype: str) -> None:
-        """Compute in float32, bfloat16 or int8 from now on, by the quickest products of this CPU.
+        """Prepare linear layers for float32, bfloat16 or int8, by the fastest products of this CPU.
 
-        Weights are put in an order of their own: the model cannot be trained or saved afterwards.
+        Weights are stored in a layout of the chosen product, so the model cannot be trained or
+        saved afterwards.
         """
         from declutr.transformer.linear_layers import prepare_linear_layers
 
-        # Whether texts can be packed is found out here too, in float32.
+        # This call of `embed` also finds out whether texts can be packed, while it is in float32.
         prepare_linear_layers(
             self.linear_part, lambda: self.embed(self.tokenize(_TRIED_WITH)), dtype
         )

@@ -1,4 +1,4 @@
-"""A model that was trained here."""
+"""Models that were trained with declutr, as text models."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from allennlp.nn.util import move_to_device
 from allennlp.predictors import Predictor
 from torch.overrides import TorchFunctionMode
 
-import declutr.components  # noqa: F401 - archives name what is in it
+import declutr.components  # noqa: F401 - archives use the names that it registers
 from declutr.archives import CONFIG, TRANSFORMERS, VOCABULARY, WHITENING, local_place, weights_of
 from declutr.archives.safety import UnsafeArchive, opened_archive
 from declutr.corpus import normalize_whitespace
@@ -28,22 +28,22 @@ from declutr.system.imports import loggers_at
 
 
 class TrainedModel(TextModel):
-    """The model and the reader of a serialization folder or an archive.
+    """A trained model with its dataset reader, from a serialization directory or an archive.
 
-    Word pieces of a reader of type "declutr" are handled as ids; anything else goes through
-    instances.
+    The word pieces of a dataset reader of type "declutr" are handled as arrays of ids; the tokens
+    of any other reader go through AllenNLP's instances.
 
     # Parameters
 
-    place : a serialization folder, an archive (`model.tar.gz`), or a URL of one.
-    device : where it computes.
-    overrides : of the archive's configuration, as for AllenNLP's `load_archive`.
+    place : a serialization directory, an archive (`model.tar.gz`), or a URL of one.
+    device : the device of the model.
+    overrides : changes to the archive's configuration, as for AllenNLP's `load_archive`.
     trust : accept an archive that names classes outside of AllenNLP's registries or brings code;
         see `declutr.archives.safety`.
 
     # Raises
 
-    `FileNotFoundError` : there is no archive at that place, or something else.
+    `FileNotFoundError` : there is no archive at that place, or it holds no weights.
     `EncoderError`, `declutr.archives.safety.BrokenArchive` : it cannot be read, or built.
     `declutr.archives.safety.UnsafeArchive` : it would run code, or touch other files.
     """
@@ -58,7 +58,7 @@ class TrainedModel(TextModel):
     ) -> None:
         self.device = device
         number = (device.index or 0) if device.type == "cuda" else -1
-        # Without AllenNLP's line for each parameter that no initialiser touches, and the like.
+        # Below this level, AllenNLP logs a line for each parameter that no initializer sets.
         quiet = loggers_at(logging.WARNING, "allennlp", "transformers")
         with opened_archive(place, trust=trust) as folder, quiet:
             if weights_of(folder) is None:
@@ -69,7 +69,7 @@ class TrainedModel(TextModel):
             try:
                 with _Undrawn():
                     archive = load_archive(folder, cuda_device=number, overrides=overrides or {})
-            # These say themselves what is wrong; broken content makes anything else fail.
+            # These errors say what is wrong; broken content can raise nearly any other.
             except (UnsafeArchive, ConfigurationError, OSError, MemoryError):
                 raise
             except Exception as error:
@@ -94,7 +94,7 @@ class TrainedModel(TextModel):
         self.cuts_texts = self.codec is None
         self.dimension = self.model.embedding_dim
         parts = [
-            embedder.token_embedder.encoder  # without the head
+            embedder.token_embedder.encoder  # without the language modelling head
             if isinstance(embedder, MLMTextFieldEmbedder)
             else embedder
             for embedder in self.model.embedders
@@ -142,16 +142,16 @@ class TrainedModel(TextModel):
 
 
 class _Undrawn(TorchFunctionMode):
-    """Within this context, what would be drawn at random is zero, and no random number is spent.
+    """A context in which random initialization gives zeros and draws no random numbers.
 
-    Parameters that are about to be loaded need none, and large ones take long.
+    Parameters that are loaded afterwards need no initialization, which takes long for large ones.
     """
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         kwargs = kwargs or {}
-        # Methods of tensors, and those functions of `torch.nn.init` that ask before they call them.
+        # Methods of tensors, and those functions of `torch.nn.init` that can be overridden.
         if getattr(func, "__name__", "") in ("normal_", "uniform_", "kaiming_uniform_"):
             tensor = args[0] if args else kwargs["tensor"]
             tensor.detach().zero_()
@@ -160,7 +160,7 @@ class _Undrawn(TorchFunctionMode):
 
 
 class _Text:
-    """An instance, as long as its text."""
+    """An instance whose length is the number of tokens of its text."""
 
     def __init__(self, instance: Instance) -> None:
         self.instance = instance
@@ -170,7 +170,7 @@ class _Text:
 
 
 def _content(place: str) -> str:
-    """A fingerprint of what is loaded from there."""
+    """Return a fingerprint of the files that are loaded from a place."""
     path = local_place(place).expanduser()
     if path.is_file():
         return files_fingerprint([path])

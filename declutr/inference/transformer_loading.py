@@ -1,4 +1,4 @@
-"""Tokenizer and transformer of a place, looked at before they are loaded."""
+"""Loading of the tokenizer and model of a pretrained transformer, after a check of its files."""
 
 from __future__ import annotations
 
@@ -24,25 +24,35 @@ from declutr.transformer.architectures import keep_adapter_dtypes
 def loaded_transformer(
     place: str, revision: str | None, folder: str, pooling: str, trust: bool
 ) -> tuple[Any, Any]:
-    """Tokenizer and model.
+    """Return the tokenizer and the model of a pretrained transformer.
+
+    # Parameters
+
+    place : a name on the Hugging Face hub, or a folder.
+    revision : a branch, tag or commit of a name on the hub.
+    folder : the subfolder of the transformer; `""` if it lies directly at that place.
+    pooling : the pooling that the model is loaded for; all weights that it needs must be stored.
+    trust : open files without checking them, and run the Python code that they bring.
 
     # Raises
 
-    `EncoderError` : there is none, or weights that matter are not in the checkpoint.
-    `declutr.archives.safety.UnsafeArchive` : it is not safe, and not trusted.
+    `EncoderError` : there is no transformer at that place, or weights that the pooling needs are
+        not stored.
+    `declutr.archives.safety.UnsafeArchive` : the transformer is not safe, and not trusted.
     """
-    # Trust is said outright: otherwise transformers asks on standard input, where texts may come
-    # from.
+    # Always passed: without `trust_remote_code`, transformers asks on standard input, which may be
+    # the texts to embed.
     at: dict[str, Any] = {"trust_remote_code": trust, "subfolder": folder}
     if revision:
         at["revision"] = revision
-    # Without the table of weights that were not found: a pooler nobody uses would be in it.
+    # Hides the table of missing weights, which lists a pooler even if it is not used. Missing
+    # weights that are used raise an error below.
     quiet = loggers_at(logging.ERROR, "transformers")
     try:
-        # Weights that the checkpoint lacks are drawn at random; that is no business of others.
+        # Missing weights are drawn at random, which must not change the caller's random state.
         with _checked(place, revision, folder, trust), torch.random.fork_rng(devices=[]), quiet:
             tokenizer = AutoTokenizer.from_pretrained(place, **at)
-            # float32: transformers 5 would keep what the checkpoint was saved in.
+            # By default, transformers 5 would keep the dtype that the weights were saved in.
             model, info = AutoModel.from_pretrained(
                 place, dtype=torch.float32, output_loading_info=True, **at
             )
@@ -75,7 +85,10 @@ def loaded_transformer(
 def _checked(
     place: str, revision: str | None, folder: str, trust: bool
 ) -> AbstractContextManager[None]:
-    """Check the files of a transformer unless it is trusted; inside, bound what is built."""
+    """Check the files of a transformer, and return a context that limits the size of its model.
+
+    Nothing is checked or limited if the transformer is trusted; names on the hub have no limit.
+    """
     if trust:
         return nullcontext()
     check_transformer(place, folder=folder, revision=revision)
@@ -85,7 +98,7 @@ def _checked(
 
 
 def _said(error: Exception) -> str:
-    """What an error of transformers says, but not that pickles be run."""
+    """Return what an error of transformers says, without its advice to load pickles unsafely."""
     if "weights_only" in str(error):
         return "Its weights hold more than tensors: a pickle could run anything."
     return f"{type(error).__name__}: {error}"

@@ -1,4 +1,4 @@
-"""A transformer of the Hugging Face hub, or in a folder, with pooling on top."""
+"""Pretrained transformers from the Hugging Face hub or a folder, with pooling, as text models."""
 
 from __future__ import annotations
 
@@ -27,24 +27,26 @@ from declutr.transformer.unpadding import UnpaddedPass
 
 
 class TransformerModel(TextModel):
-    """A pretrained transformer as it is, or a folder of the sentence-transformers package.
+    """A pretrained transformer with pooling, or a model of the sentence-transformers package.
 
-    Of the latter the pooling, dense layers, normalisation, length and prompts are followed. Of an
-    encoder with a decoder, the encoder is used.
+    A sentence-transformers model keeps its pooling, dense layers, normalisation, maximum length and
+    prompts. Of a model with encoder and decoder, only the encoder is used.
 
     # Parameters
 
-    place : a name on the hub, or a folder.
-    device : where it computes.
-    pooling : one of `POOLINGS`; by default what the folder says, and `mean` if it says nothing.
-    revision : branch, tag or commit, for a name on the hub.
-    trust : run the Python code that it brings (transformers' `trust_remote_code`); see
+    place : a name on the Hugging Face hub, or a folder.
+    device : the device of the model.
+    pooling : one of `POOLINGS`, applied to the transformer alone; by default all modules of a
+        sentence-transformers model are used, and the mean for any other transformer.
+    revision : a branch, tag or commit of a name on the hub.
+    trust : run the Python code that the model brings (transformers' `trust_remote_code`); see
         `declutr.archives.safety`.
 
     # Raises
 
-    `EncoderError` : there is none at that place, or it cannot be followed.
-    `declutr.archives.safety.UnsafeArchive` : it would run code, or touch other files.
+    `EncoderError` : there is no transformer at that place, or it has modules that are not
+        supported.
+    `declutr.archives.safety.UnsafeArchive` : the model would run code, or touch other files.
     """
 
     def __init__(
@@ -59,7 +61,7 @@ class TransformerModel(TextModel):
         if pooling is not None:
             require_one_of(POOLINGS, pooling=pooling)
         self.device = device
-        # With a pooling of one's own it is the transformer alone.
+        # A pooling that the user asks for belongs to the transformer without further modules.
         try:
             modules = ModuleList() if pooling else read_modules(place, revision)
         except NotFollowed as error:
@@ -81,11 +83,12 @@ class TransformerModel(TextModel):
         self._content_ids = ContentIds(self.tokenizer)
         self._frame = special_tokens_of(self.tokenizer, place)
         self.special_tokens = len(self._frame.start) + len(self._frame.end)
-        # Each may name a limit, and tokenizers and settings are not always right about it.
+        # The folder, the tokenizer and the position embeddings may each name a limit; the smallest
+        # is taken, since settings and tokenizers may name one that the transformer does not have.
         longest = longest_text(self.tokenizer, max_positions(self.transformer))
         limits = (modules.max_length, longest)
         self.max_length = min((limit for limit in limits if limit), default=None)
-        # The pooler's output comes from the transformer itself, of padded texts.
+        # The transformer computes the pooler's output itself, which needs padded texts.
         self._unpadded = UnpaddedPass(
             "none" if self.pooling == "pooler" else "auto",
             padding_id=self._frame.padding_id,
@@ -98,8 +101,8 @@ class TransformerModel(TextModel):
         tokens = self._tokens([prompt + text for text in texts])
         if not prompt or self._pools_prompt:
             return tokens
-        # As many as it has alone, as sentence-transformers counts: with a text after it, a blank
-        # at its end may be part of the first word.
+        # The prompt is counted alone, as sentence-transformers does: before a text, a blank at its
+        # end may become part of the first word.
         length = len(self._tokens([prompt])[0])
         return [PromptedTokens(ids, length) for ids in tokens]
 
@@ -112,7 +115,7 @@ class TransformerModel(TextModel):
     def embed(self, pieces: Sequence[Any]) -> torch.Tensor:
         pieces, left_out = ids_of(pieces, len(self._frame.start))
         ((_, tensors),) = PackedSpans.of(pieces, (len(pieces),), self._frame).tensors().items()
-        # A tokenizer without special tokens makes nothing of a blank text: zeros stand for it.
+        # Without special tokens, a blank text has no tokens at all; its embedding is zeros.
         kept = torch.tensor([bool(len(piece) or self.special_tokens) for piece in pieces])
         vectors = torch.zeros(len(pieces), self._width, device=self.device)
         if kept.any():
@@ -137,7 +140,8 @@ class TransformerModel(TextModel):
             "pooling": self.pooling,
             "dense": len(self.dense),
             "content": self._content,
-            # Releases before 1.6 left the default prompt as it was.
+            # Releases before 1.6 did not lower the default prompt: embeddings differ from theirs,
+            # and so must fingerprints.
             **({"default_prompt": default.lower()} if lowered else {}),
         }
 

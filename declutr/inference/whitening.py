@@ -1,13 +1,13 @@
-"""Whitening: embeddings with mean 0 and covariance I, or the first k components of those.
+"""Whitening: an affine map to embeddings with mean 0 and covariance I, or their first k components.
 
-Post-processing, fitted on training text and stored beside the weights (Su et al. 2021,
+It is fitted on the embeddings of training text and stored beside the weights (Su et al. 2021,
 arXiv:2103.15316, "Whitening-k"). With the mean mu and the covariance Sigma = U diag(s) U' of the
 embeddings of training text, an embedding x becomes
 
     y = (x - mu) U diag(s)^(-1/2) [:, :k],   s falling.
 
-Sigma divides by N - 1, on which cosines of whitened embeddings do not depend. Scaling y to length 1
-is the caller's.
+Sigma divides by N - 1; dividing by N would scale all y alike, and change no cosine. Scaling y to
+length 1 is left to the caller.
 """
 
 from __future__ import annotations
@@ -28,35 +28,37 @@ from declutr.inference.embedding_moments import ROWS, Moments, WhiteningError
 from declutr.system.files import BlockHasher, json_checksum, write_whole
 
 FILE = WHITENING
-"""What it is called in the folder of a model, and at the root of an archive."""
+"""The name of the file in the folder of a model, and at the root of an archive."""
 
 FLOOR = 1e-8
-"""Variances below this share of the largest one count as this much.
+"""The smallest variance, relative to the largest, that embeddings are scaled by.
 
 Transformers that end in layer normalisation have a direction in which embeddings differ by rounding
-alone; divided by its own deviation, that would be as loud as any other."""
+errors alone. Divided by their own standard deviation, the errors would count as much as any other
+direction."""
 
 _FORMAT = "1"
 
 
 @dataclass(frozen=True, eq=False)
 class Whitening:
-    """An affine map of embeddings, `(x - mean) @ matrix`.
+    """An affine map of embeddings, `(x - mean) @ matrix`, that whitens them.
 
         whitening = Whitening.fit(blocks, dimension=256)
         embeddings = whitening.transform(embeddings)  # (n, d) -> (n, 256)
 
     # Parameters
 
-    mean : `(d,)`, of the training text's embeddings.
-    matrix : `(d, k)`, the scaled directions, in the order of falling variance.
-    variances : `(d,)`, of all directions, falling, before the floor; `None` if they are not known.
-    texts : how many embeddings it was fitted on; 0 if that is not known.
-    digest : tells the training text from others; any string, kept with it.
+    mean : the mean `(d,)` of the embeddings that the whitening was fitted on.
+    matrix : the scaled directions `(d, k)` as columns, in the order of falling variance.
+    variances : the variances `(d,)` of all directions, falling, before `FLOOR` is applied; `None`
+        if they are not known.
+    texts : the number of embeddings that the whitening was fitted on; 0 if it is not known.
+    digest : any string that identifies the training text; it is stored in the file.
 
     # Raises
 
-    `WhiteningError` : shapes that do not go together, or numbers that are not finite.
+    `WhiteningError` : the shapes do not go together, or numbers are not finite.
     """
 
     mean: np.ndarray
@@ -82,26 +84,26 @@ class Whitening:
 
     @classmethod
     def fit(cls, blocks: Iterable[np.ndarray], dimension: int | None = None) -> Whitening:
-        """Fit a whitening to all rows of all blocks, which are looked at once.
+        """Fit a whitening to all rows of all blocks, in one pass and in float64.
 
-        Memory is that of a block and a few `(d, d)` arrays, and everything is float64.
+        Memory holds one block and a few arrays `(d, d)`.
 
         # Parameters
 
-        blocks : embeddings `(n, d)`, as many as there are.
-        dimension : k; by default d.
+        blocks : any number of blocks of embeddings `(n, d)`.
+        dimension : the number k of dimensions to keep; by default d.
 
         # Raises
 
-        `WhiteningError` : k is not within 1 to d; there are no more rows than k; rows are not
-        finite, of different width, or all equal.
+        `WhiteningError` : k is not within 1 to d; there are not more rows than k; rows are not
+            finite, of different width, or all equal.
         """
         if dimension is not None and dimension < 1:
             raise WhiteningError(f"Expected to keep at least 1 dimension, got {dimension}.")
         moments = Moments()
         for block in blocks:
             moments.add(np.asarray(block))
-            # At once, not after a million more.
+            # Checked with the first block, so that nobody waits for the others in vain.
             if dimension is not None and len(moments.mean) and dimension > len(moments.mean):
                 raise WhiteningError(
                     f"Embeddings have {len(moments.mean)} dimensions; whitening cannot keep "
@@ -121,28 +123,33 @@ class Whitening:
 
     @property
     def input_dimension(self) -> int:
-        """d."""
+        """The width d of the embeddings that are whitened."""
         return len(self.mean)
 
     @property
     def dimension(self) -> int:
-        """k."""
+        """The width k of whitened embeddings."""
         return self.matrix.shape[1]
 
     @cached_property
     def bias(self) -> np.ndarray:
-        """`(k,)`: what a linear layer with `matrix` adds, `x @ matrix + bias`."""
+        """The bias `(k,)` of the equivalent linear layer `x @ matrix + bias`."""
         return -(self.mean @ self.matrix)
 
     @property
     def kept_variance(self) -> float | None:
-        """The share of the training embeddings' variance that lies in the k directions."""
+        """The share of variance in the k directions, from 0 to 1; `None` if it is not known."""
         if self.variances is None:
             return None
         return float(self.variances[: self.dimension].sum() / self.variances.sum())
 
     def truncated(self, dimension: int) -> Whitening:
-        """Return the one with the first `dimension` of these directions, if there are so many."""
+        """Return a whitening that keeps only the first `dimension` of these k dimensions.
+
+        # Raises
+
+        `WhiteningError` : `dimension` is not within 1 to k.
+        """
         if not 1 <= dimension <= self.dimension:
             raise WhiteningError(
                 f"Expected to keep 1 to {self.dimension} dimensions, got {dimension}."
@@ -150,11 +157,14 @@ class Whitening:
         return replace(self, matrix=self.matrix[:, :dimension])
 
     def transform(self, embeddings: np.ndarray) -> np.ndarray:
-        """Whiten `(n, d)` to `(n, k)`, in the type of the input, computed in float64.
+        """Return the whitened embeddings `(n, k)` of embeddings `(n, d)`.
+
+        They are computed in float64, and returned in the input's dtype if it is a floating-point
+        type, else in float64.
 
         # Raises
 
-        `WhiteningError` : another shape.
+        `WhiteningError` : the embeddings have another shape.
         """
         embeddings = np.asarray(embeddings)
         if embeddings.ndim != 2 or embeddings.shape[1] != self.input_dimension:
@@ -171,7 +181,7 @@ class Whitening:
 
     @staticmethod
     def stored_in(folder: str | os.PathLike) -> bool:
-        """Whether a folder holds a whitening."""
+        """Return whether a folder holds a whitening."""
         return (Path(folder) / FILE).is_file()
 
     def save(self, folder: str | os.PathLike) -> Path:
@@ -182,7 +192,7 @@ class Whitening:
         return file
 
     def to_bytes(self) -> bytes:
-        """Return what the file holds: the same bytes for the same whitening."""
+        """Return the content of the file: the same bytes each time for the same whitening."""
         from safetensors.numpy import save
 
         arrays = {"mean": self.mean, "matrix": self.matrix, "variances": self.variances}
@@ -195,17 +205,17 @@ class Whitening:
             "digest": self.digest,
         }
         about["checksum"] = _checksum(about, tensors)
-        # One entry: safetensors writes several in any order.
+        # A single entry: safetensors writes several in any order, and bytes would differ.
         return save(tensors, {"whitening": json.dumps(about)})
 
     @classmethod
     def load(cls, folder: str | os.PathLike) -> Whitening:
-        """Read what `save` wrote.
+        """Read the whitening that `save` wrote into a folder.
 
         # Raises
 
-        `FileNotFoundError` : there is none.
-        `WhiteningError` : the file holds something else.
+        `FileNotFoundError` : the folder has no whitening.
+        `WhiteningError` : the file is damaged, or is not a whitening of this version.
         """
         from safetensors import SafetensorError, safe_open
 
@@ -223,7 +233,7 @@ class Whitening:
                     f"its format is {about['format']!r}, expected {_FORMAT!r}: it is of another "
                     "version of declutr"
                 )
-            checksum = about.pop("checksum", None)  # version 1.5 wrote none
+            checksum = about.pop("checksum", None)  # release 1.5 wrote none
             if checksum not in (None, _checksum(about, arrays)):
                 raise WhiteningError("it is damaged: its numbers are not what its checksum says")
             mean, matrix, variances = arrays["mean"], arrays["matrix"], arrays.get("variances")

@@ -1,9 +1,10 @@
 """Parts of trained archives for any AllenNLP model.
 
-Registered as "declutr", each with the key `archive`: a `Tokenizer`, a `TokenIndexer`, a
-`TokenEmbedder`, a `TextFieldEmbedder` and a `Seq2VecEncoder`. Together they give the embedding that
-the archive was trained for: not whitened, not scaled to length 1. An archive that is trained with
-them carries what they are built from, and loads without the first one (`declutr.archives.carried`).
+A `Tokenizer`, a `TokenIndexer`, a `TokenEmbedder`, a `TextFieldEmbedder` and a `Seq2VecEncoder`
+have the registered name "declutr", and the configuration key `archive` for the trained archive.
+Together they compute the sentence embedding that the archive was trained for, neither whitened nor
+scaled to length 1. An archive of a model that is trained with such parts contains all that they are
+built from, so that it loads without the first archive (`declutr.archives.carried`).
 """
 
 from declutr.pretrained_parts.modules import (

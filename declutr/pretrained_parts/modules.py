@@ -1,4 +1,4 @@
-"""Modules of trained archives: TokenEmbedder, TextFieldEmbedder, Seq2VecEncoder "declutr"."""
+"""The TokenEmbedder, TextFieldEmbedder and Seq2VecEncoder "declutr", from trained archives."""
 
 from typing import Any, Optional
 
@@ -12,13 +12,14 @@ from declutr.pretrained_parts.opened import OpenedModel, open_model
 
 
 class TrainedPart(torch.nn.Module):
-    """A module around one that was trained, which it trains further or keeps as it is.
+    """A base class of modules that wrap a trained module, which is trained further or frozen.
 
-    What is frozen gets no gradients and stays in evaluation mode, so that its vectors are the same
-    in training as afterwards.
+    A frozen module gets no gradients and stays in evaluation mode, so that its output is the same
+    during training and afterwards.
     """
 
     train_parameters = True
+    """Whether the trained module is trained further."""
 
     def _set_trainable(self, train_parameters: bool) -> None:
         self.train_parameters = train_parameters
@@ -26,32 +27,35 @@ class TrainedPart(torch.nn.Module):
         self.train()
 
     def train(self, mode: bool = True) -> Any:
-        """Set training mode, unless frozen."""
+        """Set training mode, or evaluation mode if the module is frozen."""
         return super().train(mode and self.train_parameters)
 
 
 @TokenEmbedder.register("declutr")
 class TrainedTokenEmbedder(TrainedPart, TokenEmbedder):
-    """Token vectors of the transformer of a trained archive, without its language modelling head.
+    """A token embedder with the transformer of a trained archive, without language modelling head.
 
-    With the Seq2VecEncoder "declutr" of the same archive, the embedding that it was trained for.
+    Followed by the Seq2VecEncoder "declutr" of the same archive, it gives the sentence embedding
+    that the archive was trained for.
 
     # Parameters
 
-    archive : a serialization folder, a `model.tar.gz` or a URL of one, or an exported folder.
-    train_parameters : train the transformer further. By default it is frozen, and without dropout.
-    max_length : fold longer texts into segments of so many tokens; the indexer must have the same
-        `max_length`. By default as in training (not at all, as a rule).
-    gradient_checkpointing : less memory for more time; by default as in training.
-    unpadding : how padding is kept from being computed on, see `declutr.transformer.unpadding`; by
-        default as in training.
-    load_weights : False builds the architecture only; archives do so, as they hold the weights.
-    vocab : of the model around, to see that texts were indexed for this transformer.
+    archive : a serialization directory, a `model.tar.gz` or a URL of one, or an exported folder.
+    train_parameters : train the transformer further; by default it is frozen, without dropout.
+    max_length : fold longer texts into segments of this many tokens; the indexer must have the same
+        `max_length`. By default as in training, which usually does not fold.
+    gradient_checkpointing : whether to trade time for memory; by default as in training.
+    unpadding : how computing on padding is avoided, see `declutr.transformer.unpadding`; by default
+        as in training.
+    load_weights : False builds the architecture only. Archives of models with this part set it,
+        since they hold the weights.
+    vocab : the vocabulary of the surrounding model, which is checked against the archive's; `None`
+        checks nothing.
 
     # Raises
 
-    `ConfigurationError` : no archive there, or one without a transformer; texts that were indexed
-        in another way.
+    `ConfigurationError` : there is no archive at that place, or its embedder is not one
+        transformer; in `forward`, texts were indexed in another way than in training.
     """
 
     def __init__(
@@ -85,7 +89,7 @@ class TrainedTokenEmbedder(TrainedPart, TokenEmbedder):
         self._set_trainable(train_parameters)
 
     def get_output_dim(self) -> int:
-        """Return the width d of token vectors."""
+        """Return the width d of token embeddings."""
         return self.transformer.get_output_dim()
 
     def forward(  # type: ignore[override]
@@ -96,7 +100,21 @@ class TrainedTokenEmbedder(TrainedPart, TokenEmbedder):
         segment_concat_mask: Optional[torch.Tensor] = None,
         **others: Any,
     ) -> torch.Tensor:
-        """Return vectors `(N, L, d)` of `token_ids` `(N, L)`; padding where `mask` is False."""
+        """Return the token embeddings `(N, L, d)` of N texts.
+
+        # Parameters
+
+        token_ids : the ids `(N, L)`.
+        mask : False at padding, `(N, L)`.
+        type_ids : the segment ids `(N, L)`; by default those of the first segment.
+        segment_concat_mask : the mask of segments that are joined again, from an indexer with a
+            `max_length`.
+        others : tensors of other kinds of indexers, which are refused.
+
+        # Raises
+
+        `ConfigurationError` : the texts were not indexed as in training.
+        """
         if token_ids is None or mask is None or others:
             got = {"token_ids": token_ids, "mask": mask, **others}
             raise ConfigurationError(
@@ -111,11 +129,11 @@ class TrainedTokenEmbedder(TrainedPart, TokenEmbedder):
 
 @TextFieldEmbedder.register("declutr")
 class TrainedTextFieldEmbedder(TrainedPart, TextFieldEmbedder):
-    """Token vectors as a trained archive makes them, by a transformer or anything else.
+    """A text field embedder from a trained archive, with a transformer or any other embedder.
 
-    With the Seq2VecEncoder "declutr" of the same archive, the embedding that it was trained for.
-    The dataset reader needs the token indexers of the archive, under the same names ("tokens", as a
-    rule).
+    Followed by the Seq2VecEncoder "declutr" of the same archive, it gives the sentence embedding
+    that the archive was trained for. The dataset reader needs the token indexers of the archive,
+    under the same names (usually "tokens").
 
     # Parameters
 
@@ -123,7 +141,8 @@ class TrainedTextFieldEmbedder(TrainedPart, TextFieldEmbedder):
 
     # Raises
 
-    `ConfigurationError` : no archive there; texts that were indexed in another way.
+    `ConfigurationError` : there is no archive at that place; in `forward`, texts were indexed in
+        another way than in training.
     """
 
     def __init__(
@@ -140,13 +159,18 @@ class TrainedTextFieldEmbedder(TrainedPart, TextFieldEmbedder):
         self._set_trainable(train_parameters)
 
     def get_output_dim(self) -> int:
-        """Return the width d of token vectors."""
+        """Return the width d of token embeddings."""
         return self.embedder.get_output_dim()
 
     def forward(
         self, text_field_input: TextFieldTensors, num_wrapping_dims: int = 0, **kwargs: Any
     ) -> torch.Tensor:
-        """Return token vectors `(N, L, d)` of texts `(N, L)`."""
+        """Return the token embeddings `(N, L, d)` of N texts of L tokens.
+
+        # Raises
+
+        `ConfigurationError` : the texts were not indexed as in training.
+        """
         inside = getattr(self.embedder, "_token_embedders", {})
         if inside and set(inside) != set(text_field_input):
             raise ConfigurationError(
@@ -161,16 +185,16 @@ class TrainedTextFieldEmbedder(TrainedPart, TextFieldEmbedder):
 
 @Seq2VecEncoder.register("declutr")
 class TrainedPooler(TrainedPart, Seq2VecEncoder):
-    """Pools token vectors as a trained archive does: their mean, or what its recipe said.
+    """A pooler from a trained archive, from token embeddings to a sentence embedding.
 
-    The embedding is that of `declutr.inference.encoder.Encoder` with its defaults. Whitening that
-    is stored with an archive is not applied, nor are embeddings scaled to length 1: a layer that is
-    trained on top learns such maps itself.
+    The sentence embedding equals that of `declutr.inference.encoder.Encoder` without whitening.
+    Whitening that is stored with an archive is not applied, nor are embeddings scaled to length 1:
+    a layer that is trained on top learns such maps itself.
 
     # Parameters
 
     archive, load_weights : as for `TrainedTokenEmbedder`.
-    train_parameters : train it further, if it has parameters. By default it is frozen.
+    train_parameters : train the pooler further, if it has parameters; by default it is frozen.
     """
 
     def __init__(
@@ -181,46 +205,52 @@ class TrainedPooler(TrainedPart, Seq2VecEncoder):
         self._set_trainable(train_parameters)
 
     def get_input_dim(self) -> int:
-        """Return the width of token vectors."""
+        """Return the width of token embeddings."""
         return self.pooler.get_input_dim()
 
     def get_output_dim(self) -> int:
-        """Return the width of the embedding."""
+        """Return the width d of sentence embeddings."""
         return self.pooler.get_output_dim()
 
     def forward(self, tokens: torch.Tensor, mask: Optional[torch.Tensor] = None) -> torch.Tensor:
-        """Return embeddings `(N, d)`, float32, of vectors `(N, L, d)`; `mask` is `(N, L)`."""
+        """Return sentence embeddings `(N, d)`, float32.
+
+        # Parameters
+
+        tokens : the token embeddings `(N, L, d)`.
+        mask : False at padding, `(N, L)`; by default nothing is padding.
+        """
         return self.pooler(tokens.float(), mask=mask)
 
 
 class VocabularyCheck:
-    """Whether the ids of a batch mean what they meant in training. Asked once.
+    """A check that token ids mean the same as in training, made at the first batch.
 
     # Parameters
 
     opened : the archive.
-    vocab : of the model around; indexers enter their tokens there when they index first. `None`
-        checks nothing.
+    vocab : the vocabulary of the surrounding model, into which indexers enter their tokens when
+        they index for the first time; `None` checks nothing.
     """
 
     def __init__(self, opened: OpenedModel, vocab: Optional[Vocabulary]) -> None:
         self._place = opened.place
-        # Read now: what an archive carries is gone when it has been loaded.
+        # Read now: an archive that is carried in another one is removed once the other is loaded.
         self._known = {} if vocab is None else opened.known_words()
         self._vocab = vocab
         self.advice = (
             "Give your dataset reader the tokenizer and a token indexer "
             f'{{"type": "declutr", "archive": "{opened.place}"}}.'
         )
-        """What to do about text that was not tokenised as the archive wants it."""
+        """A sentence for error messages: what to do if text was not indexed for the archive."""
 
     def __call__(self) -> None:
-        """Raise `ConfigurationError` if they do not."""
+        """Raise `ConfigurationError` if token ids mean something else than in training."""
         vocab, known = self._vocab, self._known
         self._vocab, self._known = None, {}
         for namespace, expected in known.items():
             if vocab is None or namespace not in vocab.get_namespaces():
-                continue  # not known: texts were indexed in another process
+                continue  # texts were indexed in another process, so the ids cannot be checked here
             words = vocab.get_token_to_index_vocabulary(namespace)
             if words != expected:
                 raise ConfigurationError(
@@ -232,7 +262,13 @@ class VocabularyCheck:
 
 
 def require_same_folding(embedder: TokenEmbedder, tensors: dict[str, Any]) -> None:
-    """Raise `ConfigurationError` if indexer and embedder disagree about segments of long texts."""
+    """Raise `ConfigurationError` if only one of indexer and embedder folds texts into segments.
+
+    # Parameters
+
+    embedder : a token embedder; any other than a transformer passes.
+    tensors : the tensors that the indexer made.
+    """
     if not isinstance(embedder, PretrainedTransformerEmbedderMLM):
         return
     folded = tensors.get("segment_concat_mask") is not None

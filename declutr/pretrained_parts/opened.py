@@ -1,4 +1,4 @@
-"""A trained archive, opened once for all parts that are taken from it."""
+"""Trained archives that are opened once for all parts that are taken from them."""
 
 import copy
 import os
@@ -18,7 +18,7 @@ from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.models import Model
 from allennlp.modules.token_embedders import Embedding
 
-import declutr.models.declutr  # noqa: F401 - archives name it
+import declutr.models.declutr  # noqa: F401 - archives use its registered name
 from declutr.archives import (
     CONFIG,
     VOCABULARY,
@@ -45,12 +45,16 @@ from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 
 
 def open_model(archive: str) -> "OpenedModel":
-    """Open the trained model at a place, anew only if what lies there has changed.
+    """Open a trained archive, or return the opened one if its files have not changed since.
+
+    # Parameters
+
+    archive : a serialization directory, a `model.tar.gz` or a URL of one, or an exported folder.
 
     # Raises
 
-    `ConfigurationError` : there is nothing, or something else.
-    `declutr.archives.safety.UnsafeArchive` : content that is not safe to open.
+    `ConfigurationError` : there is no trained model of declutr at that place.
+    `declutr.archives.safety.UnsafeArchive` : the archive is not safe to open.
     """
     place = local_place(archive)
     try:
@@ -67,7 +71,7 @@ def _opened(place: str, stamp: tuple) -> "OpenedModel":
 
 
 def _stamp(place: Path) -> tuple:
-    """Changes when the archive does."""
+    """Return times and sizes of the files of an archive, which change when the archive does."""
     files = [place]
     if place.is_dir():
         files = [place / name for name in (CONFIG, *WEIGHTS, "model.safetensors")]
@@ -76,19 +80,25 @@ def _stamp(place: Path) -> tuple:
 
 
 class OpenedModel:
-    """What a trained archive holds.
+    """An opened trained archive, from which parts of its model are taken.
 
-    `take` hands out modules, each to one taker only: embedder and pooler of the same archive cost
-    one loading, and no two takers ever share parameters.
+    `take` gives each module to one caller only. The embedder and the pooler of an archive come from
+    one loaded model, and no two callers ever share parameters.
 
     # Parameters
 
-    place : a serialization folder, a `model.tar.gz` or an exported folder, on this machine.
+    place : a local serialization directory, `model.tar.gz` or exported folder.
+
+    # Raises
+
+    `ConfigurationError` : there is no trained model of declutr at that place.
+    `declutr.archives.safety.BrokenArchive`, `declutr.archives.safety.UnsafeArchive` : the content
+        of the archive is broken, or not safe to open.
     """
 
     def __init__(self, place: str) -> None:
         self.place = place
-        # What is extracted stays as long as this object, for parts are built when asked for.
+        # Extracted files are kept as long as this object: parts are built when they are taken.
         temporary = ExitStack()
         weakref.finalize(self, _close, temporary, os.getpid())
         self.folder = _checked_folder(Path(place), temporary)
@@ -100,14 +110,15 @@ class OpenedModel:
                 f"'{place}' holds a model of type '{kind}', expected 'declutr'. Name the archive "
                 "that `allennlp train` made with one of declutr's recipes."
             )
-        # Modules of a model that was built, which nobody has taken yet; and how it was built.
+        # The modules of the model that was built last which nobody has taken yet, and whether that
+        # model was built with its weights.
         self._left: dict[str, torch.nn.Module] = {}
         self._left_loaded = False
 
     @cached_property
     def reader(self) -> RowReader:
-        """The reader, for its tokenizer and indexers."""
-        # It looks at the transformer, too, for how long a text may be.
+        """The dataset reader of the archive, with its tokenizer and token indexers."""
+        # The reader also opens the transformer, to find out how long a text may be.
         with self._safely():
             reader = DatasetReader.from_params(self._usable("dataset_reader", {}))
         if not isinstance(reader, RowReader):
@@ -120,7 +131,7 @@ class OpenedModel:
 
     @cached_property
     def vocabulary(self) -> Vocabulary:
-        """The vocabulary; that of a transformer is its tokenizer's instead."""
+        """The vocabulary of the archive, without the word pieces of a transformer's tokenizer."""
         folder = self.folder / VOCABULARY
         if not folder.is_dir():
             return Vocabulary.empty()
@@ -130,7 +141,7 @@ class OpenedModel:
         return cls.from_files(str(folder), settings.get("padding_token"), settings.get("oov_token"))
 
     def known_words(self) -> dict[str, dict[str, int]]:
-        """What ids mean here: namespace -> token -> id."""
+        """Return the ids of all tokens, as a dictionary namespace -> token -> id."""
         known = {
             namespace: self.vocabulary.get_token_to_index_vocabulary(namespace)
             for namespace in self.vocabulary.get_namespaces()
@@ -141,18 +152,20 @@ class OpenedModel:
         return known
 
     def take(self, name: str, *, load_weights: bool = True, **embedder_changes: Any) -> Any:
-        """Give a module of the trained model, to the caller alone.
+        """Return a module of the trained model that no other caller gets.
 
         # Parameters
 
         name : `"embedder"`, the text field embedder without any language modelling head, or
             `"pooler"`.
-        load_weights : False leaves weights as they are initialised.
-        embedder_changes : keys of its only token embedder to set differently than in training.
+        load_weights : False leaves the weights as they are initialized.
+        embedder_changes : configuration keys of the only token embedder, with values that differ
+            from training.
 
         # Raises
 
-        `ConfigurationError` : there are no weights to load.
+        `ConfigurationError` : there are no weights to load, the model has two encoders, or there is
+            no single token embedder to change.
         """
         if embedder_changes or name not in self._left or self._left_loaded != load_weights:
             model = self._build(load_weights, embedder_changes)
@@ -167,7 +180,7 @@ class OpenedModel:
         return self._left.pop(name)
 
     def _build(self, load_weights: bool, embedder_changes: dict[str, Any]) -> Any:
-        # An exported folder's weights come with its transformer.
+        # The weights of an exported folder are loaded with its transformer.
         separate = load_weights and not is_transformer(self.folder)
         weights = weights_of(self.folder) if separate else None
         if separate and weights is None:
@@ -175,7 +188,7 @@ class OpenedModel:
                 f"'{self.place}' holds no weights: its training has not finished."
             )
         params = self._usable("model", embedder_changes)
-        remove_keys_from_params(params)  # initializers, files of pretrained vectors
+        remove_keys_from_params(params)  # of initializers and of files with pretrained vectors
         with self._safely():
             model = Model.from_params(vocab=self.vocabulary, params=params)
         if weights is not None:
@@ -184,7 +197,7 @@ class OpenedModel:
 
     @contextmanager
     def _safely(self) -> Iterator[None]:
-        """Inside, AllenNLP builds nothing that is unsafe, or larger than the weights tell."""
+        """Let AllenNLP build registered classes only, of a size in proportion to the weights."""
         own = weights_of(self.folder)
         if own is not None:
             size = own.stat().st_size
@@ -194,7 +207,7 @@ class OpenedModel:
             yield
 
     def _usable(self, section: str, embedder_changes: dict[str, Any]) -> Params:
-        """A section of the configuration, with the transformers that the archive carries."""
+        """Return a section of the configuration that uses the transformers in the archive."""
         config = copy.deepcopy(self.config)
         if embedder_changes:
             embedders = config["model"]["text_field_embedder"].get("token_embedders", {})
@@ -208,7 +221,7 @@ class OpenedModel:
 
 
 def _checked_folder(place: Path, temporary: ExitStack) -> Path:
-    """Where the content of an archive lies, once it has been checked."""
+    """Return the folder with the content of an archive, extracted if need be, after a check."""
     try:
         folder = place if place.is_dir() else temporary.enter_context(extracted(place))
         require_model(folder, str(place))
@@ -222,15 +235,15 @@ def _checked_folder(place: Path, temporary: ExitStack) -> Path:
 
 
 def _make_independent(embedder: torch.nn.Module) -> None:
-    """Leave what belongs to the model that was trained behind."""
+    """Remove the parts of an embedder that only the model it was trained in can use."""
     for module in embedder.modules():
         if isinstance(module, PretrainedTransformerEmbedderMLM):
-            module.transformer_model = module.encoder  # the head has no use elsewhere
+            module.transformer_model = module.encoder  # without the language modelling head
             module.masked_language_modeling = False
         if isinstance(module, Embedding):
-            module._vocab_namespace = None  # or AllenNLP would fit it to another vocabulary
+            module._vocab_namespace = None  # else AllenNLP extends it to the vocabulary
 
 
 def _close(extracted: ExitStack, process: int) -> None:
-    if os.getpid() == process:  # a forked worker does not own it
+    if os.getpid() == process:  # a forked worker must not remove the files of its parent
         extracted.close()

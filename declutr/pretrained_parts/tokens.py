@@ -1,4 +1,4 @@
-"""What turns texts into ids as a trained archive does: Tokenizer and TokenIndexer "declutr"."""
+"""The Tokenizer and TokenIndexer "declutr", which turn texts into ids as a trained archive does."""
 
 from typing import Any, Optional
 
@@ -16,14 +16,16 @@ from declutr.pretrained_parts.opened import OpenedModel, open_model
 
 @Tokenizer.register("declutr", constructor="from_archive")
 class TrainedTokenizer(PretrainedTransformerTokenizer):
-    """Word pieces as a trained archive reads its texts: white space evened out, long ones cut.
+    """A tokenizer into word pieces that normalizes white space and cuts texts as in training.
 
-    `declutr.inference.encoder.Encoder` does the same, so that a text has the same tokens here and
-    there.
+    A text has the same tokens as in `declutr.inference.encoder.Encoder`.
     """
 
     def tokenize(self, text: str) -> list[Token]:
-        """The tokens of a text, special ones included; positions are in the evened-out text."""
+        """Return the tokens of a text, special tokens included.
+
+        Character positions refer to the text with normalized white space.
+        """
         return super().tokenize(normalize_whitespace(text))
 
     @classmethod
@@ -34,20 +36,25 @@ class TrainedTokenizer(PretrainedTransformerTokenizer):
         add_special_tokens: bool = True,
         load_weights: bool = True,
     ) -> Tokenizer:
-        """The tokenizer of an archive; not of this class if the archive has no transformer.
+        """Return the tokenizer of an archive.
+
+        If the archive has no transformer, it is a `NormalisingTokenizer`.
 
         # Parameters
 
-        archive : a serialization folder, a `model.tar.gz` or a URL of one, or an exported folder.
-        max_length : cut texts after so many tokens, special ones included; by default after as many
-            as in training, and as the transformer takes. More makes sense for an embedder that
-            folds texts into segments.
-        add_special_tokens : False leaves them to the reader, as those for pairs of sentences want.
-        load_weights : for archives, which set it on every part; a tokenizer has none.
+        archive : a serialization directory, a `model.tar.gz` or a URL of one, or an exported
+            folder.
+        max_length : cut texts after this many tokens, special ones included; by default as many as
+            in training, or as the transformer takes if that is fewer. More are useful with an
+            embedder that folds texts into segments.
+        add_special_tokens : False leaves special tokens to the dataset reader, as readers of
+            sentence pairs expect.
+        load_weights : ignored, since a tokenizer has no weights; archives set it on every part.
 
         # Raises
 
-        `ConfigurationError` : no archive there; settings for which its tokenizer has no use.
+        `ConfigurationError` : there is no archive at that place, or its tokenizer does not have one
+            of the settings.
         """
         opened = open_model(archive)
         trained = opened.reader._tokenizer
@@ -71,42 +78,42 @@ class TrainedTokenizer(PretrainedTransformerTokenizer):
 
 
 class NormalisingTokenizer(Tokenizer):
-    """Any other tokenizer, given text with white space evened out.
+    """A tokenizer that normalizes white space before another tokenizer splits the text.
 
     # Parameters
 
-    tokenizer : the tokenizer.
+    tokenizer : the other tokenizer.
     """
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
 
     def tokenize(self, text: str) -> list[Token]:
-        """The tokens of a text."""
+        """Return the tokens of a text with normalized white space."""
         return self._tokenizer.tokenize(normalize_whitespace(text))
 
     def add_special_tokens(
         self, tokens1: list[Token], tokens2: Optional[list[Token]] = None
     ) -> list[Token]:
-        """As the tokenizer inside."""
+        """Add special tokens to one or two texts, as the other tokenizer does."""
         return self._tokenizer.add_special_tokens(tokens1, tokens2)
 
     def num_special_tokens_for_sequence(self) -> int:
-        """As the tokenizer inside."""
+        """Return the number of special tokens that `add_special_tokens` adds to one text."""
         return self._tokenizer.num_special_tokens_for_sequence()
 
     def num_special_tokens_for_pair(self) -> int:
-        """As the tokenizer inside."""
+        """Return the number of special tokens that `add_special_tokens` adds to two texts."""
         return self._tokenizer.num_special_tokens_for_pair()
 
 
 @TokenIndexer.register("declutr", constructor="from_archive")
 class ArchivedVocabularyIndexer(TokenIndexer):
-    """An indexer that looks tokens up in the vocabulary it was trained with.
+    """A token indexer that looks tokens up in the vocabulary that it was trained with.
 
-    The model around it has a vocabulary of its own, in which the same words have other ids (or
-    none). Where that has no words of a namespace, it learns those of the archive, so that ids can
-    be read back.
+    In the vocabulary of the surrounding model, the same tokens have other ids or none. If that
+    vocabulary has no tokens in a namespace of the archive, the archive's tokens are added to it, so
+    that ids can be turned back into tokens.
 
     # Parameters
 
@@ -128,22 +135,25 @@ class ArchivedVocabularyIndexer(TokenIndexer):
         namespace: Optional[str] = None,
         load_weights: bool = True,
     ) -> TokenIndexer:
-        """The indexer of an archive: one of word pieces, if it has a transformer.
+        """Return the token indexer of an archive.
+
+        If the archive has a transformer, it is AllenNLP's `PretrainedTransformerIndexer`.
 
         # Parameters
 
-        archive : a serialization folder, a `model.tar.gz` or a URL of one, or an exported folder.
-        max_length : fold longer texts into segments of so many tokens, special ones included; the
+        archive : a serialization directory, a `model.tar.gz` or a URL of one, or an exported
+            folder.
+        max_length : fold longer texts into segments of this many tokens, special ones included; the
             embedder must have the same `max_length`. By default as in training.
-        indexer : the key of the indexer in the archive, if that has several.
-        namespace : where the vocabulary of the model around gets the word pieces (for people to
-            read); by default as in training.
-        load_weights : for archives, which set it on every part; an indexer has none.
+        indexer : the key of the token indexer in the archive; needed if there are several.
+        namespace : the namespace of the surrounding model's vocabulary that the word pieces are
+            added to, for people to read; by default as in training.
+        load_weights : ignored, since an indexer has no weights; archives set it on every part.
 
         # Raises
 
-        `ConfigurationError` : no archive there, or no such indexer; settings for which it has no
-            use.
+        `ConfigurationError` : there is no archive at that place, it has no such indexer, or the
+            indexer does not have one of the settings.
         """
         opened = open_model(archive)
         trained = _chosen(opened, indexer)
@@ -163,34 +173,41 @@ class ArchivedVocabularyIndexer(TokenIndexer):
         )
 
     def count_vocab_items(self, token: Token, counter: dict[str, dict[str, int]]) -> None:
-        """Nothing: the vocabulary is what it is."""
+        """Count nothing, since the vocabulary of the archive is fixed."""
 
     def tokens_to_indices(self, tokens: list[Token], vocabulary: Vocabulary) -> IndexedTokenList:
-        """The ids of tokens in the archive's vocabulary."""
+        """Return the ids of tokens in the archive's vocabulary.
+
+        # Parameters
+
+        tokens : the tokens of a text.
+        vocabulary : the surrounding model's vocabulary; the archive's tokens are added to empty
+            namespaces of it.
+        """
         for namespace in self._vocabulary.get_namespaces():
             words = self._vocabulary.get_token_to_index_vocabulary(namespace)
-            if vocabulary.get_vocab_size(namespace) <= 2:  # padding and unknown words
+            if vocabulary.get_vocab_size(namespace) <= 2:  # only padding and the unknown token
                 vocabulary.add_tokens_to_namespace(list(words), namespace)
         return self._indexer.tokens_to_indices(tokens, self._vocabulary)
 
     def indices_to_tokens(
         self, indexed_tokens: IndexedTokenList, vocabulary: Vocabulary
     ) -> list[Token]:
-        """The tokens of ids."""
+        """Return the tokens that ids stand for in the archive's vocabulary."""
         return self._indexer.indices_to_tokens(indexed_tokens, self._vocabulary)
 
     def get_empty_token_list(self) -> IndexedTokenList:
-        """As the indexer inside."""
+        """Return the indices of a text without tokens."""
         return self._indexer.get_empty_token_list()
 
     def get_padding_lengths(self, indexed_tokens: IndexedTokenList) -> dict[str, int]:
-        """As the indexer inside."""
+        """Return the length that each tensor of a text must be padded to at least."""
         return self._indexer.get_padding_lengths(indexed_tokens)
 
     def as_padded_tensor_dict(
         self, tokens: IndexedTokenList, padding_lengths: dict[str, int]
     ) -> dict[str, torch.Tensor]:
-        """As the indexer inside."""
+        """Return the tensors of a text, padded to the given lengths."""
         return self._indexer.as_padded_tensor_dict(tokens, padding_lengths)
 
 

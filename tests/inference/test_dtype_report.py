@@ -1,4 +1,4 @@
-"""The report of dtypes says what was measured, and what the same settings choose elsewhere."""
+"""Tests that the report of dtypes gives the measurements, and the dtypes that settings choose."""
 
 import pytest
 import torch
@@ -12,20 +12,20 @@ from declutr.transformer import dtype_speed
 
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Dtypes are not kept, and layers are small."""
+    """Let slow dtypes be replaced as for users, and measure small layers."""
     monkeypatch.delenv(dtype_speed.KEEP)
     monkeypatch.setattr(dtype_speed, "TRAINED_FEATURES", 32)
 
 
 def give(monkeypatch: pytest.MonkeyPatch, training: float, **embedding: float) -> None:
-    """Let dtypes be so many times as fast as float32."""
+    """Replace the measurements by the given speeds, relative to float32."""
     seconds = {"float32": 0.002, **{name: 0.002 / times for name, times in embedding.items()}}
     monkeypatch.setattr(dtype_speed, "dtype_seconds", lambda: seconds)
     trained = {"float32": 0.008, "bfloat16": 0.008 / training}
     monkeypatch.setattr(module, "training_seconds", lambda: trained)
 
 
-def test_a_processor_that_gains(small, monkeypatch) -> None:
+def test_a_processor_that_is_faster_in_bfloat16_and_int8(small, monkeypatch) -> None:
     give(monkeypatch, 3.0, bfloat16=4.0, int8=2.0)
     for place in (module, devices):
         monkeypatch.setattr(place, "has_bfloat16", lambda: True)
@@ -50,7 +50,7 @@ def test_a_processor_that_gains(small, monkeypatch) -> None:
     assert '"bfloat16" would train linear layers 3.0 times as fast' in report.choices[-1].why
 
 
-def test_a_processor_that_loses(small, monkeypatch, caplog) -> None:
+def test_a_processor_that_is_fastest_in_float32(small, monkeypatch, caplog) -> None:
     give(monkeypatch, 0.2, bfloat16=0.1, int8=0.05)
     for place in (module, devices):
         monkeypatch.setattr(place, "has_bfloat16", lambda: False)
@@ -60,11 +60,13 @@ def test_a_processor_that_loses(small, monkeypatch, caplog) -> None:
     assert chosen['Encoder(dtype="bfloat16")'] == ("float32", "bfloat16 takes 10.0 times as long")
     assert "would train" not in report.choices[-1].why
     assert [speed.native for speed in report.speeds if speed.dtype == "bfloat16"] == [False, False]
-    assert caplog.records == []  # an answer, and no warning
+    assert caplog.records == []  # the report answers, so nothing is logged
 
 
 @pytest.mark.parametrize("gain", [1.0, 3.0])
-def test_auto_is_what_an_encoder_takes(small, monkeypatch, checkpoint, gain: float) -> None:
+def test_the_report_names_the_dtype_that_an_encoder_takes(
+    small, monkeypatch, checkpoint, gain: float
+) -> None:
     give(monkeypatch, 1.0, bfloat16=gain, int8=1.0)
     monkeypatch.setattr(devices, "has_bfloat16", lambda: True)
     chosen = {setting: dtype for setting, dtype, _ in dtype_report().choices}
@@ -73,7 +75,7 @@ def test_auto_is_what_an_encoder_takes(small, monkeypatch, checkpoint, gain: flo
     assert described["dtype"] == ("bfloat16" if gain > 1 else "float32")
 
 
-def test_as_a_table() -> None:
+def test_the_report_as_a_table() -> None:
     report = module.DtypeReport(
         *("A processor", ("avx2", "vnni"), 2, 1.5, 2),
         speeds=(DtypeSpeed("training", "bfloat16", False, 123.4, 0.25),),
@@ -90,8 +92,8 @@ def test_as_a_table() -> None:
     )
 
 
-def test_measured_for_true(small) -> None:
-    """Without anything staged: it draws no random numbers, and all is there."""
+def test_measuring_draws_no_random_numbers(small) -> None:
+    """Measure in earnest, without replaced measurements."""
     before = torch.get_rng_state()
     report = dtype_report()
     assert len(report.speeds) == 5 and all(speed.gflops > 0 for speed in report.speeds)

@@ -1,4 +1,4 @@
-"""The encoder: rows in order, independent of their neighbours, the same as `allennlp predict`."""
+"""Tests of `Encoder`: texts in order, independent of each other, as in `allennlp predict`."""
 
 import itertools
 import json
@@ -32,12 +32,12 @@ def encoder(trained: Path) -> Encoder:
 
 @pytest.fixture(scope="module")
 def texts(documents: list[str]) -> list[str]:
-    """Of very different lengths, some of them blank, one longer than the transformer."""
+    """Return texts of very different lengths, some blank, one longer than the transformer takes."""
     cut = [document[: 7 * i + 1] for i, document in enumerate(documents[:16])]
     return [*cut, "", documents[20], "   \t", "one", documents[21][:90], "one"]
 
 
-def test_one_row_a_text(encoder: Encoder, texts: list[str]) -> None:
+def test_one_embedding_for_each_text(encoder: Encoder, texts: list[str]) -> None:
     embeddings = encoder(texts)
     assert embeddings.shape == (len(texts), 32) == (len(texts), encoder.dimension)
     assert embeddings.dtype == np.float32 and np.isfinite(embeddings).all()
@@ -51,7 +51,7 @@ def test_rows_keep_their_order(encoder: Encoder, texts: list[str]) -> None:
     shuffled = encoder([texts[i] for i in order], batch_size=5)
     assert np.allclose(shuffled, embeddings[order], atol=1e-6)
     apart = np.linalg.norm(embeddings[:, None] - embeddings[None], axis=-1)
-    assert (apart[np.triu_indices(10, 1)] > 1e-3).all()  # rows can be told from each other
+    assert (apart[np.triu_indices(10, 1)] > 1e-3).all()  # else the order could not be checked
 
 
 @pytest.mark.parametrize("batch_size", [1, 2, 7, 1000, None])
@@ -63,7 +63,7 @@ def test_batches_do_not_matter(encoder: Encoder, texts: list[str], batch_size: i
 def test_texts_are_sorted_by_length(
     encoder: Encoder, texts: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """So padding is small: the longest batch comes first, and lengths only fall."""
+    """Record the lengths in batches, which only fall, so that there is little padding."""
     lengths: list[int] = []
     embed = encoder._model.embed
 
@@ -111,7 +111,7 @@ def test_inputs_that_are_not_strings(encoder: Encoder, wrong: object) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [0, -1])
-def test_batch_sizes_that_are_none(encoder: Encoder, batch_size: int) -> None:
+def test_batch_sizes_out_of_range_are_refused(encoder: Encoder, batch_size: int) -> None:
     with pytest.raises(ValueError, match=f"batch_size must be at least 1.*got {batch_size}"):
         encoder(["text"], batch_size=batch_size)
 
@@ -136,7 +136,7 @@ def test_sphereize(trained: Path, encoder: Encoder, texts: list[str]) -> None:
         assert np.array_equal(sphereized("one"), encoder("one"))
 
 
-def test_missing_places(tmp_path: Path) -> None:
+def test_missing_places_are_reported(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match=r"No model at .*nothing.*model\.tar\.gz"):
         Encoder(tmp_path / "nothing")
 
@@ -144,14 +144,14 @@ def test_missing_places(tmp_path: Path) -> None:
 def test_folder_archive_and_another_place(
     trained: Path, encoder: Encoder, texts: list[str], tmp_path: Path
 ) -> None:
-    """The transformer's own folder is gone already; here the run's folder moves as well."""
+    """Open archives in other places than the serialization directory; all embed alike."""
     expected = encoder(texts)
     shutil.copy(trained / "model.tar.gz", tmp_path / "elsewhere.tar.gz")
     for place in (trained / "model.tar.gz", str(tmp_path / "elsewhere.tar.gz")):
         assert np.array_equal(Encoder(place, cuda_device=-1, dtype="float32")(texts), expected)
 
 
-def test_the_package_offers_it() -> None:
+def test_the_package_exports_the_encoder() -> None:
     assert declutr.Encoder is Encoder
 
 
@@ -195,7 +195,7 @@ def test_equals_the_command_predict(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As many rows as lines, blank ones included, whether the lines are text or JSON."""
+    """Predict lines of text and of JSON: every line has an embedding, blank ones included."""
     rows = [text.replace("\t", " ") for text in texts]
     lines = rows if lines_of_text else [json.dumps({"text": row}) for row in rows]
     if not lines_of_text:
@@ -209,7 +209,7 @@ def test_equals_the_command_predict(
     assert np.allclose([row["embeddings"] for row in output], encoder(rows), atol=1e-6)
 
 
-def test_lines_that_are_no_json_objects(trained: Path) -> None:
+def test_lines_without_a_json_text_are_refused(trained: Path) -> None:
     predictor = Predictor.from_path(str(trained), "declutr")
     assert predictor.load_line("\n") == {"text": ""}
     with pytest.raises(ValueError, match=r"Expected JSON lines.*--use-dataset-reader"):
@@ -222,7 +222,7 @@ def test_lines_that_are_no_json_objects(trained: Path) -> None:
 def test_models_over_words(
     checkpoint: Path, corpus_file: Path, documents: list[str], tmp_path: Path
 ) -> None:
-    """White-space tokens and trained vectors: no transformer anywhere."""
+    """Train and open a model with white-space tokens and word vectors, without a transformer."""
     config = run_config(checkpoint, corpus_file)
     for key in ("tokenizer", "token_indexers"):
         del config["dataset_reader"][key]
@@ -278,7 +278,7 @@ def test_normalize_and_truncate(trained: Path, encoder: Encoder, texts: list[str
     assert np.abs(unit - plain / np.linalg.norm(plain, axis=1, keepdims=True)).max() < 1e-6
     short = exact(trained, truncate_dim=8)
     assert short.dimension == 8 and np.abs(short(texts) - plain[:, :8]).max() < 1e-6
-    both = exact(trained, truncate_dim=8, normalize=True)(texts)  # cut first
+    both = exact(trained, truncate_dim=8, normalize=True)(texts)  # truncated before scaling
     assert np.abs(np.linalg.norm(both, axis=1) - 1).max() < 1e-6
 
 
@@ -299,8 +299,8 @@ def test_whitening_is_applied_first(trained: Path, texts: list[str], tmp_path: P
     assert white.describe()["content"] != exact(trained).describe()["content"]
 
 
-def test_long_texts_in_parts(trained: Path, documents: list[str]) -> None:
-    """The mean of the parts, weighted by their tokens; shorter texts are as ever."""
+def test_long_texts_in_chunks(trained: Path, documents: list[str]) -> None:
+    """Compare with the mean of the chunks, weighted by tokens; short texts do not change."""
     plain = exact(trained, max_length=18)
     chunked = exact(trained, max_length=18, long_texts="chunk")
     text = documents[0]
@@ -324,7 +324,7 @@ def test_max_length_never_lengthens(trained: Path) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "most"), [("bfloat16", 0.1), ("int8", 0.5)])
-def test_other_numbers_are_close(
+def test_other_dtypes_are_close(
     trained: Path, encoder: Encoder, texts: list[str], dtype: str, most: float
 ) -> None:
     rows, expected = Encoder(trained, device="cpu", dtype=dtype)(texts), encoder(texts)
@@ -335,7 +335,7 @@ def test_other_numbers_are_close(
     assert (cosines / np.linalg.norm(expected, axis=1)).min() > 0.99
 
 
-def test_auto_is_what_the_device_computes_in(trained: Path, monkeypatch) -> None:
+def test_dtype_auto_depends_on_the_device(trained: Path, monkeypatch) -> None:
     for has, dtype in ((True, "bfloat16"), (False, "float32")):
         monkeypatch.setattr("torch.cpu._is_avx512_bf16_supported", lambda has=has: has)
         monkeypatch.setattr("torch.cpu._is_amx_tile_supported", lambda: False)
@@ -407,7 +407,7 @@ def test_plain_transformers(checkpoint: Path, texts: list[str]) -> None:
         ({"whiten": True}, "There is no whitening stored with .*declutr whiten"),
     ],
 )
-def test_settings_that_cannot_be(trained: Path, settings: dict, message: str) -> None:
+def test_invalid_settings_are_refused(trained: Path, settings: dict, message: str) -> None:
     if torch.cuda.is_available():
         message = message.replace("there are 0 GPUs", "there are")
     with pytest.raises(EncoderError, match=message):
@@ -425,7 +425,7 @@ def test_settings_of_archives_and_of_other_readers(checkpoint: Path) -> None:
 
 
 def with_sides(folder: Path, to: Path, **sides: str) -> Path:
-    """A copy of a model whose tokenizer has other settings."""
+    """Copy a model, and change the truncation or padding side of its tokenizer."""
     shutil.copytree(folder, to)
     (file,) = to.rglob("tokenizer_config.json")
     file.write_text(json.dumps({**json.loads(file.read_text()), **sides}))
@@ -449,7 +449,7 @@ def test_the_end_of_a_text_is_kept_where_the_tokenizer_says_so(
     assert np.allclose(encoder(texts), np.concatenate(expected), atol=1e-5)
     assert "2 of 3 texts were too long and lost their beginning" in caplog.text
     assert encoder.describe()["truncation_side"] == "left"
-    # All of a text is embedded, whatever the side; and where it is right nothing is said of it.
+    # Chunks cover the whole text whatever the side, and only the side "left" is described.
     in_parts = exact(place, long_texts="chunk")
     assert np.allclose(in_parts(texts), exact(checkpoint, long_texts="chunk")(texts), atol=1e-6)
     assert "truncation_side" not in {**in_parts.describe(), **exact(checkpoint).describe()}
@@ -498,7 +498,7 @@ def test_prompts_of_the_encoder_and_of_a_call(prompted: Path, texts: list[str]) 
     assert np.allclose(query(texts, prompt=""), plain(texts), atol=1e-6)
     assert query.prompts.named == {"query": "ka lo: ", "passage": "mi: "}
     assert (query.prompt, plain.prompt) == ("ka lo: ", None)
-    # What was embedded without a prompt by earlier releases says nothing of it.
+    # Earlier releases had no such key: without a prompt, descriptions must stay the same.
     assert "prompt" not in plain.describe() and query.describe()["prompt"] == "ka lo: "
 
 
@@ -550,7 +550,7 @@ WORDS = [
 
 
 def mixed_texts(count: int) -> list[str]:
-    """From no word to 600, of several scripts."""
+    """Return texts of 0 to 600 words, in several scripts."""
     rng = np.random.default_rng(0)
     lengths = np.unique(np.geomspace(1, 600, count).astype(int)).tolist()
     lengths += rng.integers(1, 40, count - len(lengths)).tolist()
@@ -559,8 +559,8 @@ def mixed_texts(count: int) -> list[str]:
     return texts
 
 
-def test_a_real_checkpoint_in_any_company(real: Path) -> None:
-    """Rows do not depend on their neighbours, to 1e-5, whether cut or in parts."""
+def test_a_real_checkpoint_embeds_texts_independently_of_each_other(real: Path) -> None:
+    """Embed texts in different calls: embeddings agree to 1e-5, truncated or in chunks."""
     texts = mixed_texts(40)
     for long_texts in ("truncate", "chunk"):
         encoder = exact(real, long_texts=long_texts)
@@ -571,7 +571,7 @@ def test_a_real_checkpoint_in_any_company(real: Path) -> None:
         assert np.abs(together - backwards).max() < 1e-5
 
 
-def test_a_real_checkpoint_as_sentence_transformers_embeds_it(real: Path) -> None:
+def test_a_real_checkpoint_equals_sentence_transformers(real: Path) -> None:
     package = pytest.importorskip("sentence_transformers")
     texts = mixed_texts(60)
     theirs = package.SentenceTransformer(str(real), device="cpu").encode(texts)
@@ -588,13 +588,15 @@ def test_a_real_checkpoint_with_prompts(real: Path, tmp_path: Path) -> None:
         assert np.abs(ours(texts, **asked) - theirs.encode(texts, **asked)).max() < 1e-5
 
 
-def test_lone_surrogates_stand_for_bytes_that_were_no_text(trained: Path) -> None:
+def test_lone_surrogates_are_replaced(trained: Path) -> None:
     encoder = exact(trained)
     expected = encoder(["ka \ufffd lo", "mi"])
     assert np.array_equal(encoder(["ka \udce9 lo", "mi"]), expected)
 
 
-def test_long_texts_are_told_of_once(trained: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_the_warning_about_long_texts_is_logged_once(
+    trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     encoder = exact(trained)
     for _ in range(3):
         encoder("ka " * 500)
@@ -603,7 +605,7 @@ def test_long_texts_are_told_of_once(trained: Path, caplog: pytest.LogCaptureFix
 
 
 @pytest.mark.parametrize("said", ["tokenizer", "settings"])
-def test_limits_above_the_positions_are_not_believed(
+def test_limits_above_the_number_of_positions_are_ignored(
     said: str, checkpoint: Path, tmp_path: Path
 ) -> None:
     folder = tmp_path / "model"

@@ -1,4 +1,4 @@
-"""What MTEB and SentEval call: the real mteb on a task made here, and SentEval's convention."""
+"""Tests of the adapters with the real mteb on a local task, and with SentEval's convention."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -37,7 +37,7 @@ def mteb() -> Any:
 
 @pytest.fixture
 def sts_task(mteb: Any) -> Any:
-    """`PAIRS` as a task of MTEB, from memory."""
+    """Return `PAIRS` as a task of MTEB that downloads nothing."""
     from datasets import Dataset, DatasetDict
     from mteb.abstasks.sts import AbsTaskSTS
 
@@ -79,7 +79,7 @@ def _metadata(mteb: Any, kind: str, main_score: str) -> Any:
 
 
 class TestMteb:
-    """The real package."""
+    """Tests with the real mteb."""
 
     def scores(self, mteb: Any, model: Any, task: Any, **kwargs: Any) -> dict[str, float]:
         result = mteb.evaluate(model, task, cache=None, show_progress_bar=False, **kwargs)
@@ -95,14 +95,14 @@ class TestMteb:
         assert scores["spearman"] == pytest.approx(expected, abs=1e-5)  # by our own similarity
 
     def test_vectors_of_zeros(self, mteb: Any, sts_task: Any) -> None:
-        """A bag of words has one for a blank text."""
+        """Evaluate a bag of words, whose embedding of a blank text is zeros."""
         encoder = open_encoder("random:16")
         scores = self.scores(mteb, MtebEncoder(encoder), sts_task)
         expected = spearmanr(cosines(encoder), [pair[2] for pair in PAIRS]).statistic
         assert scores["spearman"] == pytest.approx(expected, abs=1e-6)
 
     def test_retrieval(self, mteb: Any) -> None:
-        """Queries find the document that is their own words."""
+        """Evaluate retrieval with queries whose words are those of one document."""
         from datasets import Dataset
         from mteb.abstasks.retrieval import AbsTaskRetrieval
 
@@ -126,7 +126,7 @@ class TestMteb:
         scores = self.scores(mteb, MtebEncoder(open_encoder("random:64")), Local())
         assert scores["ndcg_at_10"] == pytest.approx(1)
 
-    def test_it_is_their_protocol(self, mteb: Any) -> None:
+    def test_the_encoder_implements_the_protocol_of_mteb(self, mteb: Any) -> None:
         from mteb.models import EncoderProtocol
 
         encoder = open_encoder("my name!=random:8")
@@ -137,7 +137,7 @@ class TestMteb:
         assert meta.revision == encoder.describe()["fingerprint"]
         assert meta.embed_dim == 8
 
-    def test_results_of_another_state_are_not_taken(
+    def test_cached_results_of_another_revision_are_not_used(
         self, mteb: Any, sts_task: Any, tmp_path: Path
     ) -> None:
         cache = mteb.ResultCache(tmp_path)
@@ -191,7 +191,7 @@ def test_queries_and_documents_have_their_prompts(prompted: Path, kind: str) -> 
         for given in (side, SimpleNamespace(value=side)):
             found = model.encode(texts, prompt_type=given)
             assert np.abs(found - plain(texts, prompt=prompt)).max() < 1e-5
-    # Results of releases without prompts are not taken for these.
+    # MTEB must not take results that it cached for releases without prompts.
     assert model.revision == f"{encoder.describe()['fingerprint']}-prompts"
     chosen = open_encoder(f"{kind}:{prompted}?prompt_name=passage", device="cpu")
     model = MtebEncoder(chosen)
@@ -215,8 +215,10 @@ def test_similarity() -> None:
 
 
 def senteval(encode: NamedEncoder, batch_size: int) -> float:
-    """As SentEval's STS tasks go: `prepare` with all samples, `batcher` with tokens of each side in
-    batches, sorted by length; then the correlation of cosines."""
+    """Return the correlation of cosines, as SentEval's STS tasks compute it.
+
+    They call `prepare` with all samples, and `batcher` with batches of each side, sorted by length.
+    """
     prepare, batcher = senteval_functions(encode)
     params = SimpleNamespace(batch_size=batch_size, seed=1111)
     data = sorted(
@@ -238,7 +240,7 @@ def senteval(encode: NamedEncoder, batch_size: int) -> float:
 @pytest.mark.parametrize("batch_size", [1, 4, 64])
 def test_senteval(checkpoint: Path, batch_size: int) -> None:
     encoder = open_encoder(f"hf:{checkpoint}", device="cpu")
-    dotted = [(a or ".", b, score) for a, b, score in PAIRS]  # what a blank sentence becomes
+    dotted = [(a or ".", b, score) for a, b, score in PAIRS]  # a blank sentence becomes a full stop
     first, second = (encoder([pair[side] for pair in dotted]) for side in (0, 1))
     expected = torch.nn.functional.cosine_similarity(torch.tensor(first), torch.tensor(second))
     gold = [pair[2] for pair in PAIRS]
@@ -259,21 +261,21 @@ def test_senteval_tokens() -> None:
 
 
 class TestNoTexts:
-    """What would be taken for its keys or its characters."""
+    """Tests of inputs that could be mistaken for sequences of keys or characters."""
 
     @staticmethod
     def lengths(texts: list[str]) -> np.ndarray:
         return np.array([[len(text)] for text in texts])
 
-    def test_of_mteb(self) -> None:
+    def test_mteb_inputs_that_are_not_texts_are_refused(self) -> None:
         encoder = MtebEncoder(self.lengths, "lengths", "1")
-        assert encoder.encode([{"text": "a cat"}]).tolist() == [[5]]  # not of each character
+        assert encoder.encode([{"text": "a cat"}]).tolist() == [[5]]  # a single text
         for inputs in ("a cat", {"text": ["a cat"]}):
             with pytest.raises(TypeError, match=r"Expected texts: .*; got"):
                 encoder.encode(inputs)
         with pytest.raises(TypeError, match="got NoneType at position 0"):
             encoder.encode([{"text": [None]}])
 
-    def test_of_senteval(self) -> None:
+    def test_senteval_strings_stay_whole(self) -> None:
         _, batcher = senteval_functions(self.lengths)
         assert batcher(None, ["a cat", ["a", "cat"], "", []]).tolist() == [[5], [5], [1], [1]]

@@ -1,4 +1,4 @@
-"""Opening what others made: errors that name the place, code that runs only if it is trusted."""
+"""Tests of opening untrusted models: errors name the place, and code runs only with trust."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ def folder(checkpoint: Path, tmp_path: Path) -> Path:
 
 @pytest.fixture
 def with_code(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
-    """A transformer with code of its own, and what that makes when it runs."""
+    """Return a transformer that brings code, and the file that the code would make."""
     modules = str(tmp_path / "modules")
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)
     hostile.with_remote_code(tmp_path / "marker")(folder)
@@ -57,14 +57,16 @@ def test_code_runs_only_if_it_is_trusted(with_code: tuple[Path, Path], checkpoin
 
 
 @pytest.mark.slow
-def test_opening_spends_no_random_numbers(trained: Path, checkpoint: Path) -> None:
+def test_opening_draws_no_random_numbers(trained: Path, checkpoint: Path) -> None:
     before = torch.get_rng_state()
     for place in (trained, checkpoint):
         opened(place)
         assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_code_in_a_folder_of_modules(with_code: tuple[Path, Path], tmp_path: Path) -> None:
+def test_code_in_a_sentence_transformers_folder_is_refused(
+    with_code: tuple[Path, Path], tmp_path: Path
+) -> None:
     place, marker = with_code
     shutil.move(place, tmp_path / "whole" / "0_Transformer")
     module = {"idx": 0, "path": "0_Transformer", "type": "sentence_transformers.models.Transformer"}
@@ -99,7 +101,7 @@ BROKEN_TRANSFORMERS: dict[str, tuple[Callable[[Path], Any], type[Exception], str
 
 
 @pytest.mark.parametrize("name", BROKEN_TRANSFORMERS)
-def test_broken_transformers(name: str, folder: Path) -> None:
+def test_broken_transformers_are_reported(name: str, folder: Path) -> None:
     change, error, message = BROKEN_TRANSFORMERS[name]
     change(folder)
     with pytest.raises(error, match=message) as told:
@@ -138,7 +140,7 @@ BROKEN_ARCHIVES: dict[str, tuple[Callable[[Path], Any], type[Exception], str]] =
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", BROKEN_ARCHIVES)
-def test_broken_archives(name: str, trained: Path, tmp_path: Path) -> None:
+def test_broken_archives_are_reported(name: str, trained: Path, tmp_path: Path) -> None:
     change, error, message = BROKEN_ARCHIVES[name]
     (tmp_path / "content").mkdir()
     content = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
@@ -148,7 +150,7 @@ def test_broken_archives(name: str, trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_beginning_of_an_archive(trained: Path, tmp_path: Path) -> None:
+def test_an_archive_that_is_cut_off_is_reported(trained: Path, tmp_path: Path) -> None:
     whole = (trained / "model.tar.gz").read_bytes()
     (tmp_path / "model.tar.gz").write_bytes(whole[:1000])
     with pytest.raises(BrokenArchive, match=r"^'.*model\.tar\.gz' cannot be read .* cut off"):
@@ -157,7 +159,9 @@ def test_the_beginning_of_an_archive(trained: Path, tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("content", ["5", '"model_type"', "null"])
-def test_configurations_that_are_no_objects(content: str, trained: Path, tmp_path: Path) -> None:
+def test_configurations_that_are_no_json_objects_are_refused(
+    content: str, trained: Path, tmp_path: Path
+) -> None:
     (tmp_path / "content").mkdir()
     change = hostile.with_text("config.json", content)
     place = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)

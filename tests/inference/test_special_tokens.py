@@ -1,4 +1,4 @@
-"""Prompts that are read and not pooled, against plain loops."""
+"""Tests of prompts that are not pooled, against plain loops."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from declutr.inference.special_tokens import PromptedTokens, ids_of, pooled_afte
 from declutr.transformer.pooling import pooled
 
 
-def test_parts_know_what_of_the_prompt_they_have() -> None:
+def test_slices_know_how_many_prompt_tokens_they_have() -> None:
     tokens = PromptedTokens(np.arange(8), 3)
     found = [tokens[:6], tokens[2:5], tokens[3:8], tokens[:2]]
     assert [part.prompt for part in found] == [3, 1, 0, 2]
@@ -16,7 +16,7 @@ def test_parts_know_what_of_the_prompt_they_have() -> None:
     assert len(tokens) == 8 and len(found[1]) == 3
 
 
-def test_special_tokens_before_go_with_a_prompt_only() -> None:
+def test_leading_special_tokens_are_left_out_with_a_prompt_only() -> None:
     tokens = PromptedTokens(np.arange(8), 3)
     ids, left_out = ids_of([tokens[:6], tokens[6:]], special_before=1)
     assert [len(piece) for piece in ids] == [6, 2]
@@ -26,7 +26,7 @@ def test_special_tokens_before_go_with_a_prompt_only() -> None:
 
 
 @pytest.mark.parametrize("pooling", ["mean", "cls", "max", "mean-sqrt-length", "last"])
-def test_is_the_pooling_of_the_other_tokens(pooling: str) -> None:
+def test_pooling_after_prompts_equals_pooling_the_other_tokens(pooling: str) -> None:
     torch.manual_seed(0)
     vectors = torch.randn(4, 6, 3)
     lengths, left_out = [6, 4, 3, 5], [2, 3, 0, 5]

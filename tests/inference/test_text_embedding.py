@@ -1,4 +1,4 @@
-"""Pieces of texts: nothing is lost, nothing shifts. What is cut is counted, told or not."""
+"""Tests of pieces, batches and means, and of the warning about texts that are cut."""
 
 import logging
 from pathlib import Path
@@ -15,7 +15,7 @@ TEXTS = st.lists(st.integers(0, 40).map(lambda length: list(range(length))), max
 
 
 @given(TEXTS, st.integers(1, 50))
-def test_cutting(texts: list[list[int]], limit: int) -> None:
+def test_truncation_keeps_the_beginning(texts: list[list[int]], limit: int) -> None:
     pieces, truncated = pieces_of(texts, limit)
     assert [piece.row for piece in pieces] == list(range(len(texts)))
     assert [piece.tokens for piece in pieces] == [text[:limit] for text in texts]
@@ -24,14 +24,14 @@ def test_cutting(texts: list[list[int]], limit: int) -> None:
 
 
 @given(TEXTS, st.integers(1, 50))
-def test_cutting_at_the_other_end(texts: list[list[int]], limit: int) -> None:
+def test_truncation_can_keep_the_end(texts: list[list[int]], limit: int) -> None:
     pieces, truncated = pieces_of(texts, limit, keeps_end=True)
     assert [piece.tokens for piece in pieces] == [text[-limit:] for text in texts]
     assert truncated == sum(len(text) > limit for text in texts)
 
 
 @given(TEXTS, st.integers(1, 50))
-def test_chunking(texts: list[list[int]], limit: int) -> None:
+def test_chunks_are_of_nearly_equal_length(texts: list[list[int]], limit: int) -> None:
     pieces, truncated = pieces_of(texts, limit, "chunk")
     assert truncated == 0
     for row, text in enumerate(texts):
@@ -43,12 +43,14 @@ def test_chunking(texts: list[list[int]], limit: int) -> None:
         assert [piece.last for piece in own] == [False] * (len(own) - 1) + [True]
 
 
-def test_no_limit() -> None:
+def test_texts_are_whole_without_a_limit() -> None:
     assert pieces_of([[1] * 99], None, "chunk") == ([(0, [1] * 99, True)], 0)
 
 
 @given(TEXTS, st.integers(1, 100), st.integers(0, 3), st.none() | st.integers(1, 5))
-def test_batches(texts: list[list[int]], tokens: int, special: int, most: int | None) -> None:
+def test_batches_are_sorted_and_bounded(
+    texts: list[list[int]], tokens: int, special: int, most: int | None
+) -> None:
     pieces, _ = pieces_of(texts, None)
     found = list(batches(pieces, tokens, special, most))
     order = [number for batch in found for number in batch]
@@ -62,8 +64,8 @@ def test_batches(texts: list[list[int]], tokens: int, special: int, most: int | 
 
 
 @given(TEXTS.filter(len), st.integers(1, 12))
-def test_means(texts: list[list[int]], limit: int) -> None:
-    """The mean of what pieces are about, weighted by tokens, is that of the text."""
+def test_the_mean_of_pieces_is_weighted_by_tokens(texts: list[list[int]], limit: int) -> None:
+    """Average pieces whose embedding is their mean token: the result is the text's mean token."""
     pieces, _ = pieces_of(texts, limit, "chunk")
     vectors = np.array([[np.mean(piece.tokens or [0]), 1.0] for piece in pieces], dtype=np.float32)
     expected = [[np.mean(text or [0]), 1.0] for text in texts]
@@ -72,7 +74,9 @@ def test_means(texts: list[list[int]], limit: int) -> None:
 
 
 @pytest.mark.slow
-def test_silence_that_ends(trained: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_not_told_hides_the_warning_only_inside(
+    trained: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     encoder = Encoder(trained, device="cpu")
     with not_told():
         encoder(["ka " * 1000])
@@ -82,7 +86,7 @@ def test_silence_that_ends(trained: Path, caplog: pytest.LogCaptureFixture) -> N
     assert "too long" in caplog.text
 
 
-def test_the_level_comes_back_after_an_error() -> None:
+def test_not_told_restores_the_log_level_after_an_error() -> None:
     logger = logging.getLogger("declutr.inference.encoder")
     before = logger.level
     with pytest.raises(OSError, match="gone"), not_told():

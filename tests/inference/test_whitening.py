@@ -1,4 +1,4 @@
-"""Whitening against golden numbers, plain numpy and the properties that define it."""
+"""Tests of whitening against golden numbers, plain numpy and the properties that define it."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ X = np.array(GOLDEN["inputs"]["x"])
 
 
 def correlated(n: int, d: int, seed: int = 0, mean: float = 3.0) -> np.ndarray:
-    """Rows with a mean and a covariance far from 0 and I."""
+    """Return rows `(n, d)` with a mean and a covariance far from 0 and I."""
     rng = np.random.default_rng(seed)
     return rng.normal(size=(n, d)) @ rng.normal(size=(d, d)) + mean * rng.normal(size=d)
 
@@ -31,14 +31,14 @@ def cosines(rows: np.ndarray) -> np.ndarray:
 
 
 class TestGoldenNumbers:
-    def test_moments(self) -> None:
+    def test_mean_and_variances(self) -> None:
         whitening = Whitening.fit([X])
         values = GOLDEN["values"]
         np.testing.assert_allclose(whitening.mean, values["mean"], atol=1e-12)
         np.testing.assert_allclose(whitening.variances, values["singular_values"], atol=1e-12)
         assert whitening.texts == 5
 
-    def test_whitened(self) -> None:
+    def test_covariance_and_cosines_after_whitening(self) -> None:
         values = GOLDEN["values"]
         y = Whitening.fit([X]).transform(X)
         np.testing.assert_allclose(np.cov(y.T), values["cov_after"], atol=1e-12)
@@ -70,8 +70,8 @@ class TestProperties:
         np.testing.assert_allclose(y.mean(axis=0), 0, atol=1e-6)
         np.testing.assert_allclose(np.cov(y.T).reshape(k, k), np.eye(k), atol=1e-6)
 
-    def test_is_the_formula(self) -> None:
-        """O20 in numpy as it is written."""
+    def test_transform_equals_the_formula(self) -> None:
+        """Compare with the formula of the paper, written in numpy."""
         x = correlated(50, 6)
         covariance = np.cov(x.T)
         u, s, _ = np.linalg.svd(covariance)
@@ -79,7 +79,7 @@ class TestProperties:
         found = Whitening.fit([x[:7], x[7:]]).transform(x)
         np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-9)
 
-    def test_variances_of_the_source_fall(self) -> None:
+    def test_variances_fall_and_belong_to_their_directions(self) -> None:
         x = correlated(60, 8)
         whitening = Whitening.fit([x])
         assert (np.diff(whitening.variances) <= 0).all()
@@ -87,7 +87,7 @@ class TestProperties:
         along = ((x - x.mean(axis=0)) @ directions).var(axis=0, ddof=1)
         np.testing.assert_allclose(along, whitening.variances, rtol=1e-9)
 
-    def test_k_columns_are_the_first_of_all(self) -> None:
+    def test_fewer_dimensions_are_the_first_of_all(self) -> None:
         x = correlated(60, 8)
         full = Whitening.fit([x])
         for k in range(1, 9):
@@ -108,40 +108,41 @@ class TestProperties:
         alone = np.concatenate([whitening.transform(unseen[i : i + 1]) for i in range(9)])
         np.testing.assert_allclose(whitening.transform(unseen), alone, atol=1e-12)
 
-    def test_whitening_what_is_white_changes_no_cosine(self) -> None:
+    def test_whitening_twice_changes_no_cosine(self) -> None:
         x = correlated(60, 8)
         once = Whitening.fit([x]).transform(x)
         twice = Whitening.fit([once]).transform(once)
         np.testing.assert_allclose(cosines(twice), cosines(once), atol=1e-9)
 
-    def test_is_a_linear_layer(self) -> None:
+    def test_transform_equals_a_linear_layer(self) -> None:
         x = correlated(60, 8)
         whitening = Whitening.fit([x], 3)
         np.testing.assert_allclose(
             x @ whitening.matrix + whitening.bias, whitening.transform(x), atol=1e-9
         )
 
-    def test_a_fit_can_be_repeated(self) -> None:
+    def test_the_same_rows_give_the_same_bytes(self) -> None:
         x = correlated(60, 8)
         assert Whitening.fit([x]).to_bytes() == Whitening.fit([x.copy()]).to_bytes()
 
-    def test_a_mean_far_from_zero(self) -> None:
-        """Where E[xx'] - E[x]E[x]' has no digit left."""
+    def test_a_mean_far_from_zero_loses_no_digits(self) -> None:
+        """Fit rows for which E[xx'] - E[x]E[x]' would cancel all digits."""
         x = np.random.default_rng(0).normal(size=(1000, 3)) + 1e8
         y = Whitening.fit(np.array_split(x, 13)).transform(x)
         np.testing.assert_allclose(np.cov(y.T), np.eye(3), atol=1e-6)
 
-    def test_a_direction_without_variance(self) -> None:
-        """Floored: noise of rounding stays small, on rows that were not seen too."""
+    def test_rounding_errors_are_not_amplified(self) -> None:
+        """Fit rows with a direction of rounding errors, which must stay small on unseen rows."""
         x = correlated(80, 4).astype(np.float32)
-        x = np.concatenate([x, -x.sum(axis=1, keepdims=True)], axis=1)  # rows sum to 0, nearly
+        # Rows sum to 0, except for rounding errors.
+        x = np.concatenate([x, -x.sum(axis=1, keepdims=True)], axis=1)
         whitening = Whitening.fit([x[:60]])
         lengths = np.linalg.norm(whitening.matrix, axis=0)
         assert lengths[-1] == pytest.approx(1 / np.sqrt(FLOOR * whitening.variances[0]))
         assert np.abs(whitening.transform(x)[60:, -1]).max() < 0.01
         assert np.abs(whitening.transform(x)[60:, 0]).max() > 0.5
 
-    def test_rows_beyond_one_conversion(self) -> None:
+    def test_a_block_of_more_rows_than_are_converted_at_once(self) -> None:
         x = correlated(5000, 3)
         whitening = Whitening.fit([x])
         np.testing.assert_allclose(whitening.mean, x.mean(axis=0), atol=1e-9)
@@ -151,7 +152,7 @@ class TestProperties:
         "dtype, expected",
         [("float32", "float32"), ("float64", "float64"), ("float16", "float16"), ("i8", "f8")],
     )
-    def test_the_type_is_that_of_the_input(self, dtype: str, expected: str) -> None:
+    def test_the_dtype_of_the_input_is_kept(self, dtype: str, expected: str) -> None:
         x = (correlated(60, 4) * 10).astype(dtype)
         y = Whitening.fit([x]).transform(x)
         assert y.dtype == expected
@@ -159,7 +160,7 @@ class TestProperties:
             y, Whitening.fit([x.astype(float)]).transform(x.astype(float)), atol=5e-3
         )
 
-    def test_no_rows(self) -> None:
+    def test_no_rows_are_whitened_to_no_rows(self) -> None:
         assert Whitening.fit([correlated(9, 4)], 2).transform(np.zeros((0, 4))).shape == (0, 2)
 
 
@@ -183,11 +184,11 @@ class TestErrors:
             ),
         ],
     )
-    def test_of_a_fit(self, blocks, dimension, message) -> None:
+    def test_a_fit_to_unsuitable_rows_is_refused(self, blocks, dimension, message) -> None:
         with pytest.raises(WhiteningError, match=message):
             Whitening.fit(blocks, dimension)
 
-    def test_too_many_dimensions_are_told_at_once(self) -> None:
+    def test_too_many_dimensions_are_refused_at_the_first_block(self) -> None:
         def blocks():
             yield correlated(2, 4)
             raise AssertionError("went on reading")
@@ -196,7 +197,7 @@ class TestErrors:
             Whitening.fit(blocks(), 5)
 
     @pytest.mark.parametrize("shape", [(4,), (2, 5), (1, 4, 1)])
-    def test_of_other_embeddings(self, shape) -> None:
+    def test_embeddings_of_another_shape_are_refused(self, shape) -> None:
         with pytest.raises(WhiteningError, match=r"for embeddings \(n, 4\), got .*Fit it again"):
             Whitening.fit([correlated(9, 4)]).transform(np.zeros(shape))
 
@@ -210,22 +211,22 @@ class TestErrors:
             (np.zeros(2), np.full((2, 2), np.inf), "not finite"),
         ],
     )
-    def test_of_shapes(self, mean, matrix, message) -> None:
+    def test_mean_and_matrix_that_do_not_fit_are_refused(self, mean, matrix, message) -> None:
         with pytest.raises(WhiteningError, match=message):
             Whitening(mean, matrix)
 
-    def test_of_variances(self) -> None:
+    def test_variances_that_do_not_fit_are_refused(self) -> None:
         with pytest.raises(WhiteningError, match=r"variances \(3,\)"):
             Whitening(np.zeros(2), np.eye(2), np.zeros(3))
 
     @pytest.mark.parametrize("k", [0, 5])
-    def test_of_truncation(self, k) -> None:
+    def test_truncation_out_of_range_is_refused(self, k) -> None:
         with pytest.raises(WhiteningError, match=f"keep 1 to 4 dimensions, got {k}"):
             Whitening.fit([correlated(9, 4)]).truncated(k)
 
 
 class TestFile:
-    def test_comes_back(self, tmp_path: Path) -> None:
+    def test_a_saved_whitening_is_loaded_unchanged(self, tmp_path: Path) -> None:
         whitening = Whitening(*(getattr(Whitening.fit([X], 1), n) for n in ("mean", "matrix")))
         assert not Whitening.stored_in(tmp_path / "model")
         assert whitening.save(tmp_path / "model") == tmp_path / "model" / FILE
@@ -239,7 +240,7 @@ class TestFile:
         )
         assert [file.name for file in (tmp_path / "model").iterdir()] == [FILE]
 
-    def test_keeps_what_it_was_fitted_on(self, tmp_path: Path) -> None:
+    def test_the_description_of_the_training_text_is_kept(self, tmp_path: Path) -> None:
         fitted = Whitening.fit([X])
         Whitening(fitted.mean, fitted.matrix, fitted.variances, 5, "sha256:abc").save(tmp_path)
         again = Whitening.load(str(tmp_path))
@@ -247,12 +248,12 @@ class TestFile:
         np.testing.assert_array_equal(again.variances, fitted.variances)
         assert again.to_bytes() == (tmp_path / FILE).read_bytes()
 
-    def test_replaces_an_older_one(self, tmp_path: Path) -> None:
+    def test_saving_replaces_an_older_whitening(self, tmp_path: Path) -> None:
         Whitening.fit([X]).save(tmp_path)
         Whitening.fit([X], 1).save(tmp_path)
         assert Whitening.load(tmp_path).dimension == 1
 
-    def test_none(self, tmp_path: Path) -> None:
+    def test_a_folder_without_whitening_is_reported(self, tmp_path: Path) -> None:
         with pytest.raises(
             FileNotFoundError, match=r"No whitening\.safetensors in .*declutr whiten"
         ):
@@ -277,13 +278,15 @@ class TestFile:
             ),
         ],
     )
-    def test_something_else(self, tmp_path: Path, metadata, tensors, message) -> None:
+    def test_a_file_with_other_content_is_refused(
+        self, tmp_path: Path, metadata, tensors, message
+    ) -> None:
         save_file(tensors, tmp_path / FILE, metadata)
         with pytest.raises(WhiteningError, match=f"does not hold a whitening .*{message}.*Fit it"):
             Whitening.load(tmp_path)
 
-    def test_no_flipped_bit_passes(self, tmp_path: Path) -> None:
-        """It is refused, or what is read is the same."""
+    def test_a_flipped_bit_is_refused_or_harmless(self, tmp_path: Path) -> None:
+        """Flip bits one by one: the file must be refused, or read as it was."""
         rows = np.random.default_rng(0).normal(size=(30, 3))
         whitening = replace(Whitening.fit([rows]), digest="sha256:ab")
         path = whitening.save(tmp_path)
@@ -301,21 +304,21 @@ class TestFile:
                 refused += 1
         assert refused > 0.9 * 8 * len(sound) / 19
 
-    def test_of_version_1_5_without_a_checksum(self, tmp_path: Path) -> None:
+    def test_a_file_of_release_1_5_has_no_checksum(self, tmp_path: Path) -> None:
         whitening = Whitening(np.zeros(2), np.eye(2))
         about = {"format": "1", "version": "1.5.0", "texts": 0, "dimension": 2, "digest": None}
         tensors = {"mean": whitening.mean, "matrix": whitening.matrix}
         save_file(tensors, tmp_path / FILE, {"whitening": json.dumps(about)})
         assert np.array_equal(Whitening.load(tmp_path).matrix, np.eye(2))
 
-    def test_cut_off(self, tmp_path: Path) -> None:
+    def test_a_file_that_is_cut_off_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / FILE).write_bytes(Whitening.fit([X]).to_bytes()[:-3])
         with pytest.raises(WhiteningError, match="does not hold a whitening"):
             Whitening.load(tmp_path)
 
 
 @pytest.mark.slow
-def test_needs_numpy_alone() -> None:
+def test_whitening_imports_no_large_package() -> None:
     code = (
         "import sys, declutr.inference.whitening as w, numpy as np;"
         "w.Whitening.fit([np.eye(3)], 2).to_bytes();"

@@ -1,4 +1,4 @@
-"""Parts of trained archives in models that are not of this package."""
+"""Tests of parts of trained archives in models of other types."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ EMBEDDERS = {
 
 @pytest.fixture(autouse=True)
 def nothing_opened() -> Iterator[None]:
-    """As in a new process."""
+    """Forget all opened archives, as in a new process."""
     opened._opened.cache_clear()
     yield
     opened._opened.cache_clear()
@@ -50,7 +50,7 @@ def nothing_opened() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def texts(documents: list[str]) -> list[str]:
-    """Short, too long for the transformer, blank, with all white space, of other scripts."""
+    """Return texts that are short, too long, blank, with odd white space, and in other scripts."""
     return [
         documents[0][:40],
         documents[1],
@@ -63,7 +63,7 @@ def texts(documents: list[str]) -> list[str]:
 
 @pytest.fixture(scope="module")
 def of_words(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_file: Path) -> Path:
-    """A run without a transformer: white-space tokens and trained vectors, 12 wide."""
+    """Train a model without a transformer: white-space tokens and word vectors of width 12."""
     config = run_config(checkpoint, corpus_file)
     for key in ("tokenizer", "token_indexers"):
         del config["dataset_reader"][key]
@@ -81,13 +81,13 @@ def of_words(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, corpus_
 
 
 def part(kind: Any, archive: Path, vocab: Vocabulary | None = None, **more: Any) -> Any:
-    """A part as AllenNLP builds it from a recipe."""
+    """Build a part from its configuration, as AllenNLP does."""
     params = Params({"type": "declutr", "archive": str(archive), **more})
     return kind.from_params(params, **({"vocab": vocab} if vocab is not None else {}))
 
 
 def with_archive(config: dict[str, Any], archive: Path, **more: Any) -> Params:
-    """`config` with `archive` in each part of type "declutr"."""
+    """Return the configuration with the key `archive` in each part of type "declutr"."""
     given = json.loads(json.dumps(config))
     inside = given.get("token_embedders", {}).get("tokens", given)
     inside.update(archive=str(archive), **more)
@@ -97,7 +97,7 @@ def with_archive(config: dict[str, Any], archive: Path, **more: Any) -> Params:
 def tensors(
     texts: list[str], archive: Path, vocab: Vocabulary | None = None, **more: Any
 ) -> dict[str, dict[str, torch.Tensor]]:
-    """Texts as a reader of AllenNLP gives them, with tokenizer and indexer of an archive."""
+    """Return texts as tensors, made by the tokenizer and indexer of an archive."""
     tokenizer = part(Tokenizer, archive)
     indexers = {"tokens": part(TokenIndexer, archive, **more)}
     batch = Batch([Instance({"t": TextField(tokenizer.tokenize(t), indexers)}) for t in texts])
@@ -139,7 +139,7 @@ def test_an_archive_without_a_transformer(of_words: Path, texts: list[str]) -> N
     with torch.no_grad():
         got = part(Seq2VecEncoder, archive)(embedder(given), get_text_field_mask(given)).numpy()
     assert np.abs(got - Encoder(of_words, dtype="float32", device="cpu")(filled)).max() < 1e-6
-    # Ids can be read back, and AllenNLP does not fit the vectors to the new vocabulary.
+    # Ids can be turned back into tokens, and AllenNLP does not extend the embedding.
     word = part(Tokenizer, archive).tokenize(filled[0])[0].text
     first = int(given["tokens"]["tokens"][0, 0])
     assert vocab.get_token_from_index(first, "tokens") == word
@@ -152,7 +152,7 @@ def test_an_archive_without_a_transformer(of_words: Path, texts: list[str]) -> N
 @pytest.mark.parametrize("pooling", ["mean", "cls"])
 @pytest.mark.parametrize("family", ["bert", "distilbert", "modernbert"])
 def test_an_exported_folder(family: str, pooling: str, tmp_path: Path) -> None:
-    """As sentence-transformers writes it; the tokenizer is cut off where it says so."""
+    """Take parts of a sentence-transformers folder with a maximum length of 9 tokens."""
     from transformers import AutoModel, AutoTokenizer
 
     folder = build(family, tmp_path / family)
@@ -178,7 +178,7 @@ def test_an_exported_folder(family: str, pooling: str, tmp_path: Path) -> None:
     assert np.abs(got - expected.numpy()).max() < 1e-5
 
 
-def test_old_names_of_poolings_and_plain_folders(checkpoint: Path, tmp_path: Path) -> None:
+def test_the_pooling_of_folders_with_pooling_mode_keys(checkpoint: Path, tmp_path: Path) -> None:
     from declutr.archives.configuration import trained_configuration
 
     assert "seq2vec_encoder" not in trained_configuration(checkpoint)["model"]
@@ -215,7 +215,7 @@ def test_old_names_of_poolings_and_plain_folders(checkpoint: Path, tmp_path: Pat
 
 
 @pytest.mark.parametrize("kind", EMBEDDERS)
-def test_what_is_frozen_stays_as_it_is(kind: str, trained: Path, texts: list[str]) -> None:
+def test_frozen_parts_do_not_change(kind: str, trained: Path, texts: list[str]) -> None:
     embedder = TextFieldEmbedder.from_params(with_archive(EMBEDDERS[kind], trained))
     embedder.train()
     assert not any(parameter.requires_grad for parameter in embedder.parameters())
@@ -226,10 +226,10 @@ def test_what_is_frozen_stays_as_it_is(kind: str, trained: Path, texts: list[str
 
 
 @pytest.mark.parametrize("kind", EMBEDDERS)
-def test_what_is_trained_gets_gradients_everywhere(
+def test_trained_parts_get_gradients_in_every_parameter(
     kind: str, trained: Path, texts: list[str]
 ) -> None:
-    """In every parameter: there is no language modelling head left to wait for."""
+    """Compute gradients: without the language modelling head, every parameter must get one."""
     params = with_archive(EMBEDDERS[kind], trained, train_parameters=True)
     embedder = TextFieldEmbedder.from_params(params)
     embedder.train()
@@ -297,7 +297,7 @@ def test_settings_of_the_tokenizer(trained: Path, documents: list[str]) -> None:
 
 
 def test_long_texts_in_segments(trained: Path, documents: list[str]) -> None:
-    """Each segment is embedded alone: a text of one segment is what it is without."""
+    """Fold long texts; a text of one segment is embedded as without folding."""
     embedder = part(TokenEmbedder, trained, max_length=50, gradient_checkpointing=True)
     assert any(getattr(m, "gradient_checkpointing", False) for m in embedder.modules())
     short = tensors(["ka lo mi"], trained, max_length=50)["tokens"]
@@ -307,7 +307,7 @@ def test_long_texts_in_segments(trained: Path, documents: list[str]) -> None:
     assert embedder(**long).shape == (2, 128, 32)
 
 
-def test_segments_that_only_one_side_makes(trained: Path) -> None:
+def test_segments_of_only_indexer_or_embedder_are_refused(trained: Path) -> None:
     folded = tensors(["ka lo mi"], trained, max_length=50)
     with pytest.raises(ConfigurationError, match=r"folds long texts into .* max_length is None"):
         part(TokenEmbedder, trained)(**folded["tokens"])
@@ -330,7 +330,7 @@ def test_parts_of_other_archives(of_words: Path) -> None:
     assert tokenizer.num_special_tokens_for_pair() == 0
     indexed = indexer.tokens_to_indices(tokens, Vocabulary.empty())
     assert list(indexed) == list(indexer.get_empty_token_list()) == ["tokens"]
-    with pytest.raises(NotImplementedError):  # nor does the one inside
+    with pytest.raises(NotImplementedError):  # as by the indexer of the archive
         indexer.indices_to_tokens(indexed, Vocabulary.empty())
     with pytest.raises(ConfigurationError, match="is a WhitespaceTokenizer: it has neither"):
         part(Tokenizer, of_words, max_length=3)
@@ -357,7 +357,9 @@ def test_one_of_several_indexers(of_words: Path, tmp_path: Path) -> None:
 # ----------------------------------------------------------------------- mistakes
 
 
-def test_places_that_are_no_archive(trained: Path, checkpoint: Path, tmp_path: Path) -> None:
+def test_places_without_an_archive_are_refused(
+    trained: Path, checkpoint: Path, tmp_path: Path
+) -> None:
     with pytest.raises(ConfigurationError, match=r"No model at 'nowhere'. Expected the fo"):
         open_model("nowhere")
     with pytest.raises(ConfigurationError, match=r"holds no config.json. Expected the folder"):
@@ -372,7 +374,7 @@ def test_places_that_are_no_archive(trained: Path, checkpoint: Path, tmp_path: P
         open_model(str(other))
 
 
-def test_a_run_that_has_not_finished(trained: Path, tmp_path: Path) -> None:
+def test_an_archive_without_weights_is_refused(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "run")
     (tmp_path / "run" / "best.th").unlink()
     with pytest.raises(ConfigurationError, match="holds no weights: its training has not finished"):
@@ -390,7 +392,7 @@ def test_hostile_archives_are_refused(trained: Path, tmp_path: Path) -> None:
             part(kind, tmp_path / "run")
 
 
-def test_text_that_was_indexed_for_another_model(
+def test_text_indexed_for_another_model_is_refused(
     trained: Path, of_words: Path, tmp_path: Path
 ) -> None:
     bert = build("bert", tmp_path / "bert")
@@ -402,17 +404,17 @@ def test_text_that_was_indexed_for_another_model(
             ConfigurationError, match=r"'tags' has \d+ tokens .* another model. Giv"
         ):
             embedder(given)
-    # In a namespace of its own it takes no notice.
+    # Text that is indexed in another namespace is not checked.
     vocab = Vocabulary.empty()
     tensors(["the old house"], bert, vocab, namespace="bert")
     part(TextFieldEmbedder, trained, vocab)(tensors(["ka lo"], trained, vocab))
-    # Words with the ids of another vocabulary.
+    # Tokens that have the ids of another vocabulary are refused.
     vocab = Vocabulary(tokens_to_add={"tokens": ["ka", "lo", "mi"]})
     with pytest.raises(ConfigurationError, match="'tokens' has 5 tokens that are not the"):
         part(TextFieldEmbedder, of_words, vocab)(tensors(["ka lo"], of_words, vocab))
 
 
-def test_tensors_of_other_indexers(trained: Path, of_words: Path) -> None:
+def test_tensors_of_other_indexers_are_refused(trained: Path, of_words: Path) -> None:
     with pytest.raises(
         ConfigurationError, match=r"Expected token_ids and a mask.*\['tokens'\]. Give"
     ):
@@ -424,7 +426,7 @@ def test_tensors_of_other_indexers(trained: Path, of_words: Path) -> None:
         part(TextFieldEmbedder, trained)(given)
 
 
-def test_registered_names(trained: Path) -> None:
+def test_parts_have_registered_names(trained: Path) -> None:
     assert TokenEmbedder.by_name("declutr") is TrainedTokenEmbedder
     assert TextFieldEmbedder.by_name("declutr") is TrainedTextFieldEmbedder
     assert Seq2VecEncoder.by_name("declutr") is TrainedPooler
@@ -435,10 +437,10 @@ def test_registered_names(trained: Path) -> None:
 
 
 @pytest.mark.parametrize("where", ["trained", "of_words", "exported"])
-def test_a_classifier_stands_on_its_own(
+def test_a_classifier_loads_without_the_archive_of_its_parts(
     where: str, request: pytest.FixtureRequest, checkpoint: Path, tmp_path: Path
 ) -> None:
-    """Trained with parts, moved, and used without the archive that they came from."""
+    """Train a classifier with parts, move it, and use it without the archive of the parts."""
     from allennlp.common import cached_transformers
     from allennlp.models.archival import load_archive
     from allennlp.predictors import Predictor
@@ -467,7 +469,7 @@ def test_a_classifier_stands_on_its_own(
         "trainer": {"optimizer": {"type": "adam", "lr": 1e-2}, "cuda_device": -1},
     }
     config["trainer"]["num_epochs"] = 2
-    config = json.loads(json.dumps(config))  # no two parts share a dictionary
+    config = json.loads(json.dumps(config))  # a deep copy, in which no two parts share a dictionary
     train_model(Params(config), str(tmp_path / "run"))
     predictor = Predictor.from_path(str(tmp_path / "run"))
     expected = [predictor.predict(row["text"])["logits"] for row in rows]

@@ -1,10 +1,10 @@
-"""Embeddings of any number of rows in a folder: written shard by shard, gone on with, read back.
+"""Embedding of any number of rows into a folder, in shards, with resumption and reading.
 
     embed_rows(encode, rows, "out", dimension=384, describe={...})
     embeddings = StoredEmbeddings("out")
     embeddings[[3, 1_000_000]]  # (2, 384)
 
-It takes a callable `list[str] -> (n, d)` and knows no model.
+`encode` is any callable from a list of n texts to embeddings `(n, d)`.
 """
 
 from declutr.inference.bulk.embedding_run import embed_rows

@@ -1,4 +1,4 @@
-"""`embed_rows`: rows in, a folder of embeddings out, one for each row, whatever happens between."""
+"""The function `embed_rows`, which writes an embedding for each row into a folder, resumably."""
 
 from __future__ import annotations
 
@@ -28,7 +28,16 @@ _MOST_ROWS = 65_536
 
 
 def default_shard_rows(dimension: int, dtype: str = "float32") -> int:
-    """Rows of a shard of at most 64 MiB: a power of two, at most 65,536."""
+    """Return the number of rows of a shard: a power of two, at most 65,536 rows and 64 MiB.
+
+    # Parameters
+
+    dimension : the width of embeddings.
+    dtype : the dtype that is stored, one of `DTYPES`.
+
+    >>> default_shard_rows(768)
+    16384
+    """
     fitting = max(1, _SHARD_BYTES // (dimension * np.dtype(dtype).itemsize))
     return min(_MOST_ROWS, 1 << (fitting.bit_length() - 1))
 
@@ -49,38 +58,44 @@ def embed_rows(
     overwrite: bool = False,
     progress: bool = False,
 ) -> Summary:
-    """Embed rows into a folder, shard by shard, or go on where a run into it stopped.
+    """Embed rows into a folder, shard by shard, or resume a run into that folder.
 
-    Shards that are there are not made again: their rows are read and compared by a digest, and so
-    are their files (by checksums; a shard that is damaged is made again). Every
-    shard is embedded on its own, so what comes out does not depend on interruptions. Memory holds
-    the vectors of one shard and some of its texts.
+    Finished shards are not embedded again: their rows are read and compared with a digest, and
+    their files with checksums; a damaged shard is embedded again. Every shard is embedded on its
+    own, so the result does not depend on interruptions. Memory holds the embeddings of one shard
+    and some of its texts.
 
     # Parameters
 
-    encode : texts to their embeddings `(n, d)`.
-    rows : texts; `None` is a row that could not be read, and embedded as a blank text.
-    folder : made if need be; see `declutr.inference.bulk.manifest` for what it will hold.
-    dimension : d, the width of embeddings.
-    describe : plain JSON values that say what embeddings depend on. A run that goes on must have
-        the same.
-    shard_rows : rows a shard; by default as before, or `default_shard_rows`.
-    format : one of `FORMATS`.
-    dtype : of what is stored, one of `DTYPES`.
-    about : more plain JSON values for the manifest, which may change.
-    truncated_texts : the running count of texts that the encoder cut.
-    total_bytes : of all texts together, if it is known: for the progress bar.
-    overwrite : remove embeddings that are there, and begin anew. They are removed once the first
-        rows have been read.
-    progress : show a progress bar, if this is a terminal.
+    encode : a function from a list of n texts to their embeddings `(n, d)`.
+    rows : the texts; `None` stands for a row that could not be read, and is embedded as a blank
+        text.
+    folder : the folder to write to, made if need be; `declutr.inference.bulk.manifest` describes
+        its files.
+    dimension : the width d of embeddings.
+    describe : plain JSON values that embeddings depend on; a resumed run must have the same.
+    shard_rows : the number of rows of a shard; by default as in the run that is resumed, or
+        `default_shard_rows`.
+    format : the format of the shards, one of `FORMATS`.
+    dtype : the dtype that is stored, one of `DTYPES`.
+    about : further plain JSON values for the manifest, which a resumed run may change.
+    truncated_texts : a function that returns how many texts the encoder has cut so far.
+    total_bytes : the size of all texts together, for the progress bar; `None` if it is not known.
+    overwrite : remove existing embeddings and start anew. They are removed once the first rows have
+        been read.
+    progress : show a progress bar, if standard error is a terminal.
+
+    # Returns
+
+    A summary of the run and of the folder.
 
     # Raises
 
-    `EmbeddingFolderError` : the folder holds embeddings of other rows or made otherwise, something
-        else, or another run is writing to it; or the encoder gave something else than `(n, d)`.
+    `EmbeddingFolderError` : the folder holds something else, or embeddings of other rows or with
+        other settings; another run is writing to it; or the encoder returned another shape.
     `ImportError` : the format needs a package that is missing.
-    `TypeError` : rows that are no texts, such as a DataFrame or a single string.
-    `ValueError` : a setting out of range.
+    `TypeError` : the rows are not texts, but for instance a DataFrame or a single string.
+    `ValueError` : a value is out of range.
     """
     _check(dimension, shard_rows, format, dtype)
     require_rows(rows)
@@ -89,7 +104,7 @@ def embed_rows(
     with output_folder(folder):
         require_ours(folder)
         input_rows = InputRows(rows)
-        if overwrite:  # for input that cannot be read nothing is removed
+        if overwrite:  # nothing is removed if the input cannot be read
             most = shard_rows or default_shard_rows(dimension, dtype)
             input_rows.read_ahead(most, BLOCK_CHARACTERS)
             remove_all(folder)
@@ -104,7 +119,7 @@ def embed_rows(
             or default_shard_rows(dimension, dtype),
             "encoder": dict(describe),
         }
-        now = json.loads(json.dumps(now, allow_nan=False))  # as it will be read back
+        now = json.loads(json.dumps(now, allow_nan=False))  # as JSON gives it back, to compare
         if manifest is None:
             manifest = Manifest(now, dict(about or {}))
             manifest.save(folder)
@@ -128,7 +143,7 @@ def _check(dimension: int, shard_rows: int | None, format: str, dtype: str) -> N
 
 
 def differences(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """Return what differs between the settings of two runs, in words, by dotted names."""
+    """Return a phrase for each setting, named by its dotted path, that differs between two runs."""
     old, new = dict(_flat(before)), dict(_flat(now))
     found = []
     for name in dict.fromkeys([*old, *new]):

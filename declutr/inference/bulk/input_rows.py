@@ -1,4 +1,4 @@
-"""Rows as they come, in blocks: each looked at once, for a digest and for what is odd about it."""
+"""Reading of rows in blocks, with a digest of them and counts of unusual rows."""
 
 from __future__ import annotations
 
@@ -15,44 +15,53 @@ _REPLACEMENT = "\ufffd"
 
 
 class InputRows:
-    """An iterator of rows, with what was read so far.
+    """A reader of rows that keeps a digest and counts of what was read.
 
     # Parameters
 
-    rows : texts; `None` stands for a row that could not be read, and is a blank text.
+    rows : texts; `None` stands for a row that could not be read, and is read as a blank text.
     """
 
     def __init__(self, rows: Iterable[str | None]) -> None:
         self._rows: Iterator[str | None] = iter(rows)
         self.read = 0
-        """Rows so far."""
+        """The number of rows read so far."""
         self.bytes = 0
-        """What their texts take in UTF-8, with an end of line each."""
+        """The size of their texts in UTF-8, each with a newline."""
         self.begin_shard()
 
     def begin_shard(self) -> None:
-        """Let digest and counts begin anew."""
+        """Start the digest and the counts anew."""
         self._digest = hashlib.sha256()
         self.counts = Counts()
 
     @property
     def digest(self) -> str:
-        """Of the rows since `begin_shard`."""
+        """The digest of the rows that were read since `begin_shard`."""
         return self._digest.hexdigest()
 
     def read_ahead(self, most: int, characters: int) -> None:
-        """Have the next rows in memory, as many as `take` takes: what is unreadable is told now."""
+        """Read the rows of the next `take` in advance, so that unreadable input raises now."""
         self._rows = chain(self._next(most, characters), self._rows)
 
     def take(self, most: int, characters: int) -> list[str]:
-        """The next rows, at most so many, of about so many characters together; `[]` at the end.
+        """Return the texts of the next rows; an empty list at the end.
 
-        Halves of surrogate pairs, which JSON can hold and no tokenizer takes, become U+FFFD.
+        Lone surrogates, which JSON can contain and no tokenizer accepts, become U+FFFD.
+
+        # Parameters
+
+        most : the largest number of rows.
+        characters : the number of characters at which no further row is added.
+
+        # Raises
+
+        `TypeError` : a row is not a text.
         """
         return [self._looked_at(row) for row in self._next(most, characters)]
 
     def skip(self, rows: int) -> int:
-        """Read so many rows for their digest alone; how many there were."""
+        """Read this many rows for their digest and counts only; return how many there were."""
         before = self.read
         while rows > 0 and (found := len(self.take(min(rows, 1024), 1 << 20))):
             rows -= found
@@ -76,7 +85,7 @@ class InputRows:
         except UnicodeEncodeError:
             text = _SURROGATE.sub(_REPLACEMENT, text)
             data = text.encode("utf-8")
-        # Lengths, so that "ab", "c" and "a", "bc" differ.
+        # With the lengths, the rows "ab", "c" have another digest than "a", "bc".
         self._digest.update(b"%d " % (-1 if row is None else len(data)))
         self._digest.update(data)
         self.read += 1

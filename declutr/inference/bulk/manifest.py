@@ -1,11 +1,11 @@
-"""What a folder of embeddings holds, what they were made with, and from which rows.
+"""The manifest of a folder of embeddings: its shards, their settings and digests of their rows.
 
-    FOLDER/manifest.json            this
+    FOLDER/manifest.json            the manifest
     FOLDER/embeddings-00000.npy     the first shard, or .parquet, .jsonl
     FOLDER/embeddings-00001.npy     …
 
-A shard counts once the manifest lists it. Nothing in it depends on when or how often a run was
-interrupted.
+A shard is finished once the manifest lists it. The manifest does not depend on when or how often a
+run was interrupted.
 """
 
 from __future__ import annotations
@@ -30,31 +30,31 @@ _OURS = re.compile(r"embeddings-\d{5,}\.(npy|parquet|jsonl)(\.tmp)?")
 
 
 class EmbeddingFolderError(ValueError):
-    """A folder of embeddings that cannot be written, gone on with, or read: says why."""
+    """An error of a folder of embeddings that cannot be written, resumed or read."""
 
 
 class OtherRelease(EmbeddingFolderError):
-    """Embeddings that another release of this package wrote."""
+    """An error of a folder whose manifest has the version of another release of declutr."""
 
 
 class DamagedManifest(EmbeddingFolderError):
-    """A manifest of ours that is not as it was written."""
+    """An error of a manifest whose content does not match its checksum."""
 
 
 @dataclass
 class Counts:
-    """Rows that are not like others. A row may be counted under several of these."""
+    """The numbers of unusual rows. A row may be counted more than once."""
 
     blank_rows: int = 0
-    """Nothing but white space."""
+    """The number of rows that are empty or only white space."""
     replaced_rows: int = 0
-    """With U+FFFD, mostly where bytes were not UTF-8."""
+    """The number of rows with U+FFFD, most often for bytes that were not UTF-8."""
     unreadable_rows: int = 0
-    """That could not be read as records; embedded as blank texts."""
+    """The number of rows that could not be read as records, and were embedded as blank texts."""
     truncated_rows: int = 0
-    """Longer than the encoder takes; a part of them was not embedded."""
+    """The number of rows that the encoder cut, so that a part of them was not embedded."""
     not_finite_rows: int = 0
-    """Whose embedding was not finite; stored as NaN."""
+    """The number of rows whose embedding was not finite, and was stored as NaN."""
 
     def __add__(self, other: Counts) -> Counts:
         ours, theirs = asdict(self), asdict(other)
@@ -63,31 +63,32 @@ class Counts:
 
 @dataclass(frozen=True)
 class Shard:
-    """A finished shard."""
+    """The entry of a finished shard in a manifest."""
 
     file: str
-    """Its name in the folder."""
+    """The name of the file in the folder."""
     rows: int
+    """The number of rows."""
     bytes: int
-    """The size of the file."""
+    """The size of the file in bytes."""
     input: str
-    """A digest of the rows it was made from."""
+    """A digest of the rows that were embedded."""
     counts: Counts
+    """The numbers of unusual rows."""
     checksums: str | None = None
-    """Of the file, see `declutr.system.files`; `None` if version 1.5 wrote it."""
+    """The checksums of the file, see `declutr.system.files`; `None` if release 1.5 wrote it."""
 
 
 @dataclass
 class Manifest:
-    """The contents of a folder of embeddings.
+    """A list of the shards in a folder of embeddings, with the settings that they share.
 
     # Parameters
 
-    settings : plain JSON values that the embeddings depend on; those of a run that goes on must
-        be the same.
-    about : others that are worth knowing.
-    shards : finished ones by their number.
-    finished : whether these are all.
+    settings : plain JSON values that the embeddings depend on; a resumed run must have the same.
+    about : further plain JSON values, which a resumed run may change.
+    shards : the finished shards by their numbers, from 0.
+    finished : whether all rows are embedded.
     """
 
     settings: dict[str, Any]
@@ -97,22 +98,22 @@ class Manifest:
 
     @property
     def rows(self) -> int:
-        """In all shards together."""
+        """The number of rows of all finished shards."""
         return sum(shard.rows for shard in self.shards.values())
 
     @property
     def counts(self) -> Counts:
-        """Of all shards together."""
+        """The numbers of unusual rows of all finished shards."""
         return sum((shard.counts for shard in self.shards.values()), Counts())
 
     def in_order(self) -> list[Shard]:
-        """The finished shards from the first row to the last."""
+        """Return the finished shards in the order of their rows."""
         return [self.shards[number] for number in sorted(self.shards)]
 
     def save(self, folder: Path) -> None:
-        """Write it into the folder, whole or not at all."""
+        """Write the manifest into a folder, whole or not at all."""
         entries = [asdict(shard) for shard in self.in_order()]
-        # Apart, for release 1.5 takes no other keys in a shard.
+        # Not in the entries of shards: release 1.5 accepts no unknown keys there.
         checksums = {entry["file"]: entry.pop("checksums") for entry in entries}
         content = {
             "version": VERSION,
@@ -130,13 +131,13 @@ class Manifest:
 
     @classmethod
     def load(cls, folder: Path) -> Manifest | None:
-        """Read that of the folder, if there is one.
+        """Read the manifest of a folder; return `None` if there is none.
 
         # Raises
 
-        `OtherRelease` : it is of another version.
-        `DamagedManifest` : it is not as it was written.
-        `EmbeddingFolderError` : it is not one of ours.
+        `OtherRelease` : another release of declutr wrote the manifest.
+        `DamagedManifest` : its content does not match its checksum.
+        `EmbeddingFolderError` : the file is not the manifest of a folder of embeddings.
         """
         path = folder / MANIFEST
         if not path.exists():
@@ -171,24 +172,29 @@ class Manifest:
 
 
 def shard_name(number: int, format: str) -> str:
-    """The name of the file of a shard."""
+    """Return the name of the file of a shard."""
     return f"embeddings-{number:05d}.{format}"
 
 
 def shard_number(name: str) -> int:
-    """The number of a shard, from the name of its file."""
-    if not _OURS.fullmatch(name):  # it is opened later: no paths to elsewhere
+    """Return the number of a shard from the name of its file.
+
+    # Raises
+
+    `KeyError` : no shard has such a name.
+    """
+    if not _OURS.fullmatch(name):  # the name will be opened, so it must not lead to other folders
         raise KeyError(f"a shard called {name!r}")
     return int(name.split("-")[1].split(".")[0])
 
 
 @contextmanager
 def output_folder(folder: Path) -> Iterator[None]:
-    """Make the folder that a run writes to, and keep other runs out of it inside.
+    """Make the folder that a run writes to, and lock it against other runs while the context lasts.
 
     # Raises
 
-    `EmbeddingFolderError` : it is a file, it cannot be made or written to, or another run is
+    `EmbeddingFolderError` : the folder is a file, cannot be made or written to, or another run is
         writing to it.
     """
     if folder.exists() and not folder.is_dir():
@@ -212,19 +218,22 @@ def output_folder(folder: Path) -> Iterator[None]:
 
 
 def shard_files(folder: Path) -> list[Path]:
-    """The files of shards in a folder, half-written ones too, whatever its manifest says."""
+    """Return the files in a folder that have names of shards, finished or not, in order."""
     return sorted(path for path in folder.iterdir() if _OURS.fullmatch(path.name))
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Remove what a killed run was writing."""
+    """Remove the files that a killed run left half written."""
     for path in [*shard_files(folder), folder / (MANIFEST + UNFINISHED)]:
         if path.name.endswith(UNFINISHED):
             path.unlink(missing_ok=True)
 
 
 def require_ours(folder: Path) -> None:
-    """Raise `EmbeddingFolderError` if embeddings in a folder are not ours to remove."""
+    """Raise `EmbeddingFolderError` if a folder holds embeddings that no run of declutr wrote.
+
+    A manifest that is damaged, or of another release, shows that declutr wrote them.
+    """
     try:
         manifest = Manifest.load(folder)
     except (OtherRelease, DamagedManifest):
@@ -237,7 +246,8 @@ def require_ours(folder: Path) -> None:
 
 
 def remove_all(folder: Path) -> None:
-    """Remove the manifest and all shards, and nothing else, after `require_ours`."""
-    # A manifest whose shards are gone is gone on with; shards without one are not.
+    """Remove the manifest and all shards, and nothing else; call `require_ours` first."""
+    # The manifest goes last: a run can resume from a manifest without shards, but refuses shards
+    # without a manifest.
     for path in [*shard_files(folder), folder / MANIFEST]:
         path.unlink(missing_ok=True)

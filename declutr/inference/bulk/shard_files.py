@@ -1,6 +1,6 @@
-"""One shard of embeddings as a file: npy, parquet or JSON lines. Each gives back what was written.
+"""Files of shards in the formats npy, parquet and JSON lines, all without loss of precision.
 
-A file appears under its name when all of it is on the disk, never before.
+A file appears under its name only when all of it is on the disk.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from declutr.system.files import CheckedFile, DamagedFile, write_whole
 FORMATS = ("npy", "parquet", "jsonl")
 DTYPES = ("float32", "float16")
 
-# Significant digits that tell every number of a type from its neighbours.
+# The significant digits that represent every number of a dtype exactly.
 _DIGITS = {"float32": 9, "float16": 5}
 _NEEDS_PYARROW = (
     "Parquet needs pyarrow, which is not installed: pip install pyarrow. The formats npy and jsonl "
@@ -25,45 +25,60 @@ _NEEDS_PYARROW = (
 
 
 def require(format: str) -> None:
-    """See that files of this format can be written here.
+    """Raise if files of a format cannot be written because a package is missing.
 
     # Raises
 
-    `ImportError` : the package that writes them is missing; the message names it.
+    `ImportError` : the package is missing; the message names it.
     """
     if format == "parquet":
         _pyarrow()
 
 
 def write_shard(path: Path, format: str, start: int, vectors: np.ndarray) -> None:
-    """Write a shard, so that it is there whole or not at all, even if the power fails.
+    """Write a shard to a file, whole or not at all, even if the power fails.
 
     # Parameters
 
-    path : of the file.
+    path : the file.
     format : one of `FORMATS`.
-    start : the number of the first row; parquet and JSON lines number theirs.
-    vectors : `(n, d)`, one of `DTYPES`. A row that is not finite is `null` in JSON, which has no
-        such numbers.
+    start : the number of the first row, from which parquet and JSON lines number their rows.
+    vectors : the embeddings `(n, d)`, with a dtype of `DTYPES`. A row that is not finite becomes
+        `null` in JSON, which has no such numbers.
     """
     write_whole(path, lambda file: _WRITERS[format](file, start, vectors))
 
 
 def read_shard(path: Path, format: str, dtype: str, dimension: int) -> np.ndarray:
-    """The vectors `(n, d)` of a shard; an npy file is mapped, and read as they are used."""
+    """Return the embeddings `(n, d)` of a shard; an npy file is mapped into memory.
+
+    # Parameters
+
+    path : the file.
+    format : one of `FORMATS`.
+    dtype : one of `DTYPES`; an npy file keeps its own.
+    dimension : the width d.
+    """
     return _READERS[format](path, np.dtype(dtype), dimension)
 
 
 def checked_shard(
     path: Path, format: str, dtype: str, dimension: int, rows: int, checksums: str | None
 ) -> CheckedFile | None:
-    """What compares a shard with its checksums; `None` if version 1.5 wrote it without them.
+    """Return the shard's file with its checksums; `None` if release 1.5 wrote it without any.
 
-    Of such a shard, the header of an npy file is compared with what it should be.
+    Without checksums, the header of an npy file is compared with the shape and dtype.
+
+    # Parameters
+
+    path : the file.
+    format, dtype, dimension : as for `read_shard`.
+    rows : the number of rows.
+    checksums : the checksums of the file; `None` if there are none.
 
     # Raises
 
-    `DamagedFile` : it has another size, or another header.
+    `DamagedFile` : the file has another size or another header.
     """
     if checksums is not None:
         return CheckedFile(path, checksums)
@@ -97,7 +112,7 @@ def _write_parquet(file: BinaryIO, start: int, vectors: np.ndarray) -> None:
             "embedding": pyarrow.FixedSizeListArray.from_arrays(values, vectors.shape[1]),
         }
     )
-    # Coordinates hardly repeat, so that a dictionary of them would only take time.
+    # The numbers of embeddings hardly repeat, so dictionary encoding would only cost time.
     parquet.write_table(table, file, use_dictionary=False)
 
 
@@ -124,7 +139,7 @@ def _read_jsonl(path: Path, dtype: np.dtype, dimension: int) -> np.ndarray:
     vectors = []
     with open(path, encoding="ascii") as lines:
         for line in lines:
-            # As integers, -0 would lose its sign.
+            # As an integer, -0 would lose its sign.
             embedding = json.loads(line, parse_int=float)["embedding"]
             vectors.append(np.array(embedding or [np.nan] * dimension, dtype))
     return np.array(vectors, dtype).reshape(len(vectors), dimension)

@@ -1,4 +1,4 @@
-"""Rows to the shards of a folder, one after another."""
+"""A run that embeds rows into the shards of a folder, one after another."""
 
 from __future__ import annotations
 
@@ -28,22 +28,23 @@ logger = logging.getLogger(__name__)
 
 Encode = Callable[[list[str]], np.ndarray]
 
-# Of text in memory, and in one call of the encoder: enough to sort by length, and more than any
-# number of devices embeds in a moment.
+# The characters of text in memory and in one call of the encoder: enough texts to sort by length,
+# and to keep several devices busy.
 BLOCK_CHARACTERS = 8 << 20
 _INSTEAD = f"Give the same inputs in the same order, choose another folder, or {ANEW}."
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a run did.
+    """A summary of a finished run.
 
     # Parameters
 
-    folder : where the embeddings are.
-    rows, shards, counts : of all that is there, runs before this one included.
-    embedded_rows : of this run; the others were there and were compared with the input.
-    seconds : this run took.
+    folder : the folder of the embeddings.
+    rows, shards : the numbers of rows and shards in the folder, including earlier runs.
+    counts : the numbers of unusual rows in the folder, including earlier runs.
+    embedded_rows : the number of rows that this run embedded; earlier runs embedded the others.
+    seconds : the time that this run took.
     """
 
     folder: Path
@@ -56,13 +57,14 @@ class Summary:
 
 @dataclass
 class EmbeddingRun:
-    """One way through all rows, which embeds those that are in no shard yet.
+    """A pass over all rows that embeds those without a finished shard.
 
     # Parameters
 
     encode, rows, truncated_texts, total_bytes, progress : see
         `declutr.inference.bulk.embedding_run.embed_rows`.
-    folder, manifest : where the embeddings are, and what is said of them so far.
+    folder : the folder of the embeddings.
+    manifest : the manifest of that folder, which is updated after each shard.
     """
 
     encode: Encode
@@ -81,10 +83,16 @@ class EmbeddingRun:
         self._shard_rows: int = settings["shard_rows"]
 
     def finish(self) -> Summary:
-        """Go through all rows, and embed those that are in no shard."""
+        """Read all rows, embed those without a finished shard, and return a summary.
+
+        # Raises
+
+        `EmbeddingFolderError` : the rows are not those of the finished shards, or the encoder
+            returned another shape.
+        """
         began = time.monotonic()
         embedded = 0
-        # None: only on a terminal, so that logs hold no bars.
+        # With None, tqdm shows a bar on terminals only, so that log files contain none.
         hidden = None if self.progress else True
         with tqdm(unit=" rows", unit_scale=True, disable=hidden) as self._bar:
             for number in count():
@@ -111,7 +119,7 @@ class EmbeddingRun:
         return Summary(self.folder, manifest.rows, shards, counts, embedded, seconds)
 
     def _show_progress(self) -> None:
-        """Show how many rows are done; of how many is guessed from bytes, if those are known."""
+        """Update the progress bar, and estimate its total if the size of all texts is known."""
         rows = self.rows
         if self.total_bytes and rows.bytes:
             self._bar.total = max(rows.read, round(rows.read * self.total_bytes / rows.bytes))
@@ -119,7 +127,7 @@ class EmbeddingRun:
         self._bar.update(rows.read - self._bar.n)
 
     def _there(self, number: int) -> Shard | None:
-        """A shard that is finished, and whose file is as it was."""
+        """Return a finished shard whose file is undamaged; `None` if it must be embedded."""
         shard = self.manifest.shards.get(number)
         if shard is None:
             return None
@@ -138,7 +146,7 @@ class EmbeddingRun:
         return shard
 
     def _compare(self, shard: Shard) -> None:
-        """Read the rows of a finished shard and see that they are what it was made from."""
+        """Read the rows of a finished shard, and raise if the shard was made from other rows."""
         start = self.rows.read
         found = self.rows.skip(shard.rows)
         self._show_progress()
@@ -169,14 +177,14 @@ class EmbeddingRun:
         )
 
     def _embed_shard(self, number: int) -> Shard | None:
-        """Embed the next rows and write their file; `None` if there are none."""
+        """Embed the next rows and write their shard; return `None` if there are no rows."""
         rows, start, cut = self.rows, self.rows.read, self.truncated_texts()
         vectors = np.empty((0, self._dimension), self._dtype)
         done = 0
         while texts := rows.take(self._shard_rows - done, BLOCK_CHARACTERS):
-            if not len(vectors):  # only now: there may be no more rows
+            if not len(vectors):  # not allocated before, since there may be no more rows
                 vectors = np.empty((self._shard_rows, self._dimension), self._dtype)
-            with np.errstate(over="ignore"):  # in float16: infinite, and counted below
+            with np.errstate(over="ignore"):  # float16: infinity is counted below
                 vectors[done : done + len(texts)] = self._embeddings(texts)
             done += len(texts)
             self._show_progress()

@@ -1,4 +1,4 @@
-"""`StoredEmbeddings`: a folder of embeddings as one array that stays on the disk."""
+"""The class `StoredEmbeddings`, which reads a folder of embeddings like an array on disk."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from declutr.inference.bulk.manifest import MANIFEST, EmbeddingFolderError, Mani
 from declutr.inference.bulk.shard_files import checked_shard, read_shard
 from declutr.system.files import CheckedFile, DamagedFile
 
-# Shards held open: npy files are only mapped, others are read whole.
+# The number of shards held open: npy files are only mapped, others are held in memory.
 _OPEN = {"npy": 64, "parquet": 2, "jsonl": 2}
 
 
 @contextmanager
 def _told() -> Iterator[None]:
-    """Say of damage what to do about it."""
+    """Turn an error about a damaged file into one that says how to repair the folder."""
     try:
         yield
     except DamagedFile as error:
@@ -30,7 +30,7 @@ def _told() -> Iterator[None]:
 
 
 class StoredEmbeddings:
-    """The embeddings `(n, d)` that `declutr embed` wrote, row for row those of its input.
+    """The embeddings `(n, d)` in a folder that `declutr embed` wrote, one for each row of input.
 
         embeddings = StoredEmbeddings("out")
         embeddings[7]          # (d,)
@@ -40,18 +40,19 @@ class StoredEmbeddings:
         for start, block in embeddings.blocks():
             ...                # rows start to start + len(block)
 
-    Memory is flat: npy shards are mapped, of parquet and JSON lines two shards are kept. Rows whose
-    embedding was not finite are NaN. What is read is compared with the checksums in the manifest,
-    of npy shards each MiB when something of it is first read; version 1.5 wrote none.
+    Memory does not grow with the number of rows: npy shards are mapped, and two shards of parquet
+    or JSON lines are held. Rows whose embedding was not finite are NaN. What is read is compared
+    with the checksums in the manifest (each MiB of an npy shard when a part of it is first read);
+    release 1.5 wrote no checksums.
 
     # Parameters
 
-    folder : with a `manifest.json`.
+    folder : a folder with a `manifest.json`.
 
     # Raises
 
-    `EmbeddingFolderError` : there are none, not all of them yet, a shard is missing, or, where it
-        is read, damaged.
+    `EmbeddingFolderError` : there are no embeddings, the run is not finished, or a shard is missing
+        or has another size; when a shard is read, that it is damaged.
     """
 
     def __init__(self, folder: Path | str) -> None:
@@ -86,20 +87,24 @@ class StoredEmbeddings:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """`(n, d)`."""
+        """The shape `(n, d)`: the number of rows and the width of the embeddings."""
         return len(self), self.dimension
 
     def __len__(self) -> int:
         return int(self._starts[-1])
 
     def __getitem__(self, rows: int | slice | Sequence[int] | np.ndarray) -> np.ndarray:
-        """Rows by number, from 0: `(d,)` for one, else `(k, d)` in the order asked for, float32.
+        """Return one embedding `(d,)`, or several `(k, d)` in the order asked for, as float32.
 
-        Takes what numpy takes for one axis: a number, a slice, numbers, or a mask `(n,)`.
+        # Parameters
+
+        rows : an index as numpy takes it for one axis: a row number from 0, which may be negative,
+            a slice, a sequence of row numbers, or a boolean mask `(n,)`.
 
         # Raises
 
-        `IndexError` : there is no such row.
+        `IndexError` : there is no such row, or the index has another shape or dtype.
+        `EmbeddingFolderError` : a shard is damaged.
         """
         if isinstance(rows, slice):
             numbers = np.arange(*rows.indices(len(self)))
@@ -110,8 +115,18 @@ class StoredEmbeddings:
         return self._gathered(numbers)
 
     def blocks(self, rows: int = 16_384) -> Iterator[tuple[int, np.ndarray]]:
-        """All embeddings in order, `rows` or fewer at a time: the first row's number, and `(k, d)`
-        float32. Blocks of npy shards are views of the file and may not be written to.
+        """Yield all embeddings in order, in blocks, as (number of the first row, `(k, d)` float32).
+
+        A block of an npy shard in float32 is a read-only view of the file.
+
+        # Parameters
+
+        rows : the largest number of rows of a block.
+
+        # Raises
+
+        `EmbeddingFolderError` : a shard is damaged.
+        `ValueError` : `rows` is below 1.
         """
         if rows < 1:
             raise ValueError(f"Expected blocks of at least 1 row, got {rows}.")
@@ -123,7 +138,7 @@ class StoredEmbeddings:
                 yield start + first, block.astype(np.float32, copy=False)
 
     def _checked(self, numbers: np.ndarray) -> np.ndarray:
-        """Row numbers `(k,)`, none of them negative."""
+        """Return an index as row numbers `(k,)` from 0."""
         if numbers.dtype == bool:
             if numbers.shape != (len(self),):
                 raise IndexError(f"Expected a mask {(len(self),)}, got {numbers.shape}.")
@@ -140,7 +155,7 @@ class StoredEmbeddings:
         return np.where(numbers < 0, numbers + len(self), numbers)
 
     def _gathered(self, numbers: np.ndarray) -> np.ndarray:
-        """Rows `(k, d)`; each shard is opened once."""
+        """Return the embeddings `(k, d)` of row numbers `(k,)`, opening each shard once."""
         found = np.empty((len(numbers), self.dimension), np.float32)
         shards = np.searchsorted(self._starts, numbers, side="right") - 1  # (k,)
         for shard in np.unique(shards).tolist():
@@ -152,7 +167,7 @@ class StoredEmbeddings:
 
     @_told()
     def _require(self, number: int, rows: np.ndarray, count: int = 1) -> None:
-        """See that `count` rows from each of `rows` on are sound, where they are read now."""
+        """Raise if `count` rows of an npy shard, from each of `rows` on, do not match checksums."""
         checked = self._checks[number]
         if checked is None or self.manifest.settings["format"] != "npy":
             return

@@ -1,4 +1,4 @@
-"""What is said at the end of a run that embedded rows into a folder."""
+"""The summary that is printed at the end of a run that embedded rows into a folder."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ if TYPE_CHECKING:
 
 
 def summary_lines(summary: Summary, format: str, dtype: str) -> list[str]:
-    """Return what is said at the end: what there is, what was odd, the time, and how to read it.
+    """Return the lines that report rows, unusual rows, speed, and how to read the embeddings.
 
     # Parameters
 
-    format : of the files.
-    dtype : that embeddings were computed in.
+    summary : the summary of the run.
+    format : the format of the shards, one of `declutr.inference.bulk.FORMATS`.
+    dtype : the dtype that embeddings were computed in.
     """
     folder, counts = summary.folder, summary.counts
     always = {

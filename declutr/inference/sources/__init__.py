@@ -1,9 +1,10 @@
-"""Encoders from anywhere: a short text says which, and what comes back takes sentences.
+"""Encoders of any kind, opened by a short text such as `words:glove.txt`.
 
     encode = open_encoder("hf:roberta-base?pooling=first-last")
     vectors = encode(["A sentence.", "Another one."])  # (2, d), float32
 
-So a trained model, a checkpoint of somebody else's and a bag of words are rows of one table.
+All have the same interface, so that trained models, pretrained transformers and averages of word
+vectors can be compared in one table.
 """
 
 from __future__ import annotations
@@ -33,19 +34,20 @@ def open_encoder(
     device: str | None = None,
     max_length: int | None = None,
 ) -> NamedEncoder:
-    """Open the encoder that `spec` names.
+    """Open the encoder that a text names.
 
     # Parameters
 
-    spec : one of `FORMS`, with `LABEL=` before it if it is to have another name in tables.
-    batch_size : texts a batch, where there are batches.
+    spec : one of `FORMS`, preceded by `LABEL=` to give it another name in tables.
+    batch_size : the largest number of texts of a batch, for encoders that use batches.
     device : `cpu`, `cuda` or `cuda:N`; by default the first GPU if there is any.
-    max_length : tokens a text, special ones included, for transformers; never more than they take.
+    max_length : the largest number of tokens of a text, special ones included, for transformers;
+        never more than they take.
 
     # Raises
 
-    `EncoderError` : the text is none of the forms, there is nothing at that place, what is there
-        cannot be read, or a package is missing for it.
+    `EncoderError` : the text has none of the forms, there is nothing at that place or it cannot be
+        read, a package is missing, or a value is out of range.
     """
     for name, value in (("batch_size", batch_size), ("max_length", max_length)):
         if value is not None and value < 1:
@@ -53,7 +55,7 @@ def open_encoder(
     parsed = parse_spec(spec)
     kind: Any = _WITHOUT_MODEL.get(parsed.kind)
     options: dict[str, Any] = dict(parsed.options)
-    if kind is None:  # who averages word vectors need not wait for transformers
+    if kind is None:  # imported here: word vectors need not wait for transformers
         from declutr.inference.sources.trained_models import FromSentenceTransformers, OwnEncoder
 
         kind = FromSentenceTransformers if parsed.kind == "st" else OwnEncoder

@@ -1,4 +1,4 @@
-"""A function of the user's own, and the files of Python code that it consists of."""
+"""Encoders that call a Python function of the user, and fingerprints of its source files."""
 
 from __future__ import annotations
 
@@ -21,25 +21,31 @@ from declutr.inference.sources.source import EncoderError, NamedEncoder
 from declutr.system.imports import NoSuchModule, module_from_here
 
 _known: dict[str, tuple[ModuleSpec | None, str]] = {}
-"""By module, what it was loaded from and the fingerprint of its files when it was first used."""
+"""The spec that each module was loaded by, and the fingerprint of its files at its first use."""
 
 _PATHS = ("stdlib", "platstdlib", "purelib", "platlib")
-_PACKAGES = {"site-packages", "dist-packages"}  # those of a user or of the system lie elsewhere
+# Packages of the user and of the system lie in folders of these names outside of `_PATHS`.
+_PACKAGES = {"site-packages", "dist-packages"}
 _INSTALLED = [Path(sysconfig.get_path(name)).resolve() for name in _PATHS]
-_INSTALLED.append(Path(declutr.__file__).resolve().parent)  # wherever it lies
+_INSTALLED.append(Path(declutr.__file__).resolve().parent)  # which may be installed in place
 
 
 class PythonCallable(NamedEncoder):
-    """Calls `module:function` with a list of strings; an array or tensor `(n, d)` comes back.
+    """An encoder that calls a Python function of a list of strings.
 
-    The module may lie in the current folder. A fingerprint knows of the function's name, of the
-    module's file and of those that it imports, installed packages left out. It cannot know of files
-    that the function reads or of settings from elsewhere: the function, or the object it is a
-    method of, may have an attribute `fingerprint`, a string that stands for them.
+    The function returns an array or tensor `(n, d)`. Its module may lie in the current folder. The
+    fingerprint covers the function's name, the file of its module and the files that this imports,
+    except installed packages. It does not cover files that the function reads, or settings from
+    elsewhere: for these, the function or the object that it is a method of may have an attribute
+    `fingerprint`, a string that becomes part of the fingerprint.
 
     # Parameters
 
     place : `package.module:function`, or `package.module:object.method`.
+
+    # Raises
+
+    `EncoderError` : there is no such module or function, or it cannot be called.
     """
 
     def __init__(self, place: str) -> None:
@@ -52,7 +58,7 @@ class PythonCallable(NamedEncoder):
 
     def embed(self, sentences: list[str]) -> np.ndarray:
         vectors: Any = self._encode(sentences)
-        if hasattr(vectors, "detach"):  # a tensor, on some device and of some precision
+        if hasattr(vectors, "detach"):  # a tensor, on any device and of any dtype
             vectors = vectors.detach().float().cpu().numpy()
         return np.asarray(vectors)
 
@@ -66,7 +72,7 @@ class PythonCallable(NamedEncoder):
 
 
 def _imported(module: str, attribute: str) -> tuple[Callable[[list[str]], Any], Any, list[str]]:
-    """The callable, its module, and the attributes `fingerprint` on the way from there."""
+    """Return the callable, its module, and the `fingerprint` of each object on the dotted path."""
     try:
         owner = module_from_here(module, f"'{module}:{attribute}'")
     except NoSuchModule as error:
@@ -90,30 +96,35 @@ def _imported(module: str, attribute: str) -> tuple[Callable[[list[str]], Any], 
 
 
 def _code(module: ModuleType) -> str | None:
-    """A fingerprint of the code that runs: something new each time where that is not the files'."""
+    """Return a fingerprint of the files of a module; `None` if it has no file.
+
+    If the files have changed since the module was imported, they are not the code that runs: the
+    result is then a new random string each time.
+    """
     file = getattr(module, "__file__", None)
     if not file:
         return None
     now = files_fingerprint(source_files(module.__name__, Path(file)))
-    spec = module.__spec__  # another object after a reload
+    spec = module.__spec__  # a reload replaces it, and the files count anew
     loaded, first = _known.setdefault(module.__name__, (spec, now))
     if loaded is not spec:
         _known[module.__name__] = spec, now
-    elif first != now:  # the files have changed since, what was imported from them has not
+    elif first != now:  # the files have changed, but the imported code has not
         return uuid.uuid4().hex
     return now
 
 
 def source_files(module: str, file: Path) -> list[Path]:
-    """`file`, and those of its packages and of all it imports, directly or not, in order of name.
+    """Return the source files of a module and of all modules that it imports, sorted by name.
 
-    The standard library and installed packages are left out, but for the package that the module
-    itself is of. Imports inside functions count; no code is run to find them.
+    Indirect imports, imports inside functions and the `__init__.py` of parent packages count. The
+    standard library and installed packages are left out, except the package of the module itself.
+    No code is run.
 
     # Parameters
 
     module : the dotted name of the module.
-    file : where it was imported from.
+    file : the file that the module was imported from.
     """
     found = {module: file}
     waiting = [(module, file)]
@@ -131,10 +142,10 @@ def source_files(module: str, file: Path) -> list[Path]:
 
 
 def _imported_names(file: Path, package: str) -> set[str]:
-    """Dotted names that a file imports. `from a import b` gives `a.b`, a module or not."""
+    """Return the dotted names that a file imports; `from a import b` gives `a` and `a.b`."""
     try:
         tree = ast.parse(file.read_bytes())
-    except (SyntaxError, ValueError):  # changed since it was imported
+    except (SyntaxError, ValueError):  # the file was broken after its import
         return set()
     names = set()
     for node in ast.walk(tree):
@@ -143,19 +154,19 @@ def _imported_names(file: Path, package: str) -> set[str]:
         elif isinstance(node, ast.ImportFrom):
             try:
                 start = importlib.util.resolve_name("." * node.level + (node.module or ""), package)
-            except ImportError:  # beyond the package: the import itself fails
+            except ImportError:  # a relative import beyond the top package fails when it runs, too
                 continue
             names |= {start, *(f"{start}.{alias.name}" for alias in node.names)}
     return names
 
 
 def _specs(names: Iterable[str]) -> Iterator[tuple[str, ModuleSpec]]:
-    """Of every name and of the packages it lies in, as far as there are such modules."""
+    """Yield the name and spec of every module, after those of its packages, if they exist."""
     for name in names:
         first, *others = name.split(".")
         try:
             spec = importlib.util.find_spec(first)
-        except ValueError:  # a module that was made by hand
+        except ValueError:  # the module was made at run time, and has no spec
             continue
         while spec is not None:
             yield spec.name, spec
@@ -166,10 +177,10 @@ def _specs(names: Iterable[str]) -> Iterator[tuple[str, ModuleSpec]]:
 
 
 def _spec_within(folders: list[str], name: str) -> ModuleSpec | None:
-    """Of a module in folders of its package, which need not have been imported."""
+    """Return the spec of a module in the folders of its package, without importing the package."""
     try:
         return PathFinder.find_spec(name, folders)
-    except KeyError:  # a package without `__init__.py`, which asks `sys.modules` for its parent
+    except KeyError:  # a namespace package, for which the finder needs the imported parent
         spec = ModuleSpec(name, None, is_package=True)
         places = [Path(folder, name.rpartition(".")[2]) for folder in folders]
         spec.submodule_search_locations = [str(place) for place in places if place.is_dir()]
@@ -177,7 +188,7 @@ def _spec_within(folders: list[str], name: str) -> ModuleSpec | None:
 
 
 def _is_own(file: Path, name: str, module: str) -> bool:
-    """Whether a file is the user's, or of the same package as `module`."""
+    """Return whether a file is not installed, or belongs to the same package as `module`."""
     if name.partition(".")[0] == module.partition(".")[0]:
         return True
     place = file.resolve()

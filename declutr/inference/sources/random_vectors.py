@@ -1,4 +1,4 @@
-"""Vectors that mean nothing, for what scores are worth: of words, and of whole sentences."""
+"""Random vectors of words and of sentences, as baselines for the scores of encoders."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from declutr.inference.sources.word_vectors import WordAverages
 
 
 def hashed_vector(text: str, dimension: int, seed: int = 0) -> np.ndarray:
-    """Return a vector `(d,)` that looks random and depends on the arguments alone.
+    """Return a pseudorandom vector `(d,)` that depends on the arguments alone.
 
-    Its numbers are uniform, of mean 0 and variance 1, and come from SHAKE-128: the same on every
-    machine and with every release of numpy.
+    Its numbers are uniformly distributed with mean 0 and variance 1. They are computed with
+    SHAKE-128, so that they are the same on every machine and with every release of numpy.
+
+    # Parameters
+
+    text : the text that the vector belongs to.
+    dimension : the width d.
+    seed : another seed gives another vector.
     """
     digest = hashlib.shake_128(f"{seed}\0{text}".encode("utf-8", "surrogatepass"))
     whole = np.frombuffer(digest.digest(4 * dimension), dtype="<u4").astype(np.float64)
@@ -23,13 +29,17 @@ def hashed_vector(text: str, dimension: int, seed: int = 0) -> np.ndarray:
 
 
 class RandomWords(WordAverages):
-    """A random vector for each word: what a bag of words can do without any knowledge of words.
+    """A bag of words with a random vector for each word, which knows nothing of their meaning.
 
     # Parameters
 
-    place : the dimension.
+    place : the dimension, as text.
     combine, tokens : as for `WordAverages`.
-    seed : of the vectors.
+    seed : the seed of the vectors, as text.
+
+    # Raises
+
+    `EncoderError` : a value is out of range.
     """
 
     def __init__(
@@ -54,12 +64,18 @@ class RandomWords(WordAverages):
 
 
 class RandomSentences(NamedEncoder):
-    """A random vector for each sentence: chance, but for a sentence that comes twice.
+    """A random vector for each sentence, the baseline of chance.
+
+    Equal sentences have equal vectors.
 
     # Parameters
 
-    place : the dimension.
-    seed : of the vectors.
+    place : the dimension, as text.
+    seed : the seed of the vectors, as text.
+
+    # Raises
+
+    `EncoderError` : a value is out of range.
     """
 
     dimension: int

@@ -1,4 +1,4 @@
-"""What every named encoder gives: embeddings, who it is, and what it had to leave out."""
+"""The interface of named encoders: embeddings, a description, and counts of what was left out."""
 
 from __future__ import annotations
 
@@ -18,57 +18,57 @@ __all__ = ["EncoderError", "NamedEncoder"]
 
 
 class NamedEncoder(ABC):
-    """A callable `list[str] -> (n, d)` with a name.
+    """A callable with a name, from a list of n sentences to their embeddings `(n, d)`.
 
-    `open_encoder` makes one of what a text names. What is behind it is up to `embed` and `settings`
-    of its class.
+    `declutr.inference.sources.open_encoder` makes one. Subclasses implement `embed` and `settings`.
     """
 
     name = ""
-    """For tables."""
+    """The name in tables."""
 
     spec = ""
-    """The text it was opened by."""
+    """The text that it was opened by, without the label."""
 
     dimension: int | None = None
-    """The width d; `None` for a Python callable that was not called yet."""
+    """The width d of embeddings; `None` for a Python callable before its first call."""
 
     prompts = Prompts()
-    """What the model wants put before texts; nothing, for what is not a transformer."""
+    """The prompts of the model; encoders that are not transformers have none."""
 
     prompt: str | None = None
-    """What it was opened to put before sentences; `None` leaves that to the model's default."""
+    """The prompt that the encoder was opened with; `None` leaves it to the model's default."""
 
     @abstractmethod
     def embed(self, sentences: list[str]) -> Any:
         """Return the embeddings `(n, d)` of n > 0 sentences, in their order.
 
-        Where the model takes prompts, so does this: `prompt` is what a call asks for.
+        If the model takes prompts, this method has a keyword argument `prompt` too.
         """
 
     @abstractmethod
     def settings(self) -> dict[str, Any]:
-        """Return `kind`, `place` and everything that embeddings depend on, as plain JSON values."""
+        """Return `kind`, `place` and all else that embeddings depend on, as plain JSON values."""
 
     def counts(self) -> dict[str, int]:
-        """Return what was cut (`truncated_texts`) or not known (`unknown_words` of `words`)."""
+        """Return counts by their names, such as `truncated_texts` or `unknown_words`."""
         return {}
 
     def __repr__(self) -> str:
         return f"NamedEncoder({self.name!r}, {self.spec!r})"
 
     def __call__(self, sentences: Sequence[str], *, prompt: str | None = None) -> np.ndarray:
-        """Return the embeddings `(n, d)`, float32, in the order of `sentences`, blank or not.
+        """Return the embeddings `(n, d)`, float32, of n sentences in their order.
 
         # Parameters
 
-        prompt : what is put before each, where the model takes prompts; by default what it was
-            opened with.
+        sentences : the sentences, some of which may be blank.
+        prompt : the prompt to put before each sentence, if the model takes prompts; by default the
+            prompt that the encoder was opened with.
 
         # Raises
 
-        `TypeError` : something that is not a list of strings.
-        `EncoderError` : the encoder gave another shape.
+        `TypeError` : `sentences` is not a list of strings.
+        `EncoderError` : the encoder returned another shape, or something else than numbers.
         """
         require_rows(sentences)  # a single string is most often a mistake here
         texts = as_texts(sentences)
@@ -94,10 +94,10 @@ class NamedEncoder(ABC):
         return vectors
 
     def describe(self) -> dict[str, Any]:
-        """Return who it is, as JSON values: its settings, `dimension` and `fingerprint`.
+        """Return the settings, `dimension` and `fingerprint` of the encoder, as JSON values.
 
-        The fingerprint tells whether embeddings can have changed since: it covers the settings and
-        the content of the files the encoder was read from, and not where they lie.
+        The fingerprint changes if embeddings may have changed: it covers the settings and the
+        content of the files that the encoder was read from, but not where they lie.
         """
         own = self.settings()
         covered = {key: value for key, value in own.items() if key != "place"}

@@ -1,4 +1,4 @@
-"""The short texts that name encoders."""
+"""Parsing of the short texts that name encoders."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ OPTIONS = {
     "random-sentence": ("seed",),
     "call": (),
 }
-"""Of each kind of encoder, the options it takes."""
+"""The options that each kind of encoder takes."""
 
 _FUNCTION = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*:[^\W\d]\w*(\.[^\W\d]\w*)*")
 _LABEL = re.compile(r"([^=:/?\\]+)=(.+)", re.DOTALL)
@@ -52,24 +52,33 @@ _KINDS = {
 
 @dataclass(frozen=True)
 class EncoderSpec:
-    """What a text names."""
+    """The parts of a text that names an encoder."""
 
     text: str
-    """As it was given, the label left out."""
+    """The text without the label."""
     name: str
-    """For tables: the label, or something short."""
+    """The name in tables: the label, or a short name made from the other parts."""
     kind: str
-    """A key of `OPTIONS`."""
+    """The kind of encoder, a key of `OPTIONS`."""
     place: str
+    """The file, folder, URL, name or number after the kind."""
     options: dict[str, str] = field(default_factory=dict)
+    """The options after the question mark."""
 
 
 def parse_spec(text: str) -> EncoderSpec:
-    """What `text` names; nothing is loaded.
+    """Return the parts of a text that names an encoder, without loading anything.
+
+    # Parameters
+
+    text : one of `FORMS`, with or without a label.
 
     # Raises
 
-    `EncoderError` : it is none of `FORMS`, or there is no such file or folder.
+    `EncoderError` : the text has none of the forms, or there is no such file or folder.
+
+    >>> parse_spec("random:300?combine=sum").options
+    {'combine': 'sum'}
     """
     spec, label = text.strip(), ""
     if not Path(spec).exists() and (match := _LABEL.fullmatch(spec)):
@@ -87,7 +96,7 @@ def parse_spec(text: str) -> EncoderSpec:
 
 
 def _parts(spec: str) -> tuple[str, str, dict[str, str]]:
-    """Kind, place and options."""
+    """Return the kind, place and options that a text names."""
     before, colon, after = spec.partition(":")
     if colon and before in OPTIONS:
         return before, *_with_options(after)
@@ -123,7 +132,7 @@ def _with_options(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _kind_of(place: Path) -> str:
-    """What a file or folder is."""
+    """Return the kind of encoder that a file or folder holds."""
     if place.is_file() and place.suffix in _VECTOR_FILES and not named_as_archive(place):
         return "words"
     try:

@@ -1,4 +1,4 @@
-"""Trained models and transformers, by `Encoder` or by the package sentence-transformers."""
+"""Named encoders of trained models and transformers, by `Encoder` or sentence-transformers."""
 
 from __future__ import annotations
 
@@ -21,16 +21,20 @@ _FLAGS = {"true": True, "false": False}
 
 
 class OwnEncoder(NamedEncoder):
-    """An `Encoder` of a place, in float32 unless asked otherwise: scores are to be compared.
+    """An `Encoder` as a named encoder, in float32 by default so that scores can be compared.
 
     # Parameters
 
     place : as for `Encoder`.
     precision : a key of `PRECISIONS`.
-    normalize, whiten : `true` or `false`.
-    dim : the leading dimensions that are kept.
+    normalize, whiten : `true` or `false`, as for `Encoder`.
+    dim : the number of leading dimensions that are kept, as text.
     batch_size : as for `open_encoder`.
-    settings : others of `Encoder`.
+    settings : other arguments of `Encoder`.
+
+    # Raises
+
+    `EncoderError` : the model cannot be opened, or does not have one of the settings.
     """
 
     def __init__(
@@ -67,7 +71,8 @@ class OwnEncoder(NamedEncoder):
 
     def settings(self) -> dict[str, Any]:
         described = self._encoder.describe()
-        if described["dtype"] != PRECISIONS[self._precision]:  # it would be slower
+        # `Encoder` computes in float32 instead if the dtype asked for is slower on this CPU.
+        if described["dtype"] != PRECISIONS[self._precision]:
             described["precision_asked_for"] = self._precision
         return described
 
@@ -76,14 +81,19 @@ class OwnEncoder(NamedEncoder):
 
 
 class FromSentenceTransformers(NamedEncoder):
-    """Embeds as `SentenceTransformer.encode` does, with the model's own pooling and prompts.
+    """A named encoder that calls `SentenceTransformer.encode` of the package sentence-transformers.
 
     # Parameters
 
-    place : a name on the hub, or a folder.
-    revision : branch, tag or commit, for a name on the hub.
-    prompt_name : of the model's prompt that is put before sentences; by default its default.
+    place : a name on the Hugging Face hub, or a folder.
+    revision : a branch, tag or commit of a name on the hub.
+    prompt_name : the name of the model's prompt that is put before sentences; by default the
+        model's default prompt, if any.
     batch_size, device, max_length : as for `open_encoder`.
+
+    # Raises
+
+    `EncoderError` : the package is missing, the model cannot be loaded, or it has no such prompt.
     """
 
     def __init__(
@@ -114,7 +124,7 @@ class FromSentenceTransformers(NamedEncoder):
             raise EncoderError(
                 f"No sentence-transformers model could be loaded from '{place}': {error}"
             ) from error
-        # Renamed in sentence-transformers 5.
+        # sentence-transformers 5 renamed this method.
         name = "get_embedding_dimension"
         ask = getattr(self._model, name, None) or self._model.get_sentence_embedding_dimension
         self.dimension = ask()
@@ -123,7 +133,7 @@ class FromSentenceTransformers(NamedEncoder):
         if max_length and self._model.max_seq_length:
             self._model.max_seq_length = min(max_length, self._model.max_seq_length)
         self._content = model_fingerprint(place, revision)
-        # The package runs the code of modules in a folder without being asked to trust it.
+        # The package runs the Python code of a folder without asking, so the fingerprint covers it.
         self._code = code_fingerprint(Path(place))
         self._truncated = 0
 
@@ -154,10 +164,10 @@ class FromSentenceTransformers(NamedEncoder):
         return {"truncated_texts": self._truncated}
 
     def _too_long(self, sentences: list[str]) -> int:
-        """Return how many of them, their prompts included, are cut."""
+        """Return how many sentences, which include their prompts, the model will cut."""
         tokenizer = getattr(self._model, "tokenizer", None)
         longest = self._model.max_seq_length
-        if not longest or not callable(tokenizer):  # words or characters, without a limit
+        if not longest or not callable(tokenizer):  # models of words have no limit
             return 0
         ids = tokenizer(sentences, verbose=False, return_attention_mask=False)["input_ids"]
         return sum(len(tokens) > longest for tokens in ids)

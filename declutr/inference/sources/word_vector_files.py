@@ -1,9 +1,9 @@
-"""Word vectors as GloVe and fastText publish them, as an array on disk.
+"""Reading of word vectors from text files of GloVe and fastText, with a cache of arrays on disk.
 
-A file has a word and d numbers a line, separated by single spaces; fastText's begins with a line of
-two numbers, how many words there are and d. It is read once. What comes of it lies in the cache of
-this package, under the digest of the file: an array that is mapped into memory, which holds the
-vectors of words that occur, not those of two million.
+Each line of a file has a word and d numbers, separated by single spaces; files of fastText begin
+with a line of two numbers, the number of words and d. A file is parsed once. The resulting array
+lies in the cache of this package under the digest of the file. It is mapped into memory, so that
+only the vectors of words that occur are read, not those of two million.
 """
 
 from __future__ import annotations
@@ -32,28 +32,30 @@ from declutr.system.files import CheckedFile, DamagedFile, default_cache_dir, fi
 
 logger = logging.getLogger(__name__)
 
-_LAYOUT = 1  # raise it when what is kept changes
+_LAYOUT = 1  # to be increased when the cached files change
 _CHECKSUMS = "checksums.json"
-_LINES = 4096  # parsed at once
+_LINES = 4096  # the number of lines that are parsed at once
 _PACKED: dict[bytes, Any] = {b"\x1f\x8b": gzip.open, b"\xfd7": lzma.open, b"BZ": bz2.open}
 _LARGEST = float(np.finfo(np.float32).max)
 
 
 class WordVectorTable(NamedTuple):
-    """Words and their vectors, in the order of the file: the most frequent first, as a rule."""
+    """A table of words and their vectors in the order of the file, usually by falling frequency."""
 
     row: dict[str, int]
+    """The row of each word. If a word occurs twice in the file, its first row counts."""
     vectors: np.ndarray
-    """`(words, d)`, float32, on disk. Of a word that comes twice, the first counts."""
+    """The vectors `(words, d)`, float32, mapped from disk."""
     checked: CheckedFile | None
-    """What compares the vectors with their checksums; `None` for what version 1.5 kept."""
+    """The file of the vectors with its checksums; `None` if release 1.5 cached it without any."""
 
     def vectors_of(self, rows: np.ndarray) -> np.ndarray:
-        """The vectors `(k, d)` of rows `(k,)`.
+        """Return the vectors `(k, d)` of rows `(k,)`.
 
         # Raises
 
-        `EncoderError` : they are not as they were kept. The next start reads the file again.
+        `EncoderError` : the cached vectors are damaged. They are removed, so that the next start
+            reads the original file again.
         """
         if self.checked is not None and len(rows):
             size = self.vectors.shape[1] * self.vectors.itemsize
@@ -68,16 +70,22 @@ class WordVectorTable(NamedTuple):
 
 
 def open_word_vectors(file: Path, digest: str) -> WordVectorTable:
-    """Return the table of `file`, whose content has this digest; read now if it never was.
+    """Return the table of a file of word vectors, from the cache if the file was parsed before.
+
+    # Parameters
+
+    file : a text file, plain or compressed with gzip, xz or bzip2.
+    digest : a digest of the content of the file, under which it is cached.
 
     # Raises
 
-    `EncoderError` : the file does not hold word vectors, or ends too early; the line is named.
+    `EncoderError` : the file does not hold word vectors, or ends too early; the message gives the
+        line.
     """
     cache = default_cache_dir() / "word-vectors"
     cache.mkdir(parents=True, exist_ok=True)
     kept = cache / f"{digest[:32]}-{_LAYOUT}"
-    with FileLock(f"{kept}.lock"):  # of several processes, one reads
+    with FileLock(f"{kept}.lock"):  # only one of several processes parses the file
         checked = _checked(kept)
         if not kept.exists():
             with tempfile.TemporaryDirectory(prefix="unfinished-", dir=cache) as beside:
@@ -94,13 +102,16 @@ def open_word_vectors(file: Path, digest: str) -> WordVectorTable:
 
 
 def _checked(kept: Path) -> CheckedFile | None:
-    """What compares vectors that are kept with their checksums; what is damaged is removed."""
+    """Return the cached file of vectors with its checksums; `None` if there is none.
+
+    Words and shape are checked now. If anything is damaged, the cached files are removed.
+    """
     try:
         sums = json.loads((kept / _CHECKSUMS).read_text())
         for name in ("words.txt", "shape.json"):
             CheckedFile(kept / name, sums[name]).require_all()
         return CheckedFile(kept / "vectors.f32", sums["vectors.f32"])
-    except FileNotFoundError:  # there is nothing yet, or version 1.5 kept it
+    except FileNotFoundError:  # nothing is cached yet, or release 1.5 cached it
         return None
     except (DamagedFile, ValueError, KeyError, TypeError) as error:
         logger.warning("'%s' is damaged (%s), and is read anew.", kept, error)
@@ -109,7 +120,7 @@ def _checked(kept: Path) -> CheckedFile | None:
 
 
 def _convert(file: Path, folder: Path) -> None:
-    """Write words, vectors and their shape into `folder`."""
+    """Parse a file, and write its words, vectors, shape and checksums into a folder."""
     total = file.stat().st_size
     with (
         file.open("rb") as raw,
@@ -123,7 +134,7 @@ def _convert(file: Path, folder: Path) -> None:
         parser = _Parser(file)
         lines = _lines(file, raw)
         while block := list(itertools.islice(lines, _LINES)):
-            bar.update(raw.tell() - bar.n)  # of what is packed, bytes on disk
+            bar.update(raw.tell() - bar.n)  # for a compressed file, its compressed bytes
             found, numbers = parser.parse(block)
             words.writelines(f"{word}\n" for word in found)
             vectors.write(numbers.astype("<f4").tobytes())
@@ -134,7 +145,7 @@ def _convert(file: Path, folder: Path) -> None:
 
 
 def _lines(file: Path, raw: BinaryIO) -> Iterator[bytes]:
-    """Give the lines of a file that is open, packed or not."""
+    """Yield the lines of an open file, which may be compressed."""
     magic = raw.read(2)
     raw.seek(0)
     if magic == b"PK":
@@ -148,20 +159,20 @@ def _lines(file: Path, raw: BinaryIO) -> Iterator[bytes]:
 
 
 class _Parser:
-    """Turns lines into words and vectors; `words` and `width` say how many, and how wide."""
+    """A parser of lines, which counts `words` and learns the `width` of vectors."""
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._line = self.words = self.width = 0  # lines: of earlier blocks
+        self._line = self.words = self.width = 0  # _line: the lines of earlier blocks
         self._promised: int | None = None
 
     def parse(self, block: list[bytes]) -> tuple[list[str], np.ndarray]:
-        """The words of a block, and their vectors `(words, d)`."""
+        """Return the words of a block of lines, and their vectors `(words, d)`."""
         if not self._line:
             block = self._begin(block)
         heads, tails = [], []
         for number, line in enumerate(block, start=self._line + 1):
-            line = line.rstrip()  # fastText ends each with a space
+            line = line.rstrip()  # fastText ends each line with a space
             if not line:
                 raise self._broken(number, f"expected a word and {self.width} numbers, got nothing")
             head, _, tail = line.partition(b" ")
@@ -175,7 +186,7 @@ class _Parser:
         return heads, vectors
 
     def finish(self) -> None:
-        """Raise `EncoderError` unless the file was complete."""
+        """Raise `EncoderError` if the file was not complete."""
         if not self.words:
             raise EncoderError(f"'{self._file}' holds no word vectors.")
         if self._promised not in (None, self.words):
@@ -185,7 +196,7 @@ class _Parser:
             )
 
     def _begin(self, block: list[bytes]) -> list[bytes]:
-        """Learn the width from the first line, which may say it outright."""
+        """Learn the width from the first line; return the block without a header line."""
         first = block[0].split()
         if b"\0" in block[0]:
             raise EncoderError(
@@ -202,7 +213,7 @@ class _Parser:
         return block
 
     def _irregular(self, number: int, line: bytes) -> tuple[bytes, bytes]:
-        """A line with more fields than usual: a few words of GloVe have spaces in them."""
+        """Split a line whose word has spaces in it, as a few words of GloVe have."""
         parts = line.split(b" ")
         inside = len(parts) - self.width
         if inside < 1 or all(_is_number(part) for part in parts[1:inside]):
@@ -214,7 +225,7 @@ class _Parser:
         return b" ".join(parts[:inside]), b" ".join(parts[inside:])
 
     def _numbers(self, tails: list[bytes]) -> np.ndarray:
-        with warnings.catch_warnings():  # numpy's, of text that is no number: found just below
+        with warnings.catch_warnings():  # of invalid numbers, which are found just below
             warnings.simplefilter("ignore", DeprecationWarning)
             try:
                 numbers = np.fromstring(b" ".join(tails).decode("latin-1"), np.float32, sep=" ")
@@ -225,7 +236,7 @@ class _Parser:
                 for part in tail.split(b" "):
                     if not _is_number(part):
                         raise self._broken(number, f"expected a finite number, got {_start(part)}")
-            # Numbers that Python reads and numpy does not.
+            # Python parses some numbers that numpy does not.
             numbers = np.array([float(part) for tail in tails for part in tail.split(b" ")])
         return numbers.reshape(-1, self.width)
 

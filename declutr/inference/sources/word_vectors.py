@@ -1,4 +1,4 @@
-"""Bags of words from a vector file, the baselines of every paper."""
+"""Averages of word vectors, plain or weighted by SIF, as baselines for sentence embeddings."""
 
 from __future__ import annotations
 
@@ -19,24 +19,31 @@ from declutr.inference.sources.word_vector_files import open_word_vectors
 from declutr.system.files import default_cache_dir
 
 SIF_A = 1e-3
-"""The constant a of SIF weights; 1e-3 in the paper's experiments."""
+"""The constant a of SIF weights, as in the experiments of Arora et al. (2017)."""
 
 _WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
 TOKENS: dict[str, Callable[[str], list[str]]] = {
     "split": str.split,
     "words": _WORD_OR_MARK.findall,
 }
-"""How a text becomes words. `split`: at white space alone, as SentEval does, whose data are mostly
-tokenised; `words`: words and punctuation marks apart, for text as people write it."""
+"""The functions that split a text into words. `split` splits at white space alone, as SentEval does
+with its mostly tokenised data; `words` also separates punctuation marks, for text as people write
+it."""
 
 
 class WordAverages(NamedEncoder):
-    """Mean of word vectors, those without one left out; zeros where there is none at all.
+    """A base class of encoders that average the vectors of words.
+
+    Unknown words are left out. The embedding of a text without known words is zeros.
 
     # Parameters
 
     tokens : a key of `TOKENS`.
-    combine : `mean`, or `sum`.
+    combine : `mean` or `sum`.
+
+    # Raises
+
+    `EncoderError` : an argument has none of its known values.
     """
 
     dimension: int
@@ -49,10 +56,10 @@ class WordAverages(NamedEncoder):
 
     @abstractmethod
     def vectors_of(self, words: list[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return vectors `(k, d)` of different words, and which of them are known, `(k,)`."""
+        """Return the vectors `(k, d)` of k different words, and which of them are known, `(k,)`."""
 
     def weights_of(self, words: list[str]) -> np.ndarray:
-        """Return what each of different words counts for, `(k,)`."""
+        """Return the weights `(k,)` of k different words; by default 1."""
         return np.ones(len(words))
 
     def counts(self) -> dict[str, int]:
@@ -85,22 +92,25 @@ class WordAverages(NamedEncoder):
 
 
 class WordVectors(WordAverages):
-    """Mean of the vectors of a text's words; words that are not in the file are left out.
+    """An encoder that averages the vectors of a text's words, from a file of word vectors.
 
     # Parameters
 
-    place : a file of GloVe's or fastText's format; see
+    place : a file in the format of GloVe or fastText; see
         `declutr.inference.sources.word_vector_files`.
-    tokens : a key of `TOKENS`: `split`, SentEval's way, or `words`.
-    case : `fallback` looks up a word as it stands and, if it is not there, in lower case; `exact`
-        as it stands only, as SentEval's example does; `lower` in lower case only.
-    weights : `sif` counts a word a / (a + p(word)) (Arora et al., 2017, equation 3, a = 1e-3; the
-        common component of a set of texts, their second step, is not removed: an embedding would
-        then depend on the other texts).
-    counts : for `sif`, a file with a word and how often it occurs on each line. A word that is not
-        in it has p = 0. Without the file, words are taken to occur as Zipf's law says,
-        p = 1 / (r H) for the r-th of n words and H = 1 + 1/2 + ... + 1/n: publishers sort their
-        files by frequency.
+    tokens : a key of `TOKENS`: `split`, as in SentEval, or `words`.
+    case : `fallback` looks up a word as it is written and, if it is unknown, in lower case; `exact`
+        only as it is written, as SentEval's example does; `lower` only in lower case.
+    weights : `plain`, or `sif` for the weight a / (a + p(word)) of Arora et al. (2017), equation 3,
+        with a = 1e-3. Their second step, which removes the common component of a set of texts, is
+        left out, since embeddings would then depend on the other texts.
+    counts : for `sif`, a file whose lines have a word and how often it occurs. A word that is not
+        in the file has p = 0. Without the file, p follows Zipf's law: p = 1 / (r H) for the r-th of
+        n words, with H = 1 + 1/2 + ... + 1/n, since publishers sort their files by frequency.
+
+    # Raises
+
+    `EncoderError` : a file is missing or broken, or an argument has none of its known values.
     """
 
     def __init__(
@@ -164,7 +174,7 @@ class WordVectors(WordAverages):
         return SIF_A / (SIF_A + chances)
 
     def _rows(self, words: list[str]) -> np.ndarray:
-        """Return where words stand in the file, `(k,)`; -1 for those that do not."""
+        """Return the rows `(k,)` of words in the file; -1 for unknown words."""
         find = self._table.row.get
         otherwise = words if self._case == "exact" else [word.lower() for word in words]
         first = otherwise if self._case == "lower" else words
@@ -173,7 +183,7 @@ class WordVectors(WordAverages):
 
 
 def _probabilities(file: Path) -> dict[str, float]:
-    """Return how likely words are, from a file of counts."""
+    """Return the probability of each word, from a file of counts."""
     counts: dict[str, int] = {}
     with file.open(encoding="utf-8", errors="replace", newline="\n") as lines:
         for number, line in enumerate(lines, start=1):

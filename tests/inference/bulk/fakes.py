@@ -1,4 +1,4 @@
-"""An encoder whose embedding of a text is known: 4 wide, a function of the text alone."""
+"""A fake encoder whose embeddings, of width 4, are a known function of the text alone."""
 
 import zlib
 
@@ -8,7 +8,10 @@ DIMENSION = 4
 
 
 def embedding(text: str) -> np.ndarray:
-    """`(4,)`: digits of a checksum, the length. "nan" and "inf" in a text get into it."""
+    """Return an embedding `(4,)` of the length and a checksum of a text.
+
+    A text with "nan" or "inf" has that number in its embedding.
+    """
     data = text.encode("utf-8")
     vector = np.array(
         [zlib.crc32(data) / 2**32, -zlib.adler32(data) / 2**20, len(data) / 7, -0.0], np.float32
@@ -20,7 +23,7 @@ def embedding(text: str) -> np.ndarray:
 
 
 class Encoder:
-    """Counts what it is given; cuts what is longer than `longest` characters."""
+    """A fake encoder that records its calls and cuts texts of more than `longest` characters."""
 
     def __init__(self, longest: int = 1000, fail_at: int | None = None) -> None:
         self.longest = longest

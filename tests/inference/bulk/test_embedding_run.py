@@ -1,4 +1,4 @@
-"""Oracle: the embedding of each row by itself, and the folder of a run without interruptions."""
+"""Tests of embedding runs; the oracles are single rows, and a run without interruptions."""
 
 import json
 import os
@@ -52,7 +52,7 @@ def out(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def whole(tmp_path: Path) -> dict[str, bytes]:
-    """What a run over `ROWS` without interruptions leaves."""
+    """Return the files of a run over `ROWS` without interruptions."""
     run(tmp_path / "whole")
     return contents(tmp_path / "whole")
 
@@ -60,7 +60,7 @@ def whole(tmp_path: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize("format", ["npy", "parquet", "jsonl"])
 @pytest.mark.parametrize("rows", [0, 1, 3, 4, 5, 8, 25])
 @pytest.mark.parametrize("shard_rows", [1, 4, 100])
-def test_a_row_for_each_row(out, format, rows, shard_rows):
+def test_one_embedding_for_each_row(out, format, rows, shard_rows):
     summary = run(out, ROWS[:rows], format=format, shard_rows=shard_rows)
     stored = StoredEmbeddings(out)
     assert np.array_equal(stored[:], expected(CLEAN[:rows]), equal_nan=True)
@@ -79,7 +79,7 @@ def test_counts_are_summed_over_shards(out):
 
 def test_float16(out):
     rows = ["a", "inf", "x" * 1_000_000]
-    summary = run(out, rows, dtype="float16")  # the length overflows
+    summary = run(out, rows, dtype="float16")  # the last text's length overflows float16
     found = np.load(out / "embeddings-00000.npy")
     assert found.dtype == np.float16 and summary.counts.not_finite_rows == 2
     assert np.array_equal(found[0], embedding("a").astype(np.float16))
@@ -94,8 +94,8 @@ class TestMemory:
         assert [len(call) for call in encoder.calls] == [4, 4, 2] * 3
         assert np.array_equal(StoredEmbeddings(out)[:], expected(rows))
 
-    def test_rows_are_read_when_they_are_needed(self, out):
-        """A shard is on the disk before the first row of the next is read."""
+    def test_rows_are_read_only_when_they_are_needed(self, out):
+        """Count files as rows are read: a shard is on the disk before the next one is read."""
         seen = []
 
         def rows() -> Iterator[str]:
@@ -121,19 +121,19 @@ class TestMemory:
     def test_size_of_a_shard(self, dimension, dtype, rows):
         assert default_shard_rows(dimension, dtype) == rows
 
-    def test_the_default_is_taken_and_kept(self, out):
+    def test_the_default_size_of_shards_is_kept_by_a_resumed_run(self, out):
         run(out, shard_rows=None)
         assert StoredEmbeddings(out).manifest.settings["shard_rows"] == 65_536
         run(out, shard_rows=None, overwrite=True)
         run(out / "other", shard_rows=3)
         encoder = Encoder()
-        run(out / "other", encoder=encoder, shard_rows=None)  # as it was there
+        run(out / "other", encoder=encoder, shard_rows=None)  # the size of the run that is resumed
         assert not encoder.calls
 
 
 class TestGoingOn:
     @pytest.mark.parametrize("format", ["npy", "parquet", "jsonl"])
-    def test_after_each_possible_interruption(self, tmp_path, format):
+    def test_a_run_resumes_after_an_interruption_at_any_shard(self, tmp_path, format):
         run(tmp_path / "whole", format=format)
         for stop in range(0, 25, 4):
             out = tmp_path / str(stop)
@@ -141,7 +141,7 @@ class TestGoingOn:
                 run(out, encoder=Encoder(fail_at=stop), format=format)
             encoder = Encoder()
             summary = run(out, encoder=encoder, format=format)
-            assert encoder.texts == CLEAN[stop:]  # nothing of what was finished
+            assert encoder.texts == CLEAN[stop:]  # no row of a finished shard
             assert (summary.embedded_rows, summary.rows) == (25 - stop, 25)
             assert contents(out) == contents(tmp_path / "whole")
 
@@ -164,7 +164,7 @@ class TestGoingOn:
         run(out)
         assert contents(out) == whole
 
-    def test_an_error_of_the_source_keeps_what_is_finished(self, out, whole):
+    def test_finished_shards_survive_an_error_of_the_source(self, out, whole):
         def rows() -> Iterator[str | None]:
             yield from ROWS[:10]
             raise OSError("the disk is gone")
@@ -176,7 +176,7 @@ class TestGoingOn:
         assert encoder.texts == CLEAN[8:] and contents(out) == whole
 
     @pytest.mark.parametrize("damage", ["missing", "short"])
-    def test_a_shard_that_is_gone_is_made_again(self, out, whole, damage, caplog):
+    def test_a_missing_or_changed_shard_is_embedded_again(self, out, whole, damage, caplog):
         run(out)
         if damage == "missing":
             (out / "embeddings-00002.npy").unlink()
@@ -188,7 +188,7 @@ class TestGoingOn:
         assert "embeddings-00002.npy' is gone or was changed" in caplog.text
 
     @pytest.mark.parametrize("format", FORMATS)
-    def test_a_damaged_shard_is_made_again(self, out, caplog, format):
+    def test_a_damaged_shard_is_embedded_again(self, out, caplog, format):
         run(out, format=format)
         sound = contents(out)
         (path,) = out.glob("embeddings-00002.*")
@@ -200,8 +200,8 @@ class TestGoingOn:
         assert encoder.texts == CLEAN[8:12] and contents(out) == sound
         assert re.search(r"embeddings-00002\.\w+' is damaged: .* It is made again", caplog.text)
 
-    def test_shards_of_version_1_5_are_gone_on_with(self, out, whole, caplog):
-        """Without checksums; of npy, the header is looked at."""
+    def test_a_run_of_release_1_5_is_resumed(self, out, whole, caplog):
+        """Resume without checksums, where only the headers of npy files are checked."""
         with pytest.raises(KeyboardInterrupt):
             run(out, encoder=Encoder(fail_at=12))
         path = out / "manifest.json"
@@ -232,7 +232,7 @@ class TestGoingOn:
 
 class TestRefused:
     @pytest.mark.parametrize("rows", ["a text", {"a": "b"}, b"a", np.array([["a"]])])
-    def test_what_gives_something_else_when_iterated(self, out, rows):
+    def test_an_iterable_of_something_else_is_refused(self, out, rows):
         with pytest.raises(TypeError, match=r"Expected texts: .*; got"):
             run(out, rows)
         assert not out.exists()
@@ -271,7 +271,7 @@ class TestRefused:
             (["other", *ROWS[1:]], r"rows 0 to 3 \(from 0\) are not .*embeddings-00000.npy"),
             ([*ROWS[:9], "other", *ROWS[10:]], r"rows 8 to 11 .* are not"),
             ([*ROWS[:24], "other"], r"rows 24 to 24 .* are not"),
-            ([*ROWS[:3], None, *ROWS[4:]], r"rows 0 to 3 .* are not"),  # "" before
+            ([*ROWS[:3], None, *ROWS[4:]], r"rows 0 to 3 .* are not"),  # this row was "" before
             (ROWS[1:], "rows 0 to 3"),
             (ROWS[:24], "ends after 24 rows, .* has embeddings of 25"),
             (ROWS[:10], "ends after 10 rows"),
@@ -339,7 +339,7 @@ class TestRefused:
             run(out)
 
     @pytest.mark.parametrize("shape", [(3, DIMENSION), (4, DIMENSION - 1), (4,)])
-    def test_an_encoder_that_gives_something_else(self, out, shape):
+    def test_an_encoder_that_returns_another_shape(self, out, shape):
         with pytest.raises(
             EmbeddingFolderError, match=rf"shape \(4, 4\), the encoder gave \({shape[0]}"
         ):
@@ -368,7 +368,7 @@ class TestRefused:
 
 
 def run_to(out: Path, stop: int | None) -> None:
-    """A run that is interrupted after so many rows, or is not."""
+    """Run, and interrupt the run after `stop` rows unless it is `None`."""
     if stop is None:
         run(out)
     else:
@@ -376,7 +376,7 @@ def run_to(out: Path, stop: int | None) -> None:
             run(out, encoder=Encoder(fail_at=stop))
 
 
-def test_overwriting_removes_what_was_more(out):
+def test_overwriting_removes_surplus_shards(out):
     run(out, shard_rows=1)
     (out / "notes.txt").write_text("mine")
     run(out, ROWS[:6], format="jsonl", overwrite=True)
@@ -388,7 +388,7 @@ def test_overwriting_removes_what_was_more(out):
     }
 
 
-def test_overwriting_with_what_cannot_be_read_removes_nothing(out, whole):
+def test_overwriting_with_unreadable_input_removes_nothing(out, whole):
     run(out)
 
     def rows() -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Rows pass through as they are; the digest tells apart what is not the same."""
+"""Tests of input rows: texts are unchanged, and different rows have different digests."""
 
 import pytest
 from hypothesis import given, settings
@@ -17,7 +17,7 @@ def digest(rows) -> str:
 
 @given(ROWS, ROWS)
 @settings(max_examples=100, deadline=None)
-def test_digests_are_equal_where_rows_are(one, other):
+def test_digests_are_equal_if_and_only_if_rows_are(one, other):
     assert (digest(one) == digest(other)) == (one == other)
 
 
@@ -25,7 +25,7 @@ def test_digests_are_equal_where_rows_are(one, other):
     ("one", "other"),
     [(["ab", "c"], ["a", "bc"]), (["a"], ["a", ""]), ([None], [""]), (["1 a"], ["a"])],
 )
-def test_digests_of_rows_that_look_alike(one, other):
+def test_similar_rows_have_different_digests(one, other):
     assert digest(one) != digest(other)
 
 
@@ -41,20 +41,20 @@ def test_the_digest_does_not_depend_on_blocks():
 def test_blocks_are_bounded_by_rows_and_by_characters():
     rows = InputRows(["x" * 10] * 100)
     assert len(rows.take(30, 10_000)) == 30
-    assert len(rows.take(30, 95)) == 10  # the tenth is where 95 are passed
-    assert len(rows.take(30, 1)) == 1  # one at least
+    assert len(rows.take(30, 95)) == 10  # the tenth row reaches 95 characters
+    assert len(rows.take(30, 1)) == 1  # at least one row
     assert len(rows.take(1000, 10_000)) == 59 and rows.take(10, 10) == []
     assert rows.read == 100 and rows.bytes == 1100
 
 
 def test_nothing_is_read_ahead():
-    """A shard is written when its rows are there, however slow the next ones are."""
+    """Take rows of a source that may be slow: a full shard must not wait for the row after it."""
     source = iter(["a", "b", "c"])
     rows = InputRows(source)
     assert rows.take(2, 100) == ["a", "b"] and next(source) == "c"
 
 
-def test_odd_rows_are_counted_and_kept():
+def test_unusual_rows_are_counted_and_kept():
     rows = InputRows(["", " \t\u3000", None, "a\ufffd", "\ud83d", "\ud83d\ude00", "plain"])
     texts = rows.take(10, 1000)
     assert texts == ["", " \t\u3000", "", "a\ufffd", "\ufffd", "\ufffd\ufffd", "plain"]
@@ -83,7 +83,7 @@ def test_reading_ahead_changes_nothing(rows, most, characters):
     assert taken == plain.take(1000, 1000) and ahead.digest == plain.digest
 
 
-def test_reading_ahead_meets_what_cannot_be_read():
+def test_reading_ahead_raises_errors_of_the_source():
     def rows():
         yield "a"
         raise OSError("the disk is gone")

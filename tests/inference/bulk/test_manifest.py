@@ -1,4 +1,4 @@
-"""A manifest comes back as it was saved; what is none is refused with the reason."""
+"""Tests of manifests, which are loaded as they were saved, or refused with the reason."""
 
 import json
 
@@ -32,7 +32,7 @@ def manifest() -> Manifest:
     return Manifest(SETTINGS, {"inputs": ["naïve.txt"]}, shards, finished=True)
 
 
-def test_saved_and_loaded(manifest, tmp_path):
+def test_a_saved_manifest_is_loaded_unchanged(manifest, tmp_path):
     assert Manifest.load(tmp_path) is None
     manifest.save(tmp_path)
     assert Manifest.load(tmp_path) == manifest
@@ -64,14 +64,14 @@ def test_names_that_are_not_utf8(manifest, tmp_path):
         ("\xff", "is not the manifest"),
     ],
 )
-def test_something_else(content, message, tmp_path):
+def test_a_file_with_other_content_is_refused(content, message, tmp_path):
     (tmp_path / "manifest.json").write_text(content, encoding="latin-1")
     for look in (Manifest.load, require_ours):
         with pytest.raises(EmbeddingFolderError, match=f"{message}.*left as it is. Choose another"):
             look(tmp_path)
 
 
-def test_another_release(tmp_path):
+def test_a_manifest_of_another_release_is_refused(tmp_path):
     content = {"version": 99, "settings": {}, "shards": "in another way"}
     (tmp_path / "manifest.json").write_text(json.dumps(content))
     with pytest.raises(OtherRelease, match=r"is of version 99, expected 1.*--overwrite"):
@@ -80,7 +80,7 @@ def test_another_release(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["../embeddings-00000.npy", "/etc/passwd", "embeddings-0.npy", 3])
-def test_shards_lie_in_the_folder(manifest, name, tmp_path):
+def test_shards_outside_of_the_folder_are_refused(manifest, name, tmp_path):
     manifest.save(tmp_path)
     content = json.loads((tmp_path / "manifest.json").read_text())
     content["shards"][0]["file"] = name
@@ -90,8 +90,8 @@ def test_shards_lie_in_the_folder(manifest, name, tmp_path):
         Manifest.load(tmp_path)
 
 
-def test_no_flipped_bit_passes(manifest, tmp_path):
-    """It is refused, or what is read is the same."""
+def test_a_flipped_bit_is_refused_or_harmless(manifest, tmp_path):
+    """Flip bits one by one: the manifest must be refused, or read as it was."""
     manifest.save(tmp_path)
     path = tmp_path / "manifest.json"
     sound, refused = path.read_bytes(), 0
@@ -106,7 +106,7 @@ def test_no_flipped_bit_passes(manifest, tmp_path):
     assert refused > 0.6 * 8 * len(sound) / 29  # the rest is mostly indentation
 
 
-def test_damage_is_ours_to_overwrite(manifest, tmp_path):
+def test_a_damaged_manifest_may_be_overwritten(manifest, tmp_path):
     manifest.save(tmp_path)
     path = tmp_path / "manifest.json"
     path.write_text(path.read_text().replace('"rows": 10', '"rows": 11'))

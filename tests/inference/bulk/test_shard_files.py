@@ -1,4 +1,4 @@
-"""Oracle: the array that was written, to the bit."""
+"""Tests of shard files; the oracle is the array that was written, compared bit by bit."""
 
 import json
 import os
@@ -19,7 +19,7 @@ from declutr.inference.bulk.shard_files import (
 
 
 def every_kind_of_number(dtype: str) -> np.ndarray:
-    """`(n, 4)`: all exponents, both signs, the extremes, and 0 of both signs."""
+    """Return an array `(n, 4)` of all exponents, both signs, the extremes, and 0 of both signs."""
     info = np.finfo(dtype)
     rng = np.random.default_rng(0)
     exponents = rng.uniform(np.log2(info.smallest_subnormal), np.log2(info.max), 4000)
@@ -35,14 +35,14 @@ def bits(array: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("format", FORMATS)
 class TestRoundTrip:
-    def test_every_bit(self, format, dtype, tmp_path):
+    def test_every_bit_is_preserved(self, format, dtype, tmp_path):
         vectors = every_kind_of_number(dtype)
         write_shard(tmp_path / "a", format, 0, vectors)
         found = read_shard(tmp_path / "a", format, dtype, 4)
         assert found.dtype == dtype and found.shape == vectors.shape
         assert np.array_equal(bits(found), bits(vectors))
 
-    def test_rows_that_are_not_finite(self, format, dtype, tmp_path):
+    def test_rows_that_are_not_finite_stay_so(self, format, dtype, tmp_path):
         vectors = np.array([[1, 2], [np.nan, np.nan], [3, 4]], dtype)
         write_shard(tmp_path / "a", format, 0, vectors)
         assert np.array_equal(read_shard(tmp_path / "a", format, dtype, 2), vectors, equal_nan=True)
@@ -60,7 +60,7 @@ def test_npy_is_plain_numpy_and_stays_on_the_disk(tmp_path):
     assert isinstance(read_shard(tmp_path / "a.npy", "npy", "float32", 4), np.memmap)
 
 
-def test_json_lines_as_others_read_them(tmp_path):
+def test_json_lines_are_readable_without_declutr(tmp_path):
     write_shard(tmp_path / "a", "jsonl", 5, np.array([[0.1, -2], [np.nan, 0]], np.float32))
     rows = [json.loads(line) for line in (tmp_path / "a").read_text().splitlines()]
     assert [row["row"] for row in rows] == [5, 6]
@@ -68,7 +68,7 @@ def test_json_lines_as_others_read_them(tmp_path):
     assert rows[0]["embedding"][1] == -2 and rows[1]["embedding"] is None
 
 
-def test_parquet_as_others_read_it(tmp_path):
+def test_parquet_is_readable_without_declutr(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet
 
@@ -90,7 +90,7 @@ def test_a_missing_pyarrow_is_named(monkeypatch):
 
 
 class TestWriteWhole:
-    def test_what_was_there_stays_until_all_is_written(self, tmp_path):
+    def test_an_old_file_stays_until_the_new_one_is_complete(self, tmp_path):
         target = tmp_path / "file"
         target.write_bytes(b"before")
 
@@ -102,8 +102,8 @@ class TestWriteWhole:
             write_whole(target, broken)
         assert target.read_bytes() == b"before"
 
-    def test_named_after_it_is_on_the_disk(self, tmp_path, monkeypatch):
-        """Else a power cut could leave an empty file of that name."""
+    def test_a_file_gets_its_name_after_it_is_on_the_disk(self, tmp_path, monkeypatch):
+        """Trace the calls: renamed earlier, the file could be empty after a power cut."""
         order = []
         fsync, replace = os.fsync, os.replace
 

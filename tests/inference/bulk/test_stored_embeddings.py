@@ -1,4 +1,4 @@
-"""Oracle: all rows in one array in memory, indexed by numpy."""
+"""Tests of stored embeddings; the oracle is one array of all rows in memory, indexed by numpy."""
 
 import gc
 import json
@@ -19,7 +19,7 @@ ALL = np.array([embedding(text) for text in TEXTS])
 
 @pytest.fixture(scope="module", params=[*FORMATS, "npy of float16"])
 def stored(request, tmp_path_factory) -> StoredEmbeddings:
-    """23 rows in shards of 5."""
+    """Return the stored embeddings of 23 rows in shards of 5."""
     folder = tmp_path_factory.mktemp("stored")
     options = {"format": request.param.split()[0], "shard_rows": 5}
     if "float16" in request.param:
@@ -30,7 +30,7 @@ def stored(request, tmp_path_factory) -> StoredEmbeddings:
 
 @pytest.fixture
 def rows(stored) -> np.ndarray:
-    """What `stored` should hold."""
+    """Return the rows that `stored` is expected to hold."""
     return ALL.astype(stored.manifest.settings["dtype"]).astype(np.float32)
 
 
@@ -52,7 +52,7 @@ INDICES = st.one_of(
 
 @given(index=INDICES)
 @settings(max_examples=80, deadline=None)
-def test_as_numpy_has_it(stored, index):
+def test_indexing_equals_numpy(stored, index):
     rows = ALL.astype(stored.manifest.settings["dtype"]).astype(np.float32)
     numpys = np.array(index, dtype=int) if isinstance(index, list) else index
     found = stored[index]
@@ -69,28 +69,28 @@ def test_blocks(stored, rows, size):
     assert seen == 23
 
 
-def test_blocks_may_be_gone_through_again(stored):
+def test_blocks_can_be_iterated_twice(stored):
     assert len(list(stored.blocks())) == len(list(stored.blocks())) == 5
 
 
 @pytest.mark.parametrize("number", [23, -24, [0, 23], [-24]])
-def test_no_such_row(stored, number):
+def test_row_numbers_out_of_range_are_refused(stored, number):
     with pytest.raises(IndexError, match=r"There is no row -?2\d among 23"):
         stored[number]
 
 
 @pytest.mark.parametrize("index", [[0.5], [[1, 2]], ["a"], np.zeros(5, bool)])
-def test_no_row_numbers(stored, index):
+def test_other_indices_are_refused(stored, index):
     with pytest.raises(IndexError, match="Expected"):
         stored[index]
 
 
-def test_no_row_number(stored):
+def test_a_fractional_row_number_is_refused(stored):
     with pytest.raises(TypeError, match="integer"):
         stored[1.5]
 
 
-def test_blocks_of_nothing(stored):
+def test_blocks_of_zero_rows_are_refused(stored):
     with pytest.raises(ValueError, match="at least 1 row, got 0"):
         next(stored.blocks(0))
 
@@ -119,7 +119,7 @@ class TestMemory:
         assert len(os.listdir("/proc/self/fd")) <= before + 64
 
     @pytest.mark.parametrize("format", ["parquet", "jsonl"])
-    def test_two_shards_are_kept_of_what_cannot_be_mapped(self, tmp_path, format):
+    def test_two_shards_are_held_of_formats_that_cannot_be_mapped(self, tmp_path, format):
         stored = self.stored(tmp_path, format, 8)
         assert len(stored[:]) == 8
         assert stored._shard.cache_info().currsize == 2
@@ -158,7 +158,7 @@ class TestRefused:
             StoredEmbeddings(folder)
 
     def test_a_shard_of_another_shape(self, folder):
-        """Of as many bytes."""
+        """Replace a shard with a file of the same size."""
         without_checksums(folder)
         np.save(folder / "embeddings-00001.npy", np.zeros((4, 5), np.float32))
         with pytest.raises(
@@ -177,7 +177,7 @@ class TestRefused:
 
 
 def without_checksums(folder) -> None:
-    """As version 1.5 wrote it."""
+    """Remove the checksums from a manifest, which release 1.5 did not write."""
     path = folder / "manifest.json"
     content = json.loads(path.read_text())
     del content["checksum"], content["checksums"]
@@ -191,8 +191,8 @@ class TestDamaged:
         embed_rows(Encoder(), TEXTS, tmp_path, format=request.param, **options)
         return tmp_path
 
-    def test_no_flipped_bit_passes(self, folder):
-        """Of one shard."""
+    def test_every_flipped_bit_is_noticed(self, folder):
+        """Flip bits of one shard: its rows cannot be read, those of other shards can."""
         (path,) = folder.glob("embeddings-00001.*")
         sound = path.read_bytes()
         for number in range(0, 8 * len(sound), 67):
@@ -208,7 +208,7 @@ class TestDamaged:
                     read(stored)
 
     @pytest.mark.parametrize("rows", [[0], [1, 2], [600, 3, 3]])
-    def test_of_npy_what_is_not_read_is_not_checked(self, tmp_path, monkeypatch, rows):
+    def test_only_the_blocks_of_npy_that_are_read_are_checked(self, tmp_path, monkeypatch, rows):
         monkeypatch.setattr(files, "BLOCK", 256)  # 16 rows
         texts = [f"text {n}" for n in range(1000)]
         embed_rows(Encoder(), texts, tmp_path, dimension=DIMENSION, describe={})
@@ -221,6 +221,6 @@ class TestDamaged:
         with pytest.raises(EmbeddingFolderError, match="is damaged"):
             stored[[*rows, 499]]
 
-    def test_of_version_1_5(self, folder):
+    def test_a_folder_of_release_1_5_is_read(self, folder):
         without_checksums(folder)
         assert np.array_equal(StoredEmbeddings(folder)[:], ALL)

@@ -1,4 +1,4 @@
-"""What is said at the end of a run."""
+"""Tests of the summary that is printed at the end of a run."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from declutr.inference.bulk.manifest import Counts
 from declutr.inference.bulk.summary_lines import summary_lines
 
 
-def test_the_summary_of_a_run_that_went_on(tmp_path: Path) -> None:
+def test_the_summary_of_a_resumed_run(tmp_path: Path) -> None:
     counts = Counts(blank_rows=3, truncated_rows=2, not_finite_rows=1)
     summary = Summary(tmp_path, 1_000_000, 31, counts, 600_000, 300.0)
     lines = summary_lines(summary, "jsonl", "bfloat16")

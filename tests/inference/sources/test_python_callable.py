@@ -1,4 +1,4 @@
-"""Functions of the user's own."""
+"""Tests of encoders that are Python functions of the user."""
 
 import importlib
 import sys
@@ -42,7 +42,7 @@ number = 3
 
 @pytest.fixture
 def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
-    """A module in the current folder; each test has one of its own name."""
+    """Write a module with a name that no other test has into the current folder."""
     name = f"encoders_of_{abs(hash(request.node.name))}"
     (tmp_path / f"{name}.py").write_text(SOURCE)
     monkeypatch.chdir(tmp_path)
@@ -50,7 +50,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.Fixt
     return name
 
 
-def test_functions_and_methods(module: str) -> None:
+def test_functions_and_methods_embed(module: str) -> None:
     texts = ["one", "", "three"]
     for name in ("lengths", "lists", "tensors", "model", "model.encode"):
         encoder = open_encoder(f"{module}:{name}")
@@ -61,7 +61,7 @@ def test_functions_and_methods(module: str) -> None:
         assert np.array_equal(open_encoder(f"call:{module}:{name}")(texts), rows)
 
 
-def test_the_current_folder_hides_nothing(module: str, tmp_path: Path) -> None:
+def test_the_current_folder_hides_no_installed_package(module: str, tmp_path: Path) -> None:
     (tmp_path / "numpy.py").write_text("raise SystemExit('hidden')")
     open_encoder(f"{module}:lengths")
     assert sys.path[-1] == str(tmp_path)
@@ -71,14 +71,14 @@ def fingerprint(place: str) -> str:
     return open_encoder(f"mine={place}").describe()["fingerprint"]
 
 
-def test_fingerprints(module: str, tmp_path: Path) -> None:
+def test_fingerprints_of_functions_and_objects(module: str, tmp_path: Path) -> None:
     before = {name: fingerprint(f"{module}:{name}") for name in ("lengths", "model", "lists")}
     assert {name: fingerprint(f"{module}:{name}") for name in before} == before
-    assert len({*before.values()}) == 3  # functions of one file
+    assert len({*before.values()}) == 3  # although all are in one file
     method = fingerprint(f"{module}:model.encode")
     sys.modules[module].model.fingerprint = "weights of june"
     assert fingerprint(f"{module}:model") != before["model"]
-    assert fingerprint(f"{module}:model.encode") != method  # it belongs to the object
+    assert fingerprint(f"{module}:model.encode") != method  # a method of that object
     assert fingerprint(f"{module}:lengths") == before["lengths"]
 
 
@@ -88,7 +88,7 @@ def test_mteb_tells_functions_apart(module: str) -> None:
 
 
 def test_a_file_that_changes_after_its_import(module: str, tmp_path: Path) -> None:
-    """What runs is neither what the file says now nor, for all we know, what it said before."""
+    """Change a file after its import: the imported code may match neither old nor new content."""
     before = fingerprint(f"{module}:lengths")
     (tmp_path / f"{module}.py").write_text(SOURCE.replace("len(text), 1]", "len(text), 2]"))
     assert len({before, fingerprint(f"{module}:lengths"), fingerprint(f"{module}:lengths")}) == 3
@@ -105,8 +105,8 @@ HELPERS = {
 
 
 @pytest.mark.parametrize("name", HELPERS)
-def test_what_a_module_imports_counts(module: str, tmp_path: Path, name: str) -> None:
-    """In each case for a new process, as modules here were not imported before."""
+def test_the_fingerprint_covers_imported_modules(module: str, tmp_path: Path, name: str) -> None:
+    """Change imported modules, and embed in a state like that of a new process."""
     prints = []
     for number, value in enumerate((1, 2, 1)):
         folder = tmp_path / f"{name}{number}"
@@ -127,7 +127,7 @@ def test_what_a_module_imports_counts(module: str, tmp_path: Path, name: str) ->
 
 
 def test_source_files_of_a_package(tmp_path: Path) -> None:
-    """Relative imports; not numpy, and what cannot be parsed or found is passed over."""
+    """Follow relative imports; leave out numpy, and files that cannot be parsed or found."""
     package = tmp_path / "made_of_parts"
     (package / "inner").mkdir(parents=True)
     (package / "__init__.py").write_text("import numpy, os.path, sys, absent_everywhere")
@@ -145,7 +145,7 @@ def test_source_files_of_a_package(tmp_path: Path) -> None:
 
 
 def test_source_files_of_packages_without_init(tmp_path: Path) -> None:
-    """In one another, and not imported yet; packages of a user, wherever they are installed."""
+    """Find namespace packages that are not imported yet; leave out installed packages."""
     inner = tmp_path / "parts_of_it" / "inner"
     inner.mkdir(parents=True)
     (inner / "words.py").write_text("")
@@ -174,12 +174,12 @@ def test_source_files_of_packages_without_init(tmp_path: Path) -> None:
         ("call:MODULE", r"Expected MODULE:FUNCTION, got 'encoders_of_\d+'"),
     ],
 )
-def test_what_is_no_function(module: str, spec: str, message: str) -> None:
+def test_places_that_are_no_function_are_refused(module: str, spec: str, message: str) -> None:
     with pytest.raises(EncoderError, match=message):
         open_encoder(spec.replace("MODULE", module))
 
 
-def test_what_a_module_fails_to_import_is_its_own_matter(module: str, tmp_path: Path) -> None:
+def test_import_errors_of_the_module_are_raised_as_they_are(module: str, tmp_path: Path) -> None:
     (tmp_path / f"{module}_b.py").write_text("import absent_dependency")
     with pytest.raises(ModuleNotFoundError, match="absent_dependency"):
         open_encoder(f"{module}_b:encode")

@@ -1,4 +1,4 @@
-"""What all named encoders do, whatever is behind them."""
+"""Tests of the interface that all named encoders share."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from declutr.inference.sources import EncoderError, NamedEncoder, open_encoder
 
 
 class Given(NamedEncoder):
-    """Gives what it was told to."""
+    """A fake encoder that returns the given vectors."""
 
     name, spec = "mine", "given:here"
 
@@ -50,12 +50,14 @@ def test_output_is_float32_and_its_width_is_learnt() -> None:
         ("text", None, r"expected numbers of shape \(2, d\), got str"),
     ],
 )
-def test_outputs_that_are_no_embeddings(vectors: Any, dimension: int | None, message: str) -> None:
+def test_outputs_that_are_no_embeddings_are_refused(
+    vectors: Any, dimension: int | None, message: str
+) -> None:
     with pytest.raises(EncoderError, match=message):
         Given(vectors, dimension)(["a", "b"])
 
 
-def test_inputs_that_are_not_lists_of_strings() -> None:
+def test_inputs_that_are_not_lists_of_strings_are_refused() -> None:
     for wrong in ("text", b"text", Path("lines.txt")):
         kind = "a single one" if wrong == "text" else type(wrong).__name__
         with pytest.raises(TypeError, match=f"Expected texts: a list .*; got {kind}; "):
@@ -73,17 +75,17 @@ def test_the_fingerprint_covers_settings_and_not_the_place() -> None:
     encoder = Given(np.ones((1, 2)))
     before = encoder.describe()["fingerprint"]
     encoder(["text"])
-    assert encoder.describe()["fingerprint"] == before  # though the width is known now
+    assert encoder.describe()["fingerprint"] == before  # although the dimension is known now
     assert encoder.counts() == {}
 
 
 @pytest.mark.parametrize("name", ["batch_size", "max_length"])
-def test_sizes_below_one(name: str) -> None:
+def test_sizes_below_one_are_refused(name: str) -> None:
     with pytest.raises(EncoderError, match=f"{name} must be at least 1, got 0"):
         open_encoder("random:3", **{name: 0})  # type: ignore[arg-type]
 
 
-def test_devices() -> None:
+def test_devices_by_name() -> None:
     assert chosen_device("cpu") == torch.device("cpu")
     gpu = torch.cuda.is_available()
     assert chosen_device(None) == torch.device("cuda:0" if gpu else "cpu")

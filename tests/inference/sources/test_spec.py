@@ -1,4 +1,4 @@
-"""Texts that name encoders: what they mean, and what is said about those that mean nothing."""
+"""Tests of parsing texts that name encoders, and of the errors for other texts."""
 
 import json
 import tarfile
@@ -32,7 +32,9 @@ from declutr.inference.sources.spec import FORMS, OPTIONS
         ("archive:runs/one/model.tar.gz", "archive", "runs/one/model.tar.gz", {}, "one"),
     ],
 )
-def test_forms(text: str, kind: str, place: str, options: dict, name: str | None) -> None:
+def test_every_form_is_parsed(
+    text: str, kind: str, place: str, options: dict, name: str | None
+) -> None:
     spec = parse_spec(text)
     assert (spec.kind, spec.place, spec.options) == (kind, place, options)
     assert spec.name == (name or spec.name) and spec.name
@@ -63,7 +65,9 @@ def test_folders_and_files_are_recognised(tmp_path: Path) -> None:
     assert parse_spec(f"{transformer}?pooling=max").options == {"pooling": "max"}
 
 
-def test_a_path_with_odd_letters_is_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_existing_path_with_special_characters_is_a_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path("lr=0.1").mkdir()
     Path("lr=0.1", "config.json").write_text('{"model": {}}')
@@ -88,12 +92,12 @@ def test_a_path_with_odd_letters_is_a_path(tmp_path: Path, monkeypatch: pytest.M
         ("hf:x?pooling=cls&pooling=max", r"'pooling' stands twice"),
     ],
 )
-def test_texts_that_mean_nothing(text: str, message: str) -> None:
+def test_texts_of_no_form_are_refused_with_a_hint(text: str, message: str) -> None:
     with pytest.raises(EncoderError, match=message):
         parse_spec(text)
 
 
-def test_the_forms_are_listed() -> None:
+def test_the_error_lists_all_forms() -> None:
     with pytest.raises(EncoderError) as caught:
         parse_spec("nothing")
     assert FORMS in str(caught.value)
@@ -102,7 +106,7 @@ def test_the_forms_are_listed() -> None:
         assert all(f"{option}=" in FORMS for option in options)
 
 
-def test_folders_that_are_no_model(tmp_path: Path) -> None:
+def test_places_without_a_model_are_refused(tmp_path: Path) -> None:
     with pytest.raises(EncoderError, match=r"holds no config\.json\. Expected the folder"):
         parse_spec(str(tmp_path))
     (tmp_path / "notes.md").write_text("words")

@@ -1,4 +1,4 @@
-"""Hugging Face folders, trained archives and sentence-transformers models, all tiny and local."""
+"""Tests of transformers, trained archives and sentence-transformers models, tiny and local."""
 
 import json
 import shutil
@@ -21,14 +21,14 @@ PLAIN = [pooling for pooling in POOLINGS if pooling != "pooler"]
 
 @pytest.fixture(scope="module")
 def texts(documents: list[str]) -> list[str]:
-    """Of very different lengths, some blank, none longer than the transformer."""
+    """Return texts of very different lengths, some blank, none too long for the transformer."""
     cut = [document[: 7 * i + 1] for i, document in enumerate(documents[:16])]
     return [*cut, "", "   \t", "one", documents[21][:90], "one"]
 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A BERT with a pooler whose weights are in the checkpoint; its tokenizer knows no limit."""
+    """Save a BERT with the weights of its pooler, and with a tokenizer that has no length limit."""
     folder = tmp_path_factory.mktemp("bert")
     tokenizer = wordpiece()
     tokenizer.model_max_length = int(1e30)
@@ -42,7 +42,7 @@ def _bert(vocab_size: int, kind: type) -> torch.nn.Module:
     size = {"num_hidden_layers": 3, "num_attention_heads": 2, "intermediate_size": 32}
     config = BertConfig(vocab_size=vocab_size, hidden_size=16, max_position_embeddings=24, **size)
     model = kind(config)
-    for weight in model.parameters():  # far from each other, so that poolings differ visibly
+    for weight in model.parameters():  # large weights, so that poolings differ visibly
         if weight.dim() == 2:
             torch.nn.init.normal_(weight, std=0.3)
     return model
@@ -54,13 +54,14 @@ def loaded(folder: Path) -> tuple[Any, Any]:
 
 
 def plainly(folder: Path, text: str, pooling: str) -> np.ndarray:
-    """The vector of one text, written down from the definition of a pooling."""
+    """Return the embedding of one text, computed from the definition of a pooling."""
     tokenizer, model = loaded(folder)
     with torch.no_grad():
         output = model(**tokenizer(text, return_tensors="pt"), output_hidden_states=True)
     tokens = output.last_hidden_state[0].double().numpy()  # (length, d)
     layers = [layer[0].double().numpy() for layer in output.hidden_states]
-    assert len(layers) == model.config.num_hidden_layers + 1  # the embeddings are number 0
+    # Hidden state 0 is what the embedding layer returns.
+    assert len(layers) == model.config.num_hidden_layers + 1
     return {
         "mean": lambda: tokens.mean(axis=0),
         "cls": lambda: tokens[0],
@@ -137,7 +138,7 @@ def test_max_length_shortens_and_never_lengthens(checkpoint: Path) -> None:
         assert encoder.counts() == {"truncated_texts": 1}
 
 
-def test_the_limit_of_a_tokenizer_that_knows_none(bert: Path) -> None:
+def test_the_positions_limit_texts_if_the_tokenizer_does_not(bert: Path) -> None:
     assert open_encoder(str(bert), device="cpu").describe()["max_length"] == 24
 
 
@@ -194,12 +195,12 @@ def test_a_checkpoint_without_a_layer_is_refused(bert: Path, tmp_path: Path) -> 
         ("whiten=true", "There is no whitening stored with .*declutr whiten"),
     ],
 )
-def test_options_that_are_none(checkpoint: Path, options: str, message: str) -> None:
+def test_invalid_options_are_refused(checkpoint: Path, options: str, message: str) -> None:
     with pytest.raises(EncoderError, match=message):
         open_encoder(f"hf:{checkpoint}?{options}")
 
 
-def test_a_folder_that_is_no_transformer(tmp_path: Path) -> None:
+def test_a_folder_without_a_transformer_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EncoderError, match=r"No transformer could be loaded from .*config\.json"):
         open_encoder(f"hf:{tmp_path}")
 
@@ -235,14 +236,14 @@ def test_every_option_is_part_of_the_fingerprint(checkpoint: Path) -> None:
 def test_a_name_on_the_hub(
     checkpoint: Path, texts: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Laid out as the hub's cache is: the commit is the fingerprint."""
+    """Open a name in a folder laid out like the cache of the hub; the commit is its fingerprint."""
     repository = tmp_path / "models--org--tiny"
     commit = "0123456789abcdef0123456789abcdef01234567"
     shutil.copytree(checkpoint, repository / "snapshots" / commit)
     (repository / "refs").mkdir()
     (repository / "refs" / "main").write_text(commit)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
-    # transformers 4 keeps a copy.
+    # transformers 4 has its own constant for the folder of the cache.
     monkeypatch.setattr("transformers.utils.hub.TRANSFORMERS_CACHE", str(tmp_path), raising=False)
     encoder = open_encoder("hf:org/tiny", device="cpu")
     assert encoder.describe()["content"] == f"revision {commit}" and encoder.name == "org/tiny"
@@ -268,7 +269,7 @@ def test_trained_archives(trained: Path, texts: list[str]) -> None:
 
 
 @pytest.mark.slow
-def test_archives_cut_where_they_are_told_to(trained: Path, documents: list[str]) -> None:
+def test_max_length_cuts_texts_for_archives(trained: Path, documents: list[str]) -> None:
     words = documents[0].split()
     whole = open_encoder(str(trained), device="cpu")
     short = open_encoder(str(trained), device="cpu", max_length=16)
@@ -295,7 +296,7 @@ def test_fingerprints_notice_another_archive(trained: Path, tmp_path: Path) -> N
     assert open_encoder(str(moved), device="cpu").describe()["fingerprint"] != before
 
 
-def test_archives_that_are_none(tmp_path: Path) -> None:
+def test_archives_that_are_broken_or_missing_are_reported(tmp_path: Path) -> None:
     with pytest.raises(EncoderError, match=r"No model at .*absent"):
         open_encoder(f"archive:{tmp_path}/absent")
     (tmp_path / "config.json").write_text('{"model": {"type": "declutr"}}')
@@ -314,7 +315,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
 
 
 class TestSentenceTransformers:
-    """With the real package, on a model made of the same checkpoint."""
+    """Tests with the real package, on a model made of the same pretrained transformer."""
 
     def test_the_folder_is_recognised(
         self, folder: Path, checkpoint: Path, texts: list[str]
@@ -323,9 +324,9 @@ class TestSentenceTransformers:
         assert encoder.describe()["kind"] == "sentence-transformers" and encoder.dimension == 32
         explicit = open_encoder(f"st:{folder}", device="cpu")
         assert np.abs(encoder(texts) - explicit(texts)).max() < 1e-5
-        # Without a model of its own the package takes the mean of tokens, as we do.
+        # Of a plain transformer, the package also takes the mean of the tokens.
         own = open_encoder(f"hf:{checkpoint}", device="cpu")(texts)
-        # Its releases before 6 strip texts.
+        # Releases of the package before 6 strip white space from texts.
         filled = [row for row, text in enumerate(texts) if text and text == text.strip()]
         assert np.abs(encoder(texts)[filled] - own[filled]).max() < 1e-5
 
@@ -347,7 +348,7 @@ class TestSentenceTransformers:
     def test_fingerprints_notice_modules_by_other_names_and_code(
         self, folder: Path, tmp_path: Path
     ) -> None:
-        """The package runs code of modules in a folder."""
+        """Change files that fingerprints must cover, among them code that the package runs."""
         moved = tmp_path / "moved"
         shutil.copytree(folder, moved)
         (moved / "1_Pooling").rename(moved / "pooling")
@@ -362,12 +363,12 @@ class TestSentenceTransformers:
             seen.append(open_encoder(str(moved), device="cpu").describe()["fingerprint"])
         assert len(set(seen)) == 4
 
-    def test_a_folder_that_is_none(self, folder: Path, tmp_path: Path) -> None:
+    def test_a_folder_without_a_model_is_reported(self, folder: Path, tmp_path: Path) -> None:
         with pytest.raises(EncoderError, match="No sentence-transformers model could be loaded"):
             open_encoder(f"st:{tmp_path / 'absent'}")
 
 
-def test_without_the_package(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_named(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(__import__("sys").modules, "sentence_transformers", None)
     with pytest.raises(EncoderError, match=r"needs the package.*pip install.*hf:.*pooling=mean"):
         open_encoder(f"st:{checkpoint}")

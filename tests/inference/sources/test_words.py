@@ -1,4 +1,4 @@
-"""Bags of words: vector files whole and broken, random vectors, what is counted."""
+"""Tests of averages of word vectors, of intact and broken files, and of random vectors."""
 
 import bz2
 import gzip
@@ -40,7 +40,7 @@ def test_mean_of_words(vector_file: Callable[..., str]) -> None:
     texts = ["the cat sat .", "The CAT", "dog cat dog cat the", "", " \t", "dog", "cat"]
     expected = [
         mean("the", "cat", "sat", "."),
-        mean("the", "cat"),  # in lower case, as they stand in no other
+        mean("the", "cat"),  # found in lower case only
         mean("cat", "cat", "the"),  # a word that occurs twice counts twice
         *np.zeros((3, 3)),
         VECTORS["cat"],
@@ -53,10 +53,10 @@ def test_mean_of_words(vector_file: Callable[..., str]) -> None:
         "sentences_without_known_words": 3,
     }
     encoder(["dog"])
-    assert encoder.counts()["unknown_words"] == 4  # counts go on
+    assert encoder.counts()["unknown_words"] == 4  # counts add up over calls
 
 
-def test_only_unknown_or_no_words_at_all(vector_file: Callable[..., str]) -> None:
+def test_texts_without_known_words_are_zeros(vector_file: Callable[..., str]) -> None:
     encoder = open_encoder(vector_file(GLOVE))
     assert np.array_equal(encoder(["", " "]), np.zeros((2, 3)))
     assert np.array_equal(encoder(["x y", "z"]), np.zeros((2, 3)))
@@ -95,21 +95,21 @@ def test_tokens(vector_file: Callable[..., str]) -> None:
     ],
 )
 @pytest.mark.parametrize("header", ["", "4 3\n"])
-def test_formats(
+def test_compressed_files_and_headers_are_read(
     vector_file: Callable[..., str], name: str, pack: Callable[[bytes], bytes], header: str
 ) -> None:
     encoder = open_encoder(f"words:{vector_file(pack((header + GLOVE).encode()), name)}")
     assert np.allclose(encoder(list(VECTORS)), list(VECTORS.values()))
 
 
-def test_what_published_files_hold(vector_file: Callable[..., str]) -> None:
-    """Spaces at line ends (fastText); words with spaces, odd bytes and a word twice (GloVe)."""
+def test_irregular_lines_of_published_files_are_read(vector_file: Callable[..., str]) -> None:
+    """Read spaces at line ends (fastText), words with spaces, odd bytes, repeated words (GloVe)."""
     content = (
         "cat 1 2 3 \n"
         ". . . 4 5 6 \n"
         "at name@domain.com 7 8 9\n"
-        "a\u00a0b 1 1 1\n"  # a space that separates nothing
-        "x\u2028y\x85z 2 2 2\n"  # no ends of lines
+        "a\u00a0b 1 1 1\n"  # a no-break space does not separate fields
+        "x\u2028y\x85z 2 2 2\n"  # these characters do not end a line
         "cat 9 9 9\n"
     ).encode() + b"caf\xe9 3 3 3"
     table = open_encoder(vector_file(content))
@@ -153,20 +153,20 @@ def test_more_than_a_block_of_lines(
         (lzma.compress(GLOVE.encode() * 99)[:-40], r"cannot be read to its end"),
         (gzip.compress(b"")[:2] + b"nonsense", r"cannot be read to its end"),
     ],
-    ids=itertools.count(),  # gzip writes the time, and tests must have the same name everywhere
+    ids=itertools.count(),  # gzip writes the time, but test ids must not change
 )
-def test_broken_files(
+def test_broken_files_are_reported_with_their_line(
     vector_file: Callable[..., str], content: str | bytes, message: str, cache_dir: Path
 ) -> None:
     file = vector_file(content)
-    for _ in range(2):  # nothing of the first attempt is left over
+    for _ in range(2):  # the first attempt must leave nothing behind
         with pytest.raises(EncoderError, match=message) as caught:
             open_encoder(f"words:{file}")
         assert file in str(caught.value)
     assert not list((cache_dir / "word-vectors").glob("unfinished-*"))
 
 
-def test_a_missing_file(tmp_path: Path) -> None:
+def test_a_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(EncoderError, match=r"There is no file '.*absent\.txt'"):
         open_encoder(f"words:{tmp_path}/absent.txt")
 
@@ -180,12 +180,12 @@ def test_the_file_is_read_once(
     second = open_encoder(file)
     assert np.array_equal(first(["once more"]), second(["once more"]))
     assert isinstance(second._table.vectors, np.memmap)  # type: ignore[attr-defined]
-    with pytest.raises(TypeError):  # another content is read, or would be
+    with pytest.raises(TypeError):  # other content would be parsed again, by the removed function
         open_encoder(vector_file("once 1 2\nmore 3 5\n"))
 
 
 @pytest.mark.parametrize("name", ["words.txt", "shape.json", "checksums.json", "vectors.f32"])
-def test_what_is_kept_and_damaged_is_read_anew(
+def test_damaged_cached_files_are_made_again(
     vector_file: Callable[..., str], name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     file = vector_file(f"damaged 1 2\n{name} 3 4\n")
@@ -195,14 +195,14 @@ def test_what_is_kept_and_damaged_is_read_anew(
     damaged = bytearray(path.read_bytes())
     damaged[1] ^= 1
     path.write_bytes(damaged)
-    if name == "vectors.f32":  # seen where they are read
+    if name == "vectors.f32":  # noticed only when they are read
         with pytest.raises(EncoderError, match=r"vectors\.f32' is damaged: .* Start again"):
             open_encoder(file)(["damaged"])
     assert np.array_equal(open_encoder(file)(["damaged"]), expected)
     assert name == "vectors.f32" or "is damaged" in caplog.text
 
 
-def test_what_version_1_5_kept_is_used(vector_file: Callable[..., str], monkeypatch) -> None:
+def test_files_cached_by_release_1_5_are_used(vector_file: Callable[..., str], monkeypatch) -> None:
     file = vector_file("kept 1 2\nlong 3 4\nago 7 7\n")
     expected = open_encoder(file)(["kept"])
     for path in (default_cache_dir() / "word-vectors").glob("*/checksums.json"):
@@ -234,7 +234,7 @@ def test_every_option_is_part_of_the_fingerprint(vector_file: Callable[..., str]
 
 
 def test_sif_with_counts(vector_file: Callable[..., str]) -> None:
-    """a / (a + p(word)), over how many words of the text are known."""
+    """Compare with the weights a / (a + p(word)), divided by the number of known words."""
     file = vector_file(GLOVE)
     counts = vector_file("the 90\ncat 9\nsat 1\n", "counts.txt")
     encoder = open_encoder(f"words:{file}?weights=sif&counts={counts}")
@@ -249,7 +249,7 @@ def test_sif_with_counts(vector_file: Callable[..., str]) -> None:
     assert open_encoder(encoder.spec).describe()["fingerprint"] != before
 
 
-def test_sif_by_ranks(vector_file: Callable[..., str]) -> None:
+def test_sif_by_zipfs_law(vector_file: Callable[..., str]) -> None:
     encoder = open_encoder(f"{vector_file(GLOVE)}?weights=sif")
     harmonic = 1 + 1 / 2 + 1 / 3 + 1 / 4
     weights = [1e-3 / (1e-3 + 1 / (rank * harmonic)) for rank in (1, 2, 3, 4)]
@@ -269,12 +269,14 @@ def test_sif_by_ranks(vector_file: Callable[..., str]) -> None:
         ("weights=sif&counts=absent", "There is no file 'absent'"),
     ],
 )
-def test_options_that_are_none(vector_file: Callable[..., str], options: str, message: str) -> None:
+def test_unknown_options_are_refused(
+    vector_file: Callable[..., str], options: str, message: str
+) -> None:
     with pytest.raises(EncoderError, match=message):
         open_encoder(f"{vector_file(GLOVE)}?{options}")
 
 
-def test_broken_counts(vector_file: Callable[..., str]) -> None:
+def test_broken_files_of_counts_are_refused(vector_file: Callable[..., str]) -> None:
     file = vector_file(GLOVE)
     counts = vector_file("the 3\ncat many\n", "counts.txt")
     with pytest.raises(EncoderError, match=r"line 2: expected a word, a space and a whole number"):
@@ -288,8 +290,8 @@ TEXTS = st.lists(st.text(alphabet="ab c\n", max_size=12), min_size=1, max_size=8
 
 
 @given(TEXTS)
-def test_random_words(texts: list[str]) -> None:
-    """The mean of the vectors of words, in a plain loop; order and company do not matter."""
+def test_random_words_are_averaged(texts: list[str]) -> None:
+    """Compare with a plain loop; neither order nor other texts of a call matter."""
     rows = open_encoder("random:5")(texts)
     for text, row in zip(texts, rows, strict=True):
         words = [hashed_vector(word, 5) for word in text.split()]
@@ -306,7 +308,7 @@ def test_random_words_may_be_summed() -> None:
 
 
 def test_hashed_vectors() -> None:
-    # Written down once: the same on every machine, for ever.
+    # The pinned numbers must be the same on every machine and in every release.
     assert np.allclose(hashed_vector("cat", 3), PINNED, atol=1e-9)
     assert np.array_equal(hashed_vector("cat", 3), hashed_vector("cat", 5)[:3])
     many = np.stack([hashed_vector(f"w{number}", 64) for number in range(2000)])
@@ -315,25 +317,26 @@ def test_hashed_vectors() -> None:
     cosines = (unit @ unit.T)[np.triu_indices(2000, 1)]
     assert abs(cosines.mean()) < 1e-3 and abs(cosines.std() - 64**-0.5) < 1e-3
     assert not np.allclose(hashed_vector("cat", 3), hashed_vector("cat", 3, seed=1))
-    assert np.isfinite(hashed_vector("\ud800", 3)).all()  # half a character, as broken data hold
+    assert np.isfinite(hashed_vector("\ud800", 3)).all()  # a lone surrogate, as in broken data
 
 
 PINNED = [-0.1358822671, -1.3834904929, -0.3453014429]
 
 
-def test_random_sentences() -> None:
+def test_random_sentences_depend_on_text_and_seed() -> None:
     encoder = open_encoder("random-sentence:6")
     rows = encoder(["a b", "b a", "", "a b", " "])
     assert rows.shape == (5, 6) and encoder.dimension == 6
     assert np.array_equal(rows[0], rows[3])
     apart = np.linalg.norm(rows[:, None] - rows[None], axis=-1)
-    assert (apart[np.triu_indices(5, 1)] > 0.1).sum() == 9  # but for the one that comes twice
+    # Of the 10 pairs, only that of the repeated text has equal vectors.
+    assert (apart[np.triu_indices(5, 1)] > 0.1).sum() == 9
     other = open_encoder("random-sentence:6?seed=1")
     assert not np.allclose(other(["a b"]), rows[:1])
     assert other.describe()["fingerprint"] != encoder.describe()["fingerprint"]
 
 
 @pytest.mark.parametrize("spec", ["random:0", "random:x", "random-sentence:-3", "random:1.5"])
-def test_dimensions_that_are_none(spec: str) -> None:
+def test_invalid_dimensions_are_refused(spec: str) -> None:
     with pytest.raises(EncoderError, match="Expected a dimension of at least 1, got"):
         open_encoder(spec)
