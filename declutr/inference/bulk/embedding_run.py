@@ -21,7 +21,7 @@ from declutr.inference.bulk.manifest import (
     require_ours,
 )
 from declutr.inference.bulk.shard_files import DTYPES, FORMATS, require
-from declutr.inference.bulk.shard_run import BLOCK_CHARACTERS, EmbeddingRun, Encode, Summary
+from declutr.inference.bulk.shard_run import BLOCK_CHARACTERS, Encode, ShardRun, Summary
 
 _SHARD_BYTES = 64 << 20
 _MOST_ROWS = 65_536
@@ -129,7 +129,7 @@ def embed_rows(
                 f"on with what was there, choose another folder, or {ANEW}."
             )
         cut = truncated_texts or (lambda: 0)
-        run = EmbeddingRun(encode, input_rows, folder, manifest, cut, total_bytes, progress)
+        run = ShardRun(encode, input_rows, folder, manifest, cut, total_bytes, progress)
         return run.finish()
 
 

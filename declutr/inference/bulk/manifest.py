@@ -20,13 +20,14 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
+from declutr.inference.bulk.shard_files import FORMATS
 from declutr.system.files import UNFINISHED, json_checksum, write_whole
 
 VERSION = 1
 MANIFEST = "manifest.json"
 LOCK = ".lock"
 ANEW = "begin anew with --overwrite (overwrite=True)"
-_OURS = re.compile(r"embeddings-\d{5,}\.(npy|parquet|jsonl)(\.tmp)?")
+_OURS = re.compile(rf"embeddings-\d{{5,}}\.({'|'.join(FORMATS)})(\.tmp)?")
 
 
 class EmbeddingFolderError(ValueError):

@@ -56,7 +56,7 @@ class Summary:
 
 
 @dataclass
-class EmbeddingRun:
+class ShardRun:
     """A pass over all rows that embeds those without a finished shard.
 
     # Parameters

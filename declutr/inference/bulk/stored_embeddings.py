@@ -15,7 +15,7 @@ from declutr.inference.bulk.shard_files import checked_shard, read_shard
 from declutr.system.files import CheckedFile, DamagedFile
 
 # The number of shards held open: npy files are only mapped, others are held in memory.
-_OPEN = {"npy": 64, "parquet": 2, "jsonl": 2}
+_MAPPED_OPEN, _READ_OPEN = 64, 2
 
 
 @contextmanager
@@ -77,7 +77,8 @@ class StoredEmbeddings:
                     "which makes it again."
                 )
         self._starts = np.cumsum([0, *(shard.rows for shard in self._shards)])  # (shards + 1,)
-        self._shard = lru_cache(_OPEN[manifest.settings["format"]])(self._read)
+        mapped = manifest.settings["format"] == "npy"
+        self._shard = lru_cache(_MAPPED_OPEN if mapped else _READ_OPEN)(self._read)
         self._checks: dict[int, CheckedFile | None] = {}
 
     @property

@@ -150,7 +150,7 @@ class TestGoingOn:
             raise KeyboardInterrupt
 
         with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-            patch.setattr(module.EmbeddingRun, "_keep", killed)
+            patch.setattr(module.ShardRun, "_keep", killed)
             run(out)
         assert (out / "embeddings-00000.npy").exists()
         run(out)
