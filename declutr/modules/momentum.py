@@ -95,10 +95,7 @@ class MomentumEncoder(torch.nn.Module, FromParams):
     @torch.no_grad()
     def move(self) -> None:
         """Update the copies by one step towards the modules."""
-        from declutr.objectives import (
-            momentum_update,
-            target_momentum,
-        )  # few models need them
+        from declutr.objectives import momentum_update, target_momentum  # few models need them
 
         momentum = self.momentum
         if self.schedule == "cosine":
