@@ -89,9 +89,7 @@ def cut_span(
     places = maskable.sum(dim=1) - counts + 1
     drawn = torch.rand(len(mask), device=mask.device, generator=generator)
     starts = torch.minimum((drawn * places).long(), places - 1)
-    number = (
-        maskable.cumsum(dim=1) - 1
-    )  # (N, T), the number of each token among those that may be cut
+    number = maskable.cumsum(dim=1) - 1  # (N, T), counts only tokens that may be cut
     after = number - starts[:, None]
     return maskable & (after >= 0) & (after < counts[:, None])
 
