@@ -88,7 +88,7 @@ class BatchViews:
     wanted : the names of the inputs of the objective; empty without a contrastive term.
     objective : the name of the objective in error messages.
     views : the way to make the two views.
-    embedder : the text field embedder, which tells how to mask tokens.
+    embedder : the text field embedder, which knows the mask token and special tokens.
     has_target : whether there is a momentum encoder.
     mlm_probability : the share of tokens that are masked; 0 without masked language modelling.
     mask_contrastive_anchor : whether masked anchors are contrasted, and not the clean ones.

@@ -42,7 +42,7 @@ class MomentumEncoder(torch.nn.Module, FromParams):
         self.momentum, self.schedule = momentum, one_of("schedule", schedule, SCHEDULES)
         self.copies = torch.nn.ModuleDict()
         self._moves = HostCount(self, "steps_done")
-        self._originals: dict[str, torch.nn.Module] = {}  # in a dict, as the model owns them
+        self._originals: dict[str, torch.nn.Module] = {}  # not submodules, as the model owns them
         self._total: Optional[int] = None
 
     def follow(self, modules: Mapping[str, Optional[torch.nn.Module]]) -> None:

@@ -37,7 +37,7 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
     `ConfigurationError` : `unpadding` is unknown, or, in `forward`, an input is too long.
     """
 
-    transformer_model: Any  # whatever class the checkpoint asks for
+    transformer_model: Any  # its class depends on the pretrained transformer
     _max_length: Any
 
     def __init__(

@@ -158,7 +158,7 @@ class EpochFigures:
     def _complete(self, metrics: dict[str, float], saved: dict[str, Any]) -> None:
         """Replace metrics of the steps since resuming by metrics of the whole epoch."""
         model, none_left = self._trainer.model, "loss" not in metrics
-        if saved.get("sums") is None:  # the sums of before are unknown
+        if saved.get("sums") is None:  # the sums before resuming are unknown
             if none_left:
                 means = running_means(model)
                 metrics.update(means.compute() if means is not None else {})

@@ -58,7 +58,7 @@ class EvaluateEmbeddings(TrainerCallback):
 
     # Parameters
 
-    serialization_dir : the folder of the run; AllenNLP passes it.
+    serialization_dir : the serialization directory, which AllenNLP passes.
     data : a folder with the layout of SentEval's data (`downstream/`, `probing/`).
     tasks : patterns of names or groups of tasks, such as `["STS*", "MR"]`.
     protocol : the training of classifiers on embeddings, `"published"` or `"prototyping"`.

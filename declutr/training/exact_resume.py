@@ -35,7 +35,7 @@ class ExactResume(TrainerCallback):
 
     # Parameters
 
-    serialization_dir : the folder of the run; AllenNLP passes it.
+    serialization_dir : the serialization directory, which AllenNLP passes.
     seed : the seed of the random numbers of training steps.
     """
 

@@ -51,7 +51,7 @@ class RunRecord(TrainerCallback):
 
     # Parameters
 
-    serialization_dir : the folder of the run; AllenNLP passes it.
+    serialization_dir : the serialization directory, which AllenNLP passes.
     validate_start : False leaves out the validation before the first step, which takes as long as
         validation after an epoch.
     """

@@ -89,7 +89,7 @@ def _only(model: torch.nn.Module, kind: type[torch.nn.Module], key: str) -> str:
 
 
 def output_width(module: torch.nn.Module) -> int | None:
-    """Return the width of the outputs of a module; `None` if no method or attribute tells it."""
+    """Return the width of the outputs of a module; `None` if it has no such attribute."""
     get_output_dim = getattr(module, "get_output_dim", None)
     if callable(get_output_dim):
         try:

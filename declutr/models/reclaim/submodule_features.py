@@ -101,7 +101,7 @@ class SubmoduleFeature:
     key : the configuration key, `"u"` or `"v"`, for error messages.
     name : the dotted name of the submodule; by default the pooler (u), or the submodule that embeds
         words (v).
-    width : d; by default the width that the submodule tells.
+    width : d; by default the width that the submodule states.
 
     # Raises
 
