@@ -363,7 +363,7 @@ def test_packed_attention_gives_the_same_loss_and_gradients(
 
 
 def test_chunks_keep_no_activations(make_model: Callable, batches: list[dict]) -> None:
-    """What is kept for the backward pass grows with the batch, but hardly with chunks."""
+    """Memory for the backward pass grows with the batch, but hardly if it is in chunks."""
 
     def kept(chunk_size: int | None, copies: int) -> int:
         model = make_model(chunk_size=chunk_size).train()
@@ -419,10 +419,10 @@ def test_equals_the_padded_step(make_model: Callable, batch: dict, unpadding: st
         assert (gradients[1][name] - gradient).norm() <= 1e-5 * gradient.norm() + 1e-7, name
 
 
-def test_spans_longer_than_max_length_are_folded(
+def test_folded_spans_have_the_same_loss_packed_and_padded(
     checkpoint: Path, corpus_file: Path, make_model: Callable
 ) -> None:
-    """Long spans are folded into segments of 16 tokens, with the width of the whole batch."""
+    """Long spans are folded into segments of 16 tokens."""
     transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
     reader = DeCLUTRDatasetReader(
         tokenizer=PretrainedTransformerTokenizer(str(checkpoint), add_special_tokens=False),
@@ -464,7 +464,7 @@ def test_unknown_unpadding_is_refused(make_model: Callable) -> None:
 
 
 def test_masks_are_the_same_on_any_device(make_model: Callable, batch: dict) -> None:
-    """Nothing is read from the device: a tensor of "meta" holds nothing."""
+    """No mask is read from the device: a tensor on "meta" has no values."""
     meta = torch.device("meta")
     texts = flat(batch["anchors"])
     there = {"tokens": {key: to_device(values, meta) for key, values in texts["tokens"].items()}}
@@ -553,7 +553,7 @@ def test_cls_pooler_takes_the_first_token(
 def test_feedforward_is_between_embedding_and_loss(
     make_model: Callable, batch: dict, naive: Naive, mlm: bool
 ) -> None:
-    """Each positive is projected, then they are averaged; geometry is measured before."""
+    """Each positive is projected before averaging; alignment is that of raw embeddings."""
     model = make_model(mlm=mlm, mask_contrastive_anchor=False, feedforward=feedforward())
     embedded = model.eval()(batch["anchors"])
     assert torch.allclose(embedded["embeddings"], naive.embed(batch["anchors"]), atol=1e-6)
@@ -600,7 +600,7 @@ def test_initializer_is_applied_last(make_model: Callable) -> None:
 def test_cross_batch_memory_serves_training_and_not_validation(
     make_model: Callable, batches: list[dict]
 ) -> None:
-    """The second batch has the first one's rows among its negatives, validation has not."""
+    """The second batch has the rows of the first among its negatives; validation does not."""
     memory = {"type": "cross_batch_memory", "loss": NT_XENT, "embedding_size": 32}
     plain, model = make_model(mlm=False), make_model(mlm=False, loss=memory)
     values = [[m.train()(**b)["loss"].item() for b in batches[:2]] for m in (plain, model)]
@@ -641,7 +641,7 @@ EMBEDDERS = {
 
 @pytest.mark.parametrize("kind", INDEXERS)
 def test_contrast_of_any_embedder(kind: str, corpus_file: Path) -> None:
-    """White space and AllenNLP's own embedders. Oracle: every span embedded as a text, alone."""
+    """AllenNLP's own embedders on words work too. Oracle: every span embedded alone, as a text."""
     spans = {"num_anchors": 2, "num_positives": 3, "max_span_len": 20, "min_span_len": 4}
     reader = DeCLUTRDatasetReader(token_indexers=INDEXERS[kind](), **spans)
     loader = DeCLUTRDataLoader(reader, str(corpus_file), batch_size=4, quiet=True)
@@ -730,7 +730,7 @@ def test_validation_does_not_touch_the_means_of_training(
 def test_validation_is_deterministic_and_leaves_randomness_alone(
     make_model: Callable, batch: dict
 ) -> None:
-    """Dropout is off, masks are fixed, and the next training step draws what it would have."""
+    """Dropout is off, masks are fixed, and the next training step draws the same numbers."""
     model = make_model(embedder={"transformer_kwargs": {}}).eval()
     values = []
     for seed in range(3):

@@ -193,7 +193,7 @@ def test_hard_negatives_reach_objectives_that_take_them(
 def test_cutoff_makes_the_second_view(
     kind: str, both: bool, unpadding: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without dropout, a view that is not cut equals the embedding, and one that is cut does not."""
+    """Without dropout, only a view that is not cut equals the embedding."""
     views = {"type": "cutoff", "kind": kind, "rate": 0.3, "both": both}
     model = model_of(checkpoint, unpadding=unpadding, views=views)
     given = seen_by(model, monkeypatch)

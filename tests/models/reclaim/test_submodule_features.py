@@ -211,7 +211,7 @@ def test_word_embeddings_of_both_texts_of_a_pair(tmp_path: Path, checkpoint: Pat
 
 
 def words_agree(model: Any, batch: dict[str, Any], fields: list[dict[str, Any]]) -> None:
-    """Assert that the feature is the mean over texts of the mean over word pieces, with gradient."""
+    """Assert that the feature is the mean of the means over word pieces, with a gradient."""
     name = word_embeddings_name(model)
     taken = SubmoduleFeature(model, "v", name)
     given = {key: field for key, field in batch.items() if key != "ids"}
