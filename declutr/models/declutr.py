@@ -188,7 +188,7 @@ class DeCLUTR(RecordedModel):
         # Raises
 
         `ConfigurationError` : the trainer looks at a validation loss that the data do not give, the
-            data have more instances than the objective has memory for, or a momentum encoder is
+            data have more instances than the memory bank has places for, or a momentum encoder is
             combined with a sharded model.
         """
         fit.require_room(self._loss, trainer.data_loader)

@@ -224,7 +224,7 @@ def _require_width(name: str, got: int, expected: int) -> None:
 
 
 def require_room(loss: Objective | None, loader: Any) -> None:
-    """Raise if the data have more instances than the memory of an objective has places for."""
+    """Raise if the data have more instances than the memory bank of an objective has places for."""
     room, rows = getattr(loss, "instances", None), getattr(loader, "documents", None)
     if room is not None and rows is not None and len(rows) and int(rows.max()) >= room:
         raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""The LearningRateScheduler "linear_decay", which is that of transformers' `Trainer`."""
+"""The LearningRateScheduler "linear_decay": the default schedule of transformers' `Trainer`."""
 
 import math
 from typing import Optional

@@ -99,7 +99,7 @@ class ShardedModel(DdpWrappedModel):
         return self.model.load_state_dict(parts, strict=strict)  # type: ignore[return-value]
 
     def clip_grad_norm_(self, max_norm: Union[float, int]) -> torch.Tensor:
-        """Scale all gradients so that their total norm is at most `max_norm`, and return that norm.
+        """Scale all gradients so that their total norm is at most `max_norm`.
 
         # Parameters
 
