@@ -1,1 +1,1 @@
-"""The AllenNLP Models, and what they make of a batch."""
+"""The AllenNLP Models "declutr" and "reclaim", their views, training steps and Predictors."""

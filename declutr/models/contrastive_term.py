@@ -1,4 +1,4 @@
-"""The contrastive term: what the objective is given of the embeddings of a batch, and its loss."""
+"""The contrastive term of the loss: the inputs of the objective, gathered from all processes."""
 
 from __future__ import annotations
 
@@ -28,16 +28,17 @@ _WHERE_FROM = {
 
 @dataclass(eq=False)
 class ContrastiveTerm:
-    """The loss of an objective over the rows of all processes.
+    """The loss of a contrastive objective over the embeddings of all processes.
 
     # Parameters
 
-    objective : names what it takes.
-    encoders : their heads project.
-    feedforward : projects in place of heads, in each process before anything is gathered.
-    predictor : on the projections of anchors and positives, for objectives with targets.
-    scale_fix : multiply gradients by the number of processes, as DistributedDataParallel averages.
-    record : of the steps.
+    objective : the objective, whose `inputs` name what it takes.
+    encoders : the encoders, whose heads project the embeddings.
+    feedforward : the projection in place of a head, applied in each process before gathering.
+    predictor : a head on the projections of anchors and positives, for objectives with targets.
+    scale_fix : True multiplies gradients by the number of processes, over which
+        DistributedDataParallel averages them.
+    record : the record of metrics that losses are added to.
     """
 
     objective: Objective
@@ -56,16 +57,18 @@ class ContrastiveTerm:
         beside: Mapping[str, torch.Tensor | None],
         training: bool,
     ) -> torch.Tensor | None:
-        """The loss; `None` if validation has too few pairs.
+        """Return the loss of a batch; `None` if a validation batch has too few pairs.
 
         # Parameters
 
-        embeddings : by view.
-        beside : what came with the batch, `(B,)` each.
+        embeddings : the embeddings `(n, d)` by the name of the view.
+        beside : the labels, ids, documents and text keys of the batch, `(B,)` each or `None`.
+        training : False for a pass over validation data.
 
         # Raises
 
-        `ConfigurationError` : something is missing or not used; in training, too few pairs.
+        `ConfigurationError` : an input of the objective is missing, the batch has an input that the
+            objective cannot use, or a training batch has too few pairs.
         """
         views = self._gathered(embeddings)
         pairs = len(views["anchors"])
@@ -87,19 +90,19 @@ class ContrastiveTerm:
         return loss
 
     def _gathered(self, embeddings: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """Views `(N, d)` of all processes, of those of this one.
+        """Gather the views `(N, d)` of all processes.
 
-        `anchors` are `(n, d)`, all others `(n * P, d)`: P positives are represented by their mean
-        (section 3.1 of the paper). `negatives` stay as many as they are.
+        `anchors` of this process are `(n, d)`, and the other views `(n * P, d)` are averaged over
+        the P positives of an anchor (section 3.1 of the paper). `negatives` are not averaged.
         """
-        # Each process holds the gradient of its own rows.
+        # Each process has the gradient of its own rows only.
         factor = world_size() if self.scale_fix else 1
         if "token_vectors" in embeddings:
             vectors, mask = embeddings["token_vectors"], embeddings["token_mask"]
             vectors, mask = gather_tokens(vectors, mask, factor)
             texts = self.encoders.own["pooler"].mean(vectors, mask)
             return {"anchors": texts, "token_vectors": vectors, "token_mask": mask}
-        if "anchors" not in embeddings:  # contrasted as they are after masking
+        if "anchors" not in embeddings:  # the masked anchors are contrasted
             embeddings = {**embeddings, "anchors": embeddings["masked"]}
         anchors = len(embeddings["anchors"])
         names = [name for name in ("anchors", "positives", "keys", *TARGETS) if name in embeddings]
@@ -116,7 +119,7 @@ class ContrastiveTerm:
         return views
 
     def _projections(self, views: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        """All that the objective may take of the views of all processes, by name."""
+        """Return every input that the objective may take, by name, given all gathered views."""
         if "token_vectors" in views:
             return views
         given = {}
@@ -124,7 +127,7 @@ class ContrastiveTerm:
             given["negatives"] = self._projection("negatives", views)
         pair = [name for name in ("anchors", "positives") if name in views]
         projected = {name: self._projection(name, views) for name in pair}
-        # Without a momentum encoder, what there is of the model's own stands for its views.
+        # Without a momentum encoder, the model's own projections are keys and targets.
         given |= {f"target_{name}": view for name, view in projected.items()}
         if "positives" in projected:
             given["keys"] = projected["positives"]
@@ -139,7 +142,7 @@ class ContrastiveTerm:
         return given | {name: views[name] for name in pair}
 
     def _projection(self, name: str, views: Mapping[str, torch.Tensor]) -> torch.Tensor:
-        """The view of that name, by what projects it."""
+        """Return a view projected by the feedforward layer or by the head of its encoder."""
         if f"projected_{name}" in views:
             return views[f"projected_{name}"]
         if self.feedforward is not None:
@@ -152,7 +155,10 @@ class ContrastiveTerm:
     def _of_all_processes(
         self, beside: Mapping[str, torch.Tensor | None], anchors: int
     ) -> dict[str, torch.Tensor]:
-        """What the objective wants of that, `(N,)`, if this process has so many `anchors`."""
+        """Gather the labels, ids, documents and text keys `(N,)` that the objective takes.
+
+        They are repeated for the anchors of a document, of which this process has `anchors` in all.
+        """
         if beside["labels"] is not None and not {"labels", "token_vectors"} & self._wanted.keys():
             raise ConfigurationError(
                 f"The data has labels, of which {self._name} makes no use. Remove 'labels' from "
@@ -183,5 +189,5 @@ class ContrastiveTerm:
 
 
 def _mean_of_groups(rows: torch.Tensor, groups: int) -> torch.Tensor:
-    """`(G * P, d)` -> `(G, d)`."""
+    """Return the mean of every P consecutive rows: `(G * P, d)` to `(G, d)`."""
     return rows.reshape(groups, -1, rows.size(-1)).mean(dim=1)

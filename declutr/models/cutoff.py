@@ -1,10 +1,10 @@
-"""Cutoff: a view of a text of which a part is erased (Shen et al., 2020).
+"""Cutoff: views of texts with a part of their input erased (Shen et al., 2020).
 
-"A Simple but Tough-to-Beat Data Augmentation Approach for Natural Language Understanding and
-Generation", section 3.2. What the embedding layer gives is a matrix `(T, d)` for each text; token
-cutoff erases some of its rows, span cutoff neighbouring rows, feature cutoff some of its columns.
-A token is erased from attention and pooling too, with which its vector no longer matters; all
-others keep their positions.
+The paper is "A Simple but Tough-to-Beat Data Augmentation Approach for Natural Language
+Understanding and Generation", section 3.2. The embedding layer gives a matrix `(T, d)` for each
+text. Token cutoff erases some of its rows, span cutoff neighbouring rows, and feature cutoff some
+of its columns. A token that is cut is left out of attention and pooling, so that its token
+embedding has no effect; the other tokens keep their positions.
 """
 
 from collections.abc import Callable
@@ -20,15 +20,25 @@ from declutr.objectives.checks import one_of
 from declutr.system.host_memory import on_host, to_device
 from declutr.transformer.architectures import embedding_width
 
-FEWEST_TOKENS = 3  # that may be cut, for a text to lose one
+FEWEST_TOKENS = 3  # a text with fewer tokens that may be cut loses none
 
 
 def cut_counts(lengths: Tensor, rate: float) -> Tensor:
-    """`floor(rate * L)` of each `L` in `lengths` (integers, any shape): how many of them are cut.
+    """Return `floor(rate * lengths)`, the numbers of tokens or features to cut.
+
+    # Parameters
+
+    lengths : integers of any shape.
+    rate : the share to cut, above 0 and below 1.
 
     # Raises
 
-    `ValueError` : a rate that is not above 0 and below 1.
+    `ValueError` : the rate is out of range.
+
+    # Examples
+
+    >>> cut_counts(torch.tensor([9, 10, 29]), 0.1).tolist()
+    [0, 1, 2]
     """
     if not 0 < rate < 1:
         raise ValueError(f"The rate of cutoff must be above 0 and below 1, got {rate}.")
@@ -39,41 +49,47 @@ def cut_counts(lengths: Tensor, rate: float) -> Tensor:
 def cut_tokens(
     mask: Tensor, maskable: Tensor, rate: float = 0.1, generator: Optional[torch.Generator] = None
 ) -> Tensor:
-    """Token cutoff: `(N, T)`, true at tokens drawn at random, none twice.
+    """Draw the tokens of each text to cut, for token cutoff.
 
-    Of a text of `L` tokens, `floor(rate * L)` are cut; at least one if three or more may be, and
-    never all that may be (the public code draws with replacement and lets short texts be).
+    Of a text of `L` tokens, `floor(rate * L)` are cut, but at least one if three or more may be
+    cut, and never all that may be cut. (The published code draws with replacement, and does not cut
+    short texts.)
 
     # Parameters
 
-    mask : `(N, T)` bool, the tokens of each text: their number is `L`.
-    maskable : `(N, T)` bool, those that may be cut: neither special tokens nor padding.
+    mask : `(N, T)` bool, False at padding.
+    maskable : `(N, T)` bool, True at tokens that may be cut: no special tokens and no padding.
     rate : the share to cut, above 0 and below 1.
-    generator : on the device of `mask`; torch's global one by default.
+    generator : a generator on the device of `mask`; by default torch's global one.
+
+    # Returns
+
+    A mask `(N, T)`, True at the tokens to cut.
 
     # Raises
 
-    `ValueError` : a rate out of range; shapes that differ.
+    `ValueError` : the rate is out of range, or the shapes differ.
     """
     counts = _counts_of_tokens(mask, maskable, rate)
     drawn = torch.rand(mask.shape, device=mask.device, generator=generator)
-    order = drawn.masked_fill(~maskable, 2).argsort(dim=1)  # those that may be cut come first
+    order = drawn.masked_fill(~maskable, 2).argsort(dim=1)  # tokens that may be cut come first
     return order.argsort(dim=1) < counts[:, None]
 
 
 def cut_span(
     mask: Tensor, maskable: Tensor, rate: float = 0.1, generator: Optional[torch.Generator] = None
 ) -> Tensor:
-    """Span cutoff: `(N, T)`, true at neighbouring tokens, as many as with `cut_tokens`.
+    """Draw the tokens of each text to cut, for span cutoff: neighbouring tokens.
 
-    All places are equally likely, the last one included. A special token within the span is left
-    out and does not count. Parameters and errors are those of `cut_tokens`.
+    The span has as many tokens as `cut_tokens` cuts, and every place is equally likely. A special
+    token within the span is not cut and does not count. See `cut_tokens` for parameters, the mask
+    that is returned, and errors.
     """
     counts = _counts_of_tokens(mask, maskable, rate)  # (N,)
     places = maskable.sum(dim=1) - counts + 1
     drawn = torch.rand(len(mask), device=mask.device, generator=generator)
     starts = torch.minimum((drawn * places).long(), places - 1)
-    number = maskable.cumsum(dim=1) - 1  # (N, T): of each among those that may be cut
+    number = maskable.cumsum(dim=1) - 1  # (N, T), counts only tokens that may be cut
     after = number - starts[:, None]
     return maskable & (after >= 0) & (after < counts[:, None])
 
@@ -81,11 +97,22 @@ def cut_span(
 def cut_features(
     texts: int, width: int, rate: float = 0.1, generator: Optional[torch.Generator] = None
 ) -> Tensor:
-    """Feature cutoff: `(texts, width)`, true at `floor(rate * width)` columns of each text.
+    """Draw the features of each text to cut, for feature cutoff.
+
+    # Parameters
+
+    texts : the number of texts.
+    width : the width of the embedding layer.
+    rate : the share to cut, above 0 and below 1.
+    generator : a generator on the CPU; by default torch's global one.
+
+    # Returns
+
+    A mask `(texts, width)`, True at `floor(rate * width)` features of each text.
 
     # Raises
 
-    `ValueError` : a rate out of range.
+    `ValueError` : the rate is out of range.
     """
     count = cut_counts(torch.tensor(width), rate).item()
     drawn = torch.rand(texts, width, generator=generator)
@@ -114,26 +141,26 @@ def cut_texts(
     rate: float = 0.1,
     generator: Optional[torch.Generator] = None,
 ) -> TextFieldTensors:
-    """The same texts, cut: what `embedder` and a pooler make of them is the other view.
+    """Return a copy of texts with parts cut, whose embeddings are the other view.
 
-    `"token"` and `"span"` take tokens out of the mask, and so out of attention and of pooling
-    alike. `"feature"` adds `cut_features` `(N, d)`, which has the embedder zero these columns of
-    the vectors that come out of its embedding layer; all tokens stay. The draw travels with the
-    texts, so that passes over some of them, or a second pass, see the same cut. It is drawn on the
-    host, the same for every device. `texts` themselves stay as they are.
+    `"token"` and `"span"` remove tokens from the mask, and so from attention and pooling.
+    `"feature"` keeps all tokens, and adds a tensor `cut_features` `(N, d)`, by which the embedder
+    sets columns of the output of its embedding layer to zero. The draw is stored with the texts, so
+    that a chunk of them, or a second pass, has the same cut. It is made on the host, and so is the
+    same for every device.
 
     # Parameters
 
-    texts : word pieces `(N, T)` of one indexer, the embedder's.
-    embedder : tells which tokens are special, and how wide its embedding layer is.
+    texts : word pieces `(N, T)` of one indexer.
+    embedder : the embedder of the texts, which knows special tokens and the embedding layer.
     kind : `"token"`, `"span"` or `"feature"`.
     rate : the share to cut, above 0 and below 1.
-    generator : on the CPU; torch's global one by default.
+    generator : a generator on the CPU; by default torch's global one.
 
     # Raises
 
-    `ConfigurationError` : an unknown kind; a rate out of range; other tokens than word pieces;
-        tokens to be cut out of texts in segments (`max_length`); features to be cut in a
+    `ConfigurationError` : the kind is unknown, the rate is out of range, the texts are not word
+        pieces, tokens are to be cut from texts in segments (`max_length`), or features in a
         transformer without an embedding layer.
     """
     one_of("cutoff", kind, KINDS)
@@ -172,7 +199,7 @@ def _cut_masks(
 
 
 def _word_pieces(texts: TextFieldTensors) -> tuple[str, dict[str, Tensor]]:
-    """The indexer's name and its tensors."""
+    """Return the name of the only indexer and its tensors, or raise."""
     if len(texts) == 1:
         ((name, tensors),) = texts.items()
         if {"token_ids", "mask"} <= set(tensors) and tensors["mask"].dim() == 2:

@@ -1,4 +1,4 @@
-"""The Model "declutr": a text encoder trained by contrast, masked language modelling, or both."""
+"""The Model "declutr": a text encoder with contrastive and masked language modelling losses."""
 
 from functools import cached_property
 from typing import Any, Optional
@@ -29,53 +29,55 @@ __all__ = ["DeCLUTR", "NonFiniteLoss"]
 
 @Model.register("declutr")
 class DeCLUTR(RecordedModel):
-    """Text to vectors, trained without labels (Giorgi et al., 2021).
+    """A model that embeds texts and is trained without labels (DeCLUTR, Giorgi et al., 2021).
 
-    Token vectors are pooled to an embedding. In training, anchors and the mean of their positives
-    are contrasted by `loss`, and anchors are also masked and predicted:
-    `loss = contrastive_weight * contrastive + mlm_weight * mlm` (spec of the joint objective:
-    section 3.2 of the paper).
+    The token embeddings of a text are pooled to its embedding. In training, `loss` contrasts each
+    anchor with the mean of its positives, and anchors are also masked and predicted. Section 3.2 of
+    the paper defines the sum: `contrastive_weight * contrastive + mlm_weight * mlm`.
 
     # Parameters
 
-    vocab : of AllenNLP.
-    text_field_embedder : of type "mlm" for masked language modelling, any other without it.
-    seq2vec_encoder : pools token vectors; the mean over all tokens, special ones included, by
-        default. `cls_pooler` takes the first token. Its `embedding_dim` is filled in.
-    feedforward : a projection between embedding and loss. Embeddings do not go through it.
-    head : the same with statistics of the whole batch, such as a `projector` with batch
-        normalisation; its `input_dim` is filled in.
-    predictor : a head on the head of BYOL and its kin: it predicts what the target's head gives.
-    momentum_encoder : a slowly following copy of encoder and head, for objectives that compare with
-        targets (`moco`, `mochi`, `byol`). Without one, `byol` takes its own projections, without
-        their gradient (SimSiam; Chen & He, 2021).
-    two_encoders : embed positives (and negatives) by an encoder of their own, equal at the start
-        and without shared weights afterwards (Logeswaran & Lee, 2018). The embedding of a text is
-        then both, concatenated.
-    views : how the two views come about: `spans` of the reader (the default), `dropout`, `levels`,
-        `dropout_rates`, `cutoff`.
-    miner : selects pairs for a metric-learning objective.
-    loss : the contrastive objective; `None` trains by masked language modelling alone.
+    vocab : AllenNLP's vocabulary.
+    text_field_embedder : an embedder of type "mlm" if there is masked language modelling, or else
+        any embedder.
+    seq2vec_encoder : the pooler of token embeddings, whose `embedding_dim` the model sets. By
+        default it is the mean over all tokens, special tokens included; `cls_pooler` takes the
+        first token.
+    feedforward : a projection between the embeddings and the loss, in training only.
+    head : the same, with statistics of the whole batch, such as a `projector` with batch
+        normalisation. The model sets its `input_dim`.
+    predictor : a second head, on the first one, that predicts the projections of the target (BYOL).
+    momentum_encoder : a moving average of encoder and head, for objectives that compare with a
+        target (`moco`, `mochi`, `byol`). Without one, the target of `byol` is the model's own
+        projections without their gradient (SimSiam; Chen & He, 2021).
+    two_encoders : True embeds positives and negatives with a second encoder, which starts as a copy
+        of the first and shares no weights with it (Logeswaran & Lee, 2018). The embedding of a text
+        is then the concatenation of both.
+    views : the way to make the two views: `spans` of the reader (the default), `dropout`,
+        `dropout_rates`, `levels` or `cutoff`; see `declutr.models.views`.
+    miner : the selection of pairs for a metric-learning objective.
+    loss : the contrastive objective; `None` trains by masked language modelling only.
     initializer : applied to the parameters at the end of construction.
-    contrastive_weight, mlm_weight : of the two terms.
-    scale_fix : multiply the gradient of the contrastive loss by the number of processes, which is
-        what one process with the whole batch would give. False reproduces the released
-        configurations of the original, where each of W processes saw 1/W of it.
-    mlm_probability : share of tokens chosen for prediction.
-    mask_contrastive_anchor : contrast anchors as they are after masking, in one pass with masked
-        language modelling, as the original code does. False embeds clean anchors in a second pass.
-    precision : `"auto"` trains in bfloat16 where the device computes in it (float32 elsewhere),
-        `"bfloat16"` and `"float32"` as they say. Embeddings for use are always float32. With the
-        trainer's `use_amp` its float16 takes precedence.
-    chunk_size : documents that go through the encoder at a time (gradient caching, Gao et al.,
-        2021). Memory then depends on it and not on the batch, for a forward pass more; loss and
-        gradients stay those of the whole batch. `None` takes the batch at once.
-    regularizer, serialization_dir, ddp_accelerator : of AllenNLP.
+    contrastive_weight, mlm_weight : the weights of the two terms.
+    scale_fix : True multiplies the gradient of the contrastive loss by the number of processes,
+        which gives the gradient that one process with the whole batch would have. False reproduces
+        the released configurations of the original, where W processes gave 1/W of it.
+    mlm_probability : the share of tokens that are masked, in (0, 1].
+    mask_contrastive_anchor : True contrasts the masked anchors, which takes one pass for both
+        terms, as in the original code. False embeds the anchors without masks in a second pass.
+    precision : the dtype of training: `"bfloat16"`, `"float32"`, or `"auto"`, which is bfloat16 on
+        GPUs that support it and float32 elsewhere. Outside training, embeddings are float32. An
+        autocast of the trainer (`use_amp`) takes precedence.
+    chunk_size : the number of documents that go through the encoder at a time (gradient caching;
+        Gao et al., 2021). It bounds the memory of activations at the cost of a second forward pass;
+        loss and gradients are those of the whole batch. `None` encodes the whole batch at once.
+    regularizer, serialization_dir, ddp_accelerator : arguments of every AllenNLP model.
 
     # Raises
 
-    `ConfigurationError` : nothing to train by; a miner without a metric-learning objective; widths
-        that do not fit; a batch without negatives.
+    `ConfigurationError` : there is neither a loss nor masked language modelling, there is a miner
+        without a metric-learning objective, parts do not fit together, or, in training, a batch has
+        no negatives.
     """
 
     default_predictor = "declutr"
@@ -106,7 +108,7 @@ class DeCLUTR(RecordedModel):
         ddp_accelerator: Optional[DdpAccelerator] = None,
     ) -> None:
         super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
-        # The parts, in the order of weights in archives.
+        # Archives hold the weights in the order in which these modules are assigned.
         self._text_field_embedder = text_field_embedder
         self._seq2vec_encoder = fit.pooler_of(seq2vec_encoder, text_field_embedder)
         self._feedforward = feedforward
@@ -155,7 +157,7 @@ class DeCLUTR(RecordedModel):
 
     @cached_property
     def _step(self) -> Any:
-        """What a step goes through, from the texts of a batch to its loss; for training alone."""
+        """The computation of the loss of a batch, built when it is first used."""
         from declutr.models.contrastive_term import ContrastiveTerm
         from declutr.models.training_step import BatchViews, TrainingStep
 
@@ -179,13 +181,15 @@ class DeCLUTR(RecordedModel):
         return TrainingStep(batch_views, encoding, contrastive, *weights, self.record)
 
     def attach(self, trainer: Any) -> None:
-        """Let the momentum encoder follow the optimizer of a trainer, and look whether its data can
-        serve; the bridge calls this.
+        """Attach the momentum encoder to the optimizer of a trainer, and check the trainer's data.
+
+        `declutr.bridge` calls this for every trainer that is built.
 
         # Raises
 
-        `ConfigurationError` : validation by a loss that there will not be; more instances than an
-            objective has places for.
+        `ConfigurationError` : the trainer looks at a validation loss that the data do not give, the
+            data have more instances than the memory bank has places for, or a momentum encoder is
+            combined with a sharded model.
         """
         fit.require_room(self._loss, trainer.data_loader)
         if self.contrastive:
@@ -199,21 +203,25 @@ class DeCLUTR(RecordedModel):
         self._momentum_encoder.follow_trainer(trainer)
 
     def embed(self, texts: TextFieldTensors) -> torch.Tensor:
-        """The embeddings `(B, d)` of texts `(B, L)`, in float32; the LM head is not run."""
+        """Return the embeddings `(B, d)` of texts `(B, L)`, in float32.
+
+        With two encoders, these are the embeddings of both, concatenated.
+        """
         return self._encoders.embed(texts)
 
     @property
     def embedding_dim(self) -> int:
-        """d, the width of embeddings."""
+        """The width of embeddings; with two encoders, of both together."""
         return self._seq2vec_encoder.get_output_dim() * len(self.embedders)
 
     @property
     def two_encoders(self) -> bool:
+        """Whether positives are embedded by an encoder of their own."""
         return self._second_encoder is not None
 
     @property
     def embedders(self) -> list[torch.nn.Module]:
-        """What makes token vectors: one, or with two encoders two."""
+        """The text field embedders: one, or with two encoders two."""
         second = [] if self._second_encoder is None else [self._second_encoder["embedder"]]
         return [self._text_field_embedder, *second]
 
@@ -226,27 +234,34 @@ class DeCLUTR(RecordedModel):
         ids: torch.Tensor | None = None,
         documents: torch.Tensor | None = None,
     ) -> dict[str, torch.Tensor]:
-        """Embed texts, or compute the loss of spans.
+        """Return the embeddings of texts, or the loss of spans.
 
         # Parameters
 
-        anchors : texts `(B, L)`, or A spans a document `(B, A, L)`.
-        positives : `(B, A * P, L)`, those of the first anchor of a document first. Without them,
-            and outside training, texts are embedded and nothing else.
-        negatives : `(B, K, L)`, hard negatives that come with the data.
-        labels, ids, documents : `(B,)`, for objectives that name them: classes or scores of pairs,
-            rows of the corpus, documents they belong to.
+        anchors : texts `(B, L)`, or A spans of each document `(B, A, L)`.
+        positives : `(B, A * P, L)`, ordered by anchor. Without positives, a model in evaluation
+            mode returns embeddings and no loss.
+        negatives : `(B, K, L)`, hard negatives from the data.
+        labels : `(B,)`, classes or scores of pairs, for objectives that take them.
+        ids : `(B,)`, the row of each instance in the corpus, for objectives that take them.
+        documents : `(B,)`, the document of each instance, for objectives that take them.
 
         # Returns
 
-        `embeddings` `(B, d)` and, with a feed-forward layer, `projections` `(B, m)`; or `loss`.
+        `embeddings` `(B, d)` and, with a feedforward layer, `projections` `(B, m)`; or `loss`, a
+        scalar; or nothing, if a validation batch has too few pairs for a loss.
+
+        # Raises
+
+        `ConfigurationError` : the batch lacks what the objective needs, or has what it cannot use.
+        `NonFiniteLoss` : the loss of a training step is not a finite number.
         """
         if positives is None and not self.training:
             embeddings = self.embed(flat(anchors))
             if self._feedforward is None:
                 return {"embeddings": embeddings}
             return {"embeddings": embeddings, "projections": self._feedforward(embeddings)}
-        from declutr.modules.precision import training_precision  # which embedding does without
+        from declutr.modules.precision import training_precision  # needed in training only
 
         beside = {"labels": labels, "ids": ids, "documents": documents}
         with training_precision(self._precision, device_of(anchors)):
@@ -256,7 +271,7 @@ class DeCLUTR(RecordedModel):
         return {} if loss is None else {"loss": loss}
 
     def describe_objective(self) -> dict[str, Any]:
-        """What a run record must say so that losses of different runs can be compared."""
+        """Return the settings that must be equal for the losses of two runs to be comparable."""
         return {
             "objective": type(self._loss).__name__ if self._loss is not None else None,
             "views": type(self._make_views).__name__ if self._wanted.keys() & set(PAIRS) else None,
@@ -275,7 +290,7 @@ class DeCLUTR(RecordedModel):
 
     @property
     def _mlm_head_reads(self) -> str | None:
-        """Which layer the head of masked language modelling reads, if there is one."""
+        """The layer that the language modelling head reads, or `None` if there is no such head."""
         if not self.masked_language_modeling:
             return None
         embedder: Any = self._text_field_embedder.token_embedder

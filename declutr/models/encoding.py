@@ -1,4 +1,4 @@
-"""The encoders of a model, and the embeddings that they make of the views of a batch."""
+"""The encoders of the Model "declutr", and the passes that embed the views of a batch."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ from declutr.objectives.objective import TARGETS
 from declutr.system.host_memory import HEAP, carried
 
 _BY_TARGET = {"keys": "positives", **dict(zip(TARGETS, ("anchors", "positives"), strict=True))}
-"""Views that a momentum encoder embeds, and what they are views of."""
+"""The views that a momentum encoder embeds, and the texts that they are embeddings of."""
 
 
 @dataclass(eq=False)
 class Encoders:
-    """The encoders of a model, each `{"embedder": ..., "pooler": ..., "head": ...}`, by view.
+    """The encoders of a model, and which of them embeds which view.
 
-    The modules are parts of the model. This only holds them, and is none itself.
+    An encoder is a mapping `{"embedder": ..., "pooler": ..., "head": ...}`. Its modules belong to
+    the model; this class is no module, so that their weights are not listed twice.
 
     # Parameters
 
-    own : the encoder that is trained.
-    second : one for positives and negatives, of its own weights.
-    target : a momentum encoder, for `keys` and targets.
+    own : the encoder that the optimizer trains.
+    second : a separate encoder for positives and negatives, with `two_encoders`.
+    target : the momentum encoder, for `keys` and the targets of an objective.
     """
 
     own: Mapping[str, Any]
@@ -41,7 +42,7 @@ class Encoders:
     target: MomentumEncoder | None = None
 
     def of(self, name: str) -> Any:
-        """The encoder that embeds and projects the view of that name."""
+        """Return the encoder that embeds and projects a view."""
         if self.is_of_target(name):
             return self.target
         if self.second is not None and name in ("positives", "negatives"):
@@ -49,44 +50,46 @@ class Encoders:
         return self.own
 
     def is_of_target(self, name: str) -> bool:
+        """Return whether the momentum encoder embeds a view."""
         return self.target is not None and name in _BY_TARGET
 
     def gradients(self, name: str) -> AbstractContextManager:
-        """A context for what is done with a view: without gradients if it is a target's."""
+        """Return the context to encode a view in: without gradients for the momentum encoder."""
         return torch.no_grad() if self.is_of_target(name) else nullcontext()
 
     def embed(self, texts: TextFieldTensors) -> torch.Tensor:
-        """The embeddings `(N, d)` of texts `(N, L)` for use: those of two encoders concatenated."""
+        """Return the embeddings `(N, d)` of texts `(N, L)`, concatenated over two encoders."""
         encoders = [self.own] if self.second is None else [self.own, self.second]
         each = [embedded(encoder, texts) for encoder in encoders]
         return each[0] if len(each) == 1 else torch.cat(each, dim=-1)
 
 
 class Encoded(NamedTuple):
-    """What an encoder makes of the views of some documents."""
+    """The embeddings of the views of some documents, and sums over their masked tokens."""
 
     embeddings: dict[str, torch.Tensor]
-    """By view, `(n, d)`."""
+    """The embeddings `(n, d)` by the name of the view."""
 
     mlm_sums: torch.Tensor | None
-    """Cross entropy of masked tokens, how many were predicted right, how many there are: `(3,)`."""
+    """The cross entropy, the number predicted correctly and the number of masked tokens: `(3,)`."""
 
 
 class Encoding:
-    """Embeds the views of a batch in a training step.
+    """A callable that embeds the views of a batch in a training step.
 
     # Parameters
 
-    encoders : of the model.
-    views : what holds while a view is encoded, and may make the vectors of positives itself.
-    chunk_size : documents that go through the encoders at a time; `None` for all.
+    encoders : the encoders of the model.
+    views : the way that views are made, which may change the passes of the encoder.
+    chunk_size : the number of documents that go through the encoders at a time; `None` takes all.
     """
 
     def __init__(self, encoders: Encoders, views: Views, chunk_size: int | None) -> None:
         self._encoders, self._views, self._chunk_size = encoders, views, chunk_size
         self._embedder: Any = encoders.own["embedder"]
         self._pooler: Any = encoders.own["pooler"]
-        # Where padding costs, anchors and positives are padded apart, each to its longest.
+        # If padding is computed on, anchors and positives take separate passes, so that each is
+        # padded to its own longest text only.
         self._joins = not views.changes_passes and any(
             getattr(module, "unpads", False) for module in self._embedder.modules()
         )
@@ -94,20 +97,19 @@ class Encoding:
     def __call__(
         self, texts: dict[str, TextFieldTensors], labels: torch.Tensor | None, documents: int
     ) -> Encoded:
-        """The embeddings of each view, and sums of masked language modelling.
+        """Return the embeddings of each view, and the sums of masked language modelling.
 
         # Parameters
 
-        texts : `(n, L)`, by view.
-        labels : of masked language modelling, for the first view.
-        documents : of which there are equally many texts each.
+        texts : the texts `(n, L)` by the name of the view.
+        labels : `(n, L)`, the labels of masked language modelling for the first view.
+        documents : the number of documents. Every view has the same number of texts of each.
         """
         if self._chunk_size is None or documents <= self._chunk_size:
             return self._encode(texts, labels)
         return encode_in_chunks(self._encode, texts, labels, documents, self._chunk_size)
 
     def _encode(self, texts: dict[str, TextFieldTensors], labels: torch.Tensor | None) -> Encoded:
-        """Every view by the encoder that is to embed it."""
         own = {name: some for name, some in texts.items() if self._is_own(name)}
         encoded = self._encode_own(own, labels)
         for name, some in texts.items():
@@ -116,7 +118,7 @@ class Encoding:
         return encoded
 
     def _is_own(self, name: str) -> bool:
-        """Whether the encoder that is trained makes an embedding of that view."""
+        """Return whether the trained encoder embeds a view in its usual pass."""
         if name == "token_vectors" or (name == "positives" and self._views.embeds_positives):
             return False
         return self._encoders.of(name) is self._encoders.own
@@ -134,7 +136,7 @@ class Encoding:
             return {name: embedded(encoder, texts)}
 
     def _token_vectors(self, texts: TextFieldTensors) -> dict[str, torch.Tensor]:
-        """What the pooler has of each token, `(n, L, c)`, and the mask `(n, L)`."""
+        """Return the pooler's local vectors `(n, L, c)` of tokens, and the mask `(n, L)`."""
         mask = get_text_field_mask(texts)
         vectors = self._embedder(texts).float()
         return {"token_vectors": self._pooler.local_vectors(vectors, mask), "token_mask": mask}
@@ -142,7 +144,7 @@ class Encoding:
     def _encode_own(
         self, texts: dict[str, TextFieldTensors], labels: torch.Tensor | None
     ) -> Encoded:
-        """By the encoder that is trained, in one pass if that may be, or in one for each view."""
+        """Embed views with the trained encoder, in one pass if possible, or else one for each."""
         if not texts:
             return Encoded({}, None)
         if self._embedder.training and device_of(next(iter(texts.values()))).type == "cpu":
@@ -164,7 +166,7 @@ class Encoding:
         together: TextFieldTensors,
         labels: torch.Tensor | None,
     ) -> Encoded:
-        from declutr.sampling.masking import IGNORE  # embedding masks nothing
+        from declutr.sampling.masking import IGNORE  # needed in training only
 
         mlm_sums = None
         if labels is None:
@@ -182,14 +184,14 @@ class Encoding:
 
 
 def embedded(encoder: Any, texts: TextFieldTensors) -> torch.Tensor:
-    """Embeddings `(N, d)` by an encoder, `{"embedder": ..., "pooler": ...}`."""
+    """Return the embeddings `(N, d)` of texts `(N, L)` by one encoder."""
     return pooled(encoder["pooler"], encoder["embedder"](texts), texts)
 
 
 def pooled(
     pooler: torch.nn.Module, token_vectors: torch.Tensor, texts: TextFieldTensors
 ) -> torch.Tensor:
-    """`(N, L, d)` -> `(N, d)`, in float32."""
+    """Return the embeddings `(N, d)` of texts from token embeddings `(N, L, d)`, in float32."""
     return pooler(token_vectors.float(), mask=get_text_field_mask(texts))
 
 
@@ -200,16 +202,27 @@ def encode_in_chunks(
     documents: int,
     chunk_size: int,
 ) -> Encoded:
-    """`encode(views, labels)` of `documents` documents, `chunk_size` of them at a time.
+    """Encode a batch in chunks, so that memory holds the activations of one chunk at a time.
 
-    Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup", 2021: a
-    loss over a batch needs all embeddings, but their gradients are known before any activation is.
-    So the batch is encoded keeping nothing but embeddings, the loss gives their gradients, and each
-    chunk is then encoded once more to carry its gradients on to the weights. That is activation
-    checkpointing of whole chunks, and torch's own does it: with the same random numbers, and under
-    DistributedDataParallel and FSDP alike.
+    This is gradient caching (Gao et al., "Scaling Deep Contrastive Learning Batch Size under Memory
+    Limited Setup", 2021). A loss over a batch needs all embeddings, but no activations. So the
+    chunks are encoded without keeping activations, and in the backward pass each chunk is encoded
+    once more to carry the gradients of its embeddings to the weights. torch's activation
+    checkpointing of whole chunks does this, with the same random numbers both times, and also under
+    DistributedDataParallel and FSDP.
 
-    Every view, and the labels, hold equally many rows of each document, document by document.
+    # Parameters
+
+    encode : the function that encodes a chunk, called as `encode(views, labels)`.
+    views : the texts by the name of the view. Like `labels`, each has the same number of rows of
+        every document, ordered by document.
+    labels : the labels of masked language modelling, or `None`.
+    documents : the number of documents in the batch.
+    chunk_size : the number of documents in a chunk.
+
+    # Returns
+
+    The embeddings of the whole batch, and its sums of masked language modelling.
     """
 
     def share(rows: int, start: int) -> slice:
@@ -220,9 +233,10 @@ def encode_in_chunks(
     for start in range(0, documents, chunk_size):
         some = {name: part(texts, share(count(texts), start)) for name, texts in views.items()}
         their = None if labels is None else rows_of(labels, share(len(labels), start))
-        # Weights cast once for all chunks would sum the gradients of all in bfloat16.
+        # Autocast would cast the weights once for all chunks, and so sum the gradients of all
+        # chunks in bfloat16.
         torch.clear_autocast_cache()
-        # The backward pass is done with one chunk before it turns to the next.
+        # The backward pass completes one chunk before it recomputes the next.
         chunks.append(checkpoint(encode, some, their, use_reentrant=False))
     return Encoded(
         {name: torch.cat([chunk.embeddings[name] for chunk in chunks]) for name in views},

@@ -1,4 +1,4 @@
-"""What the Model "declutr" is put together of, and whether it fits."""
+"""Construction of the parts of the Model "declutr", and checks that they fit together."""
 
 from __future__ import annotations
 
@@ -21,15 +21,22 @@ from declutr.objectives.checks import one_of
 from declutr.objectives.objective import PAIRS, PROJECTIONS, TARGETS
 
 PRECISIONS = ("auto", "bfloat16", "float32")
-"""Values of `precision`; see `declutr.modules.precision.training_precision`."""
+"""The values of `precision`; see `declutr.modules.precision.training_precision`."""
 
-# ------------------------------------------------------------------------------------- the parts
+# ---------------------------------------------------------------------------------- construction
 
 
 def pooler_of(
     given: Lazy[Seq2VecEncoder] | Seq2VecEncoder | None, embedder: TextFieldEmbedder
 ) -> Seq2VecEncoder:
-    """The pooler of a configuration, told the width of token vectors unless it says its own."""
+    """Return the pooler of a configuration, by default the mean over all tokens.
+
+    Its `embedding_dim` is the width of token embeddings, unless the configuration gives it.
+
+    # Raises
+
+    `ConfigurationError` : the pooler expects token embeddings of another width.
+    """
     width = embedder.get_output_dim()
     if given is None:
         return BagOfEmbeddingsEncoder(width, averaged=True)
@@ -39,7 +46,12 @@ def pooler_of(
 
 
 def head_of(given: Lazy[Head] | None, width: int, feedforward: FeedForward | None) -> Head | None:
-    """The head of a configuration, told the width of embeddings."""
+    """Return the head of a configuration, built for embeddings of a width, or `None`.
+
+    # Raises
+
+    `ConfigurationError` : there is a feedforward layer as well.
+    """
     if given is not None and feedforward is not None:
         raise ConfigurationError("Got feedforward and head; give one of them.")
     return _built(given, input_dim=width)
@@ -48,7 +60,13 @@ def head_of(given: Lazy[Head] | None, width: int, feedforward: FeedForward | Non
 def predictor_of(
     given: Lazy[Head] | None, head: Head | None, loss: Objective | None
 ) -> Head | None:
-    """The predictor of a configuration, told the width of projections."""
+    """Return the predictor of a configuration, built for the projections of a head, or `None`.
+
+    # Raises
+
+    `ConfigurationError` : there is no head, the objective has no targets, or the predictor does not
+        give vectors as wide as projections.
+    """
     if given is None:
         return None
     if head is None or loss is None or not loss.inputs.keys() & set(TARGETS):
@@ -66,7 +84,7 @@ def _built(given: Any, **widths: int) -> Any:
 
 
 def second_encoder(parts: Mapping[str, torch.nn.Module | None]) -> torch.nn.ModuleDict:
-    """Copies of an encoder's parts, to go ways of their own; no language is modelled by them."""
+    """Return copies of the parts of an encoder, with the language modelling head frozen."""
     second = torch.nn.ModuleDict(
         {name: copy.deepcopy(part) for name, part in parts.items() if part is not None}
     )
@@ -75,13 +93,13 @@ def second_encoder(parts: Mapping[str, torch.nn.Module | None]) -> torch.nn.Modu
     return second
 
 
-# -------------------------------------------------------------------------- whether they fit
+# ---------------------------------------------------------------------------- checks of the parts
 
 
 def require_feedforward(
     feedforward: FeedForward | None, width: int, loss: Objective | None
 ) -> None:
-    """Raise if there is a projection that does not fit embeddings, or that nothing is made of."""
+    """Raise if a feedforward layer has the wrong input width, or there is no contrastive loss."""
     if feedforward is None:
         return
     _require_width("feedforward", feedforward.get_input_dim(), width)
@@ -98,7 +116,7 @@ def require_objective(
     views: Views,
     chunk_size: int | None,
 ) -> None:
-    """Raise unless a model of these parts can give the objective what it takes."""
+    """Raise unless a model of these parts can give the objective the inputs that it needs."""
     if loss is None:
         return
     name = type(loss).__name__
@@ -127,7 +145,7 @@ def require_objective(
 
 
 def _require_size(loss: Objective, pooler: Seq2VecEncoder, projection: Any | None) -> None:
-    """Raise unless the objective gets what is as wide as it was told."""
+    """Raise unless the inputs of the objective are as wide as its `embedding_size`."""
     if projection is None:
         width, of = pooler.get_output_dim(), "embeddings"
     else:
@@ -147,7 +165,7 @@ def require_other_encoders(
     feedforward: FeedForward | None,
     views: Views,
 ) -> None:
-    """Raise unless there is something for encoders other than the trained one to embed."""
+    """Raise if a momentum encoder or a second encoder does not fit the other parts."""
     inputs = set(loss.inputs) if loss is not None else set()
     if momentum is not None and not inputs & {"keys", *TARGETS}:
         raise ConfigurationError(
@@ -177,7 +195,7 @@ def require_other_encoders(
 
 
 def require_a_term(contrastive: bool, masked_language_modeling: bool) -> None:
-    """Raise if there is nothing to train by."""
+    """Raise if there is neither a contrastive loss nor masked language modelling."""
     if not contrastive and not masked_language_modeling:
         raise ConfigurationError(
             "Nothing to train by: give the model a contrastive 'loss', or a text field "
@@ -186,7 +204,7 @@ def require_a_term(contrastive: bool, masked_language_modeling: bool) -> None:
 
 
 def require_settings(mlm_probability: float, precision: str, chunk_size: int | None) -> None:
-    """Raise if a number or a name makes no sense."""
+    """Raise if `mlm_probability`, `precision` or `chunk_size` is out of range."""
     if not 0 < mlm_probability <= 1:
         raise ConfigurationError(f"mlm_probability must lie in (0, 1], got {mlm_probability}.")
     one_of("precision", precision, PRECISIONS)
@@ -202,11 +220,11 @@ def _require_width(name: str, got: int, expected: int) -> None:
         )
 
 
-# ------------------------------------------------------------- whether the data of a trainer do
+# -------------------------------------------------------------------- checks of a trainer's data
 
 
 def require_room(loss: Objective | None, loader: Any) -> None:
-    """Raise if there are more instances than an objective has places for."""
+    """Raise if the data have more instances than the memory bank of an objective has places for."""
     room, rows = getattr(loss, "instances", None), getattr(loader, "documents", None)
     if room is not None and rows is not None and len(rows) and int(rows.max()) >= room:
         raise ConfigurationError(
@@ -217,10 +235,10 @@ def require_room(loss: Objective | None, loader: Any) -> None:
 
 
 def require_validation_loss(trainer: Any) -> None:
-    """Raise if a trainer is to follow a validation loss that there will not be.
+    """Raise if a trainer tracks a validation loss that its validation data cannot give.
 
-    Without positives, a model that does not train only embeds: AllenNLP would take its loss for 0,
-    and the first epoch for the best.
+    Without positives, a model in evaluation mode returns embeddings and no loss. AllenNLP would
+    take the loss to be 0, and the first epoch to be the best.
     """
     loader: Any = getattr(trainer, "_validation_data_loader", None)
     reader = getattr(loader, "reader", None)
@@ -228,7 +246,7 @@ def require_validation_loss(trainer: Any) -> None:
     if reader is None or "loss" not in tracked:
         return
     path, documents = loader.data_path, getattr(loader, "documents", None)
-    if documents is None:  # of AllenNLP's own loader
+    if documents is None:  # the loader is one of AllenNLP's
         documents = reader.documents(path) if hasattr(reader, "documents") else []
     if not len(documents):
         return

@@ -1,4 +1,4 @@
-"""What is noted of training: numbers that stay on the device until somebody looks."""
+"""Metrics and losses of training steps, which stay on the device until they are read."""
 
 from __future__ import annotations
 
@@ -11,23 +11,29 @@ from torch.nn.functional import normalize
 from declutr.objectives import Objective
 
 READ_EVERY = 10
-"""Steps between two reads where the host would have to wait for the device."""
+"""The number of steps between two reads for which the host waits for the device."""
 
-# Where nobody reads; each keeps a little of the device's memory.
+# The most values that are kept unread, since each occupies a little memory of the device.
 _MOST_UNREAD = 1000
 _MOST_UNREAD_LOSSES = 10 * READ_EVERY
 
 
 class RunningMeans:
-    """Weighted means by name.
+    """Weighted running means of named values.
 
-    A value on a device is kept as it is until somebody reads, and then all are copied at once: to
-    record one starts nothing on the device and waits for nothing. On the CPU they are summed at
-    once. Sums are in float64.
+    Values on a device are kept until the means are read, and then copied to the host all together,
+    so that `record` starts no work on the device and does not wait for it. Values on the CPU are
+    added immediately. Sums are in float64.
+
+    >>> means = RunningMeans()
+    >>> means.record("loss", torch.tensor(1.0), weight=3.0)
+    >>> means.record("loss", torch.tensor(5.0))
+    >>> means.compute()
+    {'loss': 2.0}
 
     # Parameters
 
-    keep : whether values on the CPU are kept as well, as those on a device are.
+    keep : True keeps values on the CPU until they are read, as if they were on a device.
     """
 
     def __init__(self, keep: bool = False) -> None:
@@ -38,7 +44,14 @@ class RunningMeans:
         self._asked = 0
 
     def record(self, name: str, value: torch.Tensor, weight: torch.Tensor | float = 1.0) -> None:
-        """Add a value; one on a device must not be changed in place afterwards."""
+        """Add a value to the mean of a name.
+
+        # Parameters
+
+        name : the name of the mean.
+        value : a scalar, which must not be changed in place afterwards if it is on a device.
+        weight : the weight of the value in the mean.
+        """
         if value.device.type == "cpu" and not self._keep:
             self._add(name, value.item(), float(weight))
             return
@@ -50,35 +63,37 @@ class RunningMeans:
             self._read()
 
     def compute(self) -> dict[str, float]:
-        """The means so far, of names with a weight above 0."""
+        """Return the means so far, without names whose total weight is 0."""
         self._read()
         totals = sorted(self._totals.items())
         self._last = {name: total / weight for name, (total, weight) in totals if weight}
         return dict(self._last)
 
     def due(self) -> bool:
-        """Whether somebody who asks at every step should `compute` now: the first time, every
-        `READ_EVERY` times, and always where that needs no wait. Else `last` will do."""
+        """Return whether a caller that asks at every step should call `compute` and not use `last`.
+
+        That is so at the first call, every `READ_EVERY` calls, and whenever nothing is unread.
+        """
         asked, self._asked = self._asked, self._asked + 1
         return not self._unread or asked % READ_EVERY == 0
 
     @property
     def last(self) -> dict[str, float]:
-        """What `compute` gave last."""
+        """The means that `compute` returned last."""
         return dict(self._last)
 
     def state_dict(self) -> dict[str, list[float]]:
-        """Sums and weights by name."""
+        """Return the weighted sum and the total weight of each name."""
         self._read()
         return {name: list(pair) for name, pair in self._totals.items()}
 
     def load_state_dict(self, state: dict[str, list[float]]) -> None:
-        """Continue from a `state_dict`."""
+        """Restore the sums and weights of a `state_dict`."""
         self.reset()
         self._totals = {name: (total, weight) for name, (total, weight) in state.items()}
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Remove all values and means."""
         self._totals.clear()
         self._unread.clear()
         self._last, self._asked = {}, 0
@@ -98,13 +113,13 @@ class RunningMeans:
 
 
 class UnreadLosses:
-    """Losses of training steps, and whether they are finite numbers.
+    """Losses of training steps that are still to be checked for values that are not finite.
 
-    Those on a device are kept, and looked at later all at once.
+    Losses on a device are kept, and checked later all together.
 
     # Parameters
 
-    keep : whether losses on the CPU are kept as well.
+    keep : True keeps losses on the CPU as well.
     """
 
     def __init__(self, keep: bool = False) -> None:
@@ -113,16 +128,18 @@ class UnreadLosses:
         self._seen = 0
 
     def add(self, loss: torch.Tensor) -> bool:
-        """Take one; returns whether to look now: on the CPU, or because nobody did for long."""
+        """Add a loss, and return whether to check now: it is on the CPU, or many are unread."""
         self._losses.append(loss.detach())
         at_once = loss.device.type == "cpu" and not self._keep
         return at_once or len(self._losses) >= _MOST_UNREAD_LOSSES
 
     def first_broken(self) -> tuple[float, int, int] | None:
-        """The first that is not finite, its number, and the number of the last one; None if all are
-        finite.
+        """Check the losses that were added since the last call.
 
-        They count from 1, from the first that was ever taken. Each is looked at once.
+        # Returns
+
+        The first loss that is not finite, its number, and the number of the last loss; `None` if
+        all are finite. Losses are numbered from 1, over all calls.
         """
         losses, self._losses = read_scalars(self._losses), []
         before, self._seen = self._seen, self._seen + len(losses)
@@ -133,10 +150,10 @@ class UnreadLosses:
 
 
 def read_scalars(scalars: Sequence[torch.Tensor]) -> list[float]:
-    """The numbers of tensors of one element, those on a device by one copy from it.
+    """Return the values of tensors of one element, with one copy for all those on a device.
 
-    Each is exactly what `item()` gives, whatever their types (but float64 is rounded on devices
-    that do not have it).
+    Each value is exactly the one that `item()` returns, for every dtype; only MPS devices, which
+    have no float64, round to float32.
     """
     on_device = [scalar for scalar in scalars if scalar.device.type != "cpu"]
     read = iter(read_together(on_device) if on_device else ())
@@ -144,7 +161,7 @@ def read_scalars(scalars: Sequence[torch.Tensor]) -> list[float]:
 
 
 def read_together(scalars: Sequence[torch.Tensor]) -> list[float]:
-    """What `read_scalars` does where a copy takes long: on every device but the CPU."""
+    """Return the values of tensors of one element on a device, with a single copy to the host."""
     places: dict[torch.dtype, list[int]] = {}
     for place, scalar in enumerate(scalars):
         places.setdefault(scalar.dtype, []).append(place)
@@ -158,10 +175,13 @@ def read_together(scalars: Sequence[torch.Tensor]) -> list[float]:
 
 
 def retrieval_accuracy(anchors: torch.Tensor, positives: torch.Tensor) -> torch.Tensor:
-    """The share of positives whose nearest anchor, by cosine, is their own.
+    """Return the share of positives whose nearest anchor by cosine similarity is their own.
 
-    `anchors` and `positives` are raw `(N, d)`. Chance is 1 / N, so values of different N do not
-    compare.
+    The share is 1 / N by chance, so values for different N are not comparable.
+
+    # Parameters
+
+    anchors, positives : `(N, d)`, not necessarily normalised. Row i of both is a pair.
     """
     similarity = normalize(positives, dim=-1) @ normalize(anchors, dim=-1).T  # (N, N)
     own = torch.arange(similarity.size(0), device=similarity.device)
@@ -173,22 +193,25 @@ class StepRecord:
 
     def __init__(self) -> None:
         self.training, self.validation = RunningMeans(), RunningMeans()
-        self.losses = UnreadLosses()  # of training
+        self.losses = UnreadLosses()  # of training steps
 
     def means(self, training: bool) -> RunningMeans:
-        """Those of training, or of validation."""
+        """Return the running means of training or of validation."""
         return self.training if training else self.validation
 
     def masked_lm(
         self, loss: torch.Tensor, accuracy: torch.Tensor, masked: torch.Tensor, training: bool
     ) -> None:
-        """Record masked language modelling of so many masked tokens."""
+        """Record the mean loss and accuracy of masked language modelling over `masked` tokens."""
         self.means(training).record("mlm_loss", loss, masked)
         self.means(training).record("mlm_accuracy", accuracy, masked)
 
     def geometry(self, views: dict[str, torch.Tensor], training: bool) -> None:
-        """Record how embeddings `(N, d)` of two views lie, if there are two."""
-        from declutr.objectives import alignment, uniformity  # embedding needs neither
+        """Record retrieval accuracy, alignment and uniformity of two views `(N, d)`.
+
+        With one view, only uniformity is recorded.
+        """
+        from declutr.objectives import alignment, uniformity  # needed in training only
 
         means = self.means(training)
         anchors, pairs = views["anchors"].detach(), float(views["anchors"].size(0))
@@ -203,7 +226,7 @@ class StepRecord:
     def contrastive(
         self, loss: torch.Tensor, objective: Objective, rows: int, training: bool
     ) -> None:
-        """Record the loss of an objective, and what it says of itself."""
+        """Record the loss of an objective, and the terms and metrics that it reports."""
         means = self.means(training)
         means.record("contrastive_loss", loss)
         for name, value in getattr(objective, "last_terms", {}).items():

@@ -1,4 +1,4 @@
-"""The Predictors "declutr", `{"text": …}` in and an embedding out, and "reclaim"."""
+"""The Predictors "declutr", which embeds texts, and "reclaim", which serves task models."""
 
 import json
 from typing import Any
@@ -11,13 +11,14 @@ from allennlp.predictors import Predictor
 
 @Predictor.register("declutr")
 class DeCLUTRPredictor(Predictor):
-    """Embeds texts: one row of output for each row of input, in order, blank ones included.
+    """A Predictor that embeds texts, with one output for each row of a file, blank rows included.
 
-    The reader is switched to whole texts, so a training recipe's archive needs no overrides. Works
-    with lines of text (`--use-dataset-reader`) and with JSON lines that have a key `text`.
+    The input is JSON lines with a key `text`, or, with `--use-dataset-reader`, one text a line. The
+    dataset reader is set to return whole texts and not spans, so that the archive of a training
+    recipe needs no overrides.
     """
 
-    keeps_blank_lines = True  # `allennlp predict` would drop them, and rows would shift
+    keeps_blank_lines = True  # otherwise `allennlp predict` drops them, and later rows shift
 
     def __init__(self, model: Model, dataset_reader: DatasetReader, frozen: bool = True) -> None:
         super().__init__(model, dataset_reader, frozen)
@@ -25,11 +26,16 @@ class DeCLUTRPredictor(Predictor):
             dataset_reader.sample_spans = False
 
     def predict(self, text: str) -> JsonDict:
-        """The outputs of the model for one text: `{"embeddings": [...]}`."""
+        """Return the outputs of the model for one text: `{"embeddings": [...]}`."""
         return self.predict_json({"text": text})
 
     def load_line(self, line: str) -> JsonDict:
-        """One line of a JSON-lines file; a blank one is an empty text."""
+        """Parse a line of a JSON-lines file; a blank line is an empty text.
+
+        # Raises
+
+        `ValueError` : the line is not an object with a string under `text`.
+        """
         if not line.strip():
             return {"text": ""}
         try:
@@ -57,7 +63,10 @@ class DeCLUTRPredictor(Predictor):
 
 @Predictor.register("reclaim", constructor="of_task_model")
 class TaskModelPredictor(Predictor):
-    """Stands for the default predictor of a task model, around the whole or around it alone."""
+    """A stand-in that builds the default predictor of a task model.
+
+    It serves archives that are opened as the Model "reclaim" and as the task model alone.
+    """
 
     @classmethod
     def of_task_model(

@@ -1,4 +1,4 @@
-"""A Model that records its steps: running means, and losses that are not numbers."""
+"""A Model that records metrics of its steps, and fails if a loss is not a finite number."""
 
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -10,39 +10,41 @@ if TYPE_CHECKING:
 
 
 class NonFiniteLoss(ValueError):
-    """The loss of a training step is not a number."""
+    """An error for a loss of a training step that is not a finite number."""
 
 
 class RecordedModel(Model):
-    """A Model with a record of its steps, in `record`."""
+    """A Model that records metrics and losses of its steps in `record`."""
 
     asked_rarely: bool = False
-    """Whether metrics of training are read whenever they are asked for. The trainer "declutr" sets
-    this, as it asks only when it wants them; otherwise `get_metrics` reads every tenth time."""
+    """Whether `get_metrics` reads the metrics of training at every call.
+
+    The trainer "declutr" sets this, because it calls `get_metrics` only when it needs new metrics.
+    For other trainers, which call it at every step, `get_metrics` reads every tenth time.
+    """
 
     @cached_property
     def record(self) -> "StepRecord":
-        """The metrics and losses of its steps."""
-        from declutr.models.metrics import StepRecord  # which embedding does without
+        """The metrics of training and validation, and the losses of training steps."""
+        from declutr.models.metrics import StepRecord  # needed in training only
 
         return StepRecord()
 
     @property
     def training_means(self) -> "RunningMeans":
-        """The metrics of the current epoch of training, for checkpoints."""
+        """The metrics of the current training epoch, which checkpoints save."""
         return self.record.training
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
-        """Means since the last reset: `contrastive_loss`, `mlm_loss`, `mlm_accuracy`,
-        `retrieval_accuracy`, `alignment` and `uniformity`, as far as they are computed, and what
-        the objective reports of itself.
+        """Return the means since the last reset.
 
-        Without `reset`, and unless they are `asked_rarely`, they may be up to 10 steps old where
-        the model is not on the CPU.
+        They are `contrastive_loss`, `mlm_loss`, `mlm_accuracy`, `retrieval_accuracy`, `alignment`
+        and `uniformity`, as far as they are computed, and the metrics of the objective. On a device
+        other than the CPU they may be up to 10 steps old, unless `reset` or `asked_rarely` is true.
 
         # Raises
 
-        `NonFiniteLoss` : as `require_finite`.
+        `NonFiniteLoss` : a loss since the last check is not a finite number.
         """
         means = self.record.means(self.training)
         if not (reset or (self.asked_rarely and self.training) or means.due()):
@@ -54,13 +56,14 @@ class RecordedModel(Model):
         return computed
 
     def require_finite(self) -> None:
-        """Look at the losses of training since this was called last.
+        """Raise if a loss of training since the last call is not a finite number.
 
-        In the forward pass the host does not wait for them, unless it computes them itself (CPU).
+        The forward pass checks each loss on the CPU only, as on a device the host would have to
+        wait for it.
 
         # Raises
 
-        `NonFiniteLoss` : one of them is not a finite number.
+        `NonFiniteLoss` : a loss is not a finite number.
         """
         broken = self.record.losses.first_broken()
         if broken is None:
@@ -75,7 +78,14 @@ class RecordedModel(Model):
         )
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """The weights, of which none are written after a step that broke them (`require_finite`:
-        whoever writes a checkpoint or the best weights asks for them here)."""
+        """Return the weights, after checking the losses.
+
+        Checkpoints and best weights are written from them, so none are written after a loss that is
+        not a finite number.
+
+        # Raises
+
+        `NonFiniteLoss` : a loss since the last check is not a finite number.
+        """
         self.require_finite()
         return super().state_dict(*args, **kwargs)

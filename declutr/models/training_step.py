@@ -1,4 +1,4 @@
-"""A step of training or validation: which texts of a batch are encoded, and what their loss is."""
+"""A pass of training or validation: the texts of a batch to encode, and their loss."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from declutr.sampling.masking import mask_tokens
 from declutr.system.distributed import all_reduced, with_value, world_size
 from declutr.system.host_memory import on_host, to_device
 
-_VALIDATION_MASKS = 13370  # seeds the masks of validation, so that its loss compares over epochs
+_VALIDATION_MASKS = 13370  # the seed of validation masks, so that losses of epochs are comparable
 
 
 @dataclass(eq=False)
 class TrainingStep:
-    """`contrastive_weight * contrastive + mlm_weight * mlm`, of the terms that there are.
+    """The loss of a batch: `contrastive_weight * contrastive + mlm_weight * mlm`.
 
     # Parameters
 
-    views : which texts are encoded.
-    encoding : makes their embeddings.
-    contrastive : the term of the objective; `None` without one.
-    contrastive_weight, mlm_weight : of the two terms.
-    record : of the steps.
+    views : the choice of the texts to encode.
+    encoding : the computation of their embeddings.
+    contrastive : the contrastive term; `None` leaves it out.
+    contrastive_weight, mlm_weight : the weights of the two terms.
+    record : the record of metrics that losses are added to.
     """
 
     views: BatchViews
@@ -51,7 +51,14 @@ class TrainingStep:
         beside: dict[str, torch.Tensor | None],
         training: bool,
     ) -> torch.Tensor | None:
-        """The loss of a batch; `None` if there is no term (see `DeCLUTR.forward`)."""
+        """Return the loss of a batch; `None` if neither term can be computed.
+
+        # Parameters
+
+        anchors, positives, negatives : as `DeCLUTR.forward` takes them.
+        beside : the labels, ids and documents of the batch, `(B,)` each or `None`.
+        training : False for a pass over validation data.
+        """
         texts, labels = self.views(anchors, positives, negatives, training)
         encoded = self.encoding(texts, labels, documents=count(anchors))
         terms: list[torch.Tensor] = []
@@ -65,7 +72,7 @@ class TrainingStep:
         return torch.stack(terms).sum() if terms else None
 
     def _mlm_loss(self, sums: torch.Tensor, training: bool) -> torch.Tensor:
-        """The mean over the masked tokens of all processes (not a mean of their means)."""
+        """Return the mean loss over the masked tokens of all processes together."""
         loss_sum, correct, masked = all_reduced(sums)
         predicted = masked.clamp_min(1)
         self.record.masked_lm(loss_sum / predicted, correct / predicted, masked, training)
@@ -74,17 +81,17 @@ class TrainingStep:
 
 @dataclass(eq=False)
 class BatchViews:
-    """The texts of a batch that are to be encoded, each under the name of a view.
+    """A callable that selects the texts of a batch to encode, by the name of the view.
 
     # Parameters
 
-    wanted : the inputs of the objective; none if there is no contrastive term.
-    objective : what it is called in errors.
-    views : how the two views come about.
-    embedder : whose tokens are masked, and what views may look at.
+    wanted : the names of the inputs of the objective; empty without a contrastive term.
+    objective : the name of the objective in error messages.
+    views : the way to make the two views.
+    embedder : the text field embedder, which knows the mask token and special tokens.
     has_target : whether there is a momentum encoder.
-    mlm_probability : share of tokens that are masked; 0 without masked language modelling.
-    mask_contrastive_anchor : contrast anchors as they are after masking.
+    mlm_probability : the share of tokens that are masked; 0 without masked language modelling.
+    mask_contrastive_anchor : whether masked anchors are contrasted, and not the clean ones.
     """
 
     wanted: Container[str]
@@ -102,10 +109,11 @@ class BatchViews:
         negatives: TextFieldTensors | None,
         training: bool,
     ) -> tuple[dict[str, TextFieldTensors], torch.Tensor | None]:
-        """The texts of each view, flat, and the labels of those that are `masked`, which come first
-        and stand for anchors if there are no others.
+        """Return the texts `(n, L)` of each view, and the labels of the view "masked".
 
-        `token_vectors` are anchors of which token vectors are wanted.
+        The view "masked", if there is one, comes first. Without a view "anchors", it is contrasted
+        in their place. The view "token_vectors" holds anchors whose token embeddings the objective
+        takes.
         """
         anchors = flat(anchors, positives is not None)
         texts: dict[str, TextFieldTensors] = {}
@@ -116,8 +124,8 @@ class BatchViews:
             texts["token_vectors"] = anchors
         elif any(name in self.wanted for name in PAIRS):
             clean, second = self.views(anchors, positives and flat(positives, True), self.embedder)
-            # In validation, what is contrasted must not depend on masks; and views of the same text
-            # differ by what makes them, not by masks as well.
+            # Masked anchors are not contrasted in validation, whose loss must not depend on masks,
+            # nor with views of the same text, which must differ by those views only.
             masked = training and self.mask_contrastive_anchor and self.views.needs_positives
             texts |= self._of_pair(clean, second, with_anchors=labels is None or not masked)
             if negatives is not None:
@@ -127,16 +135,16 @@ class BatchViews:
         return texts, labels
 
     def equal_texts(self, anchors: TextFieldTensors, spans: bool) -> torch.Tensor | None:
-        """Numbers `(n,)` that are equal for equal texts, if the objective takes them."""
+        """Return keys `(n,)` that are equal for equal texts, if the objective takes them."""
         return text_keys({"anchors": flat(anchors, spans)}) if "texts" in self.wanted else None
 
     def _of_pair(
         self, anchors: TextFieldTensors, positives: TextFieldTensors, with_anchors: bool
     ) -> dict[str, TextFieldTensors]:
-        """The views of a pair that some encoder is to embed."""
+        """Return the texts of both views of each pair that an encoder has to embed."""
         texts = {"anchors": anchors} if with_anchors else {}
         by_target = {"keys": positives, "target_anchors": anchors, "target_positives": positives}
-        if not self.has_target:  # they are made of the model's own views
+        if not self.has_target:  # the model's own projections are the targets
             by_target = {}
         if any(name in self.wanted and name not in by_target for name in PAIRS):
             texts["positives"] = positives
@@ -153,14 +161,20 @@ class BatchViews:
     def masked(
         self, anchors: TextFieldTensors, training: bool
     ) -> tuple[TextFieldTensors, torch.Tensor]:
-        """Anchors with tokens masked, and the labels `(N, L)`."""
+        """Return anchors with tokens masked, and the labels `(N, L)` of masked language modelling.
+
+        # Raises
+
+        `ConfigurationError` : the texts are not indexed as word pieces of a transformer.
+        """
         ((name, tensors),) = anchors.items()
         if "token_ids" not in tensors:
             raise ConfigurationError(
                 f"Masking needs the ids of word pieces, got {sorted(tensors)}. Give the dataset "
                 'reader a tokenizer and a token indexer of type "pretrained_transformer".'
             )
-        # Drawn on the host, where it must be known what is masked: the same masks on any device.
+        # Masks are drawn on the host, which gives the same masks for every device, and a copy of
+        # the labels that the host can read without a wait.
         token_ids, device = on_host(tensors["token_ids"]), device_of(anchors)
         embedder = self.embedder.token_embedder
         masked_ids, labels = mask_tokens(

@@ -1,4 +1,4 @@
-"""How the two views of a text come about that an objective compares."""
+"""Views: the ways to make the two views of a text that a contrastive objective compares."""
 
 import contextlib
 from contextlib import AbstractContextManager
@@ -19,35 +19,42 @@ from declutr.system.distributed import is_sharded
 
 
 class Views(torch.nn.Module, Registrable):
-    """Anchors and positives of a batch; register subclasses under a name.
+    """A way to make the two views of the texts of a batch; register subclasses under a name.
 
-    `forward(anchors, positives, embedder)` takes texts `(N, L)` and `(N * P, L)`, the positives of
-    the reader or `None`, and what will embed them, and returns both views. Where `changes_passes`,
-    each view goes through the encoder in a pass of its own, within `within(name, encoder)`.
+    Subclasses define `forward(anchors, positives, embedder)`, which returns the texts of both
+    views. `anchors` are texts `(N, L)`, `positives` are the texts `(N * P, L)` of the reader or
+    `None`, and `embedder` is the text field embedder that will embed them.
     """
 
     default_implementation = "spans"
 
     changes_passes: bool = False
+    """Whether each view takes an encoder pass of its own, in the context that `within` returns."""
 
     needs_positives: bool = False
-    """Whether it is the reader that brings the second view."""
+    """Whether the second view must come from the dataset reader."""
 
     embeds_positives: bool = False
-    """Whether `embed_positives` makes the vectors of positives; they go through no encoder then."""
+    """Whether `embed_positives`, and no encoder, makes the embeddings of positives."""
 
     def within(self, name: str, encoder: torch.nn.Module) -> AbstractContextManager:
-        """What holds while the view of that name (`anchors`, `positives`) is encoded."""
+        """Return the context in which to encode a view.
+
+        # Parameters
+
+        name : `"anchors"` or `"positives"`.
+        encoder : the text field embedder that encodes it.
+        """
         return contextlib.nullcontext()
 
     def embed_positives(self, texts: TextFieldTensors, embedder: TextFieldEmbedder) -> torch.Tensor:
-        """The vectors `(N, d)` of positives `(N, L)`, where `embeds_positives`."""
+        """Return the embeddings `(N, d)` of positives `(N, L)`; needed if `embeds_positives`."""
         raise NotImplementedError
 
 
 @Views.register("spans")
 class SpanViews(Views):
-    """What the reader brings: spans of one document, neighbouring sentences, labelled pairs."""
+    """The views "spans": spans, neighbouring sentences or pairs from the dataset reader."""
 
     needs_positives = True
 
@@ -67,7 +74,7 @@ class SpanViews(Views):
 
 
 class _SameText(Views):
-    """Both views are the text itself, encoded differently."""
+    """Views that are the same texts, encoded in two ways."""
 
     def forward(
         self,
@@ -86,17 +93,23 @@ class _SameText(Views):
 
 @Views.register("dropout")
 class DropoutViews(_SameText):
-    """The same texts twice: dropout alone makes the views differ (SimCSE, Gao et al., 2021)."""
+    """The views "dropout": the same texts under different dropout (SimCSE, Gao et al., 2021)."""
 
 
 @Views.register("dropout_rates")
 class DropoutRateViews(_SameText):
-    """The same texts under a low and a high rate of dropout, set on every dropout of the encoder
-    (SCD, Klein & Nabi, 2022, section 2).
+    """The views "dropout_rates": the same texts under a low and a high dropout rate.
+
+    The rate is set on every dropout layer of the encoder (SCD; Klein & Nabi, 2022, section 2).
 
     # Parameters
 
-    low, high : rates of the anchors' and of the positives' pass. Defaults are the paper's for BERT.
+    low, high : the rates for anchors and for positives, in [0, 1). The defaults are those of the
+        paper for BERT.
+
+    # Raises
+
+    `ConfigurationError` : a rate is out of range, or `low` is not below `high`.
     """
 
     changes_passes = True
@@ -118,11 +131,11 @@ class DropoutRateViews(_SameText):
 
 @Views.register("levels")
 class LevelViews(_SameText):
-    """Two levels of the same text: its embedding, and the mean of its word embeddings (u and v of
-    RECLAIM, section 5.1).
+    """The views "levels": the embedding of a text, and the mean of its word embeddings.
 
-    The second is looked up in the transformer's table, to which the gradient goes; special tokens
-    are words like others. It is as wide as that table, narrower than embeddings in an ALBERT.
+    They are the features u and v of RECLAIM, section 5.1. The second view is looked up in the
+    transformer's table of input embeddings, which gets its gradient; special tokens count as words.
+    It is as wide as that table, which may be narrower than embeddings, as in ALBERT.
     """
 
     embeds_positives = True
@@ -145,13 +158,19 @@ class LevelViews(_SameText):
 
 @Views.register("cutoff")
 class CutoffViews(_SameText):
-    """The same texts with parts of their input cut off (Shen et al., 2020); dropout acts besides.
+    """The views "cutoff": the same texts with parts of their input erased (Shen et al., 2020).
+
+    Texts are cut in training only. Dropout makes the views differ as well.
 
     # Parameters
 
     kind : `"token"`, `"span"` or `"feature"`; see `declutr.models.cutoff`.
-    rate : the share that is cut.
-    both : cut both views, each on its own; otherwise anchors stay whole.
+    rate : the share of tokens or features that is cut, in (0, 1).
+    both : True cuts both views, with separate draws; False leaves the anchors whole.
+
+    # Raises
+
+    `ConfigurationError` : the kind is unknown, or the rate is out of range.
     """
 
     def __init__(self, kind: str = "token", rate: float = 0.1, both: bool = False) -> None:

@@ -1,1 +1,1 @@
-"""AllenNLP modules between token ids and embeddings: embedders, poolers, heads, metrics."""
+"""AllenNLP modules from token ids to embeddings and projections: embedders, a pooler, heads."""

@@ -21,51 +21,54 @@ logger = logging.getLogger(__name__)
 
 
 class MaskedLMOutput(NamedTuple):
-    """What a pass over masked text gives."""
+    """The embeddings of masked texts, and sums over the masked tokens."""
 
     embeddings: torch.Tensor
-    """Token vectors as `forward` gives them, of the last layer or a mix of all: `(N, L, d)`."""
+    """The token embeddings `(N, L, d)` that `forward` returns: the last layer or a mix."""
 
     loss_sum: torch.Tensor
-    """Cross entropy, summed over the masked tokens; 0 (with a graph) if there are none."""
+    """The cross entropy summed over the masked tokens; 0, with a gradient, if none are masked."""
 
     num_correct: torch.Tensor
-    """How many of them the model gets right, without a gradient."""
+    """The number of masked tokens that are predicted correctly, without a gradient."""
 
     num_masked: torch.Tensor
-    """How many there are."""
+    """The number of masked tokens."""
 
 
 @TokenEmbedder.register("pretrained_transformer_mlm")
 class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
-    """Any transformer that `AutoModelForMaskedLM` loads, as a `TokenEmbedder`.
+    """A `TokenEmbedder` around any transformer that `AutoModelForMaskedLM` can load.
 
-    `forward` embeds and never runs the language modelling head. `masked_lm` embeds masked text and
-    runs the head on the masked positions alone.
+    `forward` returns token embeddings and never runs the language modelling head. `masked_lm`
+    embeds masked texts and runs the head on the masked positions only.
 
     # Parameters
 
     model_name : a name on the Hugging Face hub, or a folder.
-    max_length : fold longer inputs into segments of this length (see AllenNLP's
-        `PretrainedTransformerEmbedder`); not with masked language modelling.
-    sub_module : embed with this part of the transformer only; not with masked language modelling.
+    max_length : the length in tokens of the segments that longer inputs are folded into (see
+        AllenNLP's `PretrainedTransformerEmbedder`). Folded inputs cannot be masked.
+    sub_module : the attribute of the transformer to embed with, such as `"encoder"`. It cannot be
+        combined with masked language modelling.
     train_parameters : False freezes the transformer.
     eval_mode : keep the transformer in evaluation mode (no dropout) during training.
-    last_layer_only : False embeds with a trained mix of all layers. The head of masked language
-        modelling reads the last layer either way.
-    gradient_checkpointing : trade time for memory.
-    unpadding : how padding is kept from being computed on: `"auto"`, `"packed"`, `"grouped"` or
-        `"none"`; see `declutr.transformer.unpadding`. Embeddings are the same up to rounding.
-    compile : compile the transformer with `torch.compile`; a dictionary gives its options. Not
-        together with gradient_checkpointing.
-    masked_language_modeling : load the head too. False loads the bare encoder.
-    load_weights : False builds the architecture only; archives do so, as they hold the weights.
-    tokenizer_kwargs, transformer_kwargs : for `from_pretrained`.
+    last_layer_only : False embeds with a trained mix of all layers. The language modelling head
+        reads the last layer in both cases.
+    gradient_checkpointing : recompute each layer in the backward pass, which saves memory and
+        takes more time.
+    unpadding : the way to avoid computing on padding: `"auto"`, `"packed"`, `"grouped"` or
+        `"none"`; see `declutr.transformer.unpadding`. Embeddings differ by rounding errors only.
+    compile : True compiles the transformer with `torch.compile`; a dictionary gives the options of
+        that function. It cannot be combined with gradient_checkpointing.
+    masked_language_modeling : False loads the transformer without its language modelling head.
+    load_weights : False builds the architecture without loading weights, which is how an archive is
+        opened, since it has weights of its own.
+    tokenizer_kwargs, transformer_kwargs : keyword arguments of the `from_pretrained` of each.
 
     # Raises
 
-    `ConfigurationError` : the transformer has no masked language modelling head or its tokenizer no
-        mask token, or an input is longer than the transformer allows.
+    `ConfigurationError` : the transformer has no language modelling head, its tokenizer has no mask
+        token, settings contradict each other, or an input is longer than the transformer allows.
     """
 
     def __init__(
@@ -110,7 +113,7 @@ class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
                 )
             transformer = getattr(whole, sub_module)
         if transformer.get_input_embeddings().num_embeddings < len(tokenizer.tokenizer):
-            transformer.resize_token_embeddings(len(tokenizer.tokenizer))  # some were added
+            transformer.resize_token_embeddings(len(tokenizer.tokenizer))  # for added tokens
         keep_adapter_dtypes(transformer.base_model)
         if gradient_checkpointing:
             recompute_layers(transformer)
@@ -120,10 +123,11 @@ class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
         self.masked_language_modeling = masked_language_modeling
         self.head_reads_mix = False
         if self._scalar_mix is not None:
-            # Goes with the weights: until 1.5 heads were trained on the mix, and had no such mark.
+            # Saved with the weights: heads trained by releases up to 1.5 read the mix of layers,
+            # and their weights have no such buffer.
             self.register_buffer("_head_reads_last_layer", torch.tensor(True))
         self._told_of_mix = False
-        # No buffer: what is masked is drawn on the host.
+        # This is not a buffer, because masks are drawn on the host.
         self._special_ids = torch.tensor(self.tokenizer.all_special_ids)
         if compile:
             options = {"dynamic": True, **(compile if isinstance(compile, dict) else {})}
@@ -135,14 +139,20 @@ class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
             self.transformer_model.eval()
 
     def _load_from_state_dict(self, state_dict: dict[str, Any], prefix: str, *rest: Any) -> None:
-        """Take up weights, and which layer the head of masked language modelling was trained on."""
+        """Load weights, and find out which layer the language modelling head was trained on."""
         mark = f"{prefix}_head_reads_last_layer"
         if self._scalar_mix is not None and f"{prefix}_scalar_mix.gamma" in state_dict:
             self.head_reads_mix = not state_dict.setdefault(mark, torch.tensor(False))
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def maskable(self, token_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """The positions `(N, L)` that masking may choose: neither special tokens nor padding."""
+        """Return a mask `(N, L)` of the tokens that may be masked: no special tokens, no padding.
+
+        # Parameters
+
+        token_ids : `(N, L)`.
+        mask : `(N, L)` bool, False at padding.
+        """
         return mask & ~torch.isin(token_ids, self._special_ids.to(token_ids.device))
 
     def masked_lm(
@@ -152,11 +162,20 @@ class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
         mask: torch.Tensor,
         type_ids: torch.Tensor | None = None,
     ) -> MaskedLMOutput:
-        """Embed masked text and predict what was masked.
+        """Embed masked texts and predict the masked tokens.
 
-        `labels` is `(N, L)`: the original id at masked positions, `IGNORE` elsewhere.
+        # Parameters
+
+        labels : `(N, L)`, the original id at masked positions and `IGNORE` elsewhere.
+        token_ids : `(N, L)`, with the masked tokens replaced.
+        mask : `(N, L)` bool, False at padding.
+        type_ids : `(N, L)`, the token types, if the transformer has any.
+
+        # Raises
+
+        `ConfigurationError` : texts are longer than `max_length` or than the transformer allows.
         """
-        from declutr.modules.masked_lm import masked_lm_sums  # for training alone
+        from declutr.modules.masked_lm import masked_lm_sums  # needed in training only
 
         if self._max_length is not None and token_ids.size(1) > self._max_length:
             raise ConfigurationError(
@@ -179,15 +198,23 @@ class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
         return MaskedLMOutput(embeddings, *masked_lm_sums(self.transformer_model, last, labels))
 
     def _mix_beside_last(self, **inputs: torch.Tensor) -> torch.Tensor:
-        """The mix of all layers, and beside it the last one: `(..., 2 d)`."""
+        """Return the mix of all layers and the last layer, concatenated: `(..., 2 d)`."""
         return torch.cat(self._mixed_and_last(**inputs), dim=-1)
 
 
 @TextFieldEmbedder.register("mlm")
 class MLMTextFieldEmbedder(BasicTextFieldEmbedder):
-    """A basic `TextFieldEmbedder` around one `pretrained_transformer_mlm` embedder.
+    """A `TextFieldEmbedder` around a single token embedder "pretrained_transformer_mlm".
 
-    As an embedder it is like any other; `masked_lm` serves the model "declutr".
+    Any AllenNLP model can embed with it. The model "declutr" also calls `masked_lm`.
+
+    # Parameters
+
+    token_embedders : one embedder, of type "pretrained_transformer_mlm".
+
+    # Raises
+
+    `ConfigurationError` : there are several embedders, or one of another type.
     """
 
     def __init__(self, token_embedders: dict[str, TokenEmbedder]) -> None:
@@ -202,16 +229,20 @@ class MLMTextFieldEmbedder(BasicTextFieldEmbedder):
 
     @property
     def token_embedder(self) -> PretrainedTransformerEmbedderMLM:
-        """The embedder inside."""
+        """The only token embedder."""
         return getattr(self, f"token_embedder_{self._ordered_embedder_keys[0]}")
 
     @property
     def masked_language_modeling(self) -> bool:
-        """Whether there is a head to train."""
+        """Whether the transformer has its language modelling head."""
         return self.token_embedder.masked_language_modeling
 
     def freeze_head(self) -> None:
-        """Take the head out of training: distributed training waits for every gradient."""
+        """Exclude the language modelling head from training.
+
+        DistributedDataParallel waits for the gradient of every parameter that is trained, also of a
+        head that is not used.
+        """
         embedder = self.token_embedder
         shared = {id(parameter) for parameter in embedder.encoder.parameters()}
         for parameter in embedder.transformer_model.parameters():
@@ -219,7 +250,13 @@ class MLMTextFieldEmbedder(BasicTextFieldEmbedder):
                 parameter.requires_grad_(False)
 
     def masked_lm(self, text_field_input: TextFieldTensors, labels: torch.Tensor) -> MaskedLMOutput:
-        """`PretrainedTransformerEmbedderMLM.masked_lm` of a batch that is already masked."""
+        """Call `PretrainedTransformerEmbedderMLM.masked_lm` on a batch that is already masked.
+
+        # Parameters
+
+        text_field_input : texts `(N, L)`, with the masked tokens replaced.
+        labels : `(N, L)`, the original id at masked positions and `IGNORE` elsewhere.
+        """
         tensors = text_field_input[self._ordered_embedder_keys[0]]
         return self.token_embedder.masked_lm(
             labels, tensors["token_ids"], tensors["mask"], tensors.get("type_ids")

@@ -1,4 +1,4 @@
-"""What stands between embeddings and an objective, in training only."""
+"""Heads: projections between embeddings and the objective, used in training only."""
 
 from itertools import pairwise
 from typing import Optional
@@ -9,10 +9,15 @@ from allennlp.common.checks import ConfigurationError
 
 
 class Head(torch.nn.Module, Registrable):
-    """Embeddings `(N, d)` to projections `(N, m)`; register subclasses under a name.
+    """A module that projects embeddings `(N, d)` to `(N, m)`; register subclasses under a name.
 
-    A head sees the rows of all processes, one view at a time, so that statistics of a batch are
-    those of the whole batch.
+    A head is given the embeddings of all processes, one view at a time, so that batch statistics
+    are computed over the whole batch.
+
+    # Parameters
+
+    input_dim : d.
+    output_dim : m.
     """
 
     default_implementation = "projector"
@@ -24,16 +29,21 @@ class Head(torch.nn.Module, Registrable):
 
 @Head.register("projector")
 class Projector(Head):
-    """Linear layers with batch normalisation and ReLU between them, and a plain linear one at last.
+    """A multilayer perceptron: linear layers with batch normalisation and ReLU between them.
 
-    With three layers of 4096 it is SCD's (Klein & Nabi, 2022, section 3.1) and Barlow Twins'
-    (Zbontar et al., 2021, section 2.2); with `[4096, 256]` that of BYOL (Grill et al., 2020).
+    With the default of three layers of width 4096, it is the projector of SCD (Klein & Nabi, 2022,
+    section 3.1) and of Barlow Twins (Zbontar et al., 2021, section 2.2); with `[4096, 256]` it is
+    the projector of BYOL (Grill et al., 2020).
 
     # Parameters
 
-    hidden_dims : the widths of all layers, the last being m.
-    input_dim : d; filled in by the model.
-    batch_norm : False leaves the normalisation out.
+    input_dim : d; the model sets it.
+    hidden_dims : the widths of all layers. The last one is m.
+    batch_norm : False leaves batch normalisation out, and gives each layer a bias.
+
+    # Raises
+
+    `ConfigurationError` : `hidden_dims` is empty or holds a width below 1.
     """
 
     def __init__(
@@ -46,7 +56,7 @@ class Projector(Head):
         layers: list[torch.nn.Module] = []
         dims = [input_dim, *widths]
         for before, after in pairwise(dims[:-1]):
-            # A bias before batch normalisation would be subtracted again.
+            # Batch normalisation subtracts the mean, so a bias before it would have no effect.
             layers.append(torch.nn.Linear(before, after, bias=not batch_norm))
             if batch_norm:
                 layers.append(torch.nn.BatchNorm1d(after))
@@ -60,12 +70,11 @@ class Projector(Head):
 
 @Head.register("tanh")
 class Tanh(Head):
-    """A linear layer of the width of embeddings, and tanh: SimCSE's, which is used in training only
-    (Gao et al., 2021, section 6.3).
+    """A linear layer `(d, d)` with tanh: the head of SimCSE (Gao et al., 2021, section 6.3).
 
     # Parameters
 
-    input_dim : d; filled in by the model.
+    input_dim : d; the model sets it.
     """
 
     def __init__(self, input_dim: int) -> None:

@@ -1,4 +1,4 @@
-"""Masked language modelling: what a transformer's head makes of masked tokens."""
+"""Masked language modelling: the language modelling head and its loss, on masked tokens only."""
 
 from __future__ import annotations
 
@@ -14,18 +14,24 @@ from declutr.transformer.training_products import quick_products
 def masked_lm_sums(
     transformer: torch.nn.Module, hidden: torch.Tensor, labels: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Return the sums of a `MaskedLMOutput`; the head is run on the masked positions alone.
+    """Return the cross entropy and the numbers of correct and of all predictions of masked tokens.
+
+    The head is run on the masked positions only.
 
     # Parameters
 
-    transformer : the model with the head.
-    hidden : `(N, L, d)`, what the head reads.
-    labels : `(N, L)`, the original id at masked positions, `IGNORE` elsewhere.
+    transformer : the model with its language modelling head.
+    hidden : `(N, L, d)`, the layer that the head reads.
+    labels : `(N, L)`, the original id at masked positions and `IGNORE` elsewhere.
+
+    # Returns
+
+    The three sums over masked tokens, as in `MaskedLMOutput`.
     """
     on_host_labels = on_host(labels).flatten()  # (N * L,)
     places = (on_host_labels != IGNORE).nonzero()[:, 0]  # (M,)
     if not len(places):
-        # The head must still take part, or DistributedDataParallel would wait for its gradient.
+        # The head must take part, or DistributedDataParallel would wait for its gradient.
         nothing = masked_lm_logits(transformer, hidden[:1, 0]).sum() * 0
         zero = torch.zeros((), device=nothing.device)
         return nothing.float(), zero, zero

@@ -1,4 +1,4 @@
-"""A copy of the encoder that follows it slowly (MoCo, He et al., 2020; BYOL, Grill et al. 2020)."""
+"""A moving average of the encoder (MoCo, He et al., 2020; BYOL, Grill et al., 2020)."""
 
 import copy
 from collections.abc import Mapping
@@ -15,17 +15,22 @@ SCHEDULES = ("constant", "cosine")
 
 
 class MomentumEncoder(torch.nn.Module, FromParams):
-    """Copies of modules, without gradients: `copy <- m copy + (1 - m) module` after each step of
-    the optimizer (parameters; of buffers, such as running statistics, copies keep their own).
+    """Copies of modules that are exponential moving averages of them, without gradients.
 
-    Before the first step they are equal, so this is also MoCo's order, in which keys of step k are
-    encoded with the weights of before that step. Copies and the count of steps go into checkpoints.
+    After each step, the parameters are updated by `copy <- m copy + (1 - m) module`. Buffers, such
+    as running statistics, are not averaged: each copy has its own. Copies and modules are equal
+    before the first step, so the keys of step k are encoded with weights from before that step, as
+    in MoCo. The copies and the number of steps are saved in checkpoints.
 
     # Parameters
 
     momentum : m, in [0, 1).
-    schedule : `"constant"`, or `"cosine"`, which rises from `momentum` to 1 over the training
+    schedule : `"constant"`, or `"cosine"`, which raises m from `momentum` to 1 over the training
         (Grill et al., 2020, section 3.3).
+
+    # Raises
+
+    `ConfigurationError` : the momentum is out of range, or the schedule is unknown.
     """
 
     steps_done: torch.Tensor
@@ -37,25 +42,30 @@ class MomentumEncoder(torch.nn.Module, FromParams):
         self.momentum, self.schedule = momentum, one_of("schedule", schedule, SCHEDULES)
         self.copies = torch.nn.ModuleDict()
         self._moves = HostCount(self, "steps_done")
-        self._originals: dict[str, torch.nn.Module] = {}  # not as parts: they are the model's
+        self._originals: dict[str, torch.nn.Module] = {}  # not submodules, as the model owns them
         self._total: Optional[int] = None
 
     def follow(self, modules: Mapping[str, Optional[torch.nn.Module]]) -> None:
-        """Copy modules, those that are there; they are named for `__getitem__`."""
+        """Copy the modules that are not `None`, under the names that `__getitem__` takes."""
         for name, module in modules.items():
             if module is not None:
                 self.copies[name] = copy.deepcopy(module).requires_grad_(False)
                 self._originals[name] = module
 
     def __getitem__(self, name: str) -> Any:
-        """The copy of that name; `None` if there is none."""
+        """Return the copy of a module by its name, or `None`."""
         return dict(self.copies.items()).get(name)
 
     def follow_trainer(self, trainer: Any) -> None:
-        """Follow the optimizer of a trainer, whose data tell how many steps there will be."""
+        """Update the copies after each step of a trainer, for as many steps as its data give.
+
+        # Raises
+
+        `ConfigurationError` : the schedule needs the number of steps, which is unknown.
+        """
         try:
             batches = len(trainer.data_loader)
-        except TypeError:  # a loader that does not know
+        except TypeError:  # the loader does not know its length
             steps = None
         else:
             groups = -(-batches // trainer._num_gradient_accumulation_steps)
@@ -63,11 +73,16 @@ class MomentumEncoder(torch.nn.Module, FromParams):
         self.follow_optimizer(trainer.optimizer, steps)
 
     def follow_optimizer(self, optimizer: torch.optim.Optimizer, steps: Optional[int]) -> None:
-        """Move after each step of `optimizer`, of which there will be `steps` (`None`: unknown).
+        """Update the copies after each step of an optimizer.
+
+        # Parameters
+
+        optimizer : the optimizer of the modules.
+        steps : the number of steps in the whole training; `None` if it is unknown.
 
         # Raises
 
-        `ConfigurationError` : a schedule that needs to know.
+        `ConfigurationError` : the schedule needs the number of steps, which is unknown.
         """
         if self.schedule == "cosine" and not steps:
             raise ConfigurationError(
@@ -79,7 +94,7 @@ class MomentumEncoder(torch.nn.Module, FromParams):
 
     @torch.no_grad()
     def move(self) -> None:
-        """One step after the originals."""
+        """Update the copies by one step towards the modules."""
         from declutr.objectives import momentum_update, target_momentum  # few models need them
 
         momentum = self.momentum

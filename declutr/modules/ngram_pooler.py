@@ -1,4 +1,4 @@
-"""The Seq2VecEncoder "ngram_convolutions": the mean of local vectors of a text (IS-BERT)."""
+"""The Seq2VecEncoder "ngram_convolutions": convolutions over the tokens, averaged (IS-BERT)."""
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -9,21 +9,24 @@ from declutr.objectives.checks import above_zero
 
 @Seq2VecEncoder.register("ngram_convolutions")
 class NGramConvolutions(Seq2VecEncoder):
-    """Convolutions of several widths over the tokens, concatenated: a local vector a token. A text
-    is their mean (Zhang et al., 2020, section 3.1).
+    """A pooler that averages the outputs of convolutions over the tokens of a text.
 
-    Padding is zeroed before (what stands there reaches no token) and after.
+    Convolutions of several widths run over the token embeddings. Their concatenated outputs are a
+    local vector for each token, and the mean of the local vectors is the embedding of the text
+    (IS-BERT; Zhang et al., 2020, section 3.1). Padding is set to zero before the convolutions, so
+    that it does not reach any token, and after them.
 
     # Parameters
 
-    embedding_dim : d, the width of token vectors; the model fills it in.
-    channels : of each convolution.
-    kernels : their widths in tokens, odd.
-    relu : as printed in the paper; the public code has none.
+    embedding_dim : d, the width of token embeddings; the model sets it.
+    channels : the output channels of each convolution.
+    kernels : the widths of the convolutions in tokens, which must be odd.
+    relu : True applies ReLU to the local vectors, as printed in the paper. The code that its
+        authors published does not.
 
     # Raises
 
-    `ConfigurationError` : kernels that are even or none.
+    `ConfigurationError` : there are no kernels, or one is even.
     """
 
     def __init__(
@@ -54,11 +57,17 @@ class NGramConvolutions(Seq2VecEncoder):
         return self._widths[1]
 
     def forward(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """`(N, T, d)` and the mask `(N, T)` to `(N, c)`; 0 for a text without tokens."""
+        """Return the embeddings `(N, c)` of texts; 0 for a text without tokens.
+
+        # Parameters
+
+        tokens : `(N, T, d)`, the token embeddings.
+        mask : `(N, T)`, zero or False at padding.
+        """
         return self.mean(self.local_vectors(tokens, mask), mask)
 
     def local_vectors(self, tokens: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """`(N, T, c)`, c = channels * len(kernels); 0 at padding."""
+        """Return the local vectors `(N, T, c)`, with c = channels * len(kernels); 0 at padding."""
         padding = ~mask.bool().unsqueeze(-1)  # (N, T, 1)
         channels_first = tokens.masked_fill(padding, 0).transpose(1, 2)  # (N, d, T)
         local = torch.cat([layer(channels_first) for layer in self.convolutions], dim=1)
@@ -67,7 +76,7 @@ class NGramConvolutions(Seq2VecEncoder):
 
     @staticmethod
     def mean(local_vectors: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """`(N, c)` of local vectors, in float32 at least."""
+        """Return the mean `(N, c)` of the local vectors of each text, in at least float32."""
         counts = mask.bool().sum(dim=1, keepdim=True).clamp_min(1)
         with torch.autocast(mask.device.type, enabled=False):
             return (

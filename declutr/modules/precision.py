@@ -1,4 +1,4 @@
-"""In which precision the forward pass of training runs."""
+"""The dtype that the forward pass of training is computed in."""
 
 from __future__ import annotations
 
@@ -16,13 +16,18 @@ logger = logging.getLogger(__name__)
 
 
 def training_precision(precision: str, device: torch.device) -> AbstractContextManager:
-    """The context to compute a training loss in.
+    """Return the context in which to compute a training loss.
 
-    `"auto"` is bfloat16 on GPUs that have it and float32 elsewhere (said once in the log, on a CPU
-    that computes in bfloat16 with what that would gain). A warning tells once if a CPU is slower
-    in the bfloat16 that was asked for.
+    The choice of `"auto"` is logged once. On a CPU with bfloat16 instructions the log also says how
+    much faster bfloat16 would be. If `"bfloat16"` is slower than float32 on this CPU, a warning
+    says so once. An autocast that is already active, such as the trainer's `use_amp`, is not
+    changed.
 
-    An autocast that is already on, such as the trainer's `use_amp`, stays as it is.
+    # Parameters
+
+    precision : `"bfloat16"`, `"float32"`, or `"auto"`, which is bfloat16 on GPUs that support it
+        and float32 elsewhere.
+    device : the device that the loss is computed on.
     """
     if torch.is_autocast_enabled(device.type):
         return contextlib.nullcontext()
@@ -35,7 +40,7 @@ def training_precision(precision: str, device: torch.device) -> AbstractContextM
 
 @cache
 def _has_bfloat16(device_type: str) -> bool:
-    """Whether `"auto"` is bfloat16 on such a device; the log says so, and why."""
+    """Return whether `"auto"` is bfloat16 on a type of device, and log why."""
     if device_type == "cpu" and has_bfloat16():
         _tell_of_bfloat16()
         return False
@@ -49,12 +54,13 @@ def _has_bfloat16(device_type: str) -> bool:
 
 
 def _tell_of_bfloat16() -> None:
-    """Say what bfloat16 would gain on this CPU, where `"auto"` is float32 all the same.
+    """Log how much faster bfloat16 would be on this CPU, where `"auto"` is float32.
 
-    Weights of a run must not depend on the processor that it happens to get.
+    `"auto"` does not choose by speed, because the weights of a run must not depend on the processor
+    that it happens to run on.
     """
     seconds = training_seconds()
-    if len(seconds) < 2:  # one of them could not be computed, which is no matter of this run
+    if len(seconds) < 2:  # one dtype could not be timed, which must not fail the run
         return
     times = seconds["float32"] / seconds["bfloat16"]
     logger.info(
@@ -69,7 +75,7 @@ def _tell_of_bfloat16() -> None:
 
 @cache
 def _warn_if_slow() -> None:
-    """Warn of bfloat16 on a CPU that is slower in it; it was asked for, and is not changed."""
+    """Warn if bfloat16, which the recipe asks for, is slower than float32 on this CPU."""
     seconds = training_seconds()
     if len(seconds) < 2:
         return

@@ -1,6 +1,6 @@
-"""The text fields of a batch: taken apart and put together, their masks, means and keys.
+"""Functions on the text fields of a batch: flatten, slice, join, mask, average, compare.
 
-What is known of their tensors on the host (`declutr.system.host_memory`) stays known.
+A tensor that has a copy on the host (`declutr.system.host_memory`) keeps it through all of them.
 """
 
 from __future__ import annotations
@@ -18,22 +18,23 @@ from declutr.system.host_memory import carried
 
 TextField = Mapping[str, Mapping[str, Tensor]]
 
-# AllenNLP's indexers of transformers call the mask of word pieces so, "mask" being that of words
-# where there are both.
+# The names that AllenNLP's transformer indexers give to the mask of word pieces. In a batch with
+# words and word pieces, "mask" is the mask of words, so it comes last.
 _MASKS = ("wordpiece_mask", "segment_concat_mask", "mask")
-_IDS = ("token_ids", "tokens")  # of transformers' indexers, and of others
+_IDS = ("token_ids", "tokens")  # the key of transformer indexers, and of other indexers
 
-# Odd, so that nothing gets lost modulo 2^64; the powers of the first repeat after 2^62 places.
+# Odd numbers, so that multiplying modulo 2^64 loses nothing. The powers of the first repeat only
+# after 2^62 tokens.
 _OF_PLACES, _OF_FIELDS = 6364136223846793005, 1442695040888963407
 
 
 def device_of(texts: TextFieldTensors) -> torch.device:
-    """Return the device of the tensors."""
+    """Return the device that the tensors of texts are on."""
     return _first(texts).device
 
 
 def count(texts: TextFieldTensors) -> int:
-    """Return the size of the first dimension: documents, or texts once flat."""
+    """Return the size of the first dimension: the number of documents, or of texts once flat."""
     return _first(texts).size(0)
 
 
@@ -42,10 +43,10 @@ def _first(texts: TextFieldTensors) -> Tensor:
 
 
 def flat(texts: TextFieldTensors, spans: bool = False) -> TextFieldTensors:
-    """Return spans of documents `(B, S, L)` as texts `(B * S, L)`; texts stay as they are.
+    """Return spans of documents `(B, S, L)` as texts `(B * S, L)`; return texts unchanged.
 
-    A mask tells which they are. Indexers such as `single_id` make none, and their `(B, S, L)` looks
-    like characters of tokens: then `spans` tells.
+    The dimension of the mask shows whether `texts` are spans. Indexers such as `single_id` make no
+    mask, and their spans have the same shape as characters of tokens: then `spans` decides.
     """
     masks = [tensors["mask"] for tensors in texts.values() if "mask" in tensors]
     if not (masks[0].dim() == 3 if masks else spans):
@@ -54,17 +55,17 @@ def flat(texts: TextFieldTensors, spans: bool = False) -> TextFieldTensors:
 
 
 def part(texts: TextFieldTensors, rows: slice) -> TextFieldTensors:
-    """Return some of the texts; views of the same memory."""
+    """Return a slice of texts, as views of the same memory."""
     return each(texts, lambda tensor: tensor[rows])
 
 
 def rows_of(tensor: Tensor, rows: slice) -> Tensor:
-    """Return some rows of a tensor; a view of the same memory."""
+    """Return a slice of the rows of a tensor, as a view of the same memory."""
     return carried(lambda whole: whole[rows], tensor)
 
 
 def each(texts: TextField, operation: Callable[[Tensor], Tensor]) -> TextFieldTensors:
-    """Return the results of an operation on all tensors of texts."""
+    """Return texts with an operation applied to each of their tensors."""
     return {
         name: {key: carried(operation, tensor) for key, tensor in tensors.items()}
         for name, tensors in texts.items()
@@ -72,9 +73,12 @@ def each(texts: TextField, operation: Callable[[Tensor], Tensor]) -> TextFieldTe
 
 
 def joined(batches: Sequence[TextFieldTensors]) -> TextFieldTensors | None:
-    """Return word pieces of several batches `(N_i, L_i)` as one `(sum of N_i, largest L)`.
+    """Concatenate several batches of texts `(N_i, L_i)` to one `(sum of N_i, largest L)`.
 
-    `None` where that is not possible: other kinds of tokens, or batches of different kinds.
+    # Returns
+
+    The joined batch; `None` if the batches cannot be joined because they have other tokens than
+    word pieces, several indexers, or tensors of different names.
     """
     first = batches[0]
     if len(batches) == 1:
@@ -93,13 +97,13 @@ def joined(batches: Sequence[TextFieldTensors]) -> TextFieldTensors | None:
 
 
 def _stacked(*tensors: Tensor) -> Tensor:
-    """`(N_i, L_i)` as `(sum of N_i, largest L)`, zero beyond each `L_i`."""
+    """Concatenate tensors `(N_i, L_i)` to `(sum of N_i, largest L)`, padded with zeros."""
     width = max(tensor.size(1) for tensor in tensors)
     return torch.cat([pad(tensor, (0, width - tensor.size(1))) for tensor in tensors])
 
 
 def text_fields(batch: Mapping[str, Any]) -> dict[str, TextField]:
-    """Return those fields of a batch that are text fields."""
+    """Return the text fields of a batch, by name."""
     return {name: field for name, field in batch.items() if _is_text_field(field)}
 
 
@@ -118,7 +122,7 @@ def _is_mapping_of(value: Any, kind: type) -> bool:
 
 
 def indexed_ids(field: TextField, names: tuple[str, ...] = _IDS) -> Iterator[tuple[str, Tensor]]:
-    """Yield the indexer and the ids `(n, L)` of each that gives some under one of these names."""
+    """Yield the name and the ids `(n, L)` of each indexer that has ids under one of `names`."""
     for indexer in sorted(field):
         found = [field[indexer][name] for name in names if name in field[indexer]]
         if found and found[0].dim() == 2 and not found[0].is_floating_point():
@@ -126,13 +130,13 @@ def indexed_ids(field: TextField, names: tuple[str, ...] = _IDS) -> Iterator[tup
 
 
 def mask_of_ids(tensors: Mapping[str, Tensor], ids: Tensor) -> Tensor:
-    """Return the mask `(n, L)` of ids among the tensors of an indexer; else padding is id 0."""
+    """Return the mask `(n, L)` that an indexer gives for `ids`, or else `ids != 0`."""
     masks = [tensors[name] for name in _MASKS if name in tensors]
     return next((mask.bool() for mask in masks if mask.shape == ids.shape), ids != 0)
 
 
 def mask_of_length(field: TextField, shape: Size) -> Tensor | None:
-    """Return the mask of that shape `(n, L)`, of words or else of word pieces, if there is one."""
+    """Return the mask of words or else of word pieces that has the shape `(n, L)`, or `None`."""
     pieces = [
         tensors[name].bool() for tensors in field.values() for name in _MASKS if name in tensors
     ]
@@ -141,27 +145,31 @@ def mask_of_length(field: TextField, shape: Size) -> Tensor | None:
 
 
 def mean_of_texts(vectors: Tensor, mask: Tensor) -> Tensor:
-    """Return the mean `(n, d)` of vectors `(n, L, d)` where the mask is set, 0 for an empty text;
-    in float32 at least."""
+    """Return the mean `(n, d)` of the token embeddings of each text, in at least float32.
+
+    # Parameters
+
+    vectors : `(n, L, d)`.
+    mask : `(n, L)` bool. A text without any token has the mean 0.
+    """
     kept = wide(vectors).masked_fill(~mask.unsqueeze(-1), 0)
     return kept.sum(dim=1) / mask.sum(dim=1, keepdim=True).clamp_min(1)
 
 
 def wide(vectors: Tensor) -> Tensor:
-    """Return vectors in float32 at least."""
+    """Return vectors in float32, or in float64 if they are float64."""
     return vectors.float() if vectors.itemsize < 4 else vectors
 
 
 def text_keys(batch: Mapping[str, Any]) -> Tensor | None:
-    """Return keys `(n,)` (int64) of the instances of a batch: equal for the same tokens, whatever
-    the padding around them.
+    """Return a key (int64) for each instance of a batch; instances of equal tokens have equal keys.
 
-    They are polynomials in the ids of all text fields, modulo 2^64. Different texts of some hundred
-    tokens have the same one by chance only.
+    A key is a polynomial in the token ids of all text fields, modulo 2^64. Padding does not change
+    it, and different texts of some hundred tokens have the same key only by chance.
 
     # Returns
 
-    The keys; `None` if there are no text fields with ids.
+    The keys `(n,)`; `None` if no text field has ids.
     """
     keys: Tensor | None = None
     fields = text_fields(batch)

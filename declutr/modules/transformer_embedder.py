@@ -1,4 +1,4 @@
-"""A pretrained transformer as a token embedder: loaded, and run without computing on padding."""
+"""A token embedder that runs a pretrained transformer without computing on padding."""
 
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
@@ -20,23 +20,24 @@ from declutr.transformer.unpadding import Run, UnpaddedPass
 
 
 class TransformerEmbedder(PretrainedTransformerEmbedder):
-    """Token vectors of texts by a transformer that is given, long texts in segments.
+    """A `TokenEmbedder` around a transformer that the caller has loaded.
 
     # Parameters
 
-    model_name : what the transformer is called in errors.
+    model_name : the name of the transformer in error messages.
     transformer, config : the model, with or without a head, and its configuration.
-    tokenizer : tells which special tokens segments have.
-    max_length : fold longer inputs into segments of this length.
+    tokenizer : the tokenizer of the transformer. Segments of long texts get its special tokens.
+    max_length : the length in tokens of the segments that longer inputs are folded into; `None`
+        never folds.
     last_layer_only : False embeds with a trained mix of all layers.
-    unpadding : see `declutr.transformer.unpadding`.
+    unpadding : the way to avoid computing on padding; see `declutr.transformer.unpadding`.
 
     # Raises
 
-    `ConfigurationError` : an unknown way of unpadding; later, an input that is too long.
+    `ConfigurationError` : `unpadding` is unknown, or, in `forward`, an input is too long.
     """
 
-    transformer_model: Any  # whatever class the checkpoint asks for
+    transformer_model: Any  # its class depends on the pretrained transformer
     _max_length: Any
 
     def __init__(
@@ -77,12 +78,11 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
 
     @property
     def unpads(self) -> bool:
-        """Whether padding costs nothing, so that texts of any length may share a batch."""
+        """Whether padding is not computed on, so that texts of any length can share a batch."""
         return self._unpadded.unpadding != "none"
 
     def max_positions(self) -> int | None:
-        """Return how many tokens the transformer takes at once, special ones included; `None` if
-        that is unknown."""
+        """Return the longest input in tokens, special tokens included; `None` if it is unknown."""
         return self._max_positions
 
     def forward(  # type: ignore[override]
@@ -93,10 +93,20 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
         segment_concat_mask: torch.Tensor | None = None,
         cut_features: torch.Tensor | None = None,
     ) -> torch.Tensor:
-        """Return token vectors `(N, L, d)` of `token_ids` `(N, L)`; padding where `mask` is False.
+        """Return the token embeddings `(N, L, d)` of texts.
 
-        `cut_features` `(N, width of the embedding layer)` is true at features that are zeroed in
-        every vector which the embedding layer gives for a text (see `declutr.models.cutoff`).
+        # Parameters
+
+        token_ids : `(N, L)`.
+        mask : `(N, L)` bool, False at padding.
+        type_ids : `(N, L)`, the token types, if the transformer has any.
+        segment_concat_mask : the mask of folded texts, as AllenNLP's indexer gives it.
+        cut_features : `(N, width of the embedding layer)` bool, True at features that are set to
+            zero in every output of the embedding layer (see `declutr.models.cutoff`).
+
+        # Raises
+
+        `ConfigurationError` : the texts are longer than the transformer allows.
         """
         if self._max_length is None or token_ids.size(1) <= self._max_length:
             attended = mask if segment_concat_mask is None else segment_concat_mask
@@ -117,17 +127,20 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
     def _unfolded(
         self, vectors: torch.Tensor, mask: torch.Tensor, shape: torch.Size
     ) -> torch.Tensor:
-        """What AllenNLP makes of the vectors `(N * segments, max_length, d)` of texts `(N, L)`."""
+        """Join the segments of each text: `(N * segments, max_length, d)` to `(N, L, d)`."""
         if vectors.device.type == "cpu":
             return self._unfold_long_sequences(vectors, mask, *shape)  # type: ignore[arg-type]
-        # AllenNLP looks at the mask again and again, so places are unfolded instead, on the host.
+        # AllenNLP's method reads the mask from the device many times. So it is applied on the host
+        # to the numbers of the rows, which then select the rows on the device.
         places = to_device(self._unfolded_places(on_host(mask), shape), vectors.device)
         rows = torch.cat([vectors.new_zeros(1, vectors.size(-1)), vectors.flatten(0, 1)])
         return rows.index_select(0, places.flatten()).view(*places.shape, -1)
 
     def _unfolded_places(self, mask: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """Which of the rows of segments end to end, counted from 1, each vector of a text is, or 0
-        for zeros."""
+        """Return the row of all segments, counted from 1, that each token `(N, L)` takes.
+
+        The number 0 stands for a row of zeros.
+        """
         numbers = torch.arange(1, mask.numel() + 1, dtype=torch.float64).view(*mask.shape, 1)
         return self._unfold_long_sequences(numbers, mask, *shape)[..., 0].long()  # type: ignore[arg-type]
 
@@ -139,7 +152,7 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
         cut_features: torch.Tensor | None = None,
         run: Run | None = None,
     ) -> torch.Tensor:
-        """What `run` makes of texts without their padding: token vectors, if it is not given."""
+        """Run the transformer on texts without padding; by default return token embeddings."""
         limit = self._max_positions
         if limit is not None and token_ids.size(1) > limit:
             raise ConfigurationError(
@@ -156,7 +169,7 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
     def _token_vectors(
         self, of_texts: torch.Tensor | None = None, **inputs: torch.Tensor
     ) -> torch.Tensor:
-        if of_texts is not None:  # features of the embedding layer to be zeroed
+        if of_texts is not None:  # the cut_features of the texts in this pass
             with features_zeroed(self.encoder, of_texts):
                 return self._token_vectors(**inputs)
         if self._scalar_mix is None:
@@ -164,7 +177,7 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
         return self._mixed_and_last(**inputs)[0]
 
     def _mixed_and_last(self, **inputs: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """The mix of all layers, and the last one."""
+        """Return the mix of all layers, and the last layer."""
         assert self._scalar_mix is not None
         output = self.encoder(**inputs, return_dict=True, output_hidden_states=True)
         layers = list(output.hidden_states[1:])  # the first is the embedding layer
@@ -174,20 +187,20 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
 def load_transformer(
     model_name: str, with_head: bool, load_weights: bool, transformer_kwargs: dict[str, Any]
 ) -> Any:
-    """Load a transformer of any family, in float32 unless `transformer_kwargs` say otherwise.
+    """Return a pretrained transformer, in float32 unless `transformer_kwargs` give another dtype.
 
     # Parameters
 
     model_name : a name on the Hugging Face hub, or a folder.
-    with_head : load its masked language modelling head too.
-    load_weights : False builds the architecture only.
-    transformer_kwargs : for `from_pretrained`.
+    with_head : True loads the language modelling head too.
+    load_weights : False builds the architecture without loading weights.
+    transformer_kwargs : keyword arguments of `from_pretrained`.
 
     # Raises
 
-    `ConfigurationError` : there is no such head.
+    `ConfigurationError` : the transformer has no language modelling head.
     """
-    # Said outright: otherwise transformers asks on standard input.
+    # Without this argument transformers asks the user on standard input.
     trust = transformer_kwargs.get("trust_remote_code", False)
     kwargs = {**transformer_kwargs, "trust_remote_code": trust}
     config = AutoConfig.from_pretrained(model_name, **kwargs)
@@ -213,8 +226,8 @@ def load_transformer(
 
 
 def recompute_layers(model: Any) -> None:
-    """Have the layers of a transformer computed again in the backward pass, to save memory."""
-    # The other kind visits parameters twice, which stops distributed training.
+    """Enable gradient checkpointing: recompute each layer in the backward pass to save memory."""
+    # Reentrant checkpointing visits parameters twice, which stops distributed training.
     options = {"use_reentrant": False, "context_fn": partial(_recomputation, model.base_model)}
     enable = getattr(model, "activation_checkpointing_enable", None)  # its name in transformers 5
     (enable or model.gradient_checkpointing_enable)(options)
@@ -223,15 +236,18 @@ def recompute_layers(model: Any) -> None:
 def _recomputation(
     encoder: torch.nn.Module,
 ) -> tuple[AbstractContextManager, AbstractContextManager]:
-    """What a layer is computed in, and computed again in, which lies outside of `forward`."""
+    """Return the contexts of the first computation of a layer and of its recomputation.
+
+    The recomputation runs in the backward pass, outside of the contexts that `forward` enters.
+    """
     first, again = recomputation_contexts()
     return first, _Both(quick_products(encoder, next(encoder.parameters()).device), again)
 
 
 class _Both(ExitStack):
-    """Two contexts as one that can be entered again and again, as often as they can.
+    """Several contexts as one that can be entered repeatedly, if each of them can.
 
-    torch enters that of a layer's recomputation once for each backward pass.
+    torch enters the context of a recomputation once in each backward pass.
     """
 
     def __init__(self, *contexts: AbstractContextManager) -> None:

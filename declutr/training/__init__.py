@@ -1,1 +1,1 @@
-"""What happens around training steps: resuming, checkpoints, records, evaluation."""
+"""The trainer and what surrounds it: resuming, checkpoints, records, sharding, evaluation."""

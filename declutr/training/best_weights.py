@@ -1,4 +1,4 @@
-"""The choice of the best weights of a run by scores that are no metrics of its model."""
+"""Selection of the best weights of a run by scores on evaluation tasks."""
 
 import logging
 import math
@@ -18,27 +18,27 @@ logger = logging.getLogger(__name__)
 
 
 class BestWeights:
-    """The weights with the best value of a score so far: `best.th`, which goes into the archive.
+    """The weights with the best score so far, in `best.th`, which goes into the archive.
 
     # Parameters
 
-    select_by : the score whose highest value is the best, or, with a `-` in front, the lowest;
-        `None` chooses no weights.
-    folder : of the run.
+    select_by : the name of the score, whose highest value is the best, or, with a leading `-`, the
+        lowest; `None` selects no weights.
+    folder : the serialization directory.
     """
 
     def __init__(self, select_by: Optional[str], folder: Optional[str]) -> None:
         self._lowest = (select_by or "").startswith("-")
         self.score = select_by.removeprefix("-").removeprefix("+") if select_by else None
-        """Its name."""
+        """The name of the score, without its sign."""
         self.file = os.path.join(folder or "", BEST_WEIGHTS)
         self.found: Optional[dict[str, Any]] = None
-        """The value of the best weights, their step and epoch, and all scores of them."""
+        """The value, step, epoch and all scores of the best weights, if there are any yet."""
         self.begins_anew = False
-        """Whether the run was resumed with another score to choose by."""
+        """Whether the run was resumed with another `select_by` than it had before."""
 
     def resume(self, score: Optional[str], found: Optional[dict[str, Any]]) -> None:
-        """Go on from the best weights that a checkpoint knows of, if this score chose them."""
+        """Restore the best weights of a checkpoint, if they were selected by the same score."""
         if score == self.score:
             self.found = found
         elif self.score is not None:
@@ -51,8 +51,8 @@ class BestWeights:
             )
 
     def is_lost(self) -> bool:
-        """Forget the best weights if, after the run was resumed, they are not there any more."""
-        # Each node of a run may have a folder of its own.
+        """Return whether the file of the best weights is missing, and if so forget them."""
+        # All processes are asked, as each node may have a folder of its own.
         if self.found is None or all(of_all_processes(os.path.exists(self.file))):
             return False
         logger.warning(
@@ -65,7 +65,16 @@ class BestWeights:
     def select(
         self, trainer: GradientDescentTrainer, scores: Scores, step: int, epoch: int
     ) -> bool:
-        """Keep these weights if they are the best so far. All processes take part."""
+        """Save the current weights if they are the best so far, and return whether they are.
+
+        All processes must call this.
+
+        # Parameters
+
+        trainer : the trainer with the weights.
+        scores : the scores of the weights by name.
+        step, epoch : the steps and epochs completed.
+        """
         if self.score is None:
             return False
         value = scores.get(self.score, math.nan)
@@ -81,7 +90,7 @@ class BestWeights:
         return True
 
     def warn_of_no_gain(self) -> None:
-        """Warn if no weights were better than those before the first step."""
+        """Warn if no weights were better than the initial weights."""
         if self.found is not None and self.found["step"] == 0:
             logger.warning(
                 "%s was %.2f at the start and never better afterwards (see %s): training did not "
@@ -94,16 +103,16 @@ class BestWeights:
 
 
 class EpochTracker(MetricTracker):
-    """A tracker that adds scores to the metrics of validation before it judges them.
+    """A `MetricTracker` that adds scores to the validation metrics of an epoch before it compares.
 
-    The trainer asks it after the last step of an epoch and before it writes anything: the only
-    place from which a callback gets at metrics that count.
+    The trainer calls its tracker after the last step of an epoch and before it writes anything. No
+    callback is called in between, so this is how scores can count as metrics of the epoch.
 
     # Parameters
 
-    tracker : the one to take the place of.
-    scores : those at the end of the current epoch.
-    never_best : say of no epoch that it is the best, so that the trainer writes no best weights.
+    tracker : the tracker to replace, whose state is taken over.
+    scores : a function that returns the scores at the end of the current epoch.
+    never_best : True reports no epoch as the best, so that the trainer writes no best weights.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The Checkpointer "atomic": a checkpoint is there whole, or not at all."""
+"""The Checkpointer "atomic", which writes a checkpoint completely or not at all."""
 
 import logging
 import os
@@ -17,21 +17,21 @@ from declutr.system.files import damage_of, write_whole
 logger = logging.getLogger(__name__)
 
 Place = tuple[int, int]
-"""Of a checkpoint in its run: epochs done, and steps done in the one after them."""
+"""The place of a checkpoint in a run: epochs completed, and steps completed in the next epoch."""
 
 
 @Checkpointer.register("atomic")
 class AtomicCheckpointer(Checkpointer):
-    """AllenNLP's checkpointer, safe against being killed while it writes, and against damage.
+    """A checkpointer like AllenNLP's that survives being killed while writing, and damaged files.
 
-    Each file is written beside its place, flushed to disk and renamed, and a checkpoint counts only
-    when both of its files are there, on all nodes of a run. Files that are not any more what was
-    written are told by the checksums in them, and never trained on. All parameters are those of
-    AllenNLP's.
+    Each file is written under a temporary name, flushed to disk and renamed. A checkpoint counts
+    only if both of its files exist on all nodes of a run. Files that have changed since they were
+    written are detected by the checksums in them and never loaded. The parameters are those of
+    AllenNLP's `Checkpointer`.
     """
 
-    _writes = True  # whether this process is one that writes checkpoints
-    _passed_over: frozenset[Place] = frozenset()  # by `load_checkpoint`
+    _writes = True  # whether this process writes checkpoints
+    _passed_over: frozenset[Place] = frozenset()  # the checkpoints later than the one loaded
 
     def maybe_save_checkpoint(
         self, trainer: Trainer, num_epochs_completed: int, num_batches_in_epoch_completed: int
@@ -39,13 +39,13 @@ class AtomicCheckpointer(Checkpointer):
         saved = super().maybe_save_checkpoint(
             trainer, num_epochs_completed, num_batches_in_epoch_completed
         )
-        if saved:  # AllenNLP forgets in those processes that do not write
+        if saved:  # AllenNLP notes it in the process that writes only
             self._be_after((num_epochs_completed, num_batches_in_epoch_completed))
         return saved
 
     def save_checkpoint(self, trainer: Trainer) -> None:
-        # One process asks for the weights, but all must stop if a loss broke them. One process asks
-        # callbacks for their states, but all are here.
+        # Only one process saves the weights and the states of callbacks. All processes call this
+        # method, so all can stop if a loss was not finite, and take part in gathering states.
         model, callbacks = getattr(trainer, "model", None), getattr(trainer, "_callbacks", ())
         prepare = [getattr(part, "require_finite", None) for part in (trainer, model)]
         prepare += [getattr(callback, "gather_state", None) for callback in callbacks]
@@ -61,21 +61,22 @@ class AtomicCheckpointer(Checkpointer):
             save_whole(state.model_state, self._model_state_path(*place))
             save_whole(state.trainer_state, self._training_state_path(*place))
             self._passed_over -= {place}
-        # Finds the files, counts and cleans up. It asks for the state too, and gathering the parts
-        # of a sharded model again would take as long as before.
+        # AllenNLP's method finds these files, and removes old checkpoints. It asks the trainer for
+        # the state again, which would gather the parts of a sharded model a second time, so it is
+        # given the state.
         super().save_checkpoint(SimpleNamespace(get_checkpoint_state=lambda: state))  # type: ignore[arg-type]
 
     def load_checkpoint(self) -> TrainerCheckpoint | None:
-        """The last checkpoint that every process finds whole, as a run killed on several nodes may
-        have written its last one on some of them only.
+        """Return the last checkpoint that is undamaged in every process, or `None`.
 
-        Later ones stay where they are, and count for nothing until the run has come to their place
-        and written them anew.
+        A run that was killed on several nodes may have written its last checkpoint on some nodes
+        only. Later checkpoints are not removed, but they are ignored until the run reaches their
+        place and writes them again.
 
         # Raises
 
-        `ConfigurationError` : some processes find checkpoints, but none that all of them have, or
-            none that is whole.
+        `ConfigurationError` : there are checkpoints, but none that all processes have, or only
+            damaged ones.
         """
         own = self._find_all_checkpoints()
         found = of_all_processes(own)
@@ -111,7 +112,7 @@ class AtomicCheckpointer(Checkpointer):
         return None
 
     def _load(self, place: Place) -> tuple[TrainerCheckpoint | None, str | None]:
-        """A checkpoint, or what is wrong with its files."""
+        """Load a checkpoint, or describe the damage of its files."""
         paths = self._model_state_path(*place), self._training_state_path(*place)
         for path in paths:
             damage = damage_of(path)
@@ -120,7 +121,7 @@ class AtomicCheckpointer(Checkpointer):
         return TrainerCheckpoint(*(torch.load(path, map_location="cpu") for path in paths)), None
 
     def _find_best(self, trainer_state: dict[str, Any]) -> None:
-        """Name the best weights here, where they may not have been written, and look at them."""
+        """Point the trainer to the best weights in this folder, and warn if they are not usable."""
         best = trainer_state.get("best_model_filename")
         if best is None:
             return
@@ -136,16 +137,16 @@ class AtomicCheckpointer(Checkpointer):
             )
 
     def _be_after(self, place: Place) -> None:
-        """Count from the checkpoint at `place` when the next one is due."""
+        """Count the time to the next checkpoint from the one at `place`."""
         self._last_save_num_epochs_completed, self._last_save_num_batches_in_epoch_completed = place
 
     @property
     def _is_primary(self) -> bool:
-        """Whether to clean up: on every node, for each has a folder of its own."""
+        """Whether this process removes old checkpoints; one on every node does, for its folder."""
         return self._writes
 
     def _refuse_broken(self, weights: dict[str, Any]) -> None:
-        """Raise before weights that are not finite push out the last good checkpoint."""
+        """Raise if weights are not finite, before they replace the last good checkpoint."""
         for name, value in weights.items():
             if torch.is_tensor(value) and value.is_floating_point() and not value.isfinite().all():
                 last = self.find_latest_checkpoint()
@@ -163,7 +164,7 @@ class AtomicCheckpointer(Checkpointer):
         }
 
     def _remove_checkpoint(self, epochs_completed: int, batches_in_epoch_completed: int) -> None:
-        """Remove one, and not, as AllenNLP's pattern does, 10 and 100 together with 1."""
+        """Remove one checkpoint; AllenNLP's pattern would remove steps 10 and 100 with step 1."""
         place = epochs_completed, batches_in_epoch_completed
         for path in (self._model_state_path(*place), self._training_state_path(*place)):
             if os.path.exists(path):
@@ -171,14 +172,19 @@ class AtomicCheckpointer(Checkpointer):
 
 
 def save_whole(state: Any, path: str) -> None:
-    """`torch.save`, so that a file at `path` is always whole."""
+    """Save with `torch.save` so that a file at `path` is always complete."""
     write_whole(path, lambda file: torch.save(state, file))
 
 
 def write_best_weights(trainer: GradientDescentTrainer, path: str) -> None:
-    """Make the weights of a trainer, as they are now, the best ones of its run.
+    """Save the current weights of a trainer as the best weights of its run.
 
-    All processes take part, for the weights may be spread over them.
+    All processes must call this, because the weights may be sharded over them.
+
+    # Parameters
+
+    trainer : the trainer, whose best weights are afterwards those at `path`.
+    path : the file to write.
     """
     state = (trainer._ddp_wrapped_model or trainer.model).state_dict()
     if trainer._primary:

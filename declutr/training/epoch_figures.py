@@ -1,4 +1,4 @@
-"""Losses and other figures of a training epoch, which a resumed run reports of the whole epoch."""
+"""Losses and metrics of a training epoch, which a resumed run reports over the whole epoch."""
 
 from __future__ import annotations
 
@@ -21,40 +21,44 @@ logger = logging.getLogger(__name__)
 
 
 class LossSums:
-    """What the losses of an epoch, and the penalties of the regularizer in them, sum up to.
+    """The sums of the losses and of the regularizer's penalties in an epoch.
 
-    They are kept as they are until somebody reads, and then all are copied at once. Sums are made
-    step by step in float64, as AllenNLP's trainer makes them: the same to the bit.
+    Losses stay on the device until `read` copies them to the host all together. They are summed
+    step by step in float64, which gives the same bits as AllenNLP's trainer.
     """
 
     def __init__(self) -> None:
         self.reset()
 
     def reset(self) -> None:
-        """Begin an epoch."""
+        """Set the sums to zero at the start of an epoch."""
         self.loss, self.penalty = 0.0, 0.0
         self._unread: list[tuple[int, Sequence[torch.Tensor], Sequence[torch.Tensor]]] = []
         self.batch_loss: float | None = None
-        """Of the step that was read last, all its batches together."""
+        """The loss of the step that was read last, summed over its batches."""
         self.batch_penalty: float | None = None
-        """Of the last batch of that step; None without a regularizer."""
+        """The penalty of the last batch of that step; `None` without a regularizer."""
 
     def load(self, sums: Sequence[float]) -> None:
-        """Go on from what `read` gave."""
+        """Restore the sums of losses and penalties that `read` returned."""
         self.reset()
         self.loss, self.penalty = sums
 
     def add(
         self, step: int, losses: Sequence[torch.Tensor], penalties: Sequence[torch.Tensor]
     ) -> None:
-        """Keep those of the batches of a step, each divided by the number of batches.
+        """Add the losses and penalties of the batches of a step.
 
-        Tensors must not be changed in place afterwards.
+        # Parameters
+
+        step : the number of the step in the epoch, counted from 1.
+        losses, penalties : scalars, each divided by the number of batches of the step. They must
+            not be changed in place afterwards.
         """
         self._unread.append((step, losses, penalties))
 
     def read(self) -> list[float]:
-        """The sums of losses and of penalties so far.
+        """Return the sums of losses and of penalties so far.
 
         # Raises
 
@@ -85,18 +89,19 @@ def _nan_loss(step: int, last: int) -> str:
 
 
 class EpochFigures:
-    """Sums of the losses of an epoch, the model's running means, and what its metrics counted.
+    """Losses, running means and metric states of an epoch, carried over to a resumed run.
 
-    AllenNLP's trainer forgets all of them when it is resumed within an epoch, and reports nothing
-    at all of an epoch of which no step is left. This puts itself around `_train_epoch` of a
-    trainer, where its figures are made, and adds what was before.
+    When AllenNLP's trainer resumes within an epoch, it reports losses and metrics of the remaining
+    steps only, and nothing if no step remains. This class wraps `_train_epoch` of the trainer, and
+    adds what the steps before the checkpoint contributed.
 
-    Sums and means are kept of each process, the metrics of the first alone: see `metric_states`.
+    Loss sums are saved for every process, running means and metric states for the first process
+    only: see `metric_states`.
 
     # Parameters
 
-    trainer : one that is about to start, with its checkpoint loaded.
-    saved : the `state_dict` of that checkpoint; None at the beginning of an epoch.
+    trainer : a trainer that is about to start, with its checkpoint loaded.
+    saved : the `state_dict` in that checkpoint; `None` if the run starts with a new epoch.
     """
 
     def __init__(self, trainer: GradientDescentTrainer, saved: dict[str, Any] | None) -> None:
@@ -104,9 +109,9 @@ class EpochFigures:
         self._resumed_in = trainer._start_after_epochs_completed
         self._saved = saved
         losses: Any = getattr(trainer, "losses", None)
-        self._counts = not isinstance(losses, LossSums)  # the trainer "declutr" does it itself
+        self._counts = not isinstance(losses, LossSums)  # the trainer "declutr" counts itself
         self._losses: LossSums = LossSums() if self._counts else losses
-        self._gathered: tuple[int, list[list[float]]] | None = None  # at which step, and what
+        self._gathered: tuple[int, list[list[float]]] | None = None  # the step, and its sums
         self._partial = False
         if saved is not None:
             self._load(saved)
@@ -114,7 +119,14 @@ class EpochFigures:
         trainer._train_epoch = self.train_epoch  # type: ignore[method-assign]
 
     def add(self, steps: list[Any], outputs: list[Any], metrics: dict[str, float]) -> None:
-        """Count a training step: its batches, what the model gave, and the trainer's metrics."""
+        """Add the loss and penalty of a training step.
+
+        # Parameters
+
+        steps : the batches of the step.
+        outputs : the outputs of the model for them.
+        metrics : the metrics of the trainer after the step.
+        """
         if self._counts:
             self._losses.loss += metrics["batch_loss"]
             if "reg_loss" in metrics:
@@ -123,19 +135,20 @@ class EpochFigures:
         self._partial = len(outputs) < self._trainer._num_gradient_accumulation_steps
 
     def gather(self) -> None:
-        """Have the sums of all processes for a checkpoint, which one of them writes.
+        """Gather the sums of all processes for a checkpoint, which one process writes.
 
-        All must call it after the same step. Not after a step of fewer batches than others, which
-        may be the last of one process because another has no data left, and is not listening.
+        All processes must call this after the same step. After a step with fewer batches than usual
+        nothing is gathered: one process may take such a step because another has no data left, and
+        that process would not take part.
         """
         if not self._partial:
             step = self._trainer._total_batches_completed
             self._gathered = step, of_all_processes(self._losses.read())
 
     def train_epoch(self, epoch: int) -> dict[str, float]:
-        """The trainer's own, with the figures of the whole epoch."""
+        """Train an epoch by the trainer's `_train_epoch`, and return metrics of the whole epoch."""
         metrics = self._train_epoch(epoch)
-        if epoch >= self._resumed_in:  # those before are skipped
+        if epoch >= self._resumed_in:  # earlier epochs are skipped
             if self._saved is not None:
                 self._complete(metrics, self._saved)
             self._saved = None
@@ -143,9 +156,9 @@ class EpochFigures:
         return metrics
 
     def _complete(self, metrics: dict[str, float], saved: dict[str, Any]) -> None:
-        """Put the figures of the whole epoch in the place of those since it was resumed."""
+        """Replace metrics of the steps since resuming by metrics of the whole epoch."""
         model, none_left = self._trainer.model, "loss" not in metrics
-        if saved.get("sums") is None:  # the trainer's are the best there are
+        if saved.get("sums") is None:  # the sums before resuming are unknown
             if none_left:
                 means = running_means(model)
                 metrics.update(means.compute() if means is not None else {})
@@ -165,7 +178,7 @@ class EpochFigures:
             metrics["reg_loss"] = dist_reduce_sum(penalty) / of_all
 
     def state_dict(self) -> dict[str, Any]:
-        """What a checkpoint holds of this."""
+        """Return the sums, running means and metric states for a checkpoint."""
         model = self._trainer.model
         means = running_means(model)
         states, left_out = metric_states(model)
@@ -193,7 +206,7 @@ class EpochFigures:
             lost.append("training_loss")
         elif len(sums) == world_size():
             self._losses.load(sums[process_rank()])
-        elif process_rank() == 0:  # only their total counts
+        elif process_rank() == 0:  # other processes then start from zero, as only the total counts
             self._losses.load([sum(column) for column in zip(*sums, strict=True)])
         if lost:
             logger.warning(
@@ -204,12 +217,13 @@ class EpochFigures:
 
 
 def epoch_metrics(model: Any, loss: float, penalty: float | None, batches: int) -> dict[str, float]:
-    """Return the metrics of an epoch, of all processes, and have the model begin another.
+    """Return the metrics of an epoch over all processes, and reset the metrics of the model.
 
     # Parameters
 
-    loss, penalty : what this process has summed up; `None` for no regularizer.
-    batches : of this process.
+    model : the model that was trained or validated.
+    loss, penalty : the sums of this process; a penalty of `None` means there is no regularizer.
+    batches : the number of batches of this process.
     """
     return get_metrics(
         model,
@@ -223,13 +237,13 @@ def epoch_metrics(model: Any, loss: float, penalty: float | None, batches: int) 
 
 
 def running_means(model: Any) -> RunningMeans | None:
-    """Those of a training epoch, of the models that have any."""
+    """Return the running means of a model's training epoch, or `None` if it has none."""
     means = getattr(model, "training_means", None)
     return means if isinstance(means, RunningMeans) else None
 
 
 def peak_memory() -> dict[str, float]:
-    """What processes and GPUs took at most in the epoch before, in MB, as metrics; logged too."""
+    """Return and log the peak memory of processes and GPUs in the previous epoch, in MB."""
     metrics = {}
     for kind, peaks in (("worker", util.peak_cpu_memory()), ("gpu", util.peak_gpu_memory())):
         for number, peak in peaks.items():

@@ -1,4 +1,4 @@
-"""The TrainerCallback "evaluate_embeddings": how good embeddings are while they are trained."""
+"""The TrainerCallback "evaluate_embeddings", which scores embeddings on tasks during training."""
 
 import logging
 import os
@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 @TrainerCallback.register("evaluate_embeddings")
 class EvaluateEmbeddings(TrainerCallback):
-    """Runs tasks of `declutr.evaluation` in between steps, and may choose the best weights by them.
+    """A callback that runs evaluation tasks between steps, and can select the best weights by them.
 
         "callbacks": [{
             "type": "evaluate_embeddings",
@@ -40,42 +40,44 @@ class EvaluateEmbeddings(TrainerCallback):
             "select_by": "STS-B/cosine Spearman dev",
         }]
 
-    Scores are called `TASK/score`. They are logged, written to `evaluations/step_N.json`, given to
-    TensorBoard (or any other log writer of AllenNLP) as `validation_scores`, by step, and those at
-    the end of an epoch are metrics of it: `validation_STS-B/cosine Spearman dev`. So the trainer's
-    `validation_metric` may name one, `"+STS-B/cosine Spearman dev"`, for its `patience`, and for
-    its choice of the best epoch where there is no `select_by`.
+    Scores are named `TASK/score`. They are logged, written to `evaluations/step_N.json`, and passed
+    to TensorBoard and other log writers of AllenNLP as `validation_scores`. Scores at the end of an
+    epoch are also metrics of the epoch, such as `validation_STS-B/cosine Spearman dev`. So the
+    trainer's `validation_metric` can be a score, such as `"+STS-B/cosine Spearman dev"`, which is
+    then used for `patience` and, without `select_by`, for the choice of the best epoch.
 
-    Training goes on as if nothing had happened: random numbers of torch, numpy and Python, modes
-    of modules and running metrics are what they were, so weights are the same, bit for bit.
+    Evaluation does not affect training: random numbers of torch, numpy and Python, modes of modules
+    and running metrics are restored, so that the weights are the same bit for bit.
 
-    All tasks run once before the first step too. So a mistake shows right away, and the weights of
-    the start take part in the choice of the best: a run that only makes them worse leaves them in
-    the archive (`best_step` 0), and a warning at its end says so.
+    All tasks also run once before the first step. So mistakes in the settings show at once, and the
+    initial weights can be selected as the best: if training does not improve them, the archive
+    holds them (`best_step` 0), and a warning at the end says so.
 
-    With several processes the first one evaluates, and the others wait, for as long as torch lets
-    them (10 minutes on GPUs). A model that is spread over processes is run by all of them.
+    With several processes, the first one evaluates while the others wait, at most for torch's
+    timeout (10 minutes on GPUs). A sharded model is run by all processes.
 
     # Parameters
 
-    data : a folder laid out as SentEval's (`downstream/`, `probing/`).
+    serialization_dir : the serialization directory, which AllenNLP passes.
+    data : a folder with the layout of SentEval's data (`downstream/`, `probing/`).
     tasks : patterns of names or groups of tasks, such as `["STS*", "MR"]`.
-    protocol : of classifiers on top of embeddings: `"published"` or `"prototyping"`.
-    regressor : whether STS-B and SICK-R have `trained` scores too, which take most of their time.
-    every_num_steps : evaluate after every so many steps (of the optimizer) as well.
-    every_num_epochs : evaluate at the end of every so many epochs, and of the last one.
-    select_by : the score whose highest value makes weights the best ones (`best.th`, which goes
-        into the archive), whenever it was reached, or, with a `-` in front, the lowest. Prefer one
-        of a development set.
-    corpus : documents, one a line, for label-free span retrieval.
-    batch_size : sentences a batch.
-    select_start : whether the weights of the start can be the best ones. They could not before
-        release 1.6; a run that was begun then goes on without them.
+    protocol : the training of classifiers on embeddings, `"published"` or `"prototyping"`.
+    regressor : True computes the `trained` scores of STS-B and SICK-R as well, which take most of
+        the time of these tasks.
+    every_num_steps : the number of steps between evaluations within epochs; `None` for none.
+    every_num_epochs : the number of epochs between evaluations. The last epoch is always evaluated.
+    select_by : the score that selects the best weights (`best.th`, which goes into the archive) by
+        its highest value, or, with a leading `-`, by its lowest. Prefer a score on a development
+        set.
+    corpus : a file with one document a line, for label-free span retrieval.
+    batch_size : the number of sentences in a batch.
+    select_start : whether the initial weights can be selected as the best. Before release 1.6 they
+        could not; a run that an earlier release began is resumed without them.
 
     # Raises
 
-    `ConfigurationError` : values that make no sense; or, before the first step, data that are
-        missing or broken, an unknown task or score, or a model or reader of another type.
+    `ConfigurationError` : a value is out of range, or, before the first step, data are missing or
+        broken, a task or score is unknown, or the model or reader is of another type.
     """
 
     looks_at_metrics = False  # so that the trainer "declutr" does not read them for it
@@ -113,14 +115,14 @@ class EvaluateEmbeddings(TrainerCallback):
         self._best = BestWeights(select_by, serialization_dir)
         self._select_start = select_start
         self.selects = self._best.score is not None
-        """Whether it chooses the best weights, so that the trainer does not."""
+        """Whether this callback selects the best weights, and the trainer does not."""
         self._selecting = [self._best.score] if self._best.score else []
         self.start_scores: Scores = {}
-        """Before the first step."""
-        self._evaluates = True  # in this process
+        """The scores before the first step."""
+        self._evaluates = True  # whether this process runs tasks
         self._step = 0
-        self._scores: Scores = {}  # of the last evaluation, which was after `_step` steps
-        self._resumed_at = 0  # steps
+        self._scores: Scores = {}  # the scores after `_step` steps, the last that were computed
+        self._resumed_at = 0  # steps done before this process started
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
         super().on_start(trainer, *args, **kwargs)
@@ -136,12 +138,12 @@ class EvaluateEmbeddings(TrainerCallback):
         )
         epoch = trainer._start_after_epochs_completed
         resumed = bool(epoch or trainer._start_after_batches_in_epoch_completed)
-        # The model's own metrics have no tasks.
+        # Scores have a slash in their names, metrics of the model do not.
         tracked = [name for _, name in tracker.tracked_metrics if "/" in name]
         needed = tracked + self._selecting
         known = all(name in self._scores for name in needed)
         lost = self._best.is_lost()
-        if self._best.found is not None:  # the checkpoint may come from a folder that was moved
+        if self._best.found is not None:  # the folder may have been moved since
             trainer._best_model_filename = self._best.file
         errors: list[str] = []
         if not resumed or not known or lost or self._best.begins_anew:
@@ -165,9 +167,9 @@ class EvaluateEmbeddings(TrainerCallback):
     def on_epoch(
         self, trainer: GradientDescentTrainer, metrics: Any, epoch: int, *args: Any, **kwargs: Any
     ) -> None:
-        # Those of an epoch with validation are there already, by the tracker of metrics.
+        # In an epoch with validation, `EpochTracker` has already computed these scores.
         scores = self._at_end_of_epoch(trainer)
-        # The trainer's metrics go on from epoch to epoch.
+        # The trainer keeps the metrics of earlier epochs in this dictionary.
         for name in self._scores.keys() - scores.keys():
             metrics.pop(f"validation_{name}", None)
         metrics.update({f"validation_{name}": value for name, value in scores.items()})
@@ -176,7 +178,7 @@ class EvaluateEmbeddings(TrainerCallback):
             metrics.update(best_epoch=best["epoch"], best_step=best["step"])
             metrics.update({f"best_validation_{name}": v for name, v in best["scores"].items()})
         if trainer._primary and self.serialization_dir:
-            # The trainer wrote it before it called this.
+            # The trainer has written this file already, without the scores.
             file = os.path.join(self.serialization_dir, f"metrics_epoch_{epoch}.json")
             dump_metrics(file, metrics)
 
@@ -204,7 +206,7 @@ class EvaluateEmbeddings(TrainerCallback):
         self._best.resume(state_dict.get("select_by"), state_dict.get("best"))
 
     def _at_end_of_epoch(self, trainer: GradientDescentTrainer) -> Scores:
-        """The scores of the epoch that ends now; none if it is not one to evaluate."""
+        """Return the scores of the epoch that ends now, or no scores if it is not evaluated."""
         epoch = trainer._epochs_completed
         last = epoch + 1 == trainer._num_epochs or trainer._metric_tracker.should_stop_early()
         if not last and (epoch + 1) % self._every_num_epochs:
@@ -216,15 +218,15 @@ class EvaluateEmbeddings(TrainerCallback):
     def _evaluate(
         self, trainer: GradientDescentTrainer, step: int, epoch: int, select: bool = True
     ) -> list[str]:
-        """Score the weights as they are now; returns what went wrong, in words."""
+        """Score the current weights, and return messages about tasks that failed."""
         if isinstance(trainer.model, DeCLUTR):
-            trainer.model.require_finite()  # or broken weights would be scored
+            trainer.model.require_finite()  # otherwise broken weights would be scored
         began = time.perf_counter()
         outcome = Outcome({}, [], [])
         with averaged_weights(trainer):
             if self._evaluates:
                 outcome = self._tasks.outcome(trainer)
-            # All must agree on what is best.
+            # All processes must agree on whether these weights are the best.
             self._scores, main, errors = of_all_processes(outcome)[0]
             self._step = step
             best = select and self._best.select(trainer, self._scores, step, epoch)

@@ -1,4 +1,4 @@
-"""The tasks that a model is scored on while it is trained, and what they need of its run."""
+"""The tasks of "evaluate_embeddings": their data, their scores, and checks of the trainer."""
 
 import os
 from dataclasses import dataclass, field
@@ -16,29 +16,29 @@ from declutr.models.declutr import DeCLUTR
 from declutr.training.model_in_training import text_encoder, undisturbed
 
 FOLDER = "evaluations"
-"""Where, in the folder of a run, each evaluation is a file `step_N.json`."""
+"""The folder, in the serialization directory, with a file `step_N.json` for each evaluation."""
 
 Scores = dict[str, float]
-"""Values by `TASK/score`."""
+"""The values of scores by the name `TASK/score`."""
 
 
 class Outcome(NamedTuple):
-    """What an evaluation gives."""
+    """The result of an evaluation on all tasks."""
 
     scores: Scores
     main: list[str]
-    """Names of the scores that stand for their tasks."""
+    """The name of the main score of each task."""
     errors: list[str]
-    """What went wrong, in words."""
+    """A message for each task that failed."""
 
 
 @dataclass
 class EvaluationTasks:
-    """Tasks of `declutr.evaluation`, with their data.
+    """The tasks of `declutr.evaluation` that a model is scored on during training.
 
     # Parameters
 
-    data, patterns, protocol, corpus, batch_size : see
+    data, patterns, protocol, corpus, batch_size : the parameters of
         `declutr.training.evaluation_callback.EvaluateEmbeddings`, where patterns are `tasks`.
     """
 
@@ -50,11 +50,11 @@ class EvaluationTasks:
     tasks: list[Task] = field(default_factory=list, init=False)
 
     def read(self) -> None:
-        """Read the data.
+        """Read the data of the tasks.
 
         # Raises
 
-        `ConfigurationError` : they are missing or broken, or a pattern fits no task.
+        `ConfigurationError` : data are missing or broken, or a pattern matches no task.
         """
         if not os.path.isdir(self.data):
             raise ConfigurationError(
@@ -79,7 +79,7 @@ class EvaluationTasks:
         self.tasks = tasks
 
     def outcome(self, trainer: GradientDescentTrainer) -> Outcome:
-        """Score a trainer's model as it is now; training goes on as if it had not happened."""
+        """Score the model of a trainer on all tasks, without an effect on training."""
         scores: Scores = {}
         main, errors = [], []
         with undisturbed(trainer.model, trainer.cuda_device, self.protocol.seed):
@@ -97,7 +97,7 @@ def _failure(task: str, error: object) -> str:
 
 
 def require_parts(trainer: GradientDescentTrainer) -> None:
-    """Raise a `ConfigurationError` unless there are a model and a reader that embed texts."""
+    """Raise a `ConfigurationError` unless the model and the dataset reader are of this package."""
     reader = getattr(trainer.data_loader, "reader", None)
     for part, expected in ((trainer.model, DeCLUTR), (reader, RowReader)):
         if not isinstance(part, expected):
@@ -114,14 +114,15 @@ def require_scores(
     tracked: list[str],
     every_num_epochs: int,
 ) -> None:
-    """Raise a `ConfigurationError` if something is to be chosen by a score that will not be there.
+    """Raise a `ConfigurationError` if a score that selects weights or epochs will be missing.
 
     # Parameters
 
-    scores : those that there are.
-    needed : names of scores that something is chosen by.
-    tracked : those among them that the trainer's `validation_metric` names.
-    every_num_epochs : at the end of which epochs there are scores.
+    trainer : the trainer that is about to start.
+    scores : the scores that the tasks gave.
+    needed : the names of scores that select weights or epochs.
+    tracked : the names among them that the trainer's `validation_metric` has.
+    every_num_epochs : the number of epochs between evaluations.
     """
     for name in needed:
         if name not in scores:
@@ -144,10 +145,18 @@ def require_scores(
 def write_scores(
     trainer: GradientDescentTrainer, folder: Optional[str], step: int, epoch: int, scores: Scores
 ) -> None:
-    """Give the scores of a step to the log writers of a run, and to its folder if it has one."""
+    """Write scores to the log writers of a trainer, and to its folder if it has one.
+
+    # Parameters
+
+    trainer : the trainer, whose callbacks may be log writers.
+    folder : the serialization directory, or `None`.
+    step, epoch : the steps and epochs completed.
+    scores : the scores by name.
+    """
     for writer in trainer._callbacks:
         if isinstance(writer, LogWriterCallback):
-            writer.trainer = trainer  # its own on_start may be still to come
+            writer.trainer = trainer  # its on_start may not have been called yet
             writer.log_scalars(dict(scores), log_prefix="validation_scores")
     if folder:
         os.makedirs(os.path.join(folder, FOLDER), exist_ok=True)

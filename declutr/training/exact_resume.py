@@ -1,4 +1,4 @@
-"""The TrainerCallback "exact_resume": a resumed run repeats what it would have done."""
+"""The TrainerCallback "exact_resume", which makes a resumed run equal to an uninterrupted one."""
 
 import json
 import logging
@@ -24,21 +24,22 @@ logger = logging.getLogger(__name__)
 
 @TrainerCallback.register("exact_resume")
 class ExactResume(TrainerCallback):
-    """Makes a resumed run repeat, bit for bit, what it would have done without the interruption.
+    """A callback that makes a resumed run bit-identical to one that was not interrupted.
 
-    Before every step, torch's random numbers (dropout, masks) are seeded by (seed, epoch, step,
-    process). So nothing of their state has to be saved, and a resumed step draws what it would have
-    drawn. On `--recover` the data loader is told to skip what was done without reading it, and all
-    figures of the epoch go on where they were: losses, the model's running means, and what the
-    `Metric` objects of AllenNLP in it have counted. On a CPU it goes on with the kernels that it
-    was begun with (`declutr.system.kernel_choices`), or a warning says that it cannot.
+    Before every step, torch's random numbers (dropout, masks) are seeded by seed, epoch, step and
+    process. So their state need not be saved, and a resumed step draws the same numbers. With
+    `--recover`, the data loader skips the batches that were trained on without reading them, and
+    the figures of the epoch continue from the checkpoint: losses, the running means of the model,
+    and the states of its AllenNLP metrics. On a CPU, the run continues with the kernels that it
+    began with (`declutr.system.kernel_choices`), or a warning says that it cannot.
 
     # Parameters
 
-    seed : of the random numbers of training steps.
+    serialization_dir : the serialization directory, which AllenNLP passes.
+    seed : the seed of the random numbers of training steps.
     """
 
-    # With AllenNLP's trainer `EpochFigures.add` takes metrics, which that trainer has read anyway.
+    # `EpochFigures.add` uses metrics with AllenNLP's trainer only, which reads them at every step.
     looks_at_metrics = False
 
     def __init__(self, serialization_dir: str, seed: int = 13370) -> None:
@@ -48,7 +49,7 @@ class ExactResume(TrainerCallback):
         self._figures: EpochFigures | None = None
         self._trained = False
         self._on_cpu = False
-        self._other_kernels: str | None = None  # why those of the run cannot be taken
+        self._other_kernels: str | None = None  # why the kernels of the run cannot be used
 
     def on_start(self, trainer: GradientDescentTrainer, *args: Any, **kwargs: Any) -> None:
         super().on_start(trainer, *args, **kwargs)
@@ -65,7 +66,8 @@ class ExactResume(TrainerCallback):
         if isinstance(trainer.data_loader, DeCLUTRDataLoader):
             trainer.data_loader.resume_at(epoch, step * trainer._num_gradient_accumulation_steps)
         if isinstance(trainer._validation_data_loader, DeCLUTRDataLoader):
-            # It is read once an epoch, and not at all in those that are skipped.
+            # It counts how often it was read, which happens once an epoch, but not in skipped
+            # epochs.
             trainer._validation_data_loader.begin_at(epoch)
         self._figures = EpochFigures(trainer, self._saved if step else None)
         if epoch and not step and _was_validated(trainer, epoch - 1):
@@ -100,7 +102,7 @@ class ExactResume(TrainerCallback):
             metrics.update(self._last_metrics(trainer._start_after_epochs_completed - 1))
 
     def _last_metrics(self, epoch: int) -> dict[str, Any]:
-        """What a run reported in the end that had nothing left to do when it was resumed."""
+        """Return the metrics of the last epoch, for a resumed run with nothing left to do."""
         try:
             with open(os.path.join(self.serialization_dir, f"metrics_epoch_{epoch}.json")) as file:
                 return json.load(file)
@@ -110,11 +112,12 @@ class ExactResume(TrainerCallback):
     def _reseed(self, epoch: int, step: int) -> None:
         mixed = np.random.SeedSequence([self._seed, epoch, step, process_rank()])
         seed = int(mixed.generate_state(1, np.uint64)[0])
-        # torch seeds every device, and notes from where if CUDA is not in use: a slow thing.
+        # `torch.manual_seed` seeds every device. Before CUDA is in use it also records a stack
+        # trace for each, which is slow.
         (torch.default_generator if self._on_cpu else torch).manual_seed(seed)
 
     def gather_state(self) -> None:
-        """Make ready for a checkpoint; "atomic" calls this in all processes before it writes."""
+        """Gather the state of all processes; the Checkpointer "atomic" calls this before saving."""
         if self._figures is not None:
             self._figures.gather()
 
@@ -135,8 +138,8 @@ class ExactResume(TrainerCallback):
 
 
 def settle_kernels(trainer: GradientDescentTrainer) -> None:
-    """Choose kernels before the first step, the same ones in all processes."""
-    # In bfloat16 there is nothing to choose.
+    """Choose the kernels for training on a CPU before the first step, equal in all processes."""
+    # There is no choice of kernels in bfloat16.
     if trainer.cuda_device.type == "cpu" and getattr(trainer.model, "_precision", "") != "bfloat16":
         settle_products(trainer.model)
 
@@ -150,10 +153,10 @@ def _was_validated(trainer: GradientDescentTrainer, epoch: int) -> bool:
 
 
 def _restore_best(trainer: GradientDescentTrainer) -> None:
-    """Write the best weights of a run that was killed between its checkpoint and writing them.
+    """Write the best weights of a run that was killed after its checkpoint and before them.
 
     AllenNLP's trainer writes the checkpoint of an epoch first and then the best weights. Resumed
-    from that checkpoint, it would never write them, or archive those of an earlier epoch.
+    from that checkpoint, it would not write them, and would archive those of an earlier epoch.
     """
     folder: str | None = trainer._serialization_dir  # type: ignore[has-type]
     if folder and trainer._metric_tracker.is_best_so_far():

@@ -1,4 +1,4 @@
-"""The learning rate schedule of transformers' `Trainer`, step by step."""
+"""The LearningRateScheduler "linear_decay": the default schedule of transformers' `Trainer`."""
 
 import math
 from typing import Optional
@@ -10,26 +10,26 @@ from allennlp.training.learning_rate_schedulers import LearningRateScheduler
 
 @LearningRateScheduler.register("linear_decay")
 class LinearDecay(LearningRateScheduler):
-    """A rate that rises from 0 over a share of all updates, if there is one, and falls to 0.
+    """A schedule with a linear warmup and a linear decay of the learning rate to 0.
 
-    Update k of T, counted from 0, has the rate times k / W while k < W, and then times
-    (T - k) / (T - W), where W is `warmup_share` of T, rounded up. That is what transformers'
-    `get_linear_schedule_with_warmup` gives, where a scheduler steps after the optimizer. AllenNLP's
-    `linear_with_warmup` is one update ahead of it, as its trainer steps schedulers first: its last
-    update has the rate 0.
+    Step k of T, counted from 0, has the learning rate times k / W while k < W, and then times
+    (T - k) / (T - W), where W is `warmup_share * T`, rounded up. These are the rates of
+    transformers' `get_linear_schedule_with_warmup`. The rates of AllenNLP's `linear_with_warmup`
+    are one step ahead, because its trainer calls schedulers before the optimizer: its last step has
+    the rate 0.
 
-    It counts the updates that it is told of, so that as a part of "combined" it begins when its
-    turn comes.
+    The schedule counts the calls of `step_batch`, so that as a part of "combined" it begins at its
+    first step.
 
     # Parameters
 
-    optimizer, num_epochs, num_steps_per_epoch : given by the trainer, not in a configuration.
-    warmup_share : W / T, in [0, 1]. The default is that of the `Trainer`: the rate falls from the
-        first update on.
+    optimizer, num_epochs, num_steps_per_epoch : arguments that the trainer passes.
+    warmup_share : W / T, in [0, 1]. By default there is no warmup, as in the `Trainer`.
+    last_epoch : an argument of every scheduler of AllenNLP.
 
     # Raises
 
-    `ConfigurationError` : a share that is none, or a data loader that does not know its length.
+    `ConfigurationError` : `warmup_share` is out of range, or the data loader has no length.
     """
 
     def __init__(
@@ -50,12 +50,14 @@ class LinearDecay(LearningRateScheduler):
             )
         self.total_steps = num_epochs * num_steps_per_epoch
         self.warmup_steps = math.ceil(self.total_steps * warmup_share)
-        self.updates = 0  # that were begun
+        self.updates = 0  # steps begun so far
         self._set_rates()
 
     def get_values(self) -> list[float]:
-        """The rates of parameter groups in the update that was begun last; at first, that of the
-        first one."""
+        """Return the rates of the step that was begun last; at the start, those of the first step.
+
+        There is one rate for each parameter group of the optimizer.
+        """
         done = max(0, self.updates - 1)
         if done < self.warmup_steps:
             factor = done / self.warmup_steps
@@ -65,12 +67,12 @@ class LinearDecay(LearningRateScheduler):
         return [rate * factor for rate in self.base_values]
 
     def step(self, metric: Optional[float] = None) -> None:
-        """Nothing happens at the end of an epoch."""
+        """Do nothing: the rates change at every step, not at the end of an epoch."""
 
     def step_batch(self, batch_num_total: Optional[int] = None) -> None:
-        """Set the rates of the next update, which is about to be made.
+        """Set the rates of the step that the optimizer is about to take.
 
-        The trainer's number of it does not count: that is of the whole run.
+        The trainer's `batch_num_total` is ignored, because it counts the steps of the whole run.
         """
         self.updates += 1
         self._set_rates()

@@ -1,4 +1,4 @@
-"""Which callbacks look at the metrics of a step, so that others need not wait for them."""
+"""Functions that tell which callbacks read the metrics of a step, for which the host waits."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ _BLIND = (
     ShouldValidateCallback,
     TrackEpochCallback,
 )
-"""Whose `on_batch` does not look at metrics."""
+"""The classes whose `on_batch` does not read metrics."""
 
 
 _OF_LOG_WRITERS = ("on_batch", "log_batch", "_should_log_this_batch")
-"""What decides when a log writer looks."""
+"""The methods that decide when a log writer reads metrics."""
 
 
 def may_look(callback: TrainerCallback) -> bool:
-    """Whether `on_batch` of a callback may look at metrics or the norm of gradients, in any step.
+    """Return whether `on_batch` of a callback may read metrics or the norm of gradients.
 
-    Its class can say so itself, by an attribute `looks_at_metrics`, which counts for the `on_batch`
-    that it has then: a subclass with another one has to say so again.
+    The class of the callback can decide this by an attribute `looks_at_metrics`. The attribute
+    counts for the `on_batch` of that class: a subclass that overrides `on_batch` must set it again.
     """
     for cls in type(callback).__mro__:
         if "looks_at_metrics" in vars(cls):
@@ -45,20 +45,22 @@ def may_look(callback: TrainerCallback) -> bool:
 
 
 def looks_always(callback: TrainerCallback) -> bool:
-    """Whether a callback that may look has to be taken to look at every step; AllenNLP's log
-    writers look at their interval only."""
+    """Return whether a callback for which `may_look` is true must be assumed to read every step.
+
+    AllenNLP's log writers read at their interval only.
+    """
     cls, known = type(callback), LogWriterCallback
     own = (getattr(cls, name) is not getattr(known, name, None) for name in _OF_LOG_WRITERS)
     return not isinstance(callback, known) or any(own)
 
 
 def looks_now(callback: TrainerCallback) -> bool:
-    """Whether one that may look does so in the step that was just taken."""
+    """Return whether a callback for which `may_look` is true reads the metrics of the last step."""
     return looks_always(callback) or callback._should_log_this_batch()  # type: ignore[attr-defined]
 
 
 def tell_of_waits(callbacks: Iterable[TrainerCallback]) -> None:
-    """Log which of those that may look make the host wait at every step."""
+    """Log which of the callbacks that may read metrics make the host wait at every step."""
     names = [type(callback).__name__ for callback in callbacks if looks_always(callback)]
     if names:
         logger.info(

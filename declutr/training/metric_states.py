@@ -1,4 +1,4 @@
-"""What AllenNLP's metrics have counted so far, to be saved with a checkpoint."""
+"""States of the AllenNLP metrics in a model, to be saved with a checkpoint."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from allennlp.training.metrics import Metric
 
-_DEPTH = 20  # of collections in collections; one that holds itself has no end
+_DEPTH = 20  # of nested collections; one that contains itself has no end
 _KINDS = {kind.__name__: kind for kind in (tuple, set, frozenset, Counter, OrderedDict)}
 _DEFAULTS = {
     kind.__name__: kind for kind in (bool, int, float, str, tuple, list, set, dict, Counter)
@@ -18,28 +18,28 @@ _DEFAULTS = {
 
 
 class _NotPlain(Exception):
-    """A value that a checkpoint cannot hold, or that would not come back as what it was."""
+    """An error for a value that cannot be saved, or would not be restored with the same type."""
 
 
 def metric_states(model: torch.nn.Module) -> tuple[dict[str, dict[str, Any]], list[str]]:
-    """The states of all `Metric` objects that the modules of a model have, and what is left out.
+    """Return the states of all `Metric` objects in a model, and the attributes that are left out.
 
-    Metrics are found as attributes, and in lists, tuples, dictionaries and other metrics. States
-    come back as what they were, types included, or are left out; nothing in them raises.
+    Metrics are found as attributes of modules, and inside of lists, tuples, dictionaries and other
+    metrics. A state is restored with its types, or is left out; no value raises an error.
 
-    They are those of this process. In a distributed run a checkpoint has the states of the first
-    process, and every process goes on from them. That is right for AllenNLP's metrics, which bring
-    processes together whenever they count. A metric that counts what its own process sees, and
-    brings processes together in `get_metric`, would count the part of the first as often as there
-    are processes, in an epoch that is resumed.
+    The states are those of this process. In a distributed run, a checkpoint holds the states of the
+    first process, and every process is restored from them. That is correct for AllenNLP's metrics,
+    which exchange counts between processes in every call. A metric that counts in its own process
+    and exchanges counts in `get_metric` would count the part of the first process once for each
+    process, in an epoch that is resumed.
 
     # Returns
 
-    states : numbers, texts, tensors and collections of them, by the place of a metric and the name
-        of its attribute. `torch.load` reads them unasked.
-    left_out : attributes that are nothing of the kind; functions do not count. Keys of dictionaries
-        must be numbers or texts, and a `defaultdict` must make one of Python's own collections or
-        numbers.
+    states : numbers, strings, tensors and collections of them, by the place of a metric and the
+        name of its attribute. `torch.load` reads them with `weights_only`.
+    left_out : the attributes, except functions, that hold other values. Keys of dictionaries must
+        be numbers or strings, and the factory of a `defaultdict` must be a collection or number
+        type of Python.
     """
     states: dict[str, dict[str, Any]] = {}
     left_out = []
@@ -48,7 +48,7 @@ def metric_states(model: torch.nn.Module) -> tuple[dict[str, dict[str, Any]], li
         for name, value in vars(metric).items():
             try:
                 states[place][name] = _saved(value)
-            except Exception:  # also what an odd tensor raises: no checkpoint fails for it
+            except Exception:  # tensors too may raise, and must not fail a checkpoint
                 if not isinstance(value, Metric) and not callable(value):
                     left_out.append(f"{place}.{name}")
     return states, left_out
@@ -57,9 +57,13 @@ def metric_states(model: torch.nn.Module) -> tuple[dict[str, dict[str, Any]], li
 def load_metric_states(
     model: torch.nn.Module, states: dict[str, dict[str, Any]], device: torch.device
 ) -> None:
-    """Let the metrics of a model go on from their `metric_states`.
+    """Restore the metrics of a model from their `metric_states`.
 
-    Tensors that were not in main memory come to `device`.
+    # Parameters
+
+    model : the model with the metrics.
+    states : the first result of `metric_states`.
+    device : the device for tensors that were not on the CPU when they were saved.
     """
     for place, metric in _metrics(model):
         for name, value in states.get(place, {}).items():
@@ -67,13 +71,13 @@ def load_metric_states(
 
 
 def _metrics(model: torch.nn.Module) -> Iterator[tuple[str, Metric]]:
-    """Each once, with its place."""
+    """Yield each metric of a model once, with its place."""
     known: set[int] = set()
     for prefix, module in model.named_modules():
         left: list[tuple[str, Any]] = [(prefix, vars(module))]
         while left:
             place, value = left.pop()
-            if id(value) in known:  # they may hold themselves, or each other
+            if id(value) in known:  # values may contain themselves or each other
                 continue
             known.add(id(value))
             if isinstance(value, Metric):
@@ -88,7 +92,7 @@ def _metrics(model: torch.nn.Module) -> Iterator[tuple[str, Metric]]:
 
 
 def _saved(value: Any, depth: int = 0) -> Any:
-    """A copy that `torch.load` reads unasked; a tuple tells what it stands for."""
+    """Return a copy that `torch.load` can read; a tuple names the type that it stands for."""
     if depth > _DEPTH:
         raise _NotPlain
     kind = type(value)

@@ -1,4 +1,4 @@
-"""What is done with a model in between two training steps: it embeds, and is left as it was."""
+"""Embedding with a model between two training steps, without an effect on training."""
 
 from __future__ import annotations
 
@@ -17,14 +17,24 @@ from allennlp.training import GradientDescentTrainer
 def text_encoder(
     trainer: GradientDescentTrainer, batch_size: int
 ) -> Callable[[list[str]], np.ndarray]:
-    """Texts to the embeddings `(n, d)`, float32, of a trainer's model, which is in eval mode."""
+    """Return a function that embeds texts with the model of a trainer.
+
+    # Parameters
+
+    trainer : a trainer whose model is in evaluation mode.
+    batch_size : the number of texts in a batch.
+
+    # Returns
+
+    A function from a list of n texts to their embeddings `(n, d)` in float32.
+    """
     model = trainer.model
-    # Beside the reader that samples spans of training documents.
+    # A copy, because the reader itself samples spans of training documents.
     reader = copy.copy(trainer.data_loader.reader)  # type: ignore[attr-defined]
     reader.sample_spans = False
 
-    # Not in inference mode: what a model keeps of a pass, such as tables of positions or gathered
-    # parameters, it could not use in training.
+    # Inference mode is not used, because tensors that a model keeps from a pass, such as tables of
+    # positions or gathered parameters, could not be used in training afterwards.
     @torch.no_grad()
     def embedded(instances: list) -> np.ndarray:
         for instance in instances:
@@ -32,12 +42,13 @@ def text_encoder(
         batch = Batch(instances)
         batch.index_instances(model.vocab)
         tensors = move_to_device(batch.as_tensor_dict(), trainer.cuda_device)
-        # Not by `embed`: a sharded model gathers its parameters when it is called.
+        # The model is called, and not its method `embed`, because a sharded model gathers its
+        # parameters when it is called.
         return model(**tensors)["embeddings"].float().cpu().numpy()
 
     def encode(texts: list[str]) -> np.ndarray:
         instances = [reader.text_to_instance(text) for text in texts]
-        # The longest first: if memory does not suffice, that shows at once.
+        # The longest texts come first, so that a lack of memory shows immediately.
         order = np.argsort([-len(instance["anchors"]) for instance in instances], kind="stable")
         parts = [
             embedded([instances[row] for row in order[start : start + batch_size]])
@@ -53,11 +64,18 @@ def text_encoder(
 
 @contextmanager
 def undisturbed(model: torch.nn.Module, device: torch.device, seed: int) -> Iterator[None]:
-    """The model in eval mode and all random numbers seeded; afterwards all is as it was."""
+    """Set evaluation mode and seed all random numbers in a context; restore both afterwards.
+
+    # Parameters
+
+    model : the model to set to evaluation mode.
+    device : the device whose random numbers are restored, beside those of the CPU.
+    seed : the seed of the random numbers of Python, numpy and torch.
+    """
     modes = {module: module.training for module in model.modules()}
     python, numpy = random.getstate(), np.random.get_state()
     devices = [device] if device.type == "cuda" else []
-    # The trainer may be validating, without gradients, but classifiers are trained.
+    # Evaluation may train classifiers, also while the trainer validates without gradients.
     with torch.random.fork_rng(devices), torch.enable_grad():
         try:
             model.eval()
@@ -74,7 +92,10 @@ def undisturbed(model: torch.nn.Module, device: torch.device, seed: int) -> Iter
 
 @contextmanager
 def averaged_weights(trainer: GradientDescentTrainer) -> Iterator[None]:
-    """The weights that validation sees, which are the ones to keep: with a moving average, it."""
+    """Use the weights of the trainer's moving average in a context, if it has one.
+
+    They are the weights that validation uses and that are saved as the best.
+    """
     average = trainer._moving_average
     if average is None:
         yield

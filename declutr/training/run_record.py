@@ -1,6 +1,7 @@
-"""The TrainerCallback "run_record": what was run, and how good it was before it was trained.
+"""The TrainerCallback "run_record", which records a run and validates it before the first step.
 
-AllenNLP validates after epochs alone, and archives the best of those, whatever the start was.
+AllenNLP validates after epochs only, and archives the best epoch even if the initial weights were
+better.
 """
 
 import json
@@ -31,25 +32,28 @@ from declutr.training.model_in_training import undisturbed
 logger = logging.getLogger(__name__)
 
 _PACKAGES = ("declutr", "allennlp", "torch", "transformers", "pytorch-metric-learning")
-_SEED = 13370  # of what validation before the first step draws
+_SEED = 13370  # the seed of validation before the first step
 
 
 @TrainerCallback.register("run_record")
 class RunRecord(TrainerCallback):
-    """Writes `run.json` beside the metrics: versions, size of the run, how the loss is scaled.
+    """A callback that writes `run.json`: versions, size of the run, settings of the loss.
 
-    It also opens the validation documents before the first step, so that a mistake there does not
-    show after an epoch, and saves the files of the transformer that the archive is to carry.
+    It also opens the validation data before the first step, so that a mistake in them shows at once
+    and not after an epoch, and saves the files of the transformer that the archive carries.
 
-    A run with validation data is validated before its first step too. What that gives is logged and
-    stands in `run.json` (`start`) and in `metrics.json` (`start_validation_loss` and so on), and if
-    no epoch is better by the trainer's `validation_metric`, a warning at the end says so. Neither
-    patience nor the choice of the best epoch know of it. Where `evaluate_embeddings` chooses the
-    best weights, it compares them with the start itself, and this is left out.
+    A run with validation data is validated before its first step as well. The metrics are logged
+    and written to `run.json` (`start`) and `metrics.json` (`start_validation_loss` and others). If
+    no epoch is better by the trainer's `validation_metric`, a warning at the end says so. Patience
+    and the choice of the best epoch do not take them into account. If `evaluate_embeddings` chooses
+    the best weights, this validation is left out, because that callback scores the initial weights
+    itself.
 
     # Parameters
 
-    validate_start : whether to do that, which takes as long as validation after an epoch.
+    serialization_dir : the serialization directory, which AllenNLP passes.
+    validate_start : False leaves out the validation before the first step, which takes as long as
+        validation after an epoch.
     """
 
     def __init__(self, serialization_dir: str, validate_start: bool = True) -> None:
@@ -73,13 +77,13 @@ class RunRecord(TrainerCallback):
             return
         archive_transformer(self.serialization_dir)
         record = self._record(trainer)
-        # Whole or not at all: a resumed run, and its other processes, read the one before.
+        # Resumed runs and other processes read this file, so it must never be incomplete.
         file = os.path.join(self.serialization_dir, RUN)
         _tell_other_documents(file, record)
         write_whole(file, json.dumps(record, indent=2) + "\n")
 
     def _record(self, trainer: GradientDescentTrainer) -> dict[str, Any]:
-        """What `run.json` says."""
+        """Return the contents of `run.json`."""
         loader, validation = trainer.data_loader, trainer._validation_data_loader
         record: dict[str, Any] = {
             "versions": {name: _version(name) for name in _PACKAGES},
@@ -109,11 +113,11 @@ class RunRecord(TrainerCallback):
     def on_end(
         self, trainer: GradientDescentTrainer, metrics: Any = None, *args: Any, **kwargs: Any
     ) -> None:
-        if metrics is None or not self._start:  # it failed, or there is nothing to tell
+        if metrics is None or not self._start:  # the run failed, or its start was not validated
             return
         metrics.update({f"start_validation_{name}": v for name, v in self._start.items()})
         start = dict(self._start)
-        for callback in trainer._callbacks:  # scores that are metrics of validation too
+        for callback in trainer._callbacks:  # scores of tasks count as validation metrics
             start |= getattr(callback, "start_scores", {})
         told = no_better_than(trainer._metric_tracker, start)
         if told and trainer._primary:
@@ -125,7 +129,8 @@ class RunRecord(TrainerCallback):
             return False
         if trainer._start_after_epochs_completed or trainer._start_after_batches_in_epoch_completed:
             return False
-        # One that gives other batches in each epoch would go on from those of this pass.
+        # A loader that gives other batches in each epoch would continue after the batches of this
+        # pass.
         parts = getattr(loader, "batches_per_epoch", None) is not None
         chosen_elsewhere = any(getattr(c, "selects", False) for c in trainer._callbacks)
         return not parts and not chosen_elsewhere
@@ -138,11 +143,11 @@ class RunRecord(TrainerCallback):
 
 
 def _tell_other_documents(place: str, record: dict[str, Any]) -> None:
-    """Warn if a run that is recovered goes on with other documents than it began with."""
+    """Warn if a resumed run has another number of documents than it began with."""
     try:
         with open(place) as file:
             before = json.load(file)
-    except (OSError, ValueError):  # it begins now
+    except (OSError, ValueError):  # the run is new
         return
     for key in ("documents", "validation_documents"):
         then, now = before.get(key), record.get(key)
@@ -166,12 +171,12 @@ def _version(package: str) -> str | None:
 
 
 def validated(trainer: GradientDescentTrainer) -> dict[str, float]:
-    """The metrics of a pass over the validation data, with the weights as they are.
+    """Return the metrics of a pass over the validation data with the current weights.
 
-    Those of a moving average, where there is one. Training goes on as if it had not happened:
-    random numbers, modes and running metrics are what they were, other callbacks see nothing of it,
-    and the first epoch draws the same training and validation data, also where AllenNLP's own
-    loaders share a reader. All processes take part.
+    With a moving average, its weights are validated. The pass does not affect training: random
+    numbers, modes of modules and running metrics are restored, callbacks are not called, and the
+    first epoch draws the same training and validation data, even if AllenNLP's own loaders share a
+    dataset reader. All processes must call this.
     """
     loader = trainer._validation_data_loader
     readers = [getattr(loader, "reader", None), *getattr(loader, "readers", {}).values()]
@@ -191,21 +196,21 @@ def validated(trainer: GradientDescentTrainer) -> dict[str, float]:
 
 
 def no_better_than(tracker: MetricTracker, start: dict[str, float]) -> str | None:
-    """What to tell of a run whose best epoch is no better than its start, if it is not.
+    """Return a warning for a run whose best epoch is no better than its start, or `None`.
 
     # Parameters
 
-    tracker : of all epochs.
-    start : metrics of validation before the first step; where the `validation_metric` is not among
-        them, nothing is told.
+    tracker : the trainer's tracker of all epochs.
+    start : the validation metrics before the first step. If the `validation_metric` is not one of
+        them, there is no warning.
     """
     if tracker._best_so_far is None:
         return None
-    try:  # that of the class itself: a subclass may add metrics of now
+    try:  # the method of this class, as a subclass may add current metrics
         at_the_start = MetricTracker.combined_score(tracker, start)
     except ConfigurationError:
         return None
-    if not tracker._best_so_far <= at_the_start:  # nor if one of them is not a number
+    if not tracker._best_so_far <= at_the_start:  # also true if one is not a number
         return None
     figures = " and ".join(
         f"{name} was {start[name]:.6g} at the start and {tracker.best_epoch_metrics[name]:.6g} "

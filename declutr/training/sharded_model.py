@@ -1,4 +1,4 @@
-"""A model of which each process holds a part, with the states and norms of the whole."""
+"""A wrapper of a sharded model that saves, loads and clips it like a whole model."""
 
 from typing import Any, Optional, Union
 
@@ -13,9 +13,15 @@ from declutr.system.distributed import all_reduced
 
 
 class ShardedModel(DdpWrappedModel):
-    """A model of which each process holds a part, with the states and norms of the whole.
+    """A model whose parameters are sharded over processes, with the state dicts of a whole model.
 
-    `state_dict`, `load_state_dict` and `clip_grad_norm_` must be called in all processes.
+    All processes must call `state_dict`, `load_state_dict` and `clip_grad_norm_`.
+
+    # Parameters
+
+    model : the model, already sharded.
+    local_rank, world_size : arguments of every `DdpWrappedModel`.
+    replicas : the number of process groups that each hold a whole model.
     """
 
     def __init__(
@@ -28,15 +34,16 @@ class ShardedModel(DdpWrappedModel):
         super().__init__(model, local_rank=local_rank, world_size=world_size)
         self._replicas = replicas
 
-    # `is_sharded` stays False. To AllenNLP it means one file a process, which a run with another
-    # number of processes could not read, nor an archive hold.
+    # `is_sharded` stays False, because with True AllenNLP writes one file for each process, which
+    # neither a run with another number of processes nor an archive could use.
 
     def attach(self, trainer: Any) -> None:
-        """Make a trainer's checkpoints whole; the bridge calls this for every trainer.
+        """Make a trainer save and load whole tensors; `declutr.bridge` calls this.
 
         # Raises
 
-        `ConfigurationError` : the trainer would need what a single process does not have.
+        `ConfigurationError` : the trainer has a moving average, an optimizer "multi", or no
+            checkpointer that saves after epochs.
         """
         if trainer._moving_average is not None:
             raise ConfigurationError(
@@ -63,8 +70,8 @@ class ShardedModel(DdpWrappedModel):
 
         def get_checkpoint_state() -> Any:
             if not self.is_primary:
-                # AllenNLP asks only the first process of a node, but gathering takes all, and all
-                # must know when the next checkpoint is due.
+                # AllenNLP saves in the first process of a node only, but gathering needs all
+                # processes, and all must know when the next checkpoint is due.
                 self.state_dict()
                 trainer.optimizer.state_dict()
                 done = trainer._epochs_completed, trainer._batches_in_epoch_completed
@@ -75,14 +82,14 @@ class ShardedModel(DdpWrappedModel):
         trainer.get_checkpoint_state = get_checkpoint_state
 
     def state_dict(self, *args: Any, **kwargs: Any) -> StateDictType:
-        """Whole tensors in main memory, in the first process of each node; nothing elsewhere."""
+        """Return whole tensors, on the CPU, in the first process of each node; others get none."""
         self._reshard()
         return self._whole(self.model.state_dict(keep_vars=True))
 
     def load_state_dict(
         self, state_dict: StateDictType, strict: bool = True
     ) -> LoadStateDictReturnType:
-        """Take this process's part of whole tensors."""
+        """Load the part that belongs to this process from whole tensors."""
         self._reshard()
         own = self.model.state_dict(keep_vars=True)
         parts = {
@@ -92,13 +99,23 @@ class ShardedModel(DdpWrappedModel):
         return self.model.load_state_dict(parts, strict=strict)  # type: ignore[return-value]
 
     def clip_grad_norm_(self, max_norm: Union[float, int]) -> torch.Tensor:
-        """Scale all gradients so that their norm is at most `max_norm`; returns what it was."""
+        """Scale all gradients so that their total norm is at most `max_norm`.
+
+        # Parameters
+
+        max_norm : the largest norm of the gradients of the whole model.
+
+        # Returns
+
+        The norm before scaling, a scalar tensor.
+        """
         gradients = [own_part(p.grad) for p in self.model.parameters() if p.grad is not None]
         squares = torch.stack([torch.linalg.vector_norm(g).square() for g in gradients]).sum()
-        # Offloaded gradients lie where the processes have no connection.
+        # With cpu_offload, gradients are on the CPU, but processes may communicate through GPUs
+        # only.
         total = all_reduced(squares.to(self._device())) / self._replicas
         norm = total.sqrt().to(squares.device)
-        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # as torch does
+        factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)  # as in torch.nn.utils.clip_grad_norm_
         torch._foreach_mul_(gradients, factor)
         return norm
 
@@ -113,19 +130,19 @@ class ShardedModel(DdpWrappedModel):
         return torch.device(mesh.device_type)
 
     def _reshard(self) -> None:
-        """Give up gathered parameters: validation leaves those of the root."""
+        """Free gathered parameters, since validation leaves those of the root module gathered."""
         for module in self.model.modules():
-            if hasattr(module, "_get_fsdp_state"):  # one that was split
+            if hasattr(module, "_get_fsdp_state"):  # the module was sharded on its own
                 module.reshard()  # type: ignore[operator]
 
     def _whole(self, values: dict[Any, Any]) -> dict[Any, Any]:
-        """`values` with whole tensors in place of parts; the same tensor once (tied weights)."""
+        """Return values with parts replaced by whole tensors, gathering each shared tensor once."""
         known: dict[int, Any] = {}
         for value in values.values():
             if id(value) not in known:
                 whole = _gathered(value)
                 if not self.is_primary:
-                    whole = None  # it only took part
+                    whole = None  # this process only takes part in gathering
                 known[id(value)] = whole.cpu() if torch.is_tensor(whole) else whole
         return {name: known[id(value)] for name, value in values.items() if self.is_primary}
 
@@ -134,14 +151,14 @@ class ShardedModel(DdpWrappedModel):
 
 
 def _gathered(value: Any) -> Any:
-    """The whole of a DTensor, on the device of the processes; other values as they are."""
+    """Gather a DTensor on the device of the processes; return other values without gradients."""
     if not hasattr(value, "full_tensor"):
         return value.detach() if torch.is_tensor(value) else value
     return value.detach().to(value.device_mesh.device_type).full_tensor()
 
 
 def _part(whole: Any, like: Any) -> Any:
-    """This process's part of a whole tensor, cut as the DTensor `like` is."""
+    """Return the part of a whole tensor that this process has of the DTensor `like`."""
     if not hasattr(like, "placements"):
         return whole
     if whole.shape != like.shape:
@@ -150,8 +167,9 @@ def _part(whole: Any, like: Any) -> Any:
             "of different models or optimizers."
         )
     part = torch.empty_like(like, dtype=whole.dtype, requires_grad=False)
-    mesh, last = like.device_mesh, like.device_mesh.ndim - 1  # before it, if at all, are replicas
-    pieces = whole.chunk(mesh.size(last))  # as fully_shard cuts
+    # A mesh with replicas has their dimension before the last.
+    mesh, last = like.device_mesh, like.device_mesh.ndim - 1
+    pieces = whole.chunk(mesh.size(last))  # as fully_shard does
     rank = mesh.get_local_rank(last)
     if rank < len(pieces):
         own_part(part).copy_(pieces[rank])
@@ -171,5 +189,5 @@ def _part_of_optimizer(optimizer: Any, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _has_shape(value: Any) -> bool:
-    """Whether a value of an optimizer is one of each element, not a number of steps."""
+    """Return whether a value of an optimizer has an entry for each element, unlike a step count."""
     return torch.is_tensor(value) and value.dim() > 0

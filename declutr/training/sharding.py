@@ -1,10 +1,10 @@
-"""The DdpAccelerator "fsdp": every process holds a part of the model and of its optimizer.
+"""The DdpAccelerator "fsdp", which shards a model and its optimizer over processes.
 
-DistributedDataParallel keeps the whole model, its gradients and the optimizer's moments in every
-process. Here each of W processes keeps 1/W of all three, and the parameters of one layer at a time
-are gathered when they are needed (`torch.distributed.fsdp.fully_shard`; Zhao et al., 2023,
-https://arxiv.org/abs/2304.11277). The arithmetic is that of DistributedDataParallel, and so are the
-files: checkpoints and archives hold whole tensors, whoever wrote them.
+DistributedDataParallel keeps the whole model, its gradients and the moments of the optimizer in
+every process. Here each of W processes keeps 1/W of all three, and the parameters of one layer at a
+time are gathered when they are needed (`torch.distributed.fsdp.fully_shard`; Zhao et al., 2023,
+https://arxiv.org/abs/2304.11277). The computation and the files are the same as with
+DistributedDataParallel: checkpoints and archives hold whole tensors.
 """
 
 import logging
@@ -29,30 +29,32 @@ _GATHER_DTYPES = ("float32", "bfloat16")
 
 @DdpAccelerator.register("fsdp")
 class FsdpAccelerator(DdpAccelerator):
-    """For models that do not fit on one GPU beside their gradients and optimizer.
+    """A DdpAccelerator for models that do not fit on one GPU with their gradients and optimizer.
 
         "distributed": {"cuda_devices": [0, 1, 2, 3], "ddp_accelerator": {"type": "fsdp"}}
 
-    Every layer of the transformer is a unit that is gathered, used and freed; everything else
-    (embeddings, language modelling head, projection) is gathered for the whole step. Works on CPUs
-    too, over gloo.
+    Every layer of the transformer is gathered, used and freed on its own. All other parameters
+    (input embeddings, language modelling head, projection) are gathered for the whole step. It
+    works on CPUs as well, with gloo.
 
     # Parameters
 
-    reshard_after_forward : free a layer's gathered parameters after its forward pass and gather
-        them again for its backward pass. False keeps them in between: more memory, less traffic.
-    cpu_offload : keep parameters, gradients and optimizer in main memory, and step there.
-    gather_dtype : `"bfloat16"` gathers the layers' parameters, and runs the layers, in it: half the
-        traffic, and half the memory of what is gathered. Gradients are still reduced, and weights
-        and the optimizer kept, in float32.
-    replicas : groups of processes that each hold a whole model. With one group a node (`replicas`
-        the number of nodes), only gradients travel between nodes.
-    local_rank, world_size, cuda_device : come from AllenNLP.
+    reshard_after_forward : True frees the gathered parameters of a layer after its forward pass and
+        gathers them again for its backward pass. False keeps them in between, which needs more
+        memory and less communication.
+    cpu_offload : True keeps parameters, gradients and optimizer in main memory, and runs the
+        optimizer on the CPU.
+    gather_dtype : the dtype in which the parameters of layers are gathered and the layers computed,
+        `"float32"` or `"bfloat16"`. bfloat16 halves the communication and the memory of gathered
+        parameters. Weights, the reduction of gradients and the optimizer are float32 either way.
+    replicas : the number of groups of processes that each hold a whole model. With one group for
+        each node, only gradients are sent between nodes.
+    local_rank, world_size, cuda_device : arguments that AllenNLP passes.
 
     # Raises
 
-    `ConfigurationError` : a single process, a model or trainer with what cannot be sharded
-        (`regularizer`, `moving_average`, `use_amp`), or a torch without `fully_shard`.
+    `ConfigurationError` : there is a single process, the model or trainer has a part that cannot be
+        sharded (`regularizer`, `moving_average`, `use_amp`), or torch has no `fully_shard`.
     """
 
     def __init__(
@@ -85,7 +87,14 @@ class FsdpAccelerator(DdpAccelerator):
         self._replicas = replicas
 
     def wrap_model(self, model: Model) -> tuple[Model, DdpWrappedModel]:
-        """Shard `model` in place. It stays the model that was given, of a class made for it."""
+        """Shard a model in place, and return it with its wrapper.
+
+        torch changes the class of the model, but it remains the same object.
+
+        # Raises
+
+        `ConfigurationError` : the model has a regularizer, or torch has no `fully_shard`.
+        """
         fsdp = _fsdp()
         if getattr(model, "_regularizer", None) is not None:
             raise ConfigurationError(
@@ -93,7 +102,8 @@ class FsdpAccelerator(DdpAccelerator):
                 'accelerator "fsdp". Remove it from the model, and use the weight_decay of the '
                 "optimizer."
             )
-        # As DistributedDataParallel does. Buffers of integers hold positions, the same anyway.
+        # All processes start with the weights of the first, as with DistributedDataParallel.
+        # Buffers of integers hold positions, which are equal already.
         tensors = chain(model.parameters(), model.buffers())
         copy_from_first((t for t in tensors if t.is_floating_point()), self.cuda_device)
         offload = fsdp.OffloadPolicy()
@@ -111,8 +121,8 @@ class FsdpAccelerator(DdpAccelerator):
             if self._reshard_after_forward:
                 layer.register_forward_pre_hook(_gather_recomputed)
                 layer.register_forward_hook(_free_recomputed)
-        # The root keeps its parameters gathered during a step, so that the language modelling head
-        # finds them although it is not called through a module
+        # The root keeps its parameters gathered during a step, because the language modelling head
+        # is not called through a module that would gather them
         # (`declutr.transformer.architectures`).
         fsdp.fully_shard(model, reshard_after_forward=False, **shared)
         logger.info(
@@ -128,7 +138,7 @@ class FsdpAccelerator(DdpAccelerator):
         from torch.distributed.device_mesh import init_device_mesh
 
         if self.cuda_device.type == "cuda":
-            torch.cuda.init()  # or the mesh would choose a device by the rank
+            torch.cuda.init()  # otherwise the mesh chooses a device by the rank
         if self._replicas == 1:
             return init_device_mesh(self.cuda_device.type, (self.world_size,))
         shape = (self._replicas, self.world_size // self._replicas)
@@ -137,11 +147,12 @@ class FsdpAccelerator(DdpAccelerator):
 
 
 def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
-    """The layers of a transformer, whatever its family calls them.
+    """Return the layers of a transformer of any architecture.
 
-    They are the members of the largest `ModuleList` of modules of one class, and of lists at least
-    a tenth of its size (the decoder of an encoder-decoder). Left out are lists inside of layers and
-    layers that share parameters with anything else: those cannot be gathered on their own.
+    They are the members of the largest `ModuleList` of modules of one class, by its parameters, and
+    of other lists of at least a tenth of its size (such as the decoder of an encoder-decoder).
+    Lists inside of layers are left out, and so are layers that share parameters with other modules,
+    which cannot be gathered on their own.
     """
     uses = Counter(id(p) for m in model.modules() for p in m.parameters(recurse=False))
     found: list[tuple[int, list[torch.nn.Module]]] = []
@@ -161,11 +172,11 @@ def repeated_layers(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def _in_recomputation(layer: Any) -> bool:
-    """Whether a layer is run by a backward pass that has not come to it, or has left it.
+    """Return whether a layer is recomputed while the backward pass is not at this layer.
 
-    So it is with gradient caching: before the backward pass of a chunk goes through the layers, it
-    encodes the whole chunk once more. When single layers are checkpointed, it has come to the
-    layer that it runs again, has gathered it and still needs it.
+    That is so with gradient caching, which encodes a whole chunk once more before the backward pass
+    goes through its layers. With gradient checkpointing, in contrast, the backward pass recomputes
+    the layer that it is at, which it has gathered and still needs.
     """
     if torch._C._current_graph_task_id() == -1:
         return False
@@ -176,12 +187,12 @@ def _in_recomputation(layer: Any) -> bool:
 
 def _gather_recomputed(layer: Any, inputs: Any) -> None:
     if _in_recomputation(layer):
-        layer.unshard()  # which recent versions of torch have done by now
+        layer.unshard()  # recent versions of torch have already done so
 
 
 def _free_recomputed(layer: Any, inputs: Any, outputs: Any) -> None:
     if _in_recomputation(layer):
-        layer.reshard()  # or all layers would lie gathered beside each other
+        layer.reshard()  # otherwise all layers would stay gathered
 
 
 def _on_its_own(module: torch.nn.Module, uses: Counter[int]) -> bool:
@@ -190,7 +201,10 @@ def _on_its_own(module: torch.nn.Module, uses: Counter[int]) -> bool:
 
 
 def _fsdp() -> Any:
-    """The module of torch, which commands other than `train` need not wait for."""
+    """Import the FSDP module of torch, or raise if it has no `fully_shard`.
+
+    It is imported late, because commands other than `train` do not need it.
+    """
     import torch.distributed.fsdp as fsdp
 
     if not hasattr(fsdp, "fully_shard"):

@@ -1,4 +1,4 @@
-"""The Trainer "declutr": AllenNLP's, without a wait for the device in a step."""
+"""The Trainer "declutr": AllenNLP's trainer, without a wait for the device in each step."""
 
 import logging
 import math
@@ -23,29 +23,31 @@ logger = logging.getLogger(__name__)
 
 @Trainer.register("declutr", constructor="from_partial_objects")
 class DeCLUTRTrainer(GradientDescentTrainer):
-    """AllenNLP's "gradient_descent", with a training loop that does not wait for the device.
+    """A trainer like AllenNLP's "gradient_descent" whose steps do not wait for the device.
 
-    It trains the same weights, reports the same metrics, and takes all its parameters. On a GPU,
-    losses, metrics and the norm of gradients are read every `read_every` steps: the progress bar
-    shows them that often, and a loss that is not a number ends training up to so many steps later,
-    but always before metrics of an epoch, a checkpoint or the best weights are made.
+    It takes the same parameters, trains the same weights and reports the same metrics. On a GPU,
+    losses, metrics and the norm of gradients are read every `read_every` steps. The progress bar
+    shows them that often, and a loss that is not a number ends training up to `read_every` steps
+    later, but always before the metrics of an epoch, a checkpoint or the best weights are written.
 
-    A callback that looks at metrics gets those of its step, for which the host waits. Log writers
-    of AllenNLP look at their `summary_interval`, its other callbacks and those of this package
-    never. Any other with an `on_batch` is taken to look at every step, unless its class has
-    `looks_at_metrics = False`. Who does not look gets what was read last.
+    A callback that reads metrics gets the metrics of its step, for which the host waits. AllenNLP's
+    log writers read metrics at their `summary_interval`. Its other callbacks, and those of this
+    package, do not read them. Any other callback with an `on_batch` is assumed to read them at
+    every step, unless its class has the attribute `looks_at_metrics = False`. A callback that does
+    not read metrics is given those that were read last.
 
-    A step still waits with `use_amp` (its scaler of gradients does) and, with several processes,
-    once a batch unless the data loader is "declutr", whose processes all have as many. So do some
-    objectives: docs/GPU.md lists them.
+    Steps still wait with `use_amp`, whose gradient scaler reads the device, and with some
+    objectives, which docs/GPU.md lists. With several processes they wait once a batch, unless the
+    data loader is "declutr", which gives every process the same number of batches.
 
     # Parameters
 
-    read_every : steps; 10 by default, and 1 on the CPU.
+    read_every : the number of steps between two reads; by default 10, or 1 on the CPU.
+    args, kwargs : the parameters of AllenNLP's `GradientDescentTrainer`.
 
     # Raises
 
-    `ConfigurationError` : `read_every` below 1.
+    `ConfigurationError` : `read_every` is below 1.
     """
 
     def __init__(self, *args: Any, read_every: Optional[int] = None, **kwargs: Any) -> None:
@@ -54,26 +56,26 @@ class DeCLUTRTrainer(GradientDescentTrainer):
             raise ConfigurationError(f"read_every must be at least 1, got {read_every}.")
         self._read_every = read_every or (1 if self.cuda_device.type == "cpu" else READ_EVERY)
         self.losses = LossSums()
-        """Of the current epoch; `exact_resume` lets a resumed one go on from where they were."""
+        """The losses of the current epoch, which `exact_resume` restores in a resumed run."""
         if hasattr(self.model, "asked_rarely"):
             self.model.asked_rarely = True  # type: ignore[assignment]
-        # All processes then have as many batches (`DeCLUTRDataLoader.__len__`), and need not ask
-        # each other before every one whether there is another.
+        # This loader gives every process the same number of batches, so processes need not ask each
+        # other before every batch whether there is another one.
         self._equal_batches = isinstance(self.data_loader, DeCLUTRDataLoader)
         self._penalized = False
         self._lookers: list[TrainerCallback] = []
         self._parameters: list[torch.nn.Parameter] = []
-        self._metrics: dict[str, float] = {}  # those read last, in this epoch
-        self._norm: Optional[float] = None  # of gradients, with them
-        self._gradient_norm: Optional[torch.Tensor] = None  # of the last step
+        self._metrics: dict[str, float] = {}  # the metrics of this epoch that were read last
+        self._norm: Optional[float] = None  # the norm of gradients that was read with them
+        self._gradient_norm: Optional[torch.Tensor] = None  # in the last step, on the device
         share_processors(self.cuda_device)
 
     def require_finite(self) -> None:
-        """Look at all losses up to now, before something is made of the weights.
+        """Raise if a loss up to now is not a number; called before the weights are used or saved.
 
         # Raises
 
-        `ValueError` : one of them is not a number; of the model "declutr", not a finite one.
+        `ValueError` : a loss is not a number, or, with the model "declutr", not a finite number.
         """
         if hasattr(self.model, "require_finite"):
             self.model.require_finite()  # type: ignore[operator]
@@ -104,16 +106,17 @@ class DeCLUTRTrainer(GradientDescentTrainer):
                 self._after_step(epoch, group, outputs, progress)
         if self._distributed:
             if not done_early and not self._equal_batches:
-                any_process(True, self.cuda_device)  # tells those that have batches left
+                any_process(True, self.cuda_device)  # answers processes with batches left
             wait_for_all()
         return self._epoch_metrics() | memory
 
     def _begin_epoch(self) -> None:
-        if self._epochs_completed > self._start_after_epochs_completed:  # not one that is resumed
+        # A resumed epoch keeps the losses of the steps before.
+        if self._epochs_completed > self._start_after_epochs_completed:
             self.losses.reset()
         self._metrics = {}
         self._penalized = self.model.get_regularization_penalty() is not None
-        self._parameters = list(self.model.parameters())  # to find them takes longer than a norm
+        self._parameters = list(self.model.parameters())  # listing them is slow
         self._lookers = [callback for callback in self._callbacks if may_look(callback)]
         if self._read_every > 1 and not self._epochs_completed:
             tell_of_waits(self._lookers)
@@ -125,7 +128,7 @@ class DeCLUTRTrainer(GradientDescentTrainer):
             return math.inf
 
     def _was_done(self, step: int) -> bool:
-        """Whether a step of this epoch was done before the checkpoint that the run resumes from."""
+        """Return whether a step of this epoch precedes the checkpoint that the run resumes from."""
         epoch, resumed_in = self._epochs_completed, self._start_after_epochs_completed
         after = self._start_after_batches_in_epoch_completed
         return epoch < resumed_in or (epoch == resumed_in and step < after)
@@ -140,8 +143,12 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         )
 
     def _train_step(self, group: list[Any]) -> tuple[bool, list[dict[str, Any]]]:
-        """Move the weights by a group of batches; returns whether another process has no more, and
-        the outputs of the model."""
+        """Take a step with a group of batches.
+
+        # Returns
+
+        Whether another process has no batches left, and the outputs of the model for the group.
+        """
         self.optimizer.zero_grad()
         outputs: list[dict[str, Any]] = []
         losses: list[torch.Tensor] = []
@@ -172,12 +179,12 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         for callback in self._callbacks:
             called |= callback.on_backward(self, output, called)
         if not called and self._scaler is not None:
-            self._scaler.scale(output["loss"]).backward()  # not divided, as by AllenNLP
+            self._scaler.scale(output["loss"]).backward()  # not divided, as in AllenNLP
         elif not called:
             loss.backward()
 
     def _move(self, losses: list[torch.Tensor], penalties: list[torch.Tensor]) -> None:
-        """Take a step by the gradients, and count it."""
+        """Update the weights by the gradients, and count the step."""
         step = self._total_batches_completed + 1
         self.losses.add(self._batches_in_epoch_completed + 1, losses, penalties)
         self._gradient_norm = self._rescaled()
@@ -196,7 +203,7 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         self._total_batches_completed += 1
 
     def _rescaled(self) -> Optional[torch.Tensor]:
-        """`rescale_gradients`, which gives the norm as a number; this leaves it on the device."""
+        """Clip gradients as `rescale_gradients` does, but return their norm as a tensor."""
         own = [p for p in self._parameters if p.grad is not None]
         if not self._grad_norm or self._grad_norm is True:
             norms = [torch.norm(p.grad.detach()) for p in own] if self._grad_norm else []  # type: ignore[union-attr]
@@ -225,7 +232,7 @@ class DeCLUTRTrainer(GradientDescentTrainer):
             self._checkpointer.maybe_save_checkpoint(self, self._epochs_completed, step)
 
     def _read(self, step: int) -> None:
-        """Wait for the device, and have the metrics of the epoch and of this step."""
+        """Wait for the device, and update the metrics of the epoch and of this step."""
         self.require_finite()
         loss, penalty = self.losses.read()
         self._norm = None if self._gradient_norm is None else self._gradient_norm.item()

@@ -1,9 +1,10 @@
-"""Which parameters weight decay leaves alone: biases, and whatever a normalisation holds.
+"""Exclusion of biases and of normalisation parameters from weight decay.
 
-Names do not tell: the gains of a batch normalisation inside a projector are `layers.1.weight`,
-those of Flaubert's layers `layer_norm1.0.weight`. The type of the module does. AllenNLP gives
-optimizers names and parameters only, so the bridge says which model a trainer is being built for,
-and lets `UNDECAYED` stand for a regular expression in the `parameter_groups` of any optimizer.
+Names do not tell which parameters belong to a normalisation: the gains of a batch normalisation in
+a projector are called `layers.1.weight`, and those of Flaubert's layers `layer_norm1.0.weight`. The
+types of the modules do. AllenNLP gives optimizers names and parameters only. So `declutr.bridge`
+says which model a trainer is being built for, and replaces `UNDECAYED` in the `parameter_groups` of
+any optimizer by a regular expression.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 UNDECAYED = "@norms_and_biases"
-"""In place of a regular expression of `parameter_groups`: all parameters of `is_undecayed`."""
+"""A stand-in for a regular expression in `parameter_groups`: all parameters without decay."""
 
 _model: ContextVar[torch.nn.Module | None] = ContextVar("model", default=None)
 
-# torch's and transformers' own: LayerNorm, BatchNorm1d, T5LayerNorm, EuroBertRMSNorm, NoNorm, ...
+# The class names of normalisations in torch and transformers, such as LayerNorm, BatchNorm1d,
+# T5LayerNorm, EuroBertRMSNorm, NoNorm, ...
 _NORMALISATION = re.compile(r"norm(\dd)?$", re.IGNORECASE)
 
 
 @contextmanager
 def optimizing(model: torch.nn.Module) -> Iterator[None]:
-    """A context in which optimizers are built for the parameters of `model`."""
+    """Say in a context that optimizers are built for the parameters of a model."""
     token = _model.set(model)
     try:
         yield
@@ -37,7 +39,7 @@ def optimizing(model: torch.nn.Module) -> Iterator[None]:
 
 
 def normalisation_parameters(model: torch.nn.Module) -> set[torch.nn.Parameter]:
-    """The parameters that normalisations of a model hold themselves."""
+    """Return the parameters that belong directly to the normalisation modules of a model."""
     return {
         parameter
         for module in model.modules()
@@ -49,14 +51,19 @@ def normalisation_parameters(model: torch.nn.Module) -> set[torch.nn.Parameter]:
 def with_undecayed(
     groups: Sequence[Any], parameters: Sequence[tuple[str, torch.nn.Parameter]]
 ) -> list[Any]:
-    """`parameter_groups` with a regular expression in place of each `UNDECAYED`.
+    """Return parameter groups with a regular expression in place of each `UNDECAYED`.
 
-    It matches the names of biases, as far as a name says `bias`, and of parameters that belong to a
-    normalisation of the model (see `optimizing`).
+    The regular expression matches all parameters with `bias` in their name, and those of the
+    normalisations of the model that `optimizing` names.
+
+    # Parameters
+
+    groups : AllenNLP's `parameter_groups`, pairs of regular expressions and settings.
+    parameters : the names and parameters that the optimizer is built for.
 
     # Raises
 
-    `ConfigurationError` : it is not known whose parameters these are.
+    `ConfigurationError` : `UNDECAYED` is used outside of the context `optimizing`.
     """
     if not any(UNDECAYED in patterns for patterns, _ in groups):
         return list(groups)

@@ -1,4 +1,4 @@
-"""What a model gives to objectives, ours and others'."""
+"""The inputs that the model gives to objectives of this package and of others."""
 
 from pathlib import Path
 from typing import Any, Optional
@@ -18,7 +18,7 @@ LABELS, IDS = torch.tensor([5, 2, 5]), torch.tensor([8, 0, 3])
 
 
 class AllViews(Objective):
-    """Keeps what it gets."""
+    """An objective that takes every input and keeps it."""
 
     def forward(  # type: ignore[override]
         self,
@@ -42,14 +42,14 @@ class AllViews(Objective):
 
 
 class AnyNames(NTXent):
-    """An objective of two views as it could always be written."""
+    """An objective that names its two views as it likes, as every release allows."""
 
     def forward(self, x: Tensor, y: Tensor) -> Tensor:  # type: ignore[override]
         return super().forward(x, y)
 
 
 class NeedsAndTakes(NTXent):
-    """As objectives of earlier releases say what they take."""
+    """An objective that declares its inputs as in earlier releases."""
 
     needs = ("ids",)
     takes = ("labels", "texts")
@@ -69,7 +69,7 @@ class EarlierKeys(NTXent):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch: pytest.MonkeyPatch) -> None:
-    """These objectives, for as long as a test takes."""
+    """Register the objectives above during a test."""
     for name, kind in {
         "all_views": AllViews,
         "any_names": AnyNames,
@@ -84,7 +84,7 @@ def means(rows: Tensor) -> Tensor:
 
 
 def with_target(checkpoint: Path, **changes: Any) -> Any:
-    """A model with a momentum encoder that is elsewhere."""
+    """Return a model whose momentum encoder has other weights."""
     model = plain_model(checkpoint, head=HEAD, momentum_encoder={}, **changes)
     with torch.no_grad():
         for copy in ("embedder", "head"):
@@ -94,14 +94,14 @@ def with_target(checkpoint: Path, **changes: Any) -> Any:
 
 
 def by_target(model: Any, given: dict) -> Tensor:
-    """The embeddings of spans by the momentum encoder."""
+    """Return the embeddings of spans by the momentum encoder."""
     flat = {"tokens": {key: t.flatten(0, 1) for key, t in given["tokens"].items()}}
     target = model._momentum_encoder
     with torch.no_grad():
         return target["pooler"](target["embedder"](flat), flat["tokens"]["mask"])
 
 
-def test_all_there_is_by_name(checkpoint: Path) -> None:
+def test_an_objective_gets_every_view_and_field_by_name(checkpoint: Path) -> None:
     model = with_target(checkpoint, loss={"type": "all_views"})
     anchors, positives = spans(1, 0), spans(2, 1)
     model(anchors, positives, labels=LABELS, ids=IDS)["loss"].backward()
@@ -125,7 +125,7 @@ def test_all_there_is_by_name(checkpoint: Path) -> None:
     assert given["documents"] is given["negatives"] is None
 
 
-def test_without_a_momentum_encoder_its_views_are_the_own(checkpoint: Path) -> None:
+def test_without_a_momentum_encoder_own_projections_are_keys_and_targets(checkpoint: Path) -> None:
     model = plain_model(checkpoint, head=HEAD, loss={"type": "all_views"})
     model(spans(1, 0), spans(2, 1), labels=LABELS)
     given = model._loss.given
@@ -138,7 +138,7 @@ def test_without_a_momentum_encoder_its_views_are_the_own(checkpoint: Path) -> N
         model(spans(1, 0), spans(2, 1))
 
 
-def test_objectives_of_earlier_releases(checkpoint: Path) -> None:
+def test_objectives_written_for_earlier_releases_work(checkpoint: Path) -> None:
     anchors, positives = spans(1, 0), spans(2, 1)
     expected = plain_model(checkpoint)(anchors, positives)["loss"].item()
     assert plain_model(checkpoint, loss={"type": "any_names"})(anchors, positives)[
@@ -156,8 +156,8 @@ def test_objectives_of_earlier_releases(checkpoint: Path) -> None:
     assert torch.allclose(model._loss.keys, rows, atol=1e-4)
 
 
-def test_a_sum_of_objectives_with_and_without_keys(checkpoint: Path) -> None:
-    """Positives are embedded by both encoders then, each for those who want it."""
+def test_a_sum_gives_each_objective_its_own_positives(checkpoint: Path) -> None:
+    """Both encoders embed positives: one for objectives with keys, one for the others."""
     moco = {"type": "moco", "embedding_size": 8, "queue_size": 12}
     terms = [{"objective": moco}, {"objective": {"type": "all_views"}}]
     with pytest.raises(ConfigurationError, match="compares with targets of both"):

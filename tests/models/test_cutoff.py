@@ -1,4 +1,4 @@
-"""Cutoff: what is drawn, and that texts cut are what Hugging Face makes of them."""
+"""Cutoff: the draws, and embeddings of cut texts against Hugging Face's models."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ def seeded(seed: int = 0) -> torch.Generator:
     return torch.Generator().manual_seed(seed)
 
 
-# ------------------------------------------------------------------------------- what is drawn
+# ------------------------------------------------------------------------------------ the draws
 
 masks = st.lists(st.integers(0, 40), min_size=1, max_size=5).map(
     lambda lengths: torch.arange(42) < torch.tensor(lengths)[:, None]
@@ -45,13 +45,13 @@ def test_golden_counts() -> None:
     assert columns.tolist() == [golden["values"]["feature_dims_cut_768"]] * 3
 
 
-def test_counts_are_not_rounded_down_twice() -> None:
+def test_counts_allow_for_rounding_errors_of_floating_point() -> None:
     """0.29 * 100 is 28.999999999999996 in floating point."""
     assert cut_counts(torch.tensor([100]), 0.29).item() == 29
 
 
-def test_texts_shorter_than_ten_tokens_lose_one() -> None:
-    """The minimum of one, from three tokens on that may be cut; specials count for the length."""
+def test_short_texts_lose_one_token() -> None:
+    """One token is cut if three or more may be; special tokens count for the length."""
     lengths = torch.tensor([2, 3, 4, 5, 12, 19, 20, 32])
     mask = torch.arange(32) < lengths[:, None]
     maskable = mask & (torch.arange(32) > 0) & (torch.arange(32) < lengths[:, None] - 1)
@@ -61,10 +61,10 @@ def test_texts_shorter_than_ten_tokens_lose_one() -> None:
 
 @pytest.mark.parametrize("draw", [cut_tokens, cut_span])
 @given(mask=masks, rate=rates, seed=st.integers(0, 2**30), data=st.data())
-def test_laws_of_tokens(
+def test_the_right_number_of_maskable_tokens_is_cut(
     draw: Callable[..., Tensor], mask: Tensor, rate: float, seed: int, data: st.DataObject
 ) -> None:
-    """The exact number of them; nothing else than what may be cut; something of it stays."""
+    """Only maskable tokens are cut, in the exact number, and at least one of them remains."""
     special = torch.tensor(data.draw(st.lists(st.booleans(), min_size=42, max_size=42)))
     maskable = mask & ~special
     cut = draw(mask, maskable, rate, seeded(seed))
@@ -86,7 +86,7 @@ def test_spans_have_no_gaps(mask: Tensor, rate: float, seed: int) -> None:
 
 
 def test_spans_step_over_special_tokens() -> None:
-    """The separator between two sentences stays, and the span is none the shorter."""
+    """The separator between two sentences is not cut, and the span is as long as without it."""
     mask = torch.ones(200, 9, dtype=torch.bool)
     maskable = mask.clone()
     maskable[:, [0, 4, 8]] = False
@@ -95,8 +95,8 @@ def test_spans_step_over_special_tokens() -> None:
 
 
 @pytest.mark.parametrize(("draw", "at_ends"), [(cut_tokens, 0.2), (cut_span, 1 / 9)])
-def test_every_place_is_drawn(draw: Callable[..., Tensor], at_ends: float) -> None:
-    """A token is as likely as another; a span of 2 of 10 has nine places, the last included."""
+def test_every_place_is_equally_likely(draw: Callable[..., Tensor], at_ends: float) -> None:
+    """All tokens are equally likely; a span of 2 of 10 tokens has nine places."""
     mask = torch.ones(20_000, 10, dtype=torch.bool)
     shares = draw(mask, mask, 0.2, seeded()).double().mean(dim=0)  # (10,)
     assert torch.allclose(shares[[0, -1]], torch.full((2,), at_ends).double(), atol=0.01)
@@ -105,19 +105,21 @@ def test_every_place_is_drawn(draw: Callable[..., Tensor], at_ends: float) -> No
 
 
 @given(st.integers(1, 6), st.integers(1, 40), rates, st.integers(0, 2**30))
-def test_laws_of_features(texts: int, width: int, rate: float, seed: int) -> None:
+def test_the_right_number_of_features_is_cut(
+    texts: int, width: int, rate: float, seed: int
+) -> None:
     cut = cut_features(texts, width, rate, seeded(seed))
     assert cut.shape == (texts, width) and cut.dtype == torch.bool
     assert cut.sum(dim=1).tolist() == [int(rate * width + 1e-9)] * texts
 
 
-def test_texts_lose_features_of_their_own() -> None:
+def test_features_are_drawn_for_each_text() -> None:
     cut = cut_features(8, 100, 0.1, seeded())
     assert len({tuple(row.tolist()) for row in cut}) == 8
 
 
 @pytest.mark.parametrize("rate", [0, 1, -0.1, 1.5])
-def test_rates_out_of_range(rate: float) -> None:
+def test_rates_out_of_range_are_refused(rate: float) -> None:
     mask = torch.ones(1, 5, dtype=torch.bool)
     with pytest.raises(ValueError, match=f"above 0 and below 1, got {rate}"):
         cut_tokens(mask, mask, rate)
@@ -125,16 +127,16 @@ def test_rates_out_of_range(rate: float) -> None:
         cut_features(2, 8, rate)
 
 
-def test_masks_of_different_shapes() -> None:
+def test_masks_of_different_shapes_are_refused() -> None:
     with pytest.raises(ValueError, match=r"must both be \(N, T\), got \(1, 5\) and \(1, 4\)"):
         cut_span(torch.ones(1, 5).bool(), torch.ones(1, 4).bool())
 
 
-# ------------------------------------------------------------------------------ embedding them
+# ------------------------------------------------------------------------ embeddings of cut texts
 
 
 class Cutting:
-    """An embedder of one family, a batch for it, and what transformers make of the same."""
+    """An embedder of one architecture, a batch for it, and the same transformer without it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = str(folder)
@@ -147,7 +149,7 @@ class Cutting:
         return PretrainedTransformerEmbedderMLM(self.folder, **options).eval()
 
     def expected(self, mask: Tensor, zeroed: Tensor | None = None) -> Tensor:
-        """Of transformers: the same ids (and so positions), a mask, and vectors set to zero."""
+        """Return the transformer's token embeddings with a mask and zeroed input embeddings."""
         erase = torch.zeros(*mask.shape, 1).bool() if zeroed is None else zeroed
         hook = self.plain.embeddings.register_forward_hook(
             lambda layer, inputs, vectors: vectors * ~erase
@@ -169,7 +171,7 @@ def roberta(tmp_path_factory: pytest.TempPathFactory) -> Cutting:
 @pytest.mark.parametrize("kind", ["token", "span"])
 @torch.no_grad()
 def test_tokens_are_out_of_attention(cutting: Cutting, kind: str) -> None:
-    """Zero vectors or not: with attention to them gone, the others come out the same."""
+    """The other tokens have the same embeddings, whether those of cut tokens are zero or not."""
     embedder = cutting.embedder()
     texts = cut_texts(cutting.texts, embedder, kind, 0.2, seeded())
     kept = texts["tokens"]["mask"]
@@ -196,7 +198,7 @@ def test_tokens_are_out_of_pooling(roberta: Cutting) -> None:
 
 @pytest.mark.parametrize("unpadding", ["auto", "grouped", "none"])
 def test_features_are_zero_in_every_token(cutting: Cutting, unpadding: str) -> None:
-    """Values and gradients of the embedding layer, however the texts go through."""
+    """Values and gradients of the embedding layer are the same with every way of unpadding."""
     embedder = cutting.embedder(unpadding=unpadding)
     texts = cut_texts(cutting.texts, embedder, "feature", 0.3, seeded())
     cut = texts["tokens"]["cut_features"]  # (N, d)
@@ -216,8 +218,8 @@ def test_features_are_zero_in_every_token(cutting: Cutting, unpadding: str) -> N
 
 
 @torch.no_grad()
-def test_whole_texts_are_not_affected(roberta: Cutting) -> None:
-    """Neither the batch nor the embedder remembers."""
+def test_cutting_leaves_the_given_texts_and_the_embedder_unchanged(roberta: Cutting) -> None:
+    """Neither the batch nor the embedder keeps a cut."""
     embedder = roberta.embedder()
     before = {key: tensor.clone() for key, tensor in roberta.texts["tokens"].items()}
     first = embedder(**roberta.texts["tokens"])
@@ -230,8 +232,8 @@ def test_whole_texts_are_not_affected(roberta: Cutting) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_some_of_the_texts_are_cut_as_all_of_them(roberta: Cutting, kind: str) -> None:
-    """Gradient caching takes a few at a time, and takes them twice."""
+def test_chunks_of_cut_texts_have_the_same_cut(roberta: Cutting, kind: str) -> None:
+    """Gradient caching encodes chunks of a batch, and encodes each twice."""
     embedder = roberta.embedder()
     texts = cut_texts(roberta.texts, embedder, kind, 0.3, seeded())
     mask = texts["tokens"]["mask"]
@@ -256,8 +258,8 @@ def test_draws_follow_the_generator(roberta: Cutting, kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 @torch.no_grad()
-def test_indexers_with_max_length(roberta: Cutting, kind: str) -> None:
-    """Attention then follows the mask of segments."""
+def test_cut_tokens_are_out_of_the_mask_of_segments(roberta: Cutting, kind: str) -> None:
+    """With max_length, attention uses the mask of segments."""
     tensors = {**roberta.texts["tokens"], "segment_concat_mask": roberta.mask}
     texts = cut_texts({"tokens": tensors}, roberta.embedder(), kind, 0.3, seeded())
     plain = cut_texts(roberta.texts, roberta.embedder(), kind, 0.3, seeded())
@@ -268,7 +270,7 @@ def test_indexers_with_max_length(roberta: Cutting, kind: str) -> None:
 
 
 def folded(cutting: Cutting) -> TextFieldTensors:
-    """Two texts of 14 tokens in segments of 8, `<s> 6 </s> <s> 6 </s>`, as the indexer has them."""
+    """Return two texts of 14 tokens in segments of 8, `<s> 6 </s> <s> 6 </s>`, as indexed."""
     ids = torch.randint(5, 50, (2, 16), generator=seeded())
     ids[:, [0, 8]], ids[:, [7, 15]] = cutting.ids[0, 0], cutting.ids[0].max()
     whole = torch.ones(2, 16, dtype=torch.bool)
@@ -277,8 +279,8 @@ def folded(cutting: Cutting) -> TextFieldTensors:
 
 
 @torch.no_grad()
-def test_features_of_texts_in_segments(roberta: Cutting) -> None:
-    """All segments of a text lose the same."""
+def test_all_segments_of_a_text_lose_the_same_features(roberta: Cutting) -> None:
+    """A text of several segments loses one set of features."""
     embedder = roberta.embedder(max_length=8)
     texts = cut_texts(folded(roberta), embedder, "feature", 0.3, seeded())["tokens"]
     vectors = embedder(**texts)
@@ -288,8 +290,8 @@ def test_features_of_texts_in_segments(roberta: Cutting) -> None:
 
 
 @torch.no_grad()
-def test_places_of_vectors_in_segments(roberta: Cutting) -> None:
-    """On a GPU, segments are put together by places that are found on the host."""
+def test_segments_are_unfolded_on_the_host_as_allennlp_does(roberta: Cutting) -> None:
+    """On a GPU, segments are joined by row numbers that are computed on the host."""
     embedder = roberta.embedder(max_length=8)
     mask = torch.arange(24) < torch.tensor([[24], [18], [5], [8]])
     vectors = torch.randn(12, 8, 3)
@@ -298,15 +300,15 @@ def test_places_of_vectors_in_segments(roberta: Cutting) -> None:
     assert torch.equal(torch.cat([torch.zeros(1, 3), vectors.flatten(0, 1)])[places], expected)
 
 
-def test_tokens_of_texts_in_segments(roberta: Cutting) -> None:
+def test_tokens_of_texts_in_segments_are_not_cut(roberta: Cutting) -> None:
     with pytest.raises(ConfigurationError, match=r"got 16 tokens of texts of 14\. Raise"):
         cut_texts(folded(roberta), roberta.embedder(max_length=8), "token")
 
 
 @pytest.mark.slow
 @torch.no_grad()
-def test_compiled_transformers_cut_afresh(roberta: Cutting) -> None:
-    """Compiled code would not see the hook, or remember an earlier one."""
+def test_a_compiled_transformer_zeroes_the_features_of_each_batch(roberta: Cutting) -> None:
+    """Compiled code could miss the hook that zeroes features, or reuse an earlier one."""
     embedder = roberta.embedder(compile={"backend": "eager"}, unpadding="none")
     embedder(**roberta.texts["tokens"])
     for seed in (0, 1):
@@ -317,21 +319,21 @@ def test_compiled_transformers_cut_afresh(roberta: Cutting) -> None:
     assert torch.allclose(vectors, roberta.expected(roberta.mask), atol=1e-5)
 
 
-# ----------------------------------------------------------------------------------- refusals
+# -------------------------------------------------------------------------------------- errors
 
 
-def test_unknown_kinds(roberta: Cutting) -> None:
+def test_unknown_kinds_are_refused(roberta: Cutting) -> None:
     with pytest.raises(ConfigurationError, match="'row': expected one of token, span, feature"):
         cut_texts(roberta.texts, roberta.embedder(), "row")
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_rates_of_a_configuration(roberta: Cutting, kind: str) -> None:
+def test_rates_out_of_range_raise_a_configuration_error(roberta: Cutting, kind: str) -> None:
     with pytest.raises(ConfigurationError, match=r"above 0 and below 1, got 1\.5"):
         cut_texts(roberta.texts, roberta.embedder(), kind, 1.5)
 
 
-def test_other_tokens_than_word_pieces(roberta: Cutting) -> None:
+def test_other_tokens_than_word_pieces_are_refused(roberta: Cutting) -> None:
     words: TextFieldTensors = {"words": {"tokens": torch.ones(2, 3)}}
     spans: TextFieldTensors = {
         "tokens": {key: tensor[None] for key, tensor in roberta.texts["tokens"].items()}
@@ -342,7 +344,7 @@ def test_other_tokens_than_word_pieces(roberta: Cutting) -> None:
             cut_texts(texts, roberta.embedder())
 
 
-def test_transformers_without_an_embedding_layer(tmp_path: Path, roberta: Cutting) -> None:
+def test_features_need_an_embedding_layer(tmp_path: Path, roberta: Cutting) -> None:
     embedder = PretrainedTransformerEmbedderMLM(
         str(build_gpt2(tmp_path)), masked_language_modeling=False
     )

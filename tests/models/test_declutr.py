@@ -77,7 +77,7 @@ def batch(batches: list[dict]) -> dict:
 
 @pytest.fixture
 def make_model(checkpoint: Path) -> Callable[..., DeCLUTR]:
-    """Builds a model from parameters: without dropout, with MLM and NT-Xent unless changed."""
+    """Return a function that builds a model, by default with MLM and NT-Xent, without dropout."""
 
     def make(mlm: bool = True, embedder: dict[str, Any] | None = None, **changes: Any) -> DeCLUTR:
         transformer = {
@@ -107,17 +107,17 @@ def feedforward(input_dim: int = 32) -> dict[str, Any]:
 
 
 def rows_of(texts: dict) -> dict[str, Tensor]:
-    """`(B, S, L)` as `(B * S, L)`."""
+    """Return spans of documents `(B, S, L)` as texts `(B * S, L)`."""
     return {key: tensor.flatten(0, 1) for key, tensor in texts["tokens"].items()}
 
 
 def pooled(vectors: Tensor, mask: Tensor) -> Tensor:
-    """The mean of the token vectors of each text, one text at a time."""
+    """Return the mean of the token embeddings of each text, one text at a time."""
     return torch.stack([v[m].mean(dim=0) for v, m in zip(vectors, mask, strict=True)])
 
 
 class Naive:
-    """The joint objective by way of Hugging Face's whole model, for a known global seed."""
+    """The joint objective computed with the whole Hugging Face model, for a known global seed."""
 
     def __init__(self, folder: Path) -> None:
         self.model = AutoModelForMaskedLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -157,7 +157,7 @@ def naive(checkpoint: Path) -> Naive:
 
 
 def positives_of(naive: Naive, batch: dict, positives_an_anchor: int = 2) -> Tensor:
-    """The mean of the raw embeddings of each anchor's positives, one anchor at a time."""
+    """Return the mean embedding of the positives of each anchor, one anchor at a time."""
     raw = naive.embed(batch["positives"])
     return torch.stack([group.mean(dim=0) for group in raw.split(positives_an_anchor)])
 
@@ -165,7 +165,7 @@ def positives_of(naive: Naive, batch: dict, positives_an_anchor: int = 2) -> Ten
 # -------------------------------------------------------------------- the terms, and their sum
 
 
-def test_mlm_alone(make_model: Callable, batch: dict, naive: Naive) -> None:
+def test_the_loss_of_mlm_alone(make_model: Callable, batch: dict, naive: Naive) -> None:
     model = make_model(loss=None).train()
     torch.manual_seed(1)
     ids, labels = naive.masked(batch["anchors"])
@@ -186,7 +186,7 @@ def test_mlm_alone_needs_no_positives(make_model: Callable, batch: dict) -> None
 
 
 @pytest.mark.parametrize("head_is_loaded", [True, False])
-def test_contrast_alone(
+def test_the_loss_of_the_objective_alone(
     make_model: Callable, batch: dict, naive: Naive, head_is_loaded: bool
 ) -> None:
     model = make_model(mlm=head_is_loaded, mlm_weight=0.0 if head_is_loaded else 1.0).train()
@@ -203,7 +203,7 @@ def test_contrast_alone(
 
 @pytest.mark.parametrize("mask_contrastive_anchor", [True, False])
 @pytest.mark.parametrize("weights", [(1.0, 1.0), (0.5, 3.0)])
-def test_both_terms(
+def test_the_loss_of_both_terms(
     make_model: Callable,
     batch: dict,
     naive: Naive,
@@ -236,8 +236,10 @@ def test_both_terms(
 
 
 @pytest.mark.parametrize("mask_contrastive_anchor", [True, False])
-def test_one_pass(make_model: Callable, batch: dict, mask_contrastive_anchor: bool) -> None:
-    """Masked anchors, clean ones if those are contrasted, and positives, all at once."""
+def test_all_views_are_embedded_in_one_pass(
+    make_model: Callable, batch: dict, mask_contrastive_anchor: bool
+) -> None:
+    """Masked anchors, clean anchors if those are contrasted, and positives share a pass."""
     model = make_model(mask_contrastive_anchor=mask_contrastive_anchor).train()
     model(**batch)  # tries packing
     rows: list[int] = []
@@ -316,7 +318,7 @@ def test_the_heap_is_settled_before_every_pass_of_training(
 
 
 def test_chunks_draw_the_same_dropout_twice(make_model: Callable, batch: dict) -> None:
-    """Against the same chunks without recomputation: equal to the bit, dropout included."""
+    """Gradients are bit-identical to those of the same chunks without recomputation."""
     gradients = []
     for again in (True, False):
         model = make_model(embedder={"transformer_kwargs": {}}, chunk_size=1).train()
@@ -342,7 +344,9 @@ def test_chunks_draw_the_same_dropout_twice(make_model: Callable, batch: dict) -
     ],
     ids=str,
 )
-def test_by_the_kernels_of_a_gpu(make_model: Callable, batch: dict, way: dict) -> None:
+def test_packed_attention_gives_the_same_loss_and_gradients(
+    make_model: Callable, batch: dict, way: dict
+) -> None:
     """Packed, through reference kernels, against padded: the loss and all gradients."""
     found = []
     with as_on_a_gpu() as calls:
@@ -359,7 +363,7 @@ def test_by_the_kernels_of_a_gpu(make_model: Callable, batch: dict, way: dict) -
 
 
 def test_chunks_keep_no_activations(make_model: Callable, batches: list[dict]) -> None:
-    """What is kept for the backward pass grows with the batch, but hardly with chunks."""
+    """Memory for the backward pass grows with the batch, but hardly if it is in chunks."""
 
     def kept(chunk_size: int | None, copies: int) -> int:
         model = make_model(chunk_size=chunk_size).train()
@@ -384,7 +388,7 @@ def test_chunks_keep_no_activations(make_model: Callable, batches: list[dict]) -
     assert kept(2, 8) < kept(None, 8) / 10
 
 
-def test_chunks_in_validation(make_model: Callable, batch: dict) -> None:
+def test_chunks_equal_the_whole_batch_in_validation(make_model: Callable, batch: dict) -> None:
     losses = []
     for size in (None, 1):
         model = make_model(chunk_size=size).eval()
@@ -415,8 +419,10 @@ def test_equals_the_padded_step(make_model: Callable, batch: dict, unpadding: st
         assert (gradients[1][name] - gradient).norm() <= 1e-5 * gradient.norm() + 1e-7, name
 
 
-def test_folded_inputs(checkpoint: Path, corpus_file: Path, make_model: Callable) -> None:
-    """Long spans in segments of 16 tokens: as wide as they come, whatever the mask says."""
+def test_folded_spans_have_the_same_loss_packed_and_padded(
+    checkpoint: Path, corpus_file: Path, make_model: Callable
+) -> None:
+    """Long spans are folded into segments of 16 tokens."""
     transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
     reader = DeCLUTRDatasetReader(
         tokenizer=PretrainedTransformerTokenizer(str(checkpoint), add_special_tokens=False),
@@ -452,13 +458,13 @@ def test_views_share_a_pass_where_padding_is_free(
     assert len(calls) == passes
 
 
-def test_unknown_unpadding(make_model: Callable) -> None:
+def test_unknown_unpadding_is_refused(make_model: Callable) -> None:
     with pytest.raises(ConfigurationError, match="Unknown unpadding 'squeezed'"):
         make_model(embedder={"unpadding": "squeezed"})
 
 
 def test_masks_are_the_same_on_any_device(make_model: Callable, batch: dict) -> None:
-    """Nothing is read from the device: a tensor of "meta" holds nothing."""
+    """No mask is read from the device: a tensor on "meta" has no values."""
     meta = torch.device("meta")
     texts = flat(batch["anchors"])
     there = {"tokens": {key: to_device(values, meta) for key, values in texts["tokens"].items()}}
@@ -473,8 +479,10 @@ def test_masks_are_the_same_on_any_device(make_model: Callable, batch: dict) -> 
     assert torch.equal(on_host(labels_on_meta), labels) and (labels != IGNORE).any()
 
 
-def test_nothing_masked(make_model: Callable, batch: dict, naive: Naive) -> None:
-    """Then the MLM term is 0, every parameter still has a gradient, and no metric is made up."""
+def test_a_batch_without_masked_tokens_has_a_loss_and_gradients(
+    make_model: Callable, batch: dict, naive: Naive
+) -> None:
+    """The MLM term is 0, every parameter has a gradient, and MLM has no metrics."""
     model = make_model(mlm_probability=1e-12).train()
     loss = model(**batch)["loss"]
     expected = NTXent(0.1)(naive.embed(batch["anchors"]), positives_of(naive, batch))
@@ -545,7 +553,7 @@ def test_cls_pooler_takes_the_first_token(
 def test_feedforward_is_between_embedding_and_loss(
     make_model: Callable, batch: dict, naive: Naive, mlm: bool
 ) -> None:
-    """Each positive is projected, then they are averaged; geometry is measured before."""
+    """Each positive is projected before averaging; alignment is that of raw embeddings."""
     model = make_model(mlm=mlm, mask_contrastive_anchor=False, feedforward=feedforward())
     embedded = model.eval()(batch["anchors"])
     assert torch.allclose(embedded["embeddings"], naive.embed(batch["anchors"]), atol=1e-6)
@@ -576,7 +584,7 @@ def test_miner_selects_pairs(make_model: Callable, batch: dict, naive: Naive) ->
     assert same == pytest.approx(values[0], abs=1e-5)
 
 
-def test_miner_without_a_loss(make_model: Callable) -> None:
+def test_a_miner_without_a_loss_is_refused(make_model: Callable) -> None:
     with pytest.raises(ConfigurationError, match="A miner needs a contrastive loss"):
         make_model(loss=None, miner={"pos_margin": 0.1, "neg_margin": 0.1})
 
@@ -589,8 +597,10 @@ def test_initializer_is_applied_last(make_model: Callable) -> None:
     assert (model._feedforward._linear_layers[0].weight == 0.25).all()
 
 
-def test_cross_batch_memory_in_the_model(make_model: Callable, batches: list[dict]) -> None:
-    """The second batch has the first one's rows among its negatives, validation has not."""
+def test_cross_batch_memory_serves_training_and_not_validation(
+    make_model: Callable, batches: list[dict]
+) -> None:
+    """The second batch has the rows of the first among its negatives; validation does not."""
     memory = {"type": "cross_batch_memory", "loss": NT_XENT, "embedding_size": 32}
     plain, model = make_model(mlm=False), make_model(mlm=False, loss=memory)
     values = [[m.train()(**b)["loss"].item() for b in batches[:2]] for m in (plain, model)]
@@ -631,7 +641,7 @@ EMBEDDERS = {
 
 @pytest.mark.parametrize("kind", INDEXERS)
 def test_contrast_of_any_embedder(kind: str, corpus_file: Path) -> None:
-    """White space and AllenNLP's own embedders. Oracle: every span embedded as a text, alone."""
+    """AllenNLP's own embedders on words work too. Oracle: every span embedded alone, as a text."""
     spans = {"num_anchors": 2, "num_positives": 3, "max_span_len": 20, "min_span_len": 4}
     reader = DeCLUTRDatasetReader(token_indexers=INDEXERS[kind](), **spans)
     loader = DeCLUTRDataLoader(reader, str(corpus_file), batch_size=4, quiet=True)
@@ -720,7 +730,7 @@ def test_validation_does_not_touch_the_means_of_training(
 def test_validation_is_deterministic_and_leaves_randomness_alone(
     make_model: Callable, batch: dict
 ) -> None:
-    """Dropout is off, masks are fixed, and the next training step draws what it would have."""
+    """Dropout is off, masks are fixed, and the next training step draws the same numbers."""
     model = make_model(embedder={"transformer_kwargs": {}}).eval()
     values = []
     for seed in range(3):
@@ -749,7 +759,7 @@ def single_pair(batch: dict) -> dict:
     }
 
 
-def test_a_batch_without_negatives(make_model: Callable, batch: dict) -> None:
+def test_a_training_batch_without_negatives_is_refused(make_model: Callable, batch: dict) -> None:
     model = make_model().train()
     with pytest.raises(ConfigurationError, match=r"1 anchor\(s\), so there are no negatives"):
         model(**single_pair(batch))
@@ -759,13 +769,15 @@ def test_a_batch_without_negatives(make_model: Callable, batch: dict) -> None:
 
 
 @pytest.mark.parametrize("mlm", [True, False])
-def test_no_positives(make_model: Callable, batch: dict, mlm: bool) -> None:
+def test_training_without_positives_is_refused(
+    make_model: Callable, batch: dict, mlm: bool
+) -> None:
     with pytest.raises(ConfigurationError, match=r"no positives to contrast.*num_positives"):
         make_model(mlm=mlm).train()(anchors=batch["anchors"])
 
 
 @pytest.mark.parametrize("where", ["encoder", "head"])
-def test_a_loss_that_is_not_a_number(make_model: Callable, batch: dict, where: str) -> None:
+def test_a_loss_that_is_not_a_number_raises(make_model: Callable, batch: dict, where: str) -> None:
     model = make_model().train()
     model(**batch)
     transformer = model._text_field_embedder.token_embedder.transformer_model
@@ -777,8 +789,10 @@ def test_a_loss_that_is_not_a_number(make_model: Callable, batch: dict, where: s
     assert math.isnan(model.eval()(**batch)["loss"].item())  # validation reports, and goes on
 
 
-def test_on_a_device_losses_are_looked_at_later(make_model: Callable, batch: dict) -> None:
-    """By whoever asks for metrics of an epoch, or for weights to write: nothing broken is kept."""
+def test_on_a_device_losses_are_checked_before_metrics_and_weights(
+    make_model: Callable, batch: dict
+) -> None:
+    """Both metrics and weights raise, so that no broken weights are written."""
     for look in ("get_metrics", "state_dict"):
         model = make_model().train()
         model.record.losses = UnreadLosses(keep=True)
@@ -796,7 +810,9 @@ def test_on_a_device_losses_are_looked_at_later(make_model: Callable, batch: dic
             getattr(model, look)(**options)
 
 
-def test_whoever_asks_rarely_gets_what_is(make_model: Callable, batches: list[dict]) -> None:
+def test_a_model_asked_rarely_reads_metrics_at_every_call(
+    make_model: Callable, batches: list[dict]
+) -> None:
     model, other = make_model().train(), make_model().train()
     other.record.training, other.asked_rarely = RunningMeans(keep=True), True
     for one in batches:
@@ -806,7 +822,7 @@ def test_whoever_asks_rarely_gets_what_is(make_model: Callable, batches: list[di
         assert other.get_metrics() == model.get_metrics()
 
 
-def test_nothing_to_train_by(make_model: Callable) -> None:
+def test_a_model_without_any_loss_is_refused(make_model: Callable) -> None:
     for changes in (
         {"mlm": False, "loss": None},
         {"mlm_weight": 0.0, "contrastive_weight": 0.0},
@@ -833,7 +849,7 @@ def test_nothing_to_train_by(make_model: Callable) -> None:
         ),
     ],
 )
-def test_wrong_settings(make_model: Callable, changes: dict, message: str) -> None:
+def test_wrong_settings_are_refused(make_model: Callable, changes: dict, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         make_model(**changes)
 

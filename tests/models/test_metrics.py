@@ -36,7 +36,7 @@ def test_weighted_means(values: list[tuple[float, float]]) -> None:
     assert computed["b"] == pytest.approx(sum(v for v, _ in values) / len(values), abs=1e-9)
 
 
-def test_compute_can_be_repeated_until_reset() -> None:
+def test_compute_gives_the_same_until_reset() -> None:
     means = RunningMeans()
     assert means.compute() == {}
     means.record("loss", torch.tensor(2.0, requires_grad=True), 3.0)
@@ -47,8 +47,8 @@ def test_compute_can_be_repeated_until_reset() -> None:
     assert means.compute() == {}
 
 
-def test_a_weight_of_zero_says_nothing() -> None:
-    """Such as the MLM loss of batches in which nothing was masked."""
+def test_a_name_of_weight_zero_has_no_mean() -> None:
+    """For example, the MLM loss of batches without masked tokens."""
     means = RunningMeans()
     means.record("mlm_loss", torch.tensor(0.0), torch.tensor(0.0))
     assert means.compute() == {}
@@ -56,7 +56,7 @@ def test_a_weight_of_zero_says_nothing() -> None:
     assert means.compute() == {"mlm_loss": 4.0}
 
 
-def test_many_small_values_are_not_lost() -> None:
+def test_many_small_values_add_up() -> None:
     means = RunningMeans()
     for _ in range(20_000):
         means.record("x", torch.tensor(0.1), 1000.0)
@@ -66,7 +66,7 @@ def test_many_small_values_are_not_lost() -> None:
 @settings(max_examples=30, deadline=None)
 @given(VALUES)
 def test_values_that_are_kept_have_the_same_sums(values: list[tuple[float, float]]) -> None:
-    """As those on a device are; of any type, and with weights that are tensors or not."""
+    """Values of any dtype are kept as on a device, with weights that are tensors or numbers."""
     at_once, kept = RunningMeans(), RunningMeans(keep=True)
     for number, (value, weight) in enumerate(values):
         for means in (at_once, kept):
@@ -79,7 +79,7 @@ def test_values_that_are_kept_have_the_same_sums(values: list[tuple[float, float
     assert kept.compute() == at_once.compute()
 
 
-def test_somebody_who_asks_at_every_step_is_seldom_read_for() -> None:
+def test_a_caller_that_asks_at_every_step_causes_few_reads() -> None:
     means = RunningMeans(keep=True)
     shown = []
     for step in range(2 * READ_EVERY + 1):
@@ -94,7 +94,7 @@ def test_somebody_who_asks_at_every_step_is_seldom_read_for() -> None:
     assert all(at_once.due() for _ in range(3))
 
 
-def test_nothing_is_kept_without_end() -> None:
+def test_unread_values_are_bounded() -> None:
     means, losses = RunningMeans(keep=True), UnreadLosses(keep=True)
     for _ in range(5000):
         means.record("x", torch.tensor(1.0))
@@ -126,7 +126,7 @@ def test_numbers_of_all_types_are_read_together() -> None:
     assert read_together(scalars) == [scalar.item() for scalar in scalars]
 
 
-def test_continues_from_its_state() -> None:
+def test_means_continue_from_a_state_dict() -> None:
     one, other = RunningMeans(), RunningMeans()
     for i in range(5):
         one.record("x", torch.tensor(i / 3), i + 0.5)

@@ -1,4 +1,4 @@
-"""The side of the predictor that faces the reader: lines in, instances out, a row for a row."""
+"""The predictor reads lines and gives the model one instance for each row."""
 
 import pytest
 import torch
@@ -13,7 +13,7 @@ from declutr.models.predictor import DeCLUTRPredictor
 
 
 class Echo(Model):
-    """Outputs what it is given: the ids of each text, without padding."""
+    """A model that outputs the ids of each text, without padding."""
 
     def __init__(self) -> None:
         super().__init__(Vocabulary.empty())
@@ -32,7 +32,7 @@ def tokenizer(checkpoint):
 
 @pytest.fixture
 def reader(checkpoint, tokenizer) -> DeCLUTRDatasetReader:
-    """As a training recipe has it: it samples spans."""
+    """Return a reader that samples spans, as in a training recipe."""
     indexers = {"tokens": PretrainedTransformerIndexer(str(checkpoint))}
     return DeCLUTRDatasetReader(
         tokenizer, indexers, num_anchors=2, num_positives=2, max_span_len=24, min_span_len=8
@@ -75,7 +75,7 @@ def test_is_registered():
         (" \t\r\n", ""),
     ],
 )
-def test_lines(predictor, line, text):
+def test_lines_of_json_are_parsed(predictor, line, text):
     row = predictor.load_line(line)
     assert row["text"] == text
 
@@ -94,7 +94,7 @@ def test_lines(predictor, line, text):
         ('"ka"', 'a string under "text"'),
     ],
 )
-def test_bad_lines(predictor, line, message):
+def test_bad_lines_are_refused(predictor, line, message):
     with pytest.raises(ValueError, match=message):
         predictor.load_line(line)
 
@@ -105,7 +105,7 @@ def test_errors_quote_the_beginning_only(predictor):
     assert len(str(caught.value)) < 400
 
 
-def test_a_row_for_a_row_blank_ones_included(predictor, ids):
+def test_there_is_one_output_for_each_row_blank_rows_included(predictor, ids):
     lines = ['{"text": "ka lo mi"}', "", '{"text": ""}', '{"text": "tu"}', " "]
     rows = predictor.predict_batch_json([predictor.load_line(line) for line in lines])
     expected = [ids(text) for text in ("ka lo mi", "", "", "tu", "")]
@@ -113,14 +113,14 @@ def test_a_row_for_a_row_blank_ones_included(predictor, ids):
 
 
 def test_a_file_of_texts_keeps_its_rows(predictor, reader, ids, tmp_path):
-    """What `--use-dataset-reader` does."""
+    """This is what `--use-dataset-reader` does."""
     texts = ["", "ka lo", "", "mi", ""]
     (tmp_path / "rows.txt").write_text("\n".join(texts) + "\n")
     rows = predictor.predict_batch_instance(list(reader.read(tmp_path / "rows.txt")))
     assert [row["embeddings"] for row in rows] == [ids(text) for text in texts]
 
 
-def test_the_same_either_way(predictor, reader, documents, tmp_path):
+def test_json_lines_and_plain_text_give_the_same(predictor, reader, documents, tmp_path):
     (tmp_path / "rows.txt").write_text("\n".join(documents[:3]) + "\n")
     by_file = predictor.predict_batch_instance(list(reader.read(tmp_path / "rows.txt")))
     by_line = predictor.predict_batch_json([{"text": text} for text in documents[:3]])
@@ -141,6 +141,6 @@ def test_a_null_text_is_blank_as_in_training_files(predictor):
 
 
 @pytest.mark.parametrize("text", [None, 3, ["a"]])
-def test_a_text_that_is_no_string(predictor, text) -> None:
+def test_a_text_that_is_no_string_is_refused(predictor, text) -> None:
     with pytest.raises(TypeError, match=f'string under "text", got {type(text).__name__}'):
         predictor.predict(text)

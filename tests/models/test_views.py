@@ -1,4 +1,4 @@
-"""Where the second view comes from, in the model."""
+"""Both views of each kind, as the objective of a model gets them."""
 
 import copy
 from pathlib import Path
@@ -31,7 +31,7 @@ def model_of(checkpoint: Path, unpadding: str = "auto", **changes: Any) -> Any:
         **changes,
     }
     torch.manual_seed(0)
-    # AllenNLP takes configurations apart.
+    # AllenNLP removes keys from configurations while it reads them.
     return Model.from_params(Params(copy.deepcopy(config)), vocab=Vocabulary()).train()
 
 
@@ -44,7 +44,7 @@ def texts(count: int = 6, length: int = 9, seed: int = 0) -> dict:
 
 
 def seen_by(model: Any, monkeypatch: pytest.MonkeyPatch) -> list[tuple]:
-    """What its objective gets."""
+    """Return a list to which every call of the objective adds its arguments."""
     given: list[tuple] = []
     objective = model._loss.forward
     monkeypatch.setattr(
@@ -94,7 +94,9 @@ def test_without_dropout_the_views_are_equal(
     assert not torch.allclose(positives, expected, atol=1e-2)
 
 
-def test_levels_are_embeddings_and_words(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_levels_are_embeddings_and_means_of_word_embeddings(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = model_of(checkpoint, views="levels")
     given = seen_by(model, monkeypatch)
     model(texts())["loss"].backward()
@@ -111,7 +113,7 @@ def test_levels_are_embeddings_and_words(checkpoint: Path, monkeypatch: pytest.M
     assert torch.equal(reached, tokens["token_ids"][tokens["mask"]].unique())
 
 
-def test_two_rates_in_two_passes(checkpoint: Path) -> None:
+def test_each_view_has_its_own_dropout_rate(checkpoint: Path) -> None:
     # Packed, torch's functions are not what computes; they get what the layers have all the same.
     views = {"type": "dropout_rates", "low": 0.05, "high": 0.15}
     model = model_of(checkpoint, unpadding="none", views=views)
@@ -125,8 +127,10 @@ def test_two_rates_in_two_passes(checkpoint: Path) -> None:
     assert [p.p for p in model.modules() if isinstance(p, torch.nn.Dropout)] == before
 
 
-def test_scd_is_the_papers_loss(checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Embeddings and projections go into it, those of the batch together."""
+def test_the_loss_of_scd_is_that_of_the_paper(
+    checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes the embeddings and projections of the whole batch."""
     model = model_of(
         checkpoint,
         views="dropout_rates",
@@ -151,8 +155,10 @@ def test_scd_is_the_papers_loss(checkpoint: Path, monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     "views", [{"type": "dropout_rates", "low": 0.0, "high": 1e-9}, {"type": "levels"}]
 )
-def test_chunks_are_the_whole_batch_also_with_two_passes(checkpoint: Path, views: dict) -> None:
-    """Where nothing is dropped, the gradients of both ways are equal."""
+def test_chunks_equal_the_whole_batch_with_a_pass_for_each_view(
+    checkpoint: Path, views: dict
+) -> None:
+    """Without dropout, gradients with and without chunks are equal."""
     gradients = []
     for chunk_size in (None, 2):
         model = model_of(checkpoint, views=views, chunk_size=chunk_size)
@@ -187,7 +193,7 @@ def test_hard_negatives_reach_objectives_that_take_them(
 def test_cutoff_makes_the_second_view(
     kind: str, both: bool, unpadding: str, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without dropout, what is whole is the embedding, and what is cut is not."""
+    """Without dropout, only a view that is not cut equals the embedding."""
     views = {"type": "cutoff", "kind": kind, "rate": 0.3, "both": both}
     model = model_of(checkpoint, unpadding=unpadding, views=views)
     given = seen_by(model, monkeypatch)
@@ -235,12 +241,14 @@ def test_cutoff_makes_the_second_view(
         ),
     ],
 )
-def test_what_does_not_go_together(checkpoint: Path, changes: dict, message: str) -> None:
+def test_parts_that_do_not_fit_together_are_refused(
+    checkpoint: Path, changes: dict, message: str
+) -> None:
     with pytest.raises(ConfigurationError, match=message):
         model_of(checkpoint, **changes)
 
 
-def test_readers_and_views_that_do_not_go_together(checkpoint: Path) -> None:
+def test_readers_and_views_that_do_not_fit_together_are_refused(checkpoint: Path) -> None:
     with pytest.raises(ConfigurationError, match=r'There are no positives.*"views": "dropout"'):
         model_of(checkpoint)(texts())
     spans = {"tokens": {key: t[:, None] for key, t in texts()["tokens"].items()}}

@@ -34,7 +34,7 @@ from tests.hostile_archives import with_remote_code
 
 @pytest.fixture(scope="session")
 def folder_of(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], str]:
-    """The folder of a family's checkpoint, made when first asked for."""
+    """Return a function that makes the pretrained transformer of an architecture once."""
     made: dict[str, str] = {}
 
     def get(family: str) -> str:
@@ -61,14 +61,14 @@ def bert(folder_of: Callable[[str], str]) -> str:
 
 
 def batch_of(folder: str, texts: list[str] = TEXTS) -> tuple[Tensor, Tensor]:
-    """Token ids and mask, both `(N, L)`, with padding."""
+    """Return token ids and mask, both `(N, L)`, with padding."""
     short = [texts[0], *(text[: 20 + 5 * i] for i, text in enumerate(texts[1:]))]
     encoded = AutoTokenizer.from_pretrained(folder)(short, padding=True, return_tensors="pt")
     return encoded["input_ids"], encoded["attention_mask"].bool()
 
 
 def masked_batch(folder: str) -> tuple[Tensor, Tensor, Tensor]:
-    """Token ids with every third one replaced by the mask token, mask, and labels."""
+    """Return token ids with every third one masked, the mask of padding, and labels."""
     ids, mask = batch_of(folder)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     chosen = mask & (torch.arange(ids.numel()).view_as(ids) % 3 == 1)
@@ -89,7 +89,7 @@ def head_modules(embedder: PretrainedTransformerEmbedderMLM) -> list[torch.nn.Mo
 
 @pytest.fixture
 def head_calls() -> Iterator[Callable]:
-    """Counts the calls of every module of a head, with the shapes of their inputs."""
+    """Return a function that records the input shapes of every module of a head."""
     handles = []
 
     def watch(embedder: PretrainedTransformerEmbedderMLM) -> list[torch.Size]:
@@ -125,7 +125,7 @@ def test_embeds_like_the_bare_transformer(folder: str, with_head: bool) -> None:
 def test_loss_and_gradients_are_those_of_the_whole_model(
     folder: str, kernels: str, request: pytest.FixtureRequest
 ) -> None:
-    """The head runs on masked positions alone; nobody can tell from loss or gradients."""
+    """The head runs on masked positions only, which changes neither loss nor gradients."""
     if kernels == "oneDNN's":
         request.getfixturevalue("onednn_products")
     ids, mask, labels = masked_batch(folder)
@@ -147,7 +147,7 @@ def test_loss_and_gradients_are_those_of_the_whole_model(
 
 
 def test_masked_positions_are_those_of_a_boolean_index(folder: str) -> None:
-    """To the bit, gradients too."""
+    """Values and gradients are bit-identical."""
     ids, mask, labels = masked_batch(folder)
     embedder = PretrainedTransformerEmbedderMLM(folder).eval()
     parameters = list(embedder.transformer_model.parameters())
@@ -194,7 +194,7 @@ def test_the_head_runs_on_masked_positions_alone(folder: str, head_calls: Callab
 
 @pytest.mark.parametrize("nothing_masked", [False, True])
 def test_every_parameter_gets_a_gradient(folder: str, nothing_masked: bool) -> None:
-    """Otherwise DistributedDataParallel would wait for it, in the step or in the next."""
+    """DistributedDataParallel waits for the gradient of every parameter."""
     ids, mask, labels = masked_batch(folder)
     embedder = PretrainedTransformerEmbedderMLM(folder).train()
     if nothing_masked:
@@ -219,7 +219,7 @@ def test_bare_encoder_has_no_parameter_to_spare(folder: str) -> None:
 # ------------------------------------------------------------------------------------- positions
 
 
-def test_the_longest_text_fits_and_no_longer_one(folder: str) -> None:
+def test_texts_longer_than_the_transformer_allows_are_refused(folder: str) -> None:
     embedder = PretrainedTransformerEmbedderMLM(folder).eval()
     assert embedder.max_positions() == MAX_LENGTH
     ids = torch.full((1, MAX_LENGTH + 1), 7)
@@ -240,7 +240,7 @@ def test_maskable_leaves_out_special_tokens_and_padding(folder: str) -> None:
 
 
 def test_padding_changes_nothing(folder: str) -> None:
-    """A text alone and beside a longer one; padding of whatever id."""
+    """A text has the same embedding alone and with padding of any id."""
     embedder = PretrainedTransformerEmbedderMLM(folder).eval()
     ids, mask = batch_of(folder)
     row = int(mask.sum(dim=1).argmin())
@@ -254,7 +254,7 @@ def test_padding_changes_nothing(folder: str) -> None:
 
 
 def test_architecture_without_weights(folder: str) -> None:
-    """What an archive builds: the same names and shapes, other values."""
+    """Archives build it: it has the same names and shapes, and other values."""
     loaded = PretrainedTransformerEmbedderMLM(folder)
     built = PretrainedTransformerEmbedderMLM(folder, load_weights=False)
     shapes = {name: tensor.shape for name, tensor in loaded.state_dict().items()}
@@ -269,7 +269,7 @@ def test_architecture_without_weights(folder: str) -> None:
 
 
 @pytest.mark.parametrize("load_weights", [True, False])
-def test_transformer_kwargs(bert: str, load_weights: bool) -> None:
+def test_transformer_kwargs_reach_the_transformer(bert: str, load_weights: bool) -> None:
     options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.25}
     embedder = PretrainedTransformerEmbedderMLM(
         bert, load_weights=load_weights, transformer_kwargs=options
@@ -304,7 +304,7 @@ def test_eval_mode_keeps_dropout_off(bert: str, eval_mode: bool) -> None:
 
 @pytest.mark.parametrize("unpadding", ["auto", "grouped", "none"])
 def test_the_head_reads_the_last_layer_beside_a_mix(folder: str, unpadding: str) -> None:
-    """As in the original package: embeddings are the mix, and the loss is the whole model's."""
+    """As in the original package, embeddings are the mix, and the loss is that of the model."""
     ids, mask, labels = masked_batch(folder)
     embedder = PretrainedTransformerEmbedderMLM(
         folder, last_layer_only=False, unpadding=unpadding
@@ -323,10 +323,10 @@ def test_the_head_reads_the_last_layer_beside_a_mix(folder: str, unpadding: str)
     assert table.grad is not None and table.grad.any()
 
 
-def test_a_head_that_was_trained_on_the_mix_reads_it(
+def test_a_head_of_release_1_5_that_was_trained_on_the_mix_reads_the_mix(
     bert: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That of a run of release 1.5, whose weights have no mark; saved again, they have."""
+    """Weights of release 1.5 have no buffer for this; once saved again, they have."""
     told: list[str] = []
     monkeypatch.setattr(
         "declutr.modules.embedders.logger.warning", lambda message: told.append(message)
@@ -372,8 +372,8 @@ def test_scalar_mix_of_all_layers(folder: str, with_head: bool) -> None:
     assert torch.allclose(embedder(ids, mask)[mask], mixed[mask], atol=1e-6)
 
 
-def test_sub_module(bert: str, tmp_path: Path) -> None:
-    """The encoder of an encoder-decoder."""
+def test_sub_module_embeds_with_a_part_of_the_transformer(bert: str, tmp_path: Path) -> None:
+    """The part is the encoder of an encoder-decoder."""
     folder = str(build_t5(tmp_path))
     options = {"sub_module": "encoder", "masked_language_modeling": False}
     embedder = PretrainedTransformerEmbedderMLM(folder, **options).eval()
@@ -420,7 +420,7 @@ def test_gradient_checkpointing_changes_no_gradient(
 
 
 def test_compiled_equals_eager(bert: str) -> None:
-    """And batches of other lengths need no further compilation."""
+    """Batches of other lengths need no further compilation."""
     options = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
     options["num_hidden_layers"] = 1  # compiling takes time
     plain, compiled = (
@@ -448,8 +448,8 @@ def test_compile_refuses_gradient_checkpointing(bert: str) -> None:
         PretrainedTransformerEmbedderMLM(bert, compile=True, gradient_checkpointing=True)
 
 
-def test_added_tokens_get_vectors(bert: str) -> None:
-    """In the archive as well, where the table must have the size it had in training."""
+def test_added_tokens_get_embeddings(bert: str) -> None:
+    """In an archive, the table of input embeddings must have the size it had in training."""
     options = {"additional_special_tokens": ["<one>", "<two>"]}
     for load_weights in (True, False):
         embedder = PretrainedTransformerEmbedderMLM(
@@ -464,7 +464,7 @@ def test_added_tokens_get_vectors(bert: str) -> None:
         assert not embedder.maskable(ids, torch.ones_like(ids, dtype=torch.bool)).any()
 
 
-def test_no_mask_token(bert: str, tmp_path: Path) -> None:
+def test_a_tokenizer_without_a_mask_token_is_refused(bert: str, tmp_path: Path) -> None:
     AutoModelForMaskedLM.from_pretrained(bert).save_pretrained(tmp_path)
     tokenizer = AutoTokenizer.from_pretrained(bert)
     tokenizer.mask_token = None
@@ -474,7 +474,7 @@ def test_no_mask_token(bert: str, tmp_path: Path) -> None:
     assert PretrainedTransformerEmbedderMLM(str(tmp_path), masked_language_modeling=False)
 
 
-def test_no_head(tmp_path: Path) -> None:
+def test_a_transformer_without_a_language_modelling_head_is_refused(tmp_path: Path) -> None:
     folder = str(build_gpt2(tmp_path))
     with pytest.raises(ConfigurationError, match=r"\(gpt2\) has no masked language modelling head"):
         PretrainedTransformerEmbedderMLM(folder)
@@ -486,7 +486,7 @@ def test_no_head(tmp_path: Path) -> None:
 
 
 def text_field_batch(folder: str, texts: list[str], max_length: int | None) -> dict[str, Tensor]:
-    """The tensors that AllenNLP's tokenizer and indexer make of texts."""
+    """Return the tensors that AllenNLP's tokenizer and indexer make of texts."""
     tokenizer = PretrainedTransformerTokenizer(folder)
     indexer = PretrainedTransformerIndexer(folder, max_length=max_length)
     fields = [TextField(tokenizer.tokenize(text), {"tokens": indexer}) for text in texts]
@@ -498,7 +498,7 @@ def text_field_batch(folder: str, texts: list[str], max_length: int | None) -> d
 @pytest.mark.parametrize("max_length", [None, 7, 10, 60])
 @pytest.mark.parametrize("last_layer_only", [True, False])
 def test_equals_allennlps_embedder(folder: str, max_length: int, last_layer_only: bool) -> None:
-    """With and without folding, for batches of long and short texts."""
+    """They agree with and without folding, for batches of long and short texts."""
     ours, theirs = (
         cls(folder, max_length=max_length, last_layer_only=last_layer_only, **options).eval()
         for cls, options in (
@@ -521,7 +521,7 @@ def test_folded_texts_cannot_be_masked(bert: str) -> None:
         embedder.masked_lm(labels, ids, mask)
 
 
-def test_mlm_holds_its_own_kind_only(bert: str) -> None:
+def test_mlm_takes_a_single_embedder_of_its_own_type(bert: str) -> None:
     right = PretrainedTransformerEmbedderMLM(bert)
     other = Embedding(num_embeddings=4, embedding_dim=4)
     plain = PretrainedTransformerEmbedder(bert)
@@ -572,7 +572,7 @@ def test_type_ids_reach_transformers_that_have_them(bert: str) -> None:
     assert not torch.allclose(embedder(ids, mask), embedder(ids, mask, ones), atol=1e-3)
 
 
-def test_serves_another_model_of_allennlp(folder: str) -> None:
+def test_other_models_of_allennlp_can_use_the_embedder(folder: str) -> None:
     """A `basic_classifier` trains with it as with any other embedder."""
     vocab = Vocabulary(non_padded_namespaces=["labels"])
     tokenizer = PretrainedTransformerTokenizer(folder)
@@ -613,12 +613,12 @@ def test_is_a_token_embedder_by_name() -> None:
     assert TokenEmbedder.by_name("pretrained_transformer_mlm") is PretrainedTransformerEmbedderMLM
 
 
-# -------------------------------------------------------------------------------- code of others
+# -------------------------------------------------------------------------------- untrusted code
 
 
 @pytest.fixture
 def with_code(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A transformer with code of its own; `marker` beside it appears when that runs."""
+    """Return a pretrained transformer with code of its own, which writes a file when it runs."""
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
     modules = str(tmp_path / "modules")
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)
@@ -628,7 +628,7 @@ def with_code(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("load_weights", [True, False])
-def test_code_of_others_runs_if_a_recipe_says_so(with_code: Path, load_weights: bool) -> None:
+def test_untrusted_code_runs_only_if_a_recipe_says_so(with_code: Path, load_weights: bool) -> None:
     settings = {"masked_language_modeling": False, "load_weights": load_weights}
     with pytest.raises(ValueError, match="trust_remote_code=True"):
         PretrainedTransformerEmbedderMLM(str(with_code), **settings)

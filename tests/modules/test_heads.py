@@ -12,7 +12,7 @@ def built(**settings: object) -> Head:
     return Head.from_params(Params({"type": "projector", "input_dim": 5, **settings}))
 
 
-def test_layers_of_the_paper() -> None:
+def test_the_default_projector_has_the_layers_of_the_paper() -> None:
     head = built()
     kinds = [type(layer).__name__ for layer in head.layers]
     assert kinds == ["Linear", "BatchNorm1d", "ReLU"] * 2 + ["Linear"]
@@ -22,7 +22,7 @@ def test_layers_of_the_paper() -> None:
     assert (head.input_dim, head.output_dim) == (5, 4096)
 
 
-def test_is_what_its_layers_are() -> None:
+def test_the_projector_computes_its_layers_in_order() -> None:
     torch.manual_seed(0)
     head, x = built(hidden_dims=[4, 3]).double(), torch.randn(6, 5, dtype=torch.float64)
     first, norm, _, last = head.layers
@@ -33,7 +33,7 @@ def test_is_what_its_layers_are() -> None:
 
 
 @pytest.mark.parametrize("dims", [[7], [4, 7]])
-def test_without_batch_normalisation(dims: list[int]) -> None:
+def test_a_projector_without_batch_normalisation_has_biases(dims: list[int]) -> None:
     head = built(hidden_dims=dims, batch_norm=False)
     x = torch.randn(3, 5)
     assert head(x).shape == (3, 7)
@@ -42,12 +42,12 @@ def test_without_batch_normalisation(dims: list[int]) -> None:
 
 
 @pytest.mark.parametrize("dims", [[], [4, 0]])
-def test_widths_that_are_none(dims: list[int]) -> None:
+def test_wrong_widths_are_refused(dims: list[int]) -> None:
     with pytest.raises(ConfigurationError, match="hidden_dims must hold widths of at least 1"):
         built(hidden_dims=dims)
 
 
-def test_tanh() -> None:
+def test_the_tanh_head_is_a_linear_layer_and_tanh() -> None:
     head = Head.from_params(Params({"type": "tanh", "input_dim": 5}))
     x = torch.randn(3, 5)
     assert torch.allclose(head(x), torch.tanh(x @ head.linear.weight.T + head.linear.bias))

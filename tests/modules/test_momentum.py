@@ -1,4 +1,4 @@
-"""The copy that follows: how it moves, what it gives, and that a run can be taken up again."""
+"""The momentum encoder: its updates, its keys and targets, and resuming."""
 
 import copy
 import math
@@ -49,7 +49,7 @@ def test_moves_after_each_step_of_the_optimizer(schedule: str) -> None:
 
 
 @pytest.mark.parametrize("wide", [False, True])
-def test_moves_all_at_once_to_the_bit_as_one_after_the_other(wide: bool) -> None:
+def test_updating_all_parameters_at_once_gives_the_same_bits(wide: bool) -> None:
     torch.manual_seed(0)
     parts = {"pair": torch.nn.Bilinear(3, 4, 2), "nothing": torch.nn.Identity()}
     parts["layer"] = torch.nn.Linear(5, 3)
@@ -72,7 +72,7 @@ def test_moves_all_at_once_to_the_bit_as_one_after_the_other(wide: bool) -> None
     assert empty.steps_done == 1
 
 
-def test_a_schedule_goes_on_from_a_checkpoint_and_asks_no_device_where_it_is() -> None:
+def test_a_schedule_continues_from_a_checkpoint_without_reading_the_device() -> None:
     layer = torch.nn.Linear(3, 2)
     encoder, other = (MomentumEncoder(0.9, "cosine") for _ in range(2))
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
@@ -147,8 +147,10 @@ def config(checkpoint: Path, corpus_file: Path, epochs: int) -> dict[str, Any]:
 
 
 @pytest.mark.slow
-def test_trained_resumed_and_embedding(checkpoint: Path, corpus_file: Path, tmp_path: Path) -> None:
-    """A run in two goes is the run in one, copies and queue included."""
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    checkpoint: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    """The copies and the queue of keys are equal too."""
     whole = train_model(Params(config(checkpoint, corpus_file, 2)), str(tmp_path / "whole"))
     train_model(Params(config(checkpoint, corpus_file, 1)), str(tmp_path / "parts"))
     file = tmp_path / "parts" / "config.json"
@@ -188,12 +190,14 @@ def test_trained_resumed_and_embedding(checkpoint: Path, corpus_file: Path, tmp_
         ),
     ],
 )  # fmt: skip
-def test_what_does_not_go_together(checkpoint: Path, changes: dict, message: str) -> None:
+def test_parts_that_do_not_fit_together_are_refused(
+    checkpoint: Path, changes: dict, message: str
+) -> None:
     with pytest.raises(ConfigurationError, match=message):
         model_of(checkpoint, **changes)
 
 
-def test_a_schedule_needs_to_know_the_steps() -> None:
+def test_a_schedule_needs_the_number_of_steps() -> None:
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     with pytest.raises(ConfigurationError, match=r"cosine.*needs to know the number of steps"):
         MomentumEncoder(schedule="cosine").follow_optimizer(optimizer, None)

@@ -1,4 +1,4 @@
-"""Local vectors and their mean."""
+"""The pooler "ngram_convolutions": local vectors and their mean."""
 
 import math
 
@@ -22,8 +22,8 @@ def lengths_mask(lengths: list[int], longest: int) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("filler", [0.0, 1e6, math.nan, math.inf])
-def test_padding_counts_for_nothing(filler: float) -> None:
-    """Neither in the loss nor through the convolutions, where it has neighbours."""
+def test_padding_has_no_effect(filler: float) -> None:
+    """It affects neither the loss nor its neighbours in the convolutions."""
     pooler = NGramConvolutions(4, channels=3)
     tokens, mask = normal(3, 6, 4, dtype=torch.float32), lengths_mask([6, 2, 4], 6)
     results = []
@@ -39,7 +39,7 @@ def test_padding_counts_for_nothing(filler: float) -> None:
     assert torch.allclose(results[0][1:].view(3, -1)[1:2], alone, atol=1e-6)
 
 
-def test_a_text_is_the_mean_of_its_local_vectors() -> None:
+def test_the_embedding_is_the_mean_of_local_vectors() -> None:
     pooler = NGramConvolutions(4, channels=2, kernels=(1, 3)).double()
     tokens, mask = normal(3, 5, 4), lengths_mask([5, 1, 0], 5)
     local = pooler.local_vectors(tokens, mask)
@@ -62,7 +62,7 @@ def test_convolutions_see_their_neighbours_only() -> None:
     assert torch.allclose(rectified.local_vectors(tokens, mask)[0, :, 0], expected.clamp_min(0))
 
 
-def test_registered_name_and_refusals() -> None:
+def test_registered_name_and_errors() -> None:
     built = Seq2VecEncoder.from_params(
         Params(
             {

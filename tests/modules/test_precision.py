@@ -1,4 +1,4 @@
-"""Which context training runs in, without a GPU: what torch would say of one is made up."""
+"""The dtype of training, without a GPU: the answers of torch for a GPU are simulated."""
 
 import contextlib
 import logging
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*(CUDA is not available|type of
 
 @pytest.fixture(autouse=True)
 def processor(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Give the CPU instructions for bfloat16 or not, and so many times the speed of float32."""
+    """Return a function that simulates bfloat16 instructions of the CPU, and their speed."""
 
     def give(instructions: bool, times: float = 1.0) -> None:
         seconds = {"float32": 0.008, "bfloat16": 0.008 / times}
@@ -42,7 +42,7 @@ def product_in(context: contextlib.AbstractContextManager) -> torch.dtype:
     "name, expected",
     [("auto", torch.float32), ("float32", torch.float32), ("bfloat16", torch.bfloat16)],
 )
-def test_on_a_cpu(name: str, expected: torch.dtype) -> None:
+def test_the_dtype_on_a_cpu(name: str, expected: torch.dtype) -> None:
     assert product_in(training_precision(name, CPU)) is expected
     assert not torch.is_autocast_enabled("cpu")
 
@@ -59,7 +59,9 @@ def told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
         (1.05, "That would be no gain."),
     ],
 )
-def test_auto_tells_what_bfloat16_would_gain(processor, caplog, times: float, advice: str) -> None:
+def test_auto_logs_how_much_faster_bfloat16_would_be(
+    processor, caplog, times: float, advice: str
+) -> None:
     processor(True, times)
     with caplog.at_level(logging.INFO, "declutr.modules.precision"):
         for _ in range(3):
@@ -79,7 +81,7 @@ def test_auto_on_a_cpu_without_bfloat16(processor, caplog, monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("times, warned", [(0.25, True), (0.95, False), (4.0, False)])
-def test_bfloat16_that_is_slow_is_warned_of(processor, caplog, times: float, warned: bool) -> None:
+def test_slow_bfloat16_causes_a_warning(processor, caplog, times: float, warned: bool) -> None:
     processor(True, times)
     for _ in range(3):
         assert product_in(training_precision("bfloat16", CPU)) is torch.bfloat16
@@ -113,6 +115,6 @@ def test_auto_on_a_gpu(
 
 
 @pytest.mark.parametrize("name", ["auto", "bfloat16", "float32"])
-def test_an_autocast_that_is_on_stays(name: str) -> None:
+def test_an_active_autocast_is_not_changed(name: str) -> None:
     with torch.autocast("cpu", dtype=torch.float16):
         assert product_in(training_precision(name, CPU)) is torch.float16

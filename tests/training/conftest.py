@@ -1,4 +1,4 @@
-"""A small run, of which every part is drawn."""
+"""A fixture that makes trainers for small runs with random numbers in every part."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ STEPS = 3  # an epoch: 5 batches in groups of 2, the last group being a single o
 
 @pytest.fixture(scope="module")
 def make_trainer(checkpoint: Path, corpus_file: Path) -> Callable[..., GradientDescentTrainer]:
-    """A trainer with dropout, masks, a schedule, accumulation and validation."""
+    """Return a function that makes a trainer with dropout, masks, a schedule and validation."""
 
     def make(
         folder: Path, seed: int | None = 7, memory: bool = False, **changes: Any
@@ -65,7 +65,7 @@ def make_trainer(checkpoint: Path, corpus_file: Path) -> Callable[..., GradientD
             "callbacks": [] if seed is None else [{"type": "exact_resume", "seed": seed}],
             **changes,
         }
-        # Whatever is drawn in between must not matter.
+        # Random numbers drawn before training must not matter.
         torch.manual_seed(torch.seed() % 1000)
         trainer = Trainer.from_params(
             Params(config),

@@ -1,4 +1,4 @@
-"""A checkpoint is there whole or not at all, wherever writing it is interrupted."""
+"""A checkpoint is complete or does not count, wherever writing it is interrupted."""
 
 import math
 import shutil
@@ -19,18 +19,18 @@ from declutr.training.checkpointer import AtomicCheckpointer
 
 
 class Killed(BaseException):
-    """Nobody catches it, as nobody catches SIGKILL."""
+    """An exception that no code catches, like SIGKILL."""
 
 
 def trainer_at(epochs: int, batches: int, value: float = 0.0) -> Any:
-    """As much of a trainer as a checkpointer looks at."""
+    """Return an object with the attributes of a trainer that a checkpointer uses."""
     done = {"epochs_completed": epochs, "batches_in_epoch_completed": batches, "value": value}
     state = TrainerCheckpoint({"weight": torch.full((1000,), value)}, done)
     return SimpleNamespace(get_checkpoint_state=lambda: state)
 
 
 def latest(folder: Path) -> tuple[int, int, float] | None:
-    """Place and value of what a restarted run would load."""
+    """Return place and value of the checkpoint that a resumed run loads."""
     loaded = AtomicCheckpointer(str(folder)).load_checkpoint()
     if loaded is None:
         return None
@@ -45,7 +45,7 @@ def names(folder: Path) -> set[str]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """With two checkpoints."""
+    """Return a folder with two checkpoints."""
     checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=None)
     checkpointer.save_checkpoint(trainer_at(0, 5, 1.0))
     checkpointer.save_checkpoint(trainer_at(0, 10, 2.0))
@@ -53,8 +53,8 @@ def folder(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("part", ["trainer", "model"])
-def test_nothing_is_written_after_a_loss_that_is_no_number(part: str, folder: Path) -> None:
-    """All processes look, before any of them asks others for something."""
+def test_no_checkpoint_is_written_after_a_loss_that_is_no_number(part: str, folder: Path) -> None:
+    """All processes check, before any of them exchanges anything with others."""
 
     def broken() -> None:
         raise ValueError("The loss is nan")
@@ -85,17 +85,17 @@ def test_writes_what_allennlp_writes(folder: Path) -> None:
     assert Checkpointer(str(folder)).load_checkpoint() is not None  # readable without us
 
 
-def test_an_empty_folder(tmp_path: Path) -> None:
+def test_an_empty_folder_has_no_checkpoint(tmp_path: Path) -> None:
     assert AtomicCheckpointer(str(tmp_path)).find_latest_checkpoint() is None
     assert latest(tmp_path) is None
 
 
 @pytest.mark.parametrize("file", [1, 2])
 @pytest.mark.parametrize("moment", ["before", "half-way", "flushed", "renamed"])
-def test_killed_while_writing(
+def test_a_run_killed_while_writing_has_its_last_whole_checkpoint(
     folder: Path, monkeypatch: pytest.MonkeyPatch, file: int, moment: str
 ) -> None:
-    """In the first or the second file, at any moment: the last whole one is found."""
+    """The run is killed at any moment, in the first or the second file."""
     count = [0]
     save, replace = torch.save, module.os.replace
 
@@ -123,7 +123,7 @@ def test_killed_while_writing(
             AtomicCheckpointer(str(folder)).save_checkpoint(trainer_at(1, 0, 3.0))
     whole = file == 2 and moment == "renamed"
     assert latest(folder) == ((1, 0, 3.0) if whole else (0, 10, 2.0))
-    # The resumed run comes to the same place, writes it anew, and leaves nothing half behind.
+    # The resumed run writes the same place again, and leaves no partial files.
     AtomicCheckpointer(str(folder), keep_most_recent_by_count=None).save_checkpoint(
         trainer_at(1, 0, 4.0)
     )
@@ -132,7 +132,7 @@ def test_killed_while_writing(
 
 
 @pytest.mark.parametrize("missing", ["model", "training"])
-def test_a_checkpoint_with_one_of_its_files(folder: Path, missing: str) -> None:
+def test_a_checkpoint_without_one_of_its_files_does_not_count(folder: Path, missing: str) -> None:
     (folder / f"{missing}_state_e0_b10.th").unlink()
     assert latest(folder) == (0, 5, 1.0)
 
@@ -155,7 +155,7 @@ def test_a_hard_link_keeps_what_it_links_to(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-def test_keeps_so_many(tmp_path: Path, count: int) -> None:
+def test_keeps_as_many_checkpoints_as_asked(tmp_path: Path, count: int) -> None:
     checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=count)
     places = [(0, 2), (0, 4), (1, 0), (1, 2), (1, 12)]
     for value, place in enumerate(places):
@@ -168,7 +168,7 @@ def test_keeps_so_many(tmp_path: Path, count: int) -> None:
 
 
 def test_half_a_checkpoint_does_not_count_as_one_to_keep(folder: Path) -> None:
-    """Otherwise it would push the last whole one out."""
+    """If it counted, the last whole checkpoint would be removed."""
     (folder / "training_state_e0_b10.th").unlink()
     (folder / "model_state_e0_b12.th").write_bytes(b"half")
     checkpointer = AtomicCheckpointer(str(folder), keep_most_recent_by_count=2)
@@ -184,7 +184,7 @@ def test_processes_without_a_state_write_nothing(tmp_path: Path) -> None:
     assert not names(tmp_path)
 
 
-def test_saves_when_allennlp_would(tmp_path: Path) -> None:
+def test_saves_at_the_same_steps_as_allennlps_checkpointer(tmp_path: Path) -> None:
     checkpointer = AtomicCheckpointer(
         str(tmp_path), save_every_num_batches=3, keep_most_recent_by_count=None
     )
@@ -235,7 +235,7 @@ def test_a_resumed_run_saves_when_the_first_one_would_have(folder: Path) -> None
 
 
 def flip(file: Path) -> None:
-    """One bit, of a weight or of a number in the pickle beside it."""
+    """Change one bit of a weight, or of a number in the other file."""
     content = bytearray(file.read_bytes())
     training = content.find(b"epochs_completed")
     content[training if training >= 0 else len(content) // 2] ^= 1
@@ -266,7 +266,7 @@ def test_damaged_checkpoints_are_passed_over(
     assert damaged.exists()
 
 
-def test_without_a_whole_checkpoint_nothing_is_begun_anew(folder: Path) -> None:
+def test_damaged_checkpoints_only_raise_and_do_not_begin_anew(folder: Path) -> None:
     flip(folder / "model_state_e0_b10.th")
     empty(folder / "training_state_e0_b5.th")
     message = (
@@ -294,7 +294,7 @@ def test_damaged_checkpoints_do_not_push_out_whole_ones(folder: Path) -> None:
     assert latest(folder) == (0, 10, 3.0)
 
 
-def test_all_processes_take_one_that_is_whole_on_all_nodes(
+def test_all_processes_load_a_checkpoint_that_is_whole_on_all_nodes(
     folder: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     elsewhere = iter([{(0, 5), (0, 10)}, "model_state_e0_b10.th of node 1 is damaged", None])
@@ -306,7 +306,7 @@ def test_all_processes_take_one_that_is_whole_on_all_nodes(
 @pytest.mark.parametrize(
     "damage, what", [(flip, "damaged: its record"), (Path.unlink, "not there.")]
 )
-def test_damaged_best_weights_are_told_at_once(
+def test_damaged_best_weights_are_warned_of_when_resuming(
     folder: Path, caplog: pytest.LogCaptureFixture, damage: Callable[[Path], None], what: str
 ) -> None:
     trainer = trainer_at(1, 0)
@@ -330,17 +330,17 @@ def found_by_others(monkeypatch: pytest.MonkeyPatch, *others: set[tuple[int, int
     monkeypatch.setattr(module, "of_all_processes", answers)
 
 
-def test_what_only_one_node_has_is_not_resumed(
+def test_a_checkpoint_on_one_node_only_is_not_loaded(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed when this node had written its second checkpoint, and another had not."""
+    """The run was killed when only this node had written its second checkpoint."""
     found_by_others(monkeypatch, {(0, 5)})
     assert latest(folder) == (0, 5, 1.0)
     found_by_others(monkeypatch, {(0, 5), (0, 10)}, {(0, 10), (1, 0)})
     assert latest(folder) == (0, 10, 2.0)
 
 
-def test_nodes_without_a_checkpoint_in_common(
+def test_nodes_without_a_checkpoint_in_common_raise(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found_by_others(monkeypatch, set())
@@ -355,8 +355,8 @@ def test_nodes_without_a_checkpoint_in_common(
     assert latest(tmp_path / "empty") is None
 
 
-def test_the_best_weights_are_looked_for_where_the_checkpoint_is(tmp_path: Path) -> None:
-    """Not on the node it was copied from, nor where the folder was before."""
+def test_best_weights_are_looked_for_in_the_folder_of_the_checkpoint(tmp_path: Path) -> None:
+    """They are not looked for on the node or in the folder that the checkpoint came from."""
     trainer = trainer_at(1, 0)
     trainer.get_checkpoint_state().trainer_state["best_model_filename"] = "elsewhere/best.th"
     checkpointer = AtomicCheckpointer(str(tmp_path))
@@ -366,7 +366,7 @@ def test_the_best_weights_are_looked_for_where_the_checkpoint_is(tmp_path: Path)
 
 
 def test_every_node_cleans_up_its_folder(tmp_path: Path) -> None:
-    """AllenNLP leaves that to the first process of all, which sees its own node's only."""
+    """AllenNLP cleans up in the first process only, which sees the folder of its own node."""
     checkpointer = AtomicCheckpointer(str(tmp_path), keep_most_recent_by_count=1)
     checkpointer._rank = 4
     for step in (1, 2, 3):
@@ -374,8 +374,8 @@ def test_every_node_cleans_up_its_folder(tmp_path: Path) -> None:
     assert names(tmp_path) == {"model_state_e0_b3.th", "training_state_e0_b3.th"}
 
 
-def test_the_state_is_asked_for_once(tmp_path: Path) -> None:
-    """Gathering that of a sharded model takes all processes, and time."""
+def test_the_state_is_gathered_once(tmp_path: Path) -> None:
+    """Gathering the state of a sharded model takes time and all processes."""
     trainer, asked = trainer_at(0, 1), []
     ask = trainer.get_checkpoint_state
     trainer.get_checkpoint_state = lambda: asked.append(1) or ask()

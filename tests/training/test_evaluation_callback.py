@@ -1,4 +1,4 @@
-"""Evaluation during training: it changes nothing, finds the best step, and survives a kill."""
+"""Evaluation during training does not affect it, finds the best step, and can be resumed."""
 
 import json
 import re
@@ -36,7 +36,7 @@ LEVEL = "scripted/level"
 
 
 class Killed(BaseException):
-    """Nobody catches it, as nobody catches SIGKILL."""
+    """An exception that no code catches, like SIGKILL."""
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +51,13 @@ def tasks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def script(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Sets what the task "scripted" gives: at the start, then at each evaluation."""
+    """Return a function that sets the scores of the task "scripted", the first for the start."""
     return lambda *values: monkeypatch.setattr(Scripted, "script", values)
 
 
 @pytest.fixture(scope="module")
 def configured(checkpoint: Path, corpus_file: Path, data: Path) -> Callable[..., dict[str, Any]]:
-    """A run of two epochs with a checkpoint after each step, evaluated as `settings` say."""
+    """Return a function that configures a run of two epochs with a checkpoint after each step."""
 
     def make(
         settings: dict[str, Any] | None,
@@ -93,7 +93,7 @@ def run(config: dict[str, Any], folder: Path, recover: bool = False) -> DeCLUTR:
 
 
 def weights(folder: Path, step: int | None = None) -> dict[str, Any]:
-    """The best ones, or those after a step."""
+    """Return the best weights, or the weights after a step."""
     name = "best.th"
     if step is not None:
         name = f"model_state_e{step // STEPS}_b{step % STEPS}.th"
@@ -106,7 +106,7 @@ def same(one: dict[str, Any], other: dict[str, Any]) -> bool:
 
 
 def evaluations(folder: Path) -> dict[int, dict[str, float]]:
-    """Scores by step."""
+    """Return the scores of each evaluation by its step."""
     records = [json.loads(file.read_text()) for file in (folder / "evaluations").iterdir()]
     return {record["step"]: record["scores"] for record in sorted(records, key=lambda r: r["step"])}
 
@@ -131,7 +131,7 @@ def alone(
     configured: Callable[..., dict[str, Any]],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[bool, Path]:
-    """A run without evaluation. Without "exact_resume", all that is drawn is one sequence."""
+    """Train without evaluation and "exact_resume", so that all random numbers are one sequence."""
     folder = tmp_path_factory.mktemp("alone") / "run"
     run(configured(None, resume=request.param), folder)
     return request.param, folder
@@ -156,13 +156,13 @@ def test_training_is_the_same_bit_for_bit(
         assert all("drawing" in name for name in set(ours) - set(theirs))
 
 
-def test_what_a_task_draws_would_disturb(
+def test_draws_of_a_task_would_change_training_if_not_restored(
     alone: tuple[bool, Path],
     configured: Callable[..., dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Dropout and masks show it: the test above could fail."""
+    """This shows that the test above could fail."""
     resume, folder = alone
 
     @contextmanager
@@ -216,7 +216,7 @@ def test_modes_and_numbers_come_back_even_after_an_error(device: str, training: 
     assert torch.rand(1, device=device) == expected[1]
 
 
-# ------------------------------------------------------------------------------- when and where
+# ------------------------------------------------------------------- steps and places of scores
 
 
 @pytest.mark.parametrize(
@@ -229,7 +229,7 @@ def test_modes_and_numbers_come_back_even_after_an_error(device: str, training: 
     ],
 )
 @pytest.mark.parametrize("validate", [True, False])
-def test_steps_that_are_evaluated(
+def test_evaluations_take_place_at_the_right_steps(
     settings: dict[str, int],
     expected: list[int],
     validate: bool,
@@ -258,10 +258,10 @@ def test_no_epoch_is_recorded_with_scores_of_an_earlier_one(
     assert found == [False, True, False, True]
 
 
-def test_a_run_that_was_moved_keeps_its_own_best_weights(
+def test_a_run_in_a_moved_folder_keeps_its_own_best_weights(
     configured: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
-    """The best come before the folder is moved; where it was, others lie now."""
+    """The best step is before the move, and another run uses the old folder."""
     settings = {"tasks": ["drawing"], "every_num_steps": 1, "select_by": "drawing/norm"}
     config = configured(settings, {"num_epochs": 1}, validate=False)
     run(config, tmp_path / "first")
@@ -274,10 +274,10 @@ def test_a_run_that_was_moved_keeps_its_own_best_weights(
     assert same(best, dict(model.state_dict()))
 
 
-def test_scores_are_those_of_the_archive(
+def test_scores_at_the_end_are_those_of_the_archive(
     configured: Callable[..., dict[str, Any]], data: Path, tmp_path: Path
 ) -> None:
-    """STS-B at the end of training, and computed anew from the trained model."""
+    """STS-B at the end of training equals STS-B computed from the trained model."""
     run(configured({"tasks": ["STS-B"], "batch_size": 4}, validate=False), tmp_path / "run")
     file = data / "downstream" / "STS" / "STSBenchmark" / "sts-dev.csv"
     rows = [line.split("\t") for line in file.read_text().splitlines()]
@@ -293,13 +293,13 @@ def test_scores_are_those_of_the_archive(
 
 
 @pytest.mark.parametrize("first", [True, False])
-def test_tensorboard_and_the_log(
+def test_scores_are_written_to_tensorboard_and_the_log(
     first: bool,
     configured: Callable[..., dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
     tmp_path: Path,
 ) -> None:
-    """Whether it comes before or after the log writer in the configuration."""
+    """The callback may come before or after the log writer in the configuration."""
     from tensorboardX import SummaryWriter
 
     written: list[tuple[str, float, int]] = []
@@ -323,10 +323,10 @@ def test_tensorboard_and_the_log(
     assert re.search(rf"After 4 steps \(\d+ s\): drawing/norm {value}\n", log(tmp_path / "run"))
 
 
-def test_the_tokens_of_training_are_left_alone(
+def test_sentences_are_read_whole_without_changing_the_reader(
     configured: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Sentences are read whole by a reader beside the one that samples, in length order."""
+    """A copy of the reader reads sentences whole, in the order of their lengths."""
     seen: list[Any] = []
     outcome = module.EvaluationTasks.outcome
 
@@ -388,7 +388,7 @@ def test_best_weights_are_those_of_the_best_step(
 @pytest.mark.parametrize(
     "select_by, values", [(LEVEL, (5, 1, 5, 2, 4, 4, 3)), (f"-{LEVEL}", (1, 2, 3, 4, 5, 6, 7))]
 )
-def test_a_run_that_only_hurts_keeps_its_start(
+def test_a_run_that_only_gets_worse_keeps_its_initial_weights(
     select_by: str,
     values: tuple[float, ...],
     script: Callable[..., None],
@@ -396,7 +396,7 @@ def test_a_run_that_only_hurts_keeps_its_start(
     interrupted: Callable[..., None],
     tmp_path: Path,
 ) -> None:
-    """Also one that is killed, before its first checkpoint, at the end of an epoch, at the end."""
+    """It may be killed before its first checkpoint, at the end of an epoch, or at its end."""
     told = f"{LEVEL} was {values[0]:.2f} at the start and never better afterwards"
     average = {"moving_average": {"type": "exponential", "decay": 0.5}}
     config = configured(
@@ -423,10 +423,10 @@ def test_a_run_that_only_hurts_keeps_its_start(
         assert metrics(folder)["best_step"] == 0 and log(folder).count(told) == 1
 
 
-def test_the_start_need_not_take_part(
+def test_select_start_false_excludes_the_initial_weights(
     script: Callable[..., None], configured: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
-    """As before release 1.6."""
+    """The choice is then as before release 1.6."""
     script(9, 1, 5, 2, 5, 4, 3)
     settings = {"tasks": ["scripted"], "every_num_steps": 1, "select_by": LEVEL}
     run(configured({**settings, "select_start": False}), tmp_path / "run")
@@ -468,7 +468,7 @@ def test_the_trainer_may_choose_the_epoch_by_a_score(
 def test_patience_with_the_best_step(
     script: Callable[..., None], configured: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
-    """Epochs without an improvement end training; the best step may be inside of one."""
+    """Epochs without an improvement end training; the best step may be within an epoch."""
     script(0, 3, 2, 7, 1, 1)  # the start; steps 2 and 3; 4, 6 and then no more
     config = configured(
         {"tasks": ["scripted"], "every_num_steps": 2, "select_by": LEVEL},
@@ -483,7 +483,7 @@ def test_patience_with_the_best_step(
 def test_an_epoch_that_ends_early_is_evaluated(
     script: Callable[..., None], configured: Callable[..., dict[str, Any]], tmp_path: Path
 ) -> None:
-    """So that there are best weights whenever training ends."""
+    """There are best weights whenever training ends."""
     script(0, 5)
     config = configured(
         {"tasks": ["scripted"], "every_num_epochs": 8, "select_by": LEVEL},
@@ -501,7 +501,7 @@ def test_an_epoch_that_ends_early_is_evaluated(
 
 @pytest.fixture
 def interrupted(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any], Path, int], None]:
-    """Trains until a step is done and evaluated, but not yet in a checkpoint."""
+    """Return a function that trains until a step is evaluated but not yet in a checkpoint."""
     save = AtomicCheckpointer.maybe_save_checkpoint
 
     def train(config: dict[str, Any], folder: Path, step: int) -> None:
@@ -527,7 +527,7 @@ def test_a_resumed_run_chooses_what_it_would_have_chosen(
     interrupted: Callable[..., None],
     tmp_path: Path,
 ) -> None:
-    """Killed right after it wrote the best weights, between checkpoints, and everywhere else."""
+    """It may be killed right after writing the best weights, or at any other step."""
     config = configured(NORM, validate=validate)
     run(config, tmp_path / "straight")
     expected = evaluations(tmp_path / "straight")
@@ -543,7 +543,7 @@ def test_a_resumed_run_chooses_what_it_would_have_chosen(
         assert {k: ours[k] for k in best} == {k: theirs[k] for k in best}
 
 
-def test_the_best_so_far_is_kept(
+def test_a_resumed_run_keeps_the_best_weights_so_far(
     configured: Callable[..., dict[str, Any]],
     interrupted: Callable[..., None],
     script: Callable[..., None],
@@ -559,7 +559,7 @@ def test_the_best_so_far_is_kept(
     assert [s[LEVEL] for s in evaluations(tmp_path / "run").values()] == [0, 1, 8, 2, 5, 6, 7]
 
 
-def test_best_weights_that_are_gone(
+def test_missing_best_weights_are_warned_of_and_selected_anew(
     configured: Callable[..., dict[str, Any]],
     interrupted: Callable[..., None],
     script: Callable[..., None],
@@ -576,7 +576,9 @@ def test_best_weights_that_are_gone(
     assert same(weights(tmp_path / "run"), weights(tmp_path / "run", 3))
 
 
-def test_another_score_to_choose_by(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_resumed_run_with_another_select_by_begins_the_choice_anew(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     callback = EvaluateEmbeddings("", "data", ["drawing"], select_by="drawing/drawn")
     best = {"value": 1.0, "step": 2, "epoch": 0, "scores": {}}
     state = {"done": 3, "step": 3, "scores": {"a/b": 1.0}, "select_by": "a/b", "best": best}
@@ -634,7 +636,7 @@ def test_a_folder_too_deep_is_refused(tmp_path: Path) -> None:
         ({}, True, "+drawing/form", "no score 'drawing/form'"),
     ],
 )
-def test_a_validation_metric_that_will_not_be_there(
+def test_a_validation_metric_that_will_be_missing_is_refused(
     settings: dict[str, Any],
     validate: bool,
     metric: str,
@@ -659,13 +661,13 @@ def test_a_validation_metric_that_will_not_be_there(
         ({"tasks": []}, "There are no tasks"),
     ],
 )
-def test_values_that_make_no_sense(settings: dict[str, Any], message: str) -> None:
+def test_values_out_of_range_are_refused(settings: dict[str, Any], message: str) -> None:
     params = {"type": "evaluate_embeddings", "data": "data", "tasks": ["STS*"], **settings}
     with pytest.raises(ConfigurationError, match=message):
         TrainerCallback.from_params(Params(params), serialization_dir="")
 
 
-def test_what_it_cannot_serve() -> None:
+def test_other_models_and_readers_are_refused() -> None:
     callback = EvaluateEmbeddings("", "data", ["STS*"], select_by=LEVEL)
     trainer: Any = SimpleNamespace(model=torch.nn.Linear(1, 1), data_loader=SimpleNamespace())
     with pytest.raises(ConfigurationError, match="got Linear in place of DeCLUTR"):
@@ -683,7 +685,7 @@ VALUES = [0.0, 1.0, 5.0, 2.0, 3.0, 4.0, 1.0]
 
 
 def halved(config: dict[str, Any]) -> dict[str, Any]:
-    """For two processes as many steps as for one."""
+    """Return a configuration that gives two processes as many steps as one has."""
     config["data_loader"]["batch_size"] //= 2
     return config
 
@@ -692,7 +694,7 @@ def halved(config: dict[str, Any]) -> dict[str, Any]:
 def together(
     configured: Callable[..., dict[str, Any]], tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Path, list[list[dict]]]:
-    """Runs in two processes, by whichever pytest worker comes first: what each of them did."""
+    """Train in two processes, in one pytest worker only, and return what each process did."""
     with shared_by_workers(tmp_path_factory, "evaluated_by_two") as folder:
         if not folder.exists():
             folder.mkdir()
@@ -713,10 +715,10 @@ def together(
 
 
 @pytest.mark.parametrize("kind, evaluated", [("ddp", [ALL + 1, 0]), ("fsdp", [ALL + 1, ALL + 1])])
-def test_two_processes(
+def test_two_processes_agree_on_scores_and_best_weights(
     kind: str, evaluated: list[int], together: tuple[Path, list[list[dict]]]
 ) -> None:
-    """One evaluates, or both if the model is spread; training is the same, and the best is kept."""
+    """One process evaluates, or both if the model is sharded; training is not affected."""
     folder, done = together
     case = ["ddp alone", "ddp", "fsdp alone", "fsdp"].index(kind)
     assert [process[case]["evaluations"] for process in done] == evaluated
@@ -732,7 +734,7 @@ def test_processes_validate_the_start_together(
     configured: Callable[..., dict[str, Any]],
     tmp_path: Path,
 ) -> None:
-    """And as one: that training is the same is seen above."""
+    """Two processes get the metrics of one."""
     config = configured(None, {"num_epochs": 1})
     config["trainer"]["callbacks"].insert(0, {"type": "run_record"})
     run(config, tmp_path / "one")
@@ -742,7 +744,7 @@ def test_processes_validate_the_start_together(
     assert [start[name] for start in starts] == pytest.approx([starts[0][name]] * 3, rel=1e-4)
 
 
-def test_a_spread_model_has_the_same_scores(together: tuple[Path, list[list[dict]]]) -> None:
+def test_a_sharded_model_has_the_same_scores(together: tuple[Path, list[list[dict]]]) -> None:
     folder, _ = together
     spread, whole = (evaluations(folder / kind) for kind in ("fsdp", "ddp"))
     for step, scores in whole.items():

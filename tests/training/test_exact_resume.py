@@ -1,4 +1,4 @@
-"""A resumed run repeats, bit for bit, what it would have done."""
+"""A resumed run is bit-identical to one without interruption."""
 
 import json
 import logging
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 
 
 def state_of(trainer: GradientDescentTrainer) -> dict[str, Any]:
-    """Every weight, and all the optimizer knows."""
+    """Return the weights and the state of the optimizer."""
     optimizer = trainer.optimizer.state_dict()
     state = {f"model {k}": v for k, v in trainer.model.state_dict().items()}
     for number, values in optimizer["state"].items():
@@ -49,14 +49,14 @@ def differences(one: dict[str, Any], other: dict[str, Any]) -> list[str]:
 
 
 def metrics_of(folder: Path, epoch: int) -> dict[str, float]:
-    """What was measured, without times and memory."""
+    """Return the metrics of an epoch, without times and memory."""
     metrics = json.loads((folder / f"metrics_epoch_{epoch}.json").read_text())
     left_out = ("duration", "memory", "epoch")
     return {k: v for k, v in metrics.items() if not any(word in k for word in left_out)}
 
 
 def keep_until(source: Path, target: Path, epoch: int, step: int) -> None:
-    """A run's folder as it was right after the checkpoint at (epoch, step)."""
+    """Copy the folder of a run as it was right after the checkpoint at an epoch and step."""
     target.mkdir()
     for kind in ("model", "training"):
         shutil.copy(source / f"{kind}_state_e{epoch}_b{step}.th", target)
@@ -70,7 +70,7 @@ def straight(
     make_trainer: Callable[..., GradientDescentTrainer],
     tmp_path_factory: pytest.TempPathFactory,
 ) -> tuple[bool, Path, dict[str, Any]]:
-    """A run without any interruption, with a checkpoint after each step."""
+    """Train without interruption, with a checkpoint after each step."""
     folder = tmp_path_factory.mktemp("straight")
     trainer = make_trainer(folder, memory=request.param == "memory")
     trainer.train()
@@ -87,7 +87,7 @@ def test_a_resumed_run_equals_one_without_interruption(
     tmp_path: Path,
     place: tuple[int, int],
 ) -> None:
-    """Mid-epoch, after the last step of an epoch, and at its end after validation."""
+    """It resumes within an epoch, after the last step of one, and after validation."""
     memory, folder, expected = straight
     keep_until(folder, tmp_path / "run", *place)
     trainer = make_trainer(tmp_path / "run", memory=memory)
@@ -135,7 +135,7 @@ def test_resumed_within_an_epoch_reclaim_reports_the_same(tmp_path: Path) -> Non
         assert before["training_reclaim_loss"] > 0 and "training_accuracy" in before
 
 
-def test_without_the_callback_it_would_differ(
+def test_without_the_callback_a_resumed_run_differs(
     straight: tuple[bool, Path, dict[str, Any]],
     make_trainer: Callable[..., GradientDescentTrainer],
     tmp_path: Path,
@@ -174,7 +174,7 @@ def test_another_seed_warns(
     assert "begun with seed 7 and goes on with 8" in caplog.text
 
 
-def test_kernels_of_the_run_are_taken_or_a_warning_says_so(
+def test_a_resumed_run_uses_the_same_kernels_or_warns(
     straight: tuple[bool, Path, dict[str, Any]],
     make_trainer: Callable[..., GradientDescentTrainer],
     tmp_path: Path,
@@ -196,7 +196,7 @@ def test_kernels_of_the_run_are_taken_or_a_warning_says_so(
     assert "is another processor now" in caplog.text
 
 
-def test_nothing_is_read_for_what_is_skipped(
+def test_skipped_batches_are_not_read(
     straight: tuple[bool, Path, dict[str, Any]],
     make_trainer: Callable[..., GradientDescentTrainer],
     tmp_path: Path,
@@ -231,7 +231,7 @@ def test_steps_and_processes_draw_differently(monkeypatch: pytest.MonkeyPatch) -
     assert drawn(3, 5, 1) == drawn(3, 5, 1)
 
 
-def test_serves_other_models_and_loaders(tmp_path: Path) -> None:
+def test_other_models_and_loaders_can_be_resumed(tmp_path: Path) -> None:
     callback = TrainerCallback.from_params(
         Params({"type": "exact_resume", "seed": 3}), serialization_dir=str(tmp_path)
     )
@@ -256,10 +256,10 @@ def test_serves_other_models_and_loaders(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("is_primary", [True, False])
-def test_best_weights_are_restored_by_all_and_written_by_the_first(
+def test_all_processes_restore_best_weights_and_the_first_writes_them(
     is_primary: bool, tmp_path: Path
 ) -> None:
-    """A run killed between a checkpoint and its best weights, which lie in several processes."""
+    """The run was killed after a checkpoint and before its best weights, which are sharded."""
     asked = []
     wrapped = SimpleNamespace(state_dict=lambda: asked.append(1) or {"w": torch.ones(1)})
     trainer: Any = SimpleNamespace(

@@ -32,7 +32,7 @@ def rates(optimizer: torch.optim.Optimizer) -> list[float]:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.1, 0.5, 1.0])
-def test_every_update_has_the_rate_that_transformers_gives(share: float) -> None:
+def test_every_step_has_the_rate_of_transformers(share: float) -> None:
     ours, theirs = optimizer(), optimizer()
     scheduler = schedule(ours, warmup_share=share)
     warmup = {0.0: 0, 0.1: 3, 0.5: 11, 1.0: 21}[share]
@@ -47,7 +47,7 @@ def test_every_update_has_the_rate_that_transformers_gives(share: float) -> None
             scheduler.step(None)
 
 
-def test_it_goes_on_where_it_was() -> None:
+def test_a_restored_schedule_continues_from_its_state() -> None:
     whole, resumed = optimizer(), optimizer()
     first = schedule(whole, warmup_share=0.1)
     for update in range(1, 9):
@@ -59,8 +59,8 @@ def test_it_goes_on_where_it_was() -> None:
     assert rates(whole) == rates(resumed) == pytest.approx([0.3 * 13 / 18, 2.0 * 13 / 18])
 
 
-def test_a_stage_of_several_begins_when_its_turn_comes() -> None:
-    """The trainer's numbers of updates are those of the whole run."""
+def test_a_stage_of_combined_begins_with_its_own_first_step() -> None:
+    """The trainer passes the step of the whole run, which the stage must not count by."""
     ours, alone = optimizer(), optimizer()
     stages = [[1, {"type": "constant"}], [3, {"type": "linear_decay", "warmup_share": 0.1}]]
     combined: Any = LearningRateScheduler.from_params(
@@ -92,10 +92,10 @@ DECAY = {"type": "linear_decay", "warmup_share": 0.3}
     [DECAY, {"type": "combined", "schedulers": [[1, DECAY], [3, DECAY]]}],
     ids=["alone", "combined"],
 )
-def test_a_resumed_run(
+def test_a_resumed_run_has_the_same_rates(
     scheduler: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Ends as one that was not killed: between epochs, within one, after the last step of one."""
+    """It resumes between epochs, within one, and after the last step of one."""
     monkeypatch.setattr("os.fsync", lambda file: None)
     whole = outcome(tmp_path / "whole", learning_rate_scheduler=copy.deepcopy(scheduler))
     (updates,) = (value for name, value in whole.items() if name.endswith("/updates"))
@@ -106,7 +106,7 @@ def test_a_resumed_run(
         assert differences(whole, resumed) == []
 
 
-def test_what_it_cannot_do() -> None:
+def test_a_wrong_share_or_an_unknown_length_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"warmup_share must be in \[0, 1\], got 10"):
         schedule(optimizer(), warmup_share=10)
     with pytest.raises(

@@ -1,4 +1,4 @@
-"""What AllenNLP's metrics counted goes into a checkpoint, and comes back."""
+"""The states of AllenNLP's metrics are saved in a checkpoint and restored."""
 
 from collections import Counter, OrderedDict, defaultdict
 from pathlib import Path
@@ -26,7 +26,7 @@ TOKENS = torch.tensor([[1, 2, 3, 4, 5]])
 
 
 class Metered(torch.nn.Module):
-    """With metrics as an attribute, in a list, in a dictionary, in a part and in another metric."""
+    """A model with metrics in attributes, lists, dictionaries, submodules and other metrics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class Metered(torch.nn.Module):
         return [metric.get_metric() for metric in metrics]
 
 
-def test_metrics_go_on_wherever_a_model_has_them(tmp_path: Path) -> None:
+def test_metrics_are_restored_wherever_a_model_has_them(tmp_path: Path) -> None:
     whole, resumed = Metered(), Metered()
     whole.count()
     states, left_out = metric_states(whole)
@@ -74,7 +74,7 @@ def test_states_are_copies() -> None:
     assert states["several.0"]["_true_positive_sum"].tolist() == before
 
 
-def test_tensors_of_a_device_come_back_to_one() -> None:
+def test_tensors_on_a_device_are_restored_to_a_device() -> None:
     model = torch.nn.Module()
     model.metric = Average()
     states = {"metric": {"_total_value": ("device", torch.ones(2)), "_count": torch.ones(2)}}
@@ -84,7 +84,7 @@ def test_tensors_of_a_device_come_back_to_one() -> None:
 
 
 class Holder(Metric):
-    """A metric that holds one thing."""
+    """A metric with a single attribute."""
 
     def __init__(self, thing: Any) -> None:
         self.thing = thing
@@ -97,7 +97,7 @@ def holding(thing: Any) -> torch.nn.Module:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Equal, and of equal types all the way down."""
+    """Return whether two values and the types of all their parts are equal."""
     if type(one) is not type(other):
         return False
     if isinstance(one, dict):
@@ -120,7 +120,7 @@ KEPT = [
 
 
 @pytest.mark.parametrize("value", KEPT)
-def test_what_is_kept_comes_back_as_it_was(value: Any, tmp_path: Path) -> None:
+def test_saved_values_are_restored_with_their_types(value: Any, tmp_path: Path) -> None:
     states, left_out = metric_states(holding(value))
     assert left_out == []
     torch.save(states, tmp_path / "state.th")
@@ -150,12 +150,12 @@ endless.append({"self": endless})
         (endless, True),
     ],
 )
-def test_what_a_checkpoint_cannot_hold_is_named(value: Any, left_out: bool, tmp_path: Path) -> None:
+def test_values_that_cannot_be_saved_are_named(value: Any, left_out: bool, tmp_path: Path) -> None:
     states, named = metric_states(holding(value))
     assert named == ["metric.thing"] * left_out and states == {"metric": {}}
 
 
-def test_what_holds_itself_or_each_other() -> None:
+def test_values_that_contain_themselves_or_each_other_are_handled() -> None:
     model = holding(3)
     model.metric.other = Holder(model.metric)
     model.endless = endless

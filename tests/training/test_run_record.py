@@ -1,4 +1,4 @@
-"""A run says what it was."""
+"""A run is recorded in `run.json`."""
 
 import json
 import platform
@@ -18,7 +18,9 @@ from tests.training.conftest import EPOCHS
 
 
 @pytest.mark.slow
-def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_path: Path) -> None:
+def test_the_record_describes_the_run(
+    make_trainer: Callable[..., GradientDescentTrainer], tmp_path: Path
+) -> None:
     trainer = make_trainer(tmp_path, callbacks=[{"type": "run_record"}], checkpointer=None)
     trainer.train()
     record = json.loads((tmp_path / "run.json").read_text())
@@ -63,7 +65,7 @@ def test_run_record(make_trainer: Callable[..., GradientDescentTrainer], tmp_pat
     }
 
 
-def test_a_run_that_goes_on_with_other_documents_is_told(
+def test_a_resumed_run_with_other_documents_warns(
     make_trainer: Callable[..., GradientDescentTrainer],
     tmp_path: Path,
     caplog: pytest.LogCaptureFixture,

@@ -1,4 +1,4 @@
-"""A model in parts equals a whole one: every gradient, every weight, every file."""
+"""A sharded model equals a whole one in gradients, weights and files."""
 
 import json
 import os
@@ -63,7 +63,7 @@ GATHERED = {
 
 
 def batch_of(documents: int, seed: int, anchors: int = 1, positives: int = 2) -> dict:
-    """Spans of any length from 3 to 24, so that processes have different numbers of tokens."""
+    """Return spans of 3 to 24 tokens, so that processes have different numbers of tokens."""
     generator = torch.Generator().manual_seed(seed)
     texts = {}
     for name, spans in (("anchors", anchors), ("positives", anchors * positives)):
@@ -76,7 +76,7 @@ def batch_of(documents: int, seed: int, anchors: int = 1, positives: int = 2) ->
 
 
 def training(checkpoint: Path, corpus: Path) -> dict[str, Any]:
-    """Both objectives, dropout, a schedule, accumulation, clipping, validation, checkpoints."""
+    """Return a configuration with both losses, dropout, a schedule, accumulation and clipping."""
     config = run_config(checkpoint, corpus)
     config["dataset_reader"] |= {"max_span_len": 12, "min_span_len": 6}
     config["data_loader"]["batch_size"] = 2
@@ -101,7 +101,7 @@ def training(checkpoint: Path, corpus: Path) -> dict[str, Any]:
 def results(
     checkpoint: Path, corpus_file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """All that the processes do, in one start of them, by whichever pytest worker comes first."""
+    """Run all cases in processes that are started once, in one pytest worker only."""
     with shared_by_workers(tmp_path_factory, "sharded") as folder:
         if not (folder / "results.pt").exists():
             folder.mkdir()
@@ -142,7 +142,7 @@ def _compute(checkpoint: Path, corpus: Path, folder: Path) -> None:
 
 
 def same(ours: dict, expected: dict, within: float, unequal: tuple[str, ...] = ()) -> None:
-    """Losses, metrics, gradients, their norms; and the weights, in the process that has them."""
+    """Assert that losses, metrics, gradients and, in the process that has them, weights agree."""
     for name in ("losses", "norms", "validation"):
         assert ours[name] == pytest.approx(expected[name], rel=within), name
     assert ours["metrics"] == pytest.approx(expected["metrics"], rel=within)
@@ -159,8 +159,10 @@ def same(ours: dict, expected: dict, within: float, unequal: tuple[str, ...] = (
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number, name", list(enumerate([*CASES, *FAMILIES])))
-def test_parts_equal_the_whole(results: dict[str, Any], number: int, name: str) -> None:
-    """Two processes with a part each, and one with the whole model and batch."""
+def test_a_sharded_model_equals_one_process(
+    results: dict[str, Any], number: int, name: str
+) -> None:
+    """Two processes with a shard each agree with one that has the whole model and batch."""
     expected = results["alone"][number]
     within = 1e-5 if name == "float32" else 1e-10
     for rank, process in enumerate(results["together"]):
@@ -173,7 +175,9 @@ def test_parts_equal_the_whole(results: dict[str, Any], number: int, name: str) 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [0, 1])
-def test_parts_equal_distributed_data_parallel(results: dict[str, Any], number: int) -> None:
+def test_a_sharded_model_equals_distributed_data_parallel(
+    results: dict[str, Any], number: int
+) -> None:
     after = len(CASES) + len(FAMILIES) + 2
     for process in results["together"]:
         within = 1e-5 if number else 1e-12
@@ -184,14 +188,14 @@ def test_parts_equal_distributed_data_parallel(results: dict[str, Any], number: 
 
 
 @pytest.mark.slow
-def test_three_processes_with_parts_of_different_sizes(results: dict[str, Any]) -> None:
+def test_three_processes_with_shards_of_different_sizes_equal_one(results: dict[str, Any]) -> None:
     for (process,) in results["three"]:
         same(process, results["one of three"], 1e-10)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("which", [0, 1])
-def test_gathering_in_bfloat16(results: dict[str, Any], which: int) -> None:
+def test_gradients_of_gathering_in_bfloat16_are_close(results: dict[str, Any], which: int) -> None:
     number = len(CASES) + len(FAMILIES) + which
     for process in results["together"]:
         ours, expected = process["cases"][number], results["alone"][number]
@@ -207,7 +211,7 @@ def test_gathering_in_bfloat16(results: dict[str, Any], which: int) -> None:
 
 @pytest.mark.slow
 def test_each_process_holds_its_share(results: dict[str, Any]) -> None:
-    """Parameters and the two moments of Adam, by counting."""
+    """Count the parameters and the two moments of Adam."""
     parameters, moments = results["alone"][0]["held"]
     assert moments == 2 * parameters
     for key, count in (("together", 2), ("three", 3)):
@@ -251,7 +255,7 @@ def assert_same_run(one: Path, other: Path, within: float) -> None:
 
 
 def assert_same_state(ours: Any, expected: Any, within: float) -> None:
-    """Of `get_checkpoint_state`: weights, and what the optimizer knows."""
+    """Assert that two results of `get_checkpoint_state` have close weights and moments."""
     if isinstance(expected, dict):
         assert ours.keys() == expected.keys()
         for key, value in expected.items():
@@ -278,7 +282,7 @@ def test_training_equals_distributed_data_parallel(results: dict[str, Any]) -> N
 
 
 @pytest.mark.slow
-def test_the_same_files_as_without_parts(results: dict[str, Any]) -> None:
+def test_files_are_the_same_as_without_sharding(results: dict[str, Any]) -> None:
     names = [
         {f.name for f in (results["folder"] / run).iterdir() if f.suffix == ".th"}
         for run in ("ddp", "fsdp")
@@ -288,7 +292,7 @@ def test_the_same_files_as_without_parts(results: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_bits(results: dict[str, Any]) -> None:
+def test_a_resumed_run_is_bit_identical(results: dict[str, Any]) -> None:
     folder, first = results["folder"], results["together"][0]
     assert first["killed"] is None
     assert_same_run(folder / "fsdp", folder / "resumed", 0)
@@ -303,10 +307,10 @@ def test_checkpoints_do_not_depend_on_who_wrote_them(results: dict[str, Any], ru
 
 
 @pytest.mark.slow
-def test_one_process_goes_on_where_two_stopped(
+def test_one_process_can_resume_a_run_of_two(
     results: dict[str, Any], checkpoint: Path, corpus_file: Path, tmp_path: Path
 ) -> None:
-    """Another number of processes draws other masks, but finds weights and optimizer."""
+    """It draws other masks, but starts with the same weights and optimizer state."""
     folder = results["folder"] / "fsdp"
     for name in ("model_state_e1_b2.th", "training_state_e1_b2.th"):
         shutil.copy(folder / name, tmp_path)
@@ -328,7 +332,7 @@ def test_tied_weights_are_written_once(results: dict[str, Any]) -> None:
 
 @pytest.mark.slow
 def test_weights_that_are_not_finite_are_not_written(results: dict[str, Any]) -> None:
-    """Though they are in the part of the other process."""
+    """The other process holds the part with these weights."""
     first, second = results["together"]
     assert "not finite any more" in first["broken"] and second["broken"] == ""
     assert not list((results["folder"] / "broken").glob("*.th"))
@@ -352,7 +356,7 @@ def test_the_archive_loads_in_one_process(results: dict[str, Any], tmp_path: Pat
 def test_two_nodes_equal_two_processes_of_one(
     results: dict[str, Any], checkpoint: Path, corpus_file: Path, tmp_path: Path
 ) -> None:
-    """The command itself, once a node, with one process each and a folder of its own."""
+    """The command runs once on each node, with one process and a folder of its own."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
@@ -407,13 +411,13 @@ def test_layers_are_found_in_every_family(family: str, tmp_path: Path) -> None:
         assert layers == []
         return
     assert len(layers) == 2 and len({type(layer) for layer in layers}) == 1
-    # Nothing of a layer, which is numbered, is outside of them.
+    # Names of parameters in layers have numbers, and none of those is outside of the layers.
     inside = {id(p) for layer in layers for p in layer.parameters()}
     outside = [n for n, p in model.named_parameters() if id(p) not in inside]
     assert outside and not [n for n in outside if ".0." in n or ".1." in n]
 
 
-def test_layers_that_cannot_be_gathered_alone() -> None:
+def test_layers_that_cannot_be_gathered_alone_are_left_out() -> None:
     def linears(count: int, width: int = 4) -> torch.nn.ModuleList:
         return torch.nn.ModuleList([torch.nn.Linear(width, width) for _ in range(count)])
 
@@ -430,7 +434,7 @@ def test_layers_that_cannot_be_gathered_alone() -> None:
 
 @pytest.fixture
 def build_accelerator(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DdpAccelerator]:
-    """As in the first of four processes, until it would talk to the others."""
+    """Return a function that builds the accelerator as in the first of four processes."""
     monkeypatch.setattr("declutr.training.sharding.is_distributed", lambda: True)
 
     def make(**options: Any) -> DdpAccelerator:
@@ -440,7 +444,7 @@ def build_accelerator(monkeypatch: pytest.MonkeyPatch) -> Callable[..., DdpAccel
     return make
 
 
-def test_registered(build_accelerator: Callable[..., DdpAccelerator]) -> None:
+def test_the_accelerator_is_registered(build_accelerator: Callable[..., DdpAccelerator]) -> None:
     built = build_accelerator(reshard_after_forward=False, cpu_offload=True, replicas=2)
     assert isinstance(built, FsdpAccelerator) and built.is_primary
 
@@ -458,7 +462,7 @@ def test_a_single_process_is_refused() -> None:
         ({"replicas": 0}, "replicas must divide"),
     ],
 )
-def test_wrong_options(
+def test_wrong_options_are_refused(
     options: dict, message: str, build_accelerator: Callable[..., DdpAccelerator]
 ) -> None:
     with pytest.raises(ConfigurationError, match=message):
@@ -475,7 +479,7 @@ def test_a_regularizer_is_refused(
         build_accelerator().wrap_model(model)
 
 
-def test_an_old_torch(
+def test_a_torch_without_fully_shard_is_refused(
     build_accelerator: Callable[..., DdpAccelerator], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import torch.distributed.fsdp
@@ -499,7 +503,7 @@ def test_gradient_scaling_is_refused() -> None:
         ({"_checkpointer": SimpleNamespace(_save_completed_epochs=False)}, "epochs on"),
     ],
 )
-def test_trainers_that_would_need_the_whole_model(changes: dict, message: str) -> None:
+def test_trainers_that_need_the_whole_model_are_refused(changes: dict, message: str) -> None:
     trainer = SimpleNamespace(
         **{
             "_moving_average": None,

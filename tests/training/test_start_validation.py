@@ -1,4 +1,4 @@
-"""A run that makes its model worse says so; looking at the start leaves no trace."""
+"""A run that makes its model worse warns; validating the start does not affect training."""
 
 import json
 from collections.abc import Callable
@@ -25,7 +25,7 @@ TOLD = "this run did not improve the model"
 
 
 def made(checkpoint: Path, corpus: Path, lr: float = 1e-2, **trainer: Any) -> dict[str, Any]:
-    """A run of two epochs with validation and a checkpoint after each step."""
+    """Return a configuration of two epochs with validation and a checkpoint after each step."""
     config = run_config(checkpoint, corpus, validation_data_path=str(corpus))
     config["validation_data_loader"] = {**config["data_loader"], "resample": False}
     config["trainer"]["optimizer"]["lr"] = lr
@@ -44,7 +44,7 @@ def configured(checkpoint: Path, corpus_file: Path) -> Callable[..., dict[str, A
 
 
 def run(config: dict[str, Any], folder: Path, recover: bool = False) -> dict[str, Any]:
-    """Train; give what stands in `metrics.json`, times and memory left out."""
+    """Train, and return the contents of `metrics.json` without times and memory."""
     train_model(Params(json.loads(json.dumps(config))), str(folder), recover=recover)
     found = json.loads((folder / "metrics.json").read_text())
     return {name: value for name, value in found.items() if not name.endswith(("duration", "MB"))}
@@ -54,7 +54,9 @@ def log(folder: Path) -> str:
     return (folder / "out.log").read_text()
 
 
-def test_a_harmful_run_says_so(configured: Callable[..., dict], tmp_path: Path) -> None:
+def test_a_run_that_makes_its_model_worse_warns(
+    configured: Callable[..., dict], tmp_path: Path
+) -> None:
     found = run(configured(lr=2.0), tmp_path / "run")
     start, best = found["start_validation_loss"], found["best_validation_loss"]
     assert start < best
@@ -62,7 +64,7 @@ def test_a_harmful_run_says_so(configured: Callable[..., dict], tmp_path: Path) 
     assert told in log(tmp_path / "run") and TOLD in log(tmp_path / "run")
     record = json.loads((tmp_path / "run" / "run.json").read_text())
     assert record["start"]["validation_loss"] == start
-    # What validation gives of weights that stay as they are.
+    # The validation loss of weights that do not change.
     still = run(configured(lr=0.0, num_epochs=1), tmp_path / "still")
     assert still["validation_loss"] == still["start_validation_loss"] == start
     assert TOLD in log(tmp_path / "still")
@@ -83,14 +85,14 @@ THEIRS = {"type": "multiprocess", "batch_size": 8, "max_instances_in_memory": 8}
     ],
     ids=["exact_resume", "plain", "one_reader"],
 )
-def test_a_good_run_is_as_it_was(
+def test_validating_the_start_does_not_change_the_run(
     configured: Callable[..., dict],
     tmp_path: Path,
     resume: bool,
     trainer: dict[str, Any],
     loaders: dict[str, Any],
 ) -> None:
-    """To the bit, and says nothing."""
+    """The run is bit-identical and has no warning."""
     found = []
     for looks in (True, False):
         config = configured(num_epochs=1, **trainer) | loaders
@@ -112,20 +114,20 @@ def test_a_good_run_is_as_it_was(
 def straight(
     checkpoint: Path, corpus_file: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """What a run that is not killed ends with."""
+    """Return the metrics of a run that is not interrupted."""
     folder = tmp_path_factory.mktemp("straight") / "run"
     return run(made(checkpoint, corpus_file, lr=2.0), folder)
 
 
 @pytest.mark.parametrize("step", [1, STEPS, 2 * STEPS])
-def test_a_killed_run_ends_as_one_that_was_not(
+def test_a_resumed_run_compares_with_its_start(
     configured: Callable[..., dict],
     straight: dict[str, Any],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     step: int,
 ) -> None:
-    """Before any checkpoint, at the end of an epoch, and at the very end."""
+    """It is killed before any checkpoint, at the end of an epoch, or at its end."""
     save = AtomicCheckpointer.maybe_save_checkpoint
 
     def killed(self: Any, trainer: Any, *done: int) -> bool:
@@ -143,11 +145,10 @@ def test_a_killed_run_ends_as_one_that_was_not(
     assert log(tmp_path / "run").count(TOLD) == 1
 
 
-def test_it_is_left_out_where_scores_choose(
+def test_the_start_is_not_validated_if_scores_select_the_weights(
     configured: Callable[..., dict], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`evaluate_embeddings` compares with the start itself. A score that is the trainer's
-    `validation_metric` is compared here."""
+    """`evaluate_embeddings` scores the start itself, but only if it selects the weights."""
     monkeypatch.setattr(evaluation, "all_tasks", these_tasks)
     data = write_benchmark(tmp_path / "data")
     config = configured()
@@ -165,7 +166,7 @@ def test_it_is_left_out_where_scores_choose(
     assert told in log(tmp_path / "tracked")
 
 
-def test_what_is_told() -> None:
+def test_the_warning_names_the_tracked_metrics() -> None:
     tracker = MetricTracker(["-loss", "+accuracy"])
     start = {"loss": 3.0, "accuracy": 0.5}
     assert no_better_than(tracker, start) is None  # no epoch

@@ -1,4 +1,4 @@
-"""The trainer "declutr" trains and reports, to the bit, what AllenNLP's does, and reads rarely."""
+"""The trainer "declutr" is bit-identical to AllenNLP's, and reads the device rarely."""
 
 import copy
 import math
@@ -36,7 +36,7 @@ def _no_waiting_for_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @TrainerCallback.register("told_of_tests")
 class Told(TrainerCallback):
-    """Keeps what it is told of each batch."""
+    """A callback that keeps the metrics of each batch."""
 
     def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
         super().on_start(trainer, is_primary)
@@ -57,7 +57,7 @@ class Blind(Told):
 
 @TrainerCallback.register("writer_of_tests")
 class Writer(LogWriterCallback):
-    """Keeps what a log writer would write."""
+    """A log writer that keeps what it would write."""
 
     def on_start(self, trainer: Any, is_primary: bool = True, **kwargs: Any) -> None:
         super().on_start(trainer, is_primary)
@@ -76,17 +76,17 @@ READ_EVERY = dict(zip(OPTIONS, (None, 2, 2, None, 3), strict=True))
 
 
 @pytest.mark.parametrize("name", OPTIONS)
-def test_the_same_run(name: str, tmp_path: Path) -> None:
+def test_training_equals_that_of_allennlps_trainer(name: str, tmp_path: Path) -> None:
     kinds = {"type": "gradient_descent"}, {"type": "declutr", "read_every": READ_EVERY[name]}
     runs = [outcome(tmp_path / k["type"], **copy.deepcopy(OPTIONS[name]), **k) for k in kinds]
     assert differences(*runs) == []
 
 
 @pytest.mark.parametrize("steps, read_every", [(1, None), (2, 2)])
-def test_callbacks_that_look_are_told_the_same(
+def test_callbacks_that_read_metrics_get_the_same_as_from_allennlp(
     steps: int, read_every: int | None, tmp_path: Path
 ) -> None:
-    """Each number of each step, whatever is read between."""
+    """Every number of every step is the same, however rarely the device is read."""
     told = []
     for kind in ({"type": "gradient_descent"}, {"type": "declutr", "read_every": read_every}):
         callbacks = [{"type": "told_of_tests"}, {"type": "writer_of_tests", "summary_interval": 1}]
@@ -106,7 +106,7 @@ def test_callbacks_that_look_are_told_the_same(
     assert isinstance(ours.told[0][2]["batch_grad_norm"], float)
 
 
-def test_a_log_writer_is_told_at_its_steps(tmp_path: Path) -> None:
+def test_a_log_writer_gets_the_metrics_at_its_interval(tmp_path: Path) -> None:
     written = []
     for kind in ({"type": "gradient_descent"}, {"type": "declutr", "read_every": 100}):
         writer = {"type": "writer_of_tests", "summary_interval": 2}
@@ -116,8 +116,10 @@ def test_a_log_writer_is_told_at_its_steps(tmp_path: Path) -> None:
     assert written[0] == written[1] and "batch_loss" in written[0][4][2]
 
 
-def test_reads_when_it_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the first step, every few, and at the end: never in between for those that do not look."""
+def test_metrics_are_read_every_few_steps_and_at_the_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A callback that does not read metrics causes no further reads."""
     asked: list[bool] = []
     get_metrics = TinyModel.get_metrics
     monkeypatch.setattr(
@@ -138,14 +140,16 @@ def test_reads_when_it_is_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.parametrize("first, then", [("gradient_descent", "declutr"), ("declutr",) * 2])
-def test_goes_on_within_an_epoch_of_either(first: str, then: str, tmp_path: Path) -> None:
+def test_each_trainer_can_resume_within_an_epoch_of_the_other(
+    first: str, then: str, tmp_path: Path
+) -> None:
     whole = outcome(tmp_path / "whole", type=first)
     for place in ("e1_b2", f"e{EPOCHS}_b0"):
         resumed = outcome(tmp_path / "cut" / place, type=then, **read_every(then))
         assert differences(whole, resumed) == [], place
 
 
-def test_allennlps_trainer_goes_on_from_it(tmp_path: Path) -> None:
+def test_allennlps_trainer_can_resume_its_run(tmp_path: Path) -> None:
     whole = outcome(tmp_path / "whole", type="declutr", read_every=2)
     assert differences(whole, outcome(tmp_path / "cut" / "e1_b2")) == []
 
@@ -155,7 +159,7 @@ def read_every(kind: str) -> dict[str, int]:
 
 
 def broken_at(trainer: Any, step: int) -> None:
-    """Let the loss be no number from a step on."""
+    """Make the loss of a trainer's model not a number from a step on."""
     forward, steps = trainer.model.forward, [0]
 
     def broken(**batch: Any) -> dict[str, torch.Tensor]:
@@ -168,7 +172,7 @@ def broken_at(trainer: Any, step: int) -> None:
 
 @pytest.mark.parametrize("every", [1, 4, 99])
 def test_a_loss_that_is_no_number_ends_the_run(every: int, tmp_path: Path) -> None:
-    """Before the next checkpoint, and before validation; and the run goes on from the last one."""
+    """It ends before the next checkpoint and validation, and can be resumed from the last."""
     changes: dict[str, Any] = {"type": "declutr", "num_gradient_accumulation_steps": 1}
     changes |= {"num_epochs": 1}
     whole = outcome(tmp_path / "unbroken", **changes)
@@ -189,6 +193,6 @@ def test_a_loss_that_is_no_number_ends_the_run(every: int, tmp_path: Path) -> No
     assert differences(whole, outcome(tmp_path / "run", **changes)) == []
 
 
-def test_refuses_to_read_never(tmp_path: Path) -> None:
+def test_read_every_below_one_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="read_every must be at least 1, got 0"):
         make_trainer(tmp_path, type="declutr", read_every=0)

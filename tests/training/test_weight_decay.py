@@ -21,7 +21,7 @@ SEQ2SEQ |= {f"{part}_layers": 1 for part in ("encoder", "decoder")}
 SEQ2SEQ |= {f"{part}_attention_heads": 2 for part in ("encoder", "decoder")}
 SEQ2SEQ |= {f"{part}_ffn_dim": 8 for part in ("encoder", "decoder")}
 XLM = {"vocab_size": 30, "emb_dim": 8, "n_layers": 1, "n_heads": 2, "max_position_embeddings": 16}
-# Of these, 1.5 let decay fall on some normalisations.
+# In these families, release 1.5 applied decay to some normalisations.
 ESCAPED: dict[str, dict[str, Any]] = {
     "flaubert": XLM,
     "megatron-bert": SMALL,
@@ -68,7 +68,7 @@ def decayed(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> set[str
 
 
 def to_be_spared(model: torch.nn.Module) -> set[str]:
-    """Biases, and what is of a normalisation by its type or the name of its class."""
+    """Return the biases, and the parameters of normalisations by type or name of the class."""
     names = {name for name, _ in model.named_parameters() if "bias" in name}
     for prefix, module in model.named_modules():
         if isinstance(module, NORMALISATIONS) or "norm" in type(module).__name__.lower():
@@ -82,7 +82,7 @@ def test_all_families_are_tried() -> None:
 
 
 @pytest.mark.parametrize("family", [*ESCAPED, *OTHERS])
-def test_families(family: str) -> None:
+def test_decay_spares_biases_and_norms_in_every_family(family: str) -> None:
     model = transformer(family)
     spared, everything = to_be_spared(model), {name for name, _ in model.named_parameters()}
     assert decayed(model, optimizer_for(model)) == everything - spared
@@ -90,7 +90,7 @@ def test_families(family: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["huggingface_adamw", "sgd", "adamw"])
-def test_norms_that_no_name_gives_away(kind: str) -> None:
+def test_norms_are_found_by_type_and_not_by_name(kind: str) -> None:
     model = torch.nn.Sequential(
         Projector(4, [6, 3]), torch.nn.RMSNorm(3), torch.nn.GroupNorm(1, 3), torch.nn.Linear(3, 2)
     )
@@ -98,8 +98,8 @@ def test_norms_that_no_name_gives_away(kind: str) -> None:
     assert decayed(model, optimizer_for(model, kind)) == matrices and len(matrices) == 3
 
 
-def test_an_optimizer_of_several() -> None:
-    """ "multi" shares parameters out by the patterns, before its parts see them."""
+def test_the_parts_of_an_optimizer_multi_are_served() -> None:
+    """The optimizer "multi" divides parameters by the patterns before its parts get them."""
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2), torch.nn.Linear(2, 2))
     params = {
         "type": "multi",
@@ -120,8 +120,8 @@ def test_an_optimizer_of_several() -> None:
     assert decayed(model, several) == {"0.weight"}
 
 
-def test_regular_expressions_stay_what_they_were() -> None:
-    """Groups of older recipes, in their order: states of optimizers go by it."""
+def test_groups_without_the_stand_in_are_unchanged() -> None:
+    """Groups of older recipes keep their order, which optimizer states depend on."""
     model = transformer("flaubert")
     named = [(name, parameter) for name, parameter in model.named_parameters()]
     groups = [(["bias", "[Nn]orm\\d*\\.weight", "_norm\\.weight"], {"weight_decay": 0.0})]
@@ -132,13 +132,13 @@ def test_regular_expressions_stay_what_they_were() -> None:
     assert gains == {f"layer_norm{which}.weight" for which in ("_emb", "1.0", "2.0")}
 
 
-def test_a_pattern_beside_it() -> None:
+def test_the_stand_in_can_be_combined_with_patterns() -> None:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.LayerNorm(2))
     with optimizing(model):
         ((patterns, _),) = with_undecayed([(["x", UNDECAYED], {})], list(model.named_parameters()))
     assert patterns == ["x", r"^(?:0\.bias|1\.weight|1\.bias)$"]
 
 
-def test_a_model_that_is_not_known() -> None:
+def test_an_optimizer_for_an_unknown_model_is_refused() -> None:
     with pytest.raises(ConfigurationError, match=r"'@norms_and_biases' .*optimizing\(model\)"):
         with_undecayed([([UNDECAYED], {})], [])

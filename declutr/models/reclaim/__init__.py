@@ -1,1 +1,1 @@
-"""RECLAIM as a term beside the loss of any model."""
+"""RECLAIM as a contrastive term that is added to the loss of any AllenNLP model."""

@@ -1,4 +1,4 @@
-"""The Model "reclaim": any AllenNLP model, trained with a contrastive term beside its own loss."""
+"""The Model "reclaim": any AllenNLP model, trained with a contrastive term added to its loss."""
 
 import inspect
 import logging
@@ -27,46 +27,49 @@ logger = logging.getLogger(__name__)
 
 @Model.register("reclaim")
 class ReclaimModel(Model):
-    """A task model whose features u and v are contrasted in training (RECLAIM, equation 8):
-    `loss = task loss + weight * term`.
+    """A task model trained with RECLAIM: `loss = task loss + weight * term` (equation 8).
 
-    u and v are what two of its submodules give in its forward pass; nothing of it is changed.
-    Outside training this is the task model: the same outputs, metrics, decoding and predictor, and
-    no cost. Its weights are `model.*` in checkpoints, critic and banks lie beside them.
+    The term contrasts two features u and v of each instance, which are outputs of two submodules of
+    the task model in its forward pass. The task model itself is not changed. Outside training, this
+    model has the outputs, metrics, decoding and predictor of the task model, and takes no more
+    time. In checkpoints, the weights of the task model are `model.*`, and the critic and the memory
+    banks are stored beside them.
 
-    The override `{"model.bare": true}` loads an archive as the task model itself, without critic
-    and banks. (It takes no `ids`: set `with_ids` of the dataset reader to false as well.)
+    The override `{"model.bare": true}` loads an archive as the task model, without the critic and
+    the memory banks. It takes no `ids`: set `with_ids` of the dataset reader to false as well.
 
-    Batches need `ids` `(n,)`, the row of each instance in the training data, as the readers "glue",
-    "image_text" and "text_lines" bring with `with_ids`. Under several processes the term is that of
-    the instances of all.
+    Training batches need `ids` `(n,)`, the row of each instance in the training data, which the
+    dataset readers "glue", "image_text" and "text_lines" give with `with_ids`. With several
+    processes, the term is computed over the instances of all of them.
 
     # Parameters
 
-    vocab : of AllenNLP.
-    model : the task model. It must give a `loss` in training.
-    objective : of type "reclaim", whose `embedding_size` and `v_embedding_size` are filled in.
-    weight : lambda. The paper: 0.1.
-    u, v : dotted names of submodules of `model`, for `declutr.models.reclaim.submodule_features`.
-        By default u is the pooled text (`_seq2vec_encoder`, or the only Seq2VecEncoder) and v the
-        mean of its word embeddings (of the first Hugging Face transformer, or what the text field
-        embedder gives).
-    u_width, v_width : of submodules that do not say their own.
-    mask_identical_texts : instances of the same text are no negatives of each other.
-    same : a field of whole numbers `(n,)`: instances that have the same one are no negatives of
-        each other, such as captions of the same image (`"image_ids"`).
-    serialization_dir, ddp_accelerator : of AllenNLP.
+    vocab : AllenNLP's vocabulary.
+    model : the task model, which must return a `loss` in training.
+    objective : an objective of type "reclaim". The model sets its `embedding_size` and
+        `v_embedding_size`.
+    weight : the weight of the term, lambda in the paper.
+    u, v : the dotted names of submodules of `model`; see
+        `declutr.models.reclaim.submodule_features`. By default, u is the pooled text
+        (`_seq2vec_encoder`, or the only Seq2VecEncoder), and v the mean of its word embeddings
+        (the input embeddings of the first Hugging Face transformer, or the output of the text field
+        embedder).
+    u_width, v_width : the widths of the outputs of submodules that have no attribute for it.
+    mask_identical_texts : True excludes instances of the same text from each other's negatives.
+    same : the name of a field of integers `(n,)`. Instances with the same integer are excluded from
+        each other's negatives, such as captions of the same image (`"image_ids"`).
+    serialization_dir, ddp_accelerator : arguments of every AllenNLP model.
 
     # Raises
 
-    `ConfigurationError` : another objective, no such submodule or one of unknown width; in
-        training, a batch without ids or a task model without a loss.
+    `ConfigurationError` : the objective is of another type, a submodule does not exist or its width
+        is unknown, or, in training, a batch has no ids or the task model returns no loss.
     """
 
     default_predictor = "reclaim"
 
     asked_rarely: bool = False
-    """As of the Model "declutr": whether metrics are only asked for when they are wanted."""
+    """Whether `get_metrics` reads the metrics of training at every call; see `RecordedModel`."""
 
     def __init__(
         self,
@@ -89,7 +92,8 @@ class ReclaimModel(Model):
         self.model = model
         self._u = SubmoduleFeature(model, "u", u, u_width)
         self._v = SubmoduleFeature(model, "v", v, v_width)
-        # Made last: the task model begins with the weights that it has without this.
+        # The objective is built after the task model, so that the random numbers of its critic do
+        # not change the initial weights of the task model.
         made = objective.construct(embedding_size=self._u.width, v_embedding_size=self._v.width)
         if not isinstance(made, Reclaim):
             raise ConfigurationError(
@@ -107,14 +111,23 @@ class ReclaimModel(Model):
         self._told_of_no_gradient = False
         self._takes_ids = "ids" in inspect.signature(model.forward).parameters
         self.training_means = RunningMeans()
-        """Of the term, in this epoch so far."""
+        """The running means of the term in this epoch."""
 
     def forward(  # type: ignore[override]
         self, ids: Optional[torch.Tensor] = None, **fields: Any
     ) -> dict[str, torch.Tensor]:
-        """What the task model gives for `fields`; in training its `loss` with the term.
+        """Return the outputs of the task model, with the term added to `loss` in training.
 
-        `ids` are passed on only to a task model that takes them.
+        # Parameters
+
+        ids : `(n,)` integers, the row of each instance in the training data. They are passed on to
+            the task model if it has an argument of this name.
+        fields : the arguments of the task model.
+
+        # Raises
+
+        `ConfigurationError` : in training, ids are missing, the task model returns no loss, or a
+            submodule does not give a feature of each instance.
         """
         given = {**fields, "ids": ids} if self._takes_ids and ids is not None else fields
         if not self.training:
@@ -143,7 +156,7 @@ class ReclaimModel(Model):
         return {**output, "loss": output["loss"] + self._weight * term}
 
     def _keys(self, fields: dict[str, Any]) -> Optional[torch.Tensor]:
-        """Numbers `(n,)` that are equal for instances that are no negatives of each other."""
+        """Return keys `(n,)` that are equal for instances that are not each other's negatives."""
         if self._same is not None:
             keys = fields.get(self._same)
             if not isinstance(keys, torch.Tensor) or keys.dim() != 1 or keys.is_floating_point():
@@ -166,9 +179,10 @@ class ReclaimModel(Model):
     def _term(
         self, u: torch.Tensor, v: torch.Tensor, ids: torch.Tensor, texts: Optional[torch.Tensor]
     ) -> torch.Tensor:
-        """The objective over the instances of all processes."""
-        # Each process holds the gradient of its own rows, and DistributedDataParallel averages.
-        # At the end of an epoch processes may have batches of different sizes.
+        """Return the contrastive term over the instances of all processes."""
+        # Each process has the gradient of its own rows only, and DistributedDataParallel averages
+        # gradients, so they are multiplied by the number of processes. At the end of an epoch,
+        # processes may have batches of different sizes.
         rows = gather_ragged_rows(torch.cat([u, v], dim=1), world_size())  # one exchange for both
         u, v = rows.split([self._u.width, self._v.width], dim=1)
         given = {"ids": ids} if texts is None else {"ids": ids, "texts": texts}
@@ -180,7 +194,7 @@ class ReclaimModel(Model):
         return term
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
-        """Those of the task model, and in training `reclaim_loss`, without its weight."""
+        """Return the metrics of the task model, and in training the unweighted `reclaim_loss`."""
         metrics = dict(self.model.get_metrics(reset))
         if self.training:
             wanted = reset or self.asked_rarely or self.training_means.due()
@@ -203,7 +217,10 @@ class ReclaimModel(Model):
         self.model.extend_embedder_vocab(embedding_sources_mapping)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        """What this model does not have, the task model may, such as what a predictor asks for."""
+        """Return an attribute of the task model that this model does not have.
+
+        Predictors look up attributes of the task model.
+        """
         try:
             return super().__getattr__(name)
         except AttributeError:
@@ -227,7 +244,7 @@ class ReclaimModel(Model):
             for name, value in weights.items()
             if name.startswith("model.")
         }
-        # The task model may have a way of its own of loading, which reads a file.
+        # The weights go through a file because the task model may override how it is loaded.
         with tempfile.TemporaryDirectory() as folder:
             file = os.path.join(folder, _DEFAULT_WEIGHTS)
             torch.save(own, file)

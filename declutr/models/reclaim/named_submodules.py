@@ -1,4 +1,4 @@
-"""Which submodule of an AllenNLP model is meant, and how wide the vectors are that it gives."""
+"""Functions that find a submodule of an AllenNLP model, and the width of its outputs."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.modules import Seq2VecEncoder, TextFieldEmbedder
 from transformers import PreTrainedModel
 
-_POOLER = "_seq2vec_encoder"  # where AllenNLP's own models have theirs
+_POOLER = "_seq2vec_encoder"  # the attribute name in AllenNLP's own models
 
 
 def require_submodule(model: torch.nn.Module, name: str, key: str) -> torch.nn.Module:
-    """The submodule of that dotted name, which the setting `key` gives.
+    """Return the submodule of a dotted name.
+
+    # Parameters
+
+    model : the model that should have it.
+    name : the dotted name, such as `"_text_field_embedder"`.
+    key : the configuration key that gives the name, for the error message.
 
     # Raises
 
-    `ConfigurationError` : there is none; with names that are like it.
+    `ConfigurationError` : there is no such submodule. The message suggests similar names.
     """
     modules = {path: module for path, module in model.named_modules() if path}
     if name in modules:
@@ -33,12 +39,11 @@ def require_submodule(model: torch.nn.Module, name: str, key: str) -> torch.nn.M
 
 
 def pooler_name(model: torch.nn.Module) -> str:
-    """The submodule that makes a vector of a text: `_seq2vec_encoder`, or else the only
-    Seq2VecEncoder.
+    """Return the name of the pooler: `_seq2vec_encoder`, or else the only Seq2VecEncoder.
 
     # Raises
 
-    `ConfigurationError` : there are none or several.
+    `ConfigurationError` : the model has no Seq2VecEncoder, or several.
     """
     if isinstance(getattr(model, _POOLER, None), torch.nn.Module):
         return _POOLER
@@ -46,18 +51,20 @@ def pooler_name(model: torch.nn.Module) -> str:
 
 
 def word_embeddings_name(model: torch.nn.Module) -> str:
-    """The submodule that makes vectors of words or word pieces: the input embeddings of the first
-    Hugging Face transformer, or else the only TextFieldEmbedder.
+    """Return the name of the submodule that embeds words or word pieces.
+
+    It is the input embeddings of the first Hugging Face transformer, or else the only
+    TextFieldEmbedder.
 
     # Raises
 
-    `ConfigurationError` : there is neither, or several embedders.
+    `ConfigurationError` : the model has no transformer, and no TextFieldEmbedder or several.
     """
     return input_embeddings_name(model) or _only(model, TextFieldEmbedder, "v")
 
 
 def input_embeddings_name(model: torch.nn.Module) -> str | None:
-    """The submodule that embeds the word pieces of the first Hugging Face transformer, if any."""
+    """Return the name of the input embeddings of the first Hugging Face transformer, or `None`."""
     for module in model.modules():
         if isinstance(module, PreTrainedModel):
             words = module.get_input_embeddings()
@@ -66,7 +73,7 @@ def input_embeddings_name(model: torch.nn.Module) -> str | None:
 
 
 def _only(model: torch.nn.Module, kind: type[torch.nn.Module], key: str) -> str:
-    """The name of the only part of a kind, not counting parts of such a part."""
+    """Return the name of the only submodule of a class, ignoring those inside of another one."""
     found: list[str] = []
     for path, module in model.named_modules():
         inside = any(path.startswith(f"{outer}.") for outer in found)
@@ -82,7 +89,7 @@ def _only(model: torch.nn.Module, kind: type[torch.nn.Module], key: str) -> str:
 
 
 def output_width(module: torch.nn.Module) -> int | None:
-    """How wide the vectors are that a module gives, if it says so."""
+    """Return the width of the outputs of a module; `None` if it has no such attribute."""
     get_output_dim = getattr(module, "get_output_dim", None)
     if callable(get_output_dim):
         try:

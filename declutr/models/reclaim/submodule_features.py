@@ -1,4 +1,4 @@
-"""Features of texts that submodules of any AllenNLP model give on the way, taken by hooks."""
+"""Features of texts from the outputs of submodules of any AllenNLP model, recorded by hooks."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ from declutr.modules.text_batches import (
 )
 from declutr.system.host_memory import on_host
 
-# ------------------------------------------------------------------------------------- the calls
+# -------------------------------------------------------------------------- calls of submodules
 
 
 @dataclass
 class Call:
-    """One call of a submodule: all tensors it was given, and the first that it gave back."""
+    """A call of a submodule: all tensors of its arguments, and the first tensor of its output."""
 
     given: list[Tensor]
     output: Tensor | None
@@ -43,7 +43,7 @@ class Call:
 
 @contextmanager
 def recorded_calls(model: torch.nn.Module, names: Sequence[str]) -> Iterator[dict[str, list[Call]]]:
-    """The calls of submodules within the block, by name; outside of it nothing is hooked."""
+    """Record the calls of submodules, by name, while the context is active."""
     calls: dict[str, list[Call]] = {name: [] for name in names}
 
     def recorder(name: str) -> Any:
@@ -61,7 +61,7 @@ def recorded_calls(model: torch.nn.Module, names: Sequence[str]) -> Iterator[dic
 
 
 def _tensors(value: Any) -> Iterator[Tensor]:
-    """Those in nested mappings and sequences, in order."""
+    """Yield the tensors in nested mappings and sequences, in order."""
     if isinstance(value, Tensor):
         yield value
     elif isinstance(value, Mapping):
@@ -73,7 +73,7 @@ def _tensors(value: Any) -> Iterator[Tensor]:
 
 
 def _same(one: Tensor, other: Tensor) -> bool:
-    """Whether both are the same piece of memory, which takes no look at what is in it."""
+    """Return whether two tensors share their memory, without reading it from the device."""
     return (
         one.shape == other.shape
         and one.stride() == other.stride()
@@ -81,31 +81,31 @@ def _same(one: Tensor, other: Tensor) -> bool:
     )
 
 
-# ------------------------------------------------------------------------------------ the feature
+# ----------------------------------------------------------------------------- features of texts
 
 
 class SubmoduleFeature:
-    """A vector `(d,)` of each instance of a batch, made of what a submodule gives.
+    """A feature `(d,)` of each instance of a batch, computed from the output of a submodule.
 
-    Vectors `(n, d)` are taken as they are, of token vectors `(n, L, d)` the mean over those of the
-    text; of tuples and model outputs the first tensor counts. Of a submodule that is called more
-    than once in a forward pass, as where premise and hypothesis are embedded apart, the feature is
-    the mean over its calls.
+    If the output is vectors `(n, d)`, they are the features. If it is token embeddings `(n, L, d)`,
+    the features are their means over the tokens of each text. Of a tuple or a model output, the
+    first tensor counts. If the submodule is called several times in a forward pass, for example for
+    premise and hypothesis, the feature is the mean over the calls.
 
-    The input embeddings of a Hugging Face transformer are looked up once more where the transformer
-    does not see the texts as they are in the batch (packed, in groups, in segments).
+    The input embeddings of a Hugging Face transformer are looked up once more if the transformer
+    gets the texts in another form than the batch has them (packed, in groups, in segments).
 
     # Parameters
 
     model : the model that has the submodule.
-    key : `"u"` or `"v"`, the setting that is meant in errors.
-    name : the dotted name of the submodule; by default that of the pooler (u), or of what embeds
+    key : the configuration key, `"u"` or `"v"`, for error messages.
+    name : the dotted name of the submodule; by default the pooler (u), or the submodule that embeds
         words (v).
-    width : d; by default what the submodule says.
+    width : d; by default the width that the submodule states.
 
     # Raises
 
-    `ConfigurationError` : no such submodule, or it does not say its width.
+    `ConfigurationError` : there is no such submodule, or its width is unknown.
     """
 
     def __init__(
@@ -130,17 +130,18 @@ class SubmoduleFeature:
         fields: Mapping[str, Any],
         instances: int,
     ) -> Tensor:
-        """The features `(n, d)`, with their gradient, in float32 at least.
+        """Return the features `(n, d)` with their gradient, in at least float32.
 
         # Parameters
 
-        calls : of the submodule in a forward pass.
-        fields : the batch, as the model got it.
-        instances : n.
+        model : the model that has the submodule.
+        calls : the calls of the submodule in a forward pass.
+        fields : the batch, as it was passed to the model.
+        instances : n, the number of instances.
 
         # Raises
 
-        `ConfigurationError` : calls that give no such features.
+        `ConfigurationError` : the calls do not give one feature of width d for each instance.
         """
         if not calls:
             raise ConfigurationError(
@@ -162,7 +163,7 @@ class SubmoduleFeature:
     def _of_words_of(
         self, model: torch.nn.Module, calls: Sequence[Call], fields: Mapping[str, Any]
     ) -> list[Tensor]:
-        """The mean word embeddings `(n, d)` of each text field of word pieces."""
+        """Return the mean word embeddings `(n, d)` of each text field of word pieces."""
         pieces = [
             (indexer, ids, mask_of_ids(field[indexer], ids))
             for field in text_fields(fields).values()
@@ -199,7 +200,7 @@ class SubmoduleFeature:
         return mean_of_texts(output, self._mask(call, fields, output.shape[:2]))
 
     def _mask(self, call: Call, fields: Mapping[str, Any], shape: torch.Size) -> Tensor:
-        """The mask `(n, L)` of the text field that a call was about."""
+        """Return the mask `(n, L)` of the text field that a call embedded."""
         texts = text_fields(fields)
         given = {
             name: field
@@ -230,7 +231,7 @@ class SubmoduleFeature:
 
 
 def _all_equal(fields: Sequence[TextField], shape: torch.Size) -> bool:
-    """Whether the masks of that shape are equal, by what the host knows of the fields."""
+    """Return whether the masks of that shape are equal, compared on the host."""
     first, *others = (mask_of_length(each(field, on_host), shape) for field in fields)
     return all(
         first is not None and other is not None and torch.equal(first, other) for other in others

@@ -1,4 +1,4 @@
-"""RECLAIM around models that know nothing of it."""
+"""RECLAIM with task models that are not written for it."""
 
 import copy
 import json
@@ -65,7 +65,7 @@ def gradients(model: torch.nn.Module, loss: torch.Tensor) -> dict[str, torch.Ten
 
 
 def test_adds_its_term_in_training(case: tuple) -> None:
-    """The loss is that of the parts: features by hand, the objective by itself."""
+    """The loss is the sum of the task loss and the objective on features computed by hand."""
     config, vocab, batch = case
     model = build(reclaim(config, weight=0.5), vocab).eval()
     task = build(config, vocab).eval()  # without dropout, to compare
@@ -105,7 +105,7 @@ def test_adds_its_term_in_training(case: tuple) -> None:
     assert any(name.startswith("_objective.critic") for name in whole)
 
 
-def test_no_weight_leaves_the_gradients_of_the_task(case: tuple) -> None:
+def test_a_weight_of_zero_leaves_the_gradients_of_the_task(case: tuple) -> None:
     config, vocab, batch = case
     model, task = build(reclaim(config, weight=0.0), vocab), build(config, vocab)
     torch.manual_seed(1)
@@ -142,7 +142,7 @@ def test_outside_training_it_is_the_task_model(
     )
 
 
-def test_metrics(plain: tuple) -> None:
+def test_metrics_have_the_unweighted_term_in_training_only(plain: tuple) -> None:
     vocab, batch = plain
     model = build(reclaim(classifier()), vocab)
     terms = []
@@ -159,7 +159,7 @@ def test_metrics(plain: tuple) -> None:
     assert set(model.eval().get_metrics(reset=True)) == {"accuracy"}
 
 
-def test_delegates_what_it_is_asked_for(plain: tuple, tmp_path: Path) -> None:
+def test_methods_and_attributes_are_those_of_the_task_model(plain: tuple, tmp_path: Path) -> None:
     regularizer = {"regexes": [["classify.weight", {"type": "l2", "alpha": 1.0}]]}
     vocab, batch = read_batch(tmp_path, reader_config(**TWO_FIELDS))
     model = build(reclaim(pair_model(regularizer=regularizer)), vocab)
@@ -213,8 +213,8 @@ def test_identical_texts_are_no_negatives(tmp_path: Path) -> None:
     assert found[False] == 1 and found[True] != 1
 
 
-def test_what_has_the_same_number_is_no_negative(plain: tuple) -> None:
-    """Such as captions of an image: without the field, an error says which fields there are."""
+def test_instances_with_the_same_number_are_no_negatives(plain: tuple) -> None:
+    """For example, captions of an image. If the field is missing, the error names the fields."""
     vocab, batch = plain
     model = build(reclaim(classifier(), same="image_ids"), vocab).train()
     images = torch.tensor([3, 3, 3, 3, 3, 8])
@@ -233,7 +233,7 @@ def with_images(forward: Any) -> Any:
     return lambda image_ids=None, **fields: forward(**fields)
 
 
-def test_texts_without_ids_cannot_be_told_apart(
+def test_identical_texts_cannot_be_found_without_token_ids(
     plain: tuple, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     vocab, batch = plain
@@ -243,7 +243,9 @@ def test_texts_without_ids_cannot_be_told_apart(
         model(**batch)
 
 
-def test_frozen_features_are_told_once(plain: tuple, caplog: pytest.LogCaptureFixture) -> None:
+def test_features_without_gradient_are_warned_of_once(
+    plain: tuple, caplog: pytest.LogCaptureFixture
+) -> None:
     vocab, batch = plain
     model = build(reclaim(classifier()), vocab).train()
     model(**batch)
@@ -287,7 +289,7 @@ def run(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Path:
 
 @pytest.mark.slow
 def test_trains_and_resumes_bit_for_bit(run: Path, tmp_path: Path, checkpoint: Path) -> None:
-    """Banks and all; metrics of training have the term, those of validation have not."""
+    """Memory banks too. The term is in the metrics of training, not in those of validation."""
     metrics = json.loads((run / "metrics.json").read_text())
     assert "training_reclaim_loss" in metrics and "validation_reclaim_loss" not in metrics
     folder = tmp_path / "run"
@@ -312,7 +314,7 @@ def newest(run: Path) -> Path:
 
 
 @pytest.mark.slow
-def test_an_archive_is_also_that_of_the_task_model(run: Path, tmp_path: Path) -> None:
+def test_an_archive_also_loads_as_the_task_model(run: Path, tmp_path: Path) -> None:
     archive = run / "model.tar.gz"
     whole = load_archive(archive).model
     assert type(whole) is ReclaimModel and int(whole._objective.steps) > 0
@@ -390,7 +392,7 @@ def test_two_processes_equal_one(plain: tuple) -> None:
 
 @pytest.mark.slow
 def test_two_processes_with_batches_of_different_sizes(plain: tuple) -> None:
-    """As the last ones of an epoch are. The critic sees all rows in both."""
+    """The last batches of an epoch differ in size. Both processes give the critic all rows."""
     vocab, batch = plain
     five: dict[str, Any] = {name: part for name, part in batch.items() if name != "tokens"}
     five = {name: part[:5] for name, part in five.items()}
@@ -419,12 +421,12 @@ def test_two_processes_with_batches_of_different_sizes(plain: tuple) -> None:
         ({"u": "_seq2vec_encodr"}, "u is '_seq2vec_encodr', but BasicClassifier has no submodule"),
     ],
 )
-def test_settings_that_do_not_work(plain: tuple, changes: dict, message: str) -> None:
+def test_wrong_settings_are_refused(plain: tuple, changes: dict, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         build(reclaim(classifier(), **changes), plain[0])
 
 
-def test_batches_that_do_not_work(plain: tuple) -> None:
+def test_batches_without_ids_or_loss_are_refused(plain: tuple) -> None:
     vocab, batch = plain
     model = build(reclaim(classifier()), vocab)
     with pytest.raises(

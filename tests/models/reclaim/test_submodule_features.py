@@ -1,4 +1,4 @@
-"""What is taken of submodules, under which names, and what is said where it cannot be."""
+"""Features from outputs of submodules: default names, means over tokens and calls, errors."""
 
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ TWO_FIELDS = {"texts": ["text", "second"], "combine": False}
 
 
 class Gives(torch.nn.Module):
-    """A part that gives whatever it is asked to."""
+    """A submodule that returns its argument."""
 
     def forward(self, output: Any, **inputs: Any) -> Any:
         return output
@@ -64,7 +64,9 @@ def feature(*outputs: Any, width: int = 2, instances: int = 2, **batch: Any) -> 
 # ----------------------------------------------------------------------------------- the names
 
 
-def test_defaults(tmp_path: Path, checkpoint: Path) -> None:
+def test_default_names_are_the_pooler_and_the_word_embeddings(
+    tmp_path: Path, checkpoint: Path
+) -> None:
     vocab, _ = read_batch(tmp_path, reader_config(checkpoint))
     model = build(classifier(checkpoint), vocab)
     assert (pooler_name(model), word_embeddings_name(model)) == ("_seq2vec_encoder", WORDS)
@@ -99,7 +101,9 @@ def test_unknown_names_get_suggestions(tmp_path: Path, checkpoint: Path) -> None
         require_submodule(model, "zzz", "v")
 
 
-def test_widths(tmp_path: Path, checkpoint: Path) -> None:
+def test_the_width_is_that_of_the_submodule_or_must_be_given(
+    tmp_path: Path, checkpoint: Path
+) -> None:
     vocab, _ = read_batch(tmp_path, reader_config(checkpoint))
     model = build(classifier(checkpoint), vocab)
     embedder = model._text_field_embedder
@@ -127,12 +131,12 @@ def test_vectors_are_taken_as_they_are() -> None:
     assert feature(vectors.double()).dtype is torch.float64
 
 
-def test_of_several_calls_the_mean() -> None:
+def test_several_calls_are_averaged() -> None:
     one, two = torch.randn(2, 2), torch.randn(2, 2)
     assert torch.equal(feature(one, two), (one + two) / 2)
 
 
-def test_of_tokens_the_mean_of_each_text() -> None:
+def test_token_embeddings_are_averaged_over_each_text() -> None:
     vectors = torch.randn(2, 3, 2, dtype=torch.float64, requires_grad=True)
     tokens = texts([3, 1])
     result = feature(vectors, tokens=tokens, label=torch.zeros(2))
@@ -176,10 +180,10 @@ def test_a_mismatched_indexer_has_a_mask_of_words_and_one_of_pieces() -> None:
 
 
 @pytest.mark.parametrize("unpadding", ["none", "packed", "grouped"])
-def test_word_embeddings_however_texts_go_through(
+def test_word_embeddings_do_not_depend_on_unpadding(
     unpadding: str, tmp_path: Path, checkpoint: Path
 ) -> None:
-    """Looked up once more where the transformer does not see the texts as they are."""
+    """They are looked up once more if the transformer gets the texts in another form."""
     mlm = {**transformer(checkpoint), "type": "pretrained_transformer_mlm", "unpadding": unpadding}
     embedder = {"token_embedders": {"tokens": mlm | {"masked_language_modeling": False}}}
     vocab, batch = read_batch(tmp_path, reader_config(checkpoint))
@@ -207,7 +211,7 @@ def test_word_embeddings_of_both_texts_of_a_pair(tmp_path: Path, checkpoint: Pat
 
 
 def words_agree(model: Any, batch: dict[str, Any], fields: list[dict[str, Any]]) -> None:
-    """The feature is the mean over texts of the mean over pieces, and moves the table."""
+    """Assert that the feature is the mean of the means over word pieces, with a gradient."""
     name = word_embeddings_name(model)
     taken = SubmoduleFeature(model, "v", name)
     given = {key: field for key, field in batch.items() if key != "ids"}
@@ -240,11 +244,11 @@ def words_agree(model: Any, batch: dict[str, Any], fields: list[dict[str, Any]])
         ([torch.ones(2, 4, 2)], r"token vectors for \(2, 4\) tokens.*\{'tokens': \(2, 3\)\}"),
     ],
 )
-def test_what_is_no_feature(outputs: list, message: str) -> None:
+def test_outputs_that_are_no_features_are_refused(outputs: list, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         feature(*outputs, tokens=texts([3, 1]))
 
 
-def test_tokens_without_texts() -> None:
+def test_token_embeddings_without_a_text_field_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="has that shape: it has none"):
         feature(torch.ones(2, 4, 2), label=torch.zeros(2))
