@@ -127,9 +127,6 @@ def _damage(archive: Path, most: int) -> Exception | None:
 def inside_path(name: str) -> PurePosixPath:
     """Return the path of a member relative to the folder of extraction.
 
-    >>> inside_path("./vocabulary/tokens.txt")
-    PurePosixPath('vocabulary/tokens.txt')
-
     # Raises
 
     `UnsafeArchive` : if the name is empty, not printable or absolute, contains "..", or has another
