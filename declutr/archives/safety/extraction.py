@@ -119,7 +119,7 @@ def _damage(archive: Path, most: int) -> Exception | None:
             stream.read_to_the_end(most)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         return error
-    except UnsafeArchive:  # a bomb is not unpacked to see whether it is whole
+    except UnsafeArchive:  # A bomb is not unpacked to its end, and counts as undamaged.
         pass
     return None
 
