@@ -212,7 +212,7 @@ def _filled(index: Any, rows: SearchableRows) -> Any:
 
 
 def is_of_hnswlib(file: Path) -> bool:
-    """Return whether the library hnswlib wrote a graph, as it did in releases before 1.8."""
+    """Return whether the library hnswlib wrote a graph, as it did in releases up to 1.8."""
     with file.open("rb") as opened:
         return opened.read(len(_NUMBERED)) != _NUMBERED
 

@@ -30,6 +30,7 @@ def written(folder: Path, config: dict[str, Any]) -> str:
     return str(folder)
 
 
+@pytest.mark.slow
 def test_the_archive_holds_the_transformer(trained: Path, checkpoint: Path, tmp_path: Path) -> None:
     with tarfile.open(trained / "model.tar.gz") as archive:
         names = set(archive.getnames())
@@ -45,6 +46,7 @@ def test_the_archive_holds_the_transformer(trained: Path, checkpoint: Path, tmp_
     assert tokenizers[0].model_max_length == tokenizers[1].model_max_length == 128
 
 
+@pytest.mark.slow
 def test_loads_without_the_transformers_folder(trained: Path) -> None:
     name = json.loads((trained / "config.json").read_text())["dataset_reader"]["tokenizer"]
     assert not Path(name["model_name"]).exists()
@@ -55,6 +57,7 @@ def test_loads_without_the_transformers_folder(trained: Path) -> None:
             assert torch.equal(archive.model.state_dict()[key], value), key
 
 
+@pytest.mark.slow
 def test_the_configuration_keeps_the_names_of_the_user(trained: Path) -> None:
     """The names in `config.json` document what a model was trained from."""
     folder = json.loads((trained / TRANSFORMERS / "names.json").read_text())
@@ -64,6 +67,7 @@ def test_the_configuration_keeps_the_names_of_the_user(trained: Path) -> None:
     assert "load_weights" not in embedder.as_dict()
 
 
+@pytest.mark.slow
 def test_overridden_names_are_kept(trained: Path, checkpoint: Path) -> None:
     path = "model.text_field_embedder.token_embedders.tokens"
     archive = load_archive(
@@ -85,6 +89,7 @@ def test_overridden_names_are_kept(trained: Path, checkpoint: Path) -> None:
         assert torch.equal(value, expected[key])  # the weights are the archive's anyway
 
 
+@pytest.mark.slow
 def test_a_run_can_be_archived_twice(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "run")
     assert archive_transformer(str(tmp_path / "run")) == [TRANSFORMERS]
@@ -192,6 +197,7 @@ def classifier(archive: Path | str, **more: Any) -> dict[str, Any]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("place", ["", "model.tar.gz"])
 def test_archives_of_parts_are_carried_without_weights(
     place: str, trained: Path, tmp_path: Path
@@ -237,6 +243,7 @@ def test_an_archive_and_a_transformer_may_have_the_same_name(
     assert used["text_field_embedder"]["archive"] == str(tmp_path / TRANSFORMERS / "archive0")
 
 
+@pytest.mark.slow
 def test_an_archive_that_the_user_overrides_is_left_alone(trained: Path, tmp_path: Path) -> None:
     folder = written(tmp_path, classifier(str(trained)))
     archive_transformer(folder)
@@ -244,6 +251,7 @@ def test_an_archive_that_the_user_overrides_is_left_alone(trained: Path, tmp_pat
     assert use_archived_transformer(Params(changed), folder).as_dict(quiet=True) == changed
 
 
+@pytest.mark.slow
 def test_archives_carry_archives_recursively(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +278,7 @@ def test_unsafe_archives_are_not_carried(tmp_path: Path) -> None:
     assert not (tmp_path / "run" / TRANSFORMERS / "names.json").exists()
 
 
+@pytest.mark.slow
 def test_a_whitening_of_earlier_weights_is_removed(
     trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

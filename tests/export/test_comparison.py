@@ -32,6 +32,7 @@ def test_a_difference_that_is_not_a_number_fails() -> None:
     assert Comparison(3, 1.0, 1e-5, {"one": float("nan")}).failed == ["one"]
 
 
+@pytest.mark.slow
 def test_another_shape_fails(monkeypatch, exported) -> None:
     monkeypatch.setattr(module, "_by_encoder", lambda *_: np.zeros((1, 3)))
     for name in ("_by_transformers", "_by_sentence_transformers", "_by_onnxruntime"):

@@ -17,6 +17,8 @@ from tests import families
 from tests.conftest import make_documents, run_config
 from tests.export.conftest import TYPED, largest_difference
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["kalo mitu", "", "resa nove pidu " * 60, "  odd\u2003white\x1cspace <mask> \n"]
 
 

@@ -12,6 +12,8 @@ from declutr.export import export_model
 from declutr.inference.encoder import Encoder
 from tests.export.conftest import largest_difference
 
+pytestmark = pytest.mark.slow
+
 TEXTS = ["", "kalo mitu", "resa nove pidu " * 60, "  odd\u2003white\x1cspace\n"]
 
 

@@ -260,6 +260,7 @@ class TestBackends:
         expected = [structure_file(tmp_path, name) for name in approximate]
         assert structure_files(tmp_path) == expected
 
+    @pytest.mark.slow
     def test_importing_faiss_logs_nothing(self, caplog, tmp_path: Path) -> None:
         pytest.importorskip("faiss")
         code = (

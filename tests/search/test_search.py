@@ -133,7 +133,7 @@ class TestApproximate:
     def test_a_graph_written_by_hnswlib_is_rebuilt(
         self, tmp_path, backend, lines, writable, caplog, monkeypatch
     ) -> None:
-        """Releases before 1.8 wrote such graphs, with matching checksums and description."""
+        """Releases up to 1.8 wrote such graphs, with matching checksums and description."""
         if backend != "hnswlib":
             pytest.skip("Other structures are what they were.")
         expected = built(tmp_path, backend, lines, exact_rows=1000).search("w1 w2", 20)

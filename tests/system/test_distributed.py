@@ -24,6 +24,8 @@ from tests import distributed_steps as steps
 from tests import two_processes
 from tests.conftest import shared_by_workers
 
+pytestmark = pytest.mark.slow
+
 ROWS = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
 FEEDFORWARD = {"input_dim": 32, "num_layers": 1, "hidden_dims": 6, "activations": "tanh"}
 PROJECTOR = {"type": "projector", "hidden_dims": [12, 8]}

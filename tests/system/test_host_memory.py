@@ -83,6 +83,7 @@ def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
     assert host_memory._glibc() is None
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(host_memory._glibc() is None, reason="needs Linux with glibc's own allocator")
 def test_freed_memory_is_reused() -> None:
     code = """

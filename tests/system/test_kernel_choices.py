@@ -127,6 +127,7 @@ def test_a_choice_may_be_nested_in_the_making_of_kernels() -> None:
     assert len(choices.taken()) == 2
 
 
+@pytest.mark.slow
 def test_processes_measure_one_after_the_other(cache: Path) -> None:
     """Both return the answer of the first one, although each would find another one itself."""
     code = (

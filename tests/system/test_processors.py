@@ -211,6 +211,7 @@ def _threads_of_worker(answer: multiprocessing.SimpleQueue) -> None:
     answer.put((torch.get_num_threads(), float((large + 1).sum()), told))
 
 
+@pytest.mark.slow
 def test_a_worker_of_allennlps_loader_computes_with_one_thread(machine, monkeypatch) -> None:
     """With more threads, a fork of a process that has computed would wait for them forever."""
     machine(2, None)

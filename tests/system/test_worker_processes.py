@@ -12,6 +12,8 @@ import pytest
 from declutr.system import worker_processes as module
 from declutr.system.worker_processes import WorkerLost, default_workers, ordered_map
 
+pytestmark = pytest.mark.slow
+
 
 def slow_square(number: int) -> int:
     time.sleep(random.random() / 200)

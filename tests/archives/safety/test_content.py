@@ -11,6 +11,8 @@ import torch
 from declutr.archives.safety import UnsafeArchive, check_content
 from tests import hostile_archives as hostile
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def folder(trained: Path, tmp_path: Path) -> Path:

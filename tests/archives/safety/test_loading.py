@@ -22,6 +22,8 @@ from declutr.archives.safety import (
 )
 from tests import hostile_archives as hostile
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
@@ -34,7 +36,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return the path of a folder that unsafe archives create, as importing `hostile_module` does."""
+    """Return the path of a folder that `hostile_module` and other unsafe code creates."""
     mark = tmp_path / "marker"
     modules = tmp_path / "modules"
     modules.mkdir()
