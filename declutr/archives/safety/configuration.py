@@ -219,7 +219,7 @@ def read_plain_json(file: Path, limit: int = CONFIGURATION_BYTES) -> Any:
     except JSONError as error:
         if not error.text:
             raise UnsafeArchive(f"{file.name} {error}. {TRUST}") from None
-        found = _what_stands_there(error.text)
+        found = _jsonnet_syntax(error.text)
         wrong = f"is not plain JSON: {found}" if found else error
         raise UnsafeArchive(
             f"{file.name} {wrong}. A configuration in Jsonnet can read files, so it is not "
@@ -227,7 +227,7 @@ def read_plain_json(file: Path, limit: int = CONFIGURATION_BYTES) -> Any:
         ) from None
 
 
-def _what_stands_there(text: str) -> str | None:
+def _jsonnet_syntax(text: str) -> str | None:
     for match in _JSONNET.finditer(text):
         if match.lastgroup:
             line = text.count("\n", 0, match.start()) + 1

@@ -72,21 +72,21 @@ def extract(archive: Path, folder: Path) -> None:
         Nothing has been written in this case.
     `BrokenArchive` : if it is not a gzipped tar file, is damaged, or is truncated.
     """
-    room = _Room(archive, folder)
+    limit = _SizeLimit(archive, folder)
     with _HeaderReader(archive) as stream:
         try:
             with tarfile.open(fileobj=stream, mode="r:") as tar:
-                members = _checked_members(tar, room)
-                stream.read_to_the_end(room.most)
+                members = _checked_members(tar, limit)
+                stream.read_to_the_end(limit.most)
                 stream.headers_only = False
                 _write(tar, members, folder)
                 # The file may have changed since the first pass, so its checksum is verified again.
-                stream.read_to_the_end(room.most)
+                stream.read_to_the_end(limit.most)
         # For damaged headers, tarfile raises more kinds of errors than it documents.
         except Exception as error:
             if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
                 raise
-            raise _refusal(archive, room.most, error) from error
+            raise _refusal(archive, limit.most, error) from error
 
 
 def _refusal(archive: Path, most: int, error: Exception) -> Exception:
@@ -184,7 +184,7 @@ class _HeaderReader(gzip.GzipFile):
                 raise UnsafeArchive(f"It unpacks to more than {most:,} bytes.")
 
 
-class _Room:
+class _SizeLimit:
     """The number of bytes that the members of an archive may still declare.
 
     They are counted header by header, because even skipping the content of a bomb takes long.
@@ -213,7 +213,7 @@ class _Room:
             )
 
 
-def _checked_members(tar: tarfile.TarFile, room: _Room) -> Members:
+def _checked_members(tar: tarfile.TarFile, limit: _SizeLimit) -> Members:
     """Return all members with their paths after checking each header."""
     members: Members = []
     files: set[PurePosixPath] = set()
@@ -223,7 +223,7 @@ def _checked_members(tar: tarfile.TarFile, room: _Room) -> Members:
             raise UnsafeArchive(f"It has more than {MAX_MEMBERS:,} members.")
         path = inside_path(member.name)
         _require_file_or_folder(member)
-        room.take(member.size)
+        limit.take(member.size)
         if path in files:
             raise UnsafeArchive(f"The member '{member.name}' is there twice.")
         if member.isdir():
