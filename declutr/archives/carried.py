@@ -1,4 +1,4 @@
-"""Make archives self-contained, so that they load on other machines.
+"""Self-contained archives, which load on other machines than the one that trained the model.
 
 A recipe names its transformer by a hub name or a folder, and an archive of AllenNLP holds only
 that name. This module puts the configuration and the tokenizer of the transformer into the archive

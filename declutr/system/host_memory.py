@@ -179,7 +179,7 @@ class _Remembered:
         return self._copy if self._changes == _changes(tensor) else None
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Return `None` as what is pickled or copied: a copied tensor counts its changes anew."""
+        """Pickle and copy as `None`, because a copied tensor counts its changes from 0."""
         return type(None), ()
 
 

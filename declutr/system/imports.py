@@ -18,7 +18,7 @@ _IMPORTING = threading.RLock()
 
 
 class NamesOnDemand(MutableMapping[str, Any]):
-    """A dictionary of which the entries are added by modules that are imported on demand.
+    """A dictionary whose entries are added by modules that are imported on demand.
 
     Any access to a name in `places`, including a test for membership, imports its module first. A
     module that adds its own entry still finds the name free, because its import is under way.

@@ -36,7 +36,7 @@ def test_the_archive_holds_the_transformer(trained: Path, checkpoint: Path, tmp_
         names = set(archive.getnames())
         archive.extractall(tmp_path, filter="data")
     assert {"config.json", "weights.th", f"{TRANSFORMERS}/names.json"} <= names
-    assert not any(name.endswith((".safetensors", ".bin")) for name in names)  # weights: once
+    assert not any(name.endswith((".safetensors", ".bin")) for name in names)  # weights.th has them
     saved = tmp_path / TRANSFORMERS / "0"
     ours, theirs = (AutoConfig.from_pretrained(place) for place in (saved, checkpoint))
     assert ours.hidden_size == theirs.hidden_size and ours.model_type == theirs.model_type
@@ -83,10 +83,10 @@ def test_overridden_names_are_kept(trained: Path, checkpoint: Path) -> None:
     indexer = archive.dataset_reader._token_indexers["tokens"]
     assert indexer._allennlp_tokenizer._model_name != str(
         checkpoint
-    )  # that one was left to the archive
+    )  # this name was not overridden
     expected = load_archive(trained / "model.tar.gz").model.state_dict()
     for key, value in archive.model.state_dict().items():
-        assert torch.equal(value, expected[key])  # the weights are the archive's anyway
+        assert torch.equal(value, expected[key])  # weights always come from the archive
 
 
 @pytest.mark.slow

@@ -81,7 +81,8 @@ def test_embeddings_equal_those_of_sentence_transformers(folder: Path) -> None:
     theirs = package.SentenceTransformer(str(folder), device="cpu")
     assert np.abs(encoder(folder)(TEXTS) - theirs.encode(TEXTS)).max() < 1e-5
     again = folder.parent / "again"
-    theirs.save(str(again))  # in the layout of the release installed; some forget the lower case
+    # The installed release saves in its own layout, and some releases lose the lower case.
+    theirs.save(str(again))
     expected = package.SentenceTransformer(str(again), device="cpu").encode(TEXTS)
     assert np.abs(encoder(again)(TEXTS) - expected).max() < 1e-5
 
@@ -117,7 +118,7 @@ ASKED: list[dict[str, str]] = [
     {"prompt_name": "none"},
     {"prompt": "Tu re: "},
     {"prompt": ""},
-    {"prompt": "ka lo " * 40},  # longer than what fits
+    {"prompt": "ka lo " * 40},  # longer than the maximum length
 ]
 
 

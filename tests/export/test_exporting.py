@@ -108,7 +108,7 @@ def test_files_have_the_usual_permissions(exported: Exported) -> None:
 def test_truncated_reference_texts_are_not_logged(trained, tmp_path, caplog) -> None:
     export_model(trained, tmp_path / "out", onnx=False)
     assert "too long" not in caplog.text
-    Encoder(trained)(["ka " * 1000])  # as it is said of others
+    Encoder(trained)(["ka " * 1000])  # other truncated texts are logged
     assert "too long" in caplog.text
 
 
@@ -206,7 +206,7 @@ def test_the_error_explains_that_whitening_amplifies_rounding(
 ) -> None:
     run = shutil.copytree(trained, tmp_path / "run")
     embeddings = Encoder(trained, dtype="float32")(make_documents(300, 12, seed=3))
-    Whitening.fit([embeddings]).save(run)  # all 32 directions, one of them rounding alone
+    Whitening.fit([embeddings]).save(run)  # of the 32 directions, one is nothing but rounding
     with pytest.raises(ExportDiffers, match=r"keep fewer dimensions .*--no-whitening"):
         export_model(run, tmp_path / "out", onnx=False, tolerance=1e-9)
 
@@ -226,7 +226,7 @@ def test_an_earlier_export_is_only_replaced_on_request(
     monkeypatch.setattr(exporting, "compare", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export_model(trained, out, onnx=False, overwrite=True)
-    assert (out / "mine.txt").exists()  # it failed: as it was
+    assert (out / "mine.txt").exists()  # the failed export has changed nothing
     monkeypatch.undo()
     export_model(trained, out, onnx=False, overwrite=True)
     assert not (out / "mine.txt").exists() and (out / "model.safetensors").exists()

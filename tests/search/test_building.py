@@ -328,7 +328,7 @@ class TestOpening:
     def test_an_index_of_release_15_may_have_another_truncation_side(
         self, index: Path, monkeypatch
     ) -> None:
-        """It kept the beginnings of long lines even if the tokenizer truncates on the left."""
+        """Release 1.5 truncated on the right, even if the tokenizer truncates on the left."""
         encoder = FakeEncoder()
         said = {**encoder.describe(), "truncation_side": "left"}
         monkeypatch.setattr(encoder, "describe", lambda: said)
@@ -349,7 +349,7 @@ class TestOpening:
         monkeypatch.chdir(tmp_path)
         build_index(FakeEncoder(place="model"), LINES, "index", options=options, backend="numpy")
         index = SearchIndex("index", device="cpu")
-        assert not opened  # until a query comes
+        assert not opened  # the model is opened at the first query
         assert index.search("w1") and index.search("w2")
         settings = {"device": "cpu", "trust": False, "max_length": 64}
         assert opened == [(str(tmp_path / "model"), settings)]

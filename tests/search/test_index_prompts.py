@@ -67,7 +67,7 @@ def test_the_user_can_choose_the_prompts(tmp_path: Path) -> None:
     encoder = PromptedEncoder(E5, prompt="mine: ")
     index = build(encoder, tmp_path)
     assert encoder.embedded[-1] == "mine: w3"
-    index.search("w3")  # the encoder's own is that of lines
+    index.search("w3")  # the prompt of the encoder applies to lines only
     assert encoder.embedded[-1] == "q: w3"
     for asked, expected in (
         ({"prompt": "other: "}, "other: w3"),
@@ -111,7 +111,7 @@ def test_an_unknown_prompt_name_is_refused(tmp_path: Path) -> None:
 def test_an_index_of_an_early_release_stays_without_prompts(
     tmp_path: Path, named, default, caplog
 ) -> None:
-    before = PromptedEncoder({"all": "q: "}, "all" if default else None)  # takes no sides
+    before = PromptedEncoder({"all": "q: "}, "all" if default else None)  # names no sides
     build(before, tmp_path)
     caplog.clear()
     encoder = PromptedEncoder(named, default)
@@ -137,7 +137,7 @@ def test_a_resumed_build_keeps_its_prompts(tmp_path: Path) -> None:
                 raise KeyboardInterrupt
             return super().__call__(texts, prompt)
 
-    named = {"query": "q: "}  # of lines there is none: that must not look like no record
+    named = {"query": "q: "}  # The record of no prompt for lines must differ from no record.
     with pytest.raises(KeyboardInterrupt):
         build(Killed(named), tmp_path, shard_rows=1)
     index = build(PromptedEncoder(named), tmp_path)

@@ -57,7 +57,7 @@ class TestExact:
         assert index.description.left_out == 300 - len(searchable)
 
     def test_equal_lines_come_in_their_order(self, tmp_path: Path, backend: str) -> None:
-        """There are more than the first candidates, in an order that no library would keep."""
+        """There are more equal lines than first candidates, and no library keeps their order."""
         lines = ["w1", "w2", "w2 w1"] * 100
         index = built(tmp_path, backend, lines)
         assert [hit.row for hit in index.search("w2", 40)] == list(range(1, 120, 3))
@@ -163,7 +163,7 @@ class TestApproximate:
 
 
 def test_too_few_hits_lead_to_an_exact_search(tmp_path: Path) -> None:
-    """A graph of several components can cause this."""
+    """A graph of several components finds too few hits."""
 
     class Lost:
         approximate = True

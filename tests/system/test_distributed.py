@@ -30,7 +30,7 @@ ROWS = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch
 FEEDFORWARD = {"input_dim": 32, "num_layers": 1, "hidden_dims": 6, "activations": "tanh"}
 PROJECTOR = {"type": "projector", "hidden_dims": [12, 8]}
 MEMORY = {"type": "cross_batch_memory", "loss": {"temperature": 0.1}, "embedding_size": 32}
-# name: changes of the model, of the embedder, masks, dtype
+# By name: changes of the model, changes of the embedder, masks, dtype.
 CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
     "contrastive": ({}, {"masked_language_modeling": False}, "by_position", torch.float32),
     "feedforward": (
@@ -97,7 +97,7 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         "by_position",
         torch.float64,
     ),
-    # What comes with a batch: `given` of the case's name.
+    # These objectives need further entries in a batch, which `GIVEN` has by the name of the case.
     "sup_con with labels": ({"loss": {"type": "sup_con"}}, {}, "by_position", torch.float64),
     "instance_discrimination": (
         {
@@ -162,7 +162,7 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
 }
 
 
-# Of each document; sentences 3 and 4 lie in different processes.
+# One value for each document; sentences 3 and 4 are in different processes.
 GIVEN = {
     "sup_con with labels": {"labels": [0, 1, 1, 0]},
     "instance_discrimination": {"ids": [7, 0, 29, 7]},
@@ -266,7 +266,7 @@ def test_two_processes_equal_one(name: str, outcomes: dict[str, tuple[dict, list
 def test_without_scale_fix_only_the_contrastive_gradient_is_divided(
     outcomes: dict[str, tuple[dict, list[dict]]],
 ) -> None:
-    """The original's released configurations do this. The loss is still logged undivided."""
+    """The released configurations of DeCLUTR train so. The loss is still logged undivided."""
     alone, together = outcomes["scale_fix off"]
     name = next(name for name in alone["gradients"][0] if name.endswith("word_embeddings.weight"))
     whole, divided = (r["gradients"][0][name].norm().item() for r in (alone, together[0]))

@@ -146,7 +146,7 @@ def test_a_flipped_bit_is_noticed_unless_it_changes_nothing(file: Path) -> None:
         found = damage_of(file) is not None
         assert found or same(torch.load(file), STATE), place
         outcomes.append(found)
-    assert sum(outcomes) > 100  # the others are in padding, times and the like
+    assert sum(outcomes) > 100  # the other bits are in padding, times and the like
 
 
 def test_an_entry_marked_as_a_folder_is_damage(file: Path) -> None:

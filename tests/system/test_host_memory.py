@@ -53,7 +53,7 @@ def settled(sizes: list[int], monkeypatch: pytest.MonkeyPatch, library: Library)
 def test_memory_is_returned_when_it_outgrows_the_need_of_a_pass(
     monkeypatch: pytest.MonkeyPatch, library: Library
 ) -> None:
-    # The first is the start; after it one pass needs 1000 MB.
+    # The first size is that of the start. After it, one pass needs 1000 MB.
     assert settled([900, 1000, 1400, 1600], monkeypatch, library) == [0, 3]
 
 
@@ -98,7 +98,7 @@ def needed(rows=60):
     return faults() - before
 plain = min(needed() for _ in range(4))
 HEAP.settle()
-needed(64)  # aligned, a tensor would not always fit the hole that an equal one left
+needed(64)  # because of alignment, a tensor may not fit the space that an equal one left
 kept = min(needed() for _ in range(4))
 print(plain, kept)
 """
@@ -185,7 +185,7 @@ def test_an_operation_needs_host_copies_of_all_tensors() -> None:
 
 
 def test_activation_checkpointing_keeps_host_copies() -> None:
-    """They are available both in the forward pass and in its recomputation."""
+    """Host copies are available both in the forward pass and in its recomputation."""
     labels = rows_of(to_device(torch.arange(4), META), slice(1, 3))
     weights = torch.ones(2, device=META, requires_grad=True)
     seen = []

@@ -101,7 +101,8 @@ def test_threads_wait_for_the_end_of_an_import(names: NamesOnDemand, asked: list
 
     def ask(name: str) -> None:
         begin.wait()
-        got.append(names[name]())  # fails in the midst of the module: `later` comes after the name
+        # This fails before the module is complete, because it adds the name before `later`.
+        got.append(names[name]())
 
     threads = [threading.Thread(target=ask, args=[name]) for name in asked]
     for thread in threads:

@@ -116,7 +116,7 @@ def test_another_value_of_the_variable_is_an_error(
 
 
 def test_a_choice_may_be_nested_in_the_making_of_kernels() -> None:
-    """It may not be nested in the kernels themselves, as a file is locked while they are timed."""
+    """The kernels themselves may not ask for a choice, as a file is locked while they are timed."""
     choices = KernelChoices()
 
     def outer() -> dict[str, Callable[[], object]]:
@@ -129,7 +129,7 @@ def test_a_choice_may_be_nested_in_the_making_of_kernels() -> None:
 
 @pytest.mark.slow
 def test_processes_measure_one_after_the_other(cache: Path) -> None:
-    """Both return the answer of the first one, although each would find another one itself."""
+    """Both processes return the answer of the first, though each would find another one itself."""
     code = (
         "import sys, time; from declutr.system.kernel_choices import PLAIN, KernelChoices\n"
         "slow, quick = lambda: time.sleep(0.02), lambda: None\n"

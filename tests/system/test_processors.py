@@ -74,7 +74,7 @@ def test_the_least_quota_of_nested_groups_counts(tmp_path: Path, inner: str, out
     files = {
         "pod/cpu.max": f"{outer} 100000",
         "pod/box/cpu.max": f"{inner} 100000",
-        "pod/other/cpu.max": "1000 100000",  # of somebody else
+        "pod/other/cpu.max": "1000 100000",  # the group of another process
     }
     root = system(tmp_path, "0::/pod/box", V2.format(top="/", place="/sys/fs/cgroup"), **files)
     assert cpu_quota(root) == 1.0
@@ -107,7 +107,7 @@ def test_usable_processors_are_limited_by_affinity_and_quota(
 
 def test_hyperthreads_of_a_core_count_once(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4, 6})
-    for number, core in {0: "0,4", 4: "0,4", 1: "1,5"}.items():  # of 6 nothing is known
+    for number, core in {0: "0,4", 4: "0,4", 1: "1,5"}.items():  # The core of 6 is unknown.
         file = tmp_path / f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"
         file.parent.mkdir(parents=True)
         file.write_text(f"{core}\n")
@@ -133,7 +133,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         torch.set_num_threads(threads or processors)
         keep_to_quota.cache_clear()
 
-    with threadpool_limits(8, user_api="blas"):  # and what it was, in the end
+    with threadpool_limits(8, user_api="blas"):  # which is restored on exit
         yield give
     keep_to_quota.cache_clear()
     torch.set_num_threads(before)
@@ -201,7 +201,7 @@ def test_a_single_process_or_a_gpu_shares_nothing(machine, monkeypatch) -> None:
     machine(8, None)
     share_processors(CPU)
     monkeypatch.setattr(module, "world_size", lambda: 2)
-    share_processors(torch.device("cuda"))  # and asks no other process
+    share_processors(torch.device("cuda"))  # does not ask other processes
     assert torch.get_num_threads() == 8
 
 

@@ -49,7 +49,7 @@ def test_anything_but_plain_json_is_refused(text: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
 def test_other_encodings_than_utf8_are_refused(encoding: str, tmp_path: Path) -> None:
-    """Python itself rejects UTF-16 here, but Jsonnet may read a file differently than Python."""
+    """Jsonnet may decode such a file differently than the checks in Python."""
     (tmp_path / "config.json").write_text('{"ä": 1}', encoding=encoding)
     with pytest.raises(UnsafeArchive, match=r"config\.json is no UTF-8 text"):
         read_plain_json(tmp_path / "config.json")
@@ -255,7 +255,7 @@ def augmented(**changes: Any) -> Any:
 
 @pytest.mark.parametrize("section", ["dataset_reader", "validation_dataset_reader"])
 def test_an_augmentation_may_name_files_and_functions(section: str, tmp_path: Path) -> None:
-    """They are read or imported when texts are augmented, and not by loading."""
+    """Synonyms are read and functions imported when texts are augmented, not by loading."""
     check(changed(section, AUGMENTED), tmp_path)
     check(changed(section, augmented(synonyms="https://somewhere/synonyms")), tmp_path)
     calling = {"type": "callable", "function": "package.module:function"}

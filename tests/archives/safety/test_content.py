@@ -136,7 +136,7 @@ def test_pickles_are_refused_in_every_folder(trust: bool, folder: Path, tmp_path
     with pytest.raises(UnsafeArchive, match=r"elsewhere/notes should hold tensors only"):
         check_content(folder, trust)
     assert not marker.exists()
-    check_content(folder, trust, everything=False)  # nothing reads it
+    check_content(folder, trust, everything=False)  # loading does not read the file
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a\0b"])
@@ -175,7 +175,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_oversized_settings_are_refused(name: str, folder: Path) -> None:
-    """They are not parsed, because the result would take many times their size in memory."""
+    """Parsed JSON takes many times the size of its file in memory."""
     with (folder / name).open("r+b") as file:
         file.truncate(BOMBS[name] + 1)
     message = rf"{name.rpartition('/')[2]} has {BOMBS[name] / 2**20:.1f} MiB; expected at most"

@@ -137,7 +137,7 @@ def test_members_that_are_neither_files_nor_folders_are_refused(name: str, tmp_p
 
 
 def test_a_file_below_a_symbolic_link_is_refused(tmp_path: Path) -> None:
-    """The file alone would be harmless, but it would be written through the link."""
+    """The name of the file is harmless, but the file would be written through the link."""
     members = [special("vocabulary", tarfile.SYMTYPE, ".."), regular("vocabulary/escaped")]
     refused(tar_of(tmp_path / "model.tar.gz", members), "symbolic link")
 

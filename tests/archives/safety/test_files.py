@@ -41,13 +41,14 @@ def test_plain_pickles_are_refused(protocol: int, tmp_path: Path) -> None:
     refused(tmp_path / "weights.th", r"inside/weights\.th (should hold|cannot be read)", marker)
     with_pickle("data.pkl", marker, protocol)(tmp_path)
     refused(tmp_path / "data.pkl", r"data\.pkl is a pickle, which could run anything", marker)
-    if protocol >= 2:  # older ones start like any text, and nothing reads them
+    # Pickles of older protocols begin like any text, and loading does not read such files.
+    if protocol >= 2:
         with_pickle("notes.txt", marker, protocol)(tmp_path)
         refused(tmp_path / "notes.txt", r"notes\.txt (should hold tensors|cannot be)", marker)
 
 
 def test_the_payload_of_these_tests_runs_when_unpickled(tmp_path: Path) -> None:
-    """If it did not, the other tests would prove nothing."""
+    """If the payload did not run, the other tests would prove nothing."""
     with_torch_pickle("weights.th", tmp_path / "marker")(tmp_path)
     torch.load(tmp_path / "weights.th", weights_only=False)
     assert (tmp_path / "marker").is_dir()
@@ -62,7 +63,7 @@ def test_torchscript_is_refused(tmp_path: Path) -> None:
 
 
 def test_compressed_tensors_are_refused(tmp_path: Path) -> None:
-    """They could unpack to any size in memory."""
+    """Compressed entries could unpack to any size in memory."""
     torch.save({"a": torch.zeros(100_000)}, tmp_path / "stored.th")
     with (
         zipfile.ZipFile(tmp_path / "stored.th") as stored,
@@ -198,7 +199,7 @@ def test_an_unsafe_transformer_is_refused(name: str, folder: Path) -> None:
 def test_pickled_weights_are_checked_if_transformers_would_load_them(
     folder: Path, tmp_path: Path
 ) -> None:
-    """transformers refuses them as well, but its message explains how to load them anyway."""
+    """transformers refuses pickles as well, but its message explains how to load them anyway."""
     hostile.with_torch_pickle("pytorch_model.bin", tmp_path / "marker")(folder)
     check(folder)  # transformers loads model.safetensors, and ignores the pickle.
     (folder / "model.safetensors").unlink()
@@ -224,7 +225,7 @@ def test_harmless_traces_of_other_machines_pass(folder: Path) -> None:
         added_tokens_decoder={"0": {"content": "/s"}},
         mecab_kwargs={"mecab_dic": "unidic_lite", "mecab_option": None},
     )(folder)
-    torch.save({"args": object}, folder / "training_args.bin")  # nothing reads it
+    torch.save({"args": object}, folder / "training_args.bin")  # loading does not read it
     check(folder)
 
 

@@ -126,7 +126,7 @@ def test_safe_models_load(kind: str, trained: Path, documents: list[str], tempor
     weights = torch.load(trained / "best.th", weights_only=True)
     state = loaded.model.state_dict()
     assert all(torch.equal(state[name], value) for name, value in weights.items())
-    predictor = Predictor.from_archive(loaded, "declutr")  # reads nothing that is gone
+    predictor = Predictor.from_archive(loaded, "declutr")  # needs no deleted files
     embeddings = predictor.predict_json({"text": documents[0]})["embeddings"]
     assert len(embeddings) == 6 or len(embeddings) == 32
     assert loaded.config["model"]["type"] == "declutr"
@@ -144,7 +144,7 @@ def test_trust_allows_imports(trained: Path, marker: Path, tmp_path: Path) -> No
     (tmp_path / "content").mkdir()
     change = hostile.with_config("model", "type", value="hostile_module.Model")
     folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
-    with pytest.raises(Exception, match="hostile_module"):  # it has no such class
+    with pytest.raises(Exception, match="hostile_module"):  # the module has no such class
         safely_loaded_archive(folder, trust=True)
     assert marker.exists()
 
