@@ -1,4 +1,4 @@
-"""Archives that nobody should load, made on the spot. Each is honest but for one thing."""
+"""Makers of unsafe archives. Each archive is safe except for one thing."""
 
 import gzip
 import io
@@ -15,7 +15,7 @@ import torch
 
 
 class Payload:
-    """Makes a folder when it is unpickled."""
+    """An object that creates a folder when it is unpickled."""
 
     def __init__(self, marker: Path) -> None:
         self._marker = str(marker)
@@ -25,21 +25,21 @@ class Payload:
 
 
 def regular(name: str, content: bytes = b"x") -> tuple[tarfile.TarInfo, bytes]:
-    """A member that is a file."""
+    """Return the header and content of a regular file."""
     member = tarfile.TarInfo(name)
     member.size = len(content)
     return member, content
 
 
 def special(name: str, kind: bytes, target: str = "") -> tuple[tarfile.TarInfo, bytes]:
-    """A member that is a folder, a link, a device or the like."""
+    """Return the header of a member without content: a folder, a link, a device or the like."""
     member = tarfile.TarInfo(name)
     member.type, member.linkname = kind, target
     return member, b""
 
 
 def tar_of(file: Path, members: Sequence[tuple[tarfile.TarInfo, bytes]]) -> Path:
-    """Write an archive of members, as they are."""
+    """Write an archive with the given members, and return its path."""
     with tarfile.open(file, "w:gz") as tar:
         for member, content in members:
             tar.addfile(member, io.BytesIO(content))
@@ -47,7 +47,7 @@ def tar_of(file: Path, members: Sequence[tuple[tarfile.TarInfo, bytes]]) -> Path
 
 
 def declared(file: Path, size: int, content: bytes = b"x" * 512) -> Path:
-    """An archive with one member that declares a size and does not have it."""
+    """Write an archive with one member whose declared size is not that of its content."""
     member = tarfile.TarInfo("weights.th")
     member.size = size
     with gzip.open(file, "wb") as stream:
@@ -56,7 +56,7 @@ def declared(file: Path, size: int, content: bytes = b"x" * 512) -> Path:
 
 
 def long_header(file: Path, size: int) -> Path:
-    """An archive whose first header says that the next member's name is `size` long."""
+    """Write an archive whose first header declares a member name of `size` bytes."""
     member = tarfile.TarInfo("././@LongLink")
     member.type, member.size = tarfile.GNUTYPE_LONGNAME, size
     with gzip.open(file, "wb") as stream:
@@ -65,7 +65,7 @@ def long_header(file: Path, size: int) -> Path:
 
 
 def nested_headers(file: Path, depth: int) -> Path:
-    """An archive of headers each of which extends the next."""
+    """Write an archive of `depth` headers, each of which extends the next."""
     member = tarfile.TarInfo("././@LongLink")
     member.type, member.size = tarfile.GNUTYPE_LONGNAME, 2
     one = member.tobuf(tarfile.GNU_FORMAT) + b"a\0".ljust(512, b"\0")
@@ -75,7 +75,7 @@ def nested_headers(file: Path, depth: int) -> Path:
 
 
 def sparse(file: Path, size: int) -> Path:
-    """An archive of one sparse file (PAX 1.0) that is said to be `size` long."""
+    """Write an archive with one sparse file (PAX 1.0) of a declared size."""
     member = tarfile.TarInfo("weights.th")
     member.pax_headers = {
         "GNU.sparse.major": "1",
@@ -91,7 +91,7 @@ def sparse(file: Path, size: int) -> Path:
 
 
 def changed(honest: Path, folder: Path, change: Callable[[Path], Any]) -> Path:
-    """The content of an archive in `folder`, after a change."""
+    """Extract the archive `honest` into `folder`, apply a change, and return the folder."""
     with tarfile.open(honest) as tar:
         tar.extractall(folder, filter="data")
     change(folder)
@@ -99,7 +99,7 @@ def changed(honest: Path, folder: Path, change: Callable[[Path], Any]) -> Path:
 
 
 def packed(folder: Path, file: Path) -> Path:
-    """A folder as a `model.tar.gz`, as AllenNLP packs it."""
+    """Write the content of a folder as an archive, as AllenNLP does, and return its path."""
     with tarfile.open(file, "w:gz", compresslevel=1) as tar:
         for path in sorted(folder.iterdir()):
             tar.add(path, arcname=path.name)
@@ -107,7 +107,7 @@ def packed(folder: Path, file: Path) -> Path:
 
 
 def with_config(*keys: str | int, value: Any) -> Callable[[Path], None]:
-    """A change that sets one key of `config.json`; positions that do not exist are made."""
+    """Return a change that sets a value in `config.json`; missing dictionaries are added."""
 
     def change(folder: Path) -> None:
         config = json.loads((folder / "config.json").read_text())
@@ -121,7 +121,7 @@ def with_config(*keys: str | int, value: Any) -> Callable[[Path], None]:
 
 
 def with_json(name: str, **entries: Any) -> Callable[[Path], None]:
-    """A change that adds entries to a JSON file of the archive."""
+    """Return a change that adds entries to a JSON file of the archive."""
 
     def change(folder: Path) -> None:
         file = folder / name
@@ -131,17 +131,17 @@ def with_json(name: str, **entries: Any) -> Callable[[Path], None]:
 
 
 def with_text(name: str, text: str) -> Callable[[Path], None]:
-    """A change that writes a file."""
+    """Return a change that writes a text file."""
     return lambda folder: (folder / name).write_text(text)
 
 
 def with_pickle(name: str, marker: Path, protocol: int = 2) -> Callable[[Path], None]:
-    """A change that writes a payload as a bare pickle."""
+    """Return a change that writes a `Payload` as a plain pickle."""
     return lambda folder: (folder / name).write_bytes(pickle.dumps(Payload(marker), protocol))
 
 
 def with_torch_pickle(name: str, marker: Path, zipped: bool = True) -> Callable[[Path], None]:
-    """A change that hides a payload beside tensors, as `torch.save` writes them."""
+    """Return a change that writes a `Payload` beside tensors with `torch.save`."""
 
     def change(folder: Path) -> None:
         state = {"weight": torch.zeros(2), "more": Payload(marker)}
@@ -151,7 +151,7 @@ def with_torch_pickle(name: str, marker: Path, zipped: bool = True) -> Callable[
 
 
 def without(name: str) -> Callable[[Path], None]:
-    """A change that takes a file or folder out."""
+    """Return a change that deletes a file or folder."""
 
     def change(folder: Path) -> None:
         path = folder / name
@@ -161,9 +161,10 @@ def without(name: str) -> Callable[[Path], None]:
 
 
 def with_remote_code(marker: Path) -> Callable[[Path], None]:
-    """A change of a RoBERTa checkpoint: it is of a class of its own, whose file makes a folder.
+    """Return a change that gives a RoBERTa folder a class of its own, in a Python file.
 
-    Who lets it run has transformers copy the file: `HF_MODULES_CACHE` should be of the test.
+    The file creates the folder `marker` when it runs. transformers copies it to `HF_MODULES_CACHE`
+    first, which a test should set to a temporary folder.
     """
     code = f"""
 import os

@@ -1,6 +1,7 @@
-"""What a trained model is on disk and carries, and opening one that is not trusted (`safety`).
+"""Files of trained models: their names, their kinds, and bounded reading of their JSON.
 
-Here: the names of its files, what lies at a place, and JSON that others wrote, within bounds.
+The subpackage `safety` opens untrusted archives, and `carried` puts into an archive what it needs
+on other machines.
 """
 
 from __future__ import annotations
@@ -15,45 +16,47 @@ from typing import Any, Union
 
 from declutr.earlier_paths import names_of
 
-__getattr__ = names_of("declutr.archives.carried")  # it was a module, up to release 1.8
+__getattr__ = names_of("declutr.archives.carried")  # up to release 1.8 this package was a module
 
 ARCHIVE = "model.tar.gz"
 CONFIG = "config.json"
 RUN = "run.json"
-"""What was run (`declutr.training.run_record`)."""
+"""The name of the file that records a training run (`declutr.training.run_record`)."""
 METRICS = "metrics.json"
 BEST_WEIGHTS = "best.th"
 
 MODULES = "modules.json"
-"""Of sentence-transformers: the modules of a model."""
+"""The name of the file in which sentence-transformers lists the modules of a model."""
 SETTINGS = "config_sentence_transformers.json"
-"""Of sentence-transformers: prompts, and what embeddings are compared by."""
+"""The name of the file in which sentence-transformers keeps prompts and the similarity function."""
 LENGTHS = "sentence_bert_config.json"
-"""Of sentence-transformers, beside the transformer: how long texts may be, and their case."""
+"""The name of the file in which sentence-transformers keeps the maximum length and lowercasing."""
 
 VOCABULARY = "vocabulary"
 WHITENING = "whitening.safetensors"
 
 TRANSFORMERS = "transformer"
-"""The folder of transformers, and of trained archives, that an archive carries."""
+"""The name of the folder in an archive that holds the transformers and archives it carries."""
 NAMES = "names.json"
-"""In that folder: which transformer lies where."""
+"""The name of the file in `TRANSFORMERS` that maps names of transformers to folders beside it."""
 ARCHIVES = "archives.json"
-"""In that folder: which trained archive lies where."""
+"""The name of the file in `TRANSFORMERS` that maps places of archives to folders beside it."""
 
 WEIGHTS = ("weights.th", BEST_WEIGHTS)
-"""Of these AllenNLP loads the first that is there."""
+"""The names of weight files, of which AllenNLP loads the first that exists."""
 
 KeyPath = tuple[Union[str, int], ...]
+"""The keys and list positions that lead to a value inside a JSON value."""
 CONFIGURATION_BYTES = 2**20
-"""The largest configuration; those of transformers have some KB."""
+"""The maximum size of a configuration in bytes; that of a transformer has a few KB."""
 MAX_DEPTH = 100
+"""The maximum number of levels to which JSON may be nested."""
 TRUST = "If you made it yourself, or trust who did, allow it with --trust (trust=True)."
 GET_ANEW = (
     "Copy it anew from where it came from; or, where the folder of its training is, make it again: "
     "python -c \"from allennlp.models import archive_model; archive_model('FOLDER')\"."
 )
-"""What to do about an archive that is damaged."""
+"""The advice in error messages about damaged archives."""
 
 EXPECTED = (
     "Expected the folder that `allennlp train … -s FOLDER` wrote, its model.tar.gz or a URL of "
@@ -63,24 +66,29 @@ _GZIP = b"\x1f\x8b"
 
 
 class UnsafeArchive(ValueError):
-    """An archive or folder of a model that could run code or reach files outside it.
+    """Raised for an archive or model folder that could run code or reach files outside it.
 
-    The message says what was found, in which file and under which key, and what to do.
+    The message names what was found, in which file and under which configuration key, and what to
+    do about it.
     """
 
 
 class BrokenArchive(ValueError, tarfile.ReadError):
-    """A file that is no `model.tar.gz`, is damaged, or is only the beginning of one."""
+    """Raised for a file that is not a `model.tar.gz`, or is a damaged or truncated one."""
 
 
 class NoModel(FileNotFoundError):
-    """Nothing lies at a place, or something that is no model."""
+    """Raised if a path does not exist, or holds something that is not a model."""
 
 
 class JSONError(ValueError):
-    """A file that is no JSON, or more of it than is read. Its message follows the file's name.
+    """Raised for a file that is not JSON, or exceeds the bounds of `read_bounded_json`.
 
-    `text` is what the file holds, as far as that was read.
+    # Parameters
+
+    message : a predicate without a subject; the code that catches the error puts the name of the
+        file before it.
+    text : the content of the file, as far as it was read.
     """
 
     def __init__(self, message: str, text: str = "") -> None:
@@ -89,7 +97,7 @@ class JSONError(ValueError):
 
 
 class Kind(Enum):
-    """What kind of model lies at a place."""
+    """The kinds of models that a path may hold."""
 
     ARCHIVE = "the model.tar.gz of a trained model"
     TRAINED = "the folder of a trained model"
@@ -98,17 +106,17 @@ class Kind(Enum):
 
 
 def weights_of(folder: Path) -> Path | None:
-    """Return the file of weights that AllenNLP would load, or `None`."""
+    """Return the weight file in `folder` that AllenNLP would load, or `None` if there is none."""
     return next((folder / name for name in WEIGHTS if (folder / name).is_file()), None)
 
 
 def named_as_archive(file: Path) -> bool:
-    """Return whether a file is a tar, or is called like one: a damaged one may look like none."""
+    """Return whether `file` is a tar file, or has the name of one, as a damaged archive may."""
     return file.name.endswith((".tar.gz", ".tgz")) or tarfile.is_tarfile(file)
 
 
 def local_place(place: str | os.PathLike) -> Path:
-    """Return where a model is on this machine; what a URL names is downloaded, once."""
+    """Return the local path of a model; a URL is downloaded once and cached."""
     name = os.fspath(place)
     if "://" not in name:
         return Path(name)
@@ -118,9 +126,12 @@ def local_place(place: str | os.PathLike) -> Path:
 
 
 def require_model(place: Path, name: str = "") -> None:
-    """Raise `NoModel` unless there is an archive, or a folder of some model.
+    """Raise `NoModel` unless `place` is an archive or a model folder.
 
-    The message calls the place by `name`, if not by its path.
+    # Parameters
+
+    place : a local path.
+    name : what the message calls it; the path by default.
     """
     name = name or str(place)
     if not place.exists():
@@ -133,18 +144,18 @@ def require_model(place: Path, name: str = "") -> None:
 
 
 def is_gzip(file: Path) -> bool:
-    """Return whether a file begins as gzip does."""
+    """Return whether `file` begins with the magic number of gzip."""
     with file.open("rb") as stream:
         return stream.read(len(_GZIP)) == _GZIP
 
 
 def kind_of(place: Path) -> Kind:
-    """Return what lies at a place on this machine.
+    """Return the kind of the model at a local path.
 
     # Raises
 
-    `NoModel` : no model.
-    `UnsafeArchive` : a folder whose `config.json` is larger or nested deeper than such files are.
+    `NoModel` : if there is no model.
+    `UnsafeArchive` : if `config.json` is larger or nested more deeply than a configuration is.
     """
     require_model(place)
     if place.is_file():
@@ -154,7 +165,8 @@ def kind_of(place: Path) -> Kind:
     try:
         content = read_bounded_json(place / CONFIG)
     except JSONError as error:
-        if error.text:  # Jsonnet, perhaps: said when the archive is opened
+        # It may be Jsonnet, which is refused with a better message when the archive is opened.
+        if error.text:
             return Kind.TRAINED
         raise UnsafeArchive(f"'{place}': {CONFIG} {error}.") from None
     has_type = isinstance(content, dict) and "model_type" in content
@@ -162,11 +174,11 @@ def kind_of(place: Path) -> Kind:
 
 
 def is_transformer(place: Path) -> bool:
-    """Return whether a folder holds a transformer of Hugging Face or sentence-transformers.
+    """Return whether `place` is a folder of Hugging Face transformers or sentence-transformers.
 
     # Raises
 
-    `UnsafeArchive` : as `kind_of` does.
+    `UnsafeArchive` : under the conditions of `kind_of`.
     """
     try:
         return kind_of(place) in (Kind.TRANSFORMER, Kind.SENTENCE_TRANSFORMERS)
@@ -177,14 +189,18 @@ def is_transformer(place: Path) -> bool:
 def read_bounded_json(
     file: Path, *, limit: int = CONFIGURATION_BYTES, constants: bool = True
 ) -> Any:
-    """Return what a file of JSON holds, in UTF-8 and of `limit` bytes at most.
+    """Return the parsed content of a JSON file in UTF-8.
 
-    `constants` allows `NaN` and `Infinity`, which Python reads and JSON has not.
+    # Parameters
+
+    file : the path of the file.
+    limit : its maximum size in bytes.
+    constants : whether to accept `NaN` and `Infinity`, which Python parses and JSON does not have.
 
     # Raises
 
-    `JSONError` : it is larger, nested deeper than `MAX_DEPTH`, names a key twice in one object (so
-        that readers would not agree on its value), or is no JSON.
+    `JSONError` : if the file is larger, is nested more deeply than `MAX_DEPTH`, repeats a key in
+        one object (parsers would disagree about its value), or is not JSON.
     """
     size = file.stat().st_size
     if size > limit:
@@ -234,8 +250,21 @@ def _require_shallow(value: Any) -> None:
 
 
 def entries(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, Any]]:
-    """Yield every value inside a JSON value, with the keys and positions that lead to it."""
-    left = [(path, value)]  # a stack: what others nest is not followed by calls
+    """Yield every value nested inside a JSON value, in depth-first order.
+
+    # Parameters
+
+    value : a JSON value; it is not yielded itself.
+    path : the keys that lead to `value`; every yielded path begins with them.
+
+    # Returns
+
+    Pairs of a path and the value there:
+
+        >>> list(entries({"a": [1]}))
+        [(('a',), [1]), (('a', 0), 1)]
+    """
+    left = [(path, value)]  # A stack instead of recursion: input may be nested to any depth.
     while left:
         where, held = left.pop()
         if where != path:

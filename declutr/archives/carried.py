@@ -1,10 +1,10 @@
-"""Archives that load on other machines.
+"""Self-contained archives, which load on other machines than the one that trained the model.
 
-A recipe names its transformer by a hub name or a folder, and AllenNLP's archives hold only that
-name. Here the transformer's configuration and tokenizer go into the archive as well (its weights
-are in there anyway), and loading takes them from there: no hub, no folder of the training machine,
-and weights are loaded once instead of twice. The same goes for trained archives of which a recipe
-uses parts (`declutr.pretrained_parts`).
+A recipe names its transformer by a hub name or a folder, and an archive of AllenNLP holds only
+that name. This module puts the configuration and the tokenizer of the transformer into the archive
+as well (its weights are there anyway), and loading takes them from there. Loading then needs
+neither the hub nor folders of the training machine, and reads the weights once instead of twice.
+Trained archives whose parts a recipe uses (`declutr.pretrained_parts`) are treated alike.
 """
 
 from __future__ import annotations
@@ -40,7 +40,10 @@ _WITHOUT_WEIGHTS = (
 
 
 def is_ours(config: dict[str, Any]) -> bool:
-    """Return whether a training configuration uses our model, our reader, or trained parts."""
+    """Return whether a training configuration uses this package.
+
+    It does if its model or reader is of type "declutr", or if it uses parts of a trained archive.
+    """
     return any(
         isinstance(config.get(part), dict) and config[part].get("type") == "declutr"
         for part in ("model", "dataset_reader")
@@ -48,15 +51,19 @@ def is_ours(config: dict[str, Any]) -> bool:
 
 
 def archive_transformer(serialization_dir: str) -> list[str]:
-    """Save the transformers that `config.json` names, and trained archives, without their weights.
+    """Save the transformers and archives that a run was trained from, without their weights.
 
-    Configuration and tokenizer of each come to lie in `serialization_dir/transformer`. Called when
-    a run begins and before it is archived; does nothing for runs that are not of this package, and
-    nothing twice. Returns what to include in the archive.
+    The configuration and the tokenizer of each one that `config.json` names are written below
+    `serialization_dir/transformer`. This is called when a run begins and before it is archived; it
+    does nothing for runs that do not use this package, nor if the files are there already.
+
+    # Returns
+
+    The names in the serialization directory that the archive should include.
     """
     folder = Path(serialization_dir)
     config_file, target = folder / CONFIG, folder / TRANSFORMERS
-    if not config_file.exists():  # AllenNLP says so itself
+    if not config_file.exists():  # AllenNLP itself reports this
         return []
     config = json.loads(config_file.read_text())
     if not is_ours(config):
@@ -68,10 +75,10 @@ def archive_transformer(serialization_dir: str) -> list[str]:
 
 
 def require_whole_weights(file: str) -> None:
-    """Raise `ConfigurationError` if weights that are to be archived are not what was written."""
+    """Raise `ConfigurationError` if a weight file that is about to be archived is damaged."""
     from declutr.system.files import damage_of
 
-    if not Path(file).exists():  # AllenNLP says so itself
+    if not Path(file).exists():  # AllenNLP itself reports this
         return
     damage = damage_of(file)
     if damage is not None:
@@ -82,9 +89,19 @@ def require_whole_weights(file: str) -> None:
 
 
 def use_archived_transformer(config: Params, serialization_dir: str) -> Params:
-    """Return `config` with the transformers of an archive for those it was trained from.
+    """Replace the names in a configuration by the folders that an archive carries for them.
 
-    A name that the user changed by overrides is left alone.
+    Transformers are built without loading their pretrained weights, as the archive holds the
+    trained ones. A name that the user changed by overrides is left alone.
+
+    # Parameters
+
+    config : the configuration of the archive, with overrides applied.
+    serialization_dir : the folder of the extracted archive.
+
+    # Returns
+
+    A new configuration, or `config` itself if the archive carries nothing.
     """
     folder = Path(serialization_dir) / TRANSFORMERS
     if not (folder / NAMES).exists():
@@ -94,11 +111,16 @@ def use_archived_transformer(config: Params, serialization_dir: str) -> Params:
 
 
 def save_without_weights(place: Path, target: Path) -> None:
-    """Make `target` a folder of what a trained archive is built from, weights apart.
+    """Copy everything that a trained archive is built from, except its weights.
+
+    # Parameters
+
+    place : an archive, a serialization directory, or an exported folder.
+    target : the folder to write configuration, vocabulary and transformers to.
 
     # Raises
 
-    `declutr.archives.safety.UnsafeArchive` : content that is not safe to open.
+    `declutr.archives.safety.UnsafeArchive` : if the content of `place` is not safe to open.
     """
     from declutr.archives.configuration import trained_configuration
     from declutr.archives.safety import opened_archive
@@ -115,7 +137,7 @@ def save_without_weights(place: Path, target: Path) -> None:
 
 
 def _remove_stale_whitening(folder: Path) -> None:
-    stale = folder / WHITENING  # of embeddings as they were before this training
+    stale = folder / WHITENING  # It was fitted to the embeddings before this training.
     if stale.exists():
         stale.unlink()
         logger.warning(
@@ -126,7 +148,7 @@ def _remove_stale_whitening(folder: Path) -> None:
 
 
 def _save_what_is_named(config: dict[str, Any], target: Path) -> bool:
-    """Return whether `config` names anything."""
+    """Save the transformers and archives that `config` names; return whether there are any."""
     from transformers import AutoConfig, AutoTokenizer
 
     parts = _dictionaries(config)
@@ -148,7 +170,7 @@ def _save_what_is_named(config: dict[str, Any], target: Path) -> bool:
         save_without_weights(local_place(name), target / number)
     if archives:
         (target / ARCHIVES).write_text(json.dumps(archives, indent=2) + "\n")
-    # Last, for it says that the rest is there.
+    # This file is written last, because its existence tells that the others are complete.
     (target / NAMES).write_text(json.dumps(names, indent=2) + "\n")
     return True
 
@@ -158,7 +180,7 @@ def _numbered(names: Iterable[str], prefix: str = "") -> dict[str, str]:
 
 
 def _places(folder: Path, file: str) -> dict[str, str]:
-    """Return the folders of what a file in `folder` names, by name."""
+    """Return the paths of the folders that `file` in `folder` maps names to."""
     if not (folder / file).exists():
         return {}
     names = json.loads((folder / file).read_text())
@@ -172,7 +194,7 @@ def _replaced(
         return [_replaced(item, transformers, archives, embedders) for item in value]
     if not isinstance(value, dict):
         return value
-    # Embedders share type names with tokenizers and indexers, which have no weights to leave out.
+    # Embedders share registered names with tokenizers and indexers, which take no `load_weights`.
     new = {
         key: _replaced(item, transformers, archives, embedders or key == "token_embedders")
         for key, item in value.items()
@@ -190,16 +212,16 @@ def _replaced(
 
 
 def _is_part(value: dict[str, Any]) -> bool:
-    """Return whether this is the configuration of a part of a trained archive."""
+    """Return whether `value` is the configuration of a part of a trained archive."""
     return value.get("type") == "declutr" and isinstance(value.get("archive"), str)
 
 
 def _trusts_code(value: dict[str, Any]) -> bool:
-    """Return whether a recipe says to run a transformer's own code."""
+    """Return whether a recipe allows a transformer to run code of its own."""
     kwargs = (value.get("transformer_kwargs"), value.get("tokenizer_kwargs"))
     return any(isinstance(one, dict) and bool(one.get("trust_remote_code")) for one in kwargs)
 
 
 def _dictionaries(config: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return every dictionary of a configuration, however deep."""
+    """Return every dictionary in a configuration, itself included."""
     return [config, *(value for _, value in entries(config) if isinstance(value, dict))]

@@ -1,4 +1,4 @@
-"""The configuration by which a trained model, or a plain transformer, is built again."""
+"""Configurations from which AllenNLP rebuilds trained models and exported folders."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _POOLERS: dict[str, dict[str, Any] | None] = {"mean": None, "cls": {"type": "cls
 
 
 def trained_configuration(folder: Path) -> dict[str, Any]:
-    """Return the training configuration of an opened archive or serialization folder.
+    """Return the training configuration of an extracted archive or serialization directory.
 
-    For a folder that Hugging Face or sentence-transformers load (`declutr export` writes such), the
-    configuration of a model "declutr" around that transformer, with the folder's own pooling (the
-    mean, where it says nothing).
+    A folder of Hugging Face transformers or sentence-transformers, such as `declutr export` writes,
+    has none. For it, return the configuration of a model "declutr" around its transformer, with the
+    pooling that the folder specifies (the mean by default).
 
     # Raises
 
-    `ConfigurationError` : no configuration there, or an exported folder with modules or a pooling
-        for which there is no part.
+    `ConfigurationError` : if there is no configuration, or an exported folder has modules or a
+        pooling that no AllenNLP module of this package implements.
     """
     try:
         kind = kind_of(folder)
@@ -59,7 +59,7 @@ def _around_transformer(folder: Path) -> dict[str, Any]:
     model: dict[str, Any] = {
         "type": "declutr",
         "text_field_embedder": {"type": "mlm", "token_embedders": {"tokens": embedder}},
-        "loss": {"type": "nt_xent"},  # a model has to have one; it is not computed
+        "loss": {"type": "nt_xent"},  # the model requires a loss, which is never computed
     }
     if (pooler := _POOLERS[modules.pooling]) is not None:
         model["seq2vec_encoder"] = pooler

@@ -1,4 +1,4 @@
-"""Files of a model by name, in a folder or in a repository on the hub."""
+"""Access by name to the files of a model, in a local folder or in a repository on the hub."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from declutr.archives import JSONError, read_bounded_json
 
 
 class NotFollowed(ValueError):
-    """A folder with modules or settings that we do not have."""
+    """Raised for a sentence-transformers model with modules or settings that are not supported."""
 
 
 class ModelFiles:
-    """Those of a folder, or of a repository on the hub.
+    """The files of a model in a local folder or in a repository on the hub.
 
     # Parameters
 
-    place : a folder or a name on the hub.
-    revision : branch, tag or commit, for a name.
+    place : a folder, or a name on the hub.
+    revision : the branch, tag or commit of a repository on the hub.
     """
 
     def __init__(self, place: str, revision: str | None = None) -> None:
@@ -26,7 +26,7 @@ class ModelFiles:
         self.local = Path(place).is_dir()
 
     def find(self, name: str) -> Path | None:
-        """Where a file is on this machine, if there is one; of the hub it is downloaded."""
+        """Return the local path of a file, or `None`; one on the hub is downloaded first."""
         name = name.lstrip("/")
         if self.local:
             file = Path(self.place, name)
@@ -41,16 +41,17 @@ class ModelFiles:
                 _raise_exceptions_for_missing_entries=False,
                 _raise_exceptions_for_connection_errors=False,
             )
-        except (OSError, ValueError):  # no such repository: loading the transformer says so better
+        # Without such a repository, loading the transformer fails with a better message.
+        except (OSError, ValueError):
             return None
         return Path(found) if found else None
 
     def json(self, name: str) -> Any:
-        """What a file of JSON holds; `None` if there is none.
+        """Return the content of a JSON file, or `None` if there is no such file.
 
         # Raises
 
-        `NotFollowed` : it is no JSON.
+        `NotFollowed` : if it is not JSON.
         """
         file = self.find(name)
         if file is None:
@@ -61,11 +62,11 @@ class ModelFiles:
             raise NotFollowed(f"'{file}' {error}.") from error
 
     def settings(self, name: str) -> dict[str, Any]:
-        """What a file of JSON settings holds; nothing if there is none.
+        """Return the settings in a JSON file; an empty dictionary if there is no such file.
 
         # Raises
 
-        `NotFollowed` : it is no JSON object.
+        `NotFollowed` : if it is not a JSON object.
         """
         content = self.json(name)
         if content is None:
@@ -75,11 +76,11 @@ class ModelFiles:
         return content
 
     def inside(self, folder: Any) -> str:
-        """A folder below the place, as a list of modules names it.
+        """Return `folder`, an entry of `modules.json`, if it is a path inside the model.
 
         # Raises
 
-        `NotFollowed` : it leads elsewhere.
+        `NotFollowed` : if it is not a string, or leads outside.
         """
         path = PurePosixPath(folder) if isinstance(folder, str) and "\\" not in folder else None
         if path is not None and not path.is_absolute() and ".." not in path.parts:

@@ -1,6 +1,7 @@
-"""What a folder of the sentence-transformers package says, without that package.
+"""A reader of sentence-transformers models that does not need the sentence-transformers package.
 
-Its `modules.json` lists modules by class; each has a folder of its own with a `config.json`.
+The `modules.json` of such a model lists modules by class; each module has a folder of its own with
+a `config.json`.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ POOLING_FLAGS = {
     "pooling_mode_lasttoken": "last",
     "pooling_mode_weightedmean_tokens": "weightedmean",
 }
-"""Keys of its releases before 6, which later ones read, and what they mean here."""
+"""Poolings of this package by the configuration key of sentence-transformers before release 6.
+
+Later releases still read these keys.
+"""
 
 _MODES = {
     "mean": "mean",
@@ -36,33 +40,43 @@ _ACTIVATIONS = ("Identity", "Tanh", "ReLU", "GELU", "Sigmoid", "SiLU")
 
 
 class Dense(torch.nn.Module):
-    """A linear layer and its activation, `(n, d)` -> `(n, k)`."""
+    """A linear layer followed by an activation, from `(n, d)` to `(n, k)`."""
 
     def __init__(self, linear: torch.nn.Linear, activation: torch.nn.Module) -> None:
         super().__init__()
         self.linear, self.activation = linear, activation
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Return the activations `(n, k)` of `vectors` `(n, d)`."""
         return self.activation(self.linear(vectors))
 
 
 @dataclass
 class ModuleList:
-    """What stands between the tokens of a transformer and an embedding."""
+    """The modules and settings by which a sentence-transformers model embeds texts.
+
+    # Parameters
+
+    pooling : one of `declutr.transformer.pooling.POOLINGS`.
+    transformer_folder : the folder of the transformer, relative to that of the model.
+    max_length : the maximum number of tokens of a text, or `None`.
+    lower_case : whether texts are lowercased.
+    prompts : the prompts by name.
+    default_prompt_name : the name of the prompt for texts without an explicit one.
+    pools_prompt : whether the tokens of a prompt are pooled along with those of the text.
+    similarity : the similarity function by its sentence-transformers name (`cosine`, `dot`, ...).
+    normalizes : whether embeddings are scaled to length 1.
+    dense : the `Dense` layers after the pooling.
+    """
 
     pooling: str = "mean"
     transformer_folder: str = ""
-    """Below the place."""
     max_length: int | None = None
     lower_case: bool = False
     prompts: dict[str, str] = field(default_factory=dict)
-    """By name."""
     default_prompt_name: str | None = None
-    """Of the prompt that is put before texts where none is asked for."""
     pools_prompt: bool = True
-    """Whether the tokens of a prompt are pooled with those of the text."""
     similarity: str | None = None
-    """What embeddings are compared by, as the folder calls it: `cosine`, `dot`, ..."""
     normalizes: bool = False
     dense: torch.nn.ModuleList = field(default_factory=torch.nn.ModuleList)
 
@@ -73,11 +87,20 @@ class ModuleList:
 
 
 def read_modules(place: str, revision: str | None = None) -> ModuleList:
-    """Return the modules of a folder or of a name on the hub; mean pooling if it has no list.
+    """Return the modules of a sentence-transformers model.
+
+    # Parameters
+
+    place : a folder, or a name on the hub.
+    revision : the branch, tag or commit of a repository on the hub.
+
+    # Returns
+
+    The modules in `modules.json`; mean pooling alone if there is no such file.
 
     # Raises
 
-    `NotFollowed` : a module, or a setting of one, that we do not have; files that are broken.
+    `NotFollowed` : if a module or a setting is not supported, or a file is malformed.
     """
     files = ModelFiles(place, revision)
     listed = _listed(files)
@@ -102,18 +125,23 @@ def read_modules(place: str, revision: str | None = None) -> ModuleList:
 
 
 def transformer_folder(place: str, revision: str | None = None) -> str:
-    """Return where below a folder or a name on the hub its transformer lies; `""` is the place.
+    """Return the folder of the transformer relative to that of its model; often it is `""`.
+
+    # Parameters
+
+    place : a folder, or a name on the hub.
+    revision : the branch, tag or commit of a repository on the hub.
 
     # Raises
 
-    `NotFollowed` : a list of modules that is broken.
+    `NotFollowed` : if `modules.json` is malformed.
     """
     listed = _listed(ModelFiles(place, revision))
     return listed[0][1] if listed else ""
 
 
 def _listed(files: ModelFiles) -> list[tuple[str, str]] | None:
-    """Return kind and folder of each module, in order; `None` if there is no list."""
+    """Return class name and folder of each module, in order; `None` without `modules.json`."""
     listed = files.json(MODULES)
     if listed is None:
         return None
@@ -152,7 +180,7 @@ def _read_prompts(modules: ModuleList, files: ModelFiles) -> None:
             f"'{files.place}': the prompts in {SETTINGS} should be texts by their names."
         )
     modules.prompts = {key: text or "" for key, text in prompts.items()}
-    # The package knows the names of the sides of a search without being told.
+    # sentence-transformers defines the prompt names "query" and "document" in every model.
     if default is not None and default not in (*prompts, "query", "document"):
         raise NotFollowed(
             f"'{files.place}': {SETTINGS} has the default_prompt_name {default!r}, which is none "
@@ -182,7 +210,7 @@ def _dense(files: ModelFiles, folder: str, place: str) -> Dense:
     config = files.settings(f"{folder}/config.json")
     weights = files.find(f"{folder}/model.safetensors")
     activation = str(config.get("activation_function", "")).rpartition(".")[2]
-    # By name from a list: what another's folder says is not called without a look.
+    # The folder may be untrusted, so it may name only the activations of a fixed list.
     if weights is None or activation not in _ACTIVATIONS:
         raise _not_ours(place, f"a dense layer with activation {activation!r} in '{folder}'")
     return Dense(_linear(weights).requires_grad_(False), getattr(torch.nn, activation)())

@@ -1,4 +1,4 @@
-"""A file put into a finished archive (`model.tar.gz`), without unpacking it."""
+"""Insertion of a file into a finished archive (`model.tar.gz`) without extracting it."""
 
 from __future__ import annotations
 
@@ -16,30 +16,37 @@ from declutr.archives import GET_ANEW
 
 
 def put_member(archive: str | os.PathLike, name: str, content: bytes) -> None:
-    """Let `archive` hold `content` as `name`, in place of a member of that name if there is one.
+    """Add a member to an archive, or replace the one of the same name.
 
-    The archive is read and written once, member by member: nothing of it is extracted, and memory
-    stays flat. It is replaced when the new one is on the disk, or stays as it was.
+    The archive is copied once, member by member, in constant memory and without extracting it. The
+    copy replaces the archive when it is complete on disk; otherwise the archive stays unchanged.
+
+    # Parameters
+
+    archive : the path of a `model.tar.gz`.
+    name : the name of the member.
+    content : the bytes of the member.
 
     # Raises
 
-    `FileNotFoundError` : there is no such file.
-    `tarfile.ReadError` : it is no tar.gz, is damaged, or is cut off.
+    `FileNotFoundError` : if there is no such archive.
+    `tarfile.ReadError` : if it is not a gzipped tar file, is damaged, or is truncated.
     """
-    archive = Path(archive).resolve()  # behind a link, the file is replaced and not the link
+    archive = Path(archive).resolve()  # Of a symbolic link, the target is to be replaced.
     beside = archive.with_name(f".{archive.name}.{os.getpid()}.new")
     try:
         with (
             tarfile.open(archive, "r:gz") as old,
             open(beside, "wb") as file,
-            # Weights do not compress: higher levels take longer for nothing.
+            # Weights hardly compress, so that higher levels would only take longer.
             gzip.GzipFile(archive.name, "wb", compresslevel=4, fileobj=file) as packed,
             tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as new,
         ):
             for member in old:
                 if normpath(member.name) != name:
                     new.addfile(member, old.extractfile(member) if member.isreg() else None)
-            # gzip compares its checksum at the end alone: damage must not come out as sound.
+            # gzip verifies its checksum only at the end of the stream, which must be read so that
+            # a damaged archive is not copied as a sound one.
             while old.fileobj.read(1 << 20):  # type: ignore[union-attr]
                 pass
             added = tarfile.TarInfo(name)

@@ -1,7 +1,7 @@
-"""A trained model in the forms that other tools load, each compared with what it was made from.
+"""Export of trained models to the formats of other tools, each compared with the original.
 
-One folder is at once a Hugging Face folder, a sentence-transformers folder and an ONNX model with
-pooling inside, with a model card.
+One folder is at once a model of Hugging Face transformers, a model of sentence-transformers, and an
+ONNX model that includes pooling. It comes with a model card.
 """
 
 from __future__ import annotations

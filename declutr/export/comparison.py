@@ -1,4 +1,4 @@
-"""Whether every way into an exported folder gives what the model itself gives."""
+"""Comparison of an exported folder, as each tool loads it, with the original model."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ _ODD = (
 
 
 def reference_texts() -> list[str]:
-    """Return about 60 texts of 0 to 600 words, in a dozen languages, with emoji and odd blanks."""
+    """Return about 60 texts of 0 to 600 words in a dozen languages, with emoji and odd spaces."""
     words = " ".join(_SENTENCES).split()
     many = [words[i % len(words)] for i in range(2 * max(_LENGTHS))]
     long = [" ".join(many[number : number + count]) for number, count in enumerate(_LENGTHS)]
@@ -65,15 +65,15 @@ def reference_texts() -> list[str]:
 
 @dataclass
 class Comparison:
-    """The largest absolute difference of each way in, over all numbers of all texts.
+    """The differences between the embeddings of each tool and those of the original model.
 
     # Parameters
 
-    texts : how many were embedded.
-    largest : the largest absolute value of the model's own embeddings.
-    tolerance : what a difference may be, in parts of `max(1, largest)`.
-    differences : by the name of the way.
-    not_compared : why a way was not tried, by its name.
+    texts : the number of texts that were embedded.
+    largest : the largest absolute value in the embeddings of the original model.
+    tolerance : the largest allowed difference, as a fraction of `max(1, largest)`.
+    differences : the largest absolute difference over all texts, by tool.
+    not_compared : the reason why a tool was not tried, by tool.
     """
 
     texts: int
@@ -89,11 +89,11 @@ class Comparison:
 
     @property
     def failed(self) -> list[str]:
-        """The ways that differ by more, or give what is no number."""
+        """The tools whose embeddings differ by more than the limit, or are not finite."""
         return [name for name, value in self.differences.items() if not value <= self.limit]
 
     def table(self) -> str:
-        """Return the differences in Markdown, which reads well as it is."""
+        """Return the differences as a Markdown table that is also aligned as plain text."""
         width = max(len(name) for name in [*self.differences, *self.not_compared, "loaded by"])
         lines = [
             f"| {'loaded by'.ljust(width)} | largest difference |",
@@ -108,7 +108,10 @@ class Comparison:
 
 
 class ExportDiffers(ExportError):
-    """A part of the export does not embed as the model it was made from; nothing is left of it."""
+    """Raised if a tool does not embed with the export as the original model does.
+
+    The export has been deleted. `comparison` holds the differences.
+    """
 
     def __init__(self, message: str, comparison: Comparison) -> None:
         super().__init__(message)
@@ -122,13 +125,20 @@ def compare(
     expected: np.ndarray,
     tolerance: float,
 ) -> Comparison:
-    """Load each part of an exported folder back and embed `texts` with it.
+    """Embed texts with an exported folder in each tool, and compare with given embeddings.
 
     # Parameters
 
-    model : what was written there.
-    expected : `(n, d)`, what the model itself makes of `texts`.
-    tolerance : see `Comparison`.
+    folder : the exported folder.
+    model : the model that was exported there.
+    texts : n texts.
+    expected : the embeddings `(n, d)` of the texts by the original model.
+    tolerance : the largest allowed difference, as a fraction of `max(1, largest)`; it is only
+        recorded in the result.
+
+    # Returns
+
+    The comparison; it does not raise for differences that are too large.
     """
     largest = float(np.abs(expected).max(initial=0.0))
     found = Comparison(len(texts), largest, tolerance)
@@ -197,12 +207,12 @@ def _by_onnxruntime(folder: Path, model: Exportable, texts: list[str]) -> np.nda
 
 
 def _tokenized(folder: Path, model: Exportable, texts: list[str], kind: str) -> Iterator[Any]:
-    """Yield what the exported tokenizer makes of texts, batch by batch."""
+    """Yield the inputs of the exported transformer for `texts`, batch by batch."""
     from transformers import AutoTokenizer
 
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     cut = {} if model.max_length is None else {"truncation": True}
-    texts = [model.prompts.default + text for text in texts]  # as the card says
+    texts = [model.prompts.default + text for text in texts]  # as the code on the model card does
     for start in range(0, len(texts), _BATCH):
         batch = texts[start : start + _BATCH]
         yield tokenizer(batch, padding=True, return_tensors=kind, **cut)
@@ -210,7 +220,10 @@ def _tokenized(folder: Path, model: Exportable, texts: list[str], kind: str) -> 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Return a context without what other packages say while they load: bars, unused weights."""
+    """Return a context in which other packages load without progress bars and log messages.
+
+    The random state of torch on the CPU is restored on exit.
+    """
     from transformers import logging as transformers_logging
 
     before = transformers_logging.get_verbosity()
@@ -219,7 +232,7 @@ def quiet() -> Iterator[None]:
     transformers_logging.disable_progress_bar()
     own = loggers_at(logging.WARNING, "sentence_transformers")
     try:
-        # Weights that a checkpoint lacks are drawn at random; that is no business of others.
+        # transformers draws missing weights at random, which must not change later random numbers.
         with own, torch.random.fork_rng(devices=[]):
             yield
     finally:

@@ -1,4 +1,4 @@
-"""What of a model goes into an export, whatever it was opened from."""
+"""A common representation of models to export, whether archives or plain transformers."""
 
 from __future__ import annotations
 
@@ -29,27 +29,27 @@ _WHAT_CAN_BE = (
 
 
 class ExportError(ValueError):
-    """A model that cannot be exported, or a place where nothing can be written."""
+    """Raised if a model cannot be exported, or nothing can be written to the target folder."""
 
 
 @dataclass
 class Exportable:
-    """A transformer, and what comes before and after it.
+    """A transformer with all steps before and after it that make embeddings of texts.
 
     # Parameters
 
-    transformer : with its language modelling head, if it has one.
-    tokenizer : as exported.
-    inputs : names of the tensors that the transformer takes.
+    transformer : a Hugging Face model, with its language modelling head if it has one.
+    tokenizer : the tokenizer as it is exported.
+    inputs : the names of the tensors that the transformer takes.
     pooling : one of `declutr.transformer.pooling.POOLINGS` that other tools have as well.
-    max_length : tokens of a text, special ones included; `None` if there is no limit.
-    dense : linear layers after pooling; whitening is the last.
-    normalizes : whether embeddings have length 1.
-    whitened : whether a whitening is among the linear layers.
-    plain_white_space : whether the tokenizer makes one blank of any run of white space, none at the
-        ends.
-    prompts : what is put before texts, by `Encoder` and by sentence-transformers.
-    similarity : what embeddings are compared by, as sentence-transformers calls it.
+    max_length : the maximum number of tokens of a text, including special tokens, or `None`.
+    dense : the linear layers after pooling; a whitening is the last.
+    normalizes : whether embeddings are scaled to length 1.
+    whitened : whether the last linear layer is a whitening.
+    plain_white_space : whether the tokenizer replaces each run of white space by one space, and
+        strips white space at the ends.
+    prompts : the prompts that `Encoder` and sentence-transformers put before texts.
+    similarity : the similarity function by its sentence-transformers name.
     """
 
     transformer: Any
@@ -71,33 +71,34 @@ class Exportable:
 
     @property
     def width(self) -> int:
-        """The width of token vectors."""
+        """The dimension of token embeddings."""
         return self.transformer.config.hidden_size
 
     @property
     def dimension(self) -> int:
-        """The width of embeddings."""
+        """The dimension of sentence embeddings."""
         return self.dense[-1].linear.out_features if self.dense else self.width
 
     def graph(self, transformer: torch.nn.Module) -> EmbeddingGraph:
-        """Return a transformer without a head, with everything that comes after it."""
+        """Return a module that embeds token ids by `transformer`, which must have no head."""
         return EmbeddingGraph(transformer, self.pooling, self.dense, self.normalizes, self.inputs)
 
 
 def exportable(
     place: str, model: TrainedModel | TransformerModel, *, normalize: bool, whiten: bool
 ) -> Exportable:
-    """Return what is exported of a model.
+    """Convert an opened model to its exportable representation.
 
     # Parameters
 
-    place : where it was opened, for messages and for the weights of a transformer.
-    normalize : scale embeddings to length 1 where the model itself does not.
-    whiten : apply the whitening stored with it, if there is one.
+    place : the path of the model, for messages and for the weights of a plain transformer.
+    model : the model that was opened from there.
+    normalize : whether to scale embeddings to length 1 even if the model does not.
+    whiten : whether to apply the whitening stored with the model, if there is one.
 
     # Raises
 
-    `ExportError` : it has a part that other tools do not have.
+    `ExportError` : if the model has a module or setting that other tools do not support.
     """
     if isinstance(model, TrainedModel):
         made = _of_archive(place, model)
@@ -154,7 +155,7 @@ def _of_transformer(place: str, model: TransformerModel) -> Exportable:
         raise ExportError(
             f"'{place}' has {model.pooling} pooling; expected one of {', '.join(_POOLINGS)}."
         )
-    # It has been opened; of others' code only what transformers has itself can be exported.
+    # The model was opened, perhaps with code of its own, which other tools would not run.
     at: dict[str, Any] = {"subfolder": modules.transformer_folder, "trust_remote_code": False}
     try:
         config = AutoConfig.from_pretrained(place, **at)
@@ -186,7 +187,7 @@ def _of_transformer(place: str, model: TransformerModel) -> Exportable:
 
 
 def _pooling(place: str, pooler: Any) -> str:
-    # Not a subclass: that could do anything.
+    # A subclass is not accepted, because it may pool in any other way.
     if type(pooler) is BagOfEmbeddingsEncoder and pooler._averaged:
         return "mean"
     if type(pooler) is ClsPooler:
@@ -196,7 +197,7 @@ def _pooling(place: str, pooler: Any) -> str:
 
 
 def _inputs(encoder: Any, tokenizer: Any) -> list[str]:
-    """Return what the transformer takes of what the tokenizer gives; types only where any are."""
+    """Return the names of the inputs; token types are one if the transformer distinguishes any."""
     import inspect
 
     taken = inspect.signature(encoder.forward).parameters
@@ -208,7 +209,7 @@ def _inputs(encoder: Any, tokenizer: Any) -> list[str]:
 
 
 def _as_dense(whitening: Whitening) -> Dense:
-    """Return a linear layer that whitens, in float32."""
+    """Return a whitening as a linear layer in float32."""
     weight = torch.from_numpy(whitening.matrix.T.copy()).float()  # (k, d)
     linear = torch.nn.Linear(weight.size(1), weight.size(0))
     linear.load_state_dict({"weight": weight, "bias": torch.from_numpy(whitening.bias)})

@@ -1,4 +1,4 @@
-"""From a model to a folder that has been compared with it, or to no folder at all."""
+"""The export of a model to a folder, which appears only if all comparisons succeed."""
 
 from __future__ import annotations
 
@@ -30,17 +30,18 @@ from declutr.inference.transformer_model import TransformerModel
 from declutr.system.files import use_umask
 
 TOLERANCE = 1e-5
+"""The default tolerance of `export_model`."""
 
 
 @dataclass
 class Exported:
-    """What was written.
+    """The result of an export.
 
     # Parameters
 
-    folder : where it is.
-    comparison : of each part with the model.
-    notes : what the user should know, such as parts left out.
+    folder : the exported folder.
+    comparison : the differences of each tool from the original model.
+    notes : messages for the user, such as about an ONNX model that was left out.
     """
 
     folder: Path
@@ -64,34 +65,39 @@ def export_model(
 ) -> Exported:
     """Write a model to `folder` for transformers, sentence-transformers and onnxruntime.
 
-    The folder is written beside its place and moved there once every part, loaded back, has
-    embedded as the model does; until then, and if anything fails, nothing is at its place (or what
-    was there stays).
+    The export is written to a temporary folder beside `folder`, loaded back by each tool, and
+    compared with the model. It is moved to `folder` only if all embeddings agree. If anything
+    fails, `folder` stays as it was.
 
     # Parameters
 
-    place : an archive (`model.tar.gz`), a serialization folder, or a folder of transformers or
+    place : an archive (`model.tar.gz`), a serialization directory, or a folder of transformers or
         sentence-transformers.
-    normalize : scale embeddings to length 1, even if the model does not.
-    whiten : apply the whitening stored with the model, if there is one.
-    onnx : `True` demands the ONNX model, `False` leaves it out; `None` leaves it out, with a note,
-        if packages for it are missing.
-    tolerance : the largest absolute difference, in parts of the largest number in an embedding
-        where that is above 1.
-    texts : compare these besides those of `comparison.reference_texts`.
+    folder : the folder to write.
+    normalize : whether to scale embeddings to length 1 even if the model does not.
+    whiten : whether to apply the whitening stored with the model, if there is one.
+    onnx : whether to write an ONNX model; `None` writes one if the packages for it are installed,
+        and adds a note otherwise.
+    tolerance : the largest allowed absolute difference, as a fraction of the largest absolute value
+        in the embeddings if that is above 1.
+    texts : texts to compare in addition to `comparison.reference_texts()`.
     scores : the output folder of `evaluate-embeddings`, for the model card.
-    overwrite : replace an earlier export.
-    trust : open archives that would be refused as unsafe.
-    say : is told each step as it begins.
+    overwrite : whether to replace an earlier export.
+    trust : whether to open archives that would be refused as unsafe.
+    say : a function that is called with a description of each step as it begins.
+
+    # Returns
+
+    The folder, the comparison, and notes for the user.
 
     # Raises
 
-    `ExportError` : the model cannot be exported, or `folder` not be written.
-    `ExportDiffers` : a part embeds differently.
+    `ExportError` : if the model cannot be exported, or `folder` cannot be written.
+    `ExportDiffers` : if a tool embeds differently.
     `declutr.inference.open_text_model.EncoderError`, `FileNotFoundError`,
         `declutr.archives.safety.UnsafeArchive` :
-        as opening the model raises.
-    `TypeError` : a single string (or a path) for texts.
+        if the model cannot be opened.
+    `TypeError` : if `texts` is a single string or a path.
     """
     require_rows(texts)
     place, folder, own = os.fspath(place), Path(folder).absolute(), as_texts(texts)
@@ -112,7 +118,7 @@ def export_model(
     record = training_record(place)
     beside = made_beside(folder)
     try:
-        with quiet(), not_told():  # reference texts are too long on purpose
+        with quiet(), not_told():  # Some reference texts are too long on purpose.
             say("Writing the transformer, its tokenizer and modules")
             write_transformer(model, beside)
             write_modules(model, beside)
@@ -149,22 +155,22 @@ def export_model(
 
 
 def _without_hooks(folder: Path, model: Exportable) -> torch.nn.Module:
-    """Return the transformer as others will load it, without what training put on it (hooks)."""
+    """Load the exported transformer back, so that it lacks the hooks that training added."""
     from transformers import AutoModel, AutoModelForMaskedLM
 
     auto_class = AutoModelForMaskedLM if model.has_head else AutoModel
-    # Plain attention: every family has it, and it can be traced.
+    # Every family of transformers has this attention, and it can be traced for ONNX.
     return auto_class.from_pretrained(
         folder, dtype=torch.float32, attn_implementation="eager", trust_remote_code=False
     ).eval()
 
 
 def _with_onnx(wanted: bool | None) -> tuple[bool, list[str]]:
-    """Whether there will be an ONNX model, and what to say about it.
+    """Return whether to write an ONNX model, and notes for the user.
 
     # Raises
 
-    `ExportError` : it is demanded, and packages are missing.
+    `ExportError` : if the user demands one and packages for it are missing.
     """
     if wanted is False:
         return False, []
@@ -192,15 +198,15 @@ def _differs(model: Exportable, comparison: Comparison) -> str:
 
 
 def write_transformer(model: Exportable, folder: Path) -> None:
-    """What `AutoModel`, `AutoModelForMaskedLM` (if there is a head) and `AutoTokenizer` load."""
+    """Write the files that `AutoModel`, `AutoModelForMaskedLM` and `AutoTokenizer` load."""
     model.transformer.save_pretrained(folder)
-    # Where it was trained concerns nobody, and that folder may be gone.
+    # Paths of the training machine are of no use to others.
     _change(folder / CONFIG, {}, remove=("_name_or_path", "auto_map"))
     model.tokenizer.save_pretrained(folder)
     changes: dict[str, Any] = {"model_input_names": model.inputs}
     if model.plain_white_space:
-        # The class of a family would build its own normaliser, without ours; this one, which all
-        # releases know, takes tokenizer.json as it is.
+        # The tokenizer class of a family would replace the white space normalizer by its own. This
+        # class exists in all releases of transformers and uses tokenizer.json unchanged.
         changes["tokenizer_class"] = "PreTrainedTokenizerFast"
     _change(
         folder / "tokenizer_config.json",

@@ -1,4 +1,4 @@
-"""The model card: README.md with what is known, how to use it, and what was compared."""
+"""The model card of an export: properties of the model, usage, training and comparison."""
 
 from __future__ import annotations
 
@@ -19,11 +19,14 @@ _LIBRARIES = ("torch", "transformers", "tokenizers", "sentence-transformers", "o
 def model_card(
     name: str, model: Exportable, record: TrainingRecord, comparison: Comparison, onnx: bool
 ) -> str:
-    """The text of README.md, in Markdown with a header in YAML.
+    """Return the text of README.md, in Markdown with a YAML header.
 
     # Parameters
 
-    name : of the model, its title.
+    name : the name of the model, which becomes the title.
+    model : the exported model.
+    record : the record of its training; it may be empty.
+    comparison : the differences of each tool from the original model.
     onnx : whether there is an ONNX model.
     """
     parts = [

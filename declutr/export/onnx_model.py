@@ -1,4 +1,4 @@
-"""The ONNX part: token ids in, embeddings out."""
+"""The ONNX model of an export, which maps token ids to sentence embeddings."""
 
 from __future__ import annotations
 
@@ -13,21 +13,23 @@ import torch
 from declutr.transformer.pooling import pooled
 
 FILE = "onnx/model.onnx"
+"""The path of the ONNX model in an exported folder."""
 PACKAGES = ("onnx", "onnxruntime")
+"""The packages that writing and comparing an ONNX model needs."""
 _OPSET = 17
 _EXAMPLE_LENGTH = 7
 
 
 class EmbeddingGraph(torch.nn.Module):
-    """A transformer with everything after it, `(n, length)` tokens -> `(n, d)`.
+    """A module from token ids `(n, length)` to sentence embeddings `(n, d)`, for tracing.
 
     # Parameters
 
-    transformer : without a head.
-    pooling : see `declutr.transformer.pooling`.
-    dense : linear layers after pooling.
-    normalizes : scale to length 1.
-    inputs : names of its inputs, in their order.
+    transformer : a transformer without a head.
+    pooling : one of `declutr.transformer.pooling.POOLINGS`.
+    dense : the linear layers after pooling.
+    normalizes : whether to scale embeddings to length 1.
+    inputs : the names of the arguments of `forward`, in order.
     """
 
     def __init__(
@@ -43,10 +45,12 @@ class EmbeddingGraph(torch.nn.Module):
         self.pooling, self.normalizes, self.inputs = pooling, normalizes, tuple(inputs)
 
     def forward(self, *tensors: torch.Tensor) -> torch.Tensor:
+        """Return embeddings `(n, d)` of inputs `(n, length)`, given in the order of `inputs`."""
         given = dict(zip(self.inputs, tensors, strict=True))
         vectors = self.transformer(**given, return_dict=True).last_hidden_state
         mask = given["attention_mask"]
-        if self.pooling == "last":  # by an index that tracing does not take for a constant
+        # `pooled` computes an index for this pooling that tracing would make a constant.
+        if self.pooling == "last":
             last = (mask.sum(dim=1) - 1)[:, None, None].expand(-1, 1, vectors.size(-1))
             embeddings = vectors.gather(1, last).squeeze(1)
         else:
@@ -59,18 +63,25 @@ class EmbeddingGraph(torch.nn.Module):
 
 
 def missing_packages() -> list[str]:
-    """Those of the extra "onnx" that are not installed."""
+    """Return the packages of the extra "onnx" that are not installed."""
     return [name for name in PACKAGES if importlib.util.find_spec(name) is None]
 
 
 def write_onnx(graph: EmbeddingGraph, file: Path) -> None:
-    """Inputs int64 of any number and length of texts, output `sentence_embedding` in float32.
+    """Write an ONNX model that takes any number of texts of any length.
 
-    Weights of more than 2 GB come to lie beside the file.
+    Its inputs are int64 tensors `(n, length)`, its output is `sentence_embedding`, `(n, d)` in
+    float32.
+
+    # Parameters
+
+    graph : the module to trace; it is put into evaluation mode.
+    file : the path to write; weights of more than 2 GB are written to separate files beside it.
     """
     file.parent.mkdir(parents=True, exist_ok=True)
     shape = (2, _EXAMPLE_LENGTH)
-    # The second text is shorter: with nothing masked, some transformers leave the mask out.
+    # The second text is shorter because some transformers drop the mask if it masks nothing, and
+    # the traced graph would then ignore it.
     mask = torch.ones(shape, dtype=torch.long)
     mask[1, -2:] = 0
     example = {
@@ -80,9 +91,10 @@ def write_onnx(graph: EmbeddingGraph, file: Path) -> None:
     }
     axes: dict[str, Any] = {name: {0: "texts", 1: "tokens"} for name in graph.inputs}
     with warnings.catch_warnings(), torch.no_grad():
-        # Of tracing: shapes that become constants. The comparison after it shows whether any does.
+        # Tracing warns of shapes that could become constants. The comparison with the original
+        # model shows whether any does.
         warnings.simplefilter("ignore")
-        # The other exporter (dynamo=True) gives the same numbers, takes ten times as long, and
+        # The newer exporter (dynamo=True) gives the same numbers, takes ten times as long, and
         # needs onnxscript.
         torch.onnx.export(
             graph.eval(),

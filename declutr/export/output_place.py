@@ -1,4 +1,4 @@
-"""Where an export is written: beside its place, and moved there in one step."""
+"""Writing an export to a temporary folder and moving it to its target in one step."""
 
 from __future__ import annotations
 
@@ -12,11 +12,17 @@ from declutr.export.exportable import ExportError
 
 
 def check_place(place: str, folder: Path, overwrite: bool) -> None:
-    """Whether an export may be written to `folder`.
+    """Raise unless an export may be written to `folder`.
+
+    # Parameters
+
+    place : the path of the model, which the export must not overlap.
+    folder : the target, which must be missing, empty, or an earlier export.
+    overwrite : whether an earlier export may be replaced.
 
     # Raises
 
-    `ExportError` : it may not.
+    `ExportError` : if nothing may be written there.
     """
     source = Path(place).absolute().resolve()
     target = folder.resolve()
@@ -39,11 +45,11 @@ def check_place(place: str, folder: Path, overwrite: bool) -> None:
 
 
 def made_beside(folder: Path) -> Path:
-    """An empty folder beside a place, so that moving it there is one step.
+    """Create and return an empty folder beside `folder`, on the same file system.
 
     # Raises
 
-    `ExportError` : none can be made there.
+    `ExportError` : if no folder can be created there.
     """
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -56,7 +62,19 @@ def made_beside(folder: Path) -> Path:
 
 
 def move(beside: Path, folder: Path) -> None:
-    """Put a finished export at its place; what was there goes, or comes back if that fails."""
+    """Move a finished export to its target.
+
+    An earlier export there is deleted, or put back if the move fails.
+
+    # Parameters
+
+    beside : the folder with the finished export.
+    folder : the target.
+
+    # Raises
+
+    `OSError` : if the move fails.
+    """
     if not folder.exists():
         os.rename(beside, folder)
         return

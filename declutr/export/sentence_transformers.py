@@ -1,4 +1,7 @@
-"""The sentence-transformers part, in names that its releases 2 to 6 read; without that package."""
+"""A writer of sentence-transformers models that does not need the sentence-transformers package.
+
+It uses configuration keys that releases 2 to 6 of sentence-transformers read.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,10 @@ _PACKAGE = "sentence_transformers"
 
 
 def write_modules(model: Exportable, folder: Path) -> None:
-    """`modules.json` and a folder for each module; the transformer is at the root."""
+    """Write `modules.json`, the settings, and a folder for each module.
+
+    The transformer is expected in `folder` itself, where `exporting.write_transformer` puts it.
+    """
     modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
     _write(folder / LENGTHS, {"max_seq_length": model.max_length, "do_lower_case": False})
     pooling: dict[str, Any] = {"word_embedding_dimension": model.width}
@@ -57,7 +63,8 @@ def _write_dense(layer: Dense, folder: Path) -> None:
         f"linear.{name}": tensor.contiguous() for name, tensor in linear.state_dict().items()
     }
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
-    # Releases 2 read dense layers from here alone. Tensors and nothing else.
+    # Releases 2 of sentence-transformers read dense layers only from this file. It is a pickle of
+    # nothing but tensors.
     torch.save(tensors, folder / "pytorch_model.bin")
 
 

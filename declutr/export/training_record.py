@@ -1,4 +1,4 @@
-"""What is known of how a model was trained, as far as others may read it."""
+"""The record of how a model was trained, without private details such as paths."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ _ABSOLUTE = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\|[/~.]")
 
 @dataclass
 class TrainingRecord:
-    """What the files beside a model say; empty where there are none.
+    """The known facts about the training of a model; fields without a source are empty.
 
     # Parameters
 
-    recipe : the training configuration, files by their names alone.
-    run : of `run.json`: versions, documents, steps.
-    metrics : of `metrics.json`: the numbers.
-    scores : of `evaluate-embeddings`: averages and tasks by name.
-    scored_by : what those were made with.
+    recipe : the training configuration, with paths reduced to file names.
+    run : the content of `run.json`: versions, documents, steps.
+    metrics : the content of `metrics.json`.
+    scores : the scores of `evaluate-embeddings` by the name of the average or task.
+    scored_by : the data, versions and settings behind the scores.
     """
 
     recipe: dict[str, Any] = field(default_factory=dict)
@@ -37,7 +37,11 @@ class TrainingRecord:
 
 
 def training_record(place: str) -> TrainingRecord:
-    """Return the record of a serialization folder, or of an archive and the folder it lies in."""
+    """Return the training record of a model.
+
+    The record is empty for anything but a serialization directory or an archive. For an archive,
+    the files of its folder are used if the folder has the same configuration.
+    """
     path = Path(place)
     try:
         kind = kind_of(path)
@@ -47,7 +51,7 @@ def training_record(place: str) -> TrainingRecord:
     config = _member(path, CONFIG) if kind is Kind.ARCHIVE else _json(folder / CONFIG)
     if kind not in (Kind.TRAINED, Kind.ARCHIVE) or "model" not in config:
         return TrainingRecord()
-    if _json(folder / CONFIG) != config:  # the folder is of another model
+    if _json(folder / CONFIG) != config:  # the folder belongs to another model
         return TrainingRecord(recipe=without_places(config))
     return TrainingRecord(
         recipe=without_places(config),
@@ -57,16 +61,18 @@ def training_record(place: str) -> TrainingRecord:
 
 
 def add_scores(record: TrainingRecord, results: Path, place: str, described: dict) -> None:
-    """Put the scores of this very model into `record`.
+    """Add the scores of a model to its record.
 
     # Parameters
 
-    results : the folder that `evaluate-embeddings` wrote.
-    described : `Encoder.describe()` of the model.
+    record : the record, which is changed in place.
+    results : the output folder of `evaluate-embeddings`.
+    place : the path of the model.
+    described : `Encoder.describe()` of the model with the settings of the export.
 
     # Raises
 
-    `ExportError` : no results there, or none of this model as it is exported.
+    `ExportError` : if the folder has no results, or none of this model with these settings.
     """
     found = _json(results / "results.json")
     encoders = found.get("encoders")
@@ -98,7 +104,7 @@ def add_scores(record: TrainingRecord, results: Path, place: str, described: dic
 
 
 def _embeds_alike(about: dict[str, Any], described: dict[str, Any]) -> bool:
-    """Whether an encoder that was scored embeds as a model does by itself."""
+    """Return whether an encoder that was scored has the settings of the exported model."""
     return (
         all(about.get(name) == described[name] for name in ("whitening", "truncate_dim"))
         and about.get("prompt") is None
@@ -108,7 +114,17 @@ def _embeds_alike(about: dict[str, Any], described: dict[str, Any]) -> bool:
 
 
 def without_places(value: Any, key: str = "") -> Any:
-    """JSON with paths of the training machine replaced by the name of what is there."""
+    """Replace the paths in a JSON value by the names of their files.
+
+    >>> without_places({"train_data_path": "/home/me/wiki.txt", "lr": 5e-05})
+    {'train_data_path': 'wiki.txt', 'lr': 5e-05}
+
+    # Parameters
+
+    value : a JSON value; it is not changed.
+    key : the key of the object that holds `value`. Strings under a key that ends with `_path` are
+        paths in any case.
+    """
     if isinstance(value, dict):
         return {name: without_places(item, name) for name, item in value.items()}
     if isinstance(value, list):
@@ -119,7 +135,7 @@ def without_places(value: Any, key: str = "") -> Any:
 
 
 def _name(place: str) -> str:
-    """The last part of a path of any system, or of a URL."""
+    """Return the last part of a path of any operating system, or of a URL."""
     return re.split(r"[\\/]", place.rstrip("/\\"))[-1]
 
 
@@ -137,7 +153,7 @@ def _scores(encoder: dict[str, Any]) -> dict[str, float]:
 
 
 def _json(file: Path) -> dict[str, Any]:
-    """Return a JSON object, or an empty one if there is none."""
+    """Return the JSON object in a file, or an empty dictionary if there is none."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -146,7 +162,7 @@ def _json(file: Path) -> dict[str, Any]:
 
 
 def _member(archive: Path, name: str) -> dict[str, Any]:
-    """A JSON object in an archive, read where it is."""
+    """Return the JSON object in a member of an archive, or an empty dictionary."""
     try:
         with tarfile.open(archive, "r:gz") as opened:
             file = opened.extractfile(name)

@@ -1,4 +1,4 @@
-"""The section of a model card that tells how the model is used."""
+"""The section of a model card about usage, with code for each tool."""
 
 from __future__ import annotations
 
@@ -29,7 +29,13 @@ _POOL = {
 
 
 def usage(model: Exportable, onnx: bool) -> Iterator[str]:
-    """Yield paragraphs in Markdown; `onnx` tells whether there is an ONNX model."""
+    """Yield the paragraphs of the section in Markdown.
+
+    # Parameters
+
+    model : the exported model.
+    onnx : whether there is an ONNX model.
+    """
     yield "## How to use it"
     yield "With declutr:"
     yield _encoder_code("declutr", "Encoder", ', dtype="float32"', "encoder")

@@ -1,7 +1,7 @@
-"""Texts as our reader sees them, wherever they are tokenised: one blank for a run of white space.
+"""Normalisation of white space inside exported tokenizers.
 
-`declutr.corpus.documents.normalize_whitespace` (`" ".join(text.split())`) runs before every
-tokenizer here. Other tools know nothing of it, so an exported tokenizer does it itself.
+This package applies `declutr.corpus.documents.normalize_whitespace` (`" ".join(text.split())`)
+before every tokenizer. Other tools do not, so an exported tokenizer has to do it itself.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from declutr.corpus.documents import normalize_whitespace
 
-# What `str.split` takes for white space. `\s` of the regular expressions of tokenizers lacks
-# U+001C to U+001F.
+# This is the white space of `str.split`. In the regular expressions of the tokenizers library, `\s`
+# lacks U+001C to U+001F.
 _CLASS = "[\t-\r\x1c- \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]+"
 _NORMALIZERS: list[dict[str, Any]] = [
     {"type": "Replace", "pattern": {"Regex": _CLASS}, "content": " "},
@@ -31,16 +31,21 @@ _ODD = (
 def tokenizer_with_white_space(
     tokenizer: PreTrainedTokenizerBase, inputs: list[str], max_length: int | None
 ) -> PreTrainedTokenizerFast | None:
-    """Return a tokenizer that gives for any text what `tokenizer` gives for it with plain blanks.
+    """Return a copy of a tokenizer that normalises white space itself.
 
-    `None` if there is none: for tokenizers in plain Python, and those that do more than the library
-    beneath them.
+    For any text, its token ids are those that `tokenizer` gives for the text after
+    `normalize_whitespace`.
 
     # Parameters
 
-    tokenizer : as it was trained with.
-    inputs : what it hands to a transformer, such as `["input_ids", "attention_mask"]`.
-    max_length : tokens, special ones included.
+    tokenizer : the tokenizer of the trained model.
+    inputs : the names of the tensors that it returns, such as `["input_ids", "attention_mask"]`.
+    max_length : the maximum number of tokens of a text, including special tokens, or `None`.
+
+    # Returns
+
+    The tokenizer, or `None` if the token ids of some test texts differ, or if `tokenizer` is not
+    backed by the tokenizers library.
     """
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
@@ -50,12 +55,12 @@ def tokenizer_with_white_space(
     settings: dict[str, Any] = {
         name: token
         for name, token in tokenizer.special_tokens_map.items()
-        if isinstance(token, str)  # further ones are in the state
+        if isinstance(token, str)  # additional special tokens are in the state
     }
     if max_length is not None:
         settings["model_max_length"] = max_length
     state = json.loads(backend.to_str())
-    # Settings of the last call.
+    # These were set by the last call of the tokenizer.
     state["truncation"] = state["padding"] = None
     before = [] if state["normalizer"] is None else [state["normalizer"]]
     state["normalizer"] = {"type": "Sequence", "normalizers": [*_NORMALIZERS, *before]}
@@ -76,11 +81,11 @@ def tokenizer_with_white_space(
 
 
 def _looking_for_tokens_afterwards(state: dict[str, Any]) -> dict[str, Any]:
-    """Return the state of a tokenizer that looks for special tokens in normalised text.
+    """Return the state of a tokenizer that looks for special tokens after normalisation.
 
-    By default a text is split at special tokens first, and each part is normalised for itself: the
-    blanks between a word and `<mask>` would be stripped as if they were at the end of the text,
-    which matters to tokenizers whose tokens hold the blank before a word.
+    By default the library splits a text at special tokens first and normalises each piece
+    separately. The space between a word and `<mask>` would then be stripped as if it were at the
+    end of the text, which matters to tokenizers whose tokens include the space before a word.
     """
     tokens = [{**token, "normalized": True} for token in state["added_tokens"]]
     return {**state, "added_tokens": tokens}

@@ -1,11 +1,11 @@
-"""Search by meaning over one's own lines.
+"""Semantic search over lines of text.
 
     build_index(encoder, lines, "index")
     SearchIndex("index").search("query", k=10)  # [Hit(row, score, text), ...]
 
-Vectors are those of `declutr.inference.bulk`, scaled to length 1. Search is exact up to
-`EXACT_ROWS` lines, and always with numpy; beyond, lists or graphs of faiss look at a part of the
-lines, and say how much they miss.
+The embeddings of lines are stored by `declutr.inference.bulk` and scaled to length 1. Search is
+exact up to `EXACT_ROWS` lines, and for any number of lines with numpy. For more lines, faiss
+searches only a part of them by inverted lists or a graph, whose recall is measured on building.
 """
 
 from declutr.search.backends import BACKENDS, EXACT_ROWS

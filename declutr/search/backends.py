@@ -1,4 +1,4 @@
-"""What searches: numpy or faiss, exactly or by a structure that looks at a part of the rows."""
+"""Search backends: exact search with numpy or faiss, and approximate search with faiss."""
 
 from __future__ import annotations
 
@@ -14,26 +14,33 @@ from declutr.search.searcher import ExactNumpy, SearchableRows, Searcher
 from declutr.system.vectors import PER_CENTRE, loaded_faiss, number_of_lists
 
 BACKENDS = ("auto", "numpy", "faiss", "hnswlib")
+"""The names of backends: inverted lists are `faiss`, graphs (also built by faiss) `hnswlib`."""
 
 EXACT_ROWS = 200_000
-"""Up to so many rows search is exact: it takes a fraction of a second, about what embedding the
-query does."""
+"""The number of rows up to which search is exact.
 
+It then takes a fraction of a second, about as long as embedding the query.
+"""
+
+# To find k rows, lists with at least 8 k rows are searched. They contain about nine in ten of the
+# true k nearest rows, where lists with k rows would often contain only half of them.
 _POOL = 8
-"""To find k rows, lists with 8 k at least are looked into: nine in ten of the true k nearest are
-there. Lists with k would often hold half of them."""
 
-_LINKS, _CONSTRUCTION = 16, 200  # a vector of a graph has up to so many links, found among so many
-_NUMBERED = b"IxMp"  # with which a file of a graph begins; those of the library hnswlib do not
+_LINKS, _CONSTRUCTION = 16, 200  # the parameters M and efConstruction of HNSW graphs
+_NUMBERED = b"IxMp"  # the first bytes of a graph written by faiss, but not by the library hnswlib
 
 
 def chosen_backend(backend: str) -> str:
-    """Return `backend`, or for `"auto"` faiss if it is installed, or else numpy.
+    """Return the backend to use; for `"auto"` faiss if it is installed, and numpy otherwise.
+
+    # Parameters
+
+    backend : one of `BACKENDS`.
 
     # Raises
 
-    `SearchError` : there is none of that name.
-    `ImportError` : it is not installed.
+    `SearchError` : if there is no backend of that name.
+    `ImportError` : if its library is not installed.
     """
     if backend not in BACKENDS:
         raise SearchError(f"Unknown backend {backend!r}, expected one of {', '.join(BACKENDS)}.")
@@ -48,17 +55,28 @@ def chosen_backend(backend: str) -> str:
 
 
 def is_installed(backend: str) -> bool:
-    """Return whether the library behind a backend is there; nothing is imported."""
+    """Return whether the library of a backend is installed, without importing it."""
     return backend == "numpy" or importlib.util.find_spec("faiss") is not None
 
 
 def exact_searcher(backend: str, rows: SearchableRows) -> Searcher:
-    """Return a searcher that compares a query with all rows."""
+    """Return a searcher that compares queries with all rows.
+
+    # Parameters
+
+    backend : any of `BACKENDS` except `"auto"`; faiss is used unless it is `"numpy"`.
+    rows : the embeddings to search.
+    """
     return ExactNumpy(rows) if backend == "numpy" else FlatFaiss(rows)
 
 
 class FlatFaiss:
-    """Exact, `IndexFlatIP`: all vectors in memory."""
+    """An exact searcher with faiss (`IndexFlatIP`), which holds all embeddings in memory.
+
+    # Parameters
+
+    rows : the embeddings to search.
+    """
 
     approximate = False
 
@@ -67,21 +85,23 @@ class FlatFaiss:
         self._index = _filled(faiss.IndexIDMap(faiss.IndexFlatIP(rows.dimension)), rows)
 
     def nearest(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nearest rows and their dot products; see `Searcher.nearest`."""
         scores, found = self._index.search(np.ascontiguousarray(queries, np.float32), count)
         return found, scores
 
 
 class InvertedLists:
-    """Approximate, `IndexIVFFlat`; the file is mapped and not loaded.
+    """An approximate searcher with inverted lists of faiss (`IndexIVFFlat`).
 
-    Vectors are divided among the nearest of some centres, and a search looks into the lists nearest
-    to the query. Lists of equal lines do them no harm, which graphs get lost in.
+    Each embedding is put into the list of its nearest centre, and a search scans the lists whose
+    centres are nearest to the query. Many equal lines do not harm recall, as they do in graphs. The
+    file is mapped into memory.
 
     # Parameters
 
-    file : that `build` wrote.
-    effort : how many lists are looked into at least; more where they hold few rows for the number
-        asked for, so that as many are found as there are.
+    file : the file that `build` wrote.
+    effort : the minimum number of lists to scan. More are scanned where these hold too few rows for
+        the number that is asked for.
     """
 
     approximate = True
@@ -93,7 +113,10 @@ class InvertedLists:
 
     @classmethod
     def build(cls, rows: SearchableRows, file: Path) -> InvertedLists:
-        """Write `file`. All vectors are in memory meanwhile."""
+        """Build inverted lists of `rows`, write them to `file`, and return a searcher.
+
+        All embeddings are in memory during the build.
+        """
         faiss = loaded_faiss()
         lists = number_of_lists(len(rows))
         index = faiss.IndexIVFFlat(
@@ -105,9 +128,11 @@ class InvertedLists:
 
     @property
     def most_effort(self) -> int:
+        """The number of lists."""
         return int(self._index.nlist)
 
     def nearest(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nearest rows found and their dot products; see `Searcher.nearest`."""
         queries = np.ascontiguousarray(queries, np.float32)
         found = np.empty((len(queries), count), dtype=np.int64)
         scores = np.empty((len(queries), count), dtype=np.float32)
@@ -119,7 +144,7 @@ class InvertedLists:
         return found, scores
 
     def _lists(self, queries: np.ndarray, rows: int) -> np.ndarray:
-        """Return how many lists `(q,)` to look into to see so many rows, `effort` at least."""
+        """Return the number of lists `(q,)` to scan for at least `rows` rows and `effort` lists."""
         least = min(self.effort, self.most_effort)
         if rows <= self._fewest[least - 1]:
             return np.full(len(queries), least)
@@ -129,25 +154,26 @@ class InvertedLists:
 
     @cached_property
     def _sizes(self) -> np.ndarray:
-        """How many rows each list holds."""
+        """The number of rows in each list."""
         lists = self._index.invlists
         return np.array([lists.list_size(number) for number in range(self.most_effort)])
 
     @cached_property
     def _fewest(self) -> np.ndarray:
-        """How many rows 1, 2, ... lists hold at least, whichever they are."""
+        """The minimum number of rows in any 1, 2, ... lists."""
         return np.sort(self._sizes).cumsum()
 
 
 class Graph:
-    """Approximate, `IndexHNSWFlat`: all vectors in memory, linked to a graph.
+    """An approximate searcher with an HNSW graph of faiss (`IndexHNSWFlat`).
 
-    The graph is that of Malkov and Yashunin (2018, arXiv:1603.09320): from vector to nearer vector.
+    A search follows links from embedding to nearer embedding (Malkov and Yashunin, 2018,
+    arXiv:1603.09320). All embeddings are in memory.
 
     # Parameters
 
-    file : that `build` wrote.
-    effort : how many vectors a search keeps in sight.
+    file : the file that `build` wrote.
+    effort : the number of candidates that a search keeps, called `efSearch` by faiss.
     """
 
     approximate = True
@@ -158,7 +184,7 @@ class Graph:
 
     @classmethod
     def build(cls, rows: SearchableRows, file: Path) -> Graph:
-        """Write `file`."""
+        """Build a graph of `rows`, write it to `file`, and return a searcher."""
         faiss = loaded_faiss()
         graph = faiss.IndexHNSWFlat(rows.dimension, _LINKS, faiss.METRIC_INNER_PRODUCT)
         graph.hnsw.efConstruction = _CONSTRUCTION
@@ -167,9 +193,11 @@ class Graph:
 
     @property
     def most_effort(self) -> int:
+        """The number of rows."""
         return int(self._index.ntotal)
 
     def nearest(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the nearest rows found and their dot products; see `Searcher.nearest`."""
         parameters = loaded_faiss().SearchParametersHNSW(efSearch=max(self.effort, count))
         queries = np.ascontiguousarray(queries, np.float32)
         scores, found = self._index.search(queries, count, params=parameters)
@@ -177,17 +205,20 @@ class Graph:
 
 
 def _filled(index: Any, rows: SearchableRows) -> Any:
-    """Return an index of faiss with all rows that can be found, by their numbers."""
+    """Add all searchable rows to a faiss index under their row numbers, and return it."""
     for numbers, block in rows.blocks():
         index.add_with_ids(block, numbers)
     return index
 
 
 def is_of_hnswlib(file: Path) -> bool:
-    """Return whether a graph was written by the library hnswlib, as releases before 1.8 did."""
+    """Return whether the library hnswlib wrote a graph, as it did in releases up to 1.8."""
     with file.open("rb") as opened:
         return opened.read(len(_NUMBERED)) != _NUMBERED
 
 
 APPROXIMATE: dict[str, type[InvertedLists | Graph]] = {"faiss": InvertedLists, "hnswlib": Graph}
-"""What looks at a part of the rows; graphs are named after the library that first built them."""
+"""The approximate searchers by backend.
+
+Graphs have the name of the library that built them before faiss did.
+"""

@@ -1,4 +1,4 @@
-"""From lines to an index, in steps that are not repeated after an interruption."""
+"""Building a search index of lines, which resumes after an interruption."""
 
 from __future__ import annotations
 
@@ -43,14 +43,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class IndexSummary:
-    """What was built.
+    """The result of `build_index`.
 
     # Parameters
 
-    embedding : what embedding the lines did.
-    description : what the index holds.
-    kept : whether all of it was there already.
-    seconds : that it took.
+    embedding : the summary of embedding the lines.
+    description : the description of the index.
+    kept : whether the index was complete already and nothing was built.
+    seconds : the time that the call took.
     """
 
     embedding: Summary
@@ -72,35 +72,41 @@ def build_index(
     progress: bool = False,
     say: Callable[[str], None] = lambda _: None,
 ) -> IndexSummary:
-    """Make `folder` an index of `lines`, or go on where an earlier call was interrupted.
+    """Build an index of `lines` in `folder`, or resume an interrupted build.
 
-    Another backend for the same lines and model needs no embedding again.
+    A change of the backend alone reuses the embeddings.
 
     # Parameters
 
-    encoder : a `declutr.Encoder`. If its model names prompts for queries and documents, lines are
-        embedded after that of documents, or the one that the encoder was made with, and the index
-        embeds queries after that of queries.
-    lines : any texts. Blank ones count as lines and are never found.
-    options : arguments that `encoder` was made with and that a query must be embedded with too
-        (`max_length`, `pooling`, ...).
+    encoder : a `declutr.Encoder`. If its model has prompts for queries and documents, lines are
+        embedded with the prompt for documents (or the prompt that the encoder was made with), and
+        the index embeds queries with the prompt for queries.
+    lines : any texts. Blank lines have a row number and are never found.
+    folder : the folder of the index.
+    options : the arguments that `encoder` was made with and that queries need too (`max_length`,
+        `pooling`, ...).
     backend : one of `BACKENDS`.
-    exact_rows : with more lines than this, faiss and hnswlib look at a part of them only.
-    shard_rows : vectors a file, as for `embed_rows`.
-    overwrite : replace an index of other lines, or of another model, once all lines were read.
-    progress : show a progress bar.
-    say : is called with what is being done, now and then.
+    exact_rows : the number of lines above which faiss and hnswlib search approximately.
+    shard_rows : the number of embeddings in a file, as in `embed_rows`.
+    overwrite : whether to replace an index of other lines or another model. It is replaced when all
+        lines have been read.
+    progress : whether to show a progress bar.
+    say : a function that is called with a description of longer steps as they begin.
+
+    # Returns
+
+    A summary of what was built, and the description of the index.
 
     # Raises
 
-    `SearchError` : a setting out of range; no line but blank ones; the folder holds an index of
-        other lines or another model, or something else; another process is writing to it.
-    `ImportError` : the backend is not installed.
-    `TypeError` : lines that are no texts, such as a single string.
+    `SearchError` : if a setting is out of range, if all lines are blank, if the folder holds an
+        index of other lines or another model or anything else, or if another process writes to it.
+    `ImportError` : if the backend is not installed.
+    `TypeError` : if `lines` are not texts, as in the case of a single string.
     """
     began = time.monotonic()
     require_rows(lines)
-    backend = chosen_backend(backend)  # before a million lines are embedded for nothing
+    backend = chosen_backend(backend)  # It should fail before a million lines have been embedded.
     folder = Path(folder)
     require_ours(folder)
     try:
@@ -128,8 +134,8 @@ def build_index(
 
 
 def normalized(vectors: np.ndarray) -> np.ndarray:
-    """Return rows `(n, d)` of length 1, or of 0."""
-    with np.errstate(invalid="ignore"):  # infinite ones become NaN, and are left out
+    """Return vectors `(n, d)` scaled to length 1; zeros stay, and infinite vectors become NaN."""
+    with np.errstate(invalid="ignore"):  # Rows with NaN are left out of the search later.
         return unit_rows(vectors)
 
 
@@ -140,10 +146,10 @@ def _embedded(
     folder: Path,
     settings: dict[str, Any],
 ) -> Summary:
-    """Write lines and their vectors to the disk.
+    """Write the lines and their embeddings to `folder`.
 
-    Lines come to their place when `embed_rows` has seen that they are those of the vectors. What is
-    overwritten is removed when all lines are there.
+    The lines are moved to their final names after `embed_rows` has verified that they are those of
+    any earlier embeddings. With `overwrite`, the earlier index is removed when all lines are read.
     """
     unfinished = folder / UNFINISHED
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -179,7 +185,7 @@ def _embedded(
 
 
 def _left_out(folder: Path) -> np.ndarray:
-    """Keep the rows of blank lines and of vectors that are not finite, rising, for searches."""
+    """Store and return the row numbers, ascending, of blank lines and of non-finite embeddings."""
     lines, embeddings = StoredLines(folder), StoredEmbeddings(folder / EMBEDDINGS)
     broken = [
         start + np.flatnonzero(~np.isfinite(block).all(axis=1))
@@ -191,14 +197,14 @@ def _left_out(folder: Path) -> np.ndarray:
 
 
 def _same(folder: Path, wanted: IndexDescription) -> IndexDescription | None:
-    """Return what was built before, if it is what is wanted now."""
+    """Return the description of the index in `folder` if it is sound and as wanted."""
     try:
         found = IndexDescription.load(folder)
     except SearchError:
         return None
     if replace(found, effort=None, recall=None, checksums={}) != wanted:
         return None
-    # Each file is there, and as it was written where that is known.
+    # Indexes of early releases have no checksums, so for them existence has to be enough.
     sound = all(
         file.is_file() and found.checksums.get(file.name) in (None, file_checksums(file))
         for file in _searched_files(folder, found)
@@ -207,7 +213,7 @@ def _same(folder: Path, wanted: IndexDescription) -> IndexDescription | None:
 
 
 def _searched_files(folder: Path, description: IndexDescription) -> list[Path]:
-    """Return the files that a search reads, but for the embeddings."""
+    """Return the files that a search reads, except the embeddings."""
     files = [folder / TEXT, folder / OFFSETS, folder / LEFT_OUT]
     if description.approximate:
         files.append(structure_file(folder, description.backend))
@@ -217,7 +223,19 @@ def _searched_files(folder: Path, description: IndexDescription) -> list[Path]:
 def made_searchable(
     rows: SearchableRows, wanted: IndexDescription, folder: Path, say: Callable[[str], None]
 ) -> IndexDescription:
-    """Build what searches, and write the description when it is there."""
+    """Build the search structure of an index if it needs one, and write the description last.
+
+    # Parameters
+
+    rows : the embeddings of the index.
+    wanted : the description of the index, without effort, recall and checksums.
+    folder : the folder of the index.
+    say : a function that is called with a description of each step as it begins.
+
+    # Returns
+
+    The complete description.
+    """
     effort = recall = None
     unfinished = folder / UNFINISHED
     try:
@@ -229,7 +247,8 @@ def made_searchable(
             say("Comparing it with exact search …")
             recall = round(tune(searcher, ExactNumpy(rows), rows), 4)
             effort = searcher.effort
-        (folder / DESCRIPTION).unlink(missing_ok=True)  # of what was there
+        # Without a description, an interruption from here on leaves an unfinished index.
+        (folder / DESCRIPTION).unlink(missing_ok=True)
         for file in structure_files(folder):
             file.unlink(missing_ok=True)
         if wanted.approximate:

@@ -1,4 +1,4 @@
-"""`SearchIndex`: a query in, the lines nearest in meaning out."""
+"""The class `SearchIndex`, which finds the lines nearest in meaning to a query."""
 
 from __future__ import annotations
 
@@ -30,24 +30,26 @@ from declutr.search.stored_lines import StoredLines
 
 logger = logging.getLogger(__name__)
 
-# Bytes of a search structure that faiss maps: of larger ones a query reads so little that reading
-# all of it first would take longer. What damage there costs is a candidate; cosines come from the
-# vectors, which are checked.
+# Search structures of faiss up to this size in bytes are checked for damage when they are opened.
+# Larger ones are mapped into memory and a query reads little of them, so that reading everything
+# first would take longer. Damage there can only lose candidates: the cosines come from the
+# embeddings, which are checked.
 _CHECKED_OF_FAISS = 1 << 30
 
-# A model may move; and a query embedded in float32 finds what was embedded in bfloat16 or int8.
-# Lines that release 1.5.0 cut at the other end are still found by what was kept of them.
+# The encoder of queries may differ from that of lines in these settings. A model may have been
+# moved, a query in float32 finds lines that were embedded in bfloat16 or int8, and lines that
+# release 1.5.0 truncated at the other end are still found by what was kept of them.
 _MAY_DIFFER = ("place", "dtype", "truncation_side")
 
 
 @dataclass(frozen=True)
 class Hit:
-    """A line that was found.
+    """A line that a search found.
 
     # Parameters
 
-    row : its number, from 0.
-    score : its cosine with the query.
+    row : the number of the line, from 0.
+    score : the cosine of its embedding with that of the query.
     text : the line.
     """
 
@@ -57,26 +59,28 @@ class Hit:
 
 
 class SearchIndex:
-    """The lines that `build_index` (or `declutr index`) indexed.
+    """A search index that `build_index` or `declutr index` built.
 
         index = SearchIndex("index")
         index.search("where are taxes explained?", k=5)  # [Hit(row, score, text), ...]
 
     # Parameters
 
-    folder : the index.
-    encoder : what embeds queries; by default the model of the index is opened, at the first query.
-    exact : compare queries with all lines, one by one from the disk, also where the index could do
-        with fewer.
-    model : where the model is now, if it was moved.
-    device, trust : for `declutr.Encoder`.
-    prompt_name, prompt : of queries, as for `declutr.Encoder`; by default what the index was built
-        for.
+    folder : the folder of the index.
+    encoder : the encoder of queries; by default the model of the index is opened at the first
+        query.
+    exact : whether to compare queries with all lines, read from disk, even if the index has a
+        structure for approximate search.
+    model : the path of the model if it was moved.
+    device : the device of the model, as in `declutr.Encoder`.
+    trust : whether to open a model that would be refused as unsafe, as in `declutr.Encoder`.
+    prompt_name : the name of a prompt for queries; by default the index determines the prompt.
+    prompt : the text of a prompt for queries.
 
     # Raises
 
-    `SearchError` : there is no finished index, or parts of it are missing or damaged; of lines and
-        vectors, where they are read.
+    `SearchError` : if there is no finished index, or parts of it are missing or damaged. Damage to
+        lines and embeddings is noticed, and raises, when they are read.
     """
 
     def __init__(
@@ -117,19 +121,26 @@ class SearchIndex:
         self._named_files = NamedFiles("`declutr search INDEX < FILE`")
 
     def __len__(self) -> int:
-        """How many lines it has, blank ones included."""
+        """Return the number of lines, including blank ones."""
         return len(self.lines)
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
-        """The k lines with the highest cosines, the highest first; equal ones in their order.
+        """Return the k lines with the highest cosines, in descending order.
 
-        Fewer if there are fewer lines that are not blank.
+        # Parameters
+
+        query : a text that is not blank.
+        k : the maximum number of hits; there are fewer only if fewer lines are not blank.
+
+        # Returns
+
+        The hits. Lines with equal cosines are in the order of their row numbers.
 
         # Raises
 
-        `SearchError` : a blank query, k below 1, a model that is not the one of the index, or a
-            prompt that it does not have.
-        `TypeError` : a query that is no string.
+        `SearchError` : if the query is blank, k is below 1, the model is not that of the index, or
+            the model does not have the prompt.
+        `TypeError` : if the query is not a string.
         """
         if not isinstance(query, str):
             raise TypeError(
@@ -144,11 +155,16 @@ class SearchIndex:
         return self.nearest(normalized(np.asarray(self._encode_queries(texts)))[0], k)
 
     def nearest(self, vector: np.ndarray, k: int = 10) -> list[Hit]:
-        """The same for a vector `(d,)` of length 1.
+        """Return the k lines whose embeddings have the highest cosines with a given vector.
+
+        # Parameters
+
+        vector : the embedding `(d,)` of a query, scaled to length 1.
+        k : the maximum number of hits.
 
         # Raises
 
-        `SearchError` : another shape, or numbers that are not finite.
+        `SearchError` : if the vector has another shape, or is not finite.
         """
         vector = np.asarray(vector, dtype=np.float32)
         if vector.shape != (self._rows.dimension,):
@@ -158,7 +174,8 @@ class SearchIndex:
         if not np.isfinite(vector).all():
             raise SearchError("The embedding of this query is not finite: it cannot be searched.")
         found, cosines = ranked(self._searcher, self._rows, vector, k)
-        if len(found) < min(k, len(self._rows)):  # a graph in pieces, of which it saw one
+        # A graph may consist of several components, of which a search sees only one.
+        if len(found) < min(k, len(self._rows)):
             found, cosines = ranked(ExactNumpy(self._rows), self._rows, vector, k)
         return [
             Hit(row, min(1.0, max(-1.0, cosine)), self.lines[row])
@@ -189,7 +206,7 @@ class SearchIndex:
         return APPROXIMATE[backend](file, self.description.effort)
 
     def _built_anew(self, file: Path) -> bool:
-        """Replace a graph that an earlier release wrote with hnswlib; return whether it could."""
+        """Rebuild a graph that an earlier release wrote with hnswlib; return whether it worked."""
         logger.warning(
             "'%s' is of an earlier release, which wrote it with hnswlib. It is built anew from the "
             "stored vectors, with faiss.",

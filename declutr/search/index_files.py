@@ -1,6 +1,8 @@
-"""What lies in the folder of an index, by exact names: these files are ours, and no others.
+"""The files in the folder of a search index.
 
-`index.json`, which says what the index holds, is written last: where it is the rest is there too.
+They are recognised by their exact names; other files in the folder are never touched.
+`index.json`, the description of the index, is written last, so that its existence tells that the
+index is complete.
 """
 
 from __future__ import annotations
@@ -22,43 +24,50 @@ from declutr.inference.bulk.manifest import (
 from declutr.system.files import CheckedFile, DamagedFile, json_checksum, write_whole
 
 DESCRIPTION = "index.json"
+"""The name of the file with the description of the index."""
 TEXT, OFFSETS = "lines.utf8", "lines.offsets"
+"""The names of the files with the text of all lines and with the offset of each line."""
 EMBEDDINGS, LEFT_OUT = "embeddings", "left_out.npy"
+"""The names of the folder of embeddings and of the file with row numbers that are never found."""
 UNFINISHED = ".declutr-lines"
-"""A folder of what does not belong to the index yet."""
+"""The name of the folder for files that do not belong to the index yet."""
 
 MARK = {"index": True}
-"""What the manifest of the embeddings says about itself: they are part of an index."""
+"""The entry in the manifest of embeddings which tells that they are part of an index."""
 
 _APPROXIMATE = ("faiss", "hnswlib")
 _FORMAT = 1
 
 
 class SearchError(ValueError):
-    """An index that cannot be built or searched, or a query: the message says what to do."""
+    """Raised if an index cannot be built or searched; the message says what to do about it."""
 
 
 class OtherIndex(SearchError):
-    """An index that another release of this package wrote."""
+    """Raised for an index that another release of this package wrote in another format."""
 
 
 @dataclass(frozen=True)
 class IndexDescription:
-    """What `index.json` says.
+    """The content of `index.json`.
 
     # Parameters
 
-    rows, left_out : lines, and those among them that are never found.
-    model : where the model is, as `Encoder` takes it; an absolute path if it is a file or folder.
-    options : arguments of `Encoder` with which it embeds queries as it did lines.
-    encoder : `Encoder.describe()` of then; a prompt is in `prompts`.
-    backend : what searches, one of `BACKENDS` but `"auto"`.
-    approximate : whether it looks at a part of the lines only; then `effort` says how hard it
-        looks, and `recall` the share of the ten nearest lines that it finds.
-    prompts : what was put before lines (`document`), and what is put before queries (`query`);
-        `None` where the encoder decides, and does for both alike.
-    checksums : of the files beside it, by name (see `declutr.system.files`); version 1.5 wrote
-        none.
+    rows : the number of lines.
+    left_out : the number of lines that are never found, because they are blank or their embeddings
+        are not finite.
+    model : the model as `Encoder` takes it; an absolute path if it is a local file or folder.
+    options : the arguments of `Encoder` by which it embeds queries in the way of lines.
+    encoder : `Encoder.describe()` when the lines were embedded. It lacks the prompt if `prompts`
+        records it.
+    backend : one of `BACKENDS` except `"auto"`.
+    approximate : whether a search compares the query with a part of the lines only.
+    effort : the effort of an approximate search, in units of the backend.
+    recall : the share of the ten nearest lines that an approximate search finds.
+    prompts : the prompts before lines (key `document`) and before queries (key `query`); `None` if
+        both have the prompt of the encoder.
+    checksums : the checksums of the files beside it, by name (see `declutr.system.files`); release
+        1.5 wrote none.
     """
 
     rows: int
@@ -74,6 +83,7 @@ class IndexDescription:
     checksums: dict[str, str] = field(default_factory=dict)
 
     def save(self, folder: Path) -> None:
+        """Write `index.json` to `folder`."""
         content = {"format": _FORMAT, "declutr": __version__, **asdict(self)}
         content["checksum"] = json_checksum(content)
         text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
@@ -81,12 +91,12 @@ class IndexDescription:
 
     @classmethod
     def load(cls, folder: Path) -> IndexDescription:
-        """Return the description of a finished index.
+        """Return the description of the finished index in `folder`.
 
         # Raises
 
-        `OtherIndex` : it is of another release.
-        `SearchError` : there is none, or something else is called so.
+        `OtherIndex` : if another release wrote it in another format.
+        `SearchError` : if there is no finished index, or `index.json` is not a valid description.
         """
         path = folder / DESCRIPTION
         if not path.is_file():
@@ -131,21 +141,26 @@ class IndexDescription:
 
 
 def structure_file(folder: Path, backend: str) -> Path:
-    """Return where an approximate searcher is kept."""
+    """Return the path of the search structure of an approximate backend."""
     return folder / f"search.{backend}"
 
 
 def structure_files(folder: Path) -> list[Path]:
-    """Return where approximate searchers of any backend are kept, whether they are there or not."""
+    """Return the paths of the search structures of all approximate backends, existing or not."""
     return [structure_file(folder, backend) for backend in _APPROXIMATE]
 
 
 def require_sound(file: Path, recorded: Mapping[str, str]) -> None:
-    """Compare a file with its checksums, if it was written with some.
+    """Raise if a file does not match its checksums.
+
+    # Parameters
+
+    file : the path of the file.
+    recorded : the checksums of files by name; a file without an entry passes.
 
     # Raises
 
-    `SearchError` : it is not what was written.
+    `SearchError` : if the file is damaged.
     """
     if file.name not in recorded:
         return
@@ -156,11 +171,12 @@ def require_sound(file: Path, recorded: Mapping[str, str]) -> None:
 
 
 def require_ours(folder: Path) -> None:
-    """See that an index may be written to `folder`: it is new, empty, or an index already.
+    """Raise unless `folder` is missing, empty, or an index, so that an index may be written there.
 
     # Raises
 
-    `SearchError` : it holds something else, which would be mixed up with an index or overwritten.
+    `SearchError` : if the folder holds anything else, which could be overwritten or confused with
+        an index.
     """
     if not folder.is_dir():
         return
@@ -174,7 +190,7 @@ def require_ours(folder: Path) -> None:
 
 
 def _is_index(folder: Path) -> bool:
-    """Return whether there is an index, be it of another release, or one that is not finished."""
+    """Return whether a folder holds an index, possibly unfinished or of another release."""
     try:
         IndexDescription.load(folder)
         return True
@@ -185,8 +201,8 @@ def _is_index(folder: Path) -> bool:
     try:
         manifest = Manifest.load(folder / EMBEDDINGS)
     except OtherRelease:
-        return False  # what it is part of cannot be told
-    except DamagedManifest:  # of an unfinished one
+        return False  # Whether the embeddings are part of an index is unknown.
+    except DamagedManifest:  # It may be an unfinished index if no file has another name.
         ours = {EMBEDDINGS, LEFT_OUT, UNFINISHED, LOCK, DESCRIPTION, TEXT, OFFSETS}
         ours.update(file.name for file in structure_files(folder))
         return ours.issuperset(path.name for path in folder.iterdir())

@@ -1,4 +1,4 @@
-"""Which prompts stand before the lines of an index, and before the queries it is asked."""
+"""Selection of the prompts for the lines of an index and for queries."""
 
 from __future__ import annotations
 
@@ -13,33 +13,53 @@ import numpy as np
 from declutr.inference.bulk.manifest import Manifest
 from declutr.search.index_files import EMBEDDINGS, IndexDescription, SearchError
 
-if TYPE_CHECKING:  # it comes with torch, which what is embedded already needs not
+if TYPE_CHECKING:  # Its import brings torch, which a search for given embeddings does not need.
     from declutr.inference.text_model import SidePrompts
 
 logger = logging.getLogger(__name__)
 
 Encode = Callable[[list[str]], np.ndarray]
+"""A function from n texts to embeddings `(n, d)`."""
 
 
 class Embedder(Protocol):
-    """What of `declutr.Encoder` is used here."""
+    """The interface of `declutr.Encoder` that an index uses."""
 
     @property
-    def dimension(self) -> int: ...
+    def dimension(self) -> int:
+        """The dimension d of embeddings."""
+        ...
 
     @property
-    def truncated_texts(self) -> int: ...
+    def truncated_texts(self) -> int:
+        """The number of texts that were truncated so far."""
+        ...
 
-    def describe(self) -> dict[str, Any]: ...
+    def describe(self) -> dict[str, Any]:
+        """Return everything that the embeddings depend on, as JSON values."""
+        ...
 
-    def __call__(self, inputs: list[str]) -> np.ndarray: ...
+    def __call__(self, inputs: list[str]) -> np.ndarray:
+        """Return the embeddings `(n, d)` of n texts."""
+        ...
 
 
 def prompts_to_build_with(encoder: Any, folder: Path, overwrite: bool) -> SidePrompts | None:
-    """Those of both sides; `None` if the encoder decides for both alike.
+    """Return the prompts for lines and queries with which to build an index.
 
-    What the model names for either side is taken, and that is logged; a prompt that the encoder was
-    made with is that of lines. An index of a release that took none goes on without.
+    The prompts that the model names for documents and queries are used and logged. A prompt that
+    the encoder was made with replaces the one for lines. An unfinished index of an early release,
+    which did not use the prompts of models, is continued without them.
+
+    # Parameters
+
+    encoder : a `declutr.Encoder`.
+    folder : the folder of the index.
+    overwrite : whether an index in the folder is replaced, so that its prompts do not matter.
+
+    # Returns
+
+    The prompts, or `None` if the encoder itself decides for lines and queries alike.
     """
     from declutr.inference.text_model import side_prompts
 
@@ -61,10 +81,16 @@ def prompts_to_build_with(encoder: Any, folder: Path, overwrite: bool) -> SidePr
 
 
 def encoder_of_lines(encoder: Any, sides: SidePrompts | None) -> tuple[Encode, dict[str, Any]]:
-    """What embeds lines, and all that their embeddings depend on."""
+    """Return a function that embeds lines, and a description of what their embeddings depend on.
+
+    # Parameters
+
+    encoder : a `declutr.Encoder`.
+    sides : the prompts for lines and queries, or `None` if the encoder itself decides.
+    """
     if sides is None:
         return encoder, encoder.describe()
-    # Said where it is "" too: that tells such an index from those of releases without prompts.
+    # The key is there even for the prompt "", because early releases without prompts lack it.
     settings = {**encoder.describe(), "prompt": sides.document}
     return partial(encoder, prompt=sides.document), settings
 
@@ -72,11 +98,18 @@ def encoder_of_lines(encoder: Any, sides: SidePrompts | None) -> tuple[Encode, d
 def encoder_of_queries(
     encoder: Any, about: IndexDescription, prompt: str | None, prompt_name: str | None
 ) -> Encode:
-    """What embeds queries: after the prompt that is asked for, or the one of the index.
+    """Return a function that embeds queries.
+
+    # Parameters
+
+    encoder : a `declutr.Encoder`, or another callable if it needs no prompts.
+    about : the description of the index, whose prompt for queries is the default.
+    prompt : the text of another prompt, or `None`.
+    prompt_name : the name of another prompt, or `None`.
 
     # Raises
 
-    `SearchError` : the model has no such prompt, or none at all.
+    `SearchError` : if the model has no such prompt, or takes no prompts at all.
     """
     from declutr.inference.text_model import Prompts, SidePrompts, side_prompts
 
@@ -104,7 +137,13 @@ def encoder_of_queries(
 
 
 def without_prompt(described: Mapping[str, Any], about: IndexDescription) -> dict[str, Any]:
-    """What an encoder says of itself, less a prompt that the index has a record of."""
+    """Return the description of an encoder without a prompt that the index has recorded.
+
+    # Parameters
+
+    described : `Encoder.describe()`.
+    about : the description of the index.
+    """
     known = () if about.prompts is None else about.prompts.values()
     return {
         name: value

@@ -1,4 +1,4 @@
-"""What looks for the nearest rows, the final order of what it finds, and how much it misses."""
+"""Search for the nearest rows: the interface, exact search, ranking of hits, and recall."""
 
 from __future__ import annotations
 
@@ -11,21 +11,24 @@ from declutr.inference.bulk import StoredEmbeddings
 from declutr.system.vectors import least_effort
 
 AT = 10
+"""The number of nearest rows over which recall is measured."""
 SAMPLE = 200
+"""The number of queries by which recall is measured."""
 TARGET = 0.97
+"""The recall that approximate search is tuned to."""
 _ROUNDING = 1e-5
-_MORE = 16  # candidates looked at beyond those asked for
+_MORE = 16  # candidates beyond those that are asked for
 
 
 class SearchableRows:
-    """Stored embeddings of length 1, without the rows of blank lines and those that are not finite.
+    """The stored embeddings of an index without the rows that are never found.
 
-    Rows keep their numbers.
+    Rows keep their numbers. The rows left out are blank lines and embeddings that are not finite.
 
     # Parameters
 
-    embeddings : `(n, d)`.
-    left_out : numbers of rows that are never to be found, rising.
+    embeddings : the stored embeddings `(n, d)`, of length 1.
+    left_out : the row numbers to leave out, in ascending order.
     """
 
     def __init__(self, embeddings: StoredEmbeddings, left_out: np.ndarray) -> None:
@@ -34,15 +37,15 @@ class SearchableRows:
         self.dimension = embeddings.dimension
 
     def __len__(self) -> int:
-        """Return how many can be found."""
+        """Return the number of rows that can be found."""
         return len(self.embeddings) - len(self.left_out)
 
     def __getitem__(self, rows: np.ndarray) -> np.ndarray:
-        """Return the vectors `(k, d)` of some row numbers `(k,)`, float32."""
+        """Return the embeddings `(k, d)` of row numbers `(k,)` in float32."""
         return self.embeddings[rows]
 
     def blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """Yield all that can be found, some at a time: row numbers `(m,)`, and vectors `(m, d)`."""
+        """Yield all rows that can be found, in blocks of numbers `(m,)` and embeddings `(m, d)`."""
         for start, block in self.embeddings.blocks():
             rows = np.arange(start, start + len(block))
             first, end = np.searchsorted(self.left_out, [start, start + len(block)])
@@ -54,40 +57,63 @@ class SearchableRows:
                 yield rows, np.ascontiguousarray(block, dtype=np.float32)
 
     def sample(self, size: int, seed: int = 0) -> np.ndarray:
-        """Draw row numbers `(size,)` without replacement, rising; all if there are no more."""
+        """Draw row numbers `(size,)` without replacement, in ascending order.
+
+        There are fewer if fewer rows can be found.
+        """
         rng = np.random.default_rng(seed)
         chosen = np.sort(rng.choice(len(self), min(size, len(self)), replace=False))
-        # The i-th row that is not left out: i, and as many as are left out before it.
+        # The number of the i-th row that can be found is i plus the number of rows left out before
+        # it.
         before = self.left_out - np.arange(len(self.left_out))
         return chosen + np.searchsorted(before, chosen, side="right")
 
 
 class Searcher(Protocol):
-    """Finds rows with high dot products. Exact ones find the highest, up to rounding."""
+    """The interface of searchers for the rows that have the highest dot products with queries.
+
+    An exact searcher (`approximate` is false) finds the highest ones up to rounding.
+    """
 
     approximate: bool
 
     def nearest(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return row numbers and dot products `(q, count)` for queries `(q, d)`, the highest first.
+        """Return the rows with the highest dot products, in descending order.
 
-        Where there are not so many, row numbers are -1.
+        # Parameters
+
+        queries : `(q, d)`, of length 1.
+        count : the number of rows to find.
+
+        # Returns
+
+        Row numbers `(q, count)` and dot products `(q, count)`. Where fewer rows are found, the row
+        numbers are -1.
         """
         ...
 
 
 class ApproximateSearcher(Searcher, Protocol):
-    """One that looks at a part of the rows; at more of them with more effort."""
+    """The interface of searchers that compare queries with a part of the rows.
+
+    The part grows with `effort`.
+    """
 
     effort: int
 
     @property
     def most_effort(self) -> int:
-        """The effort with which it cannot find more."""
+        """The effort above which a search cannot find more."""
         ...
 
 
 class ExactNumpy:
-    """All dot products, block by block of the stored vectors: needs no memory and no library."""
+    """An exact searcher with numpy, which reads embeddings from disk block by block.
+
+    # Parameters
+
+    rows : the embeddings to search.
+    """
 
     approximate = False
 
@@ -95,7 +121,8 @@ class ExactNumpy:
         self._rows = rows
 
     def nearest(self, queries: np.ndarray, count: int) -> tuple[np.ndarray, np.ndarray]:
-        found = np.full((len(queries), count), -1, dtype=np.int64)  # (q, count), in no order yet
+        """Return the nearest rows and their dot products; see `Searcher.nearest`."""
+        found = np.full((len(queries), count), -1, dtype=np.int64)  # (q, count), not yet sorted
         best = np.full((len(queries), count), -np.inf, dtype=np.float32)
         for numbers, block in self._rows.blocks():
             scores = np.concatenate([best, queries @ block.T], axis=1)  # (q, count + m)
@@ -110,20 +137,28 @@ class ExactNumpy:
 def ranked(
     searcher: Searcher, rows: SearchableRows, query: np.ndarray, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return row numbers and cosines of the k nearest rows, nearest first; equal ones by number.
+    """Return the k nearest rows, ranked by cosines in float64.
 
-    A searcher's float32 decides what is looked at; the order is that of float64. So all exact
-    searchers give the same, whatever order they add numbers in, and rows with equal vectors have
-    equal cosines. More candidates are asked for while rounding may have kept one of the k out.
+    The searcher finds candidates in float32, more of them as long as rounding may have excluded one
+    of the k nearest. All exact searchers therefore give the same result, in whatever order they
+    sum, and rows with equal embeddings have equal cosines.
 
     # Parameters
 
-    query : `(d,)`, of length 1 as `rows` are.
+    searcher : the searcher for candidates among `rows`.
+    rows : the embeddings.
+    query : a query `(d,)` of length 1.
+    k : the maximum number of rows.
+
+    # Returns
+
+    Row numbers and cosines in descending order of cosines; rows with equal cosines are in ascending
+    order of their numbers.
     """
     k = min(k, len(rows))
     if not k:
         return np.empty(0, dtype=np.int64), np.empty(0)
-    # Of a float32 dot product of unit vectors, in whatever order it is summed.
+    # This bounds the error of a float32 dot product of unit vectors in any order of summation.
     rounding = rows.dimension * float(np.finfo(np.float32).eps)
     count = k + _MORE
     while True:
@@ -132,7 +167,7 @@ def ranked(
         found, scores = found[found >= 0], scores[found >= 0]
         cosines = (rows[found].astype(np.float64) * query.astype(np.float64)).sum(axis=1)
         order = np.lexsort((found, -cosines))[:k]
-        # A row that was not looked at has at most the last score, up to rounding.
+        # Up to rounding, a row that is not among the candidates has at most their lowest score.
         complete = count == len(rows) or searcher.approximate
         if complete or scores[-1] + 2 * rounding < cosines[order[-1]]:
             return found[order], cosines[order]
@@ -142,10 +177,21 @@ def ranked(
 def tune(
     searcher: ApproximateSearcher, exact: Searcher, rows: SearchableRows, sample: int = SAMPLE
 ) -> float:
-    """Give `searcher` the least effort with a recall@10 of `TARGET`, doubling; return its recall.
+    """Set the effort of an approximate searcher to reach a recall@10 of `TARGET`.
 
-    Queries are rows themselves, drawn at random; what they should find is their ten nearest other
-    rows. A row that is as near as the tenth counts, whichever of equal ones it is.
+    The effort is doubled until the recall is reached. The queries are randomly drawn rows, which
+    should find their ten nearest other rows. Any row that is as near as the tenth counts as found.
+
+    # Parameters
+
+    searcher : the searcher, whose `effort` is set.
+    exact : an exact searcher over the same rows.
+    rows : the embeddings.
+    sample : the number of queries.
+
+    # Returns
+
+    The recall at the chosen effort.
     """
     chosen = rows.sample(sample)
     queries = rows[chosen]
@@ -164,6 +210,6 @@ def tune(
 
 
 def _others(found: np.ndarray, cosines: np.ndarray, itself: np.ndarray) -> np.ndarray:
-    """Return the cosines `(q, depth - 1)` of what was found beside the query itself, falling."""
+    """Return the cosines `(q, depth - 1)` of rows except the query itself, in descending order."""
     cosines = np.where((found == itself[:, None]) | (found < 0), -np.inf, cosines)
     return -np.sort(-cosines, axis=1)[:, :-1]

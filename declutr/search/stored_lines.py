@@ -1,4 +1,7 @@
-"""Lines of text on disk, found by their number: the text end to end, and where each line begins."""
+"""Storage of lines of text on disk with access by number.
+
+One file holds the text of all lines end to end, another the offset at which each line begins.
+"""
 
 from __future__ import annotations
 
@@ -15,15 +18,23 @@ from declutr.search.index_files import OFFSETS, TEXT, SearchError
 from declutr.system.files import CheckedFile, DamagedFile
 
 _OFFSET = np.dtype("<i8")
-_BUFFERED = 1 << 16  # offsets
-_BLOCK = 4 << 20  # bytes of text read at a time
+_BUFFERED = 1 << 16  # offsets that are kept in memory before they are written
+_BLOCK = 4 << 20  # bytes of text that are read at a time
 
 
 def write_lines(lines: Iterable[str], folder: Path) -> int:
-    """Write lines into two files of `folder`, in place of others; how many they were.
+    """Write lines to two files in `folder` and return their number.
 
-    The files of lines that were there are replaced when all lines are written. Lines may hold any
-    character, line ends included.
+    Earlier files are replaced when all lines are written.
+
+    # Parameters
+
+    lines : any strings; they may contain any characters, including line ends.
+    folder : an existing folder.
+
+    # Raises
+
+    `TypeError` : if a line is not a string.
     """
     beside = [folder / f"{name}.{os.getpid()}.new" for name in (TEXT, OFFSETS)]
     try:
@@ -49,20 +60,20 @@ def write_lines(lines: Iterable[str], folder: Path) -> int:
 
 
 class StoredLines:
-    """What `write_lines` wrote. Memory is that of the lines asked for.
+    """The lines that `write_lines` wrote, read from disk on access.
 
         lines = StoredLines(folder)
         lines[7]  # from 0
 
     # Parameters
 
-    folder : where the files are.
-    checksums : of the two files, by their names, to compare what is read with; those of the text
-        where it is read.
+    folder : the folder of the two files.
+    checksums : the checksums of the two files by name, or nothing to skip verification. Text is
+        verified when it is read.
 
     # Raises
 
-    `SearchError` : files are missing, do not go together, or are damaged.
+    `SearchError` : if files are missing, do not belong together, or are damaged.
     """
 
     def __init__(self, folder: Path, checksums: Mapping[str, str] | None = None) -> None:
@@ -102,7 +113,7 @@ class StoredLines:
             row = 0
             while row < len(self):
                 start = int(self._offsets[row])
-                # As many whole lines as fit in a block, and at least one.
+                # A block has at least one line, even if the line is longer than a block.
                 last = int(np.searchsorted(self._offsets, start + _BLOCK, side="right")) - 1
                 last = min(max(last, row + 1), len(self))
                 cuts = (self._offsets[row : last + 1] - start).tolist()
@@ -113,7 +124,7 @@ class StoredLines:
                 row = last
 
     def _require(self, start: int, end: int) -> None:
-        """See that this part of the text is as it was written."""
+        """Raise `SearchError` if the bytes `[start, end)` of the text are damaged."""
         if self._checked is not None:
             try:
                 self._checked.require(start, end)
@@ -121,7 +132,7 @@ class StoredLines:
                 raise SearchError(f"{error} Repeat the command that built the index.") from error
 
     def blank(self) -> np.ndarray:
-        """The numbers of lines that hold white space at most, rising."""
+        """Return the numbers of lines that are empty or white space, in ascending order."""
         return np.array([row for row, line in enumerate(self) if not line.strip()], dtype=np.int64)
 
 

@@ -1,1 +1,1 @@
-"""Processes, memory, files and kernels of the machine: nothing here knows a text or a model."""
+"""Utilities for processes, memory, files and kernels, independent of texts and models."""

@@ -1,4 +1,9 @@
-"""Several processes as one: the only user of `torch.distributed`."""
+"""Communication between training processes.
+
+Apart from `declutr.training.sharding`, only this module calls `torch.distributed`.
+Unless its docstring says otherwise, a function works without a process group too, as if there were
+a group of one process.
+"""
 
 from __future__ import annotations
 
@@ -10,28 +15,29 @@ import torch.distributed as dist
 
 
 def is_distributed() -> bool:
-    """Whether this process is one of a group."""
+    """Return whether this process belongs to a process group."""
     return dist.is_available() and dist.is_initialized()
 
 
 def world_size() -> int:
-    """Processes in the group; 1 without one."""
+    """Return the number of processes in the group; 1 without a group."""
     return dist.get_world_size() if is_distributed() else 1
 
 
 def process_rank() -> int:
-    """Which of them this is; 0 without a group."""
+    """Return the rank of this process in the group; 0 without a group."""
     return dist.get_rank() if is_distributed() else 0
 
 
 def is_sharded(module: torch.nn.Module) -> bool:
-    """Whether parameters of a module are spread over processes (`declutr.training.sharding`).
+    """Return whether the parameters of a module are sharded over processes.
 
-    All processes must then call it equally often, for it gathers parameters with every call.
+    All processes must call the forward pass of a sharded module equally often, because each call
+    gathers its parameters (see `declutr.training.sharding`).
     """
     if not is_distributed():
         return False
-    from torch.distributed.fsdp import FSDPModule  # takes a while to import
+    from torch.distributed.fsdp import FSDPModule  # Its import is slow and rarely needed.
 
     return any(isinstance(part, FSDPModule) for part in module.modules())
 
@@ -43,18 +49,27 @@ _UNEQUAL = (
 
 
 def gather_rows(rows: torch.Tensor, gradient_factor: float = 1) -> torch.Tensor:
-    """The rows of every process, in order of rank, with a gradient for this process's rows only.
+    """Gather the rows of all processes, with a gradient for the rows of this process.
 
-    `rows` is `(n, d)` in each of W processes, the result `(W * n, d)`. If every process computes
-    the same loss from it, the gradients of all processes *summed* are those of one process with
-    all rows. DistributedDataParallel averages instead: with W as `gradient_factor` (`scale_fix` of
-    the model) the average is right, for what made the rows and for parameters of the loss, which
-    see all rows in every process, alike.
+    If every process computes the same loss from the result, the *sum* of the gradients of all
+    processes equals the gradient in one process with all rows. DistributedDataParallel computes the
+    average instead. With W processes, a `gradient_factor` of W (`scale_fix` of the model) makes the
+    average right for the parameters that computed the rows. It is right anyway for parameters of
+    the loss, which see all rows in every process.
+
+    # Parameters
+
+    rows : `(n, d)`, with the same n in each of W processes.
+    gradient_factor : a factor for the gradient of `rows`.
+
+    # Returns
+
+    The rows of all processes, `(W * n, d)`, in order of rank.
 
     # Raises
 
-    `ValueError` : the processes hold different numbers of rows. A GPU finds that out for itself, so
-        that the host need not wait for it: the message is printed, and the process ends.
+    `ValueError` : if the processes have different numbers of rows. On a GPU, this is checked on the
+        device so that the host need not wait for it: the message is printed and the process ends.
     """
     if not is_distributed():
         return rows
@@ -67,7 +82,17 @@ def gather_rows(rows: torch.Tensor, gradient_factor: float = 1) -> torch.Tensor:
 
 
 def gather_ragged_rows(rows: torch.Tensor, gradient_factor: float = 1) -> torch.Tensor:
-    """`gather_rows` of processes that may each have an n of their own: all their rows."""
+    """Gather the rows of processes that may have different numbers of rows.
+
+    # Parameters
+
+    rows : `(n, d)`, where n may differ between processes.
+    gradient_factor : a factor for the gradient of `rows`, as in `gather_rows`.
+
+    # Returns
+
+    The rows of all processes in order of rank, with a gradient for the rows of this process.
+    """
     if not is_distributed():
         return rows
     counts = _row_counts(rows).tolist()
@@ -78,14 +103,14 @@ def gather_ragged_rows(rows: torch.Tensor, gradient_factor: float = 1) -> torch.
 
 
 def _row_counts(rows: torch.Tensor) -> torch.Tensor:
-    """How many rows each process has, `(W,)`, on the device of the rows."""
+    """Return the number of rows in each process, `(W,)`, on the device of `rows`."""
     counts = torch.zeros(world_size(), dtype=torch.int64, device=rows.device)
     counts[process_rank()] = len(rows)
     return all_reduced(counts)
 
 
 def _of_all(rows: torch.Tensor) -> list[torch.Tensor]:
-    """The tensors of all processes, which have the same shape; only the own one has a gradient."""
+    """Return the tensors of all processes by rank; only that of this process has a gradient."""
     gathered = [torch.empty_like(rows) for _ in range(world_size())]
     dist.all_gather(gathered, rows.detach())
     gathered[process_rank()] = rows
@@ -93,7 +118,12 @@ def _of_all(rows: torch.Tensor) -> list[torch.Tensor]:
 
 
 def gather_numbers(numbers: torch.Tensor) -> torch.Tensor:
-    """`gather_rows` of `(n,)`, one number a row, without a gradient: `(W * n,)`."""
+    """Gather one number per row from all processes, from `(n,)` to `(W * n,)`.
+
+    # Raises
+
+    `ValueError` : if the processes have different numbers of rows; see `gather_rows` for GPUs.
+    """
     if not is_distributed():
         return numbers
     return gather_rows(numbers.unsqueeze(1))[:, 0]
@@ -102,8 +132,23 @@ def gather_numbers(numbers: torch.Tensor) -> torch.Tensor:
 def gather_tokens(
     vectors: torch.Tensor, mask: torch.Tensor, gradient_factor: float = 1
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """`gather_rows` of token vectors `(n, T, c)` and their mask `(n, T)`, each process with a T of
-    its own; the result is as long as the longest."""
+    """Gather token embeddings and their mask from all processes, padded to the longest length.
+
+    # Parameters
+
+    vectors : token embeddings `(n, T, c)`, where T may differ between processes.
+    mask : `(n, T)`, true for tokens and false for padding.
+    gradient_factor : a factor for the gradient of `vectors`, as in `gather_rows`.
+
+    # Returns
+
+    Token embeddings `(W * n, L, c)` and their mask `(W * n, L)` in order of rank, where L is the
+    largest T.
+
+    # Raises
+
+    `ValueError` : if the processes have different numbers of rows; see `gather_rows` for GPUs.
+    """
     if not is_distributed():
         return vectors, mask
     _, length, width = vectors.shape
@@ -116,20 +161,22 @@ def gather_tokens(
 
 
 class _GradientTimes(torch.autograd.Function):
-    """The same tensor; its gradient is multiplied."""
+    """An identity function that multiplies the gradient by a factor."""
 
     @staticmethod
     def forward(ctx: Any, tensor: torch.Tensor, factor: float) -> torch.Tensor:
+        """Return a view of `tensor` and keep the factor."""
         ctx.factor = factor
         return tensor.view_as(tensor)
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        """Return the gradient times the factor; the factor itself has no gradient."""
         return gradient * ctx.factor, None
 
 
 def all_reduced(tensor: torch.Tensor) -> torch.Tensor:
-    """The sum of `tensor` over all processes, without a gradient; `tensor` itself is untouched."""
+    """Return the sum of `tensor` over all processes as a new tensor without a gradient."""
     total = tensor.detach().clone()
     if is_distributed():
         dist.all_reduce(total)
@@ -137,18 +184,21 @@ def all_reduced(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def with_value(carrier: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
-    """A scalar that reads as `value` and has the gradient of `carrier`.
+    """Return a scalar with the value of `value` and the gradient of `carrier`.
 
-    Losses that must be scaled for DistributedDataParallel's averaging are so logged as what they
-    are, the same number as in one process.
+    A loss that is scaled because DistributedDataParallel averages gradients can thereby be logged
+    with its true value, the same as in one process.
     """
     return carrier + (value - carrier).detach()
 
 
 def copy_from_first(tensors: Iterable[torch.Tensor], device: torch.device) -> None:
-    """Overwrite each tensor, wherever it lies, by that of the first process.
+    """Copy the content of tensors in place from the first process; a process group is required.
 
-    `device` is where processes exchange tensors; one at a time is put there.
+    # Parameters
+
+    tensors : tensors on any devices, in the same order in all processes.
+    device : the device on which processes exchange tensors; it holds one tensor at a time.
     """
     for tensor in tensors:
         sent = tensor.detach().to(device)
@@ -157,21 +207,29 @@ def copy_from_first(tensors: Iterable[torch.Tensor], device: torch.device) -> No
 
 
 def any_process(value: bool, device: torch.device) -> bool:
-    """Whether it is true in any process; all must call this, and wait for each other.
+    """Return whether `value` is true in any process.
 
-    `device` is where processes exchange tensors.
+    All processes must call this, and wait for each other.
+
+    # Parameters
+
+    value : the value in this process.
+    device : the device on which processes exchange tensors.
     """
     return all_reduced(torch.tensor(int(value), device=device)).item() > 0
 
 
 def wait_for_all() -> None:
-    """Return when all processes have called this."""
+    """Wait until all processes have called this."""
     if is_distributed():
         dist.barrier()
 
 
 def of_all_processes(value: Any) -> list[Any]:
-    """What each process gives, by rank; small things, for they are pickled."""
+    """Return the values of all processes in order of rank.
+
+    The values are pickled, so they should be small.
+    """
     values = [value] * world_size()
     if is_distributed():
         dist.all_gather_object(values, value)

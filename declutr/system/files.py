@@ -1,8 +1,8 @@
-"""Files that are written whole or not at all, and noticed to be damaged where they are read.
+"""Atomic writing of files, and detection of damaged files on reading.
 
-Disks, memory and copies flip bits, rarely and without a word. A file of ours has a checksum (XXH3,
-64 bits) for each MiB of it, so that a part of a large file can be checked without reading all of
-it. XXH3 finds damage, not forgery: whoever can change a file can change its checksums.
+Disks, memory and copies flip bits, rarely and silently. Files of this package have a 64-bit
+checksum (XXH3) for each MiB, so that a part of a large file can be verified without reading all of
+it. XXH3 detects damage but not forgery: whoever can change a file can change its checksums.
 """
 
 from __future__ import annotations
@@ -19,19 +19,20 @@ import numpy as np
 from xxhash import xxh3_64, xxh3_64_hexdigest
 
 UNFINISHED = ".tmp"
-"""The suffix of what is being written, beside the file that it becomes."""
+"""The suffix of a temporary file that is being written, beside the final file."""
 
 CACHE_VARIABLE = "DECLUTR_CACHE"
+"""The environment variable that names the cache folder."""
 
 BLOCK = 1 << 20
-"""Bytes that share a checksum."""
+"""The number of bytes that share a checksum."""
 
-_DIGITS = 16  # hexadecimal ones of a checksum
-_DIRECTORY = 0x10  # among the attributes of a record of a zip archive
+_DIGITS = 16  # of a checksum in hexadecimal
+_DIRECTORY = 0x10  # the attribute that marks a folder in a zip archive
 
 
 def default_cache_dir() -> Path:
-    """Return the folder of what can be made again: `$DECLUTR_CACHE`, or `~/.cache/declutr`."""
+    """Return the folder of files that can be recreated: `$DECLUTR_CACHE` or `~/.cache/declutr`."""
     folder = os.environ.get(CACHE_VARIABLE)
     return Path(folder).expanduser() if folder else Path.home() / ".cache" / "declutr"
 
@@ -41,15 +42,16 @@ def write_whole(
     content: bytes | str | Callable[[BinaryIO], object],
     shared: bool = False,
 ) -> None:
-    """Write a file, which appears under its name when all of it is on the disk.
+    """Write a file atomically: it appears under its name only when it is complete on disk.
+
+    If the process is killed, the temporary file stays behind until the next call overwrites it.
 
     # Parameters
 
-    path : of the file, in a folder that is there.
-    content : bytes, text (UTF-8; a lone surrogate becomes an escape), or a function that writes
-        into the file it is given. If that raises, nothing stays behind; what a killed process
-        leaves is overwritten by the next one.
-    shared : other processes may write this file at the same time; the last one wins.
+    path : the path of the file, in an existing folder.
+    content : bytes, text to be written in UTF-8 (lone surrogates are escaped), or a function that
+        writes to the binary file it is given. If the function raises, nothing stays behind.
+    shared : whether other processes may write this file at the same time; the last one wins.
     """
     path = Path(path)
     beside = path.with_name(
@@ -72,25 +74,25 @@ def write_whole(
 
 
 def _sync_folder(folder: Path) -> None:
-    """Bring the names in a folder to the disk, where the system can."""
-    if os.name == "nt":  # cannot open folders
+    """Write the file names in a folder to disk where the system supports it."""
+    if os.name == "nt":  # Windows cannot open folders.
         return
     try:
         opened = os.open(folder, os.O_RDONLY)
-    except PermissionError:  # a folder that may be written to but not listed
+    except PermissionError:  # The folder may be writable but not readable.
         return
     try:
         os.fsync(opened)
-    except OSError:  # a file system without it
+    except OSError:  # Some file systems do not support it.
         pass
     finally:
         os.close(opened)
 
 
 def use_umask(paths: Iterable[Path]) -> None:
-    """Give files and folders the modes that `open` and `mkdir` would have given them.
+    """Set the permissions of files and folders to those that `open` and `mkdir` would have given.
 
-    Temporary folders, and files that safetensors writes, are closed to all but their owner.
+    Temporary folders and the files that safetensors writes are accessible only to their owner.
     """
     umask = os.umask(0)
     os.umask(umask)
@@ -99,18 +101,18 @@ def use_umask(paths: Iterable[Path]) -> None:
 
 
 class DamagedFile(OSError):
-    """A file whose bytes are not those that were written."""
+    """Raised if the bytes of a file are not those that were written."""
 
 
 class BlockHasher:
-    """The checksums of what passes by, in pieces of any size."""
+    """An incremental computation of the checksums of data that comes in pieces of any size."""
 
     def __init__(self) -> None:
         self._whole: list[str] = []
         self._last, self._filled = xxh3_64(), 0
 
     def update(self, data: bytes | memoryview) -> None:
-        """Take the next bytes."""
+        """Add the next bytes."""
         while len(data):
             part = data[: BLOCK - self._filled]
             self._last.update(part)
@@ -122,34 +124,35 @@ class BlockHasher:
 
     @property
     def checksums(self) -> str:
-        """The checksums of all blocks so far, one after the other, hexadecimal."""
+        """The concatenated checksums of all blocks so far, in hexadecimal."""
         return "".join([*self._whole, *([self._last.hexdigest()] if self._filled else [])])
 
 
 def file_checksums(path: str | os.PathLike) -> str:
-    """Return the checksums of a file as it is now."""
+    """Return the concatenated checksums of the blocks of a file, in hexadecimal."""
     with open(path, "rb") as file:
         return "".join(xxh3_64_hexdigest(block) for block in iter(lambda: file.read(BLOCK), b""))
 
 
 def json_checksum(content: Any) -> str:
-    """Return a checksum of plain JSON values as they are read back, whatever the order of keys."""
-    content = json.loads(json.dumps(content))  # keys are strings, then
+    """Return a checksum of a JSON value that does not depend on the order of keys."""
+    # Reading it back makes all keys strings and tuples lists, as they will be when it is verified.
+    content = json.loads(json.dumps(content))
     return xxh3_64_hexdigest(json.dumps(content, sort_keys=True).encode())
 
 
 class CheckedFile:
-    """A file with the checksums that it was written with. Each block is read for them once.
+    """A file with recorded checksums, by which each block is verified at most once.
 
     # Parameters
 
-    path : the file.
-    checksums : what `BlockHasher` or `file_checksums` gave.
+    path : the path of the file.
+    checksums : the result of `BlockHasher` or `file_checksums` when the file was written.
     begin : the byte at which the first block begins.
 
     # Raises
 
-    `DamagedFile` : another number of blocks, or no checksums at all.
+    `DamagedFile` : if the number of checksums is not that of the blocks.
     """
 
     def __init__(self, path: str | os.PathLike, checksums: str, begin: int = 0) -> None:
@@ -164,26 +167,30 @@ class CheckedFile:
         self._sound = np.zeros(blocks, dtype=bool)
 
     def require(self, start: int, end: int) -> None:
-        """See that bytes `[start, end)`, counted from `begin`, are those that were written.
+        """Raise `DamagedFile` unless the bytes `[start, end)` are those that were written.
 
-        # Raises
-
-        `DamagedFile` : they are not.
+        Both offsets are counted from `begin`.
         """
         first, last = start // BLOCK, -(-end // BLOCK)
-        if last - first == 1 and self._sound[first]:  # mostly
+        if last - first == 1 and self._sound[first]:  # a fast path for the most frequent case
             return
         self._require_blocks(range(first, last))
 
     def require_each(self, starts: np.ndarray, size: int) -> None:
-        """See that each of many parts `[start, start + size)` is what was written."""
-        # Offsets into a part that touch every block in which it may lie.
+        """Raise `DamagedFile` unless all of many ranges are as they were written.
+
+        # Parameters
+
+        starts : the first bytes `(m,)` of the ranges, counted from `begin`.
+        size : the number of bytes in each range.
+        """
+        # With these offsets from its start, a range touches every block that it overlaps.
         steps = range(0, size + BLOCK, BLOCK)
         blocks = [np.minimum(starts + size - 1, starts + step) // BLOCK for step in steps]
         self._require_blocks(np.unique(np.concatenate(blocks)).tolist())
 
     def require_all(self) -> None:
-        """See that the whole file after `begin` is what was written."""
+        """Raise `DamagedFile` unless the whole file after `begin` is as it was written."""
         self._require_blocks(range(len(self._sound)))
 
     def _require_blocks(self, blocks: Iterable[int]) -> None:
@@ -203,41 +210,46 @@ class CheckedFile:
 
 
 def damage_of(file: str | Path) -> str | None:
-    """Return what is wrong with a file of `torch.save`, in words; None if it is whole.
+    """Return a description of the damage to a file of `torch.save`, or `None` if it is sound.
 
-    torch writes a zip archive with a checksum (CRC-32) of each record, tensors and all else, and
-    compares none of them when it loads. This reads the whole file and compares all, in about half
-    the time that loading takes. A file in the format before torch 1.6 is called damaged: it has no
-    checksums. One that was written without (`torch.serialization.set_crc32_options(False)`) has
-    zeros in their place, and only its structure is looked at.
+    torch writes a zip archive with a checksum (CRC-32) for each entry, but verifies none of them on
+    loading. This function reads the whole file and verifies all of them, in about half the time of
+    loading. Two kinds of files have no checksums: a file in the format before torch 1.6 counts as
+    damaged, and for a file that was written after
+    `torch.serialization.set_crc32_options(False)`, which has zeros for checksums, only the
+    structure is verified.
     """
     import torch
 
     damage = damage_of_records(file)
     if damage is not None:
         return damage
-    try:  # torch compares parts of the list of records that Python does not
+    try:  # torch verifies parts of the zip directory that Python ignores.
         torch.load(file, map_location="cpu", mmap=True)
     except pickle.UnpicklingError:
-        return None  # objects that torch does not load unasked, but the bytes are right
-    except Exception as error:  # a broken file can raise nearly anything
+        return None  # The bytes are right, but hold objects that torch refuses to load by default.
+    except Exception as error:  # A malformed file can raise nearly any error.
         return _cut_off(error)
     return None
 
 
 def damage_of_records(file: str | Path) -> str | None:
-    """Return what is wrong with the records of a zip archive; torch need not be able to load it."""
+    """Return a description of the damage to the entries of a zip archive, or `None` if sound.
+
+    In contrast to `damage_of`, the archive need not be a file of torch.
+    """
     try:
         with zipfile.ZipFile(file) as opened:
             entries = opened.infolist()
-            # torch reads nothing of these, and gives what happens to lie in memory.
+            # For an entry that is marked as a folder, torch reads nothing and returns tensors of
+            # uninitialised memory.
             strange = [e.filename for e in entries if e.external_attr & _DIRECTORY or e.is_dir()]
             wrong = strange[0] if strange else None
             if wrong is None and any(entry.CRC for entry in entries):
                 wrong = opened.testzip()
-    except OSError as error:  # its text repeats the name of the file
+    except OSError as error:  # `strerror` lacks the name of the file, which the caller adds.
         return f"it cannot be read ({error.strerror or error})"
-    except Exception as error:  # a broken file can raise nearly anything
+    except Exception as error:  # A malformed file can raise nearly any error.
         return _cut_off(error)
     return None if wrong is None else f"its record {wrong} is not what was written"
 

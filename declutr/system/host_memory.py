@@ -1,14 +1,14 @@
-"""Memory of the host: kept from one training step to the next, and copies of device tensors in it.
+"""Management of host memory: reuse of freed memory, and host copies of tensors on a device.
 
-Out of the box, glibc gives the memory of a large tensor back to the system as soon as the tensor is
-gone, and the system has to hand out every page of the next one, zeroed. In a training step that
-takes up to a third of the time. Kept, that memory is reused, but splits into pieces in time that
-fit no tensor; when it has grown by that, it is given back once (`Heap`).
+By default, glibc returns the memory of a large tensor to the system when the tensor is freed, and
+the system has to map and zero every page of the next tensor. This takes up to a third of the time
+of a training step. `Heap` makes glibc keep freed memory for reuse. That memory fragments over time,
+and is returned to the system when it has grown far beyond the need.
 
-To read a tensor that lies on a GPU, the host has to wait until the GPU has done all it was told to
-do before, and then has nothing to do itself until it is told more. But what a batch holds was on
-the host before it went over. So a tensor that is sent to a device keeps the tensor it is a copy of,
-as an attribute, and whatever must be known on the host is computed from that (`on_host`).
+To read a tensor on a GPU, the host waits until the GPU has finished all queued work, and the GPU is
+then idle until the host has queued more. The content of a batch, however, was on the host before it
+was sent. `to_device` therefore attaches the host tensor to its copy on the device, and `on_host`
+returns it without waiting.
 """
 
 from __future__ import annotations
@@ -22,29 +22,29 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of glibc's malloc.h
-_ALL = (1 << 31) - 1  # the largest value these take
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # from glibc's malloc.h
+_ALL = (1 << 31) - 1  # the largest value of these parameters
 _VARIABLES = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_", "GLIBC_TUNABLES", "LD_PRELOAD")
-_SLACK = 1.5  # times what one pass needs, before free memory is given back
-_LEAST = 256 << 20  # bytes that are not worth giving back
+_SLACK = 1.5  # the multiple of the need of one pass above which free memory is returned
+_LEAST = 256 << 20  # bytes that are not worth returning
 _PAGE = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 _ATTRIBUTE = "_declutr_on_host"
 
 
 class Heap:
-    """Freed memory of this process; `settle` is to be called whenever activations are gone."""
+    """The freed memory of this process; call `settle` whenever activations have been freed."""
 
     def __init__(self) -> None:
         self._library = _glibc()
         self._keeps = False
         self._trimmed = False
-        self._needed = 0  # bytes resident after a pass that began with nothing to reuse
+        self._needed = 0  # bytes resident after a pass that began without freed memory to reuse
 
     def settle(self) -> None:
-        """Keep freed memory from now on, and give it back if it has become much more than needed.
+        """Keep freed memory from now on, and return it to the system if it is too much.
 
-        It does nothing on other systems than Linux with glibc, nor if the user has configured
-        memory allocation in the environment.
+        This does nothing except on Linux with glibc, nor if the user has configured memory
+        allocation in the environment.
         """
         if self._library is None:
             return
@@ -61,7 +61,7 @@ class Heap:
 
 
 def _glibc() -> ctypes.CDLL | None:
-    """The C library, if it is glibc with its own allocator as it is by default."""
+    """Return the C library if it is glibc with its default allocator and settings, or `None`."""
     if any(os.environ.get(name) for name in _VARIABLES) or not Path("/proc/self/statm").exists():
         return None
     try:
@@ -75,7 +75,7 @@ def _glibc() -> ctypes.CDLL | None:
 
 
 def _resident() -> int:
-    """Bytes of this process in memory, without pages of files."""
+    """Return the resident memory of this process in bytes, without mapped files."""
     with open("/proc/self/statm", "rb") as file:
         fields = file.read().split()
     return (int(fields[1]) - int(fields[2])) * _PAGE
@@ -86,11 +86,15 @@ HEAP = Heap()
 
 
 def remember(on_device: Tensor, on_host: Tensor) -> Tensor:
-    """Attach `on_host` to `on_device` as its host copy, and return `on_device`.
+    """Attach a host tensor to its copy on a device, and return the copy.
 
-    A later change in place of `on_device` makes it forget (not one by way of `.data`, of which
-    torch keeps no account); `on_host` must not be changed. Copies and pickles of `on_device` do not
-    remember.
+    An in-place change of `on_device` invalidates the host copy, except a change through `.data`,
+    which torch does not track. Copies and pickles of `on_device` have no host copy.
+
+    # Parameters
+
+    on_device : a tensor on any device.
+    on_host : a tensor on the CPU with the same content, which must not be changed.
     """
     if on_device is not on_host:
         setattr(on_device, _ATTRIBUTE, _Remembered(on_host, on_device))
@@ -98,9 +102,10 @@ def remember(on_device: Tensor, on_host: Tensor) -> Tensor:
 
 
 def on_host(tensor: Tensor) -> Tensor:
-    """What a tensor holds, as a tensor on the host: itself, or the one it was sent from.
+    """Return a tensor with the same content on the CPU.
 
-    Of a tensor that nothing is remembered of, a copy is made; only then the host waits.
+    It is `tensor` itself, or the host copy that `remember` attached. Otherwise the content is
+    copied from the device, which is the only case in which the host waits.
     """
     if tensor.device.type == "cpu":
         return tensor
@@ -109,26 +114,29 @@ def on_host(tensor: Tensor) -> Tensor:
 
 
 def to_device(tensor: Tensor, device: torch.device) -> Tensor:
-    """A tensor on a device; sent from the host, it remembers what it holds.
+    """Copy a tensor to a device and attach the tensor as host copy (`remember`).
 
-    On its way to a GPU it goes through page-locked memory, so that the host does not wait for the
-    copy. What is on a device already stays as it is.
+    A copy to a GPU uses page-locked memory, so that the host does not wait for it. A tensor that
+    is not on the CPU is moved as by `Tensor.to`.
     """
     if tensor.device.type != "cpu" or device.type == "cpu":
         return tensor.to(device)
-    if 0 in tensor.stride():  # expanded: one place in memory cannot be written more than once
+    # An expanded tensor has elements that share memory, which could not be written separately.
+    if 0 in tensor.stride():
         tensor = tensor.contiguous()
     if device.type == "cuda" and not tensor.is_pinned():
         tensor = tensor.pin_memory()
-    with torch.inference_mode(False):  # torch keeps no account of changes of its tensors
+    # In inference mode torch does not count changes of a tensor, which invalidate the host copy.
+    with torch.inference_mode(False):
         sent = tensor.to(device, non_blocking=device.type == "cuda")
     return remember(sent, tensor)
 
 
 def carried(operation: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """Apply `operation` to tensors, and to their host copies where all of them have one.
+    """Apply `operation` to tensors, and attach the result of applying it to their host copies.
 
-    For cheap operations, such as slices.
+    Nothing is attached unless all tensors have host copies. The operation is computed twice, so it
+    should be cheap, such as slicing.
     """
     result = operation(*tensors)
     copies = [_known(tensor) for tensor in tensors]
@@ -137,33 +145,41 @@ def carried(operation: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
 
 
 class Arriving:
-    """A tensor on its way from a device to the host, which need not wait for it yet."""
+    """An asynchronous copy of a tensor from a device to the host.
+
+    # Parameters
+
+    tensor : the tensor to copy; only a copy from a GPU is asynchronous.
+    """
 
     def __init__(self, tensor: Tensor) -> None:
         in_cuda = tensor.device.type == "cuda"
-        self._tensor = tensor.to("cpu", non_blocking=in_cuda)  # page-locked, from a GPU
+        # torch allocates page-locked memory for a non-blocking copy from a GPU.
+        self._tensor = tensor.to("cpu", non_blocking=in_cuda)
         self._arrived = None
         if in_cuda:
             self._arrived = torch.cuda.Event()
             self._arrived.record(torch.cuda.current_stream(tensor.device))
 
     def wait(self) -> Tensor:
-        """The tensor on the host, once it is whole."""
+        """Wait until the copy is complete, and return the tensor on the host."""
         if self._arrived is not None:
             self._arrived.synchronize()
         return self._tensor
 
 
 class _Remembered:
-    """What a tensor holds, and how often it had been changed when it held that."""
+    """A host copy of a tensor, with the number of in-place changes for which it is valid."""
 
     def __init__(self, copy: Tensor, of: Tensor) -> None:
         self._copy, self._changes = copy, _changes(of)
 
     def of(self, tensor: Tensor) -> Tensor | None:
+        """Return the host copy, or `None` if `tensor` has been changed since."""
         return self._copy if self._changes == _changes(tensor) else None
 
-    def __reduce__(self) -> tuple[Any, ...]:  # for copies, too; a copy counts its changes anew
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle and copy as `None`, because a copied tensor counts its changes from 0."""
         return type(None), ()
 
 
@@ -173,5 +189,5 @@ def _known(tensor: Tensor) -> Tensor | None:
 
 
 def _changes(tensor: Tensor) -> int | None:
-    """How often a tensor was changed in place; those of inference mode do not count."""
+    """Return the number of in-place changes; `None` in inference mode, which does not count."""
     return None if tensor.is_inference() else tensor._version

@@ -1,4 +1,4 @@
-"""Modules imported by name: on demand, from the folder of the user, and while others keep quiet."""
+"""Imports by name, on demand or from the current folder, and control of the levels of loggers."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import Any
 
-# Two threads that import two modules of one package can wait for each other, which Python turns
-# into an error for one of them. So only one thread at a time begins to import something here.
+# Two threads that import two modules of one package can wait for each other, and Python resolves
+# such a deadlock by an error in one of them. Only one thread at a time begins an import here.
 _IMPORTING = threading.RLock()
 
 
 class NamesOnDemand(MutableMapping[str, Any]):
-    """A dictionary that modules add entries to when they are imported, and that has them before.
+    """A dictionary whose entries are added by modules that are imported on demand.
 
-    Whoever asks for a name of `places`, even whether it is taken, has its module imported first. A
-    module that adds its own entry finds the name free all the same: it is being imported already.
+    Any access to a name in `places`, including a test for membership, imports its module first. A
+    module that adds its own entry still finds the name free, because its import is under way.
 
     # Parameters
 
-    known : the entries that there are, which others may keep a reference to.
-    places : the module, or `"module:Class"`, that adds an entry, by name.
+    known : the existing entries; other code may keep a reference to this dictionary.
+    places : the module, or `"module:Class"`, that adds an entry, by the name of the entry.
     """
 
     def __init__(self, known: dict[str, Any], places: Mapping[str, str]) -> None:
@@ -39,7 +39,8 @@ class NamesOnDemand(MutableMapping[str, Any]):
 
     def __getitem__(self, name: str) -> Any:
         place = self._places.get(name)
-        if place is not None:  # also of an entry that is there: its module may not have ended yet
+        # This applies to existing entries too, as another thread may still be importing the module.
+        if place is not None:
             _import(place.partition(":")[0])
         return self._known[name]
 
@@ -47,7 +48,7 @@ class NamesOnDemand(MutableMapping[str, Any]):
         self._known[name] = value
 
     def __delitem__(self, name: str) -> None:
-        _ = self[name]  # so that nothing adds it later
+        _ = self[name]  # The import of its module must not add the entry again later.
         self._places.pop(name, None)
         del self._known[name]
 
@@ -62,7 +63,7 @@ class NamesOnDemand(MutableMapping[str, Any]):
 
 
 def _import(module: str) -> None:
-    if module in sys.modules:  # another thread may be importing it, which is waited for
+    if module in sys.modules:  # Another thread may be importing it; this waits for the end.
         importlib.import_module(module)
     else:
         with _IMPORTING:
@@ -72,12 +73,13 @@ def _import(module: str) -> None:
 def attributes_on_demand(
     package: str, places: Mapping[str, str]
 ) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
-    """Return `__getattr__` and `__dir__` of a package that has names of modules in it.
+    """Return `__getattr__` and `__dir__` for a package that exports names of its modules lazily.
 
     # Parameters
 
-    package : its name.
-    places : names, separated by blanks, by the module in the package that has them.
+    package : the name of the package.
+    places : the names that each module of the package exports, separated by spaces, by the name of
+        the module relative to the package.
     """
     modules = {
         name: f"{package}.{place}" for place, names in places.items() for name in names.split()
@@ -97,30 +99,31 @@ def attributes_on_demand(
 
 
 class NoSuchModule(ValueError):
-    """There is no module of that name."""
+    """Raised if there is no module of a name that the user gave."""
 
 
 def module_from_here(module: str, purpose: str) -> ModuleType:
-    """Import and return a module of the user's, also from the folder that a command runs in.
+    """Import and return a module of the user, installed or below the current folder.
 
     # Parameters
 
-    module : its dotted name; installed, or below the current folder.
-    purpose : what it is for, for the message.
+    module : the dotted name of the module.
+    purpose : what the module is needed for, for the error message.
 
     # Raises
 
-    `NoSuchModule` : there is none. What the module itself cannot import is raised as it is.
+    `NoSuchModule` : if there is no such module.
+    `ImportError` : if the module itself fails to import another one.
     """
     here = os.getcwd()
     if not {"", here} & set(sys.path):
-        sys.path.append(here)  # last: nothing that is installed is hidden by it
+        sys.path.append(here)  # At the end, it does not hide installed modules.
     importlib.invalidate_caches()
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise  # something that the module itself imports
+            raise  # The missing module is one that the user's module imports.
         raise NoSuchModule(
             f"No module '{module}' for {purpose}: expected a file {module.replace('.', '/')}.py in "
             f"{here}, or a module that is installed."
@@ -129,7 +132,13 @@ def module_from_here(module: str, purpose: str) -> ModuleType:
 
 @contextmanager
 def loggers_at(level: int, *names: str) -> Iterator[None]:
-    """Return a context in which the loggers of these names have this level."""
+    """Return a context in which the loggers of the given names have another level.
+
+    # Parameters
+
+    level : the level, such as `logging.WARNING`.
+    names : the names of the loggers.
+    """
     loggers = [logging.getLogger(name) for name in names]
     before = [logger.level for logger in loggers]
     for logger in loggers:

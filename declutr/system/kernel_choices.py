@@ -1,10 +1,10 @@
-"""The quickest of several ways to compute the same thing on this processor.
+"""Selection of the fastest among equivalent kernels on this processor.
 
-torch sends products of float32 to MKL, which on other processors than Intel's keeps to AVX2;
-oneDNN, which torch brings too, uses all that a processor has. What wins depends on processor,
-shape, build of torch and number of threads. So it is measured, once, for some milliseconds, and
-kept in `kernels.json` of the cache folder. The environment variable `DECLUTR_KERNELS=plain` takes
-torch's own way everywhere.
+torch computes float32 matrix products with MKL, which uses no more than AVX2 on processors that are
+not Intel's. oneDNN, which torch includes as well, uses all instructions of a processor. Which one
+is faster depends on the processor, the shape, the build of torch and the number of threads.
+Therefore it is measured once, for a fraction of a second, and stored in `kernels.json` of the cache
+folder. The environment variable `DECLUTR_KERNELS=plain` selects torch's own kernels everywhere.
 """
 
 from __future__ import annotations
@@ -28,19 +28,22 @@ from declutr.system.processors import processor_model, processor_name
 logger = logging.getLogger(__name__)
 
 VARIABLE = "DECLUTR_KERNELS"
+"""The environment variable that switches the selection of kernels off."""
 PLAIN = "plain"
-"""What torch does by itself: the first of all ways."""
+"""The name of torch's own kernel, and the value of `VARIABLE` that selects it everywhere."""
 
 GAIN = 1.1
-"""Times as fast as the plain way: less is not told from noise, and is no reason to change."""
+"""The speedup over the plain kernel below which the plain kernel is kept, as it may be noise."""
 
 FILE_NAME = "kernels.json"
-_TURNS, _LEAST_TURNS = 4, 2  # timed ones at least; and where each takes long
-# Measure for at least _SHORT seconds, since other programs take the processor for some milliseconds
-# at a time, which must not decide what is kept for ever; begin no further turn after _LONG.
+"""The name of the file with measured times in the cache folder."""
+_TURNS, _LEAST_TURNS = 4, 2  # the minimum of timed turns, and the minimum if turns take long
+# Measurements take at least _SHORT seconds, because other programs take the processor for some
+# milliseconds at a time, which must not affect a result that is stored for good. No further turn
+# begins after _LONG seconds.
 _SHORT, _LONG = 0.1, 0.5
-_PATIENCE = 60  # seconds for others that measure
-_HOPELESS = 8.0  # times as long as the quickest: it need not be known any better
+_PATIENCE = 60  # seconds to wait for other processes that measure
+_HOPELESS = 8.0  # the multiple of the least time above which a kernel is not timed again
 
 _DECIDING = (
     *("ONEDNN_MAX_CPU_ISA", "DNNL_MAX_CPU_ISA", "MKL_ENABLE_INSTRUCTIONS", VARIABLE),
@@ -48,28 +51,29 @@ _DECIDING = (
 )
 
 Ways = Mapping[str, Callable[[], object]]
-"""What is to be timed, by name."""
+"""Equivalent kernels by name, each as a function that runs it once."""
 
 
 class KernelChoices:
-    """The quickest way for each question that was asked, measured where nobody knows it yet.
+    """The fastest kernel for each computation that this process has asked for.
 
-    A process gives one answer to a question as long as it lives. Processes with the same cache
-    folder give the same if that can be written, and so do those that were told the answers of
-    another (`adopt`).
+    The answer for a computation never changes within a process. Processes that share a writable
+    cache folder give the same answers, as do processes that have adopted the answers of another
+    one (`adopt`).
     """
 
     def __init__(self) -> None:
         self._taken: dict[str, str] = {}
 
     def quickest(self, question: str, ways: Callable[[], Ways]) -> str:
-        """Return the name of the quickest way.
+        """Return the name of the fastest kernel for a computation.
 
         # Parameters
 
-        question : what is computed, with its shape; processor and threads are added. It is the key
-            in the file: in other words, it is another question.
-        ways : as of `kept_seconds`, `PLAIN` among them. What is near to it stays plain.
+        question : a description of the computation with its shape. With processor and number of
+            threads it is the key of stored times, so that a new wording means a new measurement.
+        ways : a function that returns the kernels, as in `kept_seconds`. `PLAIN` is among them, and
+            is returned unless another one is at least `GAIN` times as fast.
         """
         if switched_off():
             return PLAIN
@@ -82,13 +86,17 @@ class KernelChoices:
         return self._taken[asked]
 
     def taken(self) -> dict[str, str]:
-        """Return the answers so far, by question and number of threads."""
+        """Return the answers of this process by description and number of threads."""
         return dict(self._taken)
 
     def adopt(self, answers: Mapping[str, str], threads: int | None = None) -> None:
-        """Give these answers of `taken` from now on.
+        """Use the answers of another process from now on.
 
-        `threads` is the number of the process that gave them, if this one has another.
+        # Parameters
+
+        answers : the result of `taken` in the other process.
+        threads : the number of threads of the other process, if this process should use its answers
+            with another number of threads.
         """
         theirs = f", {threads} threads"
         for asked, answer in answers.items():
@@ -97,21 +105,29 @@ class KernelChoices:
             self._taken[asked] = answer
 
     def record(self) -> dict[str, Any]:
-        """Return what `resume` needs to compute as this process does, as JSON values."""
+        """Return JSON values by which `resume` reproduces the computations of this process."""
         return {
-            "release": f"declutr {__version__}",  # which may compute other things in other ways
+            "release": f"declutr {__version__}",  # Another release may compute differently.
             "processor": processor(),
             "threads": torch.get_num_threads(),
             "kernels": self.taken(),
         }
 
     def resume(self, record: Mapping[str, Any] | None) -> str | None:
-        """Take the kernels of a `record` of a resumed run; return why it cannot go on to the bit.
+        """Adopt the kernels of a run that is resumed.
 
-        Kernels that were chosen on another processor, or for another number of threads, are not
-        taken: they may be slow on this one, and would not give the same bits.
+        Kernels that were chosen by another release, on another processor, or for another number of
+        threads are not adopted: they may be slow here, and would not give the same bits.
+
+        # Parameters
+
+        record : the result of `record` when the run began; `None` for a run of an early release.
+
+        # Returns
+
+        The reason why the run cannot be continued bit for bit, or `None` if it can.
         """
-        if record is None:  # releases before 1.8 always took torch's own kernels
+        if record is None:  # Releases before 1.8 always used torch's own kernels.
             return "it was begun by declutr 1.7 or before, which did not choose kernels"
         now = self.record()
         for what in ("release", "processor", "threads"):
@@ -121,20 +137,20 @@ class KernelChoices:
         return None
 
     def forget(self) -> None:
-        """Drop the answers of this process: the next question goes to the file again."""
+        """Drop the answers of this process, so that stored times are read again."""
         self._taken.clear()
 
 
 CHOICES = KernelChoices()
-"""The choices of this process."""
+"""The kernel choices of this process."""
 
 
 def switched_off() -> bool:
-    """Return whether `DECLUTR_KERNELS=plain` is in the environment.
+    """Return whether the environment variable `DECLUTR_KERNELS` is `plain`.
 
     # Raises
 
-    `ValueError` : another value than that.
+    `ValueError` : if the variable has any other value.
     """
     value = os.environ.get(VARIABLE, "")
     if value not in ("", PLAIN):
@@ -146,7 +162,10 @@ def switched_off() -> bool:
 
 
 def processor() -> str:
-    """Return what a measurement holds for: processor, instructions in use, release of torch."""
+    """Return a description of everything but threads on which measured times depend.
+
+    It consists of the processor, the instructions in use, the release of torch, and settings.
+    """
     said = [processor_name(), processor_model(), torch.backends.cpu.get_cpu_capability()]
     said.append(f"torch {torch.__version__}")
     said += [f"{name}={os.environ[name]}" for name in _DECIDING if os.environ.get(name)]
@@ -156,27 +175,33 @@ def processor() -> str:
 
 
 def kept_seconds(question: str, ways: Callable[[], Ways]) -> dict[str, float]:
-    """Return the least seconds of each way, measured once for a processor and number of threads.
+    """Return the least time in seconds of each kernel, measured once and then stored.
 
     # Parameters
 
-    question : what is computed, with its shape; processor and threads are added.
-    ways : makes what is to be timed; it is called only if the answer is not known, and must not
-        draw random numbers. It may ask other questions itself, its ways may not: a file is locked
-        while they are timed. A way that raises is left out.
+    question : a description of the computation with its shape. With processor and number of threads
+        it is the key of stored times.
+    ways : a function that returns the kernels to time. It is called only if no times are stored,
+        and must not draw random numbers. The function itself may call this one for another
+        computation, but its kernels may not, because the file is locked while they are timed.
+
+    # Returns
+
+    The times by the name of the kernel, without kernels that raised.
     """
     asked = _with_threads(question)
     folder, machine = default_cache_dir(), processor()
     known = _read(folder).get(machine, {}).get(asked)
     if known is None:
         ready = ways()
-        with _locked(folder):  # of several processes one measures, undisturbed by the others
+        # Only one of several processes measures at a time, so that they do not disturb each other.
+        with _locked(folder):
             everything = _read(folder)
             known = everything.get(machine, {}).get(asked)
             if known is None:
                 took = least_seconds(ready)
                 known = {name: took.get(name) for name in ready}
-                if took:  # that none worked at all is not for ever
+                if took:  # If all kernels raised, the next process should try again.
                     everything.setdefault(machine, {})[asked] = known
                     _write(folder, everything)
                 told = ", ".join(f"{name} {1000 * each:.2f} ms" for name, each in took.items())
@@ -189,13 +214,16 @@ def _with_threads(question: str) -> str:
 
 
 def least_seconds(ways: Ways) -> dict[str, float]:
-    """Return the least seconds of each way, of turns by all of them, but for those that raise."""
+    """Return the least time in seconds of each kernel that does not raise.
+
+    The kernels take turns, so that a disturbance of the processor affects all of them.
+    """
     seconds: dict[str, float] = {}
     left = dict(ways)
     turn, began = 0, time.perf_counter()
     with torch.inference_mode(False), torch.no_grad(), torch.autocast("cpu", enabled=False):
         while True:
-            if turn == 1:  # in the first one libraries get ready
+            if turn == 1:  # The turn before is not timed, as libraries initialise in it.
                 began = time.perf_counter()
             for name, way in list(left.items()):
                 if seconds.get(name, 0.0) > _HOPELESS * min(seconds.values(), default=0.0):
@@ -218,7 +246,7 @@ def least_seconds(ways: Ways) -> dict[str, float]:
 
 
 def _read(folder: Path) -> dict[str, dict[str, dict[str, float | None]]]:
-    """Return the seconds of each way, by question, by processor."""
+    """Return the stored times by processor, computation and kernel."""
     try:
         known = json.loads((folder / FILE_NAME).read_text())
     except (OSError, ValueError):
@@ -240,7 +268,8 @@ def _write(folder: Path, known: Mapping[str, Any]) -> None:
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
     lock = FileLock(folder / f"{FILE_NAME}.lock")
-    # A cache that may only be read, or cannot be locked; or others take too long: each for itself.
+    # If the cache folder is read-only or cannot be locked, or others measure for too long, this
+    # process measures without the lock.
     with suppress(OSError, NotImplementedError):
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=_PATIENCE)

@@ -1,11 +1,11 @@
-"""The processors that this process may keep busy, and the threads that torch computes with on them.
+"""The number of processors that this process may use, and the number of threads of torch.
 
-In a container, `os.cpu_count()` counts the processors of the host. What the container may use is
-limited by the affinity of its processes, and by a quota of processor time of a control group
-(`docker run --cpus 2`, `limits.cpu` of Kubernetes). More threads than that wait for each other:
-those that spin use the quota up, and then all of them stand still to the end of its period. torch
-takes one thread for each core (or processor, if built without MKL) that this process may run on,
-and knows nothing of a quota, nor of other processes that train beside this one.
+In a container, `os.cpu_count()` counts the processors of the host. The container may use fewer: it
+is limited by the affinity of its processes, and by the quota of processor time of a control group
+(`docker run --cpus 2`, `limits.cpu` of Kubernetes). Threads beyond the quota slow down all others:
+while they spin they use up the quota, and then all threads pause until its period ends. By default
+torch uses one thread for each core (or each processor, if built without MKL) that this process may
+run on. It ignores quotas and other training processes on the machine.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from declutr.system.distributed import of_all_processes, world_size
 logger = logging.getLogger(__name__)
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""The environment variables by which users set the number of threads."""
 _MODEL = (
     *("vendor_id", "cpu family", "model", "stepping", "flags"),
     *("CPU implementer", "CPU variant", "CPU part", "Features"),
@@ -40,18 +41,18 @@ _INSTRUCTIONS = {
     "amx": ("_is_amx_tile_supported",),
 }
 
-_set_here: list[int] = []  # numbers of threads that are not the user's choice
-_shares: list[int] = []
+_set_here: list[int] = []  # numbers of threads that this module has set, not the user
+_shares: list[int] = []  # numbers of threads that `share_processors` has set
 
 
 def usable_processors(root: Path = Path("/")) -> int:
-    """Return how many processors this process can keep busy, at least 1.
+    """Return the number of processors that this process may use by its affinity and quota.
 
-    A quota of part of a processor counts as a whole one.
+    It is at least 1; a quota that is not a whole number is rounded up.
 
     # Parameters
 
-    root : where the file system begins; for tests.
+    root : the root of the file system; only tests change it.
     """
     quota = cpu_quota(root)
     allowed = allowed_processors()
@@ -59,17 +60,21 @@ def usable_processors(root: Path = Path("/")) -> int:
 
 
 def allowed_processors() -> int:
-    """Return how many processors this process may run on, whatever its quota of their time."""
+    """Return the number of processors that this process may run on, regardless of any quota."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1
 
 
 def allowed_cores(root: Path = Path("/")) -> int:
-    """Return `allowed_processors` without hyperthreads: processors of one core count once, where
-    that is known.
+    """Return the number of cores that this process may run on, regardless of any quota.
 
-    By itself, torch takes that many threads if it was built with MKL.
+    In contrast to `allowed_processors`, hyperthreads of one core count once, where the system tells
+    which they are. If torch was built with MKL, this is its default number of threads.
+
+    # Parameters
+
+    root : the root of the file system; only tests change it.
     """
     if not hasattr(os, "sched_getaffinity"):
         return allowed_processors()
@@ -84,26 +89,33 @@ def allowed_cores(root: Path = Path("/")) -> int:
 
 
 def cpu_quota(root: Path = Path("/")) -> float | None:
-    """Return the processor time that control groups grant this process, in processors.
+    """Return the quota of processor time that control groups grant this process.
 
-    It is the least of those of its group and of the groups around it, as far as they are mounted
-    here, of version 1 and 2; `None` stands for no limit.
+    # Parameters
+
+    root : the root of the file system; only tests change it.
+
+    # Returns
+
+    The quota in processors, such as 1.5, or `None` if there is no limit. It is the least quota of
+    the control group of this process and its ancestors of version 1 and 2, as far as they are
+    mounted.
     """
     quotas = [quota for folder in _groups(root) if (quota := _quota(folder)) is not None]
     return min(quotas, default=None)
 
 
 def _groups(root: Path) -> Iterator[Path]:
-    """Yield the folders of the control groups that this process is in, inmost first."""
+    """Yield the folders of the control groups of this process, the innermost first."""
     try:
         of_process = (root / "proc/self/cgroup").read_text().splitlines()
         mounts = (root / "proc/self/mountinfo").read_text().splitlines()
-    except (OSError, ValueError):  # another system than Linux
+    except (OSError, ValueError):  # Other systems than Linux do not have these files.
         return
-    # ID:CONTROLLERS:PATH, without controllers in version 2
+    # Lines have the format ID:CONTROLLERS:PATH, without controllers in version 2.
     groups = [line.split(":", 2)[1:] for line in of_process if line.count(":") >= 2]
     for line in mounts:
-        # ID PARENT DEVICE ROOT PLACE OPTIONS [...] - KIND SOURCE OPTIONS
+        # Lines have the format ID PARENT DEVICE ROOT PLACE OPTIONS [...] - KIND SOURCE OPTIONS.
         mount, _, kind = (part.split() for part in line.partition(" - "))
         if len(mount) < 5 or not kind or kind[0] not in ("cgroup", "cgroup2"):
             continue
@@ -117,10 +129,10 @@ def _groups(root: Path) -> Iterator[Path]:
 
 
 def _upwards(place: Path, top: str, path: str) -> Iterator[Path]:
-    """Yield the folder of a group and those around it, where the group `top` is at `place`."""
+    """Yield the folders of the group `path` and its ancestors up to `top`, mounted at `place`."""
     try:
         below = PurePosixPath(path).relative_to(top)
-    except ValueError:  # a container that sees the paths of its host, and no more than its group
+    except ValueError:  # A container may see the path on its host, but only its own group mounted.
         below = PurePosixPath()
     if ".." not in below.parts:
         yield place / below
@@ -128,14 +140,14 @@ def _upwards(place: Path, top: str, path: str) -> Iterator[Path]:
 
 
 def _quota(folder: Path) -> float | None:
-    """Return the quota of one group, in processors; `None` if it has none."""
+    """Return the quota of a control group in processors, or `None` if it has none."""
     try:
         if (folder / "cpu.max").exists():
             quota, period = (folder / "cpu.max").read_text().split()
         else:
             quota = (folder / "cpu.cfs_quota_us").read_text()
             period = (folder / "cpu.cfs_period_us").read_text()
-        processors = int(quota) / int(period)  # "max" and -1 stand for no limit
+        processors = int(quota) / int(period)  # "max" (an error here) and -1 mean no limit.
     except (OSError, ValueError, ZeroDivisionError):
         return None
     return processors if processors > 0 else None
@@ -143,11 +155,11 @@ def _quota(folder: Path) -> float | None:
 
 @cache
 def keep_to_quota() -> None:
-    """Let torch and numpy compute with no more threads than the container has processors for.
+    """Reduce the number of threads of torch and numpy to the quota of the container.
 
-    It looks once in a process, never raises a number of threads, and leaves alone what the user
-    has set: `OMP_NUM_THREADS` or `MKL_NUM_THREADS` in the environment, or another number than
-    torch's own by `torch.set_num_threads`.
+    Only the first call in a process has an effect. The number is never raised, and not changed if
+    the user has set it by `OMP_NUM_THREADS` or `MKL_NUM_THREADS` in the environment or by
+    `torch.set_num_threads`.
     """
     quota = cpu_quota()
     if quota is None or _chosen_by_user():
@@ -161,17 +173,21 @@ def keep_to_quota() -> None:
 
 
 def share_processors(device: torch.device) -> None:
-    """Divide the threads among the processes of a training that compute on this machine's CPU.
+    """Divide the threads of this machine's CPU among the training processes on it.
 
-    Each process has torch's own number of them otherwise. It is to be called by all processes, and
-    does nothing for a single one, on a GPU, or if the user has set a number of threads.
+    Without this, each process uses torch's default number of threads. All processes must call it.
+    It does nothing if there is only one process, or if the user has set the number of threads.
+
+    # Parameters
+
+    device : the device of training; nothing is done unless it is the CPU.
     """
     if world_size() == 1 or device.type != "cpu":
         return
     machine = socket.gethostname()
     beside = of_all_processes(machine).count(machine)
     before = torch.get_num_threads()
-    if _chosen_by_user() or before in _shares:  # another trainer of this process has divided them
+    if _chosen_by_user() or before in _shares:  # an earlier trainer of this process did it
         return
     wanted = max(1, before // beside)
     _shares.append(wanted)
@@ -183,7 +199,7 @@ def share_processors(device: torch.device) -> None:
 
 
 def _compute_with(wanted: int, reason: str, amount: float) -> None:
-    """Set another number of threads than there is, and log why."""
+    """Set the number of threads, and log the reason if that changes it."""
     before = torch.get_num_threads()
     if wanted != before:
         set_threads(wanted)
@@ -191,9 +207,7 @@ def _compute_with(wanted: int, reason: str, amount: float) -> None:
 
 
 def _chosen_by_user() -> bool:
-    """Return whether the number of threads is set by the environment, or is neither torch's default
-    nor set here.
-    """
+    """Return whether the user has set the number of threads, by the environment or by torch."""
     if any(os.environ.get(name) for name in THREAD_VARIABLES):
         return True
     ours = {allowed_processors(), allowed_cores(), *_set_here}
@@ -201,30 +215,34 @@ def _chosen_by_user() -> bool:
 
 
 def set_threads(count: int) -> None:
-    """Let torch and numpy compute with so many threads."""
+    """Set the number of threads of torch and of the linear algebra of numpy to `count`."""
     from threadpoolctl import threadpool_limits  # comes with scikit-learn
 
     torch.set_num_threads(count)
     _set_here.append(count)
-    threadpool_limits(count, user_api="blas")  # that of numpy, as long as this process lives
+    threadpool_limits(count, user_api="blas")  # Numpy's number stays set until the process ends.
 
 
 @cache
 def processor_name() -> str:
-    """Return the name that the processor gives itself, or its architecture."""
+    """Return the model name of the processor, or its architecture if it has none."""
     return _told_by_processor().get("model name", platform.processor() or platform.machine())
 
 
 @cache
 def processor_model() -> str:
-    """Return a short hash of model and features: clouds give one name to many, ARM's have none."""
+    """Return a short hash of the processor's model and features.
+
+    The name is not enough to identify a processor: in clouds several models share one name, and ARM
+    processors have none.
+    """
     told = _told_by_processor()
     return hashlib.sha256(json.dumps([told.get(name) for name in _MODEL]).encode()).hexdigest()[:8]
 
 
 @cache
 def _told_by_processor() -> dict[str, str]:
-    """Return what Linux says of the first processor."""
+    """Return the entries of `/proc/cpuinfo` on the first processor; none except on Linux."""
     try:
         first = Path("/proc/cpuinfo").read_text(errors="replace").split("\n\n")[0]
     except OSError:
@@ -234,7 +252,7 @@ def _told_by_processor() -> dict[str, str]:
 
 
 def instructions() -> tuple[str, ...]:
-    """Return which of the sets of instructions that matter here this processor has."""
+    """Return the instruction sets of this processor, among those that matter for kernels."""
     return tuple(
         name
         for name, questions in _INSTRUCTIONS.items()

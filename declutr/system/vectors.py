@@ -1,4 +1,4 @@
-"""Rows of vectors scaled to length 1, and divided among inverted lists of faiss (IVF)."""
+"""Scaling of vectors to length 1, and settings for inverted lists of faiss (IVF)."""
 
 from __future__ import annotations
 
@@ -12,44 +12,52 @@ import numpy as np
 from declutr.system.processors import usable_processors
 
 PER_CENTRE = 64
-"""Rows that each centre of a list is trained on; faiss wants 39 at least."""
+"""The number of rows per centre by which inverted lists are trained; faiss needs at least 39."""
 
 
 def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """Return rows `(n, d)` of length 1; a length below 1e-12 counts as 1e-12, so zeros stay."""
+    """Return vectors `(n, d)` scaled to length 1; zeros stay zeros.
+
+    Lengths below 1e-12 count as 1e-12, as in `torch.nn.functional.normalize`.
+    """
     return vectors / np.linalg.norm(vectors, axis=1, keepdims=True).clip(min=1e-12)
 
 
 def loaded_faiss() -> Any:
-    """Return the module faiss, which computes on as many processors as this process may use.
+    """Import faiss, limit its threads to the processors of this process, and return the module.
 
     # Raises
 
-    `ImportError` : it is not installed.
+    `ImportError` : if faiss is not installed.
     """
-    # It logs at INFO which of its builds it tries, and with a traceback those that are not there.
+    # At level INFO, faiss logs each of its builds that it tries to load, with tracebacks.
     loader = logging.getLogger("faiss.loader")
     if loader.level == logging.NOTSET:
         loader.setLevel(logging.WARNING)
     import faiss
 
-    # It counts the processors of the host, too.
+    # By default faiss uses all processors of the host, even in a container with a quota.
     faiss.omp_set_num_threads(min(faiss.omp_get_max_threads(), usable_processors()))
     return faiss
 
 
 def number_of_lists(rows: int) -> int:
-    """Return how many lists faiss advises for up to a million rows, no more than can be trained."""
+    """Return the number of inverted lists for a number of rows.
+
+    It is 4 times the square root of `rows`, as faiss recommends for up to a million rows, but no
+    more than can be trained with `PER_CENTRE` rows each.
+    """
     return max(1, min(round(4 * math.sqrt(rows)), rows // PER_CENTRE))
 
 
 def least_effort(recall: Callable[[int], float], most: int, target: float) -> tuple[int, float]:
-    """Return the least effort, doubling from 1, that has a recall of `target`; and its recall.
+    """Return the least power of 2 as effort that reaches a recall, and its recall.
 
     # Parameters
 
-    recall : of an effort, such as how many lists are looked into.
-    most : with which nothing more can be found, whatever the recall.
+    recall : a function that returns the recall at an effort, such as a number of lists to scan.
+    most : the maximum effort. It is returned if no smaller one reaches the target.
+    target : the recall to reach, between 0 and 1.
     """
     effort = 1
     while (found := recall(effort)) < target and effort < most:

@@ -1,4 +1,4 @@
-"""A function applied to a stream by all cores, with results in the order of the stream."""
+"""Parallel application of a function to a stream, with results in the order of the stream."""
 
 from __future__ import annotations
 
@@ -21,28 +21,29 @@ from declutr.system.processors import usable_processors
 logger = logging.getLogger(__name__)
 
 WORKERS_VARIABLE = "DECLUTR_WORKERS"
-_PR_SET_PDEATHSIG = 1  # of linux/prctl.h
-_PATIENCE = 5.0  # seconds that a process is given to end before it is killed
+"""The environment variable that sets the number of worker processes."""
+_PR_SET_PDEATHSIG = 1  # from linux/prctl.h
+_PATIENCE = 5.0  # seconds that a process has to end before it is killed
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 
 class WorkerLost(RuntimeError):
-    """A process ended without an answer: it was killed, most often for want of memory."""
+    """Raised if a worker process was killed, most often because memory ran out."""
 
 
 def default_workers() -> int:
-    """Return `$DECLUTR_WORKERS`, or the processors of this process; 1 is no other process.
+    """Return the default number of worker processes, where 1 means to work in this process.
 
-    Its processors are those that affinity and quota allow (`declutr.system.processors`).
-
-    It is 1 where there can be none: in a daemonic process (a worker of a data loader, say), and on
-    systems where a process cannot simply be forked.
+    It is the value of `DECLUTR_WORKERS`, or else the number of processors that this process may
+    use (`declutr.system.processors`). It is 1 where worker processes are impossible: in a daemonic
+    process, such as a worker of a data loader, and on systems other than Linux, where processes
+    cannot be forked safely.
 
     # Raises
 
-    `ValueError` : the variable holds something else than a number of at least 1.
+    `ValueError` : if the variable is not a number of at least 1.
     """
     wanted = os.environ.get(WORKERS_VARIABLE)
     if wanted and not (wanted.isdecimal() and int(wanted) >= 1):
@@ -58,16 +59,26 @@ def default_workers() -> int:
 def ordered_map(
     function: Callable[[Item], Result], items: Iterable[Item], workers: int
 ) -> Iterator[Result]:
-    """`map(function, items)`, computed by `workers` forked processes.
+    """Yield the results of `map(function, items)`, computed by forked processes.
 
-    Items are taken from the stream only as fast as they are worked off: never more than two for
-    each process are on their way. An exception of the function arrives where its result would
-    have. Close the iterator when leaving early (`contextlib.closing`): that ends the processes.
-    They also end when this process does, whatever ends it.
+    Items are consumed only as fast as they are processed: at most two per process are under way.
+    Close the iterator (`contextlib.closing`) to end the processes early. They also end with this
+    process, even if it is killed.
+
+    # Parameters
+
+    function : the function to apply; it need not be picklable, but its results must be.
+    items : a stream of picklable items.
+    workers : the number of processes; fewer are used if the system refuses to start more.
+
+    # Returns
+
+    An iterator over the results, in the order of the items. An exception in the function is raised
+    at the place of its result.
 
     # Raises
 
-    `WorkerLost` : a process was killed.
+    `WorkerLost` : if a process was killed.
     """
     pool: dict[Connection, BaseProcess] = {}
     try:
@@ -89,12 +100,12 @@ def _in_order(items: Iterable[Any], pool: dict[Connection, BaseProcess]) -> Iter
     stream = enumerate(items)
     idle = list(pool)
     busy: dict[Connection, int] = {}
-    results: dict[int, tuple[bool, Any]] = {}  # those that came before their turn
+    results: dict[int, tuple[bool, Any]] = {}  # by number, until it is their turn
     turn = 0
     following = next(stream, None)
     while following is not None or busy or results:
-        # A question is only put to a process that waits for one, so the two never write to each
-        # other at once, which would block both.
+        # An item is sent only to an idle process. Otherwise both sides could write to their pipe at
+        # the same time, and block each other.
         while following is not None and idle and following[0] < turn + 2 * len(pool):
             number, item = following
             connection = idle.pop()
@@ -136,13 +147,14 @@ def _start(function: Callable, pool: dict[Connection, BaseProcess]) -> None:
 def _serve(
     function: Callable, connection: Connection, inherited: list[Connection], parent: int
 ) -> None:
-    """Answer in a worker until the other end of its pipe is closed."""
-    # A Ctrl-C goes to all processes of a terminal; the main one decides what it means. Handlers
-    # that the main one installed are not for its workers.
+    """Compute results in a worker process until the other end of its pipe is closed."""
+    # Ctrl-C reaches all processes of a terminal, and the main process decides how to react. The
+    # signal handlers that it has installed must not run in its workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _end_with(parent)
-    # While a worker held an end of the main process's, no other would learn that it is gone.
+    # While a worker keeps an inherited end of the main process open, the worker at the other end
+    # would not notice the end of the main process.
     for other in inherited:
         other.close()
     with suppress(EOFError, OSError):
@@ -156,14 +168,17 @@ def _serve(
 
 
 def _end_with(parent: int) -> None:
-    """Have the kernel end this process when its parent has ended, even while it computes."""
+    """Make the kernel kill this process when its parent ends, even during a computation."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:  # it was faster
+    if os.getppid() != parent:  # The parent had ended before the call.
         os._exit(1)
 
 
 def _portable(error: Exception) -> Exception:
-    """Return the exception with its traceback, which does not travel, as a note, or another one."""
+    """Return an exception that can be pickled and contains the traceback of `error` as text.
+
+    It is `error` itself with a note, or a `RuntimeError` if `error` cannot be pickled.
+    """
     text = "".join(traceback.format_exception(error))
     try:
         copy = pickle.loads(pickle.dumps(error))
@@ -199,9 +214,10 @@ def _end(pool: dict[Connection, BaseProcess]) -> None:
 
 @contextmanager
 def _quiet_tokenizers() -> Iterator[None]:
-    """Fork with the threads of Hugging Face's tokenizers off: each process has one core.
+    """Return a context in which processes are forked with single-threaded tokenizers.
 
-    Set before the fork, else the library warns in every process of what it would do by itself.
+    The workers use all processors already. The environment variable has to be set before the fork,
+    or the tokenizers library warns in every process that it disables its threads.
     """
     name = "TOKENIZERS_PARALLELISM"
     before = os.environ.get(name)

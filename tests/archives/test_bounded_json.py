@@ -1,4 +1,4 @@
-"""What of JSON is read, and what not."""
+"""JSON is only read within bounds."""
 
 import math
 from pathlib import Path
@@ -14,7 +14,7 @@ def written(folder: Path, content: str | bytes) -> Path:
     return file
 
 
-def test_what_is_read(tmp_path: Path) -> None:
+def test_json_within_bounds_is_read(tmp_path: Path) -> None:
     text = '{"a": [1, null, "é"], "b": {"a": true}}'
     assert read_bounded_json(written(tmp_path, text)) == {"a": [1, None, "é"], "b": {"a": True}}
     assert math.isinf(read_bounded_json(written(tmp_path, "Infinity")))
@@ -34,12 +34,12 @@ def test_what_is_read(tmp_path: Path) -> None:
         ("[" + "1," * 2**20 + "1]", r"has 2\.0 MiB; expected at most 1 MiB of such a file"),
     ],
 )
-def test_what_is_not(content: str | bytes, message: str, tmp_path: Path) -> None:
+def test_json_out_of_bounds_is_refused(content: str | bytes, message: str, tmp_path: Path) -> None:
     with pytest.raises(JSONError, match=message):
         read_bounded_json(written(tmp_path, content))
 
 
-def test_bounds_and_constants_are_the_callers(tmp_path: Path) -> None:
+def test_the_caller_sets_size_and_constants(tmp_path: Path) -> None:
     with pytest.raises(JSONError, match=r"expected at most 0 MiB"):
         read_bounded_json(written(tmp_path, "[1, 2]"), limit=5)
     with pytest.raises(JSONError, match="it holds NaN"):

@@ -1,4 +1,4 @@
-"""Archives carry their transformer's configuration and tokenizer, and load with them."""
+"""Archives carry the configuration and tokenizer of their transformer, and load with them."""
 
 import json
 import shutil
@@ -36,7 +36,7 @@ def test_the_archive_holds_the_transformer(trained: Path, checkpoint: Path, tmp_
         names = set(archive.getnames())
         archive.extractall(tmp_path, filter="data")
     assert {"config.json", "weights.th", f"{TRANSFORMERS}/names.json"} <= names
-    assert not any(name.endswith((".safetensors", ".bin")) for name in names)  # weights: once
+    assert not any(name.endswith((".safetensors", ".bin")) for name in names)  # weights.th has them
     saved = tmp_path / TRANSFORMERS / "0"
     ours, theirs = (AutoConfig.from_pretrained(place) for place in (saved, checkpoint))
     assert ours.hidden_size == theirs.hidden_size and ours.model_type == theirs.model_type
@@ -58,8 +58,8 @@ def test_loads_without_the_transformers_folder(trained: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_archived_configuration_is_the_users(trained: Path) -> None:
-    """Names in `config.json` stay what they were: the archive says what was trained from what."""
+def test_the_configuration_keeps_the_names_of_the_user(trained: Path) -> None:
+    """The names in `config.json` document what a model was trained from."""
     folder = json.loads((trained / TRANSFORMERS / "names.json").read_text())
     config = load_archive(trained / "model.tar.gz").config
     assert config["dataset_reader"]["tokenizer"]["model_name"] in folder
@@ -68,7 +68,7 @@ def test_the_archived_configuration_is_the_users(trained: Path) -> None:
 
 
 @pytest.mark.slow
-def test_names_the_user_overrides_are_respected(trained: Path, checkpoint: Path) -> None:
+def test_overridden_names_are_kept(trained: Path, checkpoint: Path) -> None:
     path = "model.text_field_embedder.token_embedders.tokens"
     archive = load_archive(
         trained / "model.tar.gz",
@@ -83,14 +83,14 @@ def test_names_the_user_overrides_are_respected(trained: Path, checkpoint: Path)
     indexer = archive.dataset_reader._token_indexers["tokens"]
     assert indexer._allennlp_tokenizer._model_name != str(
         checkpoint
-    )  # that one was left to the archive
+    )  # this name was not overridden
     expected = load_archive(trained / "model.tar.gz").model.state_dict()
     for key, value in archive.model.state_dict().items():
-        assert torch.equal(value, expected[key])  # the weights are the archive's anyway
+        assert torch.equal(value, expected[key])  # weights always come from the archive
 
 
 @pytest.mark.slow
-def test_a_run_that_is_archived_twice(trained: Path, tmp_path: Path) -> None:
+def test_a_run_can_be_archived_twice(trained: Path, tmp_path: Path) -> None:
     shutil.copytree(trained, tmp_path / "run")
     assert archive_transformer(str(tmp_path / "run")) == [TRANSFORMERS]
     archive_model(tmp_path / "run", archive_path=str(tmp_path / "again.tar.gz"))
@@ -112,11 +112,11 @@ def test_a_run_that_is_archived_twice(trained: Path, tmp_path: Path) -> None:
         ({"model": {"pooler": {"type": "declutr", "archive": None}}}, False),
     ],
 )
-def test_whose_run_it_is(config: dict, ours: bool) -> None:
+def test_runs_of_this_package_are_recognised(config: dict, ours: bool) -> None:
     assert is_ours(config) is ours
 
 
-def test_runs_of_others_are_left_alone(checkpoint: Path, tmp_path: Path) -> None:
+def test_other_runs_are_left_alone(checkpoint: Path, tmp_path: Path) -> None:
     pretrained = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
     model = {"type": "basic_classifier", "text_field_embedder": {"token_embedders": pretrained}}
     config = {"model": model, "dataset_reader": {"type": "text_classification_json"}}
@@ -127,15 +127,17 @@ def test_runs_of_others_are_left_alone(checkpoint: Path, tmp_path: Path) -> None
     assert use_archived_transformer(params, folder) is params
 
 
-def test_runs_without_a_transformer(tmp_path: Path) -> None:
+def test_a_run_without_a_transformer_carries_nothing(tmp_path: Path) -> None:
     config = {"model": {"type": "declutr"}, "dataset_reader": {"type": "declutr"}}
     assert archive_transformer(written(tmp_path, config)) == []
     assert archive_transformer(str(tmp_path / "nowhere")) == []
     assert not (tmp_path / TRANSFORMERS).exists()
 
 
-def test_every_name_of_a_configuration(checkpoint: Path, corpus_file: Path, tmp_path: Path) -> None:
-    """Several transformers, in lists as well; each is saved once."""
+def test_every_transformer_of_a_configuration_is_saved_once(
+    checkpoint: Path, corpus_file: Path, tmp_path: Path
+) -> None:
+    """The names may be anywhere in the configuration, including lists."""
     other = tmp_path / "other"
     shutil.copytree(checkpoint, other)
     config = run_config(checkpoint, corpus_file)
@@ -160,10 +162,10 @@ def test_every_name_of_a_configuration(checkpoint: Path, corpus_file: Path, tmp_
         ("some_other", False),
     ],
 )
-def test_embedders_do_not_look_for_weights(
+def test_embedders_from_an_archive_load_no_pretrained_weights(
     kind: str, without_weights: bool, checkpoint: Path, corpus_file: Path, tmp_path: Path
 ) -> None:
-    """The archive has no `model.safetensors`; tokenizers and indexers take no such argument."""
+    """The archive has no such weights. Tokenizers and indexers do not take `load_weights`."""
     config = run_config(checkpoint, corpus_file)
     embedders = config["model"]["text_field_embedder"]["token_embedders"]
     embedders["tokens"] = {"type": kind, "model_name": str(checkpoint)}
@@ -184,7 +186,7 @@ def test_embedders_do_not_look_for_weights(
 
 
 def classifier(archive: Path | str, **more: Any) -> dict[str, Any]:
-    """The configuration of a model of AllenNLP with parts of `archive`."""
+    """Return the configuration of an AllenNLP classifier with parts of `archive`."""
     return {
         "dataset_reader": {"type": "snli", "tokenizer": {"type": "declutr", "archive": archive}},
         "model": {
@@ -229,7 +231,9 @@ def test_an_exported_folder_is_carried_as_an_archive(checkpoint: Path, tmp_path:
     assert not list(carried.rglob("*.safetensors"))
 
 
-def test_archives_and_transformers_of_the_same_name(checkpoint: Path, tmp_path: Path) -> None:
+def test_an_archive_and_a_transformer_may_have_the_same_name(
+    checkpoint: Path, tmp_path: Path
+) -> None:
     name = str(checkpoint)
     config = classifier(name, other={"type": "pretrained_transformer", "model_name": name})
     folder = written(tmp_path, config)
@@ -248,10 +252,10 @@ def test_an_archive_that_the_user_overrides_is_left_alone(trained: Path, tmp_pat
 
 
 @pytest.mark.slow
-def test_archives_that_name_archives(
+def test_archives_carry_archives_recursively(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A declutr model that began with a part of another, in a classifier."""
+    """A classifier uses parts of a declutr model, which itself uses parts of another one."""
     monkeypatch.chdir(trained.parent)
     inner = written(tmp_path / "inner", {**classifier(trained.name), "model": {"type": "declutr"}})
     archive_transformer(inner)
@@ -266,7 +270,7 @@ def test_archives_that_name_archives(
     )
 
 
-def test_hostile_archives_are_not_carried(tmp_path: Path) -> None:
+def test_unsafe_archives_are_not_carried(tmp_path: Path) -> None:
     hostile = written(tmp_path / "hostile", {"model": {"type": "antigravity.Thing"}})
     folder = written(tmp_path / "run", classifier(hostile))
     with pytest.raises(UnsafeArchive, match="antigravity"):
@@ -278,7 +282,7 @@ def test_hostile_archives_are_not_carried(tmp_path: Path) -> None:
 def test_a_whitening_of_earlier_weights_is_removed(
     trained: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When training goes on in a folder, what was fitted to its embeddings fits no more."""
+    """A whitening no longer fits the embeddings when training continues in its folder."""
     run = tmp_path / "run"
     shutil.copytree(trained, run)
     stale = run / "whitening.safetensors"
@@ -290,7 +294,7 @@ def test_a_whitening_of_earlier_weights_is_removed(
     assert archive_transformer(str(run)) == ["transformer"] and not caplog.text
 
 
-def test_code_of_others_is_archived_if_the_recipe_runs_it(
+def test_remote_code_is_archived_only_if_the_recipe_trusts_it(
     checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))

@@ -1,4 +1,4 @@
-"""One decision about what lies at a place, and one message where it is no model."""
+"""The kind of a model at a place is recognised, and a place without a model is reported."""
 
 import gzip
 import json
@@ -33,7 +33,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize("name", KINDS)
-def test_folders(name: str, tmp_path: Path) -> None:
+def test_kinds_of_folders(name: str, tmp_path: Path) -> None:
     kind, file, content = KINDS[name]
     place = folder(tmp_path / "model", file, content)
     require_model(place)
@@ -42,12 +42,12 @@ def test_folders(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["model.tar.gz", "model.tgz", "downloaded"])
-def test_files(name: str, tmp_path: Path) -> None:
+def test_a_gzip_file_counts_as_archive(name: str, tmp_path: Path) -> None:
     (tmp_path / name).write_bytes(gzip.compress(b"anything"))
     assert kind_of(tmp_path / name) is Kind.ARCHIVE and not is_transformer(tmp_path / name)
 
 
-def test_an_archive_by_its_name_that_is_damaged(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_recognised_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "model.tar.gz").write_bytes(b"half")
     assert kind_of(tmp_path / "model.tar.gz") is Kind.ARCHIVE
 
@@ -56,7 +56,7 @@ def test_an_archive_by_its_name_that_is_damaged(tmp_path: Path) -> None:
     ("name", "message"),
     [("nowhere", "No model at '{}'."), ("a.txt", "'{}' is not an archive."), ("", "'{}' holds no")],
 )
-def test_no_model(name: str, message: str, tmp_path: Path) -> None:
+def test_places_without_a_model(name: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
     place = tmp_path / name
     for check in (kind_of, require_model):
@@ -69,7 +69,7 @@ def test_no_model(name: str, message: str, tmp_path: Path) -> None:
     assert not is_transformer(place)
 
 
-def test_a_configuration_that_is_too_large(tmp_path: Path) -> None:
+def test_a_deeply_nested_configuration_is_refused(tmp_path: Path) -> None:
     place = folder(tmp_path / "model", "config.json", "[" * 100_000)
     for check in (kind_of, is_transformer):
         with pytest.raises(UnsafeArchive, match=r"config\.json is nested too deeply"):

@@ -1,4 +1,4 @@
-"""Folders of sentence-transformers are followed without that package, and as it does."""
+"""Folders of sentence-transformers embed as in that package, which is not needed."""
 
 import json
 import shutil
@@ -33,7 +33,7 @@ def modules(*names: str, folders: tuple[str, ...] = ()) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def folder(checkpoint: Path, tmp_path: Path) -> Path:
-    """Mean pooling, a dense layer to 5, normalised; lower case, 16 tokens."""
+    """Return a model with mean pooling, a dense layer, normalisation, lower case and 16 tokens."""
     place = tmp_path / "model"
     shutil.copytree(checkpoint, place)
     write(place / "modules.json", modules("Transformer", "Pooling", "Dense", "Normalize"))
@@ -59,7 +59,7 @@ def encoder(place: Path, **settings: Any) -> Encoder:
     return Encoder(place, device="cpu", dtype="float32", **settings)
 
 
-def test_every_module_counts(folder: Path, checkpoint: Path) -> None:
+def test_every_module_is_applied(folder: Path, checkpoint: Path) -> None:
     from safetensors.torch import load_file
 
     ours = encoder(folder)
@@ -71,22 +71,23 @@ def test_every_module_counts(folder: Path, checkpoint: Path) -> None:
     assert np.abs(ours(TEXTS) - expected).max() < 1e-6
     assert ours.truncated_texts == 1
     assert np.abs(encoder(folder, normalize=False)(TEXTS) - layer).max() < 1e-6
-    # With a pooling of one's own it is the transformer alone.
+    # With an explicit pooling, only the transformer of the folder is used.
     alone = encoder(folder, pooling="cls")(TEXTS)
     assert np.abs(alone - encoder(checkpoint, pooling="cls")(TEXTS)).max() < 1e-6
 
 
-def test_equals_the_package(folder: Path) -> None:
+def test_embeddings_equal_those_of_sentence_transformers(folder: Path) -> None:
     package = pytest.importorskip("sentence_transformers")
     theirs = package.SentenceTransformer(str(folder), device="cpu")
     assert np.abs(encoder(folder)(TEXTS) - theirs.encode(TEXTS)).max() < 1e-5
     again = folder.parent / "again"
-    theirs.save(str(again))  # in the layout of the release installed; some forget the lower case
+    # The installed release saves in its own layout, and some releases lose the lower case.
+    theirs.save(str(again))
     expected = package.SentenceTransformer(str(again), device="cpu").encode(TEXTS)
     assert np.abs(encoder(again)(TEXTS) - expected).max() < 1e-5
 
 
-def test_a_transformer_in_a_folder_of_its_own(folder: Path, tmp_path: Path) -> None:
+def test_the_transformer_may_be_in_a_subfolder(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "other"
     names = ("Transformer", "Pooling", "Dense", "Normalize")
     folders = ("0_Transformer", "1_Pooling", "2_Dense", "3_Normalize")
@@ -98,7 +99,7 @@ def test_a_transformer_in_a_folder_of_its_own(folder: Path, tmp_path: Path) -> N
     assert np.abs(encoder(place)(TEXTS) - encoder(folder)(TEXTS)).max() < 1e-6
 
 
-def test_a_default_prompt(folder: Path) -> None:
+def test_a_default_prompt_is_put_before_texts(folder: Path) -> None:
     settings = {"prompts": {"query": "sa no "}, "default_prompt_name": "query"}
     without = encoder(folder)(["sa no " + text for text in TEXTS])
     write(folder / "config_sentence_transformers.json", settings)
@@ -117,13 +118,15 @@ ASKED: list[dict[str, str]] = [
     {"prompt_name": "none"},
     {"prompt": "Tu re: "},
     {"prompt": ""},
-    {"prompt": "ka lo " * 40},  # longer than what fits
+    {"prompt": "ka lo " * 40},  # longer than the maximum length
 ]
 
 
 @pytest.mark.parametrize("include_prompt", [True, False])
 @pytest.mark.parametrize("mode", ["mean", "cls", "max", "mean_sqrt_len", "last"])
-def test_prompts_are_those_of_the_package(folder: Path, mode: str, include_prompt: bool) -> None:
+def test_embeddings_with_prompts_equal_those_of_sentence_transformers(
+    folder: Path, mode: str, include_prompt: bool
+) -> None:
     package = pytest.importorskip("sentence_transformers")
     flag = "pooling_mode_lasttoken" if mode == "last" else f"pooling_mode_{mode}_token"
     flag += "s" if mode.startswith(("mean", "max")) else ""
@@ -145,7 +148,7 @@ def test_prompts_are_those_of_the_package(folder: Path, mode: str, include_promp
         ({"document": "ve: "}, None),
     ],
 )
-def test_sides_of_a_search_are_those_of_the_package(
+def test_queries_and_documents_embed_as_in_sentence_transformers(
     folder: Path, prompts: dict, default: str | None
 ) -> None:
     package = pytest.importorskip("sentence_transformers", minversion="5")
@@ -159,7 +162,7 @@ def test_sides_of_a_search_are_those_of_the_package(
     assert np.abs(query - theirs.encode_query(TEXTS)).max() < 1e-5
 
 
-def test_long_texts_in_parts_leave_out_the_prompt_of_the_first(folder: Path) -> None:
+def test_chunked_texts_exclude_the_prompt_in_the_first_chunk(folder: Path) -> None:
     write(folder / "1_Pooling" / "config.json", {"include_prompt": False})
     write(folder / "modules.json", modules("Transformer", "Pooling"))
     chunked = encoder(folder, long_texts="chunk", max_length=12)
@@ -187,14 +190,14 @@ def test_long_texts_in_parts_leave_out_the_prompt_of_the_first(folder: Path) -> 
         ),
     ],
 )
-def test_prompts_that_are_none(folder: Path, settings: dict, message: str) -> None:
+def test_invalid_prompts_are_refused(folder: Path, settings: dict, message: str) -> None:
     write(folder / "config_sentence_transformers.json", settings)
     with pytest.raises(EncoderError, match=message):
         encoder(folder)
 
 
-def test_prompts_that_are_not_used(folder: Path) -> None:
-    """The package writes null and "" under names of its own."""
+def test_empty_prompts_count_as_none(folder: Path) -> None:
+    """sentence-transformers writes null and "" under its predefined names."""
     plain = encoder(folder)(TEXTS)
     settings = {"prompts": {"query": None, "document": ""}, "default_prompt_name": "query"}
     write(folder / "config_sentence_transformers.json", settings)
@@ -213,7 +216,7 @@ def test_prompts_that_are_not_used(folder: Path) -> None:
         ({}, "mean"),
     ],
 )
-def test_poolings(folder: Path, config: dict, pooling: str) -> None:
+def test_poolings_of_old_and_new_releases(folder: Path, config: dict, pooling: str) -> None:
     write(folder / "modules.json", modules("Transformer", "Pooling"))
     write(folder / "1_Pooling" / "config.json", config)
     lowered = [text.lower() for text in TEXTS]
@@ -236,7 +239,7 @@ def test_poolings(folder: Path, config: dict, pooling: str) -> None:
         ("2_Dense/config.json", {"activation_function": "os.system"}, "activation 'system'"),
     ],
 )
-def test_what_is_not_followed_is_named(folder: Path, name: str, content: Any, message: str) -> None:
+def test_unsupported_modules_are_named(folder: Path, name: str, content: Any, message: str) -> None:
     write(folder / name, content)
     with pytest.raises(EncoderError, match=f"{message}.* which is not followed here.*st:"):
         encoder(folder)
@@ -267,14 +270,14 @@ BROKEN = {
 
 
 @pytest.mark.parametrize("name", BROKEN)
-def test_broken_settings(name: str, folder: Path) -> None:
+def test_malformed_settings_are_refused(name: str, folder: Path) -> None:
     file, content, message = BROKEN[name]
     write(folder / file, content)
     with pytest.raises(EncoderError, match=message):
         encoder(folder)
 
 
-def test_modules_behind_a_link(folder: Path, tmp_path: Path) -> None:
+def test_a_module_behind_a_symbolic_link_is_refused(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (folder / "linked").symlink_to(tmp_path / "elsewhere")
     write(folder / "modules.json", modules("Transformer", "Pooling", folders=("", "linked")))
@@ -283,13 +286,13 @@ def test_modules_behind_a_link(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"{}", b"\xff" * 64])
-def test_dense_layers_that_are_broken(content: bytes, folder: Path) -> None:
+def test_damaged_dense_layers_are_refused(content: bytes, folder: Path) -> None:
     (folder / "2_Dense" / "model.safetensors").write_bytes(content)
     with pytest.raises(EncoderError, match=r"model\.safetensors' holds no linear layer"):
         encoder(folder)
 
 
-def test_files_that_are_not_json(folder: Path) -> None:
+def test_settings_that_are_not_json_are_refused(folder: Path) -> None:
     (folder / "1_Pooling" / "config.json").write_text("{")
     with pytest.raises(EncoderError, match=r"1_Pooling/config\.json' is not plain JSON"):
         encoder(folder)

@@ -1,4 +1,4 @@
-"""A member comes into an archive, and everything else in it stays as it was."""
+"""A member is added to an archive, and all other members stay as they were."""
 
 import gzip
 import io
@@ -33,7 +33,7 @@ def held(path: Path) -> dict[str, bytes]:
 MEMBERS = {"config.json": b"{}", "weights.th": os.urandom(3_000_000), "vocabulary/a.txt": b"x\n"}
 
 
-def test_is_added(tmp_path: Path) -> None:
+def test_a_member_is_added(tmp_path: Path) -> None:
     path = write(tmp_path / "model.tar.gz", MEMBERS)
     put_member(path, "new.bin", b"content")
     assert held(path) == {**MEMBERS, "new.bin": b"content"}
@@ -41,13 +41,13 @@ def test_is_added(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["new.bin", "./new.bin"])
-def test_replaces_one_of_its_name(tmp_path: Path, name: str) -> None:
+def test_a_member_of_the_same_name_is_replaced(tmp_path: Path, name: str) -> None:
     path = write(tmp_path / "model.tar.gz", {name: b"old", **MEMBERS, "a/new.bin": b"another"})
     put_member(path, "new.bin", b"content")
     assert held(path) == {**MEMBERS, "a/new.bin": b"another", "new.bin": b"content"}
 
 
-def test_what_members_are_is_kept(tmp_path: Path) -> None:
+def test_headers_of_other_members_are_kept(tmp_path: Path) -> None:
     source = tmp_path / "folder"
     (source / "deep").mkdir(parents=True)
     (source / "deep" / "file").write_text("x")
@@ -64,7 +64,7 @@ def test_what_members_are_is_kept(tmp_path: Path) -> None:
     assert after[:-1] == before and after[-1]["name"] == "new.bin"
 
 
-def test_mode_and_links_are_kept(tmp_path: Path) -> None:
+def test_permissions_and_symbolic_links_are_kept(tmp_path: Path) -> None:
     path = write(tmp_path / "real.tar.gz", MEMBERS)
     path.chmod(0o640)
     link = tmp_path / "model.tar.gz"
@@ -75,7 +75,7 @@ def test_mode_and_links_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", ["cut off", "checksum", "no archive", "nothing"])
-def test_a_broken_archive_stays_as_it_was(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_archive_stays_unchanged(tmp_path: Path, damage: str) -> None:
     path = write(tmp_path / "model.tar.gz", MEMBERS)
     content = path.read_bytes()
     broken = {
@@ -91,13 +91,13 @@ def test_a_broken_archive_stays_as_it_was(tmp_path: Path, damage: str) -> None:
     assert [file.name for file in tmp_path.iterdir()] == ["model.tar.gz"]
 
 
-def test_none(tmp_path: Path) -> None:
+def test_a_missing_archive_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         put_member(tmp_path / "model.tar.gz", "new.bin", b"content")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_damaged_archive_is_known_by_its_name(tmp_path: Path) -> None:
+def test_a_damaged_archive_is_recognised_by_its_name(tmp_path: Path) -> None:
     path = write(tmp_path / "model.tar.gz", MEMBERS)
     damaged = bytearray(path.read_bytes())
     damaged[30] ^= 255  # in the first header

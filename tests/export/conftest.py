@@ -1,4 +1,4 @@
-"""Models of every kind that is exported, made on the spot."""
+"""Fixtures with models of every kind that is exported."""
 
 import json
 from collections.abc import Callable
@@ -15,27 +15,30 @@ from tests import families
 from tests.conftest import make_documents, run_config
 
 TYPED = ("bert", "albert", "electra")
-"""Families with token types."""
+"""The families of transformers with token types."""
 
 FAMILY_TEXTS = [f"{text} {other}" for text in families.TEXTS for other in families.TEXTS]
 
 
 @pytest.fixture(scope="session")
 def exported(trained: Path, tmp_path_factory: pytest.TempPathFactory) -> Exported:
-    """The tiny RoBERTa, from its archive, with everything that can be made here."""
+    """Return the export of the tiny RoBERTa archive, with ONNX if its packages are installed."""
     return export_model(trained / "model.tar.gz", tmp_path_factory.mktemp("export") / "tiny")
 
 
 @pytest.fixture
 def train_family(tmp_path: Path) -> Callable[..., Path]:
-    """Train one of `tests.families` for a step; changes are of the model's configuration."""
+    """Return a function that trains one of `tests.families` and returns the folder of the run.
+
+    Its keyword arguments are changes of the configuration of the model.
+    """
 
     def train(family: str, reader: dict[str, Any] | None = None, **model: Any) -> Path:
         from allennlp.commands.train import train_model
         from allennlp.common import Params, cached_transformers
 
         start = families.build(family, tmp_path / family)
-        if family in TYPED:  # as the tokenizers of those families do; by default 4 and 5 differ
+        if family in TYPED:  # Releases 4 and 5 of transformers differ in this default.
             file = start / "tokenizer_config.json"
             names = ["input_ids", "token_type_ids", "attention_mask"]
             settings = json.loads(file.read_text()) | {"model_input_names": names}
@@ -58,7 +61,7 @@ def train_family(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def whitened(trained: Path, tmp_path: Path) -> Path:
-    """The folder of a run with a whitening to 8 dimensions."""
+    """Return the serialization directory of a model with a whitening to 8 dimensions."""
     import shutil
 
     folder = shutil.copytree(trained, tmp_path / "whitened")

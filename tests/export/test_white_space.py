@@ -1,4 +1,4 @@
-"""Oracle: the tokenizer as it was, on what our reader makes of a text."""
+"""An exported tokenizer equals the original tokenizer on texts with normalised white space."""
 
 import sys
 from pathlib import Path
@@ -37,7 +37,7 @@ def same_ids(pair, text: str) -> None:
     assert new(text)["input_ids"] == old(normalize_whitespace(text))["input_ids"], repr(text)
 
 
-def test_the_class_is_that_of_str_split() -> None:
+def test_white_space_is_that_of_str_split() -> None:
     from tokenizers import Regex, normalizers
 
     normalizer = normalizers.Replace(Regex(_CLASS), "|")
@@ -53,19 +53,19 @@ def test_the_class_is_that_of_str_split() -> None:
 @example(" [MASK] the old [MASK]\u2003house \x1c")
 @example("the<mask>  <mask>")
 @settings(max_examples=60, deadline=None)
-def test_ids_are_those_of_the_text_our_reader_sees(name: str, text: str) -> None:
+def test_token_ids_equal_those_of_the_normalised_text(name: str, text: str) -> None:
     same_ids(PAIRS[name], text)
 
 
 @pytest.mark.parametrize("name", MAKERS)
 @given(text=st.text(max_size=40))
 @settings(max_examples=60, deadline=None)
-def test_any_text(name: str, text: str) -> None:
+def test_token_ids_are_equal_for_any_text(name: str, text: str) -> None:
     same_ids(PAIRS[name], text.encode("utf-8", "ignore").decode())
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
+def test_a_saved_tokenizer_gives_the_same_ids(name: str, tmp_path: Path) -> None:
     old, new = PAIRS[name]
     new.save_pretrained(tmp_path)
     loaded = AutoTokenizer.from_pretrained(tmp_path)
@@ -76,7 +76,7 @@ def test_saved_and_loaded(name: str, tmp_path: Path) -> None:
     assert loaded.mask_token_id == old.mask_token_id
 
 
-def test_what_the_last_call_left_behind_is_not_kept() -> None:
+def test_settings_of_the_last_call_are_not_kept() -> None:
     tokenizer = families.wordpiece()
     tokenizer(["the old house", "the"], padding="max_length", truncation=True, max_length=4)
     made = tokenizer_with_white_space(tokenizer, INPUTS, None)
@@ -85,7 +85,7 @@ def test_what_the_last_call_left_behind_is_not_kept() -> None:
     assert made("the").input_ids == tokenizer("the").input_ids
 
 
-def test_a_tokenizer_in_python_has_none() -> None:
+def test_a_tokenizer_in_python_is_not_converted() -> None:
     class Slow:
         pass
 

@@ -1,4 +1,4 @@
-"""An encoder whose embeddings can be worked out, and searches by plain loops."""
+"""Fake encoders, and a search by plain loops to compare with."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from declutr.inference.text_model import Prompts
 
 
 class FakeEncoder:
-    """The sum of a vector for each word; counts what it embedded."""
+    """An encoder that sums a random vector for each word, and records the texts it embedded."""
 
     def __init__(self, dimension: int = 16, content: str = "a", place: str = "some/model") -> None:
         self.dimension, self.content, self.place = dimension, content, place
@@ -38,7 +38,7 @@ class FakeEncoder:
 
 
 class PromptedEncoder(FakeEncoder):
-    """A `FakeEncoder` whose model has prompts, such as an `Encoder` has."""
+    """A `FakeEncoder` with prompts, as `declutr.Encoder` has them."""
 
     def __init__(
         self, named: dict[str, str], default: str | None = None, prompt: str | None = None
@@ -62,7 +62,7 @@ def _word_vector(word: str, dimension: int) -> np.ndarray:
 
 
 def naive(encoder: FakeEncoder, lines: Sequence[str], query: str, k: int) -> list[tuple]:
-    """(row, cosine) of the nearest lines, one comparison after the other."""
+    """Return the row numbers and cosines of the k nearest lines, computed by a plain loop."""
 
     def unit(text: str) -> list[float]:
         vector = encoder([text])[0].tolist()
@@ -79,7 +79,7 @@ def naive(encoder: FakeEncoder, lines: Sequence[str], query: str, k: int) -> lis
 
 
 def some_lines(count: int, seed: int = 0, words: int = 40) -> list[str]:
-    """Lines of one to four words, some of them blank, equal, or broken."""
+    """Return lines of one to four words, some of which are blank, equal, or embed as NaN."""
     rng = np.random.default_rng(seed)
     lines = [
         " ".join(f"w{n}" for n in rng.integers(words, size=rng.integers(1, 5)))

@@ -1,4 +1,4 @@
-"""An index is built once, gone on with, and not mixed up with another."""
+"""An index is built once, resumed after an interruption, and never confused with another."""
 
 import json
 import logging
@@ -28,7 +28,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 
 class TestBuilding:
-    def test_holds_unit_vectors_of_all_lines(self, tmp_path: Path) -> None:
+    def test_an_index_stores_unit_embeddings_of_all_lines(self, tmp_path: Path) -> None:
         encoder = FakeEncoder()
         summary = build_index(encoder, iter(LINES), tmp_path / "index", backend="numpy")
         stored = StoredEmbeddings(tmp_path / "index" / "embeddings")
@@ -46,14 +46,14 @@ class TestBuilding:
             "lines.utf8",
         ]
 
-    def test_again_is_nothing_to_do(self, tmp_path: Path) -> None:
+    def test_a_repeated_build_changes_nothing(self, tmp_path: Path) -> None:
         build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
         before = files(tmp_path)
         encoder = FakeEncoder()
         summary = build_index(encoder, LINES, tmp_path, backend="numpy")
         assert summary.kept and not encoder.embedded and files(tmp_path) == before
 
-    def test_goes_on_after_an_interruption(self, tmp_path: Path) -> None:
+    def test_an_interrupted_build_is_resumed(self, tmp_path: Path) -> None:
         class Killed(FakeEncoder):
             def __call__(self, texts):
                 if len(self.embedded) >= 20:
@@ -70,7 +70,7 @@ class TestBuilding:
         build_index(FakeEncoder(), LINES, tmp_path / "whole", backend="numpy", shard_rows=10)
         assert files(tmp_path / "index") == files(tmp_path / "whole")
 
-    def test_another_backend_embeds_nothing_again(self, tmp_path: Path) -> None:
+    def test_a_change_of_backend_reuses_the_embeddings(self, tmp_path: Path) -> None:
         pytest.importorskip("faiss")
         lines = some_lines(500)
         build_index(FakeEncoder(), lines, tmp_path, backend="faiss", exact_rows=100)
@@ -81,7 +81,7 @@ class TestBuilding:
         assert summary.description.backend == "numpy" and not summary.description.approximate
         assert not (tmp_path / "search.faiss").exists()
 
-    def test_says_what_it_does(self, tmp_path: Path) -> None:
+    def test_longer_steps_are_reported(self, tmp_path: Path) -> None:
         pytest.importorskip("faiss")
         said: list[str] = []
         build_index(FakeEncoder(), LINES, tmp_path, backend="faiss", exact_rows=10, say=said.append)
@@ -96,7 +96,9 @@ class TestBuilding:
             (LINES, FakeEncoder(content="b"), 'encoder.content: "a" there, "b" now.*--overwrite'),
         ],
     )
-    def test_other_lines_or_model(self, tmp_path: Path, lines, encoder, message) -> None:
+    def test_other_lines_or_another_model_need_overwrite(
+        self, tmp_path: Path, lines, encoder, message
+    ) -> None:
         build_index(FakeEncoder(), LINES, tmp_path, backend="numpy", shard_rows=20)
         before = files(tmp_path)
         with pytest.raises(SearchError, match=message):
@@ -106,7 +108,7 @@ class TestBuilding:
         build_index(encoder, lines, tmp_path, backend="numpy", overwrite=True)
         assert len(SearchIndex(tmp_path)) == len(lines)
 
-    def test_overwriting_with_what_cannot_be_read_changes_nothing(self, tmp_path: Path) -> None:
+    def test_an_unreadable_input_does_not_overwrite(self, tmp_path: Path) -> None:
         build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
         before = files(tmp_path)
 
@@ -118,7 +120,7 @@ class TestBuilding:
             build_index(FakeEncoder(), broken(), tmp_path, backend="numpy", overwrite=True)
         assert files(tmp_path) == before
 
-    def test_overwriting_that_is_interrupted_leaves_no_index(self, tmp_path: Path) -> None:
+    def test_an_interrupted_overwrite_leaves_an_unfinished_index(self, tmp_path: Path) -> None:
         class Killed(FakeEncoder):
             def __call__(self, texts):
                 raise KeyboardInterrupt
@@ -131,27 +133,29 @@ class TestBuilding:
         build_index(FakeEncoder(), ["w1", "w2"], tmp_path, backend="numpy")
         assert len(SearchIndex(tmp_path)) == 2
 
-    def test_two_at_once(self, tmp_path: Path) -> None:
+    def test_a_second_process_is_refused(self, tmp_path: Path) -> None:
         with (
             FileLock(tmp_path / ".lock"),
             pytest.raises(SearchError, match="Another run is writing to"),
         ):
             build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
 
-    def test_a_file(self, tmp_path: Path) -> None:
+    def test_a_file_in_place_of_the_folder_is_refused(self, tmp_path: Path) -> None:
         (tmp_path / "file").write_text("x")
         with pytest.raises(SearchError, match="is a file, expected a folder"):
             build_index(FakeEncoder(), LINES, tmp_path / "file", backend="numpy")
 
 
-class TestNothingOfOthersIsTouched:
-    """Each of these names was once taken for one of ours."""
+class TestForeignFilesAreKept:
+    """Earlier releases mistook files of these names for their own."""
 
     NAMES = ("search.py", "unfinished/thesis.txt", "lines.utf8", "embeddings/notes.txt")
 
     @pytest.mark.parametrize("overwrite", [False, True])
     @pytest.mark.parametrize("name", [*NAMES, "index.json", "embeddings/manifest.json"])
-    def test_a_folder_that_is_no_index(self, tmp_path: Path, name: str, overwrite: bool) -> None:
+    def test_a_folder_of_other_files_is_refused(
+        self, tmp_path: Path, name: str, overwrite: bool
+    ) -> None:
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text('{"name": "an app"}')
         message = rf"is not empty and holds no index of ours \(it has {name.split('/')[0]}\): noth"
@@ -161,15 +165,15 @@ class TestNothingOfOthersIsTouched:
         assert left == [tmp_path / name] and left[0].read_text() == '{"name": "an app"}'
 
     @pytest.mark.parametrize("overwrite", [False, True])
-    def test_embeddings_that_are_no_part_of_an_index(self, tmp_path: Path, overwrite) -> None:
-        """What `declutr embed -o project/embeddings` wrote is no index that is not finished."""
+    def test_a_folder_of_plain_embeddings_is_refused(self, tmp_path: Path, overwrite) -> None:
+        """The output of `declutr embed -o project/embeddings` is not an unfinished index."""
         embed_rows(FakeEncoder(), LINES, tmp_path / "embeddings", dimension=16, describe={"a": 1})
         before = files(tmp_path)
         with pytest.raises(SearchError, match="holds no index of ours"):
             build_index(FakeEncoder(), LINES, tmp_path, backend="numpy", overwrite=overwrite)
         assert files(tmp_path) == before
 
-    def test_files_of_others_in_an_index_stay(self, tmp_path: Path) -> None:
+    def test_foreign_files_in_an_index_are_kept(self, tmp_path: Path) -> None:
         build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
         theirs = [tmp_path / name for name in ("search.py", "unfinished/thesis.txt", "notes.txt")]
         for file in theirs:
@@ -179,7 +183,7 @@ class TestNothingOfOthersIsTouched:
         assert [file.read_text() for file in theirs] == ["mine"] * 3
         assert len(SearchIndex(tmp_path)) == 1
 
-    def test_an_index_of_another_release_is_ours(self, tmp_path: Path) -> None:
+    def test_an_index_of_another_release_can_be_overwritten(self, tmp_path: Path) -> None:
         build_index(FakeEncoder(), LINES, tmp_path, backend="numpy")
         about = json.loads((tmp_path / "index.json").read_text())
         (tmp_path / "index.json").write_text(json.dumps({**about, "format": 9}))
@@ -188,7 +192,7 @@ class TestNothingOfOthersIsTouched:
         build_index(FakeEncoder(), ["w1"], tmp_path, backend="numpy", overwrite=True)
         assert len(SearchIndex(tmp_path)) == 1
 
-    def test_what_a_killed_run_left_at_once(self, tmp_path: Path) -> None:
+    def test_files_of_a_killed_build_are_overwritten(self, tmp_path: Path) -> None:
         (tmp_path / ".lock").touch()
         (tmp_path / ".declutr-lines").mkdir()
         (tmp_path / ".declutr-lines" / "lines.utf8.7.new").write_text("w1")
@@ -196,13 +200,13 @@ class TestNothingOfOthersIsTouched:
         assert not (tmp_path / ".declutr-lines").exists()
 
 
-class TestNoTexts:
+class TestInputsThatAreNoTexts:
     @pytest.mark.parametrize("lines", ["w1 w2", {"w1": "w2"}, {"w1"}])
-    def test_what_gives_something_else_when_iterated(self, tmp_path: Path, lines) -> None:
+    def test_a_string_or_collection_as_lines_is_refused(self, tmp_path: Path, lines) -> None:
         with pytest.raises(TypeError, match=r"Expected texts: .*; got"):
             build_index(FakeEncoder(), lines, tmp_path / "index")
 
-    def test_among_lines_and_for_a_query(self, tmp_path: Path) -> None:
+    def test_lines_and_queries_must_be_strings(self, tmp_path: Path) -> None:
         with pytest.raises(TypeError, match="Expected strings, got NoneType at position 1"):
             build_index(FakeEncoder(), ["w1", None], tmp_path / "index", backend="numpy")  # type: ignore[list-item]
         build_index(FakeEncoder(), ["w1"], tmp_path / "index", backend="numpy")
@@ -217,7 +221,7 @@ class TestNothingToSearchIn:
         "lines, message",
         [([], "the input has no lines"), (["", " \t"], "all of the 2 lines are blank")],
     )
-    def test_is_refused(self, tmp_path: Path, lines, message) -> None:
+    def test_an_input_without_text_is_refused(self, tmp_path: Path, lines, message) -> None:
         encoder = FakeEncoder()
         with pytest.raises(SearchError, match=f"There is nothing to search in: {message}"):
             build_index(encoder, lines, tmp_path / "index", backend="numpy")
@@ -230,7 +234,7 @@ class TestNothingToSearchIn:
 
 
 class TestBackends:
-    def test_unknown(self) -> None:
+    def test_an_unknown_backend_is_refused(self) -> None:
         with pytest.raises(SearchError, match="backend 'annoy', expected one of auto, numpy, fai"):
             chosen_backend("annoy")
 
@@ -241,7 +245,9 @@ class TestBackends:
             ("hnswlib", r"needs the package faiss-cpu.*pip install 'declutr\[search\]'"),
         ],
     )
-    def test_missing_ones_name_the_extra(self, monkeypatch, tmp_path, backend, message) -> None:
+    def test_the_error_for_a_missing_backend_names_the_extra(
+        self, monkeypatch, tmp_path, backend, message
+    ) -> None:
         monkeypatch.setitem(sys.modules, backend, None)
         monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
         encoder = FakeEncoder()
@@ -249,13 +255,13 @@ class TestBackends:
             build_index(encoder, LINES, tmp_path / "index", backend=backend)
         assert not encoder.embedded
 
-    def test_all_keep_their_files_under_known_names(self, tmp_path: Path) -> None:
+    def test_structure_files_lists_the_files_of_all_backends(self, tmp_path: Path) -> None:
         approximate = [name for name in BACKENDS if name not in ("auto", "numpy")]
         expected = [structure_file(tmp_path, name) for name in approximate]
         assert structure_files(tmp_path) == expected
 
     @pytest.mark.slow
-    def test_faiss_loads_in_silence(self, caplog, tmp_path: Path) -> None:
+    def test_importing_faiss_logs_nothing(self, caplog, tmp_path: Path) -> None:
         pytest.importorskip("faiss")
         code = (
             "import logging; logging.basicConfig(level=logging.INFO)\n"
@@ -265,13 +271,15 @@ class TestBackends:
         assert done.returncode == 0 and done.stderr == ""
 
     @pytest.mark.parametrize("there, expected", [({"faiss"}, "faiss"), (set(), "numpy")])
-    def test_auto(self, monkeypatch, there, expected) -> None:
+    def test_auto_selects_an_installed_backend(self, monkeypatch, there, expected) -> None:
         monkeypatch.setattr(
             backends.importlib.util, "find_spec", lambda name: name if name in there else None
         )
         assert chosen_backend("auto") == expected
 
-    def test_one_that_is_gone_is_done_without(self, monkeypatch, tmp_path, caplog) -> None:
+    def test_numpy_searches_an_index_whose_backend_is_missing(
+        self, monkeypatch, tmp_path, caplog
+    ) -> None:
         pytest.importorskip("faiss")
         build_index(FakeEncoder(), LINES, tmp_path, backend="faiss")
         expected = SearchIndex(tmp_path, FakeEncoder()).search("w1")
@@ -287,38 +295,40 @@ class TestOpening:
         build_index(FakeEncoder(), LINES, tmp_path / "index", backend="numpy", shard_rows=20)
         return tmp_path / "index"
 
-    def test_none(self, tmp_path: Path) -> None:
+    def test_a_missing_index_is_reported(self, tmp_path: Path) -> None:
         with pytest.raises(SearchError, match=r"There is no index at .*declutr index MODEL LINES"):
             SearchIndex(tmp_path)
 
     @pytest.mark.parametrize("content", ["[]", "no JSON", '{"format": 9}', '{"format": 1}'])
-    def test_another_description(self, index: Path, content: str) -> None:
+    def test_an_invalid_description_is_refused(self, index: Path, content: str) -> None:
         (index / "index.json").write_text(content)
         with pytest.raises(SearchError, match="does not describe an index"):
             SearchIndex(index)
 
     @pytest.mark.parametrize("part", ["embeddings/embeddings-00001.npy", "left_out.npy"])
-    def test_parts_that_are_gone(self, index: Path, part: str) -> None:
+    def test_missing_files_are_reported(self, index: Path, part: str) -> None:
         (index / part).unlink()
         with pytest.raises(SearchError, match=r"Parts of the index .* are missing"):
             SearchIndex(index)
 
-    def test_parts_of_another_index(self, index: Path) -> None:
+    def test_files_that_do_not_belong_together_are_refused(self, index: Path) -> None:
         about = json.loads((index / "index.json").read_text())
         del about["checksum"]
         (index / "index.json").write_text(json.dumps({**about, "rows": 7}))
         with pytest.raises(SearchError, match="60 lines and 60 vectors, expected 7"):
             SearchIndex(index)
 
-    def test_a_model_that_has_changed(self, index: Path) -> None:
+    def test_a_changed_model_is_refused(self, index: Path) -> None:
         with pytest.raises(SearchError, match=r'not as it was.*content: "a" there, "b" now\. Buil'):
             SearchIndex(index, FakeEncoder(content="b")).search("w1")
 
-    def test_a_model_that_was_moved(self, index: Path) -> None:
+    def test_a_moved_model_is_accepted(self, index: Path) -> None:
         assert SearchIndex(index, FakeEncoder(place="elsewhere")).search("w1")
 
-    def test_one_that_release_15_built_with_beginnings(self, index: Path, monkeypatch) -> None:
-        """It kept the beginnings of long lines also where the tokenizer asks for ends."""
+    def test_an_index_of_release_15_may_have_another_truncation_side(
+        self, index: Path, monkeypatch
+    ) -> None:
+        """Release 1.5 truncated on the right, even if the tokenizer truncates on the left."""
         encoder = FakeEncoder()
         said = {**encoder.describe(), "truncation_side": "left"}
         monkeypatch.setattr(encoder, "describe", lambda: said)
@@ -339,19 +349,19 @@ class TestOpening:
         monkeypatch.chdir(tmp_path)
         build_index(FakeEncoder(place="model"), LINES, "index", options=options, backend="numpy")
         index = SearchIndex("index", device="cpu")
-        assert not opened  # until a query comes
+        assert not opened  # the model is opened at the first query
         assert index.search("w1") and index.search("w2")
         settings = {"device": "cpu", "trust": False, "max_length": 64}
         assert opened == [(str(tmp_path / "model"), settings)]
         assert SearchIndex("index", model="moved", trust=True).search("w1")
         assert opened[1] == ("moved", {"device": None, "trust": True, "max_length": 64})
 
-    def test_a_model_that_is_gone(self, index: Path) -> None:
+    def test_a_missing_model_is_reported(self, index: Path) -> None:
         with pytest.raises(SearchError, match=r"is not where it was.*--model"):
             SearchIndex(index, model=index / "nowhere.tar.gz").search("w1")
 
 
-def test_lengths_of_one() -> None:
+def test_embeddings_are_scaled_to_length_one() -> None:
     vectors = np.array([[3.0, 4.0], [0.0, 0.0], [np.inf, 1.0]], dtype=np.float32)
     found = building.normalized(vectors)
     np.testing.assert_allclose(found[:2], [[0.6, 0.8], [0, 0]], atol=1e-6)

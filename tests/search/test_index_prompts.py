@@ -1,4 +1,4 @@
-"""Lines and queries are embedded after the prompts that the model names for them."""
+"""Lines and queries are embedded with the prompts that the model names for them."""
 
 import json
 from pathlib import Path
@@ -29,7 +29,9 @@ def build(encoder: FakeEncoder, folder: Path, **settings: Any) -> SearchIndex:
         ({}, None, "w3", "w3"),
     ],
 )
-def test_each_side_has_its_own(tmp_path: Path, named, default, line: str, query: str) -> None:
+def test_lines_and_queries_have_prompts_of_their_own(
+    tmp_path: Path, named, default, line: str, query: str
+) -> None:
     encoder = PromptedEncoder(named, default)
     index = build(encoder, tmp_path)
     assert encoder.embedded[-1] == line
@@ -37,7 +39,7 @@ def test_each_side_has_its_own(tmp_path: Path, named, default, line: str, query:
     assert encoder.embedded[-1] == query
 
 
-def test_is_logged_once_and_recorded(tmp_path: Path, caplog) -> None:
+def test_prompts_are_logged_once_and_recorded(tmp_path: Path, caplog) -> None:
     index = build(PromptedEncoder(E5), tmp_path)
     for _ in range(2):
         index.search("w3")
@@ -48,24 +50,24 @@ def test_is_logged_once_and_recorded(tmp_path: Path, caplog) -> None:
     assert manifest["settings"]["encoder"]["prompt"] == "p: "
 
 
-def test_nothing_is_recorded_of_models_without(tmp_path: Path, caplog) -> None:
+def test_no_prompts_are_recorded_for_a_model_without_them(tmp_path: Path, caplog) -> None:
     build(PromptedEncoder({"other": "o: "}, "other"), tmp_path).search("w3")
     assert json.loads((tmp_path / "index.json").read_text())["prompts"] is None
     assert "prompt" not in (tmp_path / "embeddings" / MANIFEST).read_text()
     assert "Prompts" not in caplog.text
 
 
-def test_again_is_nothing_to_do(tmp_path: Path) -> None:
+def test_a_repeated_build_changes_nothing(tmp_path: Path) -> None:
     build(PromptedEncoder(E5), tmp_path)
     encoder = PromptedEncoder(E5)
     assert build_index(encoder, LINES, tmp_path, backend="numpy").kept and not encoder.embedded
 
 
-def test_prompts_of_ones_own(tmp_path: Path) -> None:
+def test_the_user_can_choose_the_prompts(tmp_path: Path) -> None:
     encoder = PromptedEncoder(E5, prompt="mine: ")
     index = build(encoder, tmp_path)
     assert encoder.embedded[-1] == "mine: w3"
-    index.search("w3")  # the encoder's own is that of lines
+    index.search("w3")  # the prompt of the encoder applies to lines only
     assert encoder.embedded[-1] == "q: w3"
     for asked, expected in (
         ({"prompt": "other: "}, "other: w3"),
@@ -75,7 +77,7 @@ def test_prompts_of_ones_own(tmp_path: Path) -> None:
         assert encoder.embedded[-1] == expected
 
 
-def test_no_prompts_if_that_is_asked_for(tmp_path: Path) -> None:
+def test_an_empty_prompt_disables_prompts(tmp_path: Path) -> None:
     encoder = PromptedEncoder(E5, prompt="")
     build(encoder, tmp_path)
     assert encoder.embedded[-1] == "w3"
@@ -93,7 +95,7 @@ def test_another_prompt_than_before_is_refused(tmp_path: Path) -> None:
     build(PromptedEncoder(E5, prompt="mine: "), tmp_path, overwrite=True).search("w1")
 
 
-def test_names_that_are_none(tmp_path: Path) -> None:
+def test_an_unknown_prompt_name_is_refused(tmp_path: Path) -> None:
     build(PromptedEncoder(E5), tmp_path)
     index = SearchIndex(tmp_path, PromptedEncoder(E5), prompt_name="qeury")
     with pytest.raises(SearchError, match="no prompt named 'qeury'; it has 'query', 'passage'"):
@@ -106,8 +108,10 @@ def test_names_that_are_none(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("default", [None, "query"])
 @pytest.mark.parametrize("named", [E5, {"query": "q: "}])
-def test_an_index_without_a_record_stays_as_it_was(tmp_path: Path, named, default, caplog) -> None:
-    before = PromptedEncoder({"all": "q: "}, "all" if default else None)  # takes no sides
+def test_an_index_of_an_early_release_stays_without_prompts(
+    tmp_path: Path, named, default, caplog
+) -> None:
+    before = PromptedEncoder({"all": "q: "}, "all" if default else None)  # names no sides
     build(before, tmp_path)
     caplog.clear()
     encoder = PromptedEncoder(named, default)
@@ -126,14 +130,14 @@ def test_an_index_without_a_record_stays_as_it_was(tmp_path: Path, named, defaul
     assert SearchIndex(tmp_path).description.prompts is not None
 
 
-def test_goes_on_with_its_prompts_after_an_interruption(tmp_path: Path) -> None:
+def test_a_resumed_build_keeps_its_prompts(tmp_path: Path) -> None:
     class Killed(PromptedEncoder):
         def __call__(self, texts, prompt=None):
             if self.embedded:
                 raise KeyboardInterrupt
             return super().__call__(texts, prompt)
 
-    named = {"query": "q: "}  # of lines there is none: that must not look like no record
+    named = {"query": "q: "}  # The record of no prompt for lines must differ from no record.
     with pytest.raises(KeyboardInterrupt):
         build(Killed(named), tmp_path, shard_rows=1)
     index = build(PromptedEncoder(named), tmp_path)
@@ -141,7 +145,7 @@ def test_goes_on_with_its_prompts_after_an_interruption(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("prompts", [[], {"query": "q: "}, {"query": 1, "document": ""}])
-def test_a_record_that_is_none(tmp_path: Path, prompts) -> None:
+def test_an_invalid_record_of_prompts_is_refused(tmp_path: Path, prompts) -> None:
     build(PromptedEncoder(E5), tmp_path)
     about = json.loads((tmp_path / "index.json").read_text()) | {"prompts": prompts}
     (tmp_path / "index.json").write_text(json.dumps(about))
@@ -149,7 +153,7 @@ def test_a_record_that_is_none(tmp_path: Path, prompts) -> None:
         SearchIndex(tmp_path)
 
 
-def test_single_strings_and_names_of_files(tmp_path: Path, caplog) -> None:
+def test_file_names_in_place_of_texts_are_noticed(tmp_path: Path, caplog) -> None:
     file = tmp_path / "queries.txt"
     file.write_text("w1\n")
     with pytest.raises(TypeError, match="got a single one; put it in a list"):

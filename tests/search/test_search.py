@@ -1,4 +1,4 @@
-"""Whatever library searches: what a plain loop finds, in the same order."""
+"""All backends find the lines that a plain loop finds, in the same order."""
 
 import itertools
 import json
@@ -37,7 +37,7 @@ def as_pairs(hits: list[Hit]) -> list[tuple]:
 @pytest.mark.parametrize("backend", EXACT)
 class TestExact:
     @pytest.mark.parametrize("k", [1, 10, 1000])
-    def test_is_what_a_loop_finds(self, tmp_path: Path, backend: str, k: int) -> None:
+    def test_hits_equal_those_of_a_plain_loop(self, tmp_path: Path, backend: str, k: int) -> None:
         index = built(tmp_path, backend, shard_rows=70)
         for query in ("w1 w2", "w3", "something else"):
             hits = index.search(query, k)
@@ -57,7 +57,7 @@ class TestExact:
         assert index.description.left_out == 300 - len(searchable)
 
     def test_equal_lines_come_in_their_order(self, tmp_path: Path, backend: str) -> None:
-        """More of them than are looked at first, in an order that no library would keep."""
+        """There are more equal lines than first candidates, and no library keeps their order."""
         lines = ["w1", "w2", "w2 w1"] * 100
         index = built(tmp_path, backend, lines)
         assert [hit.row for hit in index.search("w2", 40)] == list(range(1, 120, 3))
@@ -66,10 +66,12 @@ class TestExact:
         rest = [[hit.row for hit in hits[start : start + 100]] for start in (100, 200)]
         assert sorted(rest) == [list(range(0, 300, 3)), list(range(2, 300, 3))]
 
-    def test_nothing_to_find(self, tmp_path: Path, backend: str) -> None:
+    def test_an_index_without_searchable_lines_has_no_hits(
+        self, tmp_path: Path, backend: str
+    ) -> None:
         assert built(tmp_path, backend, ["broken", " "]).search("w1") == []
 
-    def test_scores_stay_cosines(self, tmp_path: Path, backend: str) -> None:
+    def test_scores_are_at_most_one(self, tmp_path: Path, backend: str) -> None:
         for hit in built(tmp_path, backend, ["w1", "w2"] * 20).search("w1", 20):
             assert hit.score == pytest.approx(1, abs=1e-6) and hit.score <= 1
 
@@ -80,7 +82,9 @@ class TestApproximate:
     def lines(self) -> list[str]:
         return MANY
 
-    def test_finds_most_and_says_how_much(self, tmp_path, backend, lines) -> None:
+    def test_most_nearest_lines_are_found_and_recall_is_reported(
+        self, tmp_path, backend, lines
+    ) -> None:
         index = built(tmp_path, backend, lines, exact_rows=1000)
         about = index.description
         assert about.approximate and about.backend == backend
@@ -97,7 +101,7 @@ class TestApproximate:
         assert np.mean(shares) > 0.9
 
     @pytest.mark.parametrize("k", [100, 400, 2500, 5000])
-    def test_finds_as_many_as_are_asked_for(self, tmp_path, backend, lines, k) -> None:
+    def test_as_many_hits_as_asked_for_are_found(self, tmp_path, backend, lines, k) -> None:
         index = built(tmp_path, backend, lines, exact_rows=1000)
         exact = SearchIndex(tmp_path, FakeEncoder(), exact=True)
         shares = []
@@ -112,11 +116,13 @@ class TestApproximate:
         for query in ("broken w", "w1"):
             assert all(hit.text.strip() not in ("", "broken") for hit in index.search(query, 50))
 
-    def test_is_opened_again_as_it_was(self, tmp_path, backend, lines) -> None:
+    def test_a_reopened_index_gives_the_same_hits(self, tmp_path, backend, lines) -> None:
         first = built(tmp_path, backend, lines, exact_rows=1000).search("w1 w2", 20)
         assert SearchIndex(tmp_path, FakeEncoder()).search("w1 w2", 20) == first
 
-    def test_its_file_is_gone(self, tmp_path, backend, lines) -> None:
+    def test_a_missing_search_structure_is_reported_and_rebuilt(
+        self, tmp_path, backend, lines
+    ) -> None:
         index = built(tmp_path, backend, lines, exact_rows=1000)
         (tmp_path / f"search.{backend}").unlink()
         with pytest.raises(SearchError, match=f"search.{backend}' is missing. Repeat"):
@@ -124,10 +130,10 @@ class TestApproximate:
         assert built(tmp_path, backend, lines, exact_rows=1000).search("w1")
 
     @pytest.mark.parametrize("writable", [True, False])
-    def test_a_graph_that_hnswlib_wrote_is_built_anew(
+    def test_a_graph_written_by_hnswlib_is_rebuilt(
         self, tmp_path, backend, lines, writable, caplog, monkeypatch
     ) -> None:
-        """As releases up to 1.8 did, with checksums and a description that go with it."""
+        """Releases up to 1.8 wrote such graphs, with matching checksums and description."""
         if backend != "hnswlib":
             pytest.skip("Other structures are what they were.")
         expected = built(tmp_path, backend, lines, exact_rows=1000).search("w1 w2", 20)
@@ -148,7 +154,7 @@ class TestApproximate:
         assert again.search("w1 w2", 20) == found
         assert (again.description.effort != 99) == writable == (not caplog.text)
 
-    def test_lines_that_are_all_equal(self, tmp_path, backend) -> None:
+    def test_lines_that_are_all_equal_are_found(self, tmp_path, backend) -> None:
         index = built(tmp_path, backend, ["w1"] * 1000, exact_rows=500)
         assert index.description.recall == 1
         for k in (10, 700):
@@ -156,8 +162,8 @@ class TestApproximate:
             assert len(hits) == k and {hit.text for hit in hits} == {"w1"}
 
 
-def test_a_search_that_reaches_too_few_is_made_exactly(tmp_path: Path) -> None:
-    """As in a graph in pieces."""
+def test_too_few_hits_lead_to_an_exact_search(tmp_path: Path) -> None:
+    """A graph of several components finds too few hits."""
 
     class Lost:
         approximate = True
@@ -175,7 +181,7 @@ def test_a_search_that_reaches_too_few_is_made_exactly(tmp_path: Path) -> None:
 
 
 class FewRows:
-    """Stands for stored embeddings."""
+    """A substitute for stored embeddings."""
 
     def __init__(self, vectors: np.ndarray, block: int = 7) -> None:
         self.vectors, self.block, self.dimension = vectors, block, vectors.shape[1]
@@ -197,8 +203,8 @@ def unit_rows(n: int, d: int, seed: int = 0) -> np.ndarray:
 
 
 class TestRanking:
-    def test_asks_for_more_while_rounding_decides(self, monkeypatch) -> None:
-        """Rows that differ by less than a float32 product can tell."""
+    def test_more_candidates_are_requested_while_rounding_decides(self, monkeypatch) -> None:
+        """The cosines of these rows differ by less than the rounding of a float32 product."""
         query = np.zeros(512, dtype=np.float32)
         query[0] = 1
         vectors = np.zeros((500, 512), dtype=np.float32)
@@ -207,7 +213,7 @@ class TestRanking:
         asked = []
 
         class Coarse:
-            """Of rows that are nearly equal, those with low numbers."""
+            """A searcher that prefers low row numbers among nearly equal rows."""
 
             approximate = False
 
@@ -222,7 +228,7 @@ class TestRanking:
         assert found.tolist() == [499, 498, 497] and (np.diff(cosines) < 0).all()
         assert asked == [5, 20, 80, 320, 500]
 
-    def test_left_out_rows(self) -> None:
+    def test_left_out_rows_are_skipped(self) -> None:
         left_out = np.array([0, 3, 4, 6, 7, 8, 13, 19])
         rows = SearchableRows(FewRows(unit_rows(20, 3)), left_out)
         kept = sorted(set(range(20)) - set(left_out.tolist()))
@@ -239,8 +245,10 @@ class TestRanking:
 
 class TestRecall:
     @pytest.mark.parametrize("effort, expected", [(1, 0.1), (5, 0.5), (10, 1.0)])
-    def test_is_the_share_of_the_ten_nearest_others(self, monkeypatch, effort, expected) -> None:
-        """A searcher that finds itself and as many others as it makes an effort."""
+    def test_recall_is_the_share_of_the_ten_nearest_other_rows(
+        self, monkeypatch, effort, expected
+    ) -> None:
+        """The searcher finds the query itself and as many other rows as its effort."""
         monkeypatch.setattr(searcher, "TARGET", expected)
         rows = SearchableRows(FewRows(unit_rows(60, 5)), np.array([], dtype=np.int64))
         exact = exact_searcher("numpy", rows)
@@ -260,7 +268,7 @@ class TestRecall:
         assert reached == pytest.approx(min(partial.effort, 10) / 10)
         assert reached >= expected and partial.effort == {1: 1, 5: 8, 10: 10}[effort]
 
-    def test_equal_rows_stand_for_each_other(self) -> None:
+    def test_any_of_equal_rows_counts_as_found(self) -> None:
         rows = SearchableRows(
             FewRows(np.repeat(unit_rows(2, 5), 20, axis=0)), np.array([], dtype=np.int64)
         )
@@ -275,7 +283,7 @@ class TestRecall:
 
         assert tune(Others(rows), exact, rows) == 1
 
-    def test_a_single_row(self) -> None:
+    def test_the_recall_of_a_single_row_is_one(self) -> None:
         rows = SearchableRows(FewRows(unit_rows(1, 5)), np.array([], dtype=np.int64))
         assert tune(None, exact_searcher("numpy", rows), rows) == 1  # type: ignore[arg-type]
 
@@ -286,19 +294,19 @@ class TestQueries:
         return built(tmp_path, "numpy", LINES[:30])
 
     @pytest.mark.parametrize("query", ["", "  \n"])
-    def test_empty(self, index: SearchIndex, query: str) -> None:
+    def test_an_empty_query_is_refused(self, index: SearchIndex, query: str) -> None:
         with pytest.raises(SearchError, match="Got an empty query, expected some text"):
             index.search(query)
 
-    def test_number_of_hits(self, index: SearchIndex) -> None:
+    def test_the_number_of_hits_must_be_positive(self, index: SearchIndex) -> None:
         with pytest.raises(SearchError, match="at least 1 line to be looked for, got k = 0"):
             index.search("w1", 0)
 
-    def test_without_an_embedding(self, index: SearchIndex) -> None:
+    def test_a_query_without_a_finite_embedding_is_refused(self, index: SearchIndex) -> None:
         with pytest.raises(SearchError, match="embedding of this query is not finite"):
             index.search("broken")
 
-    def test_a_vector(self, index: SearchIndex) -> None:
+    def test_an_embedding_can_be_the_query(self, index: SearchIndex) -> None:
         vector = FakeEncoder()(["w1 w2"])[0]
         assert index.nearest(vector / np.linalg.norm(vector), 5) == index.search("w1 w2", 5)
         with pytest.raises(SearchError, match=r"of shape \(16,\), got \(3,\)"):
@@ -306,7 +314,7 @@ class TestQueries:
 
 
 def flipped(path: Path, position: int) -> bytes:
-    """Flip a bit of a file, and give back what it held."""
+    """Flip a bit of a file, and return the original content."""
     sound = path.read_bytes()
     damaged = bytearray(sound)
     damaged[position // 8] ^= 1 << position % 8
@@ -318,7 +326,7 @@ class TestDamaged:
     FILES = ("lines.utf8", "lines.offsets", "left_out.npy", "embeddings/embeddings-00000.npy")
 
     @pytest.mark.parametrize("name", [*FILES, "index.json", "embeddings/manifest.json"])
-    def test_no_flipped_bit_passes(self, tmp_path: Path, name: str) -> None:
+    def test_a_flipped_bit_never_changes_the_hits(self, tmp_path: Path, name: str) -> None:
         index = built(tmp_path, "numpy", LINES[:40])
         expected = index.search("w1 w2", 40)
         path = tmp_path / name
@@ -335,7 +343,9 @@ class TestDamaged:
         assert refused >= 0.6 * tried if name.endswith("json") else refused == tried
 
     @pytest.mark.parametrize("backend", APPROXIMATE)
-    def test_of_what_searches(self, tmp_path: Path, backend: str) -> None:
+    def test_a_damaged_search_structure_is_reported_and_rebuilt(
+        self, tmp_path: Path, backend: str
+    ) -> None:
         built(tmp_path, backend, MANY, exact_rows=1000)
         flipped(tmp_path / f"search.{backend}", 8 * 5000)
         with pytest.raises(
@@ -346,12 +356,12 @@ class TestDamaged:
         assert SearchIndex(tmp_path, FakeEncoder()).search("w1")
 
     @pytest.mark.parametrize("name", FILES)
-    def test_building_again_repairs_it(self, tmp_path: Path, name: str) -> None:
+    def test_a_repeated_build_repairs_damage(self, tmp_path: Path, name: str) -> None:
         expected = built(tmp_path, "numpy").search("w1 w2")
         flipped(tmp_path / name, 8 * 150 + 3)
         assert built(tmp_path, "numpy").search("w1 w2") == expected
 
-    def test_of_version_1_5_without_checksums(self, tmp_path: Path) -> None:
+    def test_an_index_of_release_1_5_without_checksums_is_searched(self, tmp_path: Path) -> None:
         expected = built(tmp_path, "numpy").search("w1 w2")
         path = tmp_path / "index.json"
         content = json.loads(path.read_text())
@@ -360,12 +370,12 @@ class TestDamaged:
         assert SearchIndex(tmp_path, FakeEncoder()).search("w1 w2") == expected
 
     def test_lines_that_differ_where_their_digests_do_not(self, tmp_path: Path) -> None:
-        """A lone surrogate is digested as U+FFFD, and stands otherwise in the file of lines."""
+        """A lone surrogate has the digest of U+FFFD, but is stored differently."""
         built(tmp_path, "numpy", ["w1 \ud800", "w2"])
         built(tmp_path, "numpy", ["w1 \ufffd", "w2"])
         assert len(SearchIndex(tmp_path, FakeEncoder()).search("w1")) == 2
 
-    def test_an_unfinished_one_can_be_overwritten(self, tmp_path: Path) -> None:
+    def test_an_unfinished_damaged_index_can_be_overwritten(self, tmp_path: Path) -> None:
         built(tmp_path, "numpy")
         (tmp_path / "index.json").unlink()
         manifest = tmp_path / "embeddings" / "manifest.json"
@@ -378,7 +388,7 @@ class TestDamaged:
         assert SearchIndex(tmp_path, FakeEncoder()).search("w1")
 
 
-def test_a_model_at_a_place_that_is_no_utf_8(tmp_path: Path) -> None:
+def test_the_path_of_the_model_may_be_invalid_utf8(tmp_path: Path) -> None:
     wanted = IndexDescription(
         rows=1, left_out=0, model="/m\udce9del", options={}, encoder={}, backend="numpy",
         approximate=False,

@@ -1,4 +1,4 @@
-"""Lines come back as they were, by number and in order."""
+"""Stored lines are read back unchanged, by number and in order."""
 
 from pathlib import Path
 
@@ -14,7 +14,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=[]), max_size=12)  # lone su
 
 @settings(max_examples=40, deadline=None)
 @given(st.lists(ANY_TEXT, max_size=20), st.integers(1, 30))
-def test_any_lines(tmp_path_factory, lines: list[str], block: int) -> None:
+def test_any_lines_are_read_back(tmp_path_factory, lines: list[str], block: int) -> None:
     folder = tmp_path_factory.mktemp("lines")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(stored_lines, "_BLOCK", block)
@@ -27,7 +27,7 @@ def test_any_lines(tmp_path_factory, lines: list[str], block: int) -> None:
         assert stored.blank().tolist() == blank
 
 
-def test_rows_outside(tmp_path: Path) -> None:
+def test_rows_out_of_range_are_errors(tmp_path: Path) -> None:
     write_lines(["a", "b"], tmp_path)
     for row in (-1, 2):
         with pytest.raises(IndexError, match=f"no line {row} among 2"):
@@ -47,7 +47,7 @@ def test_lines_are_replaced_when_all_are_written(tmp_path: Path) -> None:
     assert sorted(file.name for file in tmp_path.iterdir()) == sorted([TEXT, OFFSETS])
 
 
-def test_files_that_were_changed(tmp_path: Path) -> None:
+def test_changed_files_are_noticed(tmp_path: Path) -> None:
     with pytest.raises(SearchError, match="does not hold the lines of an index"):
         StoredLines(tmp_path)
     write_lines(["a", "b"], tmp_path)

@@ -1,4 +1,4 @@
-"""Two processes equal one: loss, metrics and every gradient after DDP's averaging."""
+"""Two processes equal one in loss, metrics and every gradient after the averaging of DDP."""
 
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,7 @@ ROWS = torch.randn(6, 3, generator=torch.Generator().manual_seed(0), dtype=torch
 FEEDFORWARD = {"input_dim": 32, "num_layers": 1, "hidden_dims": 6, "activations": "tanh"}
 PROJECTOR = {"type": "projector", "hidden_dims": [12, 8]}
 MEMORY = {"type": "cross_batch_memory", "loss": {"temperature": 0.1}, "embedding_size": 32}
-# name: changes of the model, of the embedder, masks, dtype
+# By name: changes of the model, changes of the embedder, masks, dtype.
 CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
     "contrastive": ({}, {"masked_language_modeling": False}, "by_position", torch.float32),
     "feedforward": (
@@ -97,7 +97,7 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
         "by_position",
         torch.float64,
     ),
-    # What comes with a batch: `given` of the case's name.
+    # These objectives need further entries in a batch, which `GIVEN` has by the name of the case.
     "sup_con with labels": ({"loss": {"type": "sup_con"}}, {}, "by_position", torch.float64),
     "instance_discrimination": (
         {
@@ -162,7 +162,7 @@ CASES: dict[str, tuple[dict, dict, str, torch.dtype]] = {
 }
 
 
-# Of each document; sentences 3 and 4 lie in different processes.
+# One value for each document; sentences 3 and 4 are in different processes.
 GIVEN = {
     "sup_con with labels": {"labels": [0, 1, 1, 0]},
     "instance_discrimination": {"ids": [7, 0, 29, 7]},
@@ -197,7 +197,7 @@ def model_config(folder: Path, changes: dict[str, Any], embedder: dict[str, Any]
 
 @pytest.fixture(scope="module")
 def batches(checkpoint: Path, corpus_file: Path) -> list[dict]:
-    """Two batches of 4 documents."""
+    """Return two batches of 4 documents."""
     reader = DeCLUTRDatasetReader(
         tokenizer=PretrainedTransformerTokenizer(str(checkpoint)),
         token_indexers={"tokens": PretrainedTransformerIndexer(str(checkpoint))},
@@ -215,7 +215,10 @@ def batches(checkpoint: Path, corpus_file: Path) -> list[dict]:
 def results(
     checkpoint: Path, batches: list[dict], tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Any]:
-    """All that the processes do, in one start of them, by whichever pytest worker comes first."""
+    """Return the results of all cases, which the first pytest worker computes for the others.
+
+    All cases run in one start of the processes.
+    """
     with shared_by_workers(tmp_path_factory, "two_processes.pt") as file:
         if not file.exists():
             cases = [
@@ -236,7 +239,7 @@ def results(
 
 @pytest.fixture(scope="module")
 def outcomes(results: dict[str, Any]) -> dict[str, tuple[dict, list[dict]]]:
-    """By name of the case: what one process gives, and what each of two gives."""
+    """Return the results of one process and of each of two processes, by the name of the case."""
     return {
         name: (results["alone"][i], [process["cases"][i] for process in results["together"]])
         for i, name in enumerate(CASES)
@@ -260,10 +263,10 @@ def test_two_processes_equal_one(name: str, outcomes: dict[str, tuple[dict, list
                 assert difference <= atol * max(1, largest), key
 
 
-def test_scale_fix_off_divides_the_gradient_of_contrast_alone(
+def test_without_scale_fix_only_the_contrastive_gradient_is_divided(
     outcomes: dict[str, tuple[dict, list[dict]]],
 ) -> None:
-    """As the released configurations of the original; the loss is still logged as what it is."""
+    """The released configurations of DeCLUTR train so. The loss is still logged undivided."""
     alone, together = outcomes["scale_fix off"]
     name = next(name for name in alone["gradients"][0] if name.endswith("word_embeddings.weight"))
     whole, divided = (r["gradients"][0][name].norm().item() for r in (alone, together[0]))
@@ -289,7 +292,7 @@ def test_gathered_rows_come_in_order_of_rank(primitives: list[dict]) -> None:
 
 
 def test_gradients_summed_over_processes_are_those_of_one(primitives: list[dict]) -> None:
-    """Every process gets the gradient of its own rows, as if it had them all."""
+    """Each process has the gradient of its own rows that a process with all rows would have."""
     rows = ROWS.clone().requires_grad_()
     loss = NTXent(0.5)(rows, rows.flip(1))
     loss.backward()
@@ -298,7 +301,7 @@ def test_gradients_summed_over_processes_are_those_of_one(primitives: list[dict]
     assert [p["gathering"]["loss"] for p in primitives] == pytest.approx([loss.item()] * 2)
 
 
-def test_reduced_and_logged_values(primitives: list[dict]) -> None:
+def test_values_are_reduced_and_logged(primitives: list[dict]) -> None:
     for result in (p["gathering"] for p in primitives):
         assert torch.equal(result["reduced"], torch.full((3,), 2.0))
         assert torch.equal(result["untouched"], torch.ones(3))
@@ -311,7 +314,7 @@ def test_different_numbers_of_rows_raise_everywhere(primitives: list[dict]) -> N
         assert 'data loader "declutr"' in result["error"]
 
 
-def test_rows_of_different_numbers_are_gathered_too(results: dict[str, Any]) -> None:
+def test_ragged_rows_are_gathered(results: dict[str, Any]) -> None:
     rows = ROWS.clone().requires_grad_()
     NTXent(0.5)(rows, rows.flip(1)).backward()
     assert rows.grad is not None
@@ -324,10 +327,10 @@ def test_rows_of_different_numbers_are_gathered_too(results: dict[str, Any]) -> 
 
 
 @pytest.mark.parametrize("of_the_last, steps", [(5, 6), (3, 4)])
-def test_both_trainers_are_the_same_in_two_processes(
+def test_both_trainers_agree_in_two_processes(
     of_the_last: int, steps: int, results: dict[str, Any]
 ) -> None:
-    """Also if one has no batches left while the other has: then both end the epoch."""
+    """If one process runs out of batches before the other, both end the epoch."""
     for process in results["together"]:
         theirs, ours = (
             process["trained"][kind, of_the_last] for kind in ("gradient_descent", "declutr")
@@ -338,7 +341,7 @@ def test_both_trainers_are_the_same_in_two_processes(
             assert torch.equal(weight, ours["weights"][name]), name
 
 
-def test_one_process_needs_no_group() -> None:
+def test_a_single_process_needs_no_group() -> None:
     rows = ROWS.clone().requires_grad_()
     assert gather_rows(rows) is rows and gather_ragged_rows(rows) is rows
     assert not is_distributed() and world_size() == 1

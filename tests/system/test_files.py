@@ -1,4 +1,4 @@
-"""Files are written whole, and no byte of them is silently another."""
+"""Files are written completely, and damage to them is noticed."""
 
 import itertools
 import os
@@ -34,7 +34,7 @@ def small_blocks(monkeypatch):
 
 @given(st.binary(max_size=40), st.lists(st.integers(0, 40), max_size=4))
 @settings(max_examples=50, deadline=None)
-def test_a_checksum_for_each_block(data, cuts):
+def test_each_block_has_a_checksum(data, cuts):
     cuts = sorted({0, len(data), *(min(cut, len(data)) for cut in cuts)})
     hasher = BlockHasher()
     for start, end in itertools.pairwise(cuts):
@@ -43,7 +43,7 @@ def test_a_checksum_for_each_block(data, cuts):
     assert hasher.checksums == "".join(map(xxh3_64_hexdigest, blocks))
 
 
-def test_json_in_any_order():
+def test_the_json_checksum_ignores_the_order_of_keys():
     assert json_checksum({"a": 1, "b": [2]}) == json_checksum({"b": [2], "a": 1})
     assert json_checksum({"a": 1}) != json_checksum({"a": 2})
 
@@ -61,7 +61,7 @@ class TestCheckedFile:
         path.write_bytes(data)
 
     @pytest.mark.parametrize("begin", [0, 3])
-    def test_parts_that_touch_a_damaged_block(self, path, begin):
+    def test_ranges_that_touch_a_damaged_block_are_damaged(self, path, begin):
         whole = path.read_bytes()[begin:]
         sums = "".join(xxh3_64_hexdigest(whole[at : at + 8]) for at in range(0, len(whole), 8))
         self.flip(path, begin + 17)  # in the third block
@@ -82,7 +82,7 @@ class TestCheckedFile:
                 else:
                     checked.require_each(several, size)
 
-    def test_each_block_is_read_once(self, path):
+    def test_each_block_is_verified_once(self, path):
         checked = CheckedFile(path, file_checksums(path))
         checked.require(3, 9)
         self.flip(path, 0)
@@ -92,13 +92,13 @@ class TestCheckedFile:
             checked.require_all()
 
     @pytest.mark.parametrize("change", [lambda data: data[:-8], lambda data: data + b"\0" * 8])
-    def test_another_size(self, path, change):
+    def test_another_size_is_damage(self, path, change):
         sums = file_checksums(path)
         path.write_bytes(change(path.read_bytes()))
         with pytest.raises(DamagedFile, match=r"it has [35] blocks, expected 4"):
             CheckedFile(path, sums)
 
-    def test_an_empty_file(self, tmp_path):
+    def test_an_empty_file_is_sound(self, tmp_path):
         (tmp_path / "empty").touch()
         assert file_checksums(tmp_path / "empty") == ""
         CheckedFile(tmp_path / "empty", "").require_all()
@@ -126,17 +126,17 @@ def same(one: Any, other: Any) -> bool:
     return one == other
 
 
-def test_a_whole_file(file: Path) -> None:
+def test_a_sound_file_has_no_damage(file: Path) -> None:
     assert damage_of(file) is None
     assert damage_of(str(file)) is None
 
 
-def test_no_flipped_bit_passes_unless_it_changes_nothing(file: Path) -> None:
-    """Everywhere: in tensors, in what says what they are, in headers and in the list of records."""
+def test_a_flipped_bit_is_noticed_unless_it_changes_nothing(file: Path) -> None:
+    """The bits are in tensors, their descriptions, headers, and the zip directory."""
     content = file.read_bytes()
     drawn = random.Random(0)
     outcomes = []
-    # The list of records, where not every bit has a checksum, is looked at more closely.
+    # Most bits are drawn from the zip directory, of which not every bit has a checksum.
     listed = content.index(b"PK\x01\x02")
     places = [*drawn.sample(range(listed), 100), *drawn.sample(range(listed, len(content)), 150)]
     for place in places:
@@ -146,11 +146,11 @@ def test_no_flipped_bit_passes_unless_it_changes_nothing(file: Path) -> None:
         found = damage_of(file) is not None
         assert found or same(torch.load(file), STATE), place
         outcomes.append(found)
-    assert sum(outcomes) > 100  # the others are in padding, times and the like
+    assert sum(outcomes) > 100  # the other bits are in padding, times and the like
 
 
-def test_tensors_that_torch_would_not_read_at_all(file: Path) -> None:
-    """One bit says that a record is a folder: torch then gives what lies in memory."""
+def test_an_entry_marked_as_a_folder_is_damage(file: Path) -> None:
+    """For such an entry torch returns tensors of uninitialised memory."""
     content = bytearray(file.read_bytes())
     with zipfile.ZipFile(file) as opened:
         count = len(opened.infolist())
@@ -165,13 +165,13 @@ def test_tensors_that_torch_would_not_read_at_all(file: Path) -> None:
 
 
 @pytest.mark.parametrize("part", [0, 0.3, 0.99])
-def test_files_that_are_cut_off(file: Path, part: float) -> None:
+def test_a_truncated_file_is_damaged(file: Path, part: float) -> None:
     content = file.read_bytes()
     file.write_bytes(content[: int(len(content) * part)])
     assert str(damage_of(file)).startswith("it is cut off or overwritten")
 
 
-def test_a_block_of_zeros(file: Path) -> None:
+def test_a_range_of_zeros_is_damage(file: Path) -> None:
     content = bytearray(file.read_bytes())
     place = content.index(STATE["weight"].numpy().tobytes())
     content[place : place + 16] = bytes(16)
@@ -179,13 +179,13 @@ def test_a_block_of_zeros(file: Path) -> None:
     assert damage_of(file) == "its record state/data/0 is not what was written"
 
 
-def test_files_that_are_not_there_or_not_of_torch(tmp_path: Path) -> None:
+def test_missing_and_foreign_files_are_reported(tmp_path: Path) -> None:
     assert damage_of(tmp_path / "none.th") == "it cannot be read (No such file or directory)"
     (tmp_path / "text.th").write_text("text")
     assert str(damage_of(tmp_path / "text.th")).startswith("it is cut off or overwritten")
 
 
-def test_whole_files_with_objects_that_torch_does_not_load_unasked(tmp_path: Path) -> None:
+def test_a_sound_file_may_hold_objects_that_torch_refuses(tmp_path: Path) -> None:
     torch.save({"path": tmp_path}, tmp_path / "state.th")
     assert damage_of(tmp_path / "state.th") is None
 
@@ -193,7 +193,7 @@ def test_whole_files_with_objects_that_torch_does_not_load_unasked(tmp_path: Pat
 @pytest.mark.skipif(
     not hasattr(torch.serialization, "set_crc32_options"), reason="this torch always writes them"
 )
-def test_a_file_that_was_written_without_checksums(file: Path) -> None:
+def test_a_file_written_without_checksums_is_accepted(file: Path) -> None:
     torch.serialization.set_crc32_options(False)
     try:
         torch.save(STATE, file)
@@ -213,7 +213,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_as_if_made_in_the_plain_way(tmp_path: Path, umask: int) -> None:
+def test_permissions_follow_the_umask(tmp_path: Path, umask: int) -> None:
     (tmp_path / "plain").mkdir()
     (tmp_path / "plain" / "file").touch()
     (tmp_path / "closed").mkdir(mode=0o700)

@@ -1,4 +1,4 @@
-"""Memory that is kept between passes, and what is known on the host of tensors on a device."""
+"""Freed memory is kept between passes, and tensors on a device have copies on the host."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from declutr.system.host_memory import Arriving, Heap, carried, on_host, remembe
 
 
 class Library:
-    """Stands in for the C library."""
+    """A substitute for the C library that records its calls."""
 
     def __init__(self) -> None:
         self.options: dict[int, int] = {}
@@ -39,7 +39,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> Library:
 
 
 def settled(sizes: list[int], monkeypatch: pytest.MonkeyPatch, library: Library) -> list[int]:
-    """After which of the passes, that leave so many MB resident, memory was given back."""
+    """Return the passes after which memory was returned, given the resident MB after each pass."""
     kept, given_back = Heap(), []
     for number, size in enumerate(sizes):
         monkeypatch.setattr(host_memory, "_resident", lambda size=size: size << 20)
@@ -50,10 +50,10 @@ def settled(sizes: list[int], monkeypatch: pytest.MonkeyPatch, library: Library)
     return given_back
 
 
-def test_memory_is_given_back_when_it_outgrows_what_a_pass_needs(
+def test_memory_is_returned_when_it_outgrows_the_need_of_a_pass(
     monkeypatch: pytest.MonkeyPatch, library: Library
 ) -> None:
-    # The first is the start; after it one pass needs 1000 MB.
+    # The first size is that of the start. After it, one pass needs 1000 MB.
     assert settled([900, 1000, 1400, 1600], monkeypatch, library) == [0, 3]
 
 
@@ -63,14 +63,12 @@ def test_a_pass_that_needs_more_is_not_trimmed_again_and_again(
     assert settled([500, 1000, 3000, 3000, 3000, 3000], monkeypatch, library) == [0, 2]
 
 
-def test_little_memory_is_never_given_back(
-    monkeypatch: pytest.MonkeyPatch, library: Library
-) -> None:
+def test_little_memory_is_never_returned(monkeypatch: pytest.MonkeyPatch, library: Library) -> None:
     assert settled([100, 200, 90, 250], monkeypatch, library) == []
 
 
 @pytest.mark.parametrize("name", host_memory._VARIABLES)
-def test_what_the_user_configured_stays(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_of_the_user_are_kept(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(name, "1")
     assert host_memory._glibc() is None
     monkeypatch.setattr(host_memory, "_resident", lambda: pytest.fail("not to be looked at"))
@@ -87,7 +85,7 @@ def test_other_c_libraries_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.slow
 @pytest.mark.skipif(host_memory._glibc() is None, reason="needs Linux with glibc's own allocator")
-def test_freed_memory_is_used_again() -> None:
+def test_freed_memory_is_reused() -> None:
     code = """
 import resource, torch
 from declutr.system.host_memory import HEAP
@@ -100,7 +98,7 @@ def needed(rows=60):
     return faults() - before
 plain = min(needed() for _ in range(4))
 HEAP.settle()
-needed(64)  # aligned, a tensor would not always fit the hole that an equal one left
+needed(64)  # because of alignment, a tensor may not fit the space that an equal one left
 kept = min(needed() for _ in range(4))
 print(plain, kept)
 """
@@ -126,14 +124,14 @@ def on_meta(texts: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]
     }
 
 
-def test_nothing_changes_on_the_host() -> None:
+def test_cpu_tensors_are_their_own_host_copies() -> None:
     tensor = torch.arange(3)
     assert to_device(tensor, CPU) is on_host(tensor) is remember(tensor, tensor) is tensor
     assert not vars(tensor)
     assert Arriving(tensor).wait() is tensor
 
 
-def test_what_was_sent_is_known() -> None:
+def test_a_tensor_that_was_sent_has_a_host_copy() -> None:
     tensor = torch.arange(3)
     sent = to_device(tensor, META)
     assert sent.device == META
@@ -142,14 +140,14 @@ def test_what_was_sent_is_known() -> None:
 
 
 @pytest.mark.parametrize("inference", [False, True])
-def test_what_is_not_known_is_read(inference: bool) -> None:
+def test_a_tensor_without_a_host_copy_is_read_from_the_device(inference: bool) -> None:
     with torch.inference_mode(inference):
         assert on_host(to_device(torch.arange(3), META)).tolist() == [0, 1, 2]
         with pytest.raises(NotImplementedError, match="meta"):
             on_host(torch.arange(3, device=META))
 
 
-def test_a_change_in_place_is_noticed() -> None:
+def test_an_in_place_change_invalidates_the_host_copy() -> None:
     sent = to_device(torch.arange(3), META)
     sent[1:].add_(1)
     with pytest.raises(NotImplementedError, match="meta"):
@@ -164,13 +162,13 @@ OPERATIONS: dict[str, Callable[[dict], dict | None]] = {
 
 
 def spans_like(texts: dict[str, dict[str, Tensor]]) -> dict[str, dict[str, Tensor]]:
-    """Longer texts, on the same device."""
+    """Return longer texts on the same device."""
     longer = spans(1, 4, 7)
     return longer if texts["tokens"]["mask"].device == CPU else on_meta(longer)
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_batches_stay_known(name: str) -> None:
+def test_operations_on_batches_keep_host_copies(name: str) -> None:
     texts = spans(0, 3, 2, 5)
     expected, got = OPERATIONS[name](texts), OPERATIONS[name](on_meta(texts))
     assert expected is not None and got is not None
@@ -179,15 +177,15 @@ def test_batches_stay_known(name: str) -> None:
         assert torch.equal(on_host(got["tokens"][key]), tensor), key
 
 
-def test_of_several_tensors_all_must_be_known() -> None:
+def test_an_operation_needs_host_copies_of_all_tensors() -> None:
     one, other = to_device(torch.ones(2), META), torch.ones(2, device=META)
     assert on_host(carried(torch.add, one, one)).tolist() == [2, 2]
     with pytest.raises(NotImplementedError, match="meta"):
         on_host(carried(torch.add, one, other))
 
 
-def test_checkpoints_hand_on_the_same_tensors() -> None:
-    """In the forward pass and in the one that is done again."""
+def test_activation_checkpointing_keeps_host_copies() -> None:
+    """Host copies are available both in the forward pass and in its recomputation."""
     labels = rows_of(to_device(torch.arange(4), META), slice(1, 3))
     weights = torch.ones(2, device=META, requires_grad=True)
     seen = []

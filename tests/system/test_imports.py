@@ -1,4 +1,4 @@
-"""Modules are imported when their names are asked for, once, and finish before anybody has them."""
+"""Modules are imported when their names are used, and are complete before they are returned."""
 
 import sys
 import threading
@@ -14,7 +14,7 @@ PACKAGE = "package_on_demand"
 
 @pytest.fixture
 def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., str]]:
-    """Writes modules of a package, and returns their dotted names."""
+    """Return a function that writes a module of a package and returns its dotted name."""
     (tmp_path / PACKAGE).mkdir()
     (tmp_path / PACKAGE / "__init__.py").touch()
     monkeypatch.syspath_prepend(str(tmp_path))
@@ -30,9 +30,9 @@ def written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callabl
 
 @pytest.fixture
 def names(written: Callable[..., str]) -> NamesOnDemand:
-    """Two names, each added by a module of its own that must find it free; and one that is there.
+    """Return a dictionary with one existing name and two names that modules add.
 
-    The modules find the dictionary in `NAMES`.
+    The modules find the dictionary in `NAMES`, and check that their names are free.
     """
     text = (
         "import sys, time\n"
@@ -68,24 +68,24 @@ def test_names_are_listed_without_an_import(names: NamesOnDemand) -> None:
         lambda names: names.pop("one")(),
     ],
 )
-def test_a_name_brings_its_module_and_no_other(
+def test_a_name_imports_its_module_and_no_other(
     names: NamesOnDemand, ask: Callable[[NamesOnDemand], str]
 ) -> None:
     assert ask(names) == "ONE"
     assert imported() == {"one"}
 
 
-def test_a_module_that_is_imported_first(names: NamesOnDemand) -> None:
+def test_a_module_may_be_imported_before_its_name_is_used(names: NamesOnDemand) -> None:
     __import__(f"{PACKAGE}.two")
     assert list(names.imported) == ["there", "two"]
     assert list(names) == ["there", "two", "one"] and names["two"]() == "TWO"
 
 
-def test_all_entries(names: NamesOnDemand) -> None:
+def test_iteration_over_values_imports_all_modules(names: NamesOnDemand) -> None:
     assert [value() for value in names.values()] == ["THERE", "ONE", "TWO"]
 
 
-def test_what_was_deleted_does_not_come_back(names: NamesOnDemand) -> None:
+def test_a_deleted_entry_does_not_come_back(names: NamesOnDemand) -> None:
     del names["one"]
     assert "one" not in names and list(names) == ["there", "two"]
     names["one"] = lambda: "another"
@@ -95,13 +95,14 @@ def test_what_was_deleted_does_not_come_back(names: NamesOnDemand) -> None:
 
 
 @pytest.mark.parametrize("asked", [["one"] * 8, ["one", "two"] * 4])
-def test_threads_get_modules_that_have_ended(names: NamesOnDemand, asked: list[str]) -> None:
+def test_threads_wait_for_the_end_of_an_import(names: NamesOnDemand, asked: list[str]) -> None:
     got: list[str] = []
     begin = threading.Barrier(len(asked))
 
     def ask(name: str) -> None:
         begin.wait()
-        got.append(names[name]())  # fails in the midst of the module: `later` comes after the name
+        # This fails before the module is complete, because it adds the name before `later`.
+        got.append(names[name]())
 
     threads = [threading.Thread(target=ask, args=[name]) for name in asked]
     for thread in threads:
@@ -111,7 +112,7 @@ def test_threads_get_modules_that_have_ended(names: NamesOnDemand, asked: list[s
     assert sorted(got) == sorted(name.upper() for name in asked)
 
 
-def test_a_module_that_is_imported_by_another_thread(names: NamesOnDemand) -> None:
+def test_an_import_in_another_thread_is_waited_for(names: NamesOnDemand) -> None:
     thread = threading.Thread(target=__import__, args=[f"{PACKAGE}.one"])
     thread.start()
     while "one" not in names.imported:
@@ -120,14 +121,14 @@ def test_a_module_that_is_imported_by_another_thread(names: NamesOnDemand) -> No
     thread.join()
 
 
-def test_an_error_of_a_module_is_told(written: Callable[..., str]) -> None:
+def test_an_error_in_a_module_is_raised(written: Callable[..., str]) -> None:
     names = NamesOnDemand({}, {"broken": written("broken", "import no_such_module_here")})
     for _ in range(2):
         with pytest.raises(ModuleNotFoundError, match="no_such_module_here"):
             _ = "broken" in names
 
 
-def test_attributes(written: Callable[..., str]) -> None:
+def test_a_package_exports_names_of_its_modules_lazily(written: Callable[..., str]) -> None:
     written("inner", "A, b, hidden = 1, 2, 3")
     written("outer", "C = 4")
     written(

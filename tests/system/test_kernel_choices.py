@@ -1,4 +1,4 @@
-"""Tests of `declutr.system.kernel_choices`."""
+"""The fastest kernel is measured, stored, and adopted by resumed runs."""
 
 import json
 import logging
@@ -22,7 +22,7 @@ from declutr.system.kernel_choices import (
 
 
 class Clock:
-    """Time that passes only where a test says so."""
+    """A clock that advances only when a kernel of a test runs."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -55,12 +55,12 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_quickest_is_measured_once_and_kept(clock: Clock, cache: Path) -> None:
+def test_the_fastest_kernel_is_measured_once_and_stored(clock: Clock, cache: Path) -> None:
     ways = clock.ways(plain=2e-3, quick=1e-3, slow=3e-3)
     assert KernelChoices().quickest("a product", ways) == "quick"
     assert clock.runs.count("quick") == clock.runs.count(PLAIN) > 1
     clock.runs.clear()
-    # Another process, for which something else would be quicker now.
+    # In another process, another kernel would be faster now.
     assert KernelChoices().quickest("a product", clock.ways(plain=1e-3, quick=2e-3)) == "quick"
     assert clock.runs == []
     known = json.loads((cache / FILE_NAME).read_text())
@@ -73,11 +73,11 @@ def test_the_quickest_is_measured_once_and_kept(clock: Clock, cache: Path) -> No
     assert list(known[processor()]) == [f"a product, {torch.get_num_threads()} threads"]
 
 
-def test_what_is_near_to_even_stays_plain(clock: Clock) -> None:
+def test_a_small_gain_keeps_the_plain_kernel(clock: Clock) -> None:
     assert KernelChoices().quickest("even", clock.ways(plain=1.05e-3, quick=1e-3)) == PLAIN
 
 
-def test_a_way_that_fails_here_is_left_out(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_kernel_that_raises_is_left_out(clock: Clock, caplog: pytest.LogCaptureFixture) -> None:
     def fails() -> None:
         raise RuntimeError("no such instruction")
 
@@ -86,11 +86,11 @@ def test_a_way_that_fails_here_is_left_out(clock: Clock, caplog: pytest.LogCaptu
         chosen = KernelChoices().quickest("some", lambda: {**ways(), "other": fails})
     assert chosen == "quick"
     assert "no such instruction" in caplog.text
-    # It is not tried again, and nobody takes it for quick.
+    # It is neither tried again nor taken for the fastest.
     assert KernelChoices().quickest("some", lambda: pytest.fail("measured again")) == "quick"
 
 
-def test_what_never_worked_is_tried_again() -> None:
+def test_kernels_are_tried_again_if_all_raised() -> None:
     def fails() -> None:
         raise RuntimeError("no memory left")
 
@@ -99,20 +99,24 @@ def test_what_never_worked_is_tried_again() -> None:
     assert kept_seconds("a large one", lambda: pytest.fail("measured again")).keys() == {PLAIN}
 
 
-def test_the_environment_switches_it_off(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_variable_selects_plain_kernels(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, PLAIN)
     assert KernelChoices().quickest("off", clock.ways(plain=2.0, quick=1.0)) == PLAIN
     assert clock.runs == []
 
 
-def test_another_word_for_off_is_an_error(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_another_value_of_the_variable_is_an_error(
+    clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, "off")
     with pytest.raises(ValueError, match=r"DECLUTR_KERNELS=off .* Set it to 'plain'"):
         KernelChoices().quickest("off", clock.ways(plain=2.0, quick=1.0))
 
 
-def test_ways_may_ask_while_they_are_made() -> None:
-    """But not while they are timed: a file is locked then."""
+def test_a_choice_may_be_nested_in_the_making_of_kernels() -> None:
+    """The kernels themselves may not ask for a choice, as a file is locked while they are timed."""
     choices = KernelChoices()
 
     def outer() -> dict[str, Callable[[], object]]:
@@ -125,7 +129,7 @@ def test_ways_may_ask_while_they_are_made() -> None:
 
 @pytest.mark.slow
 def test_processes_measure_one_after_the_other(cache: Path) -> None:
-    """Both give the answer of the first, though each would find another one."""
+    """Both processes return the answer of the first, though each would find another one itself."""
     code = (
         "import sys, time; from declutr.system.kernel_choices import PLAIN, KernelChoices\n"
         "slow, quick = lambda: time.sleep(0.02), lambda: None\n"
@@ -141,13 +145,13 @@ def test_processes_measure_one_after_the_other(cache: Path) -> None:
 
 
 @pytest.mark.parametrize("content", ["{", "[]", '{"this": 3}', '{"this": {"that": "quick"}}', ""])
-def test_a_damaged_file_is_made_anew(clock: Clock, cache: Path, content: str) -> None:
+def test_a_damaged_file_is_replaced(clock: Clock, cache: Path, content: str) -> None:
     (cache / FILE_NAME).write_text(content)
     assert KernelChoices().quickest("damaged", clock.ways(plain=2e-3, quick=1e-3)) == "quick"
     assert "quick" in (cache / FILE_NAME).read_text()
 
 
-def test_a_cache_that_cannot_be_written_is_done_without(
+def test_an_unwritable_cache_folder_is_ignored(
     clock: Clock, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (cache / "file").write_text("no folder")
@@ -159,7 +163,7 @@ def test_a_cache_that_cannot_be_written_is_done_without(
     assert clock.runs == []
 
 
-def test_a_resumed_run_takes_its_kernels_or_says_that_it_cannot(clock: Clock) -> None:
+def test_a_resumed_run_adopts_its_kernels_or_says_why_not(clock: Clock) -> None:
     first, again = KernelChoices(), KernelChoices()
     first.quickest("a product", clock.ways(plain=2e-3, quick=1e-3))
     record = json.loads(json.dumps(first.record()))
@@ -173,7 +177,7 @@ def test_a_resumed_run_takes_its_kernels_or_says_that_it_cannot(clock: Clock) ->
 
 
 @pytest.mark.parametrize("before", [True, False])
-def test_switching_it_off_or_on_is_seen_by_a_resumed_run(monkeypatch, before: bool) -> None:
+def test_a_resumed_run_notices_a_change_of_the_variable(monkeypatch, before: bool) -> None:
     if before:
         monkeypatch.setenv(VARIABLE, PLAIN)
     record = KernelChoices().record()
@@ -181,7 +185,7 @@ def test_switching_it_off_or_on_is_seen_by_a_resumed_run(monkeypatch, before: bo
     assert "DECLUTR_KERNELS=plain" in str(KernelChoices().resume(record))
 
 
-def test_answers_of_a_process_with_other_threads() -> None:
+def test_answers_are_adopted_from_a_process_with_other_threads() -> None:
     choices = KernelChoices()
     choices.adopt({"a product, 64 threads": "onednn", "another, 3 threads": "x"}, threads=64)
     assert choices.quickest("a product", lambda: pytest.fail("measured")) == "onednn"

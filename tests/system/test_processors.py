@@ -1,4 +1,4 @@
-"""The processors and threads that a process is left with, by quota, user and other processes."""
+"""Processors and threads are limited by affinity, quota, the user and other processes."""
 
 import logging
 import multiprocessing
@@ -29,7 +29,10 @@ OTHER = (
 
 
 def system(root: Path, group: str, mount: str, **files: str) -> Path:
-    """A file system with a process in a group, and files by their path (dots for slashes)."""
+    """Write the files that describe a process in a control group, and return the root.
+
+    `files` are the contents of files by their path below `sys/fs/cgroup`.
+    """
     proc = root / "proc/self"
     proc.mkdir(parents=True)
     (proc / "cgroup").write_text(f"9:name=systemd:/\n4:memory:/a\n{group}\n")
@@ -45,14 +48,18 @@ def system(root: Path, group: str, mount: str, **files: str) -> Path:
     "text, quota",
     [("150000 100000\n", 1.5), ("max 100000\n", None), ("50000 200000", 0.25), ("nonsense", None)],
 )
-def test_version_2(tmp_path: Path, text: str, quota: float | None) -> None:
+def test_the_quota_of_control_groups_version_2(
+    tmp_path: Path, text: str, quota: float | None
+) -> None:
     mount = V2.format(top="/", place="/sys/fs/cgroup")
     assert cpu_quota(system(tmp_path, "0::/", mount, **{"cpu.max": text})) == quota
 
 
 @pytest.mark.parametrize("quota, expected", [("250000", 2.5), ("-1", None), ("0", None)])
-def test_version_1(tmp_path: Path, quota: str, expected: float | None) -> None:
-    """As docker has it: the process has the host's path, the group alone is mounted."""
+def test_the_quota_of_control_groups_version_1(
+    tmp_path: Path, quota: str, expected: float | None
+) -> None:
+    """In Docker, the process sees its path on the host, but only its own group is mounted."""
     mount = V1.format(top="/docker/1f", place="/sys/fs/cgroup/cpu,cpuacct")
     files = {
         "cpu,cpuacct/cpu.cfs_quota_us": f"{quota}\n",
@@ -63,18 +70,18 @@ def test_version_1(tmp_path: Path, quota: str, expected: float | None) -> None:
 
 
 @pytest.mark.parametrize("inner, outer", [("400000", "100000"), ("100000", "400000")])
-def test_the_least_quota_of_groups_in_groups(tmp_path: Path, inner: str, outer: str) -> None:
+def test_the_least_quota_of_nested_groups_counts(tmp_path: Path, inner: str, outer: str) -> None:
     files = {
         "pod/cpu.max": f"{outer} 100000",
         "pod/box/cpu.max": f"{inner} 100000",
-        "pod/other/cpu.max": "1000 100000",  # of somebody else
+        "pod/other/cpu.max": "1000 100000",  # the group of another process
     }
     root = system(tmp_path, "0::/pod/box", V2.format(top="/", place="/sys/fs/cgroup"), **files)
     assert cpu_quota(root) == 1.0
 
 
-def test_a_group_that_is_not_mounted_here(tmp_path: Path) -> None:
-    """The paths of a process that was moved, seen from a namespace of groups."""
+def test_a_group_outside_the_mount_has_the_quota_of_the_mount(tmp_path: Path) -> None:
+    """A process that was moved in a namespace of control groups sees such paths."""
     for number, (group, top) in enumerate([("0::/../b", "/"), ("0::/c/d", "/"), ("0::/e", "/f")]):
         mount = V2.format(top=top, place="/sys/fs/cgroup")
         root = system(tmp_path / str(number), group, mount, **{"cpu.max": "200000 100000"})
@@ -89,7 +96,9 @@ def test_without_control_groups(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "quota, expected", [("10000", 1), ("100000", 1), ("250000", 3), ("900000", 5), ("max", 5)]
 )
-def test_usable_processors(tmp_path: Path, monkeypatch, quota: str, expected: int) -> None:
+def test_usable_processors_are_limited_by_affinity_and_quota(
+    tmp_path: Path, monkeypatch, quota: str, expected: int
+) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4, 6, 7})
     mount = V2.format(top="/", place="/sys/fs/cgroup")
     root = system(tmp_path, "0::/", mount, **{"cpu.max": f"{quota} 100000"})
@@ -98,7 +107,7 @@ def test_usable_processors(tmp_path: Path, monkeypatch, quota: str, expected: in
 
 def test_hyperthreads_of_a_core_count_once(tmp_path: Path, monkeypatch) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 4, 6})
-    for number, core in {0: "0,4", 4: "0,4", 1: "1,5"}.items():  # of 6 nothing is known
+    for number, core in {0: "0,4", 4: "0,4", 1: "1,5"}.items():  # The core of 6 is unknown.
         file = tmp_path / f"sys/devices/system/cpu/cpu{number}/topology/thread_siblings_list"
         file.parent.mkdir(parents=True)
         file.write_text(f"{core}\n")
@@ -110,7 +119,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
-    """Give a machine so many processors, torch as many threads, and the container a quota."""
+    """Return a function that sets the processors, the quota, and the threads of torch."""
     before = torch.get_num_threads()
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
@@ -124,14 +133,14 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., None]]:
         torch.set_num_threads(threads or processors)
         keep_to_quota.cache_clear()
 
-    with threadpool_limits(8, user_api="blas"):  # and what it was, in the end
+    with threadpool_limits(8, user_api="blas"):  # which is restored on exit
         yield give
     keep_to_quota.cache_clear()
     torch.set_num_threads(before)
 
 
 @pytest.mark.parametrize("quota, threads", [(2.0, 2), (1.5, 2), (0.3, 1), (4.0, 4), (9.0, 4)])
-def test_no_more_threads_than_the_quota(machine, caplog, quota: float, threads: int) -> None:
+def test_threads_are_reduced_to_the_quota(machine, caplog, quota: float, threads: int) -> None:
     machine(4, quota)
     with caplog.at_level(logging.INFO, "declutr.system.processors"):
         keep_to_quota()
@@ -146,13 +155,13 @@ def test_no_more_threads_than_the_quota(machine, caplog, quota: float, threads: 
         assert blas and set(blas) == {threads}
 
 
-def test_without_a_quota(machine) -> None:
+def test_threads_stay_without_a_quota(machine) -> None:
     machine(4, None)
     keep_to_quota()
     assert torch.get_num_threads() == 4
 
 
-def test_it_looks_once(machine) -> None:
+def test_only_the_first_call_sets_threads(machine) -> None:
     machine(4, 2.0)
     keep_to_quota()
     torch.set_num_threads(3)
@@ -160,7 +169,7 @@ def test_it_looks_once(machine) -> None:
     assert torch.get_num_threads() == 3
 
 
-def test_what_the_user_has_set_stays(machine, monkeypatch) -> None:
+def test_threads_that_the_user_has_set_are_kept(machine, monkeypatch) -> None:
     machine(4, 1.0, threads=3)
     keep_to_quota()
     assert torch.get_num_threads() == 3
@@ -174,7 +183,7 @@ def test_what_the_user_has_set_stays(machine, monkeypatch) -> None:
     "machines, quota, threads",
     [("aa", None, 4), ("aaa", None, 2), ("ab", None, 8), ("aa", 5.0, 2), ("a" * 20, None, 1)],
 )
-def test_processes_of_a_machine_share_it(
+def test_processes_of_one_machine_share_its_threads(
     machine, monkeypatch, machines: str, quota: float | None, threads: int
 ) -> None:
     machine(8, quota)
@@ -188,11 +197,11 @@ def test_processes_of_a_machine_share_it(
     assert torch.get_num_threads() == threads
 
 
-def test_nothing_is_shared_by_one_process_or_on_gpus(machine, monkeypatch) -> None:
+def test_a_single_process_or_a_gpu_shares_nothing(machine, monkeypatch) -> None:
     machine(8, None)
     share_processors(CPU)
     monkeypatch.setattr(module, "world_size", lambda: 2)
-    share_processors(torch.device("cuda"))  # and asks no other process
+    share_processors(torch.device("cuda"))  # does not ask other processes
     assert torch.get_num_threads() == 8
 
 
@@ -204,7 +213,7 @@ def _threads_of_worker(answer: multiprocessing.SimpleQueue) -> None:
 
 @pytest.mark.slow
 def test_a_worker_of_allennlps_loader_computes_with_one_thread(machine, monkeypatch) -> None:
-    """Forked from a process whose threads have computed, it would wait for them for ever."""
+    """With more threads, a fork of a process that has computed would wait for them forever."""
     machine(2, None)
     monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
     torch.ones(1 << 20).add(1)

@@ -1,4 +1,4 @@
-"""Rows of length 1, and inverted lists."""
+"""Vectors are scaled to length 1, and inverted lists are set up."""
 
 import numpy as np
 import pytest
@@ -25,7 +25,7 @@ def test_number_of_lists(rows: int, lists: int) -> None:
     ("target", "most", "expected"),
     [(0.0, 9, 1), (0.4, 9, 4), (0.41, 9, 8), (0.9, 9, 9), (2.0, 9, 9), (2.0, 0, 1)],
 )
-def test_the_least_effort(target: float, most: int, expected: int) -> None:
+def test_the_least_sufficient_effort_is_returned(target: float, most: int, expected: int) -> None:
     tried: list[int] = []
 
     def recall(effort: int) -> float:

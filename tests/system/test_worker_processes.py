@@ -1,4 +1,4 @@
-"""Oracle: the built-in `map`."""
+"""A parallel map equals the built-in `map`, and its processes always end."""
 
 import multiprocessing
 import os
@@ -22,23 +22,23 @@ def slow_square(number: int) -> int:
 
 @pytest.mark.parametrize("workers", [1, 2, 5])
 @pytest.mark.parametrize("count", [0, 1, 3, 100])
-def test_the_same_as_map(workers, count):
+def test_results_equal_those_of_map(workers, count):
     assert list(ordered_map(slow_square, range(count), workers)) == [n * n for n in range(count)]
     assert multiprocessing.active_children() == []
 
 
-def test_in_other_processes():
+def test_the_function_runs_in_other_processes():
     pids = set(ordered_map(lambda _: (time.sleep(0.01), os.getpid())[1], range(40), 3))
     assert len(pids) == 3 and os.getpid() not in pids
 
 
-def test_large_items_and_results():
-    """Larger than a pipe holds, both ways at once."""
+def test_items_and_results_may_be_larger_than_a_pipe():
+    """Such data is sent in both directions at once without a deadlock."""
     texts = [str(number) * 300_000 for number in range(12)]
     assert list(ordered_map(str.upper, texts, 2)) == texts
 
 
-def test_takes_no_more_than_it_works_off():
+def test_items_are_consumed_as_they_are_processed():
     taken = []
 
     def items():
@@ -58,7 +58,7 @@ def fails_at_five(number: int) -> int:
 
 
 class TestErrors:
-    def test_arrive_in_their_place(self):
+    def test_an_error_is_raised_in_place_of_its_result(self):
         got = []
         with pytest.raises(LookupError) as caught:
             for result in ordered_map(fails_at_five, range(100), 2):
@@ -66,7 +66,7 @@ class TestErrors:
         assert got == [0, 1, 2, 3, 4] and caught.value.args == ("five",)
         assert multiprocessing.active_children() == []
 
-    def test_that_cannot_travel(self):
+    def test_an_error_that_cannot_be_pickled_is_described(self):
         class Odd(Exception):
             def __init__(self, one, two):
                 super().__init__("odd")
@@ -77,7 +77,7 @@ class TestErrors:
         with pytest.raises(RuntimeError, match=r"(?s)worker process failed:.*in fail.*odd"):
             list(ordered_map(fail, range(3), 2))
 
-    def test_of_the_stream(self):
+    def test_an_error_of_the_stream_is_raised(self):
         def items():
             yield 1
             raise LookupError("no more")
@@ -86,7 +86,7 @@ class TestErrors:
             list(ordered_map(slow_square, items(), 2))
         assert multiprocessing.active_children() == []
 
-    def test_a_worker_that_is_killed(self):
+    def test_a_killed_worker_is_reported(self):
         def die(number):
             if number == 7:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -99,14 +99,14 @@ class TestErrors:
         assert multiprocessing.active_children() == []
 
 
-def test_ends_when_it_is_closed():
+def test_closing_the_iterator_ends_the_processes():
     with closing(ordered_map(slow_square, range(10**9), 2)) as results:
         assert [next(results) for _ in range(3)] == [0, 1, 4]
         assert len(multiprocessing.active_children()) == 2
     assert multiprocessing.active_children() == []
 
 
-def test_fewer_processes_than_wanted(monkeypatch, caplog):
+def test_fewer_processes_are_used_if_no_more_can_start(monkeypatch, caplog):
     original, started = module._start, []
 
     def start(function, pool):
@@ -121,7 +121,7 @@ def test_fewer_processes_than_wanted(monkeypatch, caplog):
 
 
 @pytest.mark.parametrize("before", [None, "true"])
-def test_tokenizers_are_told_before_the_fork(monkeypatch, before):
+def test_tokenizers_in_workers_are_single_threaded(monkeypatch, before):
     name = "TOKENIZERS_PARALLELISM"
     monkeypatch.delenv(name, raising=False)
     if before:
@@ -130,28 +130,28 @@ def test_tokenizers_are_told_before_the_fork(monkeypatch, before):
     assert os.environ.get(name) == before
 
 
-class TestNumber:
-    def test_the_processors_of_this_process(self, monkeypatch):
+class TestNumberOfWorkers:
+    def test_the_default_is_the_number_of_processors(self, monkeypatch):
         monkeypatch.delenv("DECLUTR_WORKERS", raising=False)
         monkeypatch.setattr(module, "usable_processors", lambda: 3)
         assert default_workers() == 3
 
-    def test_the_variable(self, monkeypatch):
+    def test_the_environment_variable_sets_the_number(self, monkeypatch):
         for text, count in (("1", 1), ("12", 12)):
             monkeypatch.setenv("DECLUTR_WORKERS", text)
             assert default_workers() == count
 
     @pytest.mark.parametrize("text", ["0", "-2", "two", "1.5"])
-    def test_not_a_number(self, monkeypatch, text):
+    def test_an_invalid_value_is_an_error(self, monkeypatch, text):
         monkeypatch.setenv("DECLUTR_WORKERS", text)
         with pytest.raises(ValueError, match=f"DECLUTR_WORKERS is '{text}', expected a number of"):
             default_workers()
 
-    def test_elsewhere_than_on_linux(self, monkeypatch):
+    def test_other_systems_than_linux_have_no_workers(self, monkeypatch):
         monkeypatch.setenv("DECLUTR_WORKERS", "4")
         monkeypatch.setattr(module.sys, "platform", "darwin")
         assert default_workers() == 1
 
-    def test_in_a_daemonic_process(self, monkeypatch):
+    def test_a_daemonic_process_has_no_workers(self, monkeypatch):
         monkeypatch.setenv("DECLUTR_WORKERS", "4")
         assert list(ordered_map(lambda _: default_workers(), [0], 1)) == [1]

@@ -1,14 +1,19 @@
-"""Archives of others: loading one runs none of its code and touches no file outside it.
+"""Safe loading of untrusted archives: none of their code runs, and no file outside is touched.
 
-Three walls. Extraction (`extraction`) writes regular files into a folder of its own. The content is
-looked at before anything is built from it (`check_content`): plain JSON, tensors, text; no code of
-others, no other archives, no files outside. And while AllenNLP builds, it imports nothing that a
-name asks for, and builds no more than there are weights for (`building`). `trust` opens the second
-and the third for what one made oneself, except that tensors are tensors; the first stands. A
-transformer alone is looked at in the same way (`check_transformer`).
+There are three barriers:
 
-Registered classes are trusted with the arguments they take: a plugin of one's own that runs what an
-argument says does so for any archive.
+1. Extraction (`extraction`) writes nothing but regular files and folders into a folder of its own.
+2. `check_content` inspects the content before anything is built from it. It accepts plain JSON,
+   tensors and text, and refuses code, references to other archives, and files outside.
+3. While AllenNLP builds a model (`building`), it imports nothing for the sake of a name, and builds
+   no more parameters than the weights account for.
+
+`trust` lifts the second and the third for archives that the user made, except that weight files
+must always hold nothing but tensors; it never lifts the first. A transformer without an archive is
+inspected in the same way (`check_transformer`).
+
+Registered classes are trusted with the arguments they take. A plugin of the user that executes an
+argument therefore does so for every archive.
 """
 
 from __future__ import annotations
@@ -42,28 +47,28 @@ from declutr.archives.safety.files import (
     check_transformer_file,
 )
 
-if TYPE_CHECKING:  # looking at a transformer needs no AllenNLP, which takes seconds
+if TYPE_CHECKING:  # Inspecting a transformer needs no AllenNLP, whose import takes seconds.
     from allennlp.models.archival import Archive
 
 
 @contextmanager
 def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Path]:
-    """Return a context with a folder whose content has been checked; AllenNLP may build from it.
+    """Return a context with a folder of checked content, from which AllenNLP may build a model.
 
-    A `model.tar.gz` is extracted into a temporary folder, which is gone on exit: what is read from
-    it must have been read by then. A folder is used as it is.
+    A `model.tar.gz` is extracted into a temporary folder that is deleted on exit, so everything has
+    to be read inside the context. A folder is used in place.
 
     # Parameters
 
-    place : a serialization folder, an archive, or a URL of one.
-    trust : allow Jsonnet, types that are imported, other archives and remote code.
+    place : a serialization directory, an archive, or the URL of one.
+    trust : whether to allow Jsonnet, types that must be imported, other archives, and remote code.
 
     # Raises
 
-    `UnsafeArchive` : it is refused; the message says why. Inside, AllenNLP raises it for a name
-        that it would have to import.
-    `BrokenArchive` : a file that is no gzipped tar, damaged, or cut off.
-    `declutr.archives.NoModel` : there is nothing, or something else.
+    `UnsafeArchive` : if the archive is refused; the message says why. Inside the context, AllenNLP
+        raises it for a name that it would have to import.
+    `BrokenArchive` : if a file is not a gzipped tar file, is damaged, or is truncated.
+    `declutr.archives.NoModel` : if there is no model at `place`.
     """
     name = os.fspath(place)
     path = local_place(name).expanduser()
@@ -71,7 +76,8 @@ def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Pa
     with ExitStack() as stack:
         try:
             folder = path if path.is_dir() else stack.enter_context(extracted(path))
-        except (BrokenArchive, UnsafeArchive) as error:  # by the name it was given
+        # Messages name the local copy of a download, which means nothing to the user.
+        except (BrokenArchive, UnsafeArchive) as error:
             raise type(error)(str(error).replace(str(path), name)) from error.__cause__
         require_model(folder, name)
         try:
@@ -92,17 +98,19 @@ def safely_loaded_archive(
     overrides: str | Mapping[str, Any] | None = None,
     trust: bool = False,
 ) -> Archive:
-    """Return AllenNLP's `Archive` of a model that others may have made: see `opened_archive`.
+    """Load an untrusted archive and return AllenNLP's `Archive` of it.
 
     # Parameters
 
-    place, trust : as for `opened_archive`.
-    cuda_device : where the model goes; -1 is the CPU.
-    overrides : keys of the configuration to change, from the caller and not from the archive.
+    place : a serialization directory, an archive, or the URL of one.
+    cuda_device : the GPU to load the model to; -1 is the CPU.
+    overrides : changes of the configuration, as JSON or a dictionary; the caller vouches for them.
+    trust : whether to allow Jsonnet, types that must be imported, other archives, and remote code.
 
     # Raises
 
-    As `opened_archive` does.
+    `UnsafeArchive`, `BrokenArchive`, `declutr.archives.NoModel` : under the conditions of
+        `opened_archive`.
     """
     from allennlp.models.archival import load_archive
 
@@ -112,21 +120,22 @@ def safely_loaded_archive(
 
 
 def check_content(folder: Path, trust: bool = False, everything: bool = True) -> None:
-    """Refuse files that would run code or name others when a model is loaded from `folder`.
+    """Refuse a folder if loading a model from it would run code or read files elsewhere.
 
     # Parameters
 
-    folder : an extracted archive, a serialization folder, or one of a transformer, with its
-        `config.json` (or `modules.json`).
-    trust : allow what the configuration names and the code it brings; tensors are still tensors.
-    everything : look at every file; otherwise at what loading reads, as in a folder in which other
-        things, such as checkpoints of the training, may lie too.
+    folder : an extracted archive, a serialization directory, or the folder of a transformer, with
+        its `config.json` or `modules.json`.
+    trust : whether to allow everything that the configuration names and the code it brings. Weight
+        files must hold nothing but tensors all the same.
+    everything : whether to check every file. Otherwise only those that loading reads are checked,
+        because a serialization directory also holds other files, such as checkpoints.
 
     # Raises
 
-    `UnsafeArchive` : it is refused; the message says which file and why.
-    `BrokenArchive` : a file of tensors is damaged.
-    `declutr.archives.NoModel` : there is no `config.json`.
+    `UnsafeArchive` : if the folder is refused; the message names the file and the reason.
+    `BrokenArchive` : if a file of tensors is damaged.
+    `declutr.archives.NoModel` : if there is no `config.json`.
     """
     require_model(folder)
     configurations = _check_configurations(folder, trust)
@@ -135,7 +144,7 @@ def check_content(folder: Path, trust: bool = False, everything: bool = True) ->
         if name.startswith(f"{VOCABULARY}/"):
             _require_text(file, name)
         check_no_pickle(file, name)
-        # Of the files beside them, only those of a transformer are settings of one.
+        # Elsewhere in an archive, a file with the name of transformer settings is never read.
         if not trust and name.startswith(f"{TRANSFORMERS}/") and file not in configurations:
             check_transformer_file(file, name)
     if not trust and is_transformer(folder):
@@ -149,9 +158,9 @@ def check_content(folder: Path, trust: bool = False, everything: bool = True) ->
 
 
 def _check_configurations(folder: Path, trust: bool) -> list[Path]:
-    """Check those of a model, and of trained archives it carries parts of; return their files."""
+    """Check the configurations of a model and of the archives it carries; return their files."""
     config = folder / CONFIG
-    if not config.is_file():  # there are modules instead
+    if not config.is_file():  # a sentence-transformers folder, which has `modules.json` instead
         return []
     checked = [config]
     transformers = _carried(folder / TRANSFORMERS, NAMES)
@@ -170,7 +179,7 @@ def _check_configurations(folder: Path, trust: bool) -> list[Path]:
 
 
 def _carried(transformers: Path, file: str) -> dict[str, Path]:
-    """Return the folders of what `declutr.archives.carried` put in, by name."""
+    """Return the folders that `declutr.archives.carried` put into an archive, by name."""
     if not (transformers / file).is_file():
         return {}
     called = f"{TRANSFORMERS}/{file}"

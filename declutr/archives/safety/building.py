@@ -1,12 +1,13 @@
-"""What AllenNLP may build from a configuration: parts with registered names, and not too large.
+"""Limits on what AllenNLP builds from an untrusted configuration.
 
-`"type": "module.Class"` makes AllenNLP import the module and call what it finds there, with
-arguments of the configuration's choice. So does a bare string in the place of such a part
-(`"activations": "module.function"`). Which strings stand in such places only AllenNLP itself knows,
-so it is asked: at the one method through which all names go.
+The first limit is on names. `"type": "module.Class"` makes AllenNLP import the module and call the
+class with arguments that the configuration chooses. A bare string in place of such an object
+(`"activations": "module.function"`) has the same effect. Only AllenNLP knows which strings are in
+such places, so the check is in the one method that resolves all names.
 
-A configuration of some KB can ask for a vocabulary of billions. What is built is counted as modules
-get their parameters, which is before these are initialised: no memory has been touched.
+The second limit is on size. A configuration of a few KB can ask for a vocabulary of billions of
+tokens. Parameters are counted when they are registered in modules, which is before they are
+initialised and occupy memory.
 """
 
 from __future__ import annotations
@@ -24,27 +25,29 @@ from torch.nn.modules.module import register_module_parameter_registration_hook
 from declutr.archives import TRUST, UnsafeArchive
 from declutr.archives.safety.extraction import MAX_RATIO, MAX_UNQUESTIONED_BYTES
 
-MAX_PARAMETERS = 100_000  # tensors; a model of 100 layers has two thousand
+MAX_PARAMETERS = 100_000
+"""The maximum number of parameter tensors; a model of 100 layers has about two thousand."""
 
-# What was refused in this thread or task; `None` where nothing is.
+# The refusals in this thread or task; `None` outside of `registered_names_only`.
 _refused: ContextVar[list[UnsafeArchive] | None] = ContextVar("refused", default=None)
 _untrusted: ContextVar[bool] = ContextVar("untrusted", default=False)
 
 
 def is_untrusted() -> bool:
-    """Return whether what this thread or task builds now is of an archive nobody vouches for.
+    """Return whether this thread or task is building a model from an untrusted archive.
 
-    Some parts touch files or import modules only later, when they are used. They ask here when
-    they are built, and then refuse to be used so.
+    Some objects read files or import modules not when they are built but when they are used. They
+    call this in their constructor, and refuse such use later if it returned `True`.
     """
     return _untrusted.get()
 
 
 @contextmanager
 def untrusted() -> Iterator[None]:
-    """Return a context in which what this thread or task builds is untrusted, as long as it lives.
+    """Return a context in which `is_untrusted` is true for this thread or task.
 
-    AllenNLP imports nothing for a name inside `registered_names_only`, which enters this one.
+    Objects that are built inside stay untrusted after the context has ended. The context alone does
+    not keep AllenNLP from importing: `registered_names_only` does, and enters this one.
     """
     token = _untrusted.set(True)
     try:
@@ -54,22 +57,24 @@ def untrusted() -> Iterator[None]:
 
 
 def is_registered(name: str) -> bool:
-    """Return whether anything is registered under this name."""
-    from allennlp.common import Registrable  # not for transformers, which need no AllenNLP
+    """Return whether any class is registered with AllenNLP under `name`."""
+    from allennlp.common import Registrable  # Checks of transformers should not import AllenNLP.
 
     return any(name in names for names in list(Registrable._registry.values()))
 
 
 @contextmanager
 def registered_names_only() -> Iterator[None]:
-    """Return a context in which AllenNLP imports nothing for a name, in this thread.
+    """Return a context in which AllenNLP, in this thread or task, imports nothing for a name.
 
-    What is built inside is untrusted, so it imports nothing later either (`is_untrusted`).
+    Objects that are built inside are untrusted, so they import nothing later either
+    (`is_untrusted`).
 
     # Raises
 
-    `UnsafeArchive` : on the way out, if something failed inside after a name was refused. AllenNLP
-        tries the alternatives of a `Union` one after the other and forgets why each one failed.
+    `UnsafeArchive` : for a name that would have to be imported. It is raised on exit as well if
+        anything failed inside after a refusal, because AllenNLP tries the alternatives of a `Union`
+        one after the other and drops the errors of all of them.
     """
     _watch_names()
     refused: list[UnsafeArchive] = []
@@ -85,8 +90,9 @@ def registered_names_only() -> Iterator[None]:
         _refused.reset(token)
 
 
-@cache  # once a process
+@cache  # The patch must be applied only once per process.
 def _watch_names() -> None:
+    """Patch the method by which AllenNLP resolves names, so that it refuses inside the context."""
     from allennlp.common import Registrable
 
     original = Registrable.resolve_class_name.__func__  # type: ignore[attr-defined]
@@ -103,7 +109,14 @@ def _watch_names() -> None:
 
 
 def import_refused(file: str, what: str, name: str) -> UnsafeArchive:
-    """Return the refusal of a name that would have to be imported."""
+    """Return the error for a name that AllenNLP would have to import.
+
+    # Parameters
+
+    file : the file that holds the name.
+    what : what the name stands for, as the subject of a sentence.
+    name : the name itself.
+    """
     return UnsafeArchive(
         f"{file}: {what} is '{name}', which AllenNLP would import and run. Expected a registered "
         f"name. {TRUST}"
@@ -112,13 +125,18 @@ def import_refused(file: str, what: str, name: str) -> UnsafeArchive:
 
 @contextmanager
 def parameters_in_proportion(weights_bytes: int) -> Iterator[None]:
-    """Return a context in which this thread builds modules of 1 GiB, or 20 times the weights.
+    """Return a context that limits the size of the modules that this thread builds.
 
-    Parameters count as often as they are registered: when tied, and when they are loaded.
+    The limit is 1 GiB or 20 times the weights, whichever is more. A parameter counts each time it
+    is registered, which includes tied parameters and loading.
+
+    # Parameters
+
+    weights_bytes : the size of the weight file in bytes.
 
     # Raises
 
-    `UnsafeArchive` : more is built, whatever became of the error inside.
+    `UnsafeArchive` : if the limit is exceeded, even if code inside replaced the error by another.
     """
     allowed = max(MAX_UNQUESTIONED_BYTES, MAX_RATIO * weights_bytes)
     thread, count, size = threading.get_ident(), 0, 0

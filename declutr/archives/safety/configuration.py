@@ -1,6 +1,7 @@
-"""What a configuration may say: a `config.json` of AllenNLP, and settings of a transformer.
+"""Checks of untrusted configurations: AllenNLP's `config.json` and settings of transformers.
 
-AllenNLP evaluates `config.json` as Jsonnet, a language that reads files; only plain JSON is taken.
+AllenNLP evaluates `config.json` as Jsonnet, a language that can read files. Only plain JSON is
+accepted here.
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ from declutr.archives import (
 from declutr.archives.safety.building import import_refused, is_registered
 
 _READERS = ("dataset_reader", "validation_dataset_reader")
-# What loading builds. The other sections may name the files of the machine that trained: nothing
-# reads them. Of the vocabulary only the type counts.
+# Loading builds only these sections. Others may name files of the training machine, since nothing
+# reads them. Of the vocabulary, only the type matters.
 _BUILT = ("model", *_READERS)
 _SECTIONS = (*_BUILT, "vocabulary")
-_STRIPPED = ("initializer", "pretrained_file")  # AllenNLP's `remove_keys_from_params`
+_STRIPPED = ("initializer", "pretrained_file")  # by AllenNLP's `remove_keys_from_params`
 _FILE_KEY = re.compile(r"(^|_)(file|path|dir|directory|folder)s?$")
 _COMPILE = ("mode", "dynamic", "fullgraph", "disable")
-# AllenNLP has spaCy import, or else download and install, the package of this name.
+# AllenNLP lets spaCy import the package of this name, or else download and install it.
 _LANGUAGE = re.compile(r"[a-z]{2,3}(_[a-z]+_[a-z]+_(sm|md|lg|trf))?")
 _CODE_SWITCHES = ("trust_remote_code", "allow_all_kernels", "use_kernels")
 
-# What Jsonnet has and JSON has not, outside of strings.
+# Matches strings, which are skipped, and syntax that Jsonnet has and JSON does not.
 _JSONNET = re.compile(
     r'"(?:[^"\\]|\\.)*"'
     r"|(?P<comment>//|/\*|\#)|(?P<text>'|\|\|\|)"
@@ -44,19 +45,22 @@ _OUTSIDE = re.compile(r"[/\\~]|[A-Za-z]:[/\\]|\.{1,2}([/\\]|$)")
 
 
 def check_configuration(file: Path, transformers: set[str], archives: set[str]) -> set[str]:
-    """Refuse a configuration that names anything outside its archive, or code.
-
-    Returns the transformers of the hub that it names, which the archive does not carry.
+    """Refuse a configuration that names code or anything outside its archive.
 
     # Parameters
 
     file : a `config.json`.
-    transformers, archives : names of those that the archive itself holds.
+    transformers : the names of the transformers that the archive carries.
+    archives : the names of the trained archives that the archive carries.
+
+    # Returns
+
+    The names of transformers on the hub that the configuration uses and the archive does not carry.
 
     # Raises
 
-    `UnsafeArchive` : it is not plain JSON, names a class that would have to be imported, another
-        archive, code from the web, options by which the compiler runs programs, or local files.
+    `UnsafeArchive` : if it is not plain JSON, or names a class that would have to be imported,
+        another archive, remote code, compiler options that can run programs, or local files.
     """
     config = read_plain_json(file)
     if not isinstance(config, dict):
@@ -70,7 +74,7 @@ def check_configuration(file: Path, transformers: set[str], archives: set[str]) 
             types[path] = value.get("type")
 
     def _is_carried(path: KeyPath, name: str) -> bool:
-        """Return whether `declutr.archives.carried` puts a folder of the archive in its place."""
+        """Return whether loading replaces `name` at `path` by a folder of the archive."""
         if path[-1] == "archive" and types.get(path[:-1]) == "declutr":
             return name in archives
         return path[-1] == "model_name" and name in transformers
@@ -90,14 +94,17 @@ def check_configuration(file: Path, transformers: set[str], archives: set[str]) 
 
 
 def refuse_if(reason: str | None, path: KeyPath, file: str) -> None:
-    """Raise `UnsafeArchive` if there is a reason why what stands at a path is not safe."""
+    """Raise `UnsafeArchive` about the value at `path` in `file` if there is a reason to."""
     if reason:
         raise UnsafeArchive(f"{file}: '{dotted(path)}' {reason}. {TRUST}")
 
 
 def _check_type(path: KeyPath, value: Any, file: str) -> None:
-    """Names without a dot import nothing: if they are not registered, AllenNLP lists those that
-    are. They may also be values of something else, such as `"rope_scaling": {"type": "yarn"}`."""
+    """Refuse a type that AllenNLP would have to import.
+
+    Names without a dot import nothing, registered or not, and pass. Some are not AllenNLP types at
+    all, as in `"rope_scaling": {"type": "yarn"}`.
+    """
     is_type = path[-1] == "type" or (len(path) == 1 and path[0] in _SECTIONS)
     if is_type and isinstance(value, str) and "." in value and not is_registered(value):
         raise import_refused(file, f"'{dotted(path)}'", value)
@@ -128,14 +135,14 @@ def _outside(path: KeyPath, value: Any) -> str | None:
     if path[-1] == "archive":
         return f"is '{value}', another archive, of which this one carries nothing"
     if path[-1] == "model_name":
-        # transformers looks for a folder before it asks the hub.
+        # transformers prefers a local folder of this name to a model on the hub.
         if not leads_outside(value) and not os.path.exists(value):
             return None
         return f"is '{value}', a place outside the archive, which does not carry this transformer"
-    if path[0] in _READERS and path[1:] == ("cache_dir",):  # used by `read`, not by loading
+    if path[0] in _READERS and path[1:] == ("cache_dir",):  # `read` uses it, loading does not
         return None
     leads = leads_outside(value) or ("/" in value and os.path.exists(value))
-    # Punctuation alone is what tokenizers split at.
+    # Punctuation alone is not a path but a separator at which tokenizers split.
     leads = leads and any(character.isalnum() for character in value)
     if leads or any(_FILE_KEY.search(key) for key in path if isinstance(key, str)):
         return f"names a place outside the archive, '{value}'"
@@ -143,7 +150,7 @@ def _outside(path: KeyPath, value: Any) -> str | None:
 
 
 def _is_stripped(path: KeyPath) -> bool:
-    """Return whether AllenNLP leaves this out of a model when it loads; inside lists nothing is."""
+    """Return whether AllenNLP drops this key of a model on loading, which it does outside lists."""
     for key in path[1:] if path[0] == "model" else ():
         if isinstance(key, int):
             return False
@@ -153,11 +160,11 @@ def _is_stripped(path: KeyPath) -> bool:
 
 
 def _is_synonyms(path: KeyPath, types: dict[KeyPath, Any]) -> bool:
-    """Return whether this is the file of synonyms of a reader "augmented".
+    """Return whether `path` leads to the synonyms file of a reader of type "augmented".
 
-    No more than its name is kept when it is built, and what is built from an archive without trust
-    augments nothing (`is_untrusted`). The value has to be the name itself, in this one place: parts
-    of other types may take the same key for something that they read.
+    Such a reader keeps only the name of the file, and never augments if it was built from an
+    untrusted archive (`is_untrusted`). Other types may read a file under the same key, so only this
+    one place is exempt.
     """
     if path[0] not in _READERS or path[1:] != ("augmentation", "synonyms"):
         return False
@@ -165,12 +172,18 @@ def _is_synonyms(path: KeyPath, types: dict[KeyPath, Any]) -> bool:
 
 
 def check_no_remote_code(content: Any, file: str) -> None:
-    """Look for keys by which transformers runs code that is not its own, anywhere in settings.
+    """Refuse settings that make transformers run code other than its own.
+
+    # Parameters
+
+    content : settings as a JSON value; all nested values are checked.
+    file : the name of the file for messages.
 
     # Raises
 
-    `UnsafeArchive` : `auto_map`, which names classes in Python files beside a checkpoint; a switch
-        that lets such files run; an attention implementation from the hub.
+    `UnsafeArchive` : if there is an `auto_map`, which names classes in Python files beside a
+        pretrained transformer; a switch that allows such files to run; or an attention
+        implementation from the hub.
     """
     for path, value in entries(content):
         refuse_if(_remote_code(path, value), path, file)
@@ -180,7 +193,7 @@ def _remote_code(path: KeyPath, value: Any) -> str | None:
     key = nearest_key(path)
     if key == "auto_map" and value:
         return "names Python code that transformers would run"
-    # Any other value is true for `if`, the text "false" as well.
+    # Any other value could be true in an `if`, as the string "false" is.
     if key in _CODE_SWITCHES and value not in (False, None):
         return f"is {value!r}, which lets code from the web run"
     chooses_attention = any("attn_implementation" in str(part) for part in path)
@@ -190,18 +203,23 @@ def _remote_code(path: KeyPath, value: Any) -> str | None:
 
 
 def read_plain_json(file: Path, limit: int = CONFIGURATION_BYTES) -> Any:
-    """Return what a file of plain JSON holds, of `limit` bytes at most.
+    """Return the parsed content of a file of plain JSON.
+
+    # Parameters
+
+    file : the path of the file.
+    limit : its maximum size in bytes.
 
     # Raises
 
-    `UnsafeArchive` : it is something else; the message names what stands there.
+    `UnsafeArchive` : if it is not plain JSON or exceeds a bound; the message quotes Jsonnet syntax.
     """
     try:
         return read_bounded_json(file, limit=limit, constants=False)
     except JSONError as error:
         if not error.text:
             raise UnsafeArchive(f"{file.name} {error}. {TRUST}") from None
-        found = _what_stands_there(error.text)
+        found = _jsonnet_syntax(error.text)
         wrong = f"is not plain JSON: {found}" if found else error
         raise UnsafeArchive(
             f"{file.name} {wrong}. A configuration in Jsonnet can read files, so it is not "
@@ -209,7 +227,7 @@ def read_plain_json(file: Path, limit: int = CONFIGURATION_BYTES) -> Any:
         ) from None
 
 
-def _what_stands_there(text: str) -> str | None:
+def _jsonnet_syntax(text: str) -> str | None:
     for match in _JSONNET.finditer(text):
         if match.lastgroup:
             line = text.count("\n", 0, match.start()) + 1
@@ -218,15 +236,19 @@ def _what_stands_there(text: str) -> str | None:
 
 
 def dotted(path: KeyPath) -> str:
-    """Return the path as in AllenNLP's overrides: `model.encoders.0.type`."""
+    """Return a path in the notation of AllenNLP's overrides.
+
+    >>> dotted(("model", "encoders", 0, "type"))
+    'model.encoders.0.type'
+    """
     return ".".join(str(key) for key in path)
 
 
 def nearest_key(path: KeyPath) -> str:
-    """Return the last key of a path, past the positions in lists."""
+    """Return the last key of a path, ignoring positions in lists; `""` if it has no key."""
     return next((key for key in reversed(path) if isinstance(key, str)), "")
 
 
 def leads_outside(value: str) -> bool:
-    """Return whether a text is a path to somewhere else, or a URL."""
+    """Return whether a string is a URL or a path that leaves its folder."""
     return bool(_OUTSIDE.match(value) or "://" in value or ".." in re.split(r"[/\\]", value))

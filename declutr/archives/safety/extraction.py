@@ -1,10 +1,10 @@
-"""Takes a `model.tar.gz` apart into a folder, if nothing in it reaches outside.
+"""Safe extraction of a `model.tar.gz` into a folder.
 
-Python's own filters (PEP 706) came with 3.12 and tarfile's default changed with 3.14; they follow
-links inside the folder and have no limits. An archive of a model needs regular files and folders
-only, so everything else is refused, and all headers are looked at before the first byte is written.
-By then the compressed stream has been read to its end, where gzip compares its checksum: nothing of
-a damaged archive is believed, not even what it would be refused for.
+The extraction filters of Python (PEP 706) came with 3.12 and are the default since 3.14. They
+follow links inside the folder and do not limit sizes. The archive of a model needs regular files
+and folders only, so everything else is refused here, and all headers are checked before the first
+byte is written. Before that, the compressed stream is read to its end, where gzip verifies its
+checksum: a damaged archive is reported as damaged, and not as unsafe because of a damaged header.
 """
 
 from __future__ import annotations
@@ -22,17 +22,20 @@ from pathlib import Path, PurePosixPath
 
 from declutr.archives import GET_ANEW, BrokenArchive, UnsafeArchive, is_gzip
 
-MAX_MEMBERS = 10_000  # archives have about twenty
-# All headers together. tarfile reads extended ones into memory whole, whatever size they declare.
+MAX_MEMBERS = 10_000
+"""The maximum number of members; archives have about twenty."""
+# tarfile reads extended headers into memory as a whole, whatever size they declare.
 MAX_HEADER_BYTES = 2**25
-# An archive of up to a GiB is extracted however well it was compressed. Beyond that, weights say
-# what is honest: float32 shrinks by a tenth, by two thirds if it was made of bfloat16, text by ten;
-# gzip itself reaches a thousand, with nothing but zeros.
+"""The maximum size of all headers together."""
+# gzip shrinks float32 weights by a tenth, float32 weights that were bfloat16 by two thirds, and
+# text to a tenth. It reaches a ratio of 1000 only with zeros, as in a decompression bomb.
 MAX_UNQUESTIONED_BYTES = 2**30
+"""The total size of files up to which an archive may have any compression ratio."""
 MAX_RATIO = 20
+"""The maximum compression ratio of archives with larger files."""
 
 Members = list[tuple[tarfile.TarInfo, PurePosixPath]]
-"""Headers, and where below a folder what follows them belongs."""
+"""The headers of an archive, each with the path of its member relative to the folder."""
 
 _CHUNK = 2**20
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -46,47 +49,58 @@ _KINDS = {
 
 @contextmanager
 def extracted(archive: Path) -> Iterator[Path]:
-    """Return a context with a temporary folder of what is in an archive; it raises as `extract`."""
+    """Return a context with a temporary folder of extracted files; it raises as `extract` does."""
     with tempfile.TemporaryDirectory(prefix="declutr-", ignore_cleanup_errors=True) as folder:
         extract(archive, Path(folder))
         yield Path(folder)
 
 
 def extract(archive: Path, folder: Path) -> None:
-    """Write the files and folders of `archive`, a gzipped tar, into an empty `folder`.
+    """Extract a gzipped tar file.
 
-    Permissions, owners and times are not taken over.
+    Permissions, owners and times are not restored.
+
+    # Parameters
+
+    archive : the path of the archive.
+    folder : an empty folder.
 
     # Raises
 
-    `UnsafeArchive` : a member that is no regular file or folder or would lie outside, two for the
-        same place, or sizes that no model has. Nothing has been written then.
-    `BrokenArchive` : it is no gzipped tar, damaged, or cut off.
+    `UnsafeArchive` : if a member is neither a regular file nor a folder or would be outside
+        `folder`, if two members have the same path, or if sizes are larger than those of a model.
+        Nothing has been written in this case.
+    `BrokenArchive` : if it is not a gzipped tar file, is damaged, or is truncated.
     """
-    room = _Room(archive, folder)
+    limit = _SizeLimit(archive, folder)
     with _HeaderReader(archive) as stream:
         try:
             with tarfile.open(fileobj=stream, mode="r:") as tar:
-                members = _checked_members(tar, room)
-                stream.read_to_the_end(room.most)
+                members = _checked_members(tar, limit)
+                stream.read_to_the_end(limit.most)
                 stream.headers_only = False
                 _write(tar, members, folder)
-                stream.read_to_the_end(room.most)  # it has been read once more
-        except Exception as error:  # of damaged headers, tarfile raises more than it says
+                # The file may have changed since the first pass, so its checksum is verified again.
+                stream.read_to_the_end(limit.most)
+        # For damaged headers, tarfile raises more kinds of errors than it documents.
+        except Exception as error:
             if isinstance(error, OSError) and not isinstance(error, gzip.BadGzipFile):
                 raise
-            raise _refusal(archive, room.most, error) from error
+            raise _refusal(archive, limit.most, error) from error
 
 
 def _refusal(archive: Path, most: int, error: Exception) -> Exception:
-    """Return what is wrong with an archive that could not be extracted: damage first."""
+    """Return the error to raise for an archive that could not be extracted.
+
+    Damage takes precedence, as it may have caused the error.
+    """
     damage = _damage(archive, most)
     if damage is not None:
         return BrokenArchive(
             f"'{archive}' cannot be read as a model.tar.gz: it is damaged or cut off ({damage}). "
             f"{GET_ANEW}"
         )
-    if isinstance(error, RecursionError):  # tarfile calls itself for a header that extends a header
+    if isinstance(error, RecursionError):  # tarfile recurses into each header that extends another
         error = UnsafeArchive("Its headers are nested too deeply.")
     if isinstance(error, UnsafeArchive):
         return UnsafeArchive(f"{archive}: {error} Nothing was extracted.")
@@ -97,7 +111,7 @@ def _refusal(archive: Path, most: int, error: Exception) -> Exception:
 
 
 def _damage(archive: Path, most: int) -> Exception | None:
-    """Return what gzip says of its stream up to so many bytes; nothing of what is no gzip."""
+    """Return the error that gzip raises on the first `most` bytes; `None` if there is none."""
     if not is_gzip(archive):
         return None
     try:
@@ -105,17 +119,18 @@ def _damage(archive: Path, most: int) -> Exception | None:
             stream.read_to_the_end(most)
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         return error
-    except UnsafeArchive:  # a bomb is not unpacked to see whether it is whole
+    except UnsafeArchive:  # A bomb is not unpacked to its end, and counts as undamaged.
         pass
     return None
 
 
 def inside_path(name: str) -> PurePosixPath:
-    """Return where a member of this name belongs, relative to the folder, which is ".".
+    """Return the path of a member relative to the folder of extraction.
 
     # Raises
 
-    `UnsafeArchive` : a name that is absolute, climbs with "..", or means something else elsewhere.
+    `UnsafeArchive` : if the name is empty, not printable or absolute, contains "..", or has another
+        meaning on Windows.
     """
     if not name or not name.isprintable():
         raise UnsafeArchive(f"A member has the name {name!r}; expected printable text.")
@@ -130,7 +145,10 @@ def inside_path(name: str) -> PurePosixPath:
 
 
 class _HeaderReader(gzip.GzipFile):
-    """Gzip that hands out so much for headers; between them, tarfile skips and does not read."""
+    """A gzip file that limits how much is read while only headers are needed.
+
+    Between headers tarfile seeks and does not read, so reads are those of headers.
+    """
 
     def __init__(self, archive: Path) -> None:
         super().__init__(archive, "rb")
@@ -148,26 +166,29 @@ class _HeaderReader(gzip.GzipFile):
         return super().read(size)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        """Go to a place as in any file; forwards in larger steps than gzip would take."""
+        """Move to an offset as in any file, forwards in larger steps than gzip takes."""
         while whence == io.SEEK_SET and offset - self.tell() > _CHUNK and super().read(_CHUNK):
             pass
         return super().seek(offset, whence)
 
     def read_to_the_end(self, most: int) -> None:
-        """Read what is left, as gzip compares its checksum and length at the end.
+        """Read the rest of the stream, so that gzip verifies its checksum and length at the end.
 
         # Raises
 
-        `gzip.BadGzipFile`, `EOFError`, `zlib.error` : the file is damaged, or cut off.
-        `UnsafeArchive` : more than `most` bytes in all.
+        `gzip.BadGzipFile`, `EOFError`, `zlib.error` : if the file is damaged or truncated.
+        `UnsafeArchive` : if it unpacks to more than `most` bytes.
         """
         while super().read(_CHUNK):
             if self.tell() > most:
                 raise UnsafeArchive(f"It unpacks to more than {most:,} bytes.")
 
 
-class _Room:
-    """How many bytes an archive may declare. Counted header by header: skipping takes time too."""
+class _SizeLimit:
+    """The number of bytes that the members of an archive may still declare.
+
+    They are counted header by header, because even skipping the content of a bomb takes long.
+    """
 
     def __init__(self, archive: Path, folder: Path) -> None:
         self._compressed = archive.stat().st_size
@@ -175,9 +196,10 @@ class _Room:
         self._folder, self._free = folder, shutil.disk_usage(folder).free
         self._declared = 0
         self.most = self._allowed + 2 * MAX_HEADER_BYTES
-        """Bytes that an honest archive unpacks to at most, headers and padding included."""
+        """The most bytes that a safe archive unpacks to, including headers and padding."""
 
     def take(self, size: int) -> None:
+        """Count a member of `size` bytes; raise `UnsafeArchive` if that is too much."""
         self._declared += size
         if self._declared > self._allowed:
             raise UnsafeArchive(
@@ -191,8 +213,8 @@ class _Room:
             )
 
 
-def _checked_members(tar: tarfile.TarFile, room: _Room) -> Members:
-    """Return all members with their places, after a look at each header."""
+def _checked_members(tar: tarfile.TarFile, limit: _SizeLimit) -> Members:
+    """Return all members with their paths after checking each header."""
     members: Members = []
     files: set[PurePosixPath] = set()
     folders: set[PurePosixPath] = set()
@@ -201,7 +223,7 @@ def _checked_members(tar: tarfile.TarFile, room: _Room) -> Members:
             raise UnsafeArchive(f"It has more than {MAX_MEMBERS:,} members.")
         path = inside_path(member.name)
         _require_file_or_folder(member)
-        room.take(member.size)
+        limit.take(member.size)
         if path in files:
             raise UnsafeArchive(f"The member '{member.name}' is there twice.")
         if member.isdir():
@@ -242,5 +264,6 @@ def _write(tar: tarfile.TarFile, members: Members, folder: Path) -> None:
         target.parent.mkdir(parents=True, exist_ok=True)
         source = tar.extractfile(member)
         assert source is not None, "a regular file"
-        with target.open("xb") as file:  # never over another one, not even "A" over "a"
-            shutil.copyfileobj(source, file, _CHUNK)  # tarfile raises if it ends early
+        # "x" refuses to overwrite, as "A" would overwrite "a" where case does not matter.
+        with target.open("xb") as file:
+            shutil.copyfileobj(source, file, _CHUNK)  # tarfile raises if the member is truncated

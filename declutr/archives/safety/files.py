@@ -1,6 +1,7 @@
-"""What single files of a model may hold: tensors and nothing else, and settings of a transformer.
+"""Checks of the single files of an untrusted model: weights and settings of transformers.
 
-torch writes tensors as pickles, which are programs.
+torch saves tensors as pickles, which can run any code when they are loaded. Weight files must hold
+nothing but tensors.
 """
 
 from __future__ import annotations
@@ -29,8 +30,10 @@ from declutr.archives.safety.configuration import (
 )
 from declutr.system.files import damage_of_records
 
-TOKENIZER_SETTINGS_BYTES = 2**23  # thousands of added tokens are listed in there
+TOKENIZER_SETTINGS_BYTES = 2**23
+"""The maximum size of a file of tokenizer settings, which may list thousands of added tokens."""
 VOCABULARY_BYTES = 2**26
+"""The maximum size of a vocabulary file."""
 
 _TOKENIZER, _ADAPTER = "tokenizer_config.json", "adapter_config.json"
 _SETTINGS = {
@@ -42,12 +45,12 @@ _SETTINGS = {
 }
 _VOCABULARIES = (".json", ".txt", ".model", ".jinja")
 _WEIGHTS = re.compile(r"(model|pytorch_model)(-\d+-of-\d+)?\.(safetensors|bin)")
-# Of a tokenizer's settings: what is not read, and what is text.
+# Keys of tokenizer settings that transformers never reads, and keys whose values are plain text.
 _NOT_READ = ("special_tokens_map_file", "name_or_path", "_name_or_path")
 _TEXT = re.compile(r"^(added_tokens_decoder|chat_template|.*special_tokens|.*_tokens?)$")
 _TENSORS = (".th", ".pt", ".pth", ".bin", ".ckpt")
 _PICKLES = (".pkl", ".pickle", ".joblib", ".dill")
-_ZIP = b"PK\x03\x04"  # by which torch, too, tells its format since 1.6 from the one before
+_ZIP = b"PK\x03\x04"  # torch, too, tells its format since 1.6 by this from the earlier one
 _STARTS_AS_PICKLE = re.compile(rb"\x80[\x02-\x05]")
 _GLOBAL = re.compile(r"GLOBAL (\S+)")
 
@@ -55,17 +58,18 @@ _GLOBAL = re.compile(r"GLOBAL (\S+)")
 def check_transformer(place: str, *, folder: str = "", revision: str | None = None) -> None:
     """Refuse a transformer that brings code or names files elsewhere, before it is loaded.
 
-    Of one on the hub, the settings are looked at. Its weights are read as tensors in any case.
+    For a transformer on the hub only the settings are checked, as transformers itself loads weights
+    from there as nothing but tensors.
 
     # Parameters
 
     place : a folder, or a name on the hub.
-    folder : where below it the transformer lies.
-    revision : branch, tag or commit of a name.
+    folder : the folder of the transformer relative to `place`.
+    revision : the branch, tag or commit of a repository on the hub.
 
     # Raises
 
-    `UnsafeArchive` : it is refused; the message says which file and why.
+    `UnsafeArchive` : if it is refused; the message names the file and the reason.
     """
     if Path(place).is_dir():
         below = Path(place, folder)
@@ -75,7 +79,7 @@ def check_transformer(place: str, *, folder: str = "", revision: str | None = No
         for file in _weights(below):
             check_no_pickle(file, f"{place}: {(PurePosixPath(folder) / file.name)}")
         return
-    from declutr.archives.model_files import ModelFiles  # it is on the hub
+    from declutr.archives.model_files import ModelFiles
 
     files = ModelFiles(place, revision)
     for name in (CONFIG, _TOKENIZER):
@@ -85,16 +89,19 @@ def check_transformer(place: str, *, folder: str = "", revision: str | None = No
 
 
 def check_transformer_file(file: Path, name: str) -> None:
-    """Look at one file beside a transformer, if loading that would read it.
+    """Refuse a file in the folder of a transformer if loading the transformer from there is unsafe.
+
+    Files that loading does not read pass unchecked.
 
     # Parameters
 
-    file : where it is.
-    name : what to call it.
+    file : the path of the file.
+    name : the name of the file in messages.
 
     # Raises
 
-    `UnsafeArchive` : it names code, other files or another model, or is larger than such files are.
+    `UnsafeArchive` : if it names code, other files or another model, or is larger than such a file
+        should be.
     """
     if file.name == _ADAPTER:
         raise UnsafeArchive(f"{name} has another model loaded, to which it belongs. {TRUST}")
@@ -113,12 +120,12 @@ def check_transformer_file(file: Path, name: str) -> None:
 
 
 def weights_bytes(folder: Path) -> int:
-    """Return how many bytes the weights in the folder of a transformer have."""
+    """Return the size in bytes of the weights in the folder of a transformer."""
     return sum(file.stat().st_size for file in _weights(folder))
 
 
 def _weights(folder: Path) -> list[Path]:
-    """Return those that transformers loads: pickles only where there is nothing else."""
+    """Return the weight files that transformers loads: pickles only without safetensors files."""
     found = [file for file in sorted(folder.iterdir()) if _WEIGHTS.fullmatch(file.name)]
     tensors = [file for file in found if file.suffix == ".safetensors"]
     return tensors or found
@@ -139,9 +146,9 @@ def _check_tokenizer(settings: dict[str, Any], name: str) -> None:
         key = nearest_key(path)
         if path[0] in _NOT_READ or _TEXT.match(str(path[0])) or not isinstance(value, str):
             continue
-        if path[0] == "auto_map":  # said to be code already, unless it is empty
+        if path[0] == "auto_map":  # `check_no_remote_code` has refused it already unless empty
             continue
-        # transformers took a tokenizer's files from its settings, before those beside them.
+        # Some releases of transformers prefer files that the settings name to those beside them.
         if key.endswith("_file") or (leads_outside(value) and any(c.isalnum() for c in value)):
             refuse_if(f"names a file, {value!r}; expected it beside the settings", path, name)
         if key == "mecab_option" and value.strip():
@@ -149,7 +156,7 @@ def _check_tokenizer(settings: dict[str, Any], name: str) -> None:
 
 
 def _check_index(index: dict[str, Any], name: str) -> None:
-    """Weights in several files are read from where their index says."""
+    """Refuse the index of weights in several files if it names files elsewhere."""
     shards = index.get("weight_map")
     for shard in set(shards.values()) if isinstance(shards, dict) else ():
         if not isinstance(shard, str) or not _WEIGHTS.fullmatch(PurePosixPath(shard).name):
@@ -159,19 +166,20 @@ def _check_index(index: dict[str, Any], name: str) -> None:
 
 
 def check_no_pickle(file: Path, name: str) -> None:
-    """Look at a file by its name and first bytes; pickles must be of tensors and nothing else.
+    """Refuse a file that is a pickle of anything but tensors, judged by its name and first bytes.
 
     # Parameters
 
-    file : where it is.
-    name : what to call it.
+    file : the path of the file.
+    name : the name of the file in messages.
 
     # Raises
 
-    `UnsafeArchive` : it holds, or could hold, more than tensors. Nothing of it has been run.
-    `BrokenArchive` : tensors are not those that were written.
+    `UnsafeArchive` : if it holds, or could hold, more than tensors. None of its code has run.
+    `BrokenArchive` : if tensors do not match their checksums.
     """
-    if file.suffix == ".safetensors":  # its first bytes are a length, which can be anything
+    # A safetensors file begins with a length, whose bytes can look like any other format.
+    if file.suffix == ".safetensors":
         return
     with file.open("rb") as opened:
         start = opened.read(6)
@@ -184,9 +192,11 @@ def check_no_pickle(file: Path, name: str) -> None:
 
 
 def _require_tensors(file: Path, name: str, packed: bool) -> None:
-    """Read a file as torch does with `weights_only=True`, whichever torch reads it afterwards.
+    """Refuse a file that torch does not load with `weights_only=True`.
 
-    Tensors are mapped, and read once to compare checksums, except in the format before torch 1.6.
+    Loading it later is then safe with every release of torch, whatever its default for that option.
+    Tensors are mapped into memory, and read once to verify checksums, except in the format before
+    torch 1.6.
     """
     import torch
 
@@ -203,7 +213,7 @@ def _require_tensors(file: Path, name: str, packed: bool) -> None:
             f"{name} should hold tensors only, but {what}: a pickle could run anything. Save it "
             "anew as a plain state dict."
         ) from None
-    except Exception as error:  # a broken file can raise nearly anything
+    except Exception as error:  # A malformed file can raise nearly any error.
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise UnsafeArchive(f"{name} cannot be read as tensors: {reason}. Get it anew.") from None
 

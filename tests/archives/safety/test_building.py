@@ -1,4 +1,4 @@
-"""Inside the contexts AllenNLP imports nothing for a name, and builds nothing out of proportion."""
+"""AllenNLP imports nothing for a name and builds nothing oversized from untrusted archives."""
 
 import sys
 import threading
@@ -25,7 +25,7 @@ NAME = "hostile_module.Activation"
 
 @pytest.fixture(autouse=True)
 def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """A module that can be imported and leaves a mark when it is."""
+    """Write a module that creates a folder when it is imported; return the path of the folder."""
     mark = tmp_path / "marker"
     (tmp_path / "hostile_module.py").write_text(
         "import pathlib\nfrom allennlp.nn.activations import Activation as Base\n"
@@ -38,7 +38,7 @@ def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 class Holder(FromParams):
-    """Takes an activation in the ways that AllenNLP knows."""
+    """A class that takes an activation in each way that AllenNLP supports."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ PLACES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_nothing_is_imported(place: str, marker: Path) -> None:
+def test_a_name_that_would_be_imported_is_refused(place: str, marker: Path) -> None:
     with (
         pytest.raises(UnsafeArchive, match=rf"An? Activation is '{NAME}', which AllenNLP would"),
         registered_names_only(),
@@ -71,27 +71,27 @@ def test_nothing_is_imported(place: str, marker: Path) -> None:
     assert not marker.exists()
 
 
-def test_a_part_of_allennlp(marker: Path) -> None:
+def test_a_module_of_allennlp_does_not_import_either(marker: Path) -> None:
     config = {"input_dim": 1, "num_layers": 1, "hidden_dims": 1, "activations": [NAME]}
     with pytest.raises(UnsafeArchive, match=NAME), registered_names_only():
         FeedForward.from_params(Params(config))
     assert not marker.exists()
 
 
-def test_texts_with_a_dot_are_texts(marker: Path) -> None:
+def test_a_string_argument_with_a_dot_is_kept(marker: Path) -> None:
     with registered_names_only():
         assert Holder.from_params(Params({"text": NAME})).text == NAME
     assert not marker.exists()
 
 
-def test_it_is_a_feature_elsewhere(marker: Path) -> None:
+def test_names_are_imported_outside_the_context(marker: Path) -> None:
     with registered_names_only():
         pass
     Holder.from_params(Params({"one": NAME}))
     assert marker.exists()
 
 
-def test_other_threads_are_left_alone(marker: Path) -> None:
+def test_other_threads_may_import(marker: Path) -> None:
     with registered_names_only():
         thread = threading.Thread(target=Holder.from_params, args=[Params({"one": NAME})])
         thread.start()
@@ -99,13 +99,13 @@ def test_other_threads_are_left_alone(marker: Path) -> None:
     assert marker.exists()
 
 
-def test_what_is_built_inside_is_untrusted() -> None:
+def test_building_inside_the_context_is_untrusted() -> None:
     with registered_names_only():
         assert is_untrusted()
     assert not is_untrusted()
 
 
-def test_it_ends_with_an_error_and_nests() -> None:
+def test_the_context_nests_and_ends_with_an_error() -> None:
     with pytest.raises(KeyError), registered_names_only(), registered_names_only():
         raise KeyError
     assert not is_untrusted()
@@ -118,12 +118,12 @@ def test_registered_names_work() -> None:
         Holder.from_params(Params({"one": "relu", "lazy": {"type": "linear"}}))
 
 
-def test_unknown_names_without_a_dot_are_allennlps_matter() -> None:
+def test_allennlp_reports_unknown_names_without_a_dot() -> None:
     with pytest.raises(ConfigurationError, match="nonsense"), registered_names_only():
         Holder.from_params(Params({"one": "nonsense"}))
 
 
-def test_inside_and_outside() -> None:
+def test_untrusted_contexts_nest() -> None:
     assert not is_untrusted()
     with untrusted():
         with untrusted():
@@ -132,13 +132,13 @@ def test_inside_and_outside() -> None:
     assert not is_untrusted()
 
 
-def test_errors_end_it() -> None:
+def test_an_error_ends_the_untrusted_context() -> None:
     with pytest.raises(KeyError), untrusted():
         raise KeyError
     assert not is_untrusted()
 
 
-def test_other_threads_are_outside() -> None:
+def test_other_threads_are_not_untrusted() -> None:
     seen: list[bool] = []
     with untrusted():
         thread = threading.Thread(target=lambda: seen.append(is_untrusted()))
@@ -147,21 +147,21 @@ def test_other_threads_are_outside() -> None:
     assert seen == [False]
 
 
-def test_a_giant_is_refused_before_it_is_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_module_is_refused_before_it_is_initialised(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.nn.init, "normal_", lambda *_: pytest.fail("it was initialised"))
     message = r"of 1,600,000,000 bytes .*weight of Embedding, \(100000000, 4\)\), .* have 10 bytes"
     with pytest.raises(UnsafeArchive, match=message), parameters_in_proportion(10):
         torch.nn.Embedding(100_000_000, 4, device="meta")
 
 
-def test_weights_allow_as_much(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_limit_grows_with_the_size_of_the_weights(monkeypatch: pytest.MonkeyPatch) -> None:
     with parameters_in_proportion(100_000_000):
         torch.nn.Embedding(100_000_000, 4, device="meta")
     with parameters_in_proportion(0):
         torch.nn.Embedding(60_000_000, 4, device="meta")
 
 
-def test_many_small_ones() -> None:
+def test_the_number_of_parameters_is_limited() -> None:
     with pytest.raises(UnsafeArchive, match=r"asks for 51 parameters"):
         _build_many(50)
     _build_many(51)
@@ -177,7 +177,7 @@ def _build_many(limit: int) -> None:
         building.MAX_PARAMETERS = before
 
 
-def test_an_error_that_was_swallowed_is_told() -> None:
+def test_a_refusal_is_raised_even_if_code_replaced_its_error() -> None:
     with pytest.raises(UnsafeArchive, match="asks for 1 param"), parameters_in_proportion(0):
         try:
             torch.nn.Embedding(2**40, 4, device="meta")
@@ -185,7 +185,7 @@ def test_an_error_that_was_swallowed_is_told() -> None:
             raise TypeError("no alternative fits") from error
 
 
-def test_other_threads_and_later_ones_are_free() -> None:
+def test_the_limit_applies_neither_to_other_threads_nor_afterwards() -> None:
     built: list[torch.nn.Module] = []
 
     def build() -> None:

@@ -1,4 +1,4 @@
-"""Configurations that are programs, or reach outside their archive, are refused."""
+"""Configurations that run code or name anything outside their archive are refused."""
 
 import json
 from pathlib import Path
@@ -38,7 +38,7 @@ JSONNET = {
 
 
 @pytest.mark.parametrize("text", JSONNET)
-def test_what_is_not_plain(text: str, tmp_path: Path) -> None:
+def test_anything_but_plain_json_is_refused(text: str, tmp_path: Path) -> None:
     file = tmp_path / "config.json"
     file.write_text(text)
     with pytest.raises(UnsafeArchive, match=JSONNET[text]) as refusal:
@@ -48,14 +48,14 @@ def test_what_is_not_plain(text: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("encoding", ["utf-16", "latin-1"])
-def test_other_encodings_are_no_json(encoding: str, tmp_path: Path) -> None:
-    """Python would find out the first by itself; Jsonnet would read something else."""
+def test_other_encodings_than_utf8_are_refused(encoding: str, tmp_path: Path) -> None:
+    """Jsonnet may decode such a file differently than the checks in Python."""
     (tmp_path / "config.json").write_text('{"ä": 1}', encoding=encoding)
     with pytest.raises(UnsafeArchive, match=r"config\.json is no UTF-8 text"):
         read_plain_json(tmp_path / "config.json")
 
 
-def test_words_of_jsonnet_inside_strings(tmp_path: Path) -> None:
+def test_strings_may_contain_jsonnet_syntax(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text('{"import": "importstr // # \\" local"}')
     assert read_plain_json(tmp_path / "config.json") == {"import": 'importstr // # " local'}
 
@@ -65,7 +65,7 @@ VALUES = st.recursive(LEAVES, lambda v: st.lists(v) | st.dictionaries(st.text(),
 
 
 @given(VALUES)
-def test_entries_are_everything_inside(value: object) -> None:
+def test_entries_yields_every_nested_value(value: object) -> None:
     for path, held in entries(value):
         inner = value
         for key in path:
@@ -82,7 +82,7 @@ def _inside(value: object) -> list[object]:
     return [*items, *(deeper for item in items for deeper in _inside(item))]
 
 
-def test_paths() -> None:
+def test_paths_as_text_and_their_last_key() -> None:
     assert dotted(("model", "encoders", 0, "type")) == "model.encoders.0.type"
     assert nearest_key(("model", "encoders", 0, 1)) == "encoders"
     assert nearest_key((0,)) == ""
@@ -138,12 +138,12 @@ def changed(keys: str, value: Any) -> Any:
     return config
 
 
-def test_an_honest_configuration(tmp_path: Path) -> None:
+def test_a_safe_configuration_passes(tmp_path: Path) -> None:
     check(CONFIG, tmp_path)
 
 
 @pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.jsonnet")), ids=lambda file: file.stem)
-def test_every_recipe_is_honest(recipe: Path, tmp_path: Path, monkeypatch: Any) -> None:
+def test_every_recipe_passes(recipe: Path, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("TRANSFORMER_MODEL", "distilroberta-base")
     check(Params.from_file(str(recipe)).as_dict(quiet=True), tmp_path)
 
@@ -237,7 +237,7 @@ REFUSED = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(name: str, tmp_path: Path) -> None:
+def test_an_unsafe_configuration_is_refused(name: str, tmp_path: Path) -> None:
     keys, value, message = REFUSED[name]
     with pytest.raises(UnsafeArchive, match=message) as refusal:
         check(changed(keys, value), tmp_path)
@@ -249,13 +249,13 @@ AUGMENTED = {"type": "augmented", "augmentation": {"type": "eda", "synonyms": "/
 
 
 def augmented(**changes: Any) -> Any:
-    """A reader "augmented" whose augmentation differs by `changes`."""
+    """Return the configuration of a reader "augmented" with changes of its augmentation."""
     return {**AUGMENTED, "augmentation": {**AUGMENTED["augmentation"], **changes}}
 
 
 @pytest.mark.parametrize("section", ["dataset_reader", "validation_dataset_reader"])
-def test_what_augments(section: str, tmp_path: Path) -> None:
-    """Synonyms are read, and functions imported, when texts are augmented: not by loading."""
+def test_an_augmentation_may_name_files_and_functions(section: str, tmp_path: Path) -> None:
+    """Synonyms are read and functions imported when texts are augmented, not by loading."""
     check(changed(section, AUGMENTED), tmp_path)
     check(changed(section, augmented(synonyms="https://somewhere/synonyms")), tmp_path)
     calling = {"type": "callable", "function": "package.module:function"}
@@ -279,18 +279,18 @@ NOT_SYNONYMS = {
 
 
 @pytest.mark.parametrize("name", NOT_SYNONYMS)
-def test_what_only_looks_like_synonyms(name: str, tmp_path: Path) -> None:
+def test_synonyms_elsewhere_than_in_the_reader_are_refused(name: str, tmp_path: Path) -> None:
     keys, value = NOT_SYNONYMS[name]
     with pytest.raises(UnsafeArchive, match=r"names a place outside the archive, '/home/me/"):
         check(changed(keys, value), tmp_path)
 
 
 @pytest.mark.parametrize("value", [False, None])
-def test_remote_code_that_is_off(value: Any, tmp_path: Path) -> None:
+def test_a_switch_for_remote_code_may_be_off(value: Any, tmp_path: Path) -> None:
     check(changed(f"{EMBEDDER}.transformer_kwargs.trust_remote_code", value), tmp_path)
 
 
-def test_registered_names_with_a_dot(tmp_path: Path) -> None:
+def test_a_registered_name_may_have_a_dot(tmp_path: Path) -> None:
     from allennlp.common import Registrable
     from allennlp.nn import Activation
 
@@ -301,6 +301,6 @@ def test_registered_names_with_a_dot(tmp_path: Path) -> None:
         del Registrable._registry[Activation]["of.a.plugin"]
 
 
-def test_a_configuration_that_is_no_object(tmp_path: Path) -> None:
+def test_a_configuration_must_be_an_object(tmp_path: Path) -> None:
     with pytest.raises(UnsafeArchive, match=r"config\.json holds no JSON object"):
         check(["model"], tmp_path)

@@ -1,4 +1,4 @@
-"""What lies in an archive beside its configuration."""
+"""Unsafe files beside the configuration of an archive are refused."""
 
 import json
 import shutil
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def folder(trained: Path, tmp_path: Path) -> Path:
-    """What an honest archive holds."""
+    """Return a folder with the content of a safe archive."""
     place = tmp_path / "content"
     place.mkdir()
     return hostile.changed(trained / "model.tar.gz", place, lambda folder: None)
@@ -28,27 +28,27 @@ def names_json(folder: Path, place: str) -> None:
     (folder / "transformer" / "names.json").write_text(json.dumps(new))
 
 
-def test_honest_content(folder: Path, trained: Path) -> None:
+def test_safe_content_passes(folder: Path, trained: Path) -> None:
     check_content(folder)
     check_content(folder, trust=True)
     check_content(trained, everything=False)
 
 
 @pytest.mark.parametrize("place", ["..", "../vocabulary", "/etc", "", ".", "0/../..", "1", "\0"])
-def test_transformers_outside(place: str, folder: Path) -> None:
+def test_a_transformer_outside_the_archive_is_refused(place: str, folder: Path) -> None:
     names_json(folder, place)
     for trust in (False, True):
         with pytest.raises(UnsafeArchive, match=r"transformer/names\.json says that .* lies in '"):
             check_content(folder, trust)
 
 
-def test_names_that_are_no_names(folder: Path) -> None:
+def test_names_of_folders_must_be_strings(folder: Path) -> None:
     hostile.with_json("transformer/names.json", x=[1])(folder)
     with pytest.raises(UnsafeArchive, match=r"names\.json should map names to folders beside it"):
         check_content(folder)
 
 
-def test_a_transformer_that_is_not_carried(folder: Path) -> None:
+def test_a_local_transformer_that_the_archive_lacks_is_refused(folder: Path) -> None:
     hostile.without("transformer")(folder)
     message = r"config\.json: '.*model_name' is '/.*', a place outside the archive"
     with pytest.raises(UnsafeArchive, match=message):
@@ -57,7 +57,7 @@ def test_a_transformer_that_is_not_carried(folder: Path) -> None:
 
 
 def carry(folder: Path, change: Callable[[Path], None]) -> None:
-    """Let the archive carry parts of another one, which is itself after a change."""
+    """Make an archive carry a changed copy of itself, as if its parts were used."""
     inner = folder / "transformer" / "archive0"
     shutil.copytree(folder, folder.with_name("copy"))
     folder.with_name("copy").rename(inner)
@@ -67,7 +67,7 @@ def carry(folder: Path, change: Callable[[Path], None]) -> None:
     hostile.with_config("dataset_reader", "part", value=part)(folder)
 
 
-def test_archives_that_are_carried(folder: Path) -> None:
+def test_a_carried_archive_must_be_inside(folder: Path) -> None:
     carry(folder, lambda inner: None)
     check_content(folder)
     check_content(folder, everything=False)
@@ -93,7 +93,7 @@ CARRIED = {
 
 
 @pytest.mark.parametrize("name", CARRIED)
-def test_carried_archives_are_looked_into(name: str, folder: Path) -> None:
+def test_a_carried_archive_is_checked_too(name: str, folder: Path) -> None:
     change, message = CARRIED[name]
     carry(folder, change)
     with pytest.raises(UnsafeArchive, match=message):
@@ -101,7 +101,7 @@ def test_carried_archives_are_looked_into(name: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["config.json", "tokenizer_config.json"])
-def test_code_beside_the_transformer(file: str, folder: Path) -> None:
+def test_a_transformer_with_code_of_its_own_is_refused(file: str, folder: Path) -> None:
     name = f"transformer/0/{file}"
     hostile.with_json(name, auto_map={"AutoModel": "modelling.Model"})(folder)
     with pytest.raises(UnsafeArchive, match=rf"{name}: 'auto_map' names Python code .*--trust"):
@@ -109,7 +109,7 @@ def test_code_beside_the_transformer(file: str, folder: Path) -> None:
     check_content(folder, trust=True)
 
 
-def test_a_tokenizer_from_elsewhere(folder: Path) -> None:
+def test_tokenizer_settings_that_name_files_are_refused(folder: Path) -> None:
     name = "transformer/0/tokenizer_config.json"
     hostile.with_json(name, special_tokens_map_file="/home/me/x.json", vocab_file=None)(folder)
     check_content(folder)
@@ -118,14 +118,14 @@ def test_a_tokenizer_from_elsewhere(folder: Path) -> None:
         check_content(folder)
 
 
-def test_settings_of_the_transformer_that_are_no_json(folder: Path) -> None:
+def test_transformer_settings_must_be_json(folder: Path) -> None:
     hostile.with_text("transformer/0/config.json", 'import "x"')(folder)
     with pytest.raises(UnsafeArchive, match=r"transformer/0/config\.json is not plain JSON: Ex"):
         check_content(folder)
 
 
 @pytest.mark.parametrize("trust", [False, True])
-def test_pickles_anywhere(trust: bool, folder: Path, tmp_path: Path) -> None:
+def test_pickles_are_refused_in_every_folder(trust: bool, folder: Path, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     hostile.with_torch_pickle("transformer/0/pytorch_model.bin", marker)(folder)
     with pytest.raises(UnsafeArchive, match=r"transformer/0/pytorch_model\.bin should hold tens"):
@@ -136,18 +136,18 @@ def test_pickles_anywhere(trust: bool, folder: Path, tmp_path: Path) -> None:
     with pytest.raises(UnsafeArchive, match=r"elsewhere/notes should hold tensors only"):
         check_content(folder, trust)
     assert not marker.exists()
-    check_content(folder, trust, everything=False)  # nothing reads it
+    check_content(folder, trust, everything=False)  # loading does not read the file
 
 
 @pytest.mark.parametrize("content", [b"\xff\xfe", b"a\0b"])
-def test_vocabularies_are_text(content: bytes, folder: Path) -> None:
+def test_vocabularies_must_be_text(content: bytes, folder: Path) -> None:
     (folder / "vocabulary" / "tags.txt").write_bytes(content)
     with pytest.raises(UnsafeArchive, match=r"vocabulary/tags\.txt (is no UTF-8 text|holds zero)"):
         check_content(folder)
 
 
-def test_a_folder_may_hold_checkpoints_of_the_training(folder: Path, tmp_path: Path) -> None:
-    """Of the weights, those that would be loaded are looked at."""
+def test_only_weights_that_would_be_loaded_are_checked(folder: Path, tmp_path: Path) -> None:
+    """A serialization directory may hold checkpoints and other weights as well."""
     shutil.copy(folder / "weights.th", folder / "best.th")
     hostile.with_torch_pickle("training_state_e1_b0.th", tmp_path / "marker")(folder)
     hostile.with_torch_pickle("best.th", tmp_path / "marker")(folder)
@@ -159,7 +159,7 @@ def test_a_folder_may_hold_checkpoints_of_the_training(folder: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("depth", [2_000, 100_000])
-def test_nesting_without_end(depth: int, folder: Path) -> None:
+def test_a_deeply_nested_configuration_is_refused(depth: int, folder: Path) -> None:
     (folder / "config.json").write_text('{"a": ' * depth + "1" + "}" * depth)
     with pytest.raises(UnsafeArchive, match=r"config\.json is nested too deeply"):
         check_content(folder)
@@ -174,8 +174,8 @@ BOMBS = {
 
 
 @pytest.mark.parametrize("name", BOMBS)
-def test_files_that_are_too_large(name: str, folder: Path) -> None:
-    """Parsed, they would be many times as large: they are not read."""
+def test_oversized_settings_are_refused(name: str, folder: Path) -> None:
+    """Parsed JSON takes many times the size of its file in memory."""
     with (folder / name).open("r+b") as file:
         file.truncate(BOMBS[name] + 1)
     message = rf"{name.rpartition('/')[2]} has {BOMBS[name] / 2**20:.1f} MiB; expected at most"
@@ -183,31 +183,31 @@ def test_files_that_are_too_large(name: str, folder: Path) -> None:
         check_content(folder)
 
 
-def test_configurations_that_nothing_reads(folder: Path) -> None:
+def test_settings_that_nothing_reads_are_ignored(folder: Path) -> None:
     (folder / "notes").mkdir()
     for name in ("my_config.json", "notes/config.json"):
         (folder / name).write_text("[" * 100_000)
     check_content(folder)
 
 
-def test_a_hub_name_that_is_a_folder_here(
+def test_a_hub_name_that_is_also_a_local_folder_is_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """transformers would take the folder, whatever lies in it."""
+    """transformers would load the folder, which may hold anything."""
     hostile.without("transformer")(folder)
     for keys in (("dataset_reader", "tokenizer"), ("dataset_reader", "token_indexers", "tokens")):
         hostile.with_config(*keys, "model_name", value="someone/model")(folder)
     embedder = ("model", "text_field_embedder", "token_embedders", "tokens", "model_name")
     hostile.with_config(*embedder, value="someone/model")(folder)
     monkeypatch.chdir(tmp_path)
-    check_content(folder)  # of older releases: the hub is asked for it
+    check_content(folder)  # Archives of older releases carry no transformer, but name one.
     (tmp_path / "someone" / "model").mkdir(parents=True)
     with pytest.raises(UnsafeArchive, match=r"model_name' is 'someone/model', a place outside"):
         check_content(folder)
     check_content(folder, trust=True)
 
 
-def test_a_hub_name_whose_files_bring_code(
+def test_a_hub_model_with_code_of_its_own_is_refused(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hostile.without("transformer")(folder)
@@ -227,7 +227,7 @@ def test_a_hub_name_whose_files_bring_code(
         check_content(folder)
 
 
-def test_folders_of_transformers_are_looked_into(checkpoint: Path, tmp_path: Path) -> None:
+def test_a_transformer_folder_is_checked(checkpoint: Path, tmp_path: Path) -> None:
     place = tmp_path / "model"
     shutil.copytree(checkpoint, place)
     check_content(place, everything=False)
@@ -240,7 +240,7 @@ def test_folders_of_transformers_are_looked_into(checkpoint: Path, tmp_path: Pat
         check_content(place, everything=False)
 
 
-def test_no_configuration(tmp_path: Path) -> None:
+def test_a_folder_without_a_configuration_is_no_model(tmp_path: Path) -> None:
     torch.save({}, tmp_path / "weights.th")
     with pytest.raises(FileNotFoundError, match=r"holds no config\.json. Expected the folder"):
         check_content(tmp_path)

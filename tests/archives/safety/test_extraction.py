@@ -1,4 +1,4 @@
-"""Members that reach outside are refused before the first byte is written."""
+"""Archives with unsafe members are refused before the first byte is written."""
 
 import gzip
 import io
@@ -24,7 +24,7 @@ from tests.hostile_archives import regular, special, tar_of
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made: it must be empty in the end."""
+    """Return the folder in which temporary folders are created; it must be empty in the end."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -32,7 +32,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:
-    """Everything in a folder, by name; `None` for folders."""
+    """Return the content of all files in a folder by name, and `None` for folders."""
     return {
         path.relative_to(folder).as_posix(): None if path.is_dir() else path.read_bytes()
         for path in folder.rglob("*")
@@ -40,7 +40,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
 
 
 def refused(archive: Path, match: str) -> None:
-    """The archive is refused with this message, and nothing is there that was not before."""
+    """Assert that an archive is refused with a message, and that no file has been written."""
     around = archive.parent
     (around / "target").mkdir()
     before = tree(around)
@@ -62,7 +62,7 @@ HONEST = [
 ]
 
 
-def test_what_is_honest_is_extracted(tmp_path: Path, temporary: Path) -> None:
+def test_a_safe_archive_is_extracted(tmp_path: Path, temporary: Path) -> None:
     archive = tar_of(tmp_path / "model.tar.gz", HONEST)
     with extracted(archive) as folder:
         assert folder.parent == temporary
@@ -78,14 +78,14 @@ def test_what_is_honest_is_extracted(tmp_path: Path, temporary: Path) -> None:
     assert tree(temporary) == {}
 
 
-def test_the_folder_goes_when_its_user_fails(tmp_path: Path, temporary: Path) -> None:
+def test_the_temporary_folder_is_deleted_after_an_error(tmp_path: Path, temporary: Path) -> None:
     archive = tar_of(tmp_path / "model.tar.gz", HONEST)
     with pytest.raises(KeyError), extracted(archive):
         raise KeyError
     assert tree(temporary) == {}
 
 
-def test_permissions_are_not_taken_over(tmp_path: Path) -> None:
+def test_permissions_are_not_restored(tmp_path: Path) -> None:
     file, content = regular("run.sh")
     file.mode = 0o6777
     closed, nothing = special("closed", tarfile.DIRTYPE)
@@ -113,7 +113,7 @@ OUTSIDE = {
 
 @pytest.mark.parametrize("name", OUTSIDE, ids=repr)
 @pytest.mark.parametrize("kind", [tarfile.REGTYPE, tarfile.DIRTYPE])
-def test_names_that_lead_outside(name: str, kind: bytes, tmp_path: Path) -> None:
+def test_names_that_lead_outside_are_refused(name: str, kind: bytes, tmp_path: Path) -> None:
     member = regular(name) if kind == tarfile.REGTYPE else special(name, kind)
     refused(tar_of(tmp_path / "model.tar.gz", [*HONEST, member]), OUTSIDE[name])
 
@@ -131,13 +131,13 @@ SPECIAL = {
 
 
 @pytest.mark.parametrize("name", SPECIAL)
-def test_members_that_are_neither_files_nor_folders(name: str, tmp_path: Path) -> None:
+def test_members_that_are_neither_files_nor_folders_are_refused(name: str, tmp_path: Path) -> None:
     member, message = SPECIAL[name]
     refused(tar_of(tmp_path / "model.tar.gz", [*HONEST, member]), message)
 
 
-def test_a_file_behind_a_link(tmp_path: Path) -> None:
-    """The trick of which only the second half looks harmless."""
+def test_a_file_below_a_symbolic_link_is_refused(tmp_path: Path) -> None:
+    """The name of the file is harmless, but the file would be written through the link."""
     members = [special("vocabulary", tarfile.SYMTYPE, ".."), regular("vocabulary/escaped")]
     refused(tar_of(tmp_path / "model.tar.gz", members), "symbolic link")
 
@@ -154,27 +154,27 @@ DOUBLE = {
 
 
 @pytest.mark.parametrize("name", DOUBLE)
-def test_two_members_for_one_place(name: str, tmp_path: Path) -> None:
+def test_two_members_with_one_path_are_refused(name: str, tmp_path: Path) -> None:
     members, message = DOUBLE[name]
     if name == "the folder itself":
         members = [regular("b"), *members]
     refused(tar_of(tmp_path / "model.tar.gz", members), message)
 
 
-def test_a_bomb_by_declared_size(tmp_path: Path) -> None:
+def test_a_huge_declared_size_is_refused(tmp_path: Path) -> None:
     archive = hostile.declared(tmp_path / "model.tar.gz", 2**40)
     refused(
         archive, r"declare 1,099,511,627,776 bytes of files or more\. Expected at most 20 times"
     )
 
 
-def test_a_bomb_of_many_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sizes_of_all_files_are_added_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_UNQUESTIONED_BYTES", 2_999_999)
     zeros = [regular(f"{number}", bytes(1_000_000)) for number in range(3)]
     refused(tar_of(tmp_path / "model.tar.gz", zeros), r"declare 3,000,000 bytes of files")
 
 
-def test_large_archives_that_barely_shrink_are_honest(
+def test_a_large_archive_with_a_low_compression_ratio_is_extracted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "MAX_UNQUESTIONED_BYTES", 1)
@@ -183,7 +183,9 @@ def test_large_archives_that_barely_shrink_are_honest(
         assert (folder / "weights.th").read_bytes() == noise
 
 
-def test_more_than_the_disk_has_room_for(tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_archive_larger_than_the_free_disk_space_is_refused(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda folder: SimpleNamespace(free=9))
     archive = tar_of(tmp_path / "model.tar.gz", [regular("a", b"0123456789")])
     refused(
@@ -191,7 +193,7 @@ def test_more_than_the_disk_has_room_for(tmp_path: Path, monkeypatch: Any) -> No
     )
 
 
-def test_too_many_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_too_many_members_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "MAX_MEMBERS", 3)
     members = [regular(f"{number}") for number in range(4)]
     with extracted(tar_of(tmp_path / "three.tar.gz", members[:3])) as folder:
@@ -199,25 +201,27 @@ def test_too_many_members(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     refused(tar_of(tmp_path / "model.tar.gz", members), "It has more than 3 members")
 
 
-def test_headers_that_would_fill_the_memory(tmp_path: Path) -> None:
+def test_a_huge_header_is_refused(tmp_path: Path) -> None:
     archive = hostile.long_header(tmp_path / "model.tar.gz", 2**36)
     refused(archive, "Its headers declare more than 32 MiB")
 
 
-def test_headers_without_end(tmp_path: Path) -> None:
+def test_deeply_nested_headers_are_refused(tmp_path: Path) -> None:
     refused(hostile.nested_headers(tmp_path / "model.tar.gz", 3_000), "nested too deeply")
 
 
-def test_negative_sizes(tmp_path: Path) -> None:
-    """tarfile would go back and read the same header again."""
+def test_negative_sizes_are_refused(tmp_path: Path) -> None:
+    """tarfile would move backwards and read the same header again."""
     refused(hostile.declared(tmp_path / "model.tar.gz", -512), r"'weights.th' declares -512 bytes")
 
 
-def test_sparse_files(tmp_path: Path) -> None:
+def test_sparse_files_are_refused(tmp_path: Path) -> None:
     refused(hostile.sparse(tmp_path / "model.tar.gz", 2**40), "'weights.th' is a sparse file")
 
 
-def test_a_member_shorter_than_it_declares(tmp_path: Path, temporary: Path) -> None:
+def test_a_member_shorter_than_declared_is_reported_as_truncation(
+    tmp_path: Path, temporary: Path
+) -> None:
     archive = hostile.declared(tmp_path / "model.tar.gz", 5_000)
     expected = r"cannot be read as a model\.tar\.gz: .*it may be cut off: get it anew"
     with pytest.raises(tarfile.ReadError, match=expected), extracted(archive):
@@ -226,7 +230,9 @@ def test_a_member_shorter_than_it_declares(tmp_path: Path, temporary: Path) -> N
 
 
 @pytest.mark.parametrize("content", [b"", b"just text", gzip.compress(b"no tar", mtime=0)])
-def test_what_is_no_archive(content: bytes, tmp_path: Path, temporary: Path) -> None:
+def test_a_file_that_is_not_an_archive_is_reported(
+    content: bytes, tmp_path: Path, temporary: Path
+) -> None:
     file = tmp_path / "model.tar.gz"
     file.write_bytes(content)
     expected = r"model\.tar\.gz' cannot be read as .*Expected a tar compressed with gzip"
@@ -235,7 +241,7 @@ def test_what_is_no_archive(content: bytes, tmp_path: Path, temporary: Path) -> 
     assert tree(temporary) == {}
 
 
-def test_an_archive_cut_off_anywhere(tmp_path: Path, temporary: Path) -> None:
+def test_a_truncated_archive_is_reported(tmp_path: Path, temporary: Path) -> None:
     whole = tar_of(tmp_path / "whole.tar.gz", [regular("weights.th", os.urandom(20_000))])
     data = whole.read_bytes()
     file = tmp_path / "model.tar.gz"
@@ -249,8 +255,8 @@ def test_an_archive_cut_off_anywhere(tmp_path: Path, temporary: Path) -> None:
     assert tree(temporary) == {}
 
 
-def test_no_flipped_bit_passes(tmp_path: Path, temporary: Path) -> None:
-    """All that they can change in peace are time and name in the header of gzip."""
+def test_a_flipped_bit_is_reported_as_damage(tmp_path: Path, temporary: Path) -> None:
+    """Only the time and the file name in the header of gzip are not covered by a checksum."""
     content = [regular("config.json", b"{}"), regular("weights.th", os.urandom(3_000))]
     sound = tar_of(tmp_path / "model.tar.gz", content).read_bytes()
     file = tmp_path / "model.tar.gz"
@@ -270,7 +276,7 @@ def test_no_flipped_bit_passes(tmp_path: Path, temporary: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["../escaped", "config.json"])
-def test_damage_is_said_before_what_would_be_refused(name: str, tmp_path: Path) -> None:
+def test_damage_takes_precedence_over_a_refusal(name: str, tmp_path: Path) -> None:
     archive = tar_of(tmp_path / "model.tar.gz", [regular("config.json"), regular(name)])
     with pytest.raises(UnsafeArchive):
         extract(archive, tmp_path)
@@ -282,7 +288,9 @@ def test_damage_is_said_before_what_would_be_refused(name: str, tmp_path: Path) 
     assert [path.name for path in tmp_path.iterdir() if path.is_file()] == ["model.tar.gz"]
 
 
-def test_a_bomb_behind_the_last_member(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bomb_after_the_last_member_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "MAX_UNQUESTIONED_BYTES", 1)
     monkeypatch.setattr(module, "MAX_HEADER_BYTES", 20_000)
     archive = tar_of(tmp_path / "model.tar.gz", [regular("weights.th", os.urandom(100))])
@@ -292,7 +300,7 @@ def test_a_bomb_behind_the_last_member(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @given(st.text(st.sampled_from("./\\:aC~\0\n é")) | st.text())
-def test_every_name_is_refused_or_inside(name: str) -> None:
+def test_any_name_is_refused_or_leads_inside(name: str) -> None:
     try:
         path = inside_path(name)
     except UnsafeArchive:
@@ -304,7 +312,7 @@ def test_every_name_is_refused_or_inside(name: str) -> None:
 
 
 @given(st.lists(st.from_regex(r"(\.?\.?/?[ab]){1,3}", fullmatch=True), max_size=4))
-def test_every_set_of_names_is_refused_or_extracted_whole(names: list[str]) -> None:
+def test_any_set_of_names_is_refused_or_extracted_completely(names: list[str]) -> None:
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w:gz") as tar:
         for name in names:

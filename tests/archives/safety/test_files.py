@@ -1,4 +1,4 @@
-"""Files that are not what they should be are refused before anything in them runs."""
+"""Files that could run code when they are loaded are refused without running it."""
 
 import pickle
 import shutil
@@ -27,7 +27,7 @@ def refused(file: Path, match: str, marker: Path) -> None:
 
 @pytest.mark.parametrize("zipped", [True, False])
 @pytest.mark.parametrize("name", ["weights.th", "model.bin", "model.pt", "notes.txt"])
-def test_payloads_beside_tensors(name: str, zipped: bool, tmp_path: Path) -> None:
+def test_code_beside_tensors_is_refused(name: str, zipped: bool, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     with_torch_pickle(name, marker, zipped)(tmp_path)
     message = rf"inside/{name} should hold tensors only, but names \w+\.mkdir: a pickle could run"
@@ -35,34 +35,35 @@ def test_payloads_beside_tensors(name: str, zipped: bool, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("protocol", range(6))
-def test_bare_pickles(protocol: int, tmp_path: Path) -> None:
+def test_plain_pickles_are_refused(protocol: int, tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     with_pickle("weights.th", marker, protocol)(tmp_path)
     refused(tmp_path / "weights.th", r"inside/weights\.th (should hold|cannot be read)", marker)
     with_pickle("data.pkl", marker, protocol)(tmp_path)
     refused(tmp_path / "data.pkl", r"data\.pkl is a pickle, which could run anything", marker)
-    if protocol >= 2:  # older ones start like any text, and nothing reads them
+    # Pickles of older protocols begin like any text, and loading does not read such files.
+    if protocol >= 2:
         with_pickle("notes.txt", marker, protocol)(tmp_path)
         refused(tmp_path / "notes.txt", r"notes\.txt (should hold tensors|cannot be)", marker)
 
 
-def test_the_payload_works(tmp_path: Path) -> None:
-    """Or the other tests would show nothing."""
+def test_the_payload_of_these_tests_runs_when_unpickled(tmp_path: Path) -> None:
+    """If the payload did not run, the other tests would prove nothing."""
     with_torch_pickle("weights.th", tmp_path / "marker")(tmp_path)
     torch.load(tmp_path / "weights.th", weights_only=False)
     assert (tmp_path / "marker").is_dir()
 
 
-def test_torchscript_is_a_program(tmp_path: Path) -> None:
-    """torch tells it by a record of this name, and would run it."""
+def test_torchscript_is_refused(tmp_path: Path) -> None:
+    """torch recognises TorchScript by an entry of this name, and would run it."""
     torch.save({"a": torch.zeros(1)}, tmp_path / "weights.th")
     with zipfile.ZipFile(tmp_path / "weights.th", "a") as opened:
         opened.writestr("weights/constants.pkl", b"")
     refused(tmp_path / "weights.th", r"cannot be read as tensors: .*TorchScript", tmp_path / "none")
 
 
-def test_compressed_records(tmp_path: Path) -> None:
-    """They would unfold in memory to whatever size."""
+def test_compressed_tensors_are_refused(tmp_path: Path) -> None:
+    """Compressed entries could unpack to any size in memory."""
     torch.save({"a": torch.zeros(100_000)}, tmp_path / "stored.th")
     with (
         zipfile.ZipFile(tmp_path / "stored.th") as stored,
@@ -74,20 +75,20 @@ def test_compressed_records(tmp_path: Path) -> None:
     refused(tmp_path / "weights.th", "holds compressed records", tmp_path / "none")
 
 
-def test_other_zips(tmp_path: Path) -> None:
+def test_a_zip_file_without_tensors_is_refused(tmp_path: Path) -> None:
     np.savez(tmp_path / "arrays.npz", a=np.zeros(2))
     refused(tmp_path / "arrays.npz", r"arrays\.npz cannot be read as tensors", tmp_path / "none")
 
 
-def test_a_broken_file(tmp_path: Path) -> None:
+def test_a_truncated_file_of_tensors_is_refused(tmp_path: Path) -> None:
     torch.save({"a": torch.zeros(1000)}, tmp_path / "weights.th")
     whole = (tmp_path / "weights.th").read_bytes()
     (tmp_path / "weights.th").write_bytes(whole[:-700])
     refused(tmp_path / "weights.th", r"cannot be read as tensors: .*Get it anew", tmp_path / "none")
 
 
-def test_a_flipped_bit_in_a_tensor(tmp_path: Path) -> None:
-    """torch itself would load another number."""
+def test_a_flipped_bit_in_a_tensor_is_reported_as_damage(tmp_path: Path) -> None:
+    """torch itself would load a wrong number without an error."""
     torch.save({"a": torch.ones(1000)}, tmp_path / "weights.th")
     content = bytearray((tmp_path / "weights.th").read_bytes())
     content[content.index(torch.ones(9).numpy().tobytes())] ^= 1
@@ -97,7 +98,7 @@ def test_a_flipped_bit_in_a_tensor(tmp_path: Path) -> None:
         check_no_pickle(tmp_path / "weights.th", "inside/weights.th")
 
 
-def test_arrays_of_objects_are_pickles(tmp_path: Path) -> None:
+def test_arrays_of_objects_are_refused(tmp_path: Path) -> None:
     marker = tmp_path / "marker"
     np.save(tmp_path / "objects.npy", np.array([Payload(marker)], dtype=object))
     refused(tmp_path / "objects.npy", r"objects\.npy is no plain array: Array can't be", marker)
@@ -106,13 +107,13 @@ def test_arrays_of_objects_are_pickles(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("zipped", [True, False])
-def test_state_dicts(zipped: bool, tmp_path: Path) -> None:
+def test_state_dicts_pass(zipped: bool, tmp_path: Path) -> None:
     state = {"a": torch.zeros(3), "b": torch.ones(2, dtype=torch.bfloat16), "n": 1, "s": "text"}
     torch.save(state, tmp_path / "weights.th", _use_new_zipfile_serialization=zipped)
     check_no_pickle(tmp_path / "weights.th", "weights.th")
 
 
-def test_safetensors_whose_length_looks_like_a_pickle(tmp_path: Path) -> None:
+def test_safetensors_that_begin_like_a_pickle_pass(tmp_path: Path) -> None:
     file = tmp_path / "model.safetensors"
     save_file({"a": torch.zeros(1)}, file, metadata={"x": "y" * 560})
     assert file.read_bytes()[:2] == pickle.PROTO + b"\x02", "the test is about this length"
@@ -187,7 +188,7 @@ REFUSED: dict[str, tuple[Callable[[Path], Any], str]] = {
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_is_refused(name: str, folder: Path) -> None:
+def test_an_unsafe_transformer_is_refused(name: str, folder: Path) -> None:
     change, message = REFUSED[name]
     change(folder)
     with pytest.raises(UnsafeArchive, match=message) as refusal:
@@ -195,10 +196,12 @@ def test_what_is_refused(name: str, folder: Path) -> None:
     assert str(refusal.value).startswith(str(folder))
 
 
-def test_pickles(folder: Path, tmp_path: Path) -> None:
-    """transformers reads them as tensors too; its error would say how to read them otherwise."""
+def test_pickled_weights_are_checked_if_transformers_would_load_them(
+    folder: Path, tmp_path: Path
+) -> None:
+    """transformers refuses pickles as well, but its message explains how to load them anyway."""
     hostile.with_torch_pickle("pytorch_model.bin", tmp_path / "marker")(folder)
-    check(folder)  # there is model.safetensors, which comes first
+    check(folder)  # transformers loads model.safetensors, and ignores the pickle.
     (folder / "model.safetensors").unlink()
     with pytest.raises(UnsafeArchive, match=r"pytorch_model\.bin should hold tensors only") as one:
         Encoder(folder, device="cpu")
@@ -206,7 +209,7 @@ def test_pickles(folder: Path, tmp_path: Path) -> None:
     assert not (tmp_path / "marker").exists()
 
 
-def test_what_others_leave_in_their_folders(folder: Path) -> None:
+def test_harmless_traces_of_other_machines_pass(folder: Path) -> None:
     check(folder)
     hostile.with_json("config.json", _name_or_path="/home/me/roberta", time_limit=float("inf"))(
         folder
@@ -222,11 +225,11 @@ def test_what_others_leave_in_their_folders(folder: Path) -> None:
         added_tokens_decoder={"0": {"content": "/s"}},
         mecab_kwargs={"mecab_dic": "unidic_lite", "mecab_option": None},
     )(folder)
-    torch.save({"args": object}, folder / "training_args.bin")  # nothing reads it
+    torch.save({"args": object}, folder / "training_args.bin")  # loading does not read it
     check(folder)
 
 
-def test_a_transformer_below_a_folder(folder: Path, tmp_path: Path) -> None:
+def test_a_transformer_in_a_subfolder_is_checked(folder: Path, tmp_path: Path) -> None:
     place = tmp_path / "whole"
     shutil.move(folder, place / "0_Transformer")
     hostile.with_json("config.json", auto_map={"AutoModel": "a.B"})(place / "0_Transformer")
@@ -234,7 +237,7 @@ def test_a_transformer_below_a_folder(folder: Path, tmp_path: Path) -> None:
         check_transformer(str(place), folder="0_Transformer")
 
 
-def test_the_hub_is_asked_for_settings_alone(folder: Path, monkeypatch: Any) -> None:
+def test_only_settings_are_downloaded_from_the_hub(folder: Path, monkeypatch: Any) -> None:
     asked = []
 
     def cached_file(place: str, name: str, **options: Any) -> str | None:

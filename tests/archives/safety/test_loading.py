@@ -1,4 +1,4 @@
-"""Opening and loading: the hostile set as whole archives, and honest ones."""
+"""Whole archives are refused if they are unsafe, and loaded if they are safe."""
 
 import json
 import sys
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(autouse=True)
 def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where temporary folders are made: it must be empty in the end."""
+    """Return the folder in which temporary folders are created; it must be empty in the end."""
     folder = tmp_path / "temporary"
     folder.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(folder))
@@ -36,7 +36,7 @@ def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def marker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """What hostile archives would make; `hostile_module` makes it when it is imported."""
+    """Return the path of a folder that `hostile_module` and other unsafe code creates."""
     mark = tmp_path / "marker"
     modules = tmp_path / "modules"
     modules.mkdir()
@@ -102,7 +102,7 @@ HOSTILE: dict[str, tuple[Callable[[Path], Callable[[Path], None]], str]] = {
 
 @pytest.mark.parametrize("name", HOSTILE)
 @pytest.mark.parametrize("kind", ["archive", "folder"])
-def test_the_hostile_set(
+def test_unsafe_archives_are_refused(
     name: str, kind: str, trained: Path, marker: Path, tmp_path: Path, temporary: Path
 ) -> None:
     make, message = HOSTILE[name]
@@ -118,9 +118,7 @@ def test_the_hostile_set(
 
 
 @pytest.mark.parametrize("kind", ["archive", "folder"])
-def test_honest_models_load(
-    kind: str, trained: Path, documents: list[str], temporary: Path
-) -> None:
+def test_safe_models_load(kind: str, trained: Path, documents: list[str], temporary: Path) -> None:
     place = trained / "model.tar.gz" if kind == "archive" else trained
     cached_transformers._clear_caches()
     loaded = safely_loaded_archive(str(place))
@@ -128,13 +126,13 @@ def test_honest_models_load(
     weights = torch.load(trained / "best.th", weights_only=True)
     state = loaded.model.state_dict()
     assert all(torch.equal(state[name], value) for name, value in weights.items())
-    predictor = Predictor.from_archive(loaded, "declutr")  # reads nothing that is gone
+    predictor = Predictor.from_archive(loaded, "declutr")  # needs no deleted files
     embeddings = predictor.predict_json({"text": documents[0]})["embeddings"]
     assert len(embeddings) == 6 or len(embeddings) == 32
     assert loaded.config["model"]["type"] == "declutr"
 
 
-def test_what_the_caller_overrides(trained: Path) -> None:
+def test_overrides_change_the_configuration(trained: Path) -> None:
     changes = {"model.mlm_weight": 0.5, "dataset_reader.seed": 7}
     loaded = safely_loaded_archive(trained, overrides=changes)
     assert loaded.config["model"]["mlm_weight"] == 0.5
@@ -142,16 +140,16 @@ def test_what_the_caller_overrides(trained: Path) -> None:
     assert loaded.config["dataset_reader"]["seed"] == 7
 
 
-def test_trust_imports(trained: Path, marker: Path, tmp_path: Path) -> None:
+def test_trust_allows_imports(trained: Path, marker: Path, tmp_path: Path) -> None:
     (tmp_path / "content").mkdir()
     change = hostile.with_config("model", "type", value="hostile_module.Model")
     folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
-    with pytest.raises(Exception, match="hostile_module"):  # it has no such class
+    with pytest.raises(Exception, match="hostile_module"):  # the module has no such class
         safely_loaded_archive(folder, trust=True)
     assert marker.exists()
 
 
-def test_trust_evaluates_jsonnet(trained: Path, tmp_path: Path) -> None:
+def test_trust_allows_jsonnet(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "content").mkdir()
     folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", lambda folder: None)
     config = (folder / "config.json").read_text()
@@ -162,7 +160,7 @@ def test_trust_evaluates_jsonnet(trained: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["pickle in the weights", "names outside"])
-def test_trust_is_no_trust_in_pickles(
+def test_trust_does_not_allow_pickles_and_files_outside(
     name: str, trained: Path, marker: Path, tmp_path: Path
 ) -> None:
     make, message = HOSTILE[name]
@@ -173,7 +171,7 @@ def test_trust_is_no_trust_in_pickles(
     assert not marker.exists()
 
 
-def test_trust_extracts_by_the_same_rules(tmp_path: Path, temporary: Path) -> None:
+def test_trust_does_not_change_extraction(tmp_path: Path, temporary: Path) -> None:
     archive = hostile.tar_of(tmp_path / "model.tar.gz", [hostile.regular("../escaped")])
     with pytest.raises(UnsafeArchive, match="climbs out"), opened_archive(archive, trust=True):
         pytest.fail("it was extracted")
@@ -181,7 +179,7 @@ def test_trust_extracts_by_the_same_rules(tmp_path: Path, temporary: Path) -> No
     assert not list(tmp_path.rglob("escaped"))
 
 
-def test_an_opened_archive_is_a_folder_for_a_while(trained: Path, temporary: Path) -> None:
+def test_an_opened_archive_is_a_temporary_folder(trained: Path, temporary: Path) -> None:
     with opened_archive(trained / "model.tar.gz") as folder:
         assert folder.parent == temporary
         assert {"config.json", "weights.th", "vocabulary"} <= {p.name for p in folder.iterdir()}
@@ -190,7 +188,7 @@ def test_an_opened_archive_is_a_folder_for_a_while(trained: Path, temporary: Pat
         assert folder == trained
 
 
-def test_places_on_the_web_come_through_the_cache(trained: Path, monkeypatch: Any) -> None:
+def test_urls_are_downloaded_through_the_cache(trained: Path, monkeypatch: Any) -> None:
     asked = []
 
     def fetched(url: str) -> str:
@@ -203,7 +201,7 @@ def test_places_on_the_web_come_through_the_cache(trained: Path, monkeypatch: An
     assert asked == ["https://somewhere/model.tar.gz"]
 
 
-def test_nothing_there(tmp_path: Path) -> None:
+def test_a_place_without_a_model_is_reported(tmp_path: Path) -> None:
     with (
         pytest.raises(FileNotFoundError, match=r"No model at '.*nowhere'. Expected the folder"),
         opened_archive(tmp_path / "nowhere"),
@@ -218,7 +216,7 @@ def test_nothing_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("share", [0.02, 0.5, 0.99])
-def test_archives_that_were_cut_off(
+def test_a_truncated_archive_is_reported(
     share: float, trained: Path, tmp_path: Path, temporary: Path, monkeypatch: Any
 ) -> None:
     whole = (trained / "model.tar.gz").read_bytes()
@@ -227,7 +225,7 @@ def test_archives_that_were_cut_off(
     message = r"^'.*model\.tar\.gz' cannot be read as .* it is damaged or cut off .*Copy it anew"
     with pytest.raises(BrokenArchive, match=message) as error, opened_archive(cut):
         pytest.fail("it was opened")
-    # Commands say what is a `ValueError`; who knows tarfile's error finds it.
+    # Commands print a `ValueError` without a traceback; users of tarfile catch its `ReadError`.
     assert isinstance(error.value, ValueError) and isinstance(error.value, tarfile.ReadError)
     assert list(temporary.iterdir()) == []
     monkeypatch.setattr("allennlp.common.file_utils.cached_path", lambda url: str(cut))
@@ -238,7 +236,7 @@ def test_archives_that_were_cut_off(
         pytest.fail("it was opened")
 
 
-def test_an_archive_without_a_configuration(trained: Path, tmp_path: Path) -> None:
+def test_an_archive_without_a_configuration_is_no_model(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "content").mkdir()
     change = hostile.without("config.json")
     folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
@@ -250,7 +248,7 @@ def test_an_archive_without_a_configuration(trained: Path, tmp_path: Path) -> No
         pytest.fail("it was opened")
 
 
-def test_a_vocabulary_of_billions(trained: Path, tmp_path: Path) -> None:
+def test_an_oversized_model_is_refused(trained: Path, tmp_path: Path) -> None:
     (tmp_path / "content").mkdir()
     change = hostile.with_json("transformer/0/config.json", vocab_size=2**28, hidden_size=2)
     folder = hostile.changed(trained / "model.tar.gz", tmp_path / "content", change)
