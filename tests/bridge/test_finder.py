@@ -45,8 +45,8 @@ SWITCHES = dict.fromkeys(
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_every_switch_says_when_it_can_go(switch: Any) -> None:
-    assert "Can go" in inspect.getdoc(switch)
+def test_every_switch_says_when_it_can_be_removed(switch: Any) -> None:
+    assert "Can be removed" in inspect.getdoc(switch)
 
 
 def test_wraps_the_loader_of_a_named_module() -> None:
