@@ -212,10 +212,7 @@ def place_of(path: str) -> str | None:
     """Return the current path of a module that has moved, or `None` if it has not.
 
     Both paths are dotted and relative to `declutr`. A module inside a package that has moved is
-    found by the path of the package.
-
-    >>> place_of("model")
-    'models.declutr'
+    found by the path of the package. So `"model"` gives `"models.declutr"`.
     """
     parts = path.split(".")
     for count in range(len(parts), 0, -1):
