@@ -49,6 +49,7 @@ class Int8Product:
                 self._weight = torch.empty(0, dtype=torch.int8)  # the packed weight replaces it
 
     def __call__(self, rows: Tensor) -> Tensor:
+        """Return the output `(r, n)`, float32, for rows `(r, k)`."""
         whole, scale, least = rows_in_bytes(rows.float())
         if self._packed is not None:
             product = _onednn(whole, self._packed, self._scale, self._zeros)

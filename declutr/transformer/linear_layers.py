@@ -210,4 +210,5 @@ class PartOfLinear(torch.nn.Module):
         self._shared, self._start, self._length = shared, start, length
 
     def forward(self, vectors: Tensor) -> Tensor:
+        """Return this layer's part of the shared output, `(..., length)`."""
         return self._shared(vectors).narrow(-1, self._start, self._length)

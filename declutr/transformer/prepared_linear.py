@@ -41,6 +41,7 @@ class PlainProduct:
         self._weight, self._bias, self._activation = weight, bias, activation
 
     def __call__(self, rows: Tensor) -> Tensor:
+        """Return the output `(r, n)` for rows `(r, k)`."""
         # `linear` itself could be another product here, if it is called within `QuickProducts`.
         output = plain_output(rows.to(self._weight.dtype), self._weight, self._bias)
         return output if self._activation is None else activated(output, self._activation)
@@ -59,6 +60,7 @@ class ReorderedProduct:
         self._after: tuple[str, list, str] = (operation, [], algorithm)
 
     def __call__(self, rows: Tensor) -> Tensor:
+        """Return the output `(r, n)` for rows `(r, k)`."""
         rows = rows.to(self._dtype).contiguous()
         return torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, *self._after)
 
@@ -175,6 +177,7 @@ class PreparedLinear(torch.nn.Module):
         self._product = float_product(weight.to(number), bias, self.activation)
 
     def forward(self, vectors: Tensor) -> Tensor:
+        """Return the outputs of all layers, `(..., out_features)`, for `(..., in_features)`."""
         rows = vectors.flatten(0, -2)
         if self._product is None:
             output = torch.cat([linear(rows, at.weight, at.bias) for at in self.layers], dim=-1)

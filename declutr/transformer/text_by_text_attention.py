@@ -83,7 +83,10 @@ def _attention(
     dropout_p: float,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output `(1, H, T, D)`, and `(T, H)` logarithms of sums if torch's kernel is used."""
+    """Return the output `(1, H, T, D)` and the logarithms of sums `(T, H)`.
+
+    Only texts that torch's kernel attends to have such logarithms; others get undefined values.
+    """
     query, key, value = (_flat(tensor) for tensor in (query, key, value))
     output, sums = _like(query), _sums_like(query)
     dropout = None if seed is None else RepeatableDropout(dropout_p, seed)

@@ -36,6 +36,7 @@ class LatentCode(torch.nn.Module):
         self._parameters_of = torch.nn.Linear(input_size, 2 * latent_size)
 
     def get_input_dim(self) -> int:
+        """Return the number of features of a text."""
         return self._parameters_of.in_features
 
     def get_output_dim(self) -> int:
