@@ -21,7 +21,7 @@ earlier_paths.install()
 
 
 def __getattr__(name: str) -> Any:
-    """Load `Encoder` on first use, so that `import declutr` does not import torch."""
+    """Load `Encoder` or `DeCLUTR` on first use, so that `import declutr` does not import torch."""
     if name == "Encoder":
         from declutr.bridge.deferral import garbage
 

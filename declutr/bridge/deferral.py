@@ -90,7 +90,7 @@ class _Deferred(ModuleType):
         if name.startswith("__"):
             raise AttributeError(name)
         path = f"{self.__name__}.{name}"
-        if sys.modules.get(self.__name__) is self:  # `from package import name`, inside the context
+        if sys.modules.get(self.__name__) is self:  # for `from package import name`
             return _Deferred(path)
         return _found(path)
 

@@ -58,8 +58,9 @@ def adamw() -> contextlib.AbstractContextManager[None]:
 def hub_names() -> contextlib.AbstractContextManager[None]:
     """Lend `HfFolder` and `Repository`, removed in huggingface_hub 1.0, to `push-to-hf`.
 
-    They raise `ImportError` when used, because the git-based upload no longer exists. Can be
-    removed when AllenNLP uploads with `HfApi.upload_folder`.
+    They raise `ImportError` when used, because the git-based upload no longer exists.
+
+    Can be removed when AllenNLP uploads with `HfApi.upload_folder`.
     """
     names = ("HfFolder", "Repository")
     makers = {name: partial(absent, f"huggingface_hub.{name}") for name in names}

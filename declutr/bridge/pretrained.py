@@ -203,8 +203,9 @@ def gradient_checkpointing(module: ModuleType) -> bool:
     """Make the embedder's `gradient_checkpointing` take effect.
 
     AllenNLP writes the option into the configuration of a model that is already built, where
-    transformers has not looked since 4.11, so the option was accepted and did nothing. Can be
-    removed when AllenNLP calls `gradient_checkpointing_enable`.
+    transformers has not looked since 4.11, so the option was accepted and did nothing.
+
+    Can be removed when AllenNLP calls `gradient_checkpointing_enable`.
     """
 
     @replaces(module.PretrainedTransformerEmbedder)
@@ -219,7 +220,7 @@ def gradient_checkpointing(module: ModuleType) -> bool:
 
 def _checkpoint_activations(model: Any) -> None:
     kwargs = {"use_reentrant": False}
-    if hasattr(model, "activation_checkpointing_enable"):  # its name in current transformers 5
+    if hasattr(model, "activation_checkpointing_enable"):  # its name in transformers 5
         model.activation_checkpointing_enable(activation_checkpointing_kwargs=kwargs)
     elif hasattr(model, "gradient_checkpointing_enable"):  # a `sub_module` may have neither
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)

@@ -62,7 +62,7 @@ Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDE
         # These load transformers, and every `allennlp` command loads this module.
         from declutr.export import ExportDiffers, export_model
 
-        with told_to_user(ValueError, FileNotFoundError):  # of the model, of OUT, of texts
+        with told_to_user(ValueError, FileNotFoundError):  # raised for the model, OUT or texts
             try:
                 exported = export_model(
                     args.archive,

@@ -79,7 +79,7 @@ is exact for any number. auto takes faiss if it is installed, or else numpy."""
             told_when_stopped(f"The same command goes on from what is in {args.output}."),
             told_to_user(ValueError, ImportError, FileNotFoundError),
         ):
-            backend = chosen_backend(args.backend)  # before a model is loaded for nothing
+            backend = chosen_backend(args.backend)  # checked before the model is loaded
             files = _files(args)
             require_apart(args.lines, files, Path(args.output))
             require_ours(Path(args.output))

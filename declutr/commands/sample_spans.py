@@ -50,7 +50,7 @@ class SampleSpans(Command):
 
         try:
             params = Params.from_file(args.param_path, args.overrides)
-        except RuntimeError as error:  # of Jsonnet
+        except RuntimeError as error:  # raised by Jsonnet
             raise ConfigurationError(f"{args.param_path} cannot be read: {error}") from error
         path = args.data or params.get("train_data_path")
         if not path:

@@ -50,7 +50,7 @@ def _forward(
         max_seqlen_q=longest,
         max_seqlen_k=longest,
         dropout_p=dropout_p,
-        custom_mask_type=0,  # none
+        custom_mask_type=0,  # no mask
         compute_log_sumexp=differentiated,
         scale=scale,
     )[:4]

@@ -31,7 +31,7 @@ class JoinedTexts:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._content = tokenizer  # gives the tokens of a text without special ones
+        self._content = tokenizer  # tokenizes without special tokens
         self._limit: int | None = None
         self.joins_pairs = isinstance(tokenizer, PretrainedTransformerTokenizer)
         if not isinstance(tokenizer, PretrainedTransformerTokenizer):
