@@ -1,8 +1,9 @@
 """Self-supervised sentence embeddings: DeCLUTR and its family, as an AllenNLP plugin.
 
-Importing this package is cheap. It puts the bridge to today's torch and transformers in place (see
-`declutr.bridge`) and nothing else; `declutr.plugin` makes the names of its readers, models and
-predictors known.
+Importing this package is cheap. It only installs import hooks: the bridge to current releases of
+torch and transformers (`declutr.bridge`), and the module paths of earlier releases
+(`declutr.earlier_paths`). `declutr.plugin` registers the readers, models and predictors with
+AllenNLP.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ earlier_paths.install()
 
 
 def __getattr__(name: str) -> Any:
-    """Load `Encoder` on first use, so that `import declutr` does not import torch."""
+    """Load `Encoder` or `DeCLUTR` on first use, so that `import declutr` does not import torch."""
     if name == "Encoder":
         from declutr.bridge.deferral import garbage
 
@@ -28,7 +29,7 @@ def __getattr__(name: str) -> Any:
             from declutr.inference.encoder import Encoder
 
         return Encoder
-    if name == "DeCLUTR":  # as the original package has it
+    if name == "DeCLUTR":  # the original package exports it here
         from declutr.models.declutr import DeCLUTR
 
         return DeCLUTR

@@ -1,4 +1,4 @@
-"""`declutr ...` and `python -m declutr ...`: the `allennlp` command, with this package loaded."""
+"""Entry point of `declutr` and `python -m declutr`: the `allennlp` command with this package."""
 
 import gc
 import importlib
@@ -13,7 +13,7 @@ _NEEDS_ALLENNLP = (
 
 
 def main() -> None:
-    """Run an AllenNLP command that knows the readers, models and predictors of this package."""
+    """Run the AllenNLP command line with the components and commands of this package registered."""
     from declutr._version import __version__
     from declutr.bridge.deferral import garbage
 
@@ -23,13 +23,14 @@ def main() -> None:
         print(f"declutr {__version__} (allennlp {importlib.metadata.version('allennlp')})")
         return
     with garbage():
-        # Sets logging up, as for the command `allennlp` (ALLENNLP_DEBUG, ALLENNLP_LOG_LEVEL).
+        # Importing this module sets up logging as the command `allennlp` does, by the environment
+        # variables ALLENNLP_DEBUG and ALLENNLP_LOG_LEVEL.
         import allennlp.__main__  # noqa: F401
         from allennlp.commands import main as run_command
         from allennlp.common.util import install_sigterm_handler
 
         importlib.import_module("declutr.plugin")
-    gc.freeze()  # modules stay to the end: no collection looks through them, nor does the last one
+    gc.freeze()  # modules are never freed, so no garbage collection needs to scan them
     install_sigterm_handler()
     run_command(prog="declutr")
 

@@ -1,7 +1,7 @@
-"""What this package registers with AllenNLP: names by base class, and where their classes are.
+"""The table of registered names of this package, by base class, with the places of their classes.
 
-Importing this module makes the names known. A module is imported when its name is asked for, so
-that an archive, a recipe or a command loads what it names and nothing else.
+Importing this module registers all names with AllenNLP. The module of a class is imported only when
+its name is requested, so that an archive, a recipe or a command loads nothing that it does not use.
 """
 
 from collections import defaultdict
@@ -11,6 +11,7 @@ from allennlp.common import Registrable
 
 from declutr.system.imports import NamesOnDemand
 
+# Maps the place of each base class (`module:class`) to its registered names and their places.
 COMPONENTS: dict[str, dict[str, str]] = {
     "allennlp.commands.subcommand:Subcommand": {
         "embed": "declutr.commands.embed:Embed",
@@ -141,11 +142,11 @@ COMPONENTS: dict[str, dict[str, str]] = {
 
 
 class _Registries(dict[type, Any]):
-    """AllenNLP's registries by base class, of which those in `COMPONENTS` know our names as well.
+    """AllenNLP's registries by base class, extended by the names in `COMPONENTS`.
 
     # Parameters
 
-    registries : AllenNLP's own, which hold what has been registered.
+    registries : AllenNLP's own registries.
     """
 
     def __init__(self, registries: defaultdict[type, dict[str, Any]]) -> None:
@@ -158,7 +159,7 @@ class _Registries(dict[type, Any]):
         names: Any = self._registries[base]
         if _place(base) in COMPONENTS:
             names = NamesOnDemand(names, COMPONENTS[_place(base)])
-        return self.setdefault(base, names)  # of two threads, the first
+        return self.setdefault(base, names)  # if two threads get here, both use the first registry
 
     def get(self, base: type, default: Any = None) -> Any:
         return self[base] if _place(base) in COMPONENTS else super().get(base, default)
@@ -169,11 +170,21 @@ def _place(base: type) -> str:
 
 
 def registered_name(base: type[Registrable], registered: type) -> Optional[str]:
-    """Return the name that a class was first registered under; nothing is imported for it."""
+    """Return the name that a class was first registered under, without importing anything.
+
+    # Parameters
+
+    base : the registrable base class, such as `Model`.
+    registered : the class to look up.
+
+    # Returns
+
+    The registered name, or `None` if the class is not registered under `base`.
+    """
     names = Registrable._registry[base]
     known = names.imported if isinstance(names, NamesOnDemand) else names
     return next((name for name, (cls, _) in known.items() if cls is registered), None)
 
 
-# AllenNLP asks this attribute for every name, and writes what is registered to it.
+# AllenNLP reads this attribute to look up names, and writes to it to register them.
 Registrable._registry = _Registries(Registrable._registry)  # type: ignore[assignment]

@@ -1,7 +1,7 @@
-"""Where modules of earlier releases, and of the original package, are today.
+"""Redirects from the module paths of earlier releases and of the original package.
 
-They can be imported by their earlier paths as well, and are the same modules then. Recipes and
-archives hold registered names and configuration keys, and no paths.
+Modules can still be imported by their earlier paths, which give the same module objects. Only
+Python code needs this: recipes and archives contain registered names, not module paths.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 _PACKAGE = "declutr"
 
 _MOVED = {
-    # from, to: which
+    # (earlier package, current package): names of the modules that moved
     ("", "archives"): "sentence_transformers_folder",
     ("", "corpus"): "file_digests sentence_splitting text_pairs token_store",
     ("", "data"): (
@@ -154,7 +154,7 @@ _RENAMED = {
     "untrusted_parts": "archives.safety.building",
 }
 
-# Of the original package (Giorgi et al., 2021), whose modules these were.
+# Modules of the original package (Giorgi et al., 2021).
 _RENAMED |= {
     "modules.text_field_embedders": "modules.embedders",
     "modules.text_field_embedders.mlm_text_field_embedder": "modules.embedders",
@@ -172,7 +172,7 @@ _NAMES = {
         "PyTorchMetricLearningMiner": "objectives:Miner",
     },
 }
-# What is in several modules today.
+# Modules whose names are in several modules now.
 _NAMES["callbacks"] = {
     "ExactResume": "training.exact_resume:ExactResume",
     "RunRecord": "training.run_record:RunRecord",
@@ -183,7 +183,8 @@ _NAMES["objectives.metric_learning"] = {
     "MetricLearningObjective": "objectives:MetricLearningObjective",
     "NTXent": "objectives:NTXent",
 }
-# Of the name of a function that is in the package today, in whose place they can be called.
+# Modules named like a function that the package has now. Importing them hides the function, so the
+# module objects can be called like it.
 _NAMES["objectives.info_nce"] = {
     name: f"objectives.pairs.info_nce:{name}"
     for name in ("InfoNCE", "NPair", "info_nce", "n_pair_loss")
@@ -202,15 +203,16 @@ _PLACES = {
 
 
 def install() -> None:
-    """Let modules be imported by their earlier paths, from now on."""
+    """Install the finder that lets modules be imported by their earlier paths, once."""
     if not any(isinstance(finder, _EarlierPaths) for finder in sys.meta_path):
         sys.meta_path.insert(0, _EarlierPaths())
 
 
 def place_of(path: str) -> str | None:
-    """Return today's path of what was at a dotted path below `declutr`, or `None` if it is there.
+    """Return the current path of a module that has moved, or `None` if it has not.
 
-    What was in a package that moved is found by the place of the package.
+    Both paths are dotted and relative to `declutr`. A module inside a package that has moved is
+    found by the path of the package. So `"model"` gives `"models.declutr"`.
     """
     parts = path.split(".")
     for count in range(len(parts), 0, -1):
@@ -221,7 +223,14 @@ def place_of(path: str) -> str | None:
 
 
 def names_of(*modules: str) -> Callable[[str], Any]:
-    """Return the `__getattr__` of a package that was a module once: its names are in these now."""
+    """Return a module-level `__getattr__` that looks names up in other modules.
+
+    It is for a package that was a module in earlier releases, and for modules that were split.
+
+    # Parameters
+
+    modules : full paths of the modules that contain the names, in the order of the search.
+    """
 
     def __getattr__(name: str) -> Any:
         if not name.startswith("__"):
@@ -235,7 +244,7 @@ def names_of(*modules: str) -> Callable[[str], Any]:
 
 
 class _EarlierPaths(MetaPathFinder):
-    """Finds modules at their earlier paths, before anything looks into the folders of today."""
+    """A finder for earlier module paths, to be asked before the finders that search folders."""
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -253,13 +262,13 @@ class _EarlierPaths(MetaPathFinder):
 
 
 class _Moved(Loader):
-    """Gives the module of today in the place of an earlier one.
+    """A loader that returns the current module for an earlier path.
 
     # Parameters
 
-    place : of the module.
-    held : others, which are elsewhere today, were in it: it has to be a package of its own, with
-        the names of the module.
+    place : full path of the current module.
+    held : whether the earlier path was a package whose modules have moved elsewhere. Then the
+        loader makes a package of its own, which has the names of the current module.
     """
 
     def __init__(self, place: str, held: bool) -> None:
@@ -274,15 +283,15 @@ class _Moved(Loader):
         if self._held:
             module.__dict__["__getattr__"] = names_of(self._place)
         else:
-            module.__spec__ = self._spec  # the import system has just set that of the earlier path
+            module.__spec__ = self._spec  # the import system has replaced it by the earlier path's
 
 
 class _Names(Loader):
-    """A module of names that are elsewhere today.
+    """A loader of a module whose names are in other modules now.
 
     # Parameters
 
-    names : `module:name`, by what it was called.
+    names : maps each earlier name to its current place, `module:name`.
     """
 
     def __init__(self, names: dict[str, str]) -> None:
@@ -301,7 +310,7 @@ class _Names(Loader):
 
 
 class _NamedAsAFunction(ModuleType):
-    """A module that hides a function of its name in the package, and does what that does."""
+    """A callable module that stands in for the function of the same name that it hides."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         return getattr(self, self.__name__.rpartition(".")[2])(*args, **kwargs)

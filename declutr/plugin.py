@@ -1,7 +1,8 @@
-"""Makes known to AllenNLP what this package adds to it: its components, and its commands.
+"""The AllenNLP plugin: importing this module registers all components and commands of the package.
 
-The bridge makes the `allennlp` command import this module. Elsewhere, `import declutr.plugin` does.
-As every command does so before it computes, threads are kept to the quota of a container here.
+The bridge makes the `allennlp` command import this module; other programs use
+`import declutr.plugin`. Because every command imports it before it computes anything, the number of
+threads is also limited here to the processor quota of a container.
 """
 
 import declutr.components  # noqa: F401

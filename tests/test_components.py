@@ -1,4 +1,4 @@
-"""Names that configurations, archives and command lines hold: all there, imported when named."""
+"""All registered names of configurations, archives and commands exist, and are imported lazily."""
 
 import importlib
 import os
@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slow
 PACKAGE = Path(declutr.__file__).parent
 
 RELEASED = {
-    # Registered in release 1.5.0, by the names of base classes.
+    # The names registered in release 1.5.0, by the name of the base class.
     "Augmentation": "callable eda",
     "Checkpointer": "atomic",
     "DataLoader": "declutr",
@@ -64,7 +64,7 @@ MOST_MODULES = 80
 
 
 def ran(code: str, **environment: str) -> list[str]:
-    """The words that Python code prints in a process of its own."""
+    """Return the words that Python code prints in a new process."""
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code)],
         capture_output=True,
@@ -102,8 +102,8 @@ def test_every_name_finds_its_class(place: str) -> None:
         assert name in base.list_available() and base.by_name(name)
 
 
-def test_all_that_is_registered_is_in_the_table() -> None:
-    """And nothing else is: each module that registers something is imported, and says what."""
+def test_the_table_equals_the_registered_classes() -> None:
+    """Import each module that registers something, and compare the names with the table."""
     modules = [
         module.name
         for module in pkgutil.walk_packages([str(PACKAGE)], "declutr.")
@@ -196,8 +196,8 @@ def test_modules_may_be_imported_in_any_order(first: str) -> None:
     assert words == []
 
 
-def test_everything_as_a_package_that_is_included() -> None:
-    """As `allennlp ... --include-package declutr` does."""
+def test_the_package_can_be_included() -> None:
+    """Import the package as `allennlp ... --include-package declutr` does."""
     words = ran("""
         import declutr.plugin
         from allennlp.common.util import import_module_and_submodules
@@ -208,8 +208,8 @@ def test_everything_as_a_package_that_is_included() -> None:
     assert words == ["DeCLUTR"]
 
 
-def test_without_the_bridge() -> None:
-    """Where AllenNLP can be imported so; here the two names that it lacks are put in its way."""
+def test_names_are_registered_without_the_bridge() -> None:
+    """Give AllenNLP the two names that it lacks here, so that it imports without the bridge."""
     words = ran(
         """
         import huggingface_hub
@@ -223,8 +223,8 @@ def test_without_the_bridge() -> None:
     assert words == ["NTXent", "True"]
 
 
-def test_a_name_that_is_taken() -> None:
-    """Of ours, whether its module has been imported or not; and of one's own."""
+def test_a_taken_name_is_refused() -> None:
+    """Test names of this package, with and without their modules imported, and other names."""
     words = ran("""
         import declutr.plugin
         from allennlp.common.checks import ConfigurationError
@@ -247,7 +247,7 @@ def test_a_name_that_is_taken() -> None:
     assert words == ["ReclaimModel", "ReclaimModel", "GlueReader", "GlueReader", "True"]
 
 
-def test_a_name_that_was_taken_before() -> None:
+def test_a_name_taken_before_the_import_is_refused() -> None:
     words = ran("""
         from allennlp.common.checks import ConfigurationError
         from allennlp.models import Model
@@ -291,15 +291,15 @@ def test_threads_that_ask_for_many_names_at_once() -> None:
     )
 
 
-def test_an_unknown_name_is_told_with_a_suggestion() -> None:
+def test_an_unknown_name_gives_a_suggestion() -> None:
     with pytest.raises(ConfigurationError, match="did you mean 'nt_xent'"):
         Objective.by_name("nt-xent")
     with pytest.raises(ConfigurationError, match="'nonsense' is not a registered name for 'Model'"):
         Model.by_name("nonsense")
 
 
-def test_objectives_on_demand() -> None:
-    """The names that are imported for type checkers are those that are found."""
+def test_objectives_are_imported_on_demand() -> None:
+    """The names imported for type checkers are the names found at run time."""
     import declutr.objectives as room
 
     checked = re.findall(r"from ([\w.]+) import \*", source(room.__name__))

@@ -1,4 +1,4 @@
-"""What earlier releases wrote still opens, and their interrupted runs go on as they would have.
+"""Files of earlier releases can be opened, and their interrupted runs can be resumed.
 
 The files under `tests/fixtures/release_*` were written by `tests/release_files.py`.
 """
@@ -26,7 +26,7 @@ RELEASES = sorted(Path(__file__).parent.glob("fixtures/release_*"))
 
 @pytest.fixture(params=RELEASES, ids=lambda release: release.name)
 def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A copy of a release's files, as the working directory: their paths are relative to it."""
+    """Use a copy of a release's files as working directory, because they have relative paths."""
     folder = tmp_path / "files"
     shutil.copytree(request.param, folder)
     monkeypatch.chdir(folder)
@@ -39,13 +39,13 @@ def files(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 @pytest.mark.parametrize(
     "name", ["declutr", "mixed_layers", "moving_average", "selected", "scd", "reclaim"]
 )
-def test_a_killed_run_goes_on_as_it_would_have(
+def test_a_killed_run_continues_like_the_release_that_began_it(
     name: str, files: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its weights are moved as the release that began it would have moved them.
+    """Compare the updates of weights with those of the release that began the run.
 
-    Not to the bit, as the processor may be another; of another optimizer or objective, the moves
-    would differ by more than a tenth.
+    They are not compared to the bit, because the processor may be another. With another optimizer
+    or objective the updates would differ by more than a tenth.
     """
 
     def refuse(*_: object) -> None:
@@ -77,7 +77,7 @@ def test_a_killed_run_goes_on_as_it_would_have(
 
 
 def weights(file: Path) -> dict[str, torch.Tensor]:
-    """Tensors of a state that have a floating-point type."""
+    """Return the tensors of a state that have a floating-point dtype."""
     state = torch.load(file, weights_only=True)
     return {key: value for key, value in state.items() if value.is_floating_point()}
 
@@ -94,7 +94,7 @@ def test_embeddings_are_read(kind: str, files: Path) -> None:
     assert np.allclose(stored[: len(TEXTS)], np.load("embeddings.npy"), atol=1e-5)
 
 
-def test_an_interrupted_embedding_goes_on(files: Path) -> None:
+def test_an_interrupted_embedding_is_resumed(files: Path) -> None:
     partial, whole = Path("embeddings/partial"), Path("embeddings/npy")
     kept = {shard: shard.stat().st_mtime_ns for shard in partial.glob("embeddings-*.npy")}
     options = ["--shard-rows", "4", "--dtype", "float32", "--quiet"]
@@ -104,7 +104,7 @@ def test_an_interrupted_embedding_goes_on(files: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["numpy", "faiss", "lists"])
-def test_an_index_finds_what_it_found(name: str, files: Path) -> None:
+def test_an_index_finds_the_same_lines(name: str, files: Path) -> None:
     if name != "numpy":
         pytest.importorskip("faiss")
     hits = SearchIndex(Path("index", name), model="model", device="cpu").search(QUERY, 5)
@@ -115,7 +115,7 @@ def test_an_index_finds_what_it_found(name: str, files: Path) -> None:
 def test_results_of_an_evaluation_are_not_mixed_with_new_ones(
     files: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Scores of earlier releases may have been made otherwise: the command says so, and stops."""
+    """Scores of earlier releases may be computed differently, so the command must refuse."""
     before = Path("evaluation/results.json").read_text()
     again = ["evaluate-embeddings", "SentEval", "model", "-o", "evaluation"]
     options = ["--tasks", "STS-B", "--no-plots"]

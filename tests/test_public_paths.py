@@ -1,4 +1,4 @@
-"""Paths that other people's code imports: of release 1.5.0, and of the original package."""
+"""Module paths of release 1.5.0 and of the original package can still be imported."""
 
 import importlib
 import subprocess
@@ -49,7 +49,7 @@ PATHS = {
     "declutr.official_protocols": "",
     "declutr.text_models": "open_text_model",
     "declutr.text_models.devices": "chosen_device",
-    # The original package (github.com/JohnGiorgi/DeCLUTR).
+    # Paths of the original package (github.com/JohnGiorgi/DeCLUTR).
     "declutr.losses": "PyTorchMetricLearningLoss NTXentLoss CrossBatchMemory",
     "declutr.miners": "PyTorchMetricLearningMiner PairMarginMiner",
     "declutr.modules.token_embedders": "PretrainedTransformerEmbedderMLM",
@@ -58,7 +58,7 @@ PATHS = {
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_can_be_imported(path: str) -> None:
+def test_earlier_paths_can_be_imported(path: str) -> None:
     module = importlib.import_module(path)
     for name in PATHS[path].split():
         assert hasattr(module, name), f"{path}.{name}"
@@ -73,9 +73,10 @@ SAME = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", [0, 1])
-def test_an_earlier_path_gives_the_same_module(first: int) -> None:
-    """Whichever is imported first: a class that is there twice would be two classes."""
+def test_earlier_paths_are_the_same_modules(first: int) -> None:
+    """Import either path first, because importing a module twice would give two classes."""
     code = f"""
 import importlib
 for pair in {list(SAME.items())!r}:
@@ -87,8 +88,8 @@ for pair in {list(SAME.items())!r}:
 
 
 @pytest.mark.slow
-def test_functions_that_modules_are_named_after() -> None:
-    """In any order: a module that is imported by its path takes the function's place."""
+def test_functions_named_like_modules_can_be_called() -> None:
+    """Call the function before and after the import of the module that takes its place."""
     code = """
 import importlib, torch, declutr.objectives as room
 rows = torch.eye(3)
@@ -100,7 +101,7 @@ for name in ("info_nce", "jensen_shannon"):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_what_never_was_is_not_there() -> None:
+def test_unknown_paths_are_not_found() -> None:
     for path in (
         "declutr.nothing",
         "declutr.text_models.nothing",

@@ -1,23 +1,25 @@
-"""Runs AllenNLP 2.10.1 on today's torch, transformers, huggingface_hub and Python.
+"""Compatibility layer that runs AllenNLP 2.10.1 on current torch, transformers and Python.
 
 AllenNLP is archived. Its pins (torch < 1.13, transformers < 4.21, ...) no longer resolve on current
 interpreters, so it is installed without them, and a small number of its modules no longer import or
-run. This package cures exactly those, from outside: no file of any library is changed.
+run. This package patches exactly those modules in memory: no file of any library is changed.
 
-How: `install` puts one finder on `sys.meta_path`. It does nothing until one of the `allennlp.*`
+`install` puts one finder on `sys.meta_path`. The finder does nothing until one of the `allennlp.*`
 modules named in `declutr.bridge.switches` is imported. Then it lends that module the names it
-expects *while its body runs* (`lending`), or adjusts the module right after (`repairs`,
-`pretrained`, `resumption`, `additions`, `archives`). Every switch tests for the very thing it
-replaces.
+expects *while its body runs* (`lending`), delays imports that are not needed (`deferral`), or
+patches the module right after its body ran (`repairs`, `pretrained`, `resumption`, `additions`,
+`archives`). Each such patch is called a switch. A switch that works around a change of a library
+first tests whether that change is present.
 
 `declutr_bridge.pth`, installed into site-packages, imports this package at the first import of
-`allennlp`; processes that start without site-packages are cured by `repairs`.
+`allennlp`. For processes that start without site-packages, `repairs` makes sure that the bridge is
+imported first.
 
-`DECLUTR_BRIDGE=0` in the environment switches everything off. `DEBUG` records of the logger
-`declutr.bridge` say what was done.
+Setting `DECLUTR_BRIDGE=0` in the environment switches the whole bridge off. The logger
+`declutr.bridge` reports at level `DEBUG` which switches were applied.
 
-The package can be deleted once AllenNLP itself supports the releases in use, or is not used any
-more; every switch says when it alone can go.
+The package can be deleted once AllenNLP itself supports the releases in use, or is no longer used.
+The docstring of every switch says when that switch alone can be removed.
 """
 
 import os
@@ -29,11 +31,11 @@ __all__ = ["SWITCH", "install", "is_active"]
 
 
 def install() -> None:
-    """Put the bridge in place, once; with `DECLUTR_BRIDGE=0` do nothing."""
+    """Install the bridge in this process, once, unless `DECLUTR_BRIDGE=0` is set."""
     if os.environ.get(SWITCH, "1") != "0" and not is_active():
         sys.meta_path.insert(0, BridgeFinder())
 
 
 def is_active() -> bool:
-    """Whether the bridge is in place in this process."""
+    """Return whether the bridge is installed in this process."""
     return any(isinstance(finder, BridgeFinder) for finder in sys.meta_path)

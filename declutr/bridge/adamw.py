@@ -1,4 +1,4 @@
-"""AdamW as `transformers` had it before 4.50: what AllenNLP's `huggingface_adamw` was built on."""
+"""The AdamW optimizer of `transformers` before 4.50, on which `huggingface_adamw` is built."""
 
 import math
 from collections import defaultdict
@@ -8,17 +8,31 @@ from typing import Any
 
 import torch
 
-_FUSED = ("cpu", "cuda")  # where torch has one kernel for all tensors
+_FUSED = ("cpu", "cuda")  # devices for which torch has one kernel for all tensors
 
-_PLAIN = (torch.nn.Parameter, torch.Tensor)  # of which a process has the whole
+_PLAIN = (torch.nn.Parameter, torch.Tensor)  # types of tensors that are not sharded
 
 
 class AdamW(torch.optim.Optimizer):
     """Adam with decoupled weight decay (Loshchilov & Hutter, arXiv:1711.05101, algorithm 2).
 
-    It differs from `torch.optim.AdamW` where published AllenNLP recipes may depend on it: the bias
-    correction can be off (as in BERT's own code), eps is 1e-6 and added to the *uncorrected* root,
-    no decay is the default, and the decay is applied after the step, to the new weights.
+    It differs from `torch.optim.AdamW` in details that published AllenNLP recipes may depend on:
+    the bias correction can be switched off (as in BERT's own code), `eps` is 1e-6 and is added to
+    the *uncorrected* root, there is no weight decay by default, and the decay is applied after the
+    step, to the new weights.
+
+    # Parameters
+
+    params : parameters to optimize, or dictionaries of parameter groups.
+    lr : learning rate.
+    betas : decay rates of the running means of the gradient and of its square.
+    eps : added to the root of the mean square.
+    weight_decay : rate of the decoupled weight decay.
+    correct_bias : whether to correct the bias of the running means.
+
+    # Raises
+
+    `ValueError` : a negative learning rate or `eps`, or a beta outside [0, 1).
     """
 
     def __init__(
@@ -48,7 +62,20 @@ class AdamW(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
-        """Take one step; `closure` re-evaluates the model and returns the loss."""
+        """Update all parameters that have a gradient.
+
+        # Parameters
+
+        closure : re-evaluates the model and returns the loss.
+
+        # Returns
+
+        The loss that `closure` returned, or `None` without a closure.
+
+        # Raises
+
+        `RuntimeError` : a gradient is sparse.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -67,7 +94,7 @@ class AdamW(torch.optim.Optimizer):
         return loss
 
     def _advanced(self, parameter: Any) -> dict[str, Any]:
-        """The state of a parameter, one step further."""
+        """Return the state of a parameter with its step count increased, creating it if needed."""
         if parameter.grad.is_sparse:
             raise RuntimeError("AdamW does not support sparse gradients; use SparseAdam instead.")
         state = self.state[parameter]
@@ -75,7 +102,7 @@ class AdamW(torch.optim.Optimizer):
             state["step"] = 0
             state["exp_avg"] = torch.zeros_like(parameter)
             state["exp_avg_sq"] = torch.zeros_like(parameter)
-        state["step"] = int(state["step"]) + 1  # others keep it as a tensor
+        state["step"] = int(state["step"]) + 1  # other implementations save it as a tensor
         return state
 
     def _update(
@@ -86,11 +113,11 @@ class AdamW(torch.optim.Optimizer):
         dtype: torch.dtype,
         steps: int,
     ) -> None:
-        """Update parameters of one device, type and number of steps.
+        """Update parameters that share a device, a dtype and a step count.
 
         # Parameters
 
-        columns : the parameters, their gradients, means and squares.
+        columns : four lists of equal length: parameters, gradients, means and mean squares.
         """
         beta1, beta2 = group["betas"]
         size = group["lr"]
@@ -100,8 +127,8 @@ class AdamW(torch.optim.Optimizer):
         if any(type(parameter) not in _PLAIN for parameter in columns[0]):
             columns = [[own_part(tensor) for tensor in column] for column in columns]
         weights, gradients, means, squares = columns
-        # torch's one kernel for all tensors decays before the step, ours after it: that is the same
-        # with the step decayed as well.
+        # torch's fused kernel applies the decay before the step, and this optimizer after it. Both
+        # give the same result if the step is decayed as well.
         rate = size * (1.0 - decay)
         same_types = all(gradient.dtype == dtype for gradient in gradients)
         if device.type not in _FUSED or rate <= 0.0 or not same_types:
@@ -113,8 +140,9 @@ class AdamW(torch.optim.Optimizer):
             gradients,
             means,
             squares,
-            [],  # of AMSGrad
-            # After so many steps its bias corrections are 1: ours are in the rate.
+            [],  # the maxima that only AMSGrad uses
+            # After this many steps the kernel's own bias corrections are 1: they are already part
+            # of `rate`.
             [_many_steps(device)] * len(weights),
             lr=rate,
             beta1=beta1,
@@ -149,9 +177,9 @@ def _update_one(
 
 
 def own_part(tensor: Any) -> torch.Tensor:
-    """This process's part of a sharded tensor, others as they are.
+    """Return this process's part of a sharded tensor, or any other tensor unchanged.
 
-    Nothing here looks beyond an element, and torch takes four times as long for the same on
-    sharded tensors.
+    The update is elementwise, so it can run on the local parts, and torch takes four times as long
+    for the same operations on sharded tensors.
     """
     return tensor.to_local() if hasattr(tensor, "to_local") else tensor

@@ -1,7 +1,8 @@
-"""What AllenNLP is taught about this package: plugin, predictors' lines, trainer, sharded models.
+"""Additions to AllenNLP for this package: its plugin, blank lines, its trainer and sharded models.
 
-Not cures of a version, but made in the same way and under the same switch. Each takes the module
-right after it ran and returns whether it changed anything.
+They do not work around a change of a library, but are applied in the same way and switched off
+together with the bridge. Each function takes a module of AllenNLP right after its body ran and
+returns whether it changed anything.
 """
 
 import functools
@@ -14,21 +15,21 @@ from typing import Any
 
 from declutr.bridge.repairs import replaces
 
-# Modules of the rooms above, imported when AllenNLP first needs them.
+# Modules of packages that build on the bridge, so they are imported only when AllenNLP needs them.
 PLUGIN = "declutr.plugin"
 WEIGHT_DECAY = "declutr.training.weight_decay"
 
 
 def own_plugin(module: ModuleType) -> bool:
-    """Let `discover_plugins` find `declutr.plugin`, so that any `allennlp` command knows us.
+    """Let `discover_plugins` find `declutr.plugin`, so that any `allennlp` command loads it.
 
-    Can go when AllenNLP finds plugins by entry points.
+    Can be removed when AllenNLP finds plugins by entry points.
     """
 
     @replaces(module)
     def discover_plugins(original: Any) -> Iterator[str]:
         listed = False
-        for name in original():  # which imports it while there are other folders to look into
+        for name in original():  # imports each plugin while its folder is on the path
             listed = listed or name == PLUGIN
             yield name
         if not listed:
@@ -38,11 +39,12 @@ def own_plugin(module: ModuleType) -> bool:
 
 
 def blank_lines(module: ModuleType) -> bool:
-    """Let `predict` pass blank lines to a predictor that has `keeps_blank_lines`: a row per line.
+    """Let `predict` pass blank lines to a predictor that sets `keeps_blank_lines`.
 
-    A line ends with a line feed, as wherever files are read here, and not with a carriage return.
+    Such a predictor then gives one row per line. A line ends with a line feed, as everywhere in
+    this package, and not with a carriage return.
 
-    Can go when AllenNLP lets a predictor decide.
+    Can be removed when AllenNLP lets a predictor decide.
     """
 
     @replaces(module._PredictManager)
@@ -62,9 +64,9 @@ def blank_lines(module: ModuleType) -> bool:
 
 
 def one_draw_warning(module: ModuleType) -> bool:
-    """Say so when this loader keeps the instances of a reader that wants to draw them anew.
+    """Warn if the default data loader keeps the instances of a reader that draws new ones.
 
-    Can go when the loader asks the reader.
+    Such a reader sets `draws_anew`. Can be removed when the loader asks the reader.
     """
 
     @replaces(module.MultiProcessDataLoader)
@@ -74,7 +76,7 @@ def one_draw_warning(module: ModuleType) -> bool:
                 "This data loader keeps every instance in memory, so spans are drawn once and are "
                 'the same in every epoch. Set "type": "declutr" on the data_loader (or '
                 "max_instances_in_memory) to draw fresh ones.",
-                stacklevel=3,  # of who builds the loader
+                stacklevel=3,  # the code that builds the loader
             )
         original(self, reader, *args, **kwargs)
 
@@ -82,11 +84,14 @@ def one_draw_warning(module: ModuleType) -> bool:
 
 
 def attached_models(module: ModuleType) -> bool:
-    """Let a model, and what a `DdpAccelerator` wraps it in, meet its trainer by a method `attach`.
+    """Call the method `attach` of a model, and of its distributed wrapper, with the new trainer.
 
-    A model of which each process holds a part (`declutr.training.sharding`) can only be written by
-    all of them together, with the optimizer that the trainer holds; a momentum encoder moves after
-    each step of that. Can go when AllenNLP asks the wrapped model for the state of a checkpoint.
+    The wrapper is what a `DdpAccelerator` makes of the model. A sharded model
+    (`declutr.training.sharding`) needs the trainer because all processes must write a checkpoint
+    together, with the optimizer that the trainer holds. A momentum encoder needs it because it is
+    updated after each step of that optimizer.
+
+    Can be removed when AllenNLP asks the wrapped model for the state of a checkpoint.
     """
 
     @replaces(module.GradientDescentTrainer)
@@ -101,11 +106,12 @@ def attached_models(module: ModuleType) -> bool:
 
 
 def groups_by_module(module: ModuleType) -> bool:
-    """Let `parameter_groups` of any optimizer name what weight decay spares by the type of its
-    module (`declutr.training.weight_decay`).
+    """Let `parameter_groups` of an optimizer exclude modules from weight decay by their type.
 
-    "multi" matches patterns itself before other optimizers see them. Can go when AllenNLP gives
-    optimizers the model.
+    See `declutr.training.weight_decay`. The optimizer "multi" is patched as well, because it
+    matches patterns itself before the optimizers inside it see them.
+
+    Can be removed when AllenNLP gives optimizers the model.
     """
 
     def resolved(groups: Any, model_parameters: Any) -> Any:
@@ -127,14 +133,14 @@ def groups_by_module(module: ModuleType) -> bool:
 
 
 def optimized_models(module: ModuleType) -> bool:
-    """Say which model a trainer, and so its optimizer, is being built for (`groups_by_module`).
+    """Make the model known while a trainer, and with it the optimizer, is being built for it.
 
-    Can go with that.
+    `groups_by_module` needs the model. Can be removed together with that switch.
     """
     cls = module.GradientDescentTrainer
     original = cls.from_partial_objects.__func__
 
-    @functools.wraps(original)  # AllenNLP builds objects by the signature
+    @functools.wraps(original)  # AllenNLP reads the signature to build the arguments
     def from_partial_objects(cls: Any, model: Any, *args: Any, **kwargs: Any) -> Any:
         with importlib.import_module(WEIGHT_DECAY).optimizing(model):
             return original(cls, model, *args, **kwargs)
@@ -144,16 +150,17 @@ def optimized_models(module: ModuleType) -> bool:
 
 
 _SAME_TRAINERS = {"gradient_descent", "declutr"}
-_OF_TRAINERS = {"type", "read_every"}  # in which they may differ
+_OF_TRAINERS = {"type", "read_every"}  # keys in which the two may differ
 
 
 def moved_runs(module: ModuleType) -> bool:
-    """Let `--recover` go on with as many processes elsewhere: other nodes, another port, sharded;
-    and with the other trainer, AllenNLP's or "declutr", which do the same.
+    """Let `--recover` accept other nodes, ports and sharding, and the other equivalent trainer.
 
-    AllenNLP refuses whatever differs from the configuration of the run, and a cluster gives a job
-    that it starts again other nodes; recipes had AllenNLP's trainer before release 1.7. Can go when
-    AllenNLP compares what is trained, not where and by whom.
+    AllenNLP refuses any difference from the configuration of the run. But a cluster gives other
+    nodes to a job that it starts again, and recipes used AllenNLP's trainer before release 1.7,
+    which trains in the same way as "declutr". The number of processes must be the same.
+
+    Can be removed when AllenNLP compares only the parts of a configuration that affect the result.
     """
 
     @replaces(module)
@@ -177,9 +184,9 @@ def moved_runs(module: ModuleType) -> bool:
 
 
 def rates_of_the_same_trainer(module: ModuleType) -> bool:
-    """Let `find-lr` take configurations with the trainer "declutr", whose loop it does not use.
+    """Let `find-lr` accept configurations with the trainer "declutr", whose loop it does not use.
 
-    It refuses all but AllenNLP's by name. Can go when it looks at the class.
+    AllenNLP accepts only its own trainer, by name. Can be removed when it checks the class.
     """
 
     @replaces(module)

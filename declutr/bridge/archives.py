@@ -1,7 +1,8 @@
-"""What AllenNLP is taught about archives: to carry their transformers, and to be extracted safely.
+"""Additions to AllenNLP's archives: they carry their transformer, and are extracted safely.
 
-Not cures of a version, but made in the same way and under the same switch. Each takes the module
-right after it ran and returns whether it changed anything.
+They do not work around a change of a library, but are applied in the same way and switched off
+together with the bridge. Each function takes a module of AllenNLP right after its body ran and
+returns whether it changed anything.
 """
 
 import contextlib
@@ -17,16 +18,16 @@ from typing import Any
 
 from declutr.bridge.repairs import replaces
 
-# Modules of a room above, imported when AllenNLP first needs them.
+# Modules of a package that builds on the bridge, imported only when AllenNLP needs them.
 CARRIED = "declutr.archives.carried"
 SAFETY = "declutr.archives.safety"
 
 
 def archived_transformers(module: ModuleType) -> bool:
-    """Let archives carry the files of their transformer and load with them
-    (`declutr.archives.carried`), and never be made of damaged weights.
+    """Let archives carry and use the files of their transformer, and refuse damaged weights.
 
-    Can go when AllenNLP archives the files that a model's parts are built from.
+    See `declutr.archives.carried`. Can be removed when AllenNLP archives the files that the parts
+    of a model are built from.
     """
 
     def with_archived(config: Any, serialization_dir: str) -> Any:
@@ -60,10 +61,10 @@ def archived_transformers(module: ModuleType) -> bool:
 
 
 def checked_extraction(module: ModuleType) -> bool:
-    """Extract archives by the rules of `declutr.archives.safety`: nothing outside a fresh folder.
+    """Extract archives by the rules of `declutr.archives.safety`, only into a new folder.
 
-    AllenNLP extracts whatever members there are: `../`, links, devices. Can go when it gives
-    tarfile a filter and has a limit.
+    AllenNLP extracts every member, also paths with `../`, links and devices. Can be removed when it
+    gives tarfile a filter and limits the size.
     """
 
     @contextlib.contextmanager
@@ -72,7 +73,7 @@ def checked_extraction(module: ModuleType) -> bool:
         folder = tempfile.mkdtemp()
         try:
             extract(Path(resolved_archive_file), Path(folder))
-        except BaseException:  # AllenNLP does not know the folder yet
+        except BaseException:  # AllenNLP does not know the folder yet, so it cannot remove it
             shutil.rmtree(folder, ignore_errors=True)
             raise
         try:

@@ -1,7 +1,7 @@
-"""Puts off what AllenNLP does at its start and training on text never needs.
+"""Deferred imports of libraries that AllenNLP imports at start and text training never uses.
 
-Not cures of a version: they make commands start sooner, and processes smaller by some 60 MiB
-(`python -m benchmarks startup`).
+They do not work around a change of a library. They make commands start sooner, and processes
+smaller by some 60 MiB (measure with `python -m benchmarks startup`).
 """
 
 import contextlib
@@ -14,35 +14,36 @@ from typing import Any
 
 
 def nltk() -> contextlib.AbstractContextManager[None]:
-    """AllenNLP imports all of nltk for one name in an annotation.
+    """Defer the import of nltk, of which AllenNLP needs one name in an annotation.
 
-    Can go when AllenNLP imports it for type checkers only.
+    Can be removed when AllenNLP imports it for type checkers only.
     """
     return deferred("nltk")
 
 
 def sklearn() -> contextlib.AbstractContextManager[None]:
-    """scikit-learn brings pandas, and serves the metric "auc" and a mitigation of bias.
+    """Defer the import of scikit-learn, which imports pandas.
 
-    Can go when AllenNLP imports it where it uses it.
+    Only the metric "auc" and a method of bias mitigation use it. Can be removed when AllenNLP
+    imports it where it uses it.
     """
     return deferred("sklearn")
 
 
 def scipy_stats() -> contextlib.AbstractContextManager[None]:
-    """scipy's statistics serve rank correlation and a metric of bias.
+    """Defer the import of `scipy.stats`, which only rank correlation and a bias metric use.
 
-    Can go when AllenNLP imports them where it uses them.
+    Can be removed when AllenNLP imports it where it uses it.
     """
     return deferred("scipy.stats")
 
 
 @contextlib.contextmanager
 def garbage() -> Iterator[None]:
-    """Look for garbage after the imports: they make half a million objects, and no garbage.
+    """Disable the garbage collector within this context, in which modules are imported.
 
-    Python looks through all of them again and again while they become more. Can go when it does
-    not any more.
+    The imports make half a million objects and no garbage, and Python would scan all of them again
+    and again while their number grows. Can be removed when Python no longer does.
     """
     if not gc.isenabled() or gc.get_freeze_count():
         yield
@@ -51,7 +52,8 @@ def garbage() -> Iterator[None]:
     try:
         yield
     finally:
-        # Together: what is there now counts as old, and is not looked through first thing.
+        # Together these two calls move all objects into the oldest generation, so that the first
+        # collection does not scan them.
         gc.freeze()
         gc.unfreeze()
         gc.enable()
@@ -59,11 +61,15 @@ def garbage() -> Iterator[None]:
 
 @contextlib.contextmanager
 def deferred(package: str) -> Iterator[None]:
-    """Inside, `import package` and `from package import name` import nothing yet.
+    """Defer imports of a package that are made within this context.
 
-    What they give imports the package when it is first used: when an attribute is asked for after
-    the context has ended, or when it is called. A package that is already imported is left alone.
-    A module in a package, by its dotted name, can be put off in the same way.
+    `import package` and `from package import name` give placeholders. A placeholder imports the
+    package when it is first used: when it is called, or when one of its attributes is read after
+    the context has ended. A package that is already imported is left alone.
+
+    # Parameters
+
+    package : the name of a package, or the dotted name of a module in one.
     """
     if package in sys.modules:
         yield
@@ -78,13 +84,13 @@ def deferred(package: str) -> Iterator[None]:
 
 
 class _Deferred(ModuleType):
-    """Stands for a module or for a name in one (dotted), and finds it when it is used."""
+    """A placeholder for a module, or for a dotted name in one, that resolves itself when used."""
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
             raise AttributeError(name)
         path = f"{self.__name__}.{name}"
-        if sys.modules.get(self.__name__) is self:  # `from package import name`, inside the context
+        if sys.modules.get(self.__name__) is self:  # for `from package import name`
             return _Deferred(path)
         return _found(path)
 
@@ -94,6 +100,6 @@ class _Deferred(ModuleType):
 
 def _found(path: str) -> Any:
     for name in [name for name, module in sys.modules.items() if isinstance(module, _Deferred)]:
-        if f"{path}.".startswith(f"{name}."):  # used while the context still lasts
+        if f"{path}.".startswith(f"{name}."):  # it is used before the context has ended
             del sys.modules[name]
     return pkgutil.resolve_name(path)

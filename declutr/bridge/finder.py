@@ -1,13 +1,13 @@
-"""The meta-path finder: notices the import of a module that needs the bridge, and wraps its loader.
+"""The meta-path finder that wraps the loaders of the AllenNLP modules that need the bridge.
 
-This file is read at the start of every interpreter that imports `declutr`, so it imports nothing
-but `sys`; the switches themselves are imported with the first module of AllenNLP.
+Every interpreter that imports `declutr` runs this file at its start, so it imports nothing but
+`sys`. The switches themselves are imported with the first module of AllenNLP.
 """
 
 import sys
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself is not free
+if TYPE_CHECKING:  # set above, because importing `typing` takes time
     from collections.abc import Callable, Sequence
     from importlib.machinery import ModuleSpec
     from types import ModuleType
@@ -17,11 +17,14 @@ SWITCH = "DECLUTR_BRIDGE"
 
 
 class BridgeError(RuntimeError):
-    """A switch of the bridge failed for a reason it does not know."""
+    """Error that names a switch of the bridge that failed for an unexpected reason."""
 
 
 class BridgeFinder:
-    """Finds nothing by itself: asks the other finders, and wraps the loader of a named module."""
+    """A finder that asks the other finders and wraps the loaders of modules that need the bridge.
+
+    The modules are named in `declutr.bridge.switches`. All others are left to the other finders.
+    """
 
     def __init__(self) -> None:
         self._searching: set[str] = set()
@@ -56,7 +59,10 @@ class BridgeFinder:
 
 
 class BridgeLoader:
-    """Runs a module with the names it is lent, repairs it, and gives it its own loader back."""
+    """A loader that runs a module with the names lent to it, then applies its repairs.
+
+    The module gets its own loader back before its body runs.
+    """
 
     def __init__(self, loader: "Any") -> None:
         self._loader = loader
@@ -88,7 +94,7 @@ class BridgeLoader:
 
 
 class _blaming:
-    """A context in which an unexpected error names the switch, and the way out."""
+    """A context that turns an unexpected error into a `BridgeError` that names the switch."""
 
     def __init__(self, switch: "Callable[..., Any]", module_name: str) -> None:
         self._switch = switch
@@ -114,7 +120,10 @@ def _log(message: str, *args: object) -> None:
 
 
 def _is_needed() -> bool:
-    """Whether torch is newer than what AllenNLP was released for (`allennlp` itself imports it)."""
+    """Return whether torch is newer than the releases that AllenNLP supports.
+
+    `allennlp` itself imports torch and transformers, so they are loaded before its submodules.
+    """
     torch = sys.modules.get("torch")
     if torch is None or "transformers" not in sys.modules:
         return False

@@ -1,4 +1,7 @@
-"""Names lent to a module of AllenNLP while its body runs, and taken away again afterwards."""
+"""Context managers that lend a module of AllenNLP the names it needs while its body runs.
+
+The names are removed again afterwards.
+"""
 
 import contextlib
 import importlib
@@ -15,8 +18,8 @@ logger = logging.getLogger("declutr.bridge")
 def torchvision() -> contextlib.AbstractContextManager[None]:
     """Stand in for torchvision, which three vision modules import and text training never uses.
 
-    Can go when AllenNLP imports torchvision only where it uses it, or torchvision has builds on
-    every index that has torch.
+    Can be removed when AllenNLP imports torchvision only where it uses it, or torchvision has
+    builds on every index that has torch.
     """
     return stand_in("torchvision", {"ops.boxes": ()})
 
@@ -24,7 +27,7 @@ def torchvision() -> contextlib.AbstractContextManager[None]:
 def fairscale() -> contextlib.AbstractContextManager[None]:
     """Stand in for fairscale, which only AllenNLP's own FSDP and its checkpoint wrapper use.
 
-    Can go when AllenNLP imports fairscale only where it uses it.
+    Can be removed when AllenNLP imports fairscale only where it uses it.
     """
     return stand_in(
         "fairscale",
@@ -41,7 +44,7 @@ def fairscale() -> contextlib.AbstractContextManager[None]:
 def adamw() -> contextlib.AbstractContextManager[None]:
     """Lend `transformers.AdamW`, removed in 4.50, to the module that subclasses it.
 
-    Can go when AllenNLP has an optimizer of its own for `huggingface_adamw`.
+    Can be removed when AllenNLP has an optimizer of its own for `huggingface_adamw`.
     """
 
     def make() -> type:
@@ -55,8 +58,9 @@ def adamw() -> contextlib.AbstractContextManager[None]:
 def hub_names() -> contextlib.AbstractContextManager[None]:
     """Lend `HfFolder` and `Repository`, removed in huggingface_hub 1.0, to `push-to-hf`.
 
-    They raise when used: the git-based upload they stood for no longer exists. Can go when AllenNLP
-    uploads with `HfApi.upload_folder`.
+    They raise `ImportError` when used, because the git-based upload no longer exists.
+
+    Can be removed when AllenNLP uploads with `HfApi.upload_folder`.
     """
     names = ("HfFolder", "Repository")
     makers = {name: partial(absent, f"huggingface_hub.{name}") for name in names}
@@ -65,7 +69,13 @@ def hub_names() -> contextlib.AbstractContextManager[None]:
 
 @contextlib.contextmanager
 def lent_names(module_name: str, makers: Mapping[str, Callable[[], Any]]) -> Iterator[None]:
-    """Set those of the names that the module lacks, for as long as the context lasts."""
+    """Give a module the names that it lacks, for as long as the context lasts.
+
+    # Parameters
+
+    module_name : the module that lacks names; it is imported.
+    makers : for each name, a function that makes its value. Names that exist are left alone.
+    """
     module = importlib.import_module(module_name)
     lent = [name for name in makers if not hasattr(module, name)]
     for name in lent:
@@ -80,16 +90,19 @@ def lent_names(module_name: str, makers: Mapping[str, Callable[[], Any]]) -> Ite
 
 @contextlib.contextmanager
 def stand_in(package: str, layout: Mapping[str, Sequence[str]]) -> Iterator[None]:
-    """Put stand-ins for a package that does not import into `sys.modules`, for the context.
+    """Put stand-ins for a package into `sys.modules` within this context, if it does not import.
 
-    `layout` maps its submodules to the names expected in them. The names can be imported and
-    subclassed; using one raises an error that says what is missing.
+    # Parameters
+
+    package : the name of the package.
+    layout : maps its submodules to the names expected in them. The names can be imported and
+        subclassed; using one raises `ImportError` or `AttributeError`, which says what is missing.
     """
-    # What transformers finds out about optional packages it remembers: let it look before.
+    # transformers remembers which optional packages it found, so it must look for them before.
     importlib.import_module("transformers")
     try:
         importlib.import_module(package)
-    except Exception as error:  # absent, or built for another torch
+    except Exception as error:  # the package is absent, or built for another release of torch
         reason = f"{type(error).__name__}: {error}"
     else:
         yield
@@ -125,7 +138,7 @@ def _stand_in_modules(package: str, layout: Mapping[str, Sequence[str]]) -> dict
 
 
 class _StandIn(ModuleType):
-    """A module whose unknown names are reported as missing from the environment."""
+    """A module that reports its unknown names as missing from the environment."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name, "A stand-in of declutr.bridge for a package that does not import.")
@@ -136,7 +149,7 @@ class _StandIn(ModuleType):
 
 
 class _Absent(type):
-    """The type of a name that can be imported and subclassed, but not used."""
+    """A metaclass of classes that can be imported and subclassed, but not used."""
 
     def __call__(cls, *args: Any, **kwargs: Any) -> Any:
         raise ImportError(_missing(cls.__declutr_absent__))
@@ -148,7 +161,7 @@ class _Absent(type):
 
 
 def absent(name: str) -> type:
-    """A class that stands for `name` (dotted) and raises when it is used."""
+    """Return a class that stands for a dotted name and raises an error when it is used."""
     return _Absent(name.rpartition(".")[2], (), {"__declutr_absent__": name})
 
 

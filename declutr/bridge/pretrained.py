@@ -1,7 +1,7 @@
-"""Repairs of the modules that load pretrained transformers and their tokenizers.
+"""Repairs of the AllenNLP modules that load pretrained transformers and their tokenizers.
 
-Each takes the module, tests for the very thing it replaces, and returns whether it changed
-anything.
+Each function takes a module right after its body ran, tests whether the repair is needed if that
+depends on a release, and returns whether it changed anything.
 """
 
 import inspect
@@ -13,13 +13,15 @@ from declutr.bridge.repairs import replaces
 
 
 def tokenizer_arguments(module: ModuleType) -> bool:
-    """Drop `add_special_tokens` from what tokenizers are built with, and name folders not there.
+    """Drop `add_special_tokens` from the arguments of tokenizers, and report missing folders.
 
-    AllenNLP passes it; it never had an effect there, and newer tokenizers refuse it as the name of
-    a method. Can go when AllenNLP does not pass it any more.
+    AllenNLP passes this argument, which never had an effect; newer tokenizers refuse it because it
+    is the name of one of their methods.
 
-    Code that comes with a tokenizer is not run unless a recipe says `trust_remote_code`. Without a
-    word on it, transformers asks on standard input.
+    Code that comes with a tokenizer is not run unless a recipe sets `trust_remote_code`. If the
+    argument were left unset, transformers would ask on standard input.
+
+    Can be removed when AllenNLP no longer passes `add_special_tokens`.
     """
 
     @replaces(module)
@@ -38,14 +40,16 @@ def tokenizer_arguments(module: ModuleType) -> bool:
 
 
 def float32_checkpoints(module: ModuleType) -> bool:
-    """Load checkpoints in float32 unless asked otherwise, and let modules be re-initialized.
+    """Load pretrained transformers in float32 by default, and let modules be re-initialized.
 
-    transformers loads (since 5) and builds (since 4.56) a model in the dtype its config names, and
-    marks what it loaded as initialized, which makes AllenNLP's `reinit_modules` do nothing. Can go
-    when AllenNLP passes a dtype and re-initializes marked modules.
+    transformers loads (since 5) and builds (since 4.56) a model in the dtype that its configuration
+    names. It also marks loaded modules as initialized, which makes AllenNLP's `reinit_modules` do
+    nothing.
 
-    Code that comes with a checkpoint is not run unless a recipe says `trust_remote_code`, as for
-    tokenizers.
+    Code that comes with a pretrained transformer is not run unless a recipe sets
+    `trust_remote_code`, as for tokenizers.
+
+    Can be removed when AllenNLP passes a dtype and re-initializes marked modules.
     """
     import torch
     import transformers
@@ -67,7 +71,8 @@ def float32_checkpoints(module: ModuleType) -> bool:
 
         @classmethod
         def from_config(cls, config: Any, **kwargs: Any) -> Any:
-            # AllenNLP hands nothing on; a class of others' code is there only if it was asked for.
+            # AllenNLP passes no `trust_remote_code` here. A configuration class from remote code
+            # exists only if the recipe trusted that code.
             theirs = type(config).__module__.partition(".")[0] == "transformers_modules"
             return transformers.AutoModel.from_config(config, **with_defaults(kwargs, theirs))
 
@@ -82,10 +87,11 @@ def float32_checkpoints(module: ModuleType) -> bool:
 
 
 def transformers_without_weights(module: ModuleType) -> bool:
-    """Hand out a transformer without weights itself, and keep none for the next who asks.
+    """Return a transformer without pretrained weights itself, and do not cache it.
 
-    AllenNLP gives a copy of it and keeps the original as long as the process lives, also for those
-    who ask for the same name with weights. Can go when it keeps only what was loaded.
+    AllenNLP returns a copy and caches the original as long as the process lives, and returns it
+    also to callers that ask for the same name with weights. Can be removed when it caches only
+    transformers whose weights were loaded.
     """
 
     @replaces(module)
@@ -109,11 +115,13 @@ def _clear_marks(model: Any) -> None:
 
 
 def tokenizer_methods(module: ModuleType) -> bool:
-    """Give tokenizers `encode_plus` and `build_inputs_with_special_tokens` back (gone in 5).
+    """Restore `encode_plus` and `build_inputs_with_special_tokens`, removed in transformers 5.
 
-    AllenNLP folds long inputs with the second. Fast tokenizers of no class of their own, as
-    ModernBERT has, never had one that adds anything. Can go when AllenNLP calls the tokenizer
-    itself and knows its special tokens.
+    AllenNLP needs the second method to fold long inputs. In earlier releases, fast tokenizers
+    without a class of their own, such as ModernBERT's, had a version of it that adds no tokens; it
+    is replaced as well.
+
+    Can be removed when AllenNLP calls the tokenizer itself and knows its special tokens.
     """
     import transformers
 
@@ -130,16 +138,29 @@ def tokenizer_methods(module: ModuleType) -> bool:
 
 
 def encode_plus(self: Any, text: Any, text_pair: Any = None, **kwargs: Any) -> Any:
-    """Encode one text or one pair of texts."""
+    """Encode one text, or one pair of texts; any options are those of the tokenizer's call."""
     return self(text, text_pair, **kwargs)
 
 
 def build_inputs_with_special_tokens(
     self: Any, token_ids_0: list[int], token_ids_1: list[int] | None = None
 ) -> list[int]:
-    """Put the special tokens of one sequence (or of a pair) around ids; `(n,)` -> `(n + k,)`.
+    """Add the special tokens of one sequence, or of a pair, to token ids.
 
-    Which they are is read off an encoded example, whose special tokens the tokenizer marks.
+    The special tokens are taken from an encoded example, in which the tokenizer marks them.
+
+    # Parameters
+
+    token_ids_0 : ids of the first sequence, without special tokens.
+    token_ids_1 : ids of the second sequence of a pair.
+
+    # Returns
+
+    The ids of both sequences with the special tokens before, between and after them.
+
+    # Raises
+
+    `NotImplementedError` : the tokenizer puts no special token between the sequences of a pair.
     """
     example = ("a",) if token_ids_1 is None else ("a", "b")
     encoded = self(*example, return_special_tokens_mask=True)
@@ -161,9 +182,10 @@ def build_inputs_with_special_tokens(
 
 
 def collator_arguments(module: ModuleType) -> bool:
-    """AllenNLP passes `mlm_probability` third, where `whole_word_mask` stands now: pass by name.
+    """Pass `mlm_probability` to the data collator by name.
 
-    Can go when AllenNLP passes it by name.
+    AllenNLP passes it as the third argument, which is `whole_word_mask` now. Can be removed when
+    AllenNLP passes it by name.
     """
     collator = module.DataCollatorForLanguageModeling
     names = list(inspect.signature(collator).parameters)
@@ -180,9 +202,10 @@ def collator_arguments(module: ModuleType) -> bool:
 def gradient_checkpointing(module: ModuleType) -> bool:
     """Make the embedder's `gradient_checkpointing` take effect.
 
-    AllenNLP writes it into the config of a model that is already built, where transformers has not
-    looked since 4.11: the option was accepted and did nothing. Can go when AllenNLP calls
-    `gradient_checkpointing_enable`.
+    AllenNLP writes the option into the configuration of a model that is already built, where
+    transformers has not looked since 4.11, so the option was accepted and did nothing.
+
+    Can be removed when AllenNLP calls `gradient_checkpointing_enable`.
     """
 
     @replaces(module.PretrainedTransformerEmbedder)
@@ -197,7 +220,7 @@ def gradient_checkpointing(module: ModuleType) -> bool:
 
 def _checkpoint_activations(model: Any) -> None:
     kwargs = {"use_reentrant": False}
-    if hasattr(model, "activation_checkpointing_enable"):  # its name in current transformers 5
+    if hasattr(model, "activation_checkpointing_enable"):  # its name in transformers 5
         model.activation_checkpointing_enable(activation_checkpointing_kwargs=kwargs)
     elif hasattr(model, "gradient_checkpointing_enable"):  # a `sub_module` may have neither
         model.gradient_checkpointing_enable(gradient_checkpointing_kwargs=kwargs)

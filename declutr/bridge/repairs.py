@@ -1,7 +1,7 @@
-"""Repairs AllenNLP's training modules, and the processes they start, right after their bodies ran.
+"""Repairs of AllenNLP's training modules, and of the processes that they start.
 
-Each takes the module, tests for the very thing it replaces, and returns whether it changed
-anything.
+Each function takes a module right after its body ran, tests whether the repair is needed if that
+depends on a release, and returns whether it changed anything.
 """
 
 import functools
@@ -14,19 +14,19 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 HOST_MEMORY = "declutr.system.host_memory"
-_LARGEST_PINNED = 1 << 26  # bytes; page-locked memory is not given back
+_LARGEST_PINNED = 1 << 26  # bytes; a limit, because torch does not free page-locked memory
 
 
 def replaces(owner: Any, name: str = "") -> Callable[[Callable[..., Any]], None]:
-    """Return a decorator that puts a function in the place of one in `owner`.
+    """Return a decorator that replaces a function of a module, or a method of a class.
 
-    The function is handed the one it replaces, and then the arguments of the call. It is seen with
-    the signature of the original, by which AllenNLP builds objects.
+    The decorated function gets the original as its first argument, followed by the arguments of the
+    call. It keeps the signature of the original, because AllenNLP builds objects by it.
 
     # Parameters
 
     owner : a module, or a class for its plain methods.
-    name : of the one that is replaced; by default that of the function.
+    name : the name of the function to replace; by default the name of the decorated function.
     """
 
     def put(function: Callable[..., Any]) -> None:
@@ -43,10 +43,11 @@ def replaces(owner: Any, name: str = "") -> Callable[[Callable[..., Any]], None]
 
 
 def cuda_device_numbers(module: ModuleType) -> bool:
-    """`torch.device(0)` meant CUDA; since 2.x it is any accelerator, and an error without one.
+    """Let `int_to_device` return a CUDA device for a number.
 
-    AllenNLP compares the device with the CPU to find out that a GPU was asked for that is not
-    there. Can go when `int_to_device` says `torch.device("cuda", device)`.
+    `torch.device(0)` meant CUDA before torch 2; now it is any accelerator, and an error without
+    one. AllenNLP compares the device with the CPU to report a GPU that is missing. Can be removed
+    when `int_to_device` uses `torch.device("cuda", device)`.
     """
     import torch
 
@@ -66,9 +67,9 @@ def cuda_device_numbers(module: ModuleType) -> bool:
 
 
 def plateau_verbose(module: ModuleType) -> bool:
-    """`ReduceLROnPlateau` lost its argument `verbose` in torch 2.7; AllenNLP always passes it.
+    """Drop the argument `verbose` of `ReduceLROnPlateau`, which torch 2.7 removed.
 
-    Can go when AllenNLP does not pass it any more.
+    AllenNLP always passes it. Can be removed when AllenNLP no longer does.
     """
     import torch
 
@@ -88,10 +89,11 @@ def plateau_verbose(module: ModuleType) -> bool:
 
 
 def checkpoint_globals(module: ModuleType) -> bool:
-    """`torch.load` refuses objects it does not know since 2.6; scheduler states hold numpy scalars.
+    """Allow `torch.load` to read numpy scalars, which the states of schedulers contain.
 
-    They are made known, and nothing else. Can go when AllenNLP's checkpointer makes them known, or
-    its schedulers keep plain floats.
+    Since 2.6 torch refuses all types that are not on its list of safe ones. Nothing else is added
+    to that list. Can be removed when AllenNLP's checkpointer does the same, or its schedulers keep
+    plain floats.
     """
     import numpy
     import torch
@@ -109,9 +111,9 @@ def checkpoint_globals(module: ModuleType) -> bool:
 
 
 def amp_names(module: ModuleType) -> bool:
-    """`torch.cuda.amp` is deprecated since 2.4 and warns at every step; say `torch.amp`.
+    """Replace `torch.cuda.amp`, deprecated since 2.4, by `torch.amp`.
 
-    Can go when AllenNLP uses `torch.amp`.
+    The deprecated module warns at every step. Can be removed when AllenNLP uses `torch.amp`.
     """
     import torch
 
@@ -127,11 +129,11 @@ def amp_names(module: ModuleType) -> bool:
 
 
 def sent_from_pinned_memory(module: ModuleType) -> bool:
-    """Let `move_to_device` send tensors to a GPU from page-locked memory, and let them remember
-    what they hold, as those of the data loader "declutr" do.
+    """Let `move_to_device` copy tensors to a GPU from page-locked memory.
 
-    AllenNLP copies each from memory that the system may move, and waits until the GPU has done all
-    it had to do before. Can go when AllenNLP does not.
+    AllenNLP copies each tensor from pageable memory, so the host waits until the GPU has finished
+    its queue. As with the data loader "declutr", the values of the tensors also stay known on the
+    host (`declutr.system.host_memory`). Can be removed when AllenNLP uses page-locked memory.
     """
 
     @replaces(module)
@@ -142,20 +144,20 @@ def sent_from_pinned_memory(module: ModuleType) -> bool:
             and (obj.device.type, target.type) == ("cpu", "cuda")
             and obj.layout == module.torch.strided
             and obj.nbytes <= _LARGEST_PINNED
-            and not obj.is_pinned()  # whoever pinned it may fill it anew
+            and not obj.is_pinned()  # its owner may reuse the memory before the copy is done
         ):
             return importlib.import_module(HOST_MEMORY).to_device(obj, target)
-        return original(obj, device)  # which calls this for what it finds inside
+        return original(obj, device)  # for containers it calls this function for each element
 
     return True
 
 
 def worker_processes(module: ModuleType) -> bool:
-    """Data workers: take the lock from the right context, and let spawned ones bring the bridge.
+    """Let data workers get a lock of the right context, and let spawned ones import the bridge.
 
-    AllenNLP makes the progress bar's lock with the *default* start method and hands it to
-    processes of the loader's; Python refuses that since 3.11.5. Can go when AllenNLP makes the
-    lock with `ctx.RLock()` and no other switch is left.
+    AllenNLP makes the lock of the progress bar with the *default* start method and passes it to
+    processes with the start method of the loader, which Python refuses since 3.11.5. Can be removed
+    when AllenNLP makes the lock with `ctx.RLock()` and no other switch is left.
     """
     plain = module.mp
     guard = threading.RLock()
@@ -174,7 +176,7 @@ def worker_processes(module: ModuleType) -> bool:
 
 
 class _WorkerContext:
-    """A context of `multiprocessing` whose processes unpickle a function of this package first."""
+    """A `multiprocessing` context whose processes unpickle a function of this package first."""
 
     def __init__(self, context: Any) -> None:
         self._context = context
@@ -187,26 +189,31 @@ class _WorkerContext:
 
 
 def spawned_training(module: ModuleType) -> bool:
-    """Distributed training spawns a function of AllenNLP; hand it one that brings the bridge.
+    """Let distributed training spawn a function of this package, which imports the bridge.
 
-    Can go with the last of the other switches.
+    AllenNLP would spawn a function of its own. Can be removed together with the last of the other
+    switches.
     """
     train_worker.__wrapped__ = module._train_worker  # type: ignore[attr-defined]
     module._train_worker = train_worker  # type: ignore[attr-defined]
     return True
 
 
-# A spawned process unpickles the function it is to run before anything else. A reference to a
-# function of AllenNLP would import AllenNLP first, before any plugin; a reference to one of these
+# A spawned process first unpickles the function that it will run. A reference to a function of
+# AllenNLP would import AllenNLP before any plugin. A reference to one of the functions below
 # imports this package first, and with it the bridge. (`declutr_bridge.pth` does the same for
-# processes that see site-packages; these are for the ones that do not.)
+# processes that see site-packages; these functions are for those that do not.)
 
 
 def run_worker(function: Callable[..., Any], *args: Any) -> Any:
-    """Call `function`, of a worker of a data loader, with one thread for torch.
+    """Call the function of a data loader's worker process, with one thread for torch.
 
-    By now its reference was unpickled, with the bridge in place. Threads of its own would take
-    processors from training; and a forked worker would wait for ever for those of its parent.
+    Unpickling this function has installed the bridge in the process. More threads would take
+    processors from training, and a forked worker would wait forever for the threads of its parent.
+
+    # Parameters
+
+    function : AllenNLP's function of the worker, called with `args`.
     """
     import torch
 
@@ -216,7 +223,7 @@ def run_worker(function: Callable[..., Any], *args: Any) -> Any:
 
 
 def train_worker(*args: Any, **kwargs: Any) -> Any:
-    """Call AllenNLP's `_train_worker`, which `spawned_training` keeps as `__wrapped__`."""
+    """Call AllenNLP's `_train_worker`, which `spawned_training` stored in `__wrapped__`."""
     import allennlp.commands.train  # noqa: F401  (its repair sets `__wrapped__` in this process)
 
     return train_worker.__wrapped__(*args, **kwargs)  # type: ignore[attr-defined]

@@ -1,8 +1,8 @@
-"""Repairs of what AllenNLP loses when a run is resumed from a checkpoint (`--recover`).
+"""Repairs of state that AllenNLP loses when a run is resumed from a checkpoint (`--recover`).
 
-A run of another course is the result, without an error. Each repair takes the module right after
-it ran and returns whether it changed anything. They change how saved states are taken up, never
-what is saved, so checkpoints of before are taken up rightly too.
+Without them a resumed run silently takes another course than an uninterrupted one. Each function
+takes a module right after its body ran and returns whether it changed anything. The repairs change
+how saved states are loaded, never what is saved, so older checkpoints are loaded correctly too.
 """
 
 import logging
@@ -15,11 +15,11 @@ logger = logging.getLogger(__name__)
 
 
 def moving_averages(module: ModuleType) -> bool:
-    """Copy the averages of a checkpoint, and go on following the parameters that are trained.
+    """Load only the averages of a `MovingAverage`, which keeps tracking the trained parameters.
 
-    AllenNLP replaces the parameters that a `MovingAverage` follows by the checkpoint's copies of
-    them, which nobody trains: validation, `best.th` and the archive of a resumed run had the raw
-    weights. Can go when `load_state_dict` leaves `_parameters` alone.
+    AllenNLP replaces the parameters that a `MovingAverage` tracks by the copies in the checkpoint,
+    which are not trained. So validation, `best.th` and the archive of a resumed run had the raw
+    weights. Can be removed when `load_state_dict` leaves `_parameters` alone.
     """
     module.MovingAverage.load_state_dict = _load_averages
     return True
@@ -37,7 +37,7 @@ def _load_averages(self: Any, state_dict: dict[str, Any]) -> None:
             )
         for name, value in own.items():
             value.copy_(saved[name])
-    # The weights themselves are loaded before.
+    # The trainer has loaded the weights before, so they can be compared with the checkpoint's.
     for name, before in state_dict["parameters"]:
         if not before.detach().to(followed[name].device).equal(followed[name].detach()):
             logger.warning(
@@ -50,11 +50,11 @@ def _load_averages(self: Any, state_dict: dict[str, Any]) -> None:
 
 
 def combined_schedules(module: ModuleType) -> bool:
-    """Keep the learning rates of a checkpoint while the schedules of "combined" are loaded.
+    """Keep the learning rates of a checkpoint while the scheduler "combined" is loaded.
 
-    Loading builds the schedule of the current epoch anew, which sets the learning rates to those
-    of its first step; most schedules set them again only at the end of the epoch. Can go when
-    `load_state_dict` leaves the optimizer alone.
+    Loading builds the schedule of the current epoch again, which sets the learning rates to those
+    of its first step; most schedules set them again only at the end of the epoch. Can be removed
+    when `load_state_dict` leaves the optimizer alone.
     """
 
     @replaces(module.CombinedLearningRateScheduler)
@@ -69,17 +69,17 @@ def combined_schedules(module: ModuleType) -> bool:
 
 
 def frozen_layers(module: ModuleType) -> bool:
-    """Let `gradual_unfreezing` of "slanted_triangular" freeze what is frozen in a resumed epoch.
+    """Let "slanted_triangular" with `gradual_unfreezing` freeze the layers of the resumed epoch.
 
-    AllenNLP freezes as in the first epoch until the next one begins. Can go when `load_state_dict`
-    sets `requires_grad`.
+    AllenNLP freezes the layers of the first epoch until the next epoch begins. Can be removed when
+    `load_state_dict` sets `requires_grad`.
     """
 
     @replaces(module.SlantedTriangular)
     def load_state_dict(original: Any, self: Any, state_dict: dict[str, Any]) -> None:
         original(self, state_dict)
         if self.gradual_unfreezing:
-            # As `step` does, which has counted the epoch already.
+            # The method `step` freezes in the same way; `last_epoch` counts the epoch already.
             for depth, group in enumerate(reversed(self.optimizer.param_groups)):
                 for parameter in group["params"]:
                     parameter.requires_grad = depth <= self.last_epoch + 1
@@ -88,12 +88,12 @@ def frozen_layers(module: ModuleType) -> bool:
 
 
 def validated_epochs(module: ModuleType) -> bool:
-    """Let "should_validate_callback" speak of the epoch that is trained, also of a resumed one.
+    """Let "should_validate_callback" decide for the epoch in training, also after resuming.
 
-    AllenNLP begins with what epoch 0 says, also when it resumes a later one, and says what the next
-    epoch does before the best weights of this one are written: `best.th` held weights of an epoch
-    that nobody validated. Can go when `on_start` asks the trainer for the epoch, and `on_epoch`
-    leaves it alone.
+    AllenNLP starts with the decision for epoch 0 even if it resumes a later one, and it decides for
+    the next epoch before the best weights of the current one are written. So `best.th` held weights
+    of an epoch that was not validated. Can be removed when `on_start` asks the trainer for the
+    epoch and `on_epoch` leaves the decision alone.
     """
     cls = module.ShouldValidateCallback
 
@@ -112,9 +112,9 @@ def validated_epochs(module: ModuleType) -> bool:
 
 
 def tracked_epochs(module: ModuleType) -> bool:
-    """Let "track_epoch_callback" begin with the epoch in which a run is resumed, not with 0.
+    """Let "track_epoch_callback" start with the epoch in which a run is resumed, not with 0.
 
-    Can go when `on_start` asks the trainer for the epoch.
+    Can be removed when `on_start` asks the trainer for the epoch.
     """
 
     @replaces(module.TrackEpochCallback)
@@ -126,10 +126,10 @@ def tracked_epochs(module: ModuleType) -> bool:
 
 
 def stopped_runs(module: ModuleType) -> bool:
-    """Train no further epoch when a run is resumed that had stopped because of its `patience`.
+    """Train no further epoch when a resumed run had already stopped early because of `patience`.
 
-    It was killed after its last checkpoint, before or in the writing of the archive. Can go when
-    the trainer asks `should_stop_early` before its first epoch too.
+    Such a run was killed after its last checkpoint, before its archive was complete. Can be removed
+    when the trainer calls `should_stop_early` before its first epoch too.
     """
 
     @replaces(module.GradientDescentTrainer)
@@ -147,12 +147,12 @@ def stopped_runs(module: ModuleType) -> bool:
 
 
 def parameter_orders(module: ModuleType) -> bool:
-    """Give the moments of a checkpoint's optimizer to the parameters that they are of.
+    """Assign the moments in a checkpoint's optimizer state to the parameters they belong to.
 
-    torch keeps them by number. transformers 5 has other numbers for BERT's kin than 4 had, as it
-    creates their embeddings in another order: a run that went on with the other release moved
-    parameters by the moments of others, or wrote beyond their memory. Can go when torch keeps them
-    by name.
+    torch stores them by the number of the parameter. transformers 5 numbers the parameters of BERT
+    and related models differently from 4, because it creates their embeddings in another order. So
+    a run resumed with the other release updated parameters by the moments of others, or wrote
+    beyond their memory. Can be removed when torch stores moments by name.
     """
 
     @replaces(module.GradientDescentTrainer)
@@ -179,11 +179,16 @@ def parameter_orders(module: ModuleType) -> bool:
 
 
 def _put_in_order(trainer: Any, saved: list[str], optimizer: Any) -> None:
-    """Renumber an optimizer's state, in place, if parameters had another order when it was saved.
+    """Renumber an optimizer's state in place if its parameters were saved in another order.
 
     # Parameters
 
-    saved : names of the model's state, in the order in which its modules had them.
+    saved : the names in the saved state of the model, in their order.
+    optimizer : the saved state of the optimizer.
+
+    # Raises
+
+    `ValueError` : the groups of the saved optimizer do not match those of the trainer's.
     """
     names = {id(parameter): name for name, parameter in trainer.model.named_parameters()}
     now = [name for name in names.values() if name in set(saved)]

@@ -1,4 +1,7 @@
-"""Which module of AllenNLP gets which switches: the one place to read what the bridge touches."""
+"""Tables of the switches that the bridge applies to each module of AllenNLP.
+
+They are complete: the bridge changes nothing that is not listed here.
+"""
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -6,7 +9,7 @@ from types import ModuleType
 
 from declutr.bridge import additions, archives, deferral, lending, pretrained, repairs, resumption
 
-# Context managers around the run of the module's body.
+# Context managers in which the body of the module runs.
 LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
     "allennlp.data.image_loader": (lending.torchvision,),
     "allennlp.modules.vision.grid_embedder": (lending.torchvision,),
@@ -24,7 +27,7 @@ LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
     "allennlp.fairness.bias_mitigators": (deferral.sklearn,),
 }
 
-# Functions given the module right after its body ran; they return whether they changed anything.
+# Functions called with the module right after its body ran; they return whether they changed it.
 REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
     "allennlp.common.util": (repairs.cuda_device_numbers,),
     "allennlp.common.cached_transformers": (

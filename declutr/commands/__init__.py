@@ -1,1 +1,1 @@
-"""The subcommands this package adds to `allennlp`."""
+"""Subcommands that this package adds to `allennlp`."""

@@ -1,6 +1,7 @@
-"""What the subcommands of this package share: how they are declared, and how they end.
+"""The base class of this package's subcommands, and the argument checks that they share.
 
-When something is wrong they end with a message for the user, not with a traceback.
+A command that fails because of its arguments, its files or a model ends with a message for the
+user, not with a traceback.
 """
 
 from __future__ import annotations
@@ -20,16 +21,19 @@ from allennlp.common.checks import ConfigurationError
 STDIN = "-"
 TRACEBACK = "DECLUTR_TRACEBACK"
 _HELP = f"Errors end with status 2 and a message; {TRACEBACK}=1 shows where they were raised, too."
-_INTERRUPTED = 130  # as shells have it for Ctrl-C
+_INTERRUPTED = 130  # the exit status that shells use for Ctrl-C
 
 
 class Command(Subcommand):
-    """A subcommand with its help, arguments and what it runs; its errors are told in words.
+    """A subcommand whose expected errors are reported as messages.
+
+    Subclasses set the attributes and implement `add_arguments` and `run`.
 
     # Attributes
 
-    help : what it does, in the list of commands.
-    description, epilog : stand before and after its arguments; an epilog keeps its lines.
+    help : a short description for the list of commands.
+    description, epilog : texts before and after the list of arguments in the command's own help.
+        The line breaks of an epilog are kept.
     """
 
     help: str
@@ -50,19 +54,25 @@ class Command(Subcommand):
         return subparser
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        """Add arguments and options to the parser of this command."""
+        """Add the arguments and options of this command to its parser."""
         raise NotImplementedError
 
     def run(self, args: argparse.Namespace) -> None:
-        """Do what the arguments say."""
+        """Run the command with its parsed arguments."""
         raise NotImplementedError
 
 
 def set_command(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespace], None]) -> None:
-    """Let `parser` run a command whose errors are told to its user in words.
+    """Set the function that a parser runs, and report its expected errors as messages.
 
-    What is wrong with arguments, files or a model is printed to standard error after the name of
-    the command, which ends with status 2. Anything else is a mistake of ours and stays a traceback.
+    An error in arguments, files or a model is printed to standard error after the name of the
+    command, and the process ends with status 2. Any other error is a bug and keeps its traceback.
+    With the environment variable `DECLUTR_TRACEBACK=1` all errors keep it.
+
+    # Parameters
+
+    parser : the parser of the command. Its epilog gets a line about errors.
+    run : the function to run with the parsed arguments.
     """
 
     @functools.wraps(run)
@@ -84,17 +94,17 @@ def set_command(parser: argparse.ArgumentParser, run: Callable[[argparse.Namespa
 
 
 def is_of_user(error: Exception) -> bool:
-    """Return whether the message of an error is for the user.
+    """Return whether the message of an error is meant for the user.
 
-    It is if the system raised it, or this package in so many words (`EncoderError`,
-    `UnsafeArchive`, `SourceError` and the like).
+    That holds for errors of the operating system, `ConfigurationError`, errors of tar files, and
+    the exceptions that this package defines (such as `EncoderError` and `UnsafeArchive`).
     """
     told = (ConfigurationError, OSError, tarfile.TarError)
     return isinstance(error, told) or type(error).__module__.partition(".")[0] == "declutr"
 
 
 def in_words(error: Exception) -> str:
-    """Return the message of an error; of the system's, the file and what is wrong with it."""
+    """Return the message of an error; for an error of the operating system, with the file name."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"'{error.filename}': {error.strerror}"
     return str(error) or type(error).__name__
@@ -102,7 +112,7 @@ def in_words(error: Exception) -> str:
 
 @contextmanager
 def told_to_user(*kinds: type[Exception]) -> Iterator[None]:
-    """Within this context errors of these kinds become `ConfigurationError` with their words."""
+    """Convert errors of these types, raised within this context, to `ConfigurationError`."""
     try:
         yield
     except kinds as error:
@@ -111,7 +121,12 @@ def told_to_user(*kinds: type[Exception]) -> Iterator[None]:
 
 @contextmanager
 def told_when_stopped(what: str) -> Iterator[None]:
-    """Within this context an interruption, as by Ctrl-C, tells what is left by then."""
+    """Print a message if the code within this context is interrupted, for example by Ctrl-C.
+
+    # Parameters
+
+    what : a sentence for the user on the results so far. The interruption is raised again.
+    """
     try:
         yield
     except KeyboardInterrupt:
@@ -120,7 +135,7 @@ def told_when_stopped(what: str) -> Iterator[None]:
 
 
 def require_at_least_1(args: argparse.Namespace, *options: str) -> None:
-    """Raise a `ConfigurationError` if one of these options is given a number below 1."""
+    """Raise `ConfigurationError` if one of these options, such as `"-k"`, has a value below 1."""
     for option in options:
         value = getattr(args, option.strip("-").replace("-", "_"))
         if value is not None and value < 1:
@@ -128,22 +143,23 @@ def require_at_least_1(args: argparse.Namespace, *options: str) -> None:
 
 
 def add_text_key(parser: argparse.ArgumentParser) -> None:
-    """Add the option that names the text in rows of several fields."""
+    """Add the option `--text-key`, which names the field of the text in records and tables."""
     about = "of JSON lines, CSV, TSV and parquet (text)"
     parser.add_argument("--text-key", metavar="KEY", default="text", help=about)
 
 
 def require_apart(inputs: Sequence[str], files: Sequence[Path | None], output: Path) -> None:
-    """See that no run will take what it writes for its input.
+    """Raise if a later run of the command could read its own output as input.
 
     # Parameters
 
-    inputs : as they were given: files, folders, globs, or `STDIN`.
-    files : those behind them; `None` is standard input.
+    inputs : the inputs as the user gave them: files, folders, globs, or `STDIN`.
+    files : the files that the inputs stand for; `None` is standard input.
+    output : the folder that the command writes to.
 
     # Raises
 
-    `ConfigurationError` : an input lies in the output folder, or holds it.
+    `ConfigurationError` : an input is inside the output folder, or is a folder that contains it.
     """
     folder = output.resolve()
     for place in (Path(name).expanduser().resolve() for name in inputs if name != STDIN):

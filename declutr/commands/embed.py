@@ -1,4 +1,4 @@
-"""`allennlp embed`: a row of numbers for each row of files, however many there are."""
+"""The command `embed`, which writes an embedding for each row of the input files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from declutr.commands.command import (
 )
 from declutr.inference.text_embedding import not_told
 
-if TYPE_CHECKING:  # loading it takes time that other commands need not spend
+if TYPE_CHECKING:  # importing it takes time, and every `allennlp` command loads this module
     from declutr.inference.encoder import Encoder
 
 logger = logging.getLogger(__name__)
@@ -35,12 +35,12 @@ _OF_ENCODER = (
     *("normalize", "truncate_dim", "pooling", "max_length", "long_texts", "dtype", "device"),
     *("batch_tokens", "trust", "revision", "prompt_name", "prompt"),
 )
-"""Options that `Encoder` takes by the same names."""
+"""Options that are passed to `Encoder` under the same names."""
 
 
 @Subcommand.register("embed")
 class Embed(Command):
-    """Embeds files into a folder of shards, and goes on there after an interruption."""
+    """A command that embeds files into a folder of shards and resumes after an interruption."""
 
     help = "embed files"
     description = (
@@ -133,7 +133,8 @@ Read what was written, whatever its format, with memory for what you take:
                 _rows(args, files),
                 args.output,
                 dimension=encoder.dimension,
-                # A model that was moved is the same: its content is in there too.
+                # The description has a fingerprint of the model's content, so a model that was
+                # moved counts as the same one.
                 describe={name: value for name, value in describe.items() if name != "place"},
                 shard_rows=args.shard_rows,
                 format=args.format,
@@ -151,7 +152,7 @@ Read what was written, whatever its format, with memory for what you take:
 
 
 def _files(inputs: list[str]) -> list[Path | None]:
-    """The files behind the inputs, in their order; `None` is standard input."""
+    """Return the files that the inputs stand for, in order; `None` is standard input."""
     from declutr.corpus.documents import source_files
 
     if inputs.count(STDIN) > 1:
@@ -169,7 +170,7 @@ def _encoder(args: argparse.Namespace) -> Encoder:
 
 
 def _tell_of_prompts(encoder: Encoder) -> None:
-    """Say which prompts there are, if none is put before texts and none was asked for."""
+    """Log a warning if the model has prompts and none of them is used."""
     prompts = encoder.prompts
     named = [name for name, text in prompts.named.items() if text]
     if named and encoder.prompt is None and not prompts.default:
@@ -181,7 +182,7 @@ def _tell_of_prompts(encoder: Encoder) -> None:
 
 
 def _rows(args: argparse.Namespace, files: list[Path | None]) -> Iterator[str | None]:
-    """All rows of all inputs; `None` is a record without a text."""
+    """Yield the texts of all inputs; `None` is a record without a text."""
     from declutr.corpus.documents import SourceError, read_documents, read_stream
 
     bad: list[SourceError] = []
@@ -206,7 +207,7 @@ def _rows(args: argparse.Namespace, files: list[Path | None]) -> Iterator[str | 
 
 
 def _bytes_of_text(files: list[Path | None]) -> int | None:
-    """The size of all texts together, where files hold nothing else."""
+    """Return the total size of the texts, or `None` if not all inputs are plain text files."""
     from fsspec.utils import infer_compression
 
     from declutr.corpus.documents import file_format

@@ -1,4 +1,4 @@
-"""`allennlp evaluate-embeddings`: how good the embeddings of some encoders are, in one report."""
+"""The command `evaluate-embeddings`, which scores encoders on many tasks and writes one report."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from allennlp.common.checks import ConfigurationError
 from declutr._version import __version__
 from declutr.commands.command import Command, require_at_least_1, told_to_user, told_when_stopped
 
-if TYPE_CHECKING:  # loading these takes time that other commands need not spend
+if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.evaluation.run import Run
     from declutr.evaluation.task import Protocol, Task
 
 
 @Subcommand.register("evaluate-embeddings")
 class EvaluateEmbeddings(Command):
-    """SentEval's tasks, similarity, geometry and retrieval, for several encoders at once."""
+    """A command that scores encoders on SentEval's tasks, similarity, geometry and retrieval."""
 
     help = "score embeddings"
     description = (
@@ -88,11 +88,13 @@ on, and has a table and a picture of dimension against quality."""
 
 
 def _checked_numbers(args: argparse.Namespace) -> list[int]:
-    """The dimensions; what would otherwise fail only after everything is embedded fails here.
+    """Check the numeric options and return the dimensions to truncate embeddings to.
+
+    Without this check, wrong numbers would fail only after everything is embedded.
 
     # Raises
 
-    `ConfigurationError` : a number is out of range, or does not go with the classifier.
+    `ConfigurationError` : a number is out of range, or does not fit the classifier.
     """
     require_at_least_1(args, "--batch-size")
     if args.hidden < 0:
@@ -128,7 +130,7 @@ def _protocol(args: argparse.Namespace) -> Protocol:
 
 
 def _list(tasks: Sequence[Task]) -> None:
-    """A line a task: its name, group, main score, and its sentences or why there are none."""
+    """Print a line per task: name, group, main score, and its data or why they are missing."""
     from declutr.evaluation.suite import in_words
 
     widths = [
@@ -152,7 +154,7 @@ def _evaluate(
     order: list[str],
     protocol: Protocol,
 ) -> bool:
-    """Run all encoders and write the report; whether something went wrong."""
+    """Run all encoders, write the report, and return whether something went wrong."""
     from filelock import FileLock, Timeout
 
     from declutr.evaluation.report.written_report import write_report
@@ -190,11 +192,11 @@ def _evaluate(
 
 
 def _names(specs: Sequence[str]) -> list[str]:
-    """The names of encoders, which are different.
+    """Return the names of the encoders.
 
     # Raises
 
-    `ConfigurationError` : they are not, or one is no encoder.
+    `ConfigurationError` : two names are the same, or an argument does not describe an encoder.
     """
     from declutr.inference.sources import EncoderError, parse_spec
 
@@ -210,11 +212,11 @@ def _names(specs: Sequence[str]) -> list[str]:
 
 
 def _truncated(names: Sequence[str], dimensions: Sequence[int]) -> list[str]:
-    """The names of the leading dimensions of encoders.
+    """Return the names of the encoders truncated to each of the dimensions.
 
     # Raises
 
-    `ConfigurationError` : an encoder is called so itself.
+    `ConfigurationError` : an encoder has the name of a truncated one.
     """
     from declutr.evaluation.report.truncated_encoders import truncated_name
 
@@ -231,7 +233,10 @@ def _truncated(names: Sequence[str], dimensions: Sequence[int]) -> list[str]:
 def _add_encoders(
     run: Run, args: argparse.Namespace, names: Sequence[str], dimensions: Sequence[int]
 ) -> None:
-    """One after the other, so that only one is in memory. One that cannot be opened is told."""
+    """Evaluate the encoders one by one, so that only one is in memory.
+
+    An encoder that cannot be opened is reported, and the others are still evaluated.
+    """
     from declutr.evaluation.report.truncated_encoders import add_with_dimensions
     from declutr.evaluation.run import ChangedResults
     from declutr.evaluation.suite import go_on_after

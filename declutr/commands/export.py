@@ -1,4 +1,4 @@
-"""`allennlp export`: a trained model for transformers, sentence-transformers and onnxruntime."""
+"""The command `export`, which writes a model for transformers, sentence-transformers and ONNX."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TOLERANCE = 1e-5
 
 @Subcommand.register("export")
 class Export(Command):
-    """One folder that other tools load, compared with the model on the spot."""
+    """A command that exports a model to a folder for other tools and compares the results."""
 
     help = "export a model to transformers, sentence-transformers and ONNX"
     description = (
@@ -59,10 +59,10 @@ Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDE
         add("--trust", action="store_true", help="the model is yours: it may name code to run")
 
     def run(self, args: argparse.Namespace) -> None:
-        # Only now: they load transformers, and every `allennlp` command loads this module.
+        # These load transformers, and every `allennlp` command loads this module.
         from declutr.export import ExportDiffers, export_model
 
-        with told_to_user(ValueError, FileNotFoundError):  # of the model, of OUT, of texts
+        with told_to_user(ValueError, FileNotFoundError):  # raised for the model, OUT or texts
             try:
                 exported = export_model(
                     args.archive,

@@ -1,4 +1,4 @@
-"""`allennlp index`: lines to an index that `allennlp search` searches."""
+"""The command `index`, which makes an index of lines for the command `search`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from declutr.commands.command import (
 )
 from declutr.inference.text_embedding import not_told
 
-if TYPE_CHECKING:  # loading these takes time that other commands need not spend
+if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.search import IndexSummary
 
 _BACKENDS = ("auto", "numpy", "faiss", "hnswlib")
@@ -29,7 +29,7 @@ _BACKENDS = ("auto", "numpy", "faiss", "hnswlib")
 
 @Subcommand.register("index")
 class Index(Command):
-    """Embeds lines, once, so that they can be searched by meaning."""
+    """A command that embeds lines and stores them in an index for search by meaning."""
 
     help = "make lines searchable by meaning"
     description = (
@@ -79,7 +79,7 @@ is exact for any number. auto takes faiss if it is installed, or else numpy."""
             told_when_stopped(f"The same command goes on from what is in {args.output}."),
             told_to_user(ValueError, ImportError, FileNotFoundError),
         ):
-            backend = chosen_backend(args.backend)  # before a model is loaded for nothing
+            backend = chosen_backend(args.backend)  # checked before the model is loaded
             files = _files(args)
             require_apart(args.lines, files, Path(args.output))
             require_ours(Path(args.output))
@@ -107,7 +107,7 @@ is exact for any number. auto takes faiss if it is installed, or else numpy."""
 
 
 def _options(args: argparse.Namespace) -> dict[str, Any]:
-    """What queries must be embedded with as well."""
+    """Return the encoder options that must be the same for lines and queries."""
     names = ("pooling", "max_length", "long_texts", "truncate_dim")
     options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     if args.no_whitening:
@@ -116,11 +116,11 @@ def _options(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _files(args: argparse.Namespace) -> list[Path]:
-    """The files behind the inputs, in their order; none for standard input.
+    """Return the files that the inputs stand for, in order; an empty list for standard input.
 
     # Raises
 
-    `ConfigurationError` : standard input beside others.
+    `ConfigurationError` : standard input is combined with other inputs.
     """
     from declutr.corpus.documents import source_files
 
@@ -132,7 +132,7 @@ def _files(args: argparse.Namespace) -> list[Path]:
 
 
 def _lines(files: list[Path], text_key: str) -> Iterator[str]:
-    """The rows of all files, or of standard input."""
+    """Return an iterator over the rows of all files, or of standard input if there are none."""
     from declutr.corpus.documents import read_documents, read_stream
 
     if not files:

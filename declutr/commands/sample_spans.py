@@ -1,4 +1,4 @@
-"""`allennlp sample-spans`: look at the spans a recipe draws, before training on them."""
+"""The command `sample-spans`, which shows the spans that a recipe draws, before training."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.commands.command import Command
 
-if TYPE_CHECKING:  # loading it takes time that other commands need not spend
+if TYPE_CHECKING:  # importing it takes time, and every `allennlp` command loads this module
     from declutr.data.span_reader import DeCLUTRDatasetReader
 
-_DRAWS = 1000  # for the coverage: a tenth of a second
+_DRAWS = 1000  # documents drawn to measure the coverage, which takes a tenth of a second
 
 
 @Subcommand.register("sample-spans")
 class SampleSpans(Command):
-    """Prints anchors with their positives, hard negatives and an easy negative (appendix B)."""
+    """A command that prints anchors with their positives, hard negatives and an easy negative.
+
+    It follows appendix B of the DeCLUTR paper (Giorgi et al., 2021).
+    """
 
     help = "look at spans"
     description = (
@@ -47,7 +50,7 @@ class SampleSpans(Command):
 
         try:
             params = Params.from_file(args.param_path, args.overrides)
-        except RuntimeError as error:  # of Jsonnet
+        except RuntimeError as error:  # raised by Jsonnet
             raise ConfigurationError(f"{args.param_path} cannot be read: {error}") from error
         path = args.data or params.get("train_data_path")
         if not path:
@@ -69,9 +72,17 @@ class SampleSpans(Command):
 def describe_spans(
     reader: DeCLUTRDatasetReader, path: str, documents: int, epoch: int, width: int = 100
 ) -> Iterator[str]:
-    """The lines that `sample-spans` prints: spans of `documents` documents drawn in `epoch`.
+    """Yield the lines in which `sample-spans` prints the spans of some documents.
 
-    Spans are given as half-open intervals of tokens, with how they lie to their anchor.
+    Spans are printed as half-open intervals of tokens, with their position relative to the anchor.
+
+    # Parameters
+
+    reader : a dataset reader that samples spans.
+    path : the documents.
+    documents : the number of documents to print.
+    epoch : the epoch whose spans are drawn.
+    width : characters per line.
     """
     from declutr.sampling.span_geometry import view_kind
 
@@ -108,10 +119,16 @@ def describe_spans(
 
 
 def describe_coverage(reader: DeCLUTRDatasetReader, path: str, epoch: int) -> Iterator[str]:
-    """How many anchors, and positives, a token of each eighth of a document is in, on average.
+    """Yield lines on how many anchors and positives cover each eighth of a document, on average.
 
-    The mean of 1,000 draws, from `epoch` on: of as many documents, or of all of them again and
-    again if there are fewer.
+    The means are over 1,000 draws. If there are fewer documents, all of them are drawn again in the
+    following epochs.
+
+    # Parameters
+
+    reader : a dataset reader that samples spans.
+    path : the documents.
+    epoch : the first epoch whose spans are drawn.
     """
     from declutr.sampling.span_geometry import EIGHTHS, coverage
 

@@ -1,4 +1,4 @@
-"""`allennlp search`: the lines of an index that are nearest in meaning to a query."""
+"""The command `search`, which prints the lines of an index that are nearest to a query."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from allennlp.commands.subcommand import Subcommand
 
 from declutr.commands.command import Command, require_at_least_1, told_to_user
 
-if TYPE_CHECKING:  # loading these takes time that other commands need not spend
+if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.search import Hit, SearchIndex
 
 _PROMPT = "search: "
-# That JSON leaves as they are, and that some tools take for the end of a line.
+# Escapes of characters that JSON allows unescaped, but some tools treat as line ends.
 _OTHER_LINE_ENDS = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
-_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"  # of writing
+# Control characters that change the writing direction.
+_DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 
 
 @Subcommand.register("search")
 class Search(Command):
-    """Search by meaning in one's own lines."""
+    """A command that searches an index of lines by meaning."""
 
     help = "search lines by meaning"
     description = (
@@ -76,7 +77,7 @@ Queries are embedded as the index says, after the model's prompt for queries if 
 
 
 def _queries() -> Iterator[str]:
-    """Lines of standard input that are not blank; a terminal is asked for them."""
+    """Yield the lines of standard input that are not blank; a terminal shows a prompt for each."""
     if not sys.stdin.isatty():
         from declutr.corpus.documents import read_stream
 
@@ -116,7 +117,7 @@ def _as_json(hits: list[Hit]) -> list[dict]:
 
 
 def table(hits: list[Hit], width: int) -> Iterator[str]:
-    """A line a hit: rank, cosine, line number, and of the text what fits."""
+    """Yield a line per hit with rank, cosine, line number and text, clipped to `width` columns."""
     numbers = len(f"{max((hit.row + 1 for hit in hits), default=0):,}")
     ranks = len(str(len(hits)))
     for rank, hit in enumerate(hits, start=1):
@@ -125,15 +126,20 @@ def table(hits: list[Hit], width: int) -> Iterator[str]:
 
 
 def clipped(text: str, width: int) -> str:
-    """`text` as one line of at most `width` columns, wide characters counted as two.
+    """Return a text as one line of at most `width` columns, in which wide characters count as two.
 
-    What a terminal would take for a command is shown as U+FFFD.
+    Control characters, which a terminal could execute, are replaced by U+FFFD. An ellipsis marks
+    where the text was cut.
+
+    >>> clipped("a line of text", 9)
+    'a line o…'
     """
-    # More than fits, except of characters without a width: a line may be a whole book.
+    # A line may be as long as a book, so only its beginning is processed. Eight characters per
+    # column are more than fit, unless many of them have no width.
     shown = "".join(map(_harmless, text[: 8 * width]))
     if len(text) <= 8 * width and _columns(shown) <= width:
         return shown
-    columns = 1  # of the ellipsis
+    columns = 1  # for the ellipsis
     for place, character in enumerate(shown):
         columns += _columns(character)
         if columns > width:

@@ -1,4 +1,4 @@
-"""`allennlp split-sentences`: documents to sentences, one a line."""
+"""The command `split-sentences`, which splits documents into sentences, one per line."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @Subcommand.register("split-sentences")
 class SplitSentences(Command):
-    """What the dataset reader "sentences" reads, from documents of any format."""
+    """A command that splits documents into the sentences that the reader "sentences" takes."""
 
     help = "split documents into sentences"
     description = (
@@ -48,7 +48,7 @@ it is whole."""
         from declutr.corpus.documents import source_files
         from declutr.corpus.sentence_splitting import SentenceSplitter, split_files
 
-        with told_to_user(ValueError, OSError):  # of sources, settings and the disk
+        with told_to_user(ValueError, OSError):  # raised for the inputs, the options and the disk
             counts = split_files(
                 source_files(args.documents),
                 Path(args.output),

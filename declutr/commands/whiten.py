@@ -1,4 +1,4 @@
-"""`allennlp whiten`: fit a whitening on training text, and store it with the model."""
+"""The command `whiten`, which fits a whitening on training text and stores it with the model."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from declutr.archives import Kind, NoModel, kind_of
 from declutr.commands.command import Command, add_text_key, require_at_least_1, told_to_user
 from declutr.inference.text_embedding import not_told
 
-if TYPE_CHECKING:  # loading these takes time that other commands need not spend
+if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     import numpy as np
 
     from declutr.inference.encoder import Encoder
@@ -25,13 +25,16 @@ if TYPE_CHECKING:  # loading these takes time that other commands need not spend
 
 _BLOCK_TEXTS = 4096
 _BLOCK_CHARACTERS = 8 << 20
-_FEW = 10  # texts for each dimension, below which a covariance is mostly noise
+_FEW = 10  # texts per dimension; with fewer, a covariance is mostly noise
 _SEED = 0
 
 
 @Subcommand.register("whiten")
 class Whiten(Command):
-    """Embeddings with mean 0 and covariance I on training text, in fewer dimensions if wanted."""
+    """A command that fits a whitening of embeddings: mean 0 and covariance I on training text.
+
+    It can also reduce the number of dimensions.
+    """
 
     help = "fit a whitening and store it with a model"
     description = (
@@ -65,8 +68,8 @@ Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it
 
         _check_numbers(args)
         places = _places(args)
-        with told_to_user(ValueError, FileNotFoundError):  # of text, model and whitening
-            files = source_files(args.texts)  # before a model is loaded for nothing
+        with told_to_user(ValueError, FileNotFoundError):
+            files = source_files(args.texts)  # checked before the model is loaded, which takes long
             encoder = Encoder(
                 args.model, whiten=False, normalize=False, device=args.device, trust=args.trust
             )
@@ -82,12 +85,7 @@ Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it
 
 
 def _check_numbers(args: argparse.Namespace) -> None:
-    """What would otherwise fail only after everything is embedded.
-
-    # Raises
-
-    `ConfigurationError` : a number is out of range.
-    """
+    """Raise `ConfigurationError` for numbers that would fail only after everything is embedded."""
     require_at_least_1(args, "--dimension")
     least = (args.dimension or 1) + 1
     if args.max_texts is not None and args.max_texts < least:
@@ -98,11 +96,11 @@ def _check_numbers(args: argparse.Namespace) -> None:
 
 
 def _places(args: argparse.Namespace) -> list[Path]:
-    """The folders and archives into which the whitening goes.
+    """Return the folders and archives to store the whitening in.
 
     # Raises
 
-    `ConfigurationError` : it cannot be stored there.
+    `ConfigurationError` : the whitening cannot be stored there.
     """
     if args.output is not None:
         if Path(args.output).is_file():
@@ -126,7 +124,7 @@ def _places(args: argparse.Namespace) -> list[Path]:
             "`declutr export ARCHIVE OUT`; or add --output FOLDER."
         )
     archive = model / "model.tar.gz"
-    # The archive first: it takes long, and if it fails nothing has changed.
+    # The archive comes first because writing it takes long: if that fails, nothing has changed.
     return [archive, model] if archive.is_file() else [model]
 
 
@@ -141,7 +139,7 @@ def _stored(whitening: Whitening, place: Path) -> Path:
 
 
 def _texts(files: list[Path], args: argparse.Namespace) -> Iterator[str]:
-    """The rows that are not blank; of those a sample, the same every time, in their order."""
+    """Return the rows that are not blank, or with `--max-texts` a fixed random sample in order."""
     from declutr.corpus.documents import read_documents
 
     texts = (text for text in read_documents(files, args.text_key) if text.strip())
@@ -149,7 +147,7 @@ def _texts(files: list[Path], args: argparse.Namespace) -> Iterator[str]:
 
 
 def _sample(texts: Iterable[str], size: int) -> Iterator[str]:
-    """Any `size` texts with equal probability, in memory (Vitter 1985, algorithm R)."""
+    """Draw `size` texts with equal probability (reservoir sampling; Vitter 1985, algorithm R)."""
     rng = random.Random(_SEED)
     kept: list[tuple[int, str]] = []
     for number, text in enumerate(texts):
@@ -171,7 +169,7 @@ def _fitted(
     digest = hashlib.sha256()
 
     def embeddings() -> Iterator[np.ndarray]:
-        # None: only on a terminal, so that logs hold no bars.
+        # With None, tqdm shows a bar only on a terminal, so that logs contain none.
         with tqdm(unit=" texts", unit_scale=True, disable=None if progress else True) as bar:
             for block in text_blocks(texts, _BLOCK_TEXTS, _BLOCK_CHARACTERS):
                 for text in block:

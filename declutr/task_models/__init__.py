@@ -1,1 +1,1 @@
-"""Task models and readers that RECLAIM is tried on."""
+"""Task models and dataset readers with which RECLAIM is evaluated."""

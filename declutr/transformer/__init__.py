@@ -1,2 +1,4 @@
-"""One pass of a transformer without padding, by the quickest kernels of a processor: no
-AllenNLP."""
+"""Fast passes of a transformer: without padding, and with the quickest kernels of a processor.
+
+Nothing in this package imports AllenNLP.
+"""

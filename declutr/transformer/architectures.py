@@ -1,4 +1,7 @@
-"""What differs between architectures: positions, embeddings, activations, heads and dropout."""
+"""Uniform access to parts that differ between architectures of transformers.
+
+These are positions, the embedding layer, activations, the masked LM head and dropout rates.
+"""
 
 from __future__ import annotations
 
@@ -16,17 +19,17 @@ from transformers import AutoModel
 from transformers.modeling_outputs import BaseModelOutputWithPoolingAndCrossAttentions
 
 FUSED = {"gelu": ("gelu", "none"), "gelu tanh": ("gelu", "tanh"), "relu": ("relu", "")}
-"""Activations that a product can apply, with oneDNN's names of operation and algorithm."""
+"""Activations that a linear layer can apply, with oneDNN's names of operation and algorithm."""
 
 _GELUS = {"none": "gelu", "tanh": "gelu tanh"}
-_UNLIMITED = 1_000_000  # what tokenizers without a limit report is far above this
+_UNLIMITED = 1_000_000  # tokenizers without a limit report a number far above this
 
 
 def first_position(transformer: torch.nn.Module) -> int:
-    """Return the position of a text's first token.
+    """Return the position id of the first token of a text.
 
-    It is 0, or one after the padding id: RoBERTa and its kin count from there, and their table of
-    positions has a row for padding.
+    It is 0, or the padding id plus one in RoBERTa and related models, whose table of positions has
+    a row for padding.
     """
     paddings = [
         getattr(module, "padding_idx", None)
@@ -37,18 +40,21 @@ def first_position(transformer: torch.nn.Module) -> int:
 
 
 def max_positions(transformer: torch.nn.Module) -> int | None:
-    """Return the tokens it takes at once, special ones included; `None` if it does not say."""
+    """Return how many tokens a transformer takes at once, including special tokens.
+
+    `None` means that its configuration does not limit them.
+    """
     table = _table_size(getattr(transformer, "config", None))
     return None if table is None else table - first_position(transformer)
 
 
 def configured_max_positions(config: Any, trust: bool = False) -> int | None:
-    """Return `max_positions` of the transformer of a configuration, without memory for its weights.
+    """Return `max_positions` of a configuration's transformer, without allocating its weights.
 
     # Parameters
 
-    config : of transformers.
-    trust : run the Python code that it brings (transformers' `trust_remote_code`).
+    config : a configuration of transformers.
+    trust : whether to run the Python code that it brings (transformers' `trust_remote_code`).
     """
     table = _table_size(config)
     if table is None:
@@ -56,17 +62,17 @@ def configured_max_positions(config: Any, trust: bool = False) -> int | None:
     try:
         with torch.random.fork_rng(devices=[]), torch.device("meta"):
             transformer = AutoModel.from_config(config, trust_remote_code=trust)
-    except Exception:  # nothing can be built, as whoever needs the transformer will be told
+    except Exception:  # code that needs the transformer itself will raise the same error
         return table
     return table - first_position(transformer)
 
 
 def longest_text(tokenizer: Any, positions: int | None) -> int | None:
-    """Return how many tokens a text may have, special ones included; `None` if there is no limit.
+    """Return how many tokens a text may have, including special tokens; `None` without a limit.
 
     # Parameters
 
-    tokenizer : of transformers. Many name no limit, and some a wrong one.
+    tokenizer : a tokenizer of transformers. Many report no limit, and some a wrong one.
     positions : `max_positions` of the transformer.
     """
     limits = (int(tokenizer.model_max_length), positions)
@@ -74,19 +80,19 @@ def longest_text(tokenizer: Any, positions: int | None) -> int | None:
 
 
 def _table_size(config: Any) -> int | None:
-    """Return the number of positions that are embedded; `None` if they are relative, or unknown."""
+    """Return the size of the position table; `None` if positions are relative or unknown."""
     size = getattr(config, "max_position_embeddings", None)
     return size if size is not None and size > 0 else None
 
 
 def embedding_layer(transformer: torch.nn.Module) -> torch.nn.Module:
-    """Return what turns ids into the vectors of the first layer of attention.
+    """Return the module that turns token ids into the input of the first attention layer.
 
-    Normalisation and dropout are part of it.
+    Its normalization and dropout are included.
 
     # Raises
 
-    `ValueError` : the transformer has no single part that does.
+    `ValueError` : the transformer has no single module that does this.
     """
     layer = getattr(transformer, "embeddings", None)
     if not isinstance(layer, torch.nn.Module):
@@ -98,10 +104,13 @@ def embedding_layer(transformer: torch.nn.Module) -> torch.nn.Module:
 
 
 def embedding_width(transformer: torch.nn.Module) -> int:
-    """Return the features of a vector of the embedding layer.
+    """Return the number of features in the output of the embedding layer.
 
-    They may be fewer than those of the layers above (ALBERT, ELECTRA). It raises what
-    `embedding_layer` does.
+    It may be smaller than the hidden size of the layers above (ALBERT, ELECTRA).
+
+    # Raises
+
+    `ValueError` : the transformer has no single embedding layer.
     """
     embedding_layer(transformer)
     words: Any = transformer.get_input_embeddings()  # type: ignore[operator]
@@ -110,14 +119,18 @@ def embedding_width(transformer: torch.nn.Module) -> int:
 
 @contextmanager
 def features_zeroed(transformer: torch.nn.Module, zeroed: Tensor) -> Iterator[None]:
-    """Within this context some features of the vectors of the embedding layer are 0.
+    """Set features in the output of the embedding layer to 0 within this context.
 
-    `zeroed` is a bool tensor that broadcasts to those vectors. A compiled transformer computes
-    eagerly meanwhile: compiled code may remember what was zeroed before.
+    A compiled transformer runs eagerly meanwhile, because compiled code may reuse an earlier mask.
+
+    # Parameters
+
+    transformer : the transformer whose embedding layer is changed.
+    zeroed : bool, broadcasts to the output `(N, L, d)`; True where a feature becomes 0.
 
     # Raises
 
-    `ValueError` : there is no embedding layer, or its vectors are of another width.
+    `ValueError` : there is no single embedding layer, or its output has another width.
     """
 
     def zero(layer: torch.nn.Module, inputs: Any, vectors: Tensor) -> Tensor:
@@ -137,11 +150,11 @@ def features_zeroed(transformer: torch.nn.Module, zeroed: Tensor) -> Iterator[No
 
 
 def keep_adapter_dtypes(transformer: torch.nn.Module) -> None:
-    """Let X-MOD's adapters of languages give vectors in the dtype of those that they get.
+    """Let the language adapters of X-MOD return tensors in the dtype of their input.
 
-    Its layers write what an adapter gives into a tensor like what the adapter got. Under autocast
-    the one is bfloat16, as linear layers give it, and the other float32, as layer norms do; torch
-    does not assign between them.
+    X-MOD writes the output of an adapter into a tensor with the dtype of the adapter's input. Under
+    autocast the output is bfloat16, because it comes from a linear layer, and the input float32,
+    because it comes from a layer norm. torch does not assign one to the other by index.
     """
     for module in transformer.modules():
         if type(module).__name__ == "XmodAdapter":
@@ -153,12 +166,12 @@ def _as_given(_: torch.nn.Module, given: tuple[Any, ...], vectors: Tensor) -> Te
 
 
 def fused_name(activation: Any) -> str | None:
-    """Return which of `FUSED` a module or function is, or `None` if it is none of them."""
+    """Return the name in `FUSED` of an activation module or function, or `None` if it has none."""
     if isinstance(activation, torch.nn.ReLU):
         return "relu"
     if isinstance(activation, torch.nn.GELU):
         return _GELUS.get(activation.approximate)
-    # transformers wraps the function, by a class whose name depends on the release.
+    # transformers wraps the function in a class whose name depends on the release.
     inside = getattr(activation, "act", activation)
     if inside is gelu:
         return "gelu"
@@ -168,7 +181,14 @@ def fused_name(activation: Any) -> str | None:
 
 
 def activated(vectors: Tensor, name: str, out: Tensor | None = None) -> Tensor:
-    """Apply one of `FUSED` by torch's own function, into `out` if that is given."""
+    """Apply an activation by torch's own function.
+
+    # Parameters
+
+    vectors : a tensor of any shape.
+    name : one of `FUSED`.
+    out : where to write the result, if given; may be `vectors`.
+    """
     if name == "relu":
         return torch.relu(vectors) if out is None else out.copy_(vectors).relu_()
     algorithm = FUSED[name][1]
@@ -178,11 +198,20 @@ def activated(vectors: Tensor, name: str, out: Tensor | None = None) -> Tensor:
 
 
 def masked_lm_logits(model: Any, hidden: Tensor) -> Tensor:
-    """Return vocabulary logits `(M, V)` of hidden states `(M, d)`, by the head of any masked LM.
+    """Return the logits of a masked LM head for hidden states.
 
-    The head of `AutoModelForMaskedLM` has another name and shape in every family, but its forward
-    is always encoder, then head. So that forward runs on a shallow copy whose encoder returns what
-    it is given; the copy shares every parameter.
+    The head of `AutoModelForMaskedLM` has another name and shape in every family, but the forward
+    pass always runs the encoder and then the head. So it is run here on a shallow copy of the model
+    whose encoder returns the hidden states. The copy shares every parameter.
+
+    # Parameters
+
+    model : a masked LM of transformers.
+    hidden : hidden states of M tokens, `(M, d)`.
+
+    # Returns
+
+    Logits over the vocabulary, `(M, V)`.
     """
     prefix = model.base_model_prefix
     headed = copy.copy(model)
@@ -192,11 +221,11 @@ def masked_lm_logits(model: Any, hidden: Tensor) -> Tensor:
 
 
 class _Given(torch.nn.Module):
-    """Stands in the encoder's place; everything but its forward is the encoder's."""
+    """A stand-in for an encoder that returns given hidden states; other attributes are its own."""
 
     def __init__(self, encoder: torch.nn.Module, hidden: Tensor) -> None:
         super().__init__()
-        self.__dict__["_encoder"] = encoder  # not a submodule: nothing is to be registered twice
+        self.__dict__["_encoder"] = encoder  # not a submodule, or it would be registered twice
         self.__dict__["_hidden"] = hidden
 
     def forward(self, *args: Any, **kwargs: Any) -> BaseModelOutputWithPoolingAndCrossAttentions:
@@ -208,12 +237,19 @@ class _Given(torch.nn.Module):
 
 @contextmanager
 def dropout_rate(module: torch.nn.Module, rate: float) -> Iterator[None]:
-    """Within this context every dropout inside `module` has this rate, and afterwards its own.
+    """Set the rate of every dropout inside a module within this context.
 
-    Dropout is in layers of torch, and in attention that takes the rate as a number: transformers
-    keep that in attributes named after dropout. Only in training does it do anything, as ever. An
-    architecture that leaves a layer out because its rate is 0 has none to set. Self-contrastive
-    decorrelation (Klein & Nabi, 2022) embeds the same sentences under a low and a high rate.
+    This covers torch's dropout layers, and attention that reads its rate from an attribute, which
+    in transformers has "dropout" in its name. As always, dropout acts in training mode only. If an
+    architecture left a dropout layer out because its rate was 0, there is nothing to set.
+
+    Self-contrastive decorrelation (Klein & Nabi, 2022) embeds the same sentences with a low and a
+    high rate.
+
+    # Parameters
+
+    module : the module to change; the rates are restored afterwards.
+    rate : the probability of a value to become zero.
 
     # Raises
 

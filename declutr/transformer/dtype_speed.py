@@ -1,7 +1,8 @@
-"""What a CPU gains by other dtypes than float32, in inference and in training: measured, and kept.
+"""Measurements of whether a CPU is faster in bfloat16 or int8 than in float32.
 
-Having the instructions is not enough: torch must have fast kernels for them. Without either, int8
-takes up to 50 times as long as float32, and bfloat16 5 to 30 times.
+They are taken for inference and for training, and kept on disk. It is not enough that a processor
+has the instructions: torch must have fast kernels for them. Without either, int8 takes up to 50
+times as long as float32, and bfloat16 5 to 30 times.
 """
 
 from __future__ import annotations
@@ -22,33 +23,42 @@ from declutr.transformer.training_products import QuickProducts
 logger = logging.getLogger(__name__)
 
 KEEP = "DECLUTR_KEEP_DTYPE"
-"""Set to 1, this variable of the environment keeps a dtype however slow it is."""
+"""The environment variable that, set to 1, keeps a requested dtype however slow it is."""
 
-_IN, _OUT, _ROWS = 384, 1536, 256  # as in a small transformer: some milliseconds in float32
+_IN, _OUT, _ROWS = 384, 1536, 256  # a layer of a small transformer: some milliseconds in float32
 
 FLOPS = 2 * _ROWS * _IN * _OUT
-"""Of the layer that is measured for inference: multiplications and additions."""
+"""The number of multiplications and additions in the layer that is measured for inference."""
 
 TRAINED_FEATURES, _TRAINED_ROWS = 512, 1024
 
 TRAINING_FLOPS = 3 * 2 * _TRAINED_ROWS * TRAINED_FEATURES * TRAINED_FEATURES
-"""Of the forward and backward pass of the layer that is measured for training: three products."""
+"""The number of multiplications and additions in the layer that is measured for training.
+
+Its forward and backward pass compute three products.
+"""
 
 
 def has_bfloat16() -> bool:
     """Return whether this CPU has instructions for products in bfloat16.
 
-    Elsewhere torch emulates them, and takes longer than in float32.
+    On other CPUs torch emulates them, and takes longer than in float32.
     """
     return not {"avx512_bf16", "amx"}.isdisjoint(instructions())
 
 
 def worthwhile_dtype(name: str) -> str:
-    """Return `name`, or `"float32"` with a warning if that is less than a tenth faster on this CPU.
+    """Return a dtype if it is at least a tenth faster than float32 on this CPU, else `"float32"`.
+
+    In the second case a warning is logged.
 
     # Parameters
 
     name : `"bfloat16"` or `"int8"`.
+
+    # Raises
+
+    `ValueError` : `DECLUTR_KEEP_DTYPE` is neither 0 nor 1.
     """
     if gains(name):
         return name
@@ -64,7 +74,13 @@ def worthwhile_dtype(name: str) -> str:
 
 
 def gains(name: str) -> bool:
-    """Return whether a layer is at least a tenth faster in a dtype than in float32, or it is kept.
+    """Return whether a layer is at least a tenth faster in a dtype than in float32 on this CPU.
+
+    With `DECLUTR_KEEP_DTYPE=1` in the environment the answer is always true.
+
+    # Parameters
+
+    name : `"bfloat16"` or `"int8"`.
 
     # Raises
 
@@ -80,10 +96,10 @@ def gains(name: str) -> bool:
 
 
 def dtype_seconds() -> dict[str, float]:
-    """Return the seconds of a linear layer in each dtype that this build of torch computes in.
+    """Return the seconds that a linear layer takes in each dtype that this build of torch supports.
 
-    It is computed as in an encoder (`declutr.transformer.prepared_linear`), measured once
-    for a processor and number of threads.
+    The layer is prepared as in an encoder (`declutr.transformer.prepared_linear`). It is measured
+    once for each processor and number of threads.
     """
     library = "" if torch.backends.mkldnn.enabled else ", without oneDNN"
     return kept_seconds(f"linear layer {_IN} to {_OUT} in each dtype, prepared{library}", _ways)
@@ -97,7 +113,7 @@ def _ways() -> Ways:
 def _layer(dtype: str) -> PreparedLinear:
     with torch.random.fork_rng(devices=[]):
         linear = torch.nn.Linear(1, 1, bias=False)
-    # Not drawn at random, which takes longer than all the rest.
+    # The weights are constant, because drawing them would take longer than all the rest.
     linear.weight = torch.nn.Parameter(torch.full((_OUT, _IN), 0.01))
     linear.in_features, linear.out_features = _IN, _OUT
     layer = PreparedLinear(linear, activation="gelu")
@@ -108,8 +124,9 @@ def _layer(dtype: str) -> PreparedLinear:
 def training_seconds() -> dict[str, float]:
     """Return the seconds of a layer's forward and backward pass in float32 and in bfloat16.
 
-    In float32 by the kernels that training takes, in bfloat16 by autocast: as in a model that is
-    trained. Measured for some milliseconds, once for a processor and number of threads.
+    The layer is computed as in training: with the quickest kernels in float32, and under autocast
+    in bfloat16. It is measured for some milliseconds, once for each processor and number of
+    threads.
     """
     layer = f"linear layer {TRAINED_FEATURES} to {TRAINED_FEATURES}"
     with _choices_as_they_are():
@@ -122,7 +139,7 @@ def _ways_to_train() -> Ways:
         weight, rows = (torch.full(s, 0.01, dtype=torch.float32, device="cpu") for s in shapes)
     weight.requires_grad_()
     rows.requires_grad_()
-    _train(rows, weight, False)  # what this asks is answered before it is timed
+    _train(rows, weight, False)  # chooses the kernels, which must happen before the timing
     return {
         "float32": partial(_train, rows, weight, False),
         "bfloat16": partial(_train, rows, weight, True),

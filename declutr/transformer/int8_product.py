@@ -1,4 +1,4 @@
-"""Products of linear layers in whole numbers of eight bits, on a CPU."""
+"""Linear layers computed in int8 on a CPU."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ from declutr.transformer.architectures import activated
 from declutr.transformer.training_products import LEAST_WEIGHTS, MOST_WEIGHTS
 
 PACKED = "onednn packed"
-_ROWS = 256  # that a product is measured with, and its weight packed for
+_ROWS = 256  # the number of rows for which a product is measured and its weight packed
 
 
 class Int8Product:
-    """A linear layer in whole numbers: rows `(r, k)` to rows `(r, n)`, float32.
+    """A linear layer quantized to int8, called with rows `(r, k)` and returning `(r, n)`, float32.
 
-    Each output channel of the weight has a scale of its own; each row of the input a scale and a
-    smallest value (so a row does not depend on what else is in a batch). Sums are exact.
+    Each output channel of the weight has its own scale. Each row of the input is quantized by its
+    own scale and smallest value, so a row does not depend on others in the batch. Sums are exact.
 
     # Parameters
 
     weight : `(n, k)`, float32.
     bias : `(n,)` or `None`.
-    activation : one of `declutr.transformer.architectures.FUSED`, applied to what comes
-        out, or `None`.
+    activation : one of `declutr.transformer.architectures.FUSED`, applied to the output, or
+        `None`.
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> None:
@@ -46,23 +46,24 @@ class Int8Product:
             packed = _pack(self._weight)
             if _is_exact(packed, self._weight, self._zeros):
                 self._packed = packed
-                self._weight = torch.empty(0, dtype=torch.int8)  # it is in the packed one
+                self._weight = torch.empty(0, dtype=torch.int8)  # the packed weight replaces it
 
     def __call__(self, rows: Tensor) -> Tensor:
+        """Return the output `(r, n)`, float32, for rows `(r, k)`."""
         whole, scale, least = rows_in_bytes(rows.float())
         if self._packed is not None:
             product = _onednn(whole, self._packed, self._scale, self._zeros)
         else:
             product = _int_mm(whole, self._weight, self._scale)
             least = least + 128 * scale
-        # In place: allocating the output costs more than the arithmetic.
+        # In place, because allocating the output costs more than the arithmetic.
         torch.addcmul(self._bias, product, scale, out=product)
         product.addr_(least.squeeze(1), self._sums)
         if self._activation is not None:
             activated(product, self._activation, out=product)
         return product
 
-    # Packed weights cannot be copied or pickled, encoders can.
+    # Packed weights cannot be copied or pickled, but encoders that contain them must be.
     def __getstate__(self) -> dict[str, Any]:
         packed = None if self._packed is None else self._packed.to_dense().t()
         return {**self.__dict__, "_packed": packed}
@@ -73,23 +74,30 @@ class Int8Product:
 
 
 def rows_in_bytes(rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return rows `(r, k)` as whole numbers 0 to 255, with the scale and smallest value of each.
+    """Quantize each row to integers from 0 to 255.
 
-    A row is `whole * scale + least` up to rounding; both are `(r, 1)`.
+    # Parameters
+
+    rows : `(r, k)`, float32.
+
+    # Returns
+
+    Integers `(r, k)`, uint8, and the scale and the smallest value of each row, both `(r, 1)`. A row
+    is `integers * scale + smallest` up to rounding.
     """
     operator = _operator("quantized", "embedding_bag_byte_prepack")
     if operator is not None and rows.size(1):
-        fused = operator(rows.contiguous())  # (r, k + 8): a scale and an offset stand at the end
+        fused = operator(rows.contiguous())  # (r, k + 8): the last 8 bytes are scale and offset
         scale, least = fused[:, -8:].contiguous().view(torch.float32).split(1, dim=1)
         return fused[:, :-8].contiguous(), scale, least
-    # Not `aminmax`, which is many times slower on a CPU.
+    # `aminmax` would be many times slower on a CPU.
     least, most = rows.amin(dim=1, keepdim=True), rows.amax(dim=1, keepdim=True)
     scale = (most - least) / 255
     return (rows - least).div_(scale.clamp_min(1e-12)).round_().to(torch.uint8), scale, least
 
 
 def _is_exact(packed: Tensor, weight: Tensor, zeros: Tensor) -> bool:
-    """Whether the largest sums that there can be come out as they are."""
+    """Return whether a packed product computes the largest possible sums exactly."""
     largest = torch.full_like(weight[:1], 255, dtype=torch.uint8)
     rows = torch.cat([largest, largest * (weight[:1] > 0), largest * (weight[:1] < 0)])
     found = _onednn(rows, packed, torch.ones(len(weight)), zeros)
@@ -99,10 +107,10 @@ def _is_exact(packed: Tensor, weight: Tensor, zeros: Tensor) -> bool:
 
 @cache
 def largest_weight() -> int:
-    """Return the largest whole number for weights with which products of int8 are right here.
+    """Return the largest quantized weight for which this processor computes int8 products exactly.
 
-    Processors without VNNI add two products at a time in 16 bits, and sums that overflow those
-    saturate silently.
+    Processors without VNNI add two products at a time in 16 bits, and sums that overflow saturate
+    silently.
     """
     rows = torch.full((4, 64), 127, dtype=torch.int8)
     weight = torch.full((16, 64), 127, dtype=torch.int8)
@@ -111,13 +119,13 @@ def largest_weight() -> int:
 
 
 def quickest(shape: tuple[int, ...]) -> str:
-    """Return `PLAIN` or `PACKED`, whichever is quicker for a weight `(n, k)` of this shape."""
+    """Return `PLAIN` or `PACKED`, whichever is quicker for a weight of this shape `(n, k)`."""
     n, k = shape
     if n * k < LEAST_WEIGHTS:
         return PLAIN
 
     def ways() -> Ways:
-        some = min(n, max(1, MOST_WEIGHTS // k))  # outputs
+        some = min(n, max(1, MOST_WEIGHTS // k))  # number of outputs to measure
         rows = torch.full((_ROWS, k), 3, dtype=torch.uint8, device="cpu")
         weight = torch.full((some, k), 3, dtype=torch.int8, device="cpu")
         scale = torch.ones(some, dtype=torch.float32, device="cpu")
@@ -133,7 +141,7 @@ def quickest(shape: tuple[int, ...]) -> str:
 
 
 def _int_mm(rows: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
-    # As signed numbers, less 128; `__call__` adds those back.
+    # The kernel takes signed integers, so 128 is subtracted here; `__call__` corrects for it.
     signed = rows.bitwise_xor(128).view(torch.int8)
     return torch._int_mm(signed, weight.t()).float().mul_(scale)
 
@@ -150,5 +158,5 @@ def _onednn(rows: Tensor, packed: Tensor, scale: Tensor, zeros: Tensor) -> Tenso
 
 @cache
 def _operator(library: str, name: str) -> Any:
-    """That operator of torch, or `None` if this build has none."""
+    """Return an operator of torch by name, or `None` if this build does not have it."""
     return getattr(getattr(torch.ops, library), name, None)

@@ -1,4 +1,4 @@
-"""Which linear layers of a model belong together, and their replacement by prepared ones."""
+"""Replacement of a model's linear layers by prepared ones, joining layers where possible."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from declutr.transformer.training_products import plain_products, runs_compiled
 logger = logging.getLogger(__name__)
 
 _ON_SAME_INPUT = (("query", "key", "value"), ("q", "k", "v"), ("q_lin", "k_lin", "v_lin"))
-"""What the projections of an attention module are called: BERT and its kin, MPNet, DistilBERT."""
+"""Names of the projections of an attention module: BERT and its relatives, MPNet, DistilBERT."""
 
 _BEFORE_ACTIVATION = (
     ("dense", "intermediate_act_fn"),
     ("lin1", "activation"),
     ("ffn", "activation"),
 )
-"""A layer, and what is applied to its output: BERT and its kin, DistilBERT, ALBERT."""
+"""Names of a layer and of its activation: BERT and its relatives, DistilBERT, ALBERT."""
 
-_AGREE = 1e-4  # of the largest value
+_AGREE = 1e-4  # tolerance, as a share of the largest value
 
 
 def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: str) -> None:
-    """Replace the linear layers of a module by prepared ones, as far as its vectors stay the same.
+    """Replace the linear layers of a module by prepared ones, if its output stays the same.
 
     # Parameters
 
-    module : in evaluation mode, on a CPU; it is changed, and cannot be trained any more.
-    embed : makes vectors of a few texts by the module, in float32.
+    module : in evaluation mode, on a CPU. It is changed in place, and cannot be trained any more.
+    embed : returns embeddings of a few texts, computed by the module in float32.
     dtype : `"float32"`, `"bfloat16"` or `"int8"`.
     """
     compiled = [part for part in module.modules() if runs_compiled(part)]
     if (compiled and dtype != "int8") or not choose_products(module, dtype):
         return
     for part in compiled:
-        part._compiled_call_impl = None  # int8 products cannot be compiled: it runs eagerly
+        part._compiled_call_impl = None  # int8 products cannot be compiled, so it must run eagerly
     with torch.random.fork_rng(devices=[]):
         with plain_products():
             before = embed()
         for joined in (True, False):
             layers = LinearLayers(module, dtype, joined)
             apart = _apart(embed, before)
-            # int8 was asked for: layer by layer it is used even if vectors differ, as of a module
-            # that draws random numbers.
+            # Unlike float32, int8 was requested by the user. Without joining layers it is used even
+            # if the outputs differ, which happens for modules that draw random numbers.
             if apart <= _AGREE or (dtype == "int8" and not joined):
                 layers.prepare()
                 return
@@ -65,9 +65,9 @@ def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: st
 
 
 def choose_products(module: Module, dtype: str) -> bool:
-    """Find out which products the module's linear layers would take, and whether that is a gain.
+    """Choose the quickest products for a module's linear layers, and return whether they pay off.
 
-    The module is as it was afterwards; the answers are kept (`declutr.system.kernel_choices`).
+    The module is unchanged afterwards. The choices are kept (`declutr.system.kernel_choices`).
     """
     layers = LinearLayers(module, dtype)
     gain = layers.gain()
@@ -76,17 +76,17 @@ def choose_products(module: Module, dtype: str) -> bool:
 
 
 class LinearLayers:
-    """The linear layers of a module, replaced by prepared ones that compute the same.
+    """The linear layers of a module, replaced in place by prepared ones.
 
-    An activation becomes part of the layer before it, and where their input is cast or rounded,
-    the projections of an attention module become one layer. Whether that is right depends on how
-    the module calls them, so its outputs are to be compared before `prepare` makes it final.
+    An activation becomes part of the layer before it. In dtypes other than float32 the projections
+    of an attention module become one layer. Whether this gives the same results depends on how the
+    module calls them, so its outputs must be compared before `prepare` makes the change final.
 
     # Parameters
 
-    module : the layers of which are replaced; it is changed.
+    module : the module whose layers are replaced.
     dtype : `"float32"`, `"bfloat16"` or `"int8"`.
-    joined : False replaces each layer by itself.
+    joined : whether to join layers with others and with activations; False replaces each by itself.
     """
 
     def __init__(self, module: Module, dtype: str, joined: bool = True) -> None:
@@ -95,7 +95,7 @@ class LinearLayers:
         self._replaced: list[tuple[Module, str, Any]] = []
         if joined:
             for parent in list(module.modules()):
-                # float32 gains nothing by joining, and attention is slower on strided parts.
+                # Joining gains nothing in float32, and attention is slower on strided tensors.
                 if dtype != "float32":
                     self._join_projections(parent)
                 self._join_activation(parent)
@@ -108,19 +108,22 @@ class LinearLayers:
                     self._replace(parent, name, self._one(child))
 
     def restore(self) -> None:
-        """Put the layers back that were there before."""
+        """Put the original layers back."""
         for parent, name, before in reversed(self._replaced):
             setattr(parent, name, before)
         self._replaced.clear()
         self.prepared.clear()
 
     def gain(self) -> bool:
-        """Whether anything is gained by them: in float32, a product quicker than torch's own."""
+        """Return whether the prepared layers are worth using.
+
+        In float32 they are if some product is quicker than torch's own.
+        """
         ways = [layer.way(self._dtype) for layer in self.prepared]
         return any(way != PLAIN for way in ways) if self._dtype == "float32" else bool(ways)
 
     def prepare(self) -> None:
-        """Compute in the dtype from now on; the layers' own weights are freed."""
+        """Compute in the dtype from now on, and free the layers' own weights."""
         self._replaced.clear()
         for layer in self.prepared:
             layer.prepare(self._dtype)
@@ -155,20 +158,20 @@ class LinearLayers:
 
 
 def _apart(embed: Callable[[], Tensor], before: Tensor) -> float:
-    """How far vectors are from what they were, as a share of the largest value."""
+    """Return the largest difference to earlier embeddings as a share of their largest value."""
     try:
         return float((embed() - before).abs().max() / before.abs().max().clamp_min(1e-12))
-    except Exception as error:  # whatever a model makes of layers that are not torch's
+    except Exception as error:  # a model may raise anything for layers that are not torch's own
         logger.info("Linear layers of another kind do not work here: %s", error)
         return float("inf")
 
 
 class OnSameInput:
-    """The output of a layer for its last input, so that query, key and value share one product.
+    """A layer that keeps its last output, so that query, key and value share one product.
 
     # Parameters
 
-    layer : of all parts.
+    layer : the layer that computes all of its parts together.
     """
 
     def __init__(self, layer: PreparedLinear) -> None:
@@ -176,8 +179,8 @@ class OnSameInput:
         self._last: tuple[weakref.ref, Tensor] | None = None
 
     def __call__(self, vectors: Tensor) -> Tensor:
-        """Return what the layer makes of the vectors; it computes only if they are others."""
-        last = self._last  # read once: other threads may set it
+        """Return the layer's output, computed again only if the input is another tensor."""
+        last = self._last  # read once, because other threads may set it
         if last is not None and last[0]() is vectors:
             return last[1]
         output = self._layer(vectors)
@@ -194,12 +197,12 @@ class OnSameInput:
 
 
 class PartOfLinear(torch.nn.Module):
-    """One of several layers that are computed together, on the same input.
+    """One of several layers that are computed together on the same input.
 
     # Parameters
 
-    shared : all of them.
-    start, length : its columns of what they give.
+    shared : computes all of the layers.
+    start, length : the columns of the shared output that belong to this layer.
     """
 
     def __init__(self, shared: OnSameInput, start: int, length: int) -> None:
@@ -207,4 +210,5 @@ class PartOfLinear(torch.nn.Module):
         self._shared, self._start, self._length = shared, start, length
 
     def forward(self, vectors: Tensor) -> Tensor:
+        """Return this layer's part of the shared output, `(..., length)`."""
         return self._shared(vectors).narrow(-1, self._start, self._length)

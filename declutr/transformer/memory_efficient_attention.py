@@ -1,6 +1,6 @@
-"""torch's memory-efficient attention over texts end to end, which `torch.compile` takes whole.
+"""torch's memory-efficient attention over packed texts, as one operator for `torch.compile`.
 
-The operators are private to torch, see `declutr.transformer.variable_length_kernels`.
+The operators of torch used here are private, see `declutr.transformer.variable_length_kernels`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,18 @@ from torch import Tensor
 
 
 def efficient_attention(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Tensor:
-    """Return attention `(1, T, H, D)`; `others` are `cu_seqlens, longest, dropout_p, scale`."""
+    """Return attention within each text of a packed row.
+
+    # Parameters
+
+    query, key, value : `(1, T, H, D)`.
+    others : `cu_seqlens, longest, dropout_p, scale`, as of
+        `declutr.transformer.variable_length_kernels.attend`.
+
+    # Returns
+
+    `(1, T, H, D)`.
+    """
     differentiated = torch.is_grad_enabled() and any(t.requires_grad for t in (query, key, value))
     run: Any = _as_one_operator if torch.compiler.is_compiling() else _forward
     return run(query, key, value, *others, differentiated)[0]
@@ -28,7 +39,7 @@ def _forward(
     scale: float,
     differentiated: bool,
 ) -> tuple[Tensor, ...]:
-    """Attention, the logarithms of its sums, and the seed and offset of its dropout."""
+    """Return attention, the logarithms of its sums, and the seed and offset of its dropout."""
     return torch.ops.aten._efficient_attention_forward.default(
         query=query,
         key=key,
@@ -39,14 +50,15 @@ def _forward(
         max_seqlen_q=longest,
         max_seqlen_k=longest,
         dropout_p=dropout_p,
-        custom_mask_type=0,  # none
+        custom_mask_type=0,  # no mask
         compute_log_sumexp=differentiated,
         scale=scale,
     )[:4]
 
 
-# Until torch 2.15, `torch.compile` fails at the derivative of that operator: what torch says of its
-# outputs leaves out one of its inputs. So compiled code takes it as an operator of ours.
+# Until torch 2.15, `torch.compile` fails at the derivative of that operator, because the shapes
+# that torch declares for its outputs ignore one of its inputs. So compiled code calls the operator
+# below, which wraps it.
 
 _as_one_operator = torch.library.custom_op(
     "declutr::efficient_attention",

@@ -1,8 +1,8 @@
-"""Attention that keeps within the texts of a packed batch.
+"""Attention that stays within each text of a packed batch.
 
 Transformers compute attention by `torch.nn.functional.scaled_dot_product_attention`. While
-`PackedAttention` is active, that function sees where one text ends and the next begins. So any
-transformer of any release packs, without a patch in its code.
+`PackedAttention` is active, calls of that function are replaced by variable-length attention. So
+transformers of any release can be packed without a change to their code.
 """
 
 from __future__ import annotations
@@ -20,32 +20,32 @@ from torch.overrides import TorchFunctionMode
 from declutr.transformer import repeatable_dropout, text_by_text_attention
 from declutr.transformer.packing import ALL, CannotPack, Packing, is_mask
 
-if TYPE_CHECKING:  # imported where a device has them
+if TYPE_CHECKING:  # at run time it is imported only for devices that have such kernels
     from declutr.transformer.variable_length_kernels import Kernels
 
 _WITHOUT_KERNELS = ("cpu",)
 
 
 class PackedAttention(TorchFunctionMode):
-    """Within this context, attention over one row `(1, H, T, D)` is attention within each text.
+    """A context in which attention over one row `(1, H, T, D)` stays within each text.
 
-    On a GPU that is one call of a variable-length kernel; on a CPU a loop over the texts, whose
-    scores are not kept for the backward pass but computed again. `torch.compile` traces either as
-    one operator, for texts of any lengths. Where torch's flash attention is switched off
-    (`torch.backends.cuda.enable_flash_sdp`), it is not used here either. In compiled code a mask is
-    ignored: try out without compilation whether there is one.
+    On a GPU this is one call of a variable-length kernel. On a CPU it is a loop over the texts,
+    whose scores are not kept for the backward pass but computed again. `torch.compile` traces
+    either as one operator, for texts of any lengths. Where torch's flash attention is switched off
+    (`torch.backends.cuda.enable_flash_sdp`), it is not used here either. In compiled code an
+    attention mask is ignored, so check without compilation that the transformer passes none.
 
     # Parameters
 
-    packing : of the texts.
-    asked : whether the transformer may ask if a mask of the row leaves anything out; it does not,
-        and the host need not look at a device for it.
+    packing : the packing of the texts in the row.
+    asked : whether to answer on the host, without waiting for a device, if the transformer asks
+        whether a mask of the row is true throughout. It always is.
 
     # Raises
 
-    `CannotPack` : attention with a mask or bias of its own, over something else than the packed
-        row, or in a precision for which there is no such kernel.
-    `NotImplementedError` : no kernel runs on this device in this precision.
+    `CannotPack` : attention has a mask or bias, runs over something other than the packed row, or
+        is in a dtype for which there is no such kernel.
+    `NotImplementedError` : no kernel runs on this device in this dtype.
     """
 
     def __init__(self, packing: Packing, asked: bool = False) -> None:
@@ -69,7 +69,7 @@ class PackedAttention(TorchFunctionMode):
             return self._attend(*args, **named)
         if self.asked and func in ALL and is_mask((1, self.packing.num_tokens), *args, **named):
             return torch.tensor(True)
-        if func is dropout and not torch.compiler.is_compiling():  # compiled, torch's is quick
+        if func is dropout and not torch.compiler.is_compiling():  # torch's is fast when compiled
             return _drop(*args, **named)
         return func(*args, **named)
 
@@ -94,8 +94,8 @@ class PackedAttention(TorchFunctionMode):
         enable_gqa: bool = False,
     ) -> Tensor:
         row = (1, self.packing.num_tokens)
-        # While they are compiled, most releases of transformers make a mask where all is attended
-        # to. One that matters is there when they are not compiled, too.
+        # While being compiled, most releases of transformers make a mask even if it hides nothing.
+        # A mask that hides something is also there without compilation.
         masked = attn_mask is not None and not torch.compiler.is_compiling()
         if masked or is_causal or enable_gqa:
             raise CannotPack(
@@ -107,7 +107,8 @@ class PackedAttention(TorchFunctionMode):
         scale = query.size(-1) ** -0.5 if scale is None else scale
         device = query.device.type
         if torch.is_autocast_enabled(device):
-            # As autocast does for this function: rotary positions leave only values in bfloat16.
+            # Autocast does the same for torch's function. It is needed because rotary positions
+            # make queries and keys float32, while values stay in bfloat16.
             dtype = torch.get_autocast_dtype(device)
             query, key, value = query.to(dtype), key.to(dtype), value.to(dtype)
         texts = self.packing.cu_seqlens
@@ -122,13 +123,14 @@ class PackedAttention(TorchFunctionMode):
         )
 
 
-_ACTIVE = threading.local()  # as torch's stack of modes is
+_ACTIVE = threading.local()  # like torch's stack of modes
 
 
 def recomputation_contexts() -> tuple[AbstractContextManager, AbstractContextManager]:
-    """`context_fn` for `torch.utils.checkpoint`: what is computed again attends as it did before.
+    """Return contexts for `torch.utils.checkpoint` in which recomputed attention stays packed.
 
-    The backward pass, in which that happens, lies outside of the context.
+    Pass this function as `context_fn`. It is needed because recomputation happens in the backward
+    pass, after the context `PackedAttention` has ended.
     """
     mode = getattr(_ACTIVE, "mode", None)
     again = contextlib.nullcontext() if mode is None else PackedAttention(mode.packing, mode.asked)

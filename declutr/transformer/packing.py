@@ -1,7 +1,8 @@
-"""Texts of different lengths end to end, and texts of similar length together.
+"""Index arithmetic for packing texts without padding, and for grouping texts of similar length.
 
-Padding is work for nothing: 37 % of a batch of paper-sized spans. Here is where tokens lie with and
-without it, what masks say of that on the host, and what a transformer is tried with.
+Padding is wasted work: 37 % of a batch of spans of the lengths in the DeCLUTR paper. This module
+has the places of tokens with and without padding, text lengths from masks on the host, and the
+example texts with which a transformer is tried.
 """
 
 from __future__ import annotations
@@ -20,19 +21,19 @@ from declutr.transformer.architectures import max_positions
 
 
 class CannotPack(ValueError):
-    """This transformer's attention is not plain attention over whole texts."""
+    """Error for a transformer whose attention is not plain attention over whole texts."""
 
 
 class Packing:
-    """Where the tokens of N texts lie when they stand end to end, longest text first.
+    """The places of the tokens of N texts in one packed row, longest text first.
 
     # Parameters
 
-    lengths : tokens of each text; 0 is allowed.
+    lengths : the number of tokens of each text; 0 is allowed.
     width : L, the padded length.
-    device : of the tensors to pack.
-    mask : `(N, L)` bool on the host, true at the tokens of each text; not needed where they are
-        the first ones.
+    device : the device of the tensors to pack.
+    mask : `(N, L)`, bool, on the host; true at the tokens of each text. Not needed if the tokens of
+        each text come first.
     """
 
     def __init__(
@@ -53,47 +54,48 @@ class Packing:
         self.shape = (len(counts), width)
         self.lengths: list[int] = counts[counts > 0].tolist()
         places = np.repeat(order, counts) * width + positions
-        # One array, one copy to the device.
+        # Stacked, so that there is only one copy to the device.
         sent = to_device(torch.from_numpy(np.stack([places, positions])), device)
         self._places, self.positions = sent
         self._of_longest = self.positions[: max(self.lengths, default=0)]
-        # Where each text begins, and the end: int32, as attention kernels take it.
+        # The offset at which each text begins, and T; attention kernels take int32.
         starts = np.concatenate([[0], np.cumsum(self.lengths)]).astype(np.int32)
         self.cu_seqlens = to_device(torch.from_numpy(starts), device)
 
-    # Both are sizes of tensors, as `torch.compile` takes other numbers for constants here and would
-    # compile anew for each.
+    # Both properties are sizes of tensors, because `torch.compile` would treat other numbers as
+    # constants here, and compile again for each value.
 
     @property
     def num_tokens(self) -> int:
-        """Tokens of all texts together, T."""
+        """The number of tokens of all texts together, T."""
         return self.positions.size(0)
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest text."""
+        """The number of tokens of the longest text."""
         return self._of_longest.size(0)
 
     def pack(self, padded: Tensor) -> Tensor:
-        """`(N, L)` -> `(T,)`, T being the number of tokens."""
+        """Return the values of a padded tensor `(N, L)` at the tokens, packed: `(T,)`."""
         return padded.flatten()[self._places]
 
     def pad(self, packed: Tensor) -> Tensor:
-        """`(T, d)` -> `(N, L, d)`, zero where there is no token."""
+        """Return a packed tensor `(T, d)` in padded form, `(N, L, d)`, zero where no token is."""
         texts, width = self.shape
         padded = packed.new_zeros(texts * width, packed.size(-1))
         return padded.index_copy(0, self._places, packed).view(texts, width, -1)
 
 
 def text_lengths(mask: Tensor) -> list[int]:
-    """Tokens of each text of a mask `(N, L)` that lies on the host."""
+    """Return the number of tokens of each text, for a bool mask `(N, L)` on the host."""
     return mask.numpy().sum(axis=1).tolist()
 
 
 def text_ends(mask: Tensor) -> list[int]:
-    """Where each text of a mask `(N, L)` on the host ends: one past its last token, 0 without any.
+    """Return the end of each text, one past its last token, for a bool mask `(N, L)` on the host.
 
-    It is more than the number of its tokens where padding lies before or between them.
+    It is 0 for a text without tokens, and larger than the number of tokens if padding lies before
+    or between them.
     """
     tokens = mask.numpy()
     after = tokens[:, ::-1].argmax(axis=1)
@@ -101,22 +103,35 @@ def text_ends(mask: Tensor) -> list[int]:
 
 
 def begin_at_once(mask: Tensor) -> bool:
-    """Return whether no text of a mask `(N, L)` has padding before its first token."""
+    """Return whether no text has padding before its first token, for a bool mask `(N, L)`."""
     return bool((mask[:, 0] | ~mask.any(dim=1)).all())
 
 
 def within_texts(mask: Tensor) -> Tensor:
-    """Return `(N, L)`: the first to the last token of each text, with all that lies between."""
+    """Return a mask that is true from the first to the last token of each text.
+
+    The argument and the result are bool, `(N, L)`.
+    """
     begun = mask.cumsum(dim=1) > 0
     to_come = mask.flip(1).cumsum(dim=1).flip(1) > 0
     return begun & to_come
 
 
 def length_groups(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
-    """Texts of similar length together: lists of their numbers, the longest text first throughout.
+    """Group texts of similar length.
 
-    A list times its longest text makes at most `most_tokens` tokens, unless it is a single text.
-    Texts without tokens are left out.
+    # Parameters
+
+    lengths : the number of tokens of each text.
+    most_tokens : the largest number of tokens in a padded group, which is its number of texts times
+        the length of its longest. A single text may have more.
+
+    # Returns
+
+    Lists of text numbers, from the longest text to the shortest. Texts without tokens are left out.
+
+    >>> length_groups([3, 9, 0, 4], most_tokens=10)
+    [[1], [3, 0]]
     """
     groups: list[list[int]] = []
     for text in sorted(range(len(lengths)), key=lambda text: -lengths[text]):
@@ -130,15 +145,15 @@ def length_groups(lengths: Sequence[int], most_tokens: int) -> list[list[int]]:
 
 
 class KnownWhole(TorchFunctionMode):
-    """Within this context it is known on the host whether a mask `(N, L)` is true throughout.
+    """A context in which it is known on the host whether a mask `(N, L)` is true throughout.
 
-    transformers asks this to drop masks that hide nothing. Of a mask on a GPU the answer would lie
-    there, and the host would wait for it in every pass. It is for models of that library alone:
-    code of others may ask something else of such a tensor.
+    transformers checks this in order to drop masks that hide nothing. For a mask on a GPU the host
+    would wait for the answer in every pass. Use it for models of that library only: in other code
+    the same call on such a tensor may ask about something else.
 
     # Parameters
 
-    shape : `(N, L)`; what is asked of a tensor of another shape is computed.
+    shape : `(N, L)`; for tensors of other shapes the answer is computed.
     whole : the answer.
     """
 
@@ -155,24 +170,24 @@ class KnownWhole(TorchFunctionMode):
 
 
 ALL = (torch.all, torch.Tensor.all)
-"""The functions by which transformers ask that."""
+"""The functions by which transformers checks whether a mask is true throughout."""
 
 
 def is_mask(shape: tuple[int, ...], tensor: Tensor, *others: Any, **named: Any) -> bool:
-    """Whether arguments of one of `ALL` ask for all of a mask of that shape."""
+    """Return whether a call of one of `ALL` with these arguments is about a mask of that shape."""
     return not others and not named and tensor.dtype == torch.bool and tensor.shape == shape
 
 
 @contextmanager
 def padding_not_looked_for(transformer: torch.nn.Module) -> Iterator[None]:
-    """Within this context a model of transformers does not look for padding among token ids.
+    """Disable transformers' warning about padding without a mask within this context.
 
-    Given no mask, releases until 4 look at the ids of each text to warn of padding, and the host
-    waits for them.
+    If they get no mask, releases before 5 check the token ids for padding in order to warn about
+    it, and the host waits for the device.
     """
     name = "warn_if_padding_and_no_attention_mask"
     if hasattr(transformer, name):
-        transformer.__dict__[name] = lambda *args, **kwargs: None  # found before the method
+        transformer.__dict__[name] = lambda *args, **kwargs: None  # hides the method of the class
     try:
         yield
     finally:
@@ -182,7 +197,18 @@ def padding_not_looked_for(transformer: torch.nn.Module) -> Iterator[None]:
 def texts_to_try(
     transformer: torch.nn.Module, padding_id: int, device: torch.device
 ) -> tuple[Tensor, Tensor]:
-    """Return token ids and mask of a few short texts, together longer than one text may be."""
+    """Return a few short example texts that are together longer than a single text may be.
+
+    # Parameters
+
+    transformer : defines the vocabulary and the maximal length.
+    padding_id : a token id that is not used.
+    device : the device of the result.
+
+    # Returns
+
+    Token ids and the mask, both `(N, L)`.
+    """
     longest = max_positions(transformer)
     width = max(1, min(64, longest or 64))
     lengths = [width, width - width // 2]
@@ -199,7 +225,10 @@ def texts_to_try(
 
 @contextmanager
 def evaluating(module: torch.nn.Module) -> Iterator[None]:
-    """Within this context all is in evaluation mode, and in the mode it was in afterwards."""
+    """Put a module and its parts in evaluation mode within this context.
+
+    Afterwards each part is in its own mode again, which `Module.train` would not restore.
+    """
     modes = [(part, part.training) for part in module.modules()]
     try:
         for part, _ in modes:

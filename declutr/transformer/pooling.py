@@ -1,27 +1,35 @@
-"""Vectors of tokens to the vector of a text."""
+"""Pooling of token embeddings to the embedding of a text."""
 
 from __future__ import annotations
 
 import torch
 
 POOLINGS = ("mean", "cls", "first-last", "max", "mean-sqrt-length", "last", "pooler")
-"""`mean` of the last layer over tokens, special ones included; `cls`: its first token;
-`first-last`: mean over tokens of the average of what the first and the last layer give (BERT-flow,
-arXiv 2011.05864, and SimCSE, arXiv 2104.08821: `hidden_states[1]`, the embeddings being number 0);
-`max` over tokens; `mean-sqrt-length`: their sum over the square root of their number
-(sentence-transformers); `last` token; `pooler`: what the checkpoint's own head makes of the first
-token, as supervised SimCSE was evaluated."""
+"""The names of the poolings. All but two pool the token embeddings of the last layer.
+
+- `mean` : the mean over tokens, including special tokens.
+- `cls` : the first token.
+- `first-last` : the mean over tokens of the average of the first and the last layer's outputs
+  (BERT-flow, arXiv 2011.05864, and SimCSE, arXiv 2104.08821). The first layer's output is
+  `hidden_states[1]`; number 0 is the output of the embedding layer.
+- `max` : the maximum over tokens.
+- `mean-sqrt-length` : the sum divided by the square root of the number of tokens
+  (sentence-transformers).
+- `last` : the last token.
+- `pooler` : the output of the pretrained transformer's own head for the first token, with which
+  supervised SimCSE was evaluated.
+"""
 
 
 def pooled(vectors: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Tensor:
-    """The vectors `(n, d)` of n texts, float32.
+    """Return the embeddings of n texts, `(n, d)`, float32.
 
     # Parameters
 
-    vectors : of tokens, `(n, length, d)`; for `first-last` the average of the two layers.
-    mask : `(n, length)`, true for tokens and not for padding, which comes last; no row is all
-        padding.
-    pooling : one of `POOLINGS`, `pooler` excepted.
+    vectors : token embeddings, `(n, length, d)`; for `first-last` the average of the two layers.
+    mask : `(n, length)`, true for tokens and false for padding, which must come last. Each row must
+        have at least one token.
+    pooling : one of `POOLINGS` except `pooler`.
     """
     vectors = vectors.float()
     if pooling == "cls":
@@ -32,7 +40,7 @@ def pooled(vectors: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Ten
     padding = ~mask.bool().unsqueeze(-1)  # (n, length, 1)
     if pooling == "max":
         return vectors.masked_fill(padding, float("-inf")).amax(dim=1)
-    # Filled and not multiplied: what stands on padding may be anything.
+    # Filled instead of multiplied by 0, because vectors at padding may be infinite or NaN.
     total = vectors.masked_fill(padding, 0.0).sum(dim=1)
     divisor = counts.sqrt() if pooling == "mean-sqrt-length" else counts
     return total / divisor.unsqueeze(-1)

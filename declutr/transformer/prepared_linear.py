@@ -1,7 +1,7 @@
-"""Linear layers prepared once for inference on a CPU, in the place of `torch.nn.Linear`.
+"""Linear layers prepared once for inference on a CPU, as a replacement of `torch.nn.Linear`.
 
-Weights are in the order that the processor likes best, and an activation is applied to what a
-product gives before that leaves the cache.
+Weights are stored in the memory layout that is best for the processor, and an activation is applied
+to the output of a product while it is still in the cache.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from declutr.transformer.training_products import LEAST_WEIGHTS, MOST_WEIGHTS, p
 
 REORDERED = "onednn reordered"
 
-_ROWS = 256  # that a product is measured with
-_AGREE = 1e-4  # of the largest value, in float32
+_ROWS = 256  # the number of rows for which a product is measured
+_AGREE = 1e-4  # tolerance in float32, as a share of the largest value
 _NUMBERS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
 Product = Callable[[Tensor], Tensor]
-"""Rows `(r, k)` to rows `(r, n)`."""
+"""A function that maps rows `(r, k)` to rows `(r, n)`."""
 
 
 class PlainProduct:
-    """A linear layer by torch's own product, with the activation after it.
+    """A linear layer computed by torch's own product, followed by an activation.
 
     # Parameters
 
-    weight : `(n, k)` in the dtype that is computed in.
+    weight : `(n, k)`, in the dtype of the computation.
     bias : `(n,)` or `None`.
     activation : one of `FUSED`, or `None`.
     """
@@ -41,13 +41,17 @@ class PlainProduct:
         self._weight, self._bias, self._activation = weight, bias, activation
 
     def __call__(self, rows: Tensor) -> Tensor:
-        # What torch computes for `linear`, which may be another product within `QuickProducts`.
+        """Return the output `(r, n)` for rows `(r, k)`."""
+        # `linear` itself could be another product here, if it is called within `QuickProducts`.
         output = plain_output(rows.to(self._weight.dtype), self._weight, self._bias)
         return output if self._activation is None else activated(output, self._activation)
 
 
 class ReorderedProduct:
-    """oneDNN's product, whose weight is put in its order once; parameters as of `PlainProduct`."""
+    """A linear layer computed by oneDNN, with the weight reordered once for its kernel.
+
+    The parameters are those of `PlainProduct`.
+    """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, activation: str | None = None) -> None:
         operation, algorithm = ("none", "") if activation is None else FUSED[activation]
@@ -56,10 +60,11 @@ class ReorderedProduct:
         self._after: tuple[str, list, str] = (operation, [], algorithm)
 
     def __call__(self, rows: Tensor) -> Tensor:
+        """Return the output `(r, n)` for rows `(r, k)`."""
         rows = rows.to(self._dtype).contiguous()
         return torch.ops.mkldnn._linear_pointwise(rows, self._weight, self._bias, *self._after)
 
-    # Reordered weights cannot be copied or pickled, encoders can.
+    # Reordered weights cannot be copied or pickled, but encoders that contain them must be.
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_weight": self._weight.to_dense(self._dtype)}
 
@@ -72,9 +77,10 @@ def _reorder(weight: Tensor) -> Tensor:
 
 
 def float_product(weight: Tensor, bias: Tensor | None, activation: str | None) -> Product:
-    """Return the quickest product on this processor; parameters as of `PlainProduct`.
+    """Return the quickest product for a linear layer on this processor.
 
-    If the other product does not give the same as torch's, it is torch's.
+    It is torch's own if the alternative does not give the same results up to rounding. The
+    parameters are those of `PlainProduct`.
     """
     plain = PlainProduct(weight, bias, activation)
     if quickest(weight.shape, weight.dtype, activation) == PLAIN:
@@ -87,13 +93,20 @@ def float_product(weight: Tensor, bias: Tensor | None, activation: str | None) -
 
 
 def quickest(shape: tuple[int, ...], dtype: torch.dtype, activation: str | None) -> str:
-    """Return `PLAIN` or `REORDERED`, whichever is quicker for a weight of this shape and dtype."""
+    """Return `PLAIN` or `REORDERED`, whichever is quicker for a weight of this shape and dtype.
+
+    # Parameters
+
+    shape : `(n, k)`.
+    dtype : `torch.float32` or `torch.bfloat16`.
+    activation : one of `FUSED`, or `None`.
+    """
     n, k = shape
     if n * k < LEAST_WEIGHTS:
         return PLAIN
 
     def ways() -> Ways:
-        some = min(n, max(1, MOST_WEIGHTS // k))  # outputs
+        some = min(n, max(1, MOST_WEIGHTS // k))  # number of outputs to measure
         rows = torch.full((_ROWS, k), 0.5, dtype=dtype, device="cpu")
         like = torch.full((some, k), 0.01, dtype=dtype, device="cpu")
         bias = torch.zeros(some, dtype=dtype, device="cpu")
@@ -111,13 +124,13 @@ def quickest(shape: tuple[int, ...], dtype: torch.dtype, activation: str | None)
 
 
 class PreparedLinear(torch.nn.Module):
-    """Linear layers that take the same input, end to end, and an activation.
+    """One or more linear layers on the same input, with concatenated outputs and an activation.
 
-    It computes as they do until `prepare` is called.
+    Until `prepare` is called, the given layers compute the output.
 
     # Parameters
 
-    layers : of equal `in_features`.
+    layers : linear layers with the same `in_features`.
     activation : one of `FUSED`, or `None`.
     """
 
@@ -127,12 +140,12 @@ class PreparedLinear(torch.nn.Module):
         self.activation = activation
         self.in_features = layers[0].in_features
         self.out_features = sum(layer.out_features for layer in layers)
-        # A placeholder, so that `layer.weight.dtype` works: T5 reads it.
+        # A placeholder, because T5 reads `layer.weight.dtype`.
         self.weight = torch.empty(0, dtype=layers[0].weight.dtype)
         self._product: Product | None = None
 
     def way(self, dtype: str) -> str:
-        """Return the name of the product that `prepare` takes; `PLAIN` is torch's own."""
+        """Return the name of the product that `prepare` would use; `PLAIN` is torch's own."""
         shape = (self.out_features, self.in_features)
         if dtype == "int8":
             from declutr.transformer import int8_product
@@ -142,7 +155,12 @@ class PreparedLinear(torch.nn.Module):
 
     @torch.no_grad()
     def prepare(self, dtype: str) -> None:
-        """Compute in float32, bfloat16 or int8 from now on, without the layers' own weights."""
+        """Compute in a dtype from now on, and free the layers' own weights.
+
+        # Parameters
+
+        dtype : `"float32"`, `"bfloat16"` or `"int8"`.
+        """
         weights = [layer.weight.detach().float() for layer in self.layers]
         weight = weights[0] if len(weights) == 1 else torch.cat(weights)
         bias = self._bias()
@@ -159,6 +177,7 @@ class PreparedLinear(torch.nn.Module):
         self._product = float_product(weight.to(number), bias, self.activation)
 
     def forward(self, vectors: Tensor) -> Tensor:
+        """Return the outputs of all layers, `(..., out_features)`, for `(..., in_features)`."""
         rows = vectors.flatten(0, -2)
         if self._product is None:
             output = torch.cat([linear(rows, at.weight, at.bias) for at in self.layers], dim=-1)

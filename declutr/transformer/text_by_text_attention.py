@@ -1,9 +1,10 @@
-"""Attention over texts end to end on a CPU: one text after another, as an operator of torch.
+"""Variable-length attention on a CPU: one text after another, as a custom operator of torch.
 
-Without dropout, torch's own kernel does it where it is the quickest. It has no dropout: with it,
-torch keeps every probability, mask and product of all texts, and spends most of its time drawing
-one number for each. Here scores are computed twice and never kept, for as many heads at once as the
-cache holds scores of, and one 64-bit number decides about four probabilities.
+Without dropout, torch's own kernel is used where it is the quickest. That kernel has no dropout.
+With dropout, torch would keep the probabilities, masks and products of all texts, and spend most of
+its time drawing a random number for each probability. Here scores are computed twice and never
+kept, for as many heads at once as fit the cache, and one 64-bit number decides about four
+probabilities.
 """
 
 from __future__ import annotations
@@ -22,16 +23,17 @@ from declutr.transformer.repeatable_dropout import (
     draw_seed,
 )
 
-_TOKENS_AT_ONCE = 1024  # of equally long texts
+_TOKENS_AT_ONCE = 1024  # tokens of equally long texts that are computed together
 
-# For each thread, by bytes of a value: several tensors of this many float32 stay in the cache of a
-# core, while oneDNN, which takes products of bfloat16, needs long ones more than that.
+# Scores per thread that are computed together, by the bytes of a value. In float32, several tensors
+# of this size fit the cache of a core. In bfloat16, oneDNN computes the products, for which large
+# products matter more than the cache.
 _SCORES_AT_ONCE = {2: 1 << 22, 4: 1 << 18, 8: 1 << 17}
 
-# torch's kernel takes 0.5 to 0.95 of the time of products and softmax for float32 texts of at most
-# _SHORT tokens and from _LONG on, or _LONG_TOGETHER where several have one length; between them up
-# to 1.4. In bfloat16 it takes 0.2 to 1 at any length on a processor with AMX, and 1.3 to 2.5 on
-# others; its backward pass takes up to 3.
+# Measured times of torch's kernel, relative to separate products and softmax. In float32 it takes
+# 0.5 to 0.95 for texts of at most _SHORT tokens, and of _LONG tokens or more (_LONG_TOGETHER where
+# several texts have the same length); between these lengths up to 1.4. In bfloat16 it takes 0.2 to
+# 1 at any length on processors with AMX, and 1.3 to 2.5 on others; its backward pass up to 3.
 _SHORT, _LONG, _LONG_TOGETHER = 16, 160, 64
 
 _INPUTS = "Tensor query, Tensor key, Tensor value, Tensor cu_seqlens, Tensor? seed"
@@ -46,10 +48,21 @@ _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 def attend(
     query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, dropout_p: float, scale: float
 ) -> Tensor:
-    """Attention within each text of a row, `(1, H, T, D)` each, with dropout on the probabilities.
+    """Return attention within each text of a packed row, with dropout on the probabilities.
 
-    `cu_seqlens` `(N + 1,)` is where each text begins, and T. The operator behind this is one to
-    `torch.compile`, which neither looks into it nor depends on the lengths of texts.
+    `torch.compile` treats it as a single operator, and need not compile again for texts of other
+    lengths.
+
+    # Parameters
+
+    query, key, value : `(1, H, T, D)`.
+    cu_seqlens : `(N + 1,)`; the offset at which each text begins, and T.
+    dropout_p : the probability of dropout.
+    scale : the factor of the scores.
+
+    # Returns
+
+    `(1, H, T, D)`.
     """
     seed = draw_seed(dropout_p)
     return _attention(query, key, value, cu_seqlens, seed, dropout_p, scale)[0]
@@ -70,7 +83,10 @@ def _attention(
     dropout_p: float,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output `(1, H, T, D)`, and `(T, H)` logarithms of its sums by torch's kernel."""
+    """Return the output `(1, H, T, D)` and the logarithms of sums `(T, H)`.
+
+    Only texts that torch's kernel attends to have such logarithms; others get undefined values.
+    """
     query, key, value = (_flat(tensor) for tensor in (query, key, value))
     output, sums = _like(query), _sums_like(query)
     dropout = None if seed is None else RepeatableDropout(dropout_p, seed)
@@ -78,7 +94,7 @@ def _attention(
         for run in _runs(cu_seqlens):
             if dropout is None and run.suits_torch(query.dtype):
                 found = _flash(*(run.texts(t) for t in (query, key, value)), scale=scale)
-                if run.number * run.length == query.size(2):  # all texts: nothing to copy
+                if run.number * run.length == query.size(2):  # one run has all texts: no copy
                     attended, logarithms = (part.transpose(1, 2).flatten(0, 1) for part in found)
                     return attended.transpose(0, 1)[None], logarithms
                 for tensor, part in zip((output, sums.t()[None]), found, strict=True):
@@ -165,7 +181,7 @@ _attention.register_autograd(_backward, setup_context=_remember)
 
 
 class _Block(NamedTuple):
-    """Some heads of some equally long texts that stand side by side."""
+    """Some heads of consecutive texts of the same length."""
 
     start: int
     number: int
@@ -173,38 +189,39 @@ class _Block(NamedTuple):
     heads: slice
 
     def of(self, tensor: Tensor) -> Tensor:
-        """`(1, H, T, ...)` -> a view `(heads, number, length, ...)`."""
+        """Return a view `(heads, number, length, ...)` of a tensor `(1, H, T, ...)`."""
         part = tensor[0].narrow(1, self.start, self.number * self.length)
         part = part if self.heads == _ALL else part[self.heads]
-        if self.number == 1:  # quicker than what follows, for many texts of different lengths
+        if self.number == 1:  # the common case for different lengths, where `unflatten` is slower
             return part.unsqueeze(1)
         return part.unflatten(1, (self.number, self.length))
 
 
 class _Run(NamedTuple):
-    """All neighbouring texts of one length."""
+    """A run of consecutive texts of the same length."""
 
     start: int
     number: int
     length: int
 
     def suits_torch(self, dtype: torch.dtype) -> bool:
-        """Whether torch's kernel is the quickest for these texts."""
+        """Return whether torch's kernel is the quickest for these texts."""
         if dtype.itemsize == 2:
             return "amx" in instructions()
         long = _LONG if self.number == 1 else _LONG_TOGETHER
         return not _SHORT < self.length < long
 
     def texts(self, tensor: Tensor) -> Tensor:
-        """`(1, H, T, ...)` -> a view `(number, H, length, ...)`."""
+        """Return a view `(number, H, length, ...)` of a tensor `(1, H, T, ...)`."""
         return _Block(*self, _ALL).of(tensor).transpose(0, 1)
 
     def blocks(
         self, query: Tensor, dropout: RepeatableDropout | None
     ) -> Iterator[tuple[_Block, Tensor]]:
-        """Yield blocks whose scores fit the cache, with levels for dropout, empty without.
+        """Yield blocks whose scores fit the cache, with the levels of their dropout.
 
-        What is drawn does not depend on the number of threads.
+        Without dropout the levels are an empty tensor. The levels drawn do not depend on the number
+        of threads.
         """
         heads, at_once = query.size(1), max(1, _TOKENS_AT_ONCE // self.length)
         most = _SCORES_AT_ONCE[query.element_size()] * torch.get_num_threads()
@@ -230,7 +247,7 @@ def _runs(cu_seqlens: Tensor) -> Iterator[_Run]:
 
 
 def _like(tensor: Tensor) -> Tensor:
-    """A new tensor `(1, H, T, D)`, token by token in memory, as the next layer reads it."""
+    """Return a new tensor `(1, H, T, D)` in the memory order of the next layer, token by token."""
     _, heads, tokens, width = tensor.shape
     return tensor.new_empty(tokens, heads, width).transpose(0, 1)[None]
 
@@ -241,7 +258,7 @@ def _sums_like(query: Tensor) -> Tensor:
 
 
 def _flat(tensor: Tensor) -> Tensor:
-    """The tensor with neighbours along its last axis side by side: torch's kernel does not ask."""
+    """Return the tensor with a contiguous last axis, which torch's kernel assumes unchecked."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
 
 

@@ -1,9 +1,9 @@
-"""Linear layers in float32 on a CPU, each product by the quickest kernel of the processor.
+"""Training of linear layers in float32 on a CPU by the quickest kernel for each product.
 
-A linear layer is three products: its output, the gradient of its input and that of its weight.
-torch gives all of them to its BLAS library, most often MKL. oneDNN's operator for linear layers
-computes them too, to the same accuracy; the transposed operands of a gradient can be handed to it
-in several ways, of which the best depends on the shape.
+A linear layer computes three products: its output, the gradient of its input and the gradient of
+its weight. torch computes all of them by its BLAS library, most often MKL. oneDNN's operator for
+linear layers computes them with the same accuracy. The transposed operands of a gradient can be
+passed to it in several ways, and the quickest depends on the shape.
 """
 
 from __future__ import annotations
@@ -25,12 +25,15 @@ from declutr.system.distributed import of_all_processes, process_rank
 from declutr.system.kernel_choices import CHOICES, PLAIN, Ways
 
 LEAST_WEIGHTS = 1 << 16
-"""Smaller layers are left to torch: they take no time worth measuring."""
+"""The least number of weights of a layer that is measured; smaller ones are left to torch."""
 
 MOST_WEIGHTS = 1 << 24
-"""Of wider layers, such as a head over a vocabulary, as many outputs as that are timed."""
+"""The largest number of weights that are timed.
 
-# Rows that are timed with, and fewer for layers of more weights than _LARGE.
+Of wider layers, such as a head over a vocabulary, only a part of the outputs is timed.
+"""
+
+# Numbers of rows to time with: _ROWS_OF_LARGE for layers with more than _LARGE weights.
 _ROWS, _ROWS_OF_LARGE, _LARGE = 1024, 128, 1 << 22
 
 
@@ -47,7 +50,18 @@ _plain: ContextVar[bool] = ContextVar("plain", default=False)
 
 
 def plain_output(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """What torch computes for `linear`, which a `QuickProducts` around it would catch."""
+    """Return the output of a linear layer by torch's own product, even within `QuickProducts`.
+
+    # Parameters
+
+    rows : `(r, k)`.
+    weight : `(n, k)`.
+    bias : `(n,)` or `None`.
+
+    # Returns
+
+    `(r, n)`.
+    """
     return rows @ weight.t() if bias is None else torch.addmm(bias, rows, weight.t())
 
 
@@ -55,8 +69,9 @@ def _onednn(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
     return torch.ops.mkldnn._linear_pointwise(rows, weight, bias, "none", [], "")
 
 
-# Of rows x (M, K), weight w (N, K) and bias (N,), and of the output's gradient g (M, N). "Copied":
-# an operand is made contiguous first; "transposed": the transposed product is computed.
+# Ways to compute the three products, by name. Their operands are rows x (M, K), weight w (N, K),
+# bias (N,) and the gradient of the output g (M, N). "Copied": an operand is made contiguous first.
+# "Transposed": the transposed product is computed.
 _OUTPUT: dict[str, Callable[..., Tensor]] = {PLAIN: plain_output, "onednn": _onednn}
 _INPUT_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
     PLAIN: lambda g, w: g @ w,
@@ -73,10 +88,10 @@ _WEIGHT_GRADIENT: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 
 
 class QuickProducts(TorchFunctionMode):
-    """Within this context, linear layers in float32 on a CPU take the quickest kernels.
+    """A context in which linear layers in float32 on a CPU use the quickest kernels.
 
-    Weights stay as they are, and so do layers in other precisions (autocast), on other devices, in
-    compiled code and those with few weights. Results differ from torch's own by rounding.
+    Weights are not changed. Layers in other dtypes (autocast), on other devices, in compiled code
+    and with few weights are left to torch. Results differ from torch's own by rounding.
     """
 
     def __torch_function__(
@@ -93,14 +108,17 @@ def runs_compiled(module: torch.nn.Module) -> bool:
 
 
 def quick_products(transformer: torch.nn.Module, device: torch.device) -> AbstractContextManager:
-    """Return `QuickProducts` for a pass of a transformer on a CPU that is not compiled."""
+    """Return `QuickProducts` for an uncompiled transformer on a CPU, else a context without effect.
+
+    Within `plain_products`, the context has no effect either.
+    """
     left_to_torch = device.type != "cpu" or runs_compiled(transformer) or _plain.get()
     return contextlib.nullcontext() if left_to_torch else QuickProducts()
 
 
 @contextmanager
 def plain_products() -> Iterator[None]:
-    """A context in which `quick_products` leaves everything to torch, and asks nothing."""
+    """Make `quick_products` leave everything to torch, and measure nothing, within this context."""
     token = _plain.set(True)
     try:
         yield
@@ -109,15 +127,15 @@ def plain_products() -> Iterator[None]:
 
 
 def settle_products(model: torch.nn.Module) -> None:
-    """Find out the quickest kernels for every linear layer of a model, before it trains on a CPU.
+    """Choose the quickest kernels for all linear layers of a model before it trains on a CPU.
 
-    With several processes the first one finds out for all of them: all must call this.
+    With several processes the first one chooses for all of them, so all must call this together.
     """
     if process_rank() == 0:
         for part in model.modules():
             if type(part) is not torch.nn.Linear or part.weight.dtype != torch.float32:
                 continue
-            # By its shape: the weight itself may be spread over processes.
+            # Checked by the layer's attributes, because the weight itself may be sharded.
             if part.in_features * part.out_features >= LEAST_WEIGHTS and _has_onednn():
                 products_of(part.in_features, part.out_features)
     first = of_all_processes((CHOICES.taken(), torch.get_num_threads()))[0]
@@ -125,7 +143,13 @@ def settle_products(model: torch.nn.Module) -> None:
 
 
 def products_of(features: int, outputs: int) -> Products:
-    """Return the quickest ways to compute a layer of so many input and output features."""
+    """Return the quickest ways to compute a layer with these numbers of features.
+
+    # Parameters
+
+    features : input features.
+    outputs : output features.
+    """
     layer = f"float32 linear layer {features} to {outputs}"
 
     def input_gradients() -> Ways:
@@ -144,7 +168,7 @@ def products_of(features: int, outputs: int) -> Products:
 
 
 def output_of(features: int, outputs: int) -> str:
-    """Return the quickest way to compute the output alone."""
+    """Return the quickest way to compute only the output; the arguments are as of `products_of`."""
 
     def ways() -> Ways:
         x, w, b, _ = _operands(features, outputs)
@@ -154,7 +178,7 @@ def output_of(features: int, outputs: int) -> str:
 
 
 def _operands(features: int, outputs: int) -> list[Tensor]:
-    """Rows, weight, bias and the output's gradient, for measuring."""
+    """Return rows, weight, bias and the gradient of the output, for measuring."""
     rows = _ROWS if features * outputs <= _LARGE else _ROWS_OF_LARGE
     outputs = min(outputs, max(1, MOST_WEIGHTS // features))
     shapes = (rows, features), (outputs, features), (outputs,), (rows, outputs)
@@ -162,9 +186,9 @@ def _operands(features: int, outputs: int) -> list[Tensor]:
 
 
 def _may_be_quicker(weight: Any) -> bool:
-    """Whether a faster kernel than torch's own may be used with this weight."""
+    """Return whether a faster kernel than torch's own may be used with this weight."""
     return (
-        type(weight) in (Tensor, torch.nn.Parameter)  # no weight that is spread over processes
+        type(weight) in (Tensor, torch.nn.Parameter)  # not a sharded weight
         and weight.dtype == torch.float32
         and weight.device.type == "cpu"
         and weight.layout == torch.strided
@@ -176,7 +200,7 @@ def _may_be_quicker(weight: Any) -> bool:
 
 @cache
 def _has_onednn() -> bool:
-    """Whether its operator is in this build of torch, and computes float32 as what it is."""
+    """Return whether this build of torch has oneDNN's operator, with full precision in float32."""
     modes = ("ONEDNN_DEFAULT_FPMATH_MODE", "DNNL_DEFAULT_FPMATH_MODE")
     exact = all(os.environ.get(mode, "STRICT").upper() == "STRICT" for mode in modes)
     has = torch.backends.mkldnn.is_available() and hasattr(torch.ops.mkldnn, "_linear_pointwise")
@@ -194,7 +218,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
         or torch._C._are_functorch_transforms_active()
     ):
         return linear(input, weight, bias)
-    # Of operands whose rows lie apart, oneDNN takes a kernel that is a thousand times slower.
+    # For operands that are not contiguous, oneDNN uses a kernel that is a thousand times slower.
     rows = input.reshape(-1, input.size(-1)).contiguous()
     learns = any(t is not None and t.requires_grad for t in (input, weight, bias))
     if torch.is_grad_enabled() and learns:
@@ -208,7 +232,7 @@ def _linear(input: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor
 
 
 def _way(ways: dict[str, Callable[..., Tensor]], name: str) -> Callable[..., Tensor]:
-    """That one, or torch's own where a name was kept by a release that had other ways."""
+    """Return a way by name, or torch's own if the name was kept by a release with other ways."""
     return ways.get(name, ways[PLAIN])
 
 
@@ -226,7 +250,7 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         rows, weight = ctx.saved_tensors
         products = ctx.products
-        if torch.is_grad_enabled():  # double backward: oneDNN's operator has no derivative
+        if torch.is_grad_enabled():  # for double backward, as oneDNN's operator has no derivative
             products = _PLAIN
         to_rows, to_weight, to_bias, _ = ctx.needs_input_grad
         gradient = gradient.contiguous()

@@ -1,4 +1,4 @@
-"""A transformer over padded texts, without computing on the padding."""
+"""Passes of a transformer over padded texts that do not compute on the padding."""
 
 from __future__ import annotations
 
@@ -34,16 +34,22 @@ logger = logging.getLogger(__name__)
 
 UNPADDING = ("auto", "packed", "grouped", "none")
 
-# Padded tokens of a group of similar length: few enough on a CPU to stay in its caches, enough on a
-# GPU to keep it busy.
+# Padded tokens per group of texts of similar length: few enough to fit the caches of a CPU, and
+# enough to keep a GPU busy.
 _GROUP_TOKENS = {"cpu": 2048, "cuda": 16384}
 
 Run = Callable[..., Tensor]
-"""Inputs of a transformer by name -> token vectors, `(1, T, d)` or `(N, L, d)`."""
+"""A function that takes the inputs of a transformer by name, and returns token embeddings.
+
+They are `(1, T, d)` for a packed row and `(N, L, d)` for padded texts.
+"""
 
 
 class Texts(NamedTuple):
-    """Padded texts `(N, L)`, and what there is about each `(N, k)`; see `UnpaddedPass.__call__`."""
+    """Padded texts `(N, L)` and further features of each text `(N, k)`.
+
+    `UnpaddedPass.__call__` describes the fields.
+    """
 
     token_ids: Tensor
     mask: Tensor
@@ -52,33 +58,36 @@ class Texts(NamedTuple):
 
 
 class UnpaddedPass:
-    """Runs a transformer on padded texts and gives the padded token vectors it would have given.
+    """A pass of a transformer over padded texts that skips most or all of the padding.
 
-    Three ways, equal up to rounding:
+    It returns the same padded token embeddings as a plain pass, up to rounding, in one of these
+    ways:
 
-    - `"packed"`: all texts end to end in one row, attention within each text. No waste at all.
-    - `"grouped"`: texts of similar length together, one pass a group. Little waste, any
-      architecture.
-    - `"none"`: as they come.
+    - `"packed"`: all texts end to end in one row, with attention within each text. It wastes
+      nothing.
+    - `"grouped"`: one pass per group of texts of similar length. It wastes little, and works with
+      any architecture.
+    - `"none"`: one plain pass with all of the padding.
+    - `"auto"`: packed if the transformer can be packed, which is tried once on a few short texts,
+      and otherwise grouped, which is logged.
 
-    `"auto"` packs if the transformer can be packed, which is tried out once on a few short texts,
-    and groups otherwise, saying so in the log.
+    The mask may also be False at tokens inside a text. Nothing attends to these tokens, and all
+    others keep their positions. On a GPU such texts are packed without these tokens; on a CPU they
+    are grouped.
 
-    A mask may have holes: tokens inside a text to which nothing attends, while all others keep
-    their positions. Such texts are packed without them on a GPU; on a CPU they are grouped.
-
-    Everything but tokens is looked up on the host: the host never waits for a GPU if it is known
-    there what the mask holds (`declutr.system.host_memory`).
+    The lengths of texts are read on the host. The host does not wait for a GPU if the values of the
+    mask are known there (`declutr.system.host_memory`).
 
     # Parameters
 
-    unpadding : one of the above.
+    unpadding : `"auto"`, `"packed"`, `"grouped"` or `"none"`.
     padding_id : the token id at padding.
-    first_position : the position of a text's first token: 0, or one after the padding id (RoBERTa).
+    first_position : the position id of a text's first token: 0, or the padding id plus one
+        (RoBERTa).
 
     # Raises
 
-    `ValueError` : an unknown way; `CannotPack` with `"packed"`, for a transformer that cannot be.
+    `ValueError` : an unknown `unpadding`.
     """
 
     def __init__(
@@ -91,8 +100,8 @@ class UnpaddedPass:
         self.unpadding = unpadding
         self._padding_id = padding_id
         self._first_position = first_position
-        self._asks_masks = False  # whether the transformer is one of the library transformers
-        # Whether it can be packed; `None` until that is tried.
+        self._asks_masks = False  # whether the model is from transformers, which inspects masks
+        # Whether the model can be packed; `None` until that is tried.
         self._packs: bool | None = None if unpadding in ("auto", "packed") else False
 
     def __call__(
@@ -104,11 +113,22 @@ class UnpaddedPass:
         type_ids: Tensor | None = None,
         of_texts: Tensor | None = None,
     ) -> Tensor:
-        """Return token vectors `(N, L, d)` of texts `(N, L)`; padding is where `mask` is False.
+        """Return the token embeddings of padded texts, `(N, L, d)`; at padding they are undefined.
 
-        `run` calls `transformer` with inputs by name. Vectors at padding mean nothing. Of
-        `of_texts` `(N, k)`, anything about each text, `run` gets under that name what is about the
-        text of each token that it is given: `(n, 1, k)`, or `(1, T, k)` of texts end to end.
+        # Parameters
+
+        transformer : the transformer that `run` calls.
+        run : calls `transformer` with inputs by name.
+        token_ids : `(N, L)`.
+        mask : `(N, L)`, bool, False at padding.
+        type_ids : `(N, L)`, the segment of each token, if the transformer takes them.
+        of_texts : `(N, k)`, further features of each text. `run` gets them under the same name for
+            the texts that it is given: `(n, 1, k)` for n padded texts, or `(1, T, k)`, once per
+            token, for a packed row.
+
+        # Raises
+
+        `CannotPack` : `unpadding` is `"packed"`, and the transformer cannot be packed.
         """
         with quick_products(transformer, mask.device):
             return self._computed(transformer, run, Texts(token_ids, mask, type_ids, of_texts))
@@ -123,24 +143,28 @@ class UnpaddedPass:
         if not any(ends):
             return self._padded(run, texts)
         holes = lengths != ends
-        # On a CPU texts with holes have always been grouped, with which they draw other dropout.
+        # On a CPU texts with masked tokens inside are grouped, as in earlier releases: packing them
+        # would draw other dropout, so that results could not be reproduced.
         packable = not holes or (mask.device.type != "cpu" and begin_at_once(known))
-        if self._packs is None and (packable or is_sharded(transformer)):  # then all must, together
+        # All processes of a sharded model must try packing together.
+        if self._packs is None and (packable or is_sharded(transformer)):
             self._packs = self._try_packing(transformer, run, mask.device)
         if packable and self._packs:
             packing = Packing(lengths, mask.size(1), mask.device, known if holes else None)
             try:
                 return self._packed(transformer, run, packing, texts)
-            except CannotPack as error:  # it was changed since
+            except CannotPack as error:  # the transformer was changed after it was tried
                 raise _cannot_pack(transformer, error) from error
-        if not is_sharded(transformer):  # processes may have different numbers of groups
+        # The processes of a sharded model must run the same number of passes, but could have
+        # different numbers of groups.
+        if not is_sharded(transformer):
             return self._grouped(run, ends, texts)
         return self._padded(run, texts)
 
     def _padded(self, run: Run, texts: Texts) -> Tensor:
         token_ids, mask, type_ids, of_texts = texts
-        # RoBERTa counts positions by the ids that are not padding, so padding must be the padding
-        # id, and what is cut out of a text must not.
+        # RoBERTa counts positions by the ids that are not the padding id. So padding must have that
+        # id, and masked tokens inside a text must not.
         token_ids = token_ids.masked_fill(~within_texts(mask), self._padding_id)
         about = None if of_texts is None else of_texts[:, None]
         inputs = {**_named(token_ids, type_ids, about), "attention_mask": mask.long()}
@@ -154,7 +178,8 @@ class UnpaddedPass:
     ) -> Tensor:
         token_ids, _, type_ids, of_texts = texts
         if type_ids is None and "token_type_ids" in _inputs_of(transformer):
-            # transformers 4 would take those of a single text, which may be shorter than the row.
+            # Without them, transformers 4 uses default segments that are only as long as a single
+            # text may be, and the row may be longer.
             type_ids = torch.zeros_like(token_ids)
         types = None if type_ids is None else packing.pack(type_ids)[None]
         about = None
@@ -191,7 +216,7 @@ class UnpaddedPass:
 
     @torch.no_grad()
     def _try_packing(self, transformer: torch.nn.Module, run: Run, device: torch.device) -> bool:
-        """Whether packing some short texts gives what padding gives, without dropout."""
+        """Return whether a packed pass gives the same as a padded one for a few short texts."""
         try:
             if "position_ids" not in _inputs_of(transformer):
                 raise CannotPack("it takes no position_ids")
@@ -199,12 +224,13 @@ class UnpaddedPass:
             if any(getattr(config, key, None) for key in ("local_attention", "sliding_window")):
                 raise CannotPack("some of its layers attend to neighbours only")
             token_ids, mask = texts_to_try(transformer, self._padding_id, device)
-            # Compiled code would not say that its attention has a mask.
+            # It must run eagerly, because attention masks are ignored in compiled code.
             eagerly = torch.compiler.set_stance("force_eager")
             with eagerly, evaluating(transformer), torch.autocast(device.type, enabled=False):
                 packing = Packing(mask.sum(dim=1).tolist(), mask.size(1), device)
                 packed = self._packed(transformer, run, packing, Texts(token_ids, mask))
-                # Three of them tell; the last lies further on than a single text reaches.
+                # Three texts are enough to compare. The last one is further along the row than a
+                # single text reaches.
                 step = max(1, (len(mask) - 1) // 2)
                 few = slice((len(mask) - 1) % step, None, step)
                 packed, mask = packed[few], mask[few]
@@ -214,7 +240,7 @@ class UnpaddedPass:
                 raise CannotPack(f"packed and padded texts differ by {apart:.1g}")
         except torch.OutOfMemoryError:
             raise
-        except Exception as error:  # whatever a transformer makes of inputs it does not expect
+        except Exception as error:  # a transformer may raise anything for unexpected inputs
             if self.unpadding == "packed":
                 raise _cannot_pack(transformer, error) from error
             logger.info(

@@ -1,10 +1,10 @@
-"""Attention over texts end to end by torch's variable-length kernels for CUDA devices.
+"""Variable-length attention by torch's own kernels for CUDA devices.
 
 torch calls these kernels from its nested tensors and, since 2.10, from
-`torch.nn.attention.varlen`, which has no dropout. The operators themselves are private to torch;
-no other module than `memory_efficient` names them as well. They carry their own derivatives,
-`torch.compile` traces them, and `torch.use_deterministic_algorithms` makes their backward passes
-deterministic.
+`torch.nn.attention.varlen`, which has no dropout. The operators are private to torch, so only this
+module and `declutr.transformer.memory_efficient_attention` name them. They have their own
+derivatives, `torch.compile` traces them, and `torch.use_deterministic_algorithms` makes their
+backward passes deterministic.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from declutr.transformer.memory_efficient_attention import efficient_attention
 logger = logging.getLogger(__name__)
 
 DTYPES = (torch.float32, torch.bfloat16, torch.float16)
-"""What there are kernels for."""
+"""The dtypes for which there are kernels."""
 
 _OF_FLASH = DTYPES[1:]
-# Beyond this, some GPUs have no backward pass with dropout.
+# For wider heads, some GPUs have no backward pass with dropout.
 _WIDEST_FLASH = 192
-# Vectors of heads are read in blocks of 16 bytes.
+# The kernels read the vectors of a head in blocks of 16 bytes, which are eight 16-bit numbers.
 _ALIGNMENT = 8
 
 
@@ -44,25 +44,30 @@ def attend(
     scale: float,
     kernels: Kernels,
 ) -> Tensor:
-    """Attention within each text of a row, `(1, H, T, D)` each, by one kernel.
+    """Return attention within each text of a packed row by one kernel.
 
-    Flash attention for numbers of 16 bits and heads of up to 192 features, memory-efficient
-    attention otherwise (computed in float32 where that kernel does not take bfloat16). Returns
-    `(1, H, T, D)`.
+    Flash attention is used for 16-bit dtypes and heads of up to 192 features, and memory-efficient
+    attention otherwise, in float32 if that kernel does not support bfloat16.
 
     # Parameters
 
-    cu_seqlens : int32 `(N + 1,)`, on the device: where each text begins, and T.
-    longest : tokens of the longest text.
-    dropout_p, scale : of the probabilities, and of the scores.
-    kernels : what there is, see `kernels_of`.
+    query, key, value : `(1, H, T, D)`.
+    cu_seqlens : int32, `(N + 1,)`, on the device; the offset at which each text begins, and T.
+    longest : the number of tokens of the longest text.
+    dropout_p : the probability of dropout on the attention probabilities.
+    scale : the factor of the scores.
+    kernels : the kernels that run on the device, see `kernels_of`.
+
+    # Returns
+
+    `(1, H, T, D)`.
 
     # Raises
 
     `NotImplementedError` : no kernel runs on this device in this dtype.
     """
     width = query.size(-1)
-    # (1, T, H, D), without a copy
+    # The kernels take (1, T, H, D).
     q, k, v = (_aligned(tensor.transpose(1, 2)) for tensor in (query, key, value))
     texts = (cu_seqlens, longest, dropout_p, scale)
     if kernels.flash and q.dtype in _OF_FLASH and q.size(-1) <= _WIDEST_FLASH:
@@ -79,35 +84,38 @@ def attend(
 
 
 class Kernels(NamedTuple):
-    """Which kernels run on a device, forward and backward."""
+    """The kernels that run on a device, forward and backward."""
 
     flash: bool
-    """Flash attention: not before Ampere, and not in every build of torch."""
+    """Whether flash attention runs; it needs Ampere or newer, and a build of torch that has it."""
 
     efficient: bool
-    """Memory-efficient attention in float32."""
+    """Whether memory-efficient attention runs in float32."""
 
     efficient_in_bfloat16: bool
-    """The same in bfloat16: not before Ampere."""
+    """Whether memory-efficient attention runs in bfloat16, which needs Ampere or newer."""
 
 
 @functools.cache
 def kernels_of(device: torch.device) -> Kernels:
-    """What runs on this device, which is tried once."""
+    """Return which kernels run on a device; each is tried once per process."""
     return Kernels(
         _runs(flash_attention, torch.bfloat16, device),
-        # On ROCm its backward pass has too little room for the sums of more than one text.
+        # On ROCm the backward pass allocates too little memory for the sums of several texts.
         torch.version.hip is None and _runs(efficient_attention, torch.float32, device),
         torch.version.hip is None and _runs(efficient_attention, torch.bfloat16, device),
     )
 
 
 def _runs(kernel: Callable[..., Tensor], dtype: torch.dtype, device: torch.device) -> bool:
-    """Whether a kernel attends within two texts, and back; without dropout, which would draw."""
+    """Return whether a kernel runs forward and backward on two short texts.
+
+    It runs without dropout, so that no random numbers are drawn.
+    """
     try:
         autocast = torch.autocast(device.type, enabled=False)
         own = saved_tensors_hooks(lambda tensor: tensor, lambda tensor: tensor)
-        # The first pass may be within a checkpoint, which must not take these tensors for its own.
+        # This may run inside activation checkpointing, which must not save these tensors.
         with torch.inference_mode(False), torch.enable_grad(), autocast, own:
             tokens = torch.ones(1, 3, 1, _ALIGNMENT, dtype=dtype, device=device, requires_grad=True)
             texts = to_device(torch.tensor([0, 2, 3], dtype=torch.int32), device)
@@ -115,7 +123,7 @@ def _runs(kernel: Callable[..., Tensor], dtype: torch.dtype, device: torch.devic
             attended.backward(torch.ones_like(attended))
     except torch.OutOfMemoryError:
         raise
-    except RuntimeError as error:  # NotImplementedError, too
+    except RuntimeError as error:  # includes NotImplementedError
         logger.info(
             "torch's %s attention does not run on %s in %s (%s): texts are packed there with what "
             "does, or not at all.",
@@ -137,8 +145,18 @@ def flash_attention(
     dropout_p: float,
     scale: float,
 ) -> Tensor:
-    """Return attention `(1, T, H, D)`."""
-    # Arguments by name: releases add some, and all from 2.6 on have these.
+    """Return attention within each text of a packed row by torch's flash attention.
+
+    # Parameters
+
+    query, key, value : `(1, T, H, D)`, in a 16-bit dtype.
+    cu_seqlens, longest, dropout_p, scale : as of `attend`.
+
+    # Returns
+
+    `(1, T, H, D)`.
+    """
+    # Arguments are passed by name, because releases add new ones. All since 2.6 have these.
     attended, *_ = torch.ops.aten._flash_attention_forward.default(
         query=query.squeeze(0),
         key=key.squeeze(0),
@@ -156,8 +174,8 @@ def flash_attention(
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """With features that both kernels take: next to each other, a multiple of eight of them."""
+    """Return the tensor with contiguous features, padded to a multiple of eight for the kernels."""
     missing = -tensor.size(-1) % _ALIGNMENT
-    if missing:  # zeros, which change neither scores nor what is summed
+    if missing:  # zeros change neither the scores nor the sums
         return pad(tensor, (0, missing))
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()

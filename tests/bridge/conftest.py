@@ -1,4 +1,4 @@
-"""Fixtures of the bridge's tests: tiny checkpoints, tiny data, AllenNLP without switches."""
+"""Fixtures for the tests of the bridge: tiny transformers and data, and unpatched modules."""
 
 import contextlib
 import importlib
@@ -36,7 +36,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(autouse=True)
 def _kept_logging() -> Iterator[None]:
-    """A training of AllenNLP redirects logging and uncaught errors for the rest of the process."""
+    """Restore logging and the hook for uncaught errors, which a training of AllenNLP redirects."""
     root, hook = logging.getLogger(), sys.excepthook
     handlers, level = list(root.handlers), root.level
     yield
@@ -46,7 +46,7 @@ def _kept_logging() -> Iterator[None]:
 
 @contextlib.contextmanager
 def kept_registry() -> Iterator[None]:
-    """Forget what is registered inside: a module can be run a second time."""
+    """Undo registrations made within this context, so that a module can be run a second time."""
     from allennlp.common import Registrable
 
     kept = Registrable._registry
@@ -59,7 +59,7 @@ def kept_registry() -> Iterator[None]:
 
 @pytest.fixture
 def bare() -> Callable[[str], ModuleType]:
-    """Runs a module of AllenNLP once more, as a copy and without any switch of the bridge."""
+    """Return a function that runs a copy of an AllenNLP module without any switch of the bridge."""
 
     def load(name: str) -> ModuleType:
         package = importlib.import_module(name.rpartition(".")[0])
@@ -74,7 +74,7 @@ def bare() -> Callable[[str], ModuleType]:
 
 
 def wordpiece() -> Tokenizer:
-    """An uncased WordPiece tokenizer, as BERT, DistilBERT and ELECTRA have."""
+    """Return an uncased WordPiece tokenizer, like those of BERT, DistilBERT and ELECTRA."""
     tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -87,7 +87,7 @@ def wordpiece() -> Tokenizer:
 
 @pytest.fixture(scope="session")
 def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A folder with a BERT of 16 dimensions and its tokenizer."""
+    """Return a folder with a BERT of 16 dimensions and its tokenizer."""
     import torch
     from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
@@ -118,7 +118,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture(scope="session")
 def rows(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A file of twelve labelled texts, as AllenNLP's `text_classification_json` reads them."""
+    """Return a file of twelve labelled texts for AllenNLP's `text_classification_json`."""
     path = tmp_path_factory.mktemp("data") / "rows.jsonl"
     lines = [{"text": TEXTS[i % 4], "label": "ab"[i % 2]} for i in range(12)]
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
@@ -126,7 +126,7 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
-    """`base` with `changes` laid over it, dictionaries merged."""
+    """Return `base` updated by `changes`, with nested dictionaries merged."""
     result = dict(base)
     for key, value in changes.items():
         old = result.get(key)
@@ -137,7 +137,7 @@ def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def experiment(bert: str, rows: str) -> Callable[..., dict[str, Any]]:
-    """A config for AllenNLP's basic classifier over the tiny BERT; changes are merged in."""
+    """Return a configuration of AllenNLP's basic classifier over the tiny BERT, with changes."""
     pretrained = {"type": "pretrained_transformer", "model_name": bert}
     base = {
         "dataset_reader": {
@@ -160,13 +160,13 @@ def experiment(bert: str, rows: str) -> Callable[..., dict[str, Any]]:
             "cuda_device": -1,
         },
     }
-    # `Params` takes things out of the dictionaries it is given: no two may be the same one.
+    # `Params` removes keys from the dictionaries it is given, so each gets its own copy.
     return lambda **changes: json.loads(json.dumps(merged(base, changes)))
 
 
 @pytest.fixture
 def train(tmp_path: Path, experiment: Callable[..., dict[str, Any]]) -> Callable[..., Any]:
-    """Trains the experiment with changes into `tmp_path / "out"`; returns the model."""
+    """Return a function that trains the experiment with changes into `tmp_path / "out"`."""
 
     def run(recover: bool = False, dry_run: bool = False, **changes: Any) -> Any:
         from allennlp.commands.train import train_model

@@ -1,4 +1,4 @@
-"""The optimizer of `huggingface_adamw`, against plain loops, and torch's where they agree."""
+"""Compare the optimizer of `huggingface_adamw` with plain loops and with torch's optimizers."""
 
 import copy
 import math
@@ -18,7 +18,7 @@ def by_hand(
     weight_decay: float,
     correct_bias: bool,
 ) -> list[float]:
-    """arXiv:1711.05101, algorithm 2, one number at a time, decay after the step."""
+    """Compute algorithm 2 of arXiv:1711.05101 number by number, with the decay after the step."""
     w, mean, square = list(weight), [0.0] * len(weight), [0.0] * len(weight)
     for step, gradient in enumerate(gradients, start=1):
         for i, g in enumerate(gradient):
@@ -46,7 +46,7 @@ def run(weight: torch.Tensor, optimizer: torch.optim.Optimizer) -> list[float]:
 @pytest.mark.parametrize("correct_bias", [True, False])
 @pytest.mark.parametrize("weight_decay", [0.0, 0.1])
 @pytest.mark.parametrize("eps", [1e-6, 1e-2])
-def test_equals_the_formula(correct_bias: bool, weight_decay: float, eps: float) -> None:
+def test_steps_equal_algorithm_2(correct_bias: bool, weight_decay: float, eps: float) -> None:
     weight = torch.tensor(WEIGHT, dtype=torch.float64, requires_grad=True)
     options = {
         "lr": 0.05,
@@ -60,8 +60,10 @@ def test_equals_the_formula(correct_bias: bool, weight_decay: float, eps: float)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_one_kernel_equals_the_loop(monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype) -> None:
-    """Many tensors, two groups, a parameter that joins late: the same without that kernel."""
+def test_the_fused_kernel_equals_the_loop(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    """Compare both for many tensors, two groups and a parameter that joins late."""
     results = []
     for devices in (("cpu",), ()):
         monkeypatch.setattr("declutr.bridge.adamw._FUSED", devices)
@@ -84,7 +86,7 @@ def test_one_kernel_equals_the_loop(monkeypatch: pytest.MonkeyPatch, dtype: torc
         torch.testing.assert_close(fused, looped, rtol=tolerance, atol=tolerance)
 
 
-def test_copies_go_on() -> None:
+def test_copies_of_an_optimizer_continue_alike() -> None:
     weight = torch.ones(2, requires_grad=True)
     optimizer = AdamW([weight], lr=0.1)
     weight.grad = torch.ones(2)
@@ -94,8 +96,8 @@ def test_copies_go_on() -> None:
     torch.testing.assert_close(copied.param_groups[0]["params"][0], weight)
 
 
-def test_rate_zero_moves_nothing_but_the_means() -> None:
-    """Schedules begin there."""
+def test_a_learning_rate_of_zero_updates_only_the_means() -> None:
+    """Schedules with warmup begin with a learning rate of 0."""
     weight = torch.ones(2, dtype=torch.float64, requires_grad=True)
     optimizer = AdamW([weight], lr=0.0, weight_decay=0.1)
     weight.grad = torch.ones(2, dtype=torch.float64)
@@ -115,7 +117,7 @@ def test_golden_first_step() -> None:
 def test_equals_torch_adam_without_eps_and_decay() -> None:
     ours = torch.tensor([1.0, -2.0, 3.0], dtype=torch.float64, requires_grad=True)
     theirs = ours.detach().clone().requires_grad_()
-    # A zero gradient and no eps divides by zero in both: keep a tiny eps where it cannot matter.
+    # With a zero gradient and no eps both divide by zero, so eps is too small to matter instead.
     expected = run(theirs, torch.optim.Adam([theirs], lr=0.05, eps=1e-30))
     assert run(ours, AdamW([ours], lr=0.05, eps=1e-30)) == pytest.approx(expected, rel=1e-12)
 
@@ -138,7 +140,7 @@ def test_groups_and_parameters_without_gradient() -> None:
     assert torch.equal(unused, torch.ones(2)) and unused not in optimizer.state
 
 
-def test_closure_and_resuming() -> None:
+def test_a_closure_and_a_saved_state_are_used() -> None:
     def fresh() -> tuple[torch.Tensor, AdamW]:
         weight = torch.tensor([1.0, 2.0], dtype=torch.float64, requires_grad=True)
         return weight, AdamW([weight], lr=0.1, weight_decay=0.01)
@@ -171,12 +173,12 @@ def test_closure_and_resuming() -> None:
         ({"eps": -1e-3}, "epsilon value: -0.001"),
     ],
 )
-def test_refuses_nonsense(options: dict, message: str) -> None:
+def test_invalid_settings_are_refused(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         AdamW([torch.ones(1, requires_grad=True)], **options)
 
 
-def test_refuses_sparse_gradients() -> None:
+def test_sparse_gradients_are_refused() -> None:
     weight = torch.ones(3, requires_grad=True)
     weight.grad = torch.ones(3).to_sparse()
     with pytest.raises(RuntimeError, match="use SparseAdam instead"):

@@ -1,4 +1,4 @@
-"""What AllenNLP is taught about this package: plugin, blank lines, trainers."""
+"""Tests of the additions to AllenNLP: the plugin, blank lines and trainers."""
 
 import inspect
 import io
@@ -14,14 +14,16 @@ from declutr.bridge import additions
 
 @pytest.fixture
 def plugins(bare: Any, monkeypatch: Any, tmp_path: Path) -> ModuleType:
-    """AllenNLP's plugins module without the switch, in a folder without plugin files."""
+    """Return AllenNLP's plugins module without the switch, in a folder without plugin files."""
     module = bare("allennlp.common.plugins")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(module, "GLOBAL_PLUGINS_FILENAME", str(tmp_path / "none"))
     return module
 
 
-def test_our_plugin_is_discovered_once(plugins: ModuleType, monkeypatch: Any) -> None:
+def test_the_plugin_of_this_package_is_discovered_once(
+    plugins: ModuleType, monkeypatch: Any
+) -> None:
     assert list(plugins.discover_plugins()) == []
     monkeypatch.setattr(additions, "PLUGIN", "json.decoder")  # one that can be found
     assert additions.own_plugin(plugins)
@@ -32,7 +34,7 @@ def test_our_plugin_is_discovered_once(plugins: ModuleType, monkeypatch: Any) ->
     assert list(plugins.discover_plugins()) == ["json.encoder", "json.decoder"]
 
 
-def test_the_real_plugin_is_listed_here(monkeypatch: Any, tmp_path: Path) -> None:
+def test_the_plugin_is_listed_in_this_environment(monkeypatch: Any, tmp_path: Path) -> None:
     from allennlp.common.plugins import discover_plugins
 
     monkeypatch.chdir(tmp_path)
@@ -46,7 +48,9 @@ def lines_of(module: Any, path: str, **attributes: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("source", ["file", "stdin"])
-def test_blank_lines(source: str, bare: Any, tmp_path: Path, monkeypatch: Any) -> None:
+def test_blank_lines_are_passed_to_predictors_that_keep_them(
+    source: str, bare: Any, tmp_path: Path, monkeypatch: Any
+) -> None:
     text = "a\n\n  \nb\rb\n"  # a carriage return ends no line
     path = tmp_path / "lines.txt"
     path.write_bytes(text.encode())
@@ -66,7 +70,7 @@ def test_blank_lines(source: str, bare: Any, tmp_path: Path, monkeypatch: Any) -
 
 
 @pytest.mark.parametrize("wrapped", ["attaching", "plain", None])
-def test_a_wrapped_model_meets_its_trainer(bare: Any, wrapped: str | None) -> None:
+def test_models_and_wrappers_are_attached_to_their_trainer(bare: Any, wrapped: str | None) -> None:
     import torch
 
     module = bare("allennlp.training.gradient_descent_trainer")
@@ -112,7 +116,7 @@ def test_a_wrapped_model_meets_its_trainer(bare: Any, wrapped: str | None) -> No
     ],
 )
 @pytest.mark.parametrize("rate", [0.1, 0.2])
-def test_a_run_is_recovered_elsewhere(
+def test_a_run_is_recovered_on_other_nodes(
     bare: Any, now: dict | None, allowed: bool, rate: float, tmp_path: Path
 ) -> None:
     module = bare("allennlp.training.util")

@@ -1,4 +1,4 @@
-"""What AllenNLP is taught about archives: carried transformers, and safe extraction."""
+"""Tests of the additions to AllenNLP's archives: carried transformers, and safe extraction."""
 
 import importlib.util
 import os
@@ -18,7 +18,7 @@ from tests.hostile_archives import changed, packed, regular, special, tar_of, wi
 
 @pytest.fixture
 def archival(bare: Any) -> ModuleType:
-    """AllenNLP's archival module whose functions return what they were given."""
+    """Return AllenNLP's archival module with functions that return their arguments."""
     module = bare("allennlp.models.archival")
 
     def archive_model(
@@ -37,7 +37,7 @@ def archival(bare: Any) -> ModuleType:
 
 @pytest.fixture
 def ours(monkeypatch: Any) -> Any:
-    """Stands for `declutr.archives.carried`."""
+    """Return a stand-in for `declutr.archives.carried`."""
     module = ModuleType("fake_archives")
     module.__spec__ = importlib.util.spec_from_loader("fake_archives", loader=None)
     module.use_archived_transformer = lambda c, d: f"{c} from {d}"  # type: ignore[attr-defined]
@@ -49,7 +49,7 @@ def ours(monkeypatch: Any) -> Any:
     return module
 
 
-def test_archives_are_loaded_through_ours(archival: ModuleType, ours: Any) -> None:
+def test_archives_are_loaded_with_the_carried_transformer(archival: ModuleType, ours: Any) -> None:
     assert archival._load_dataset_readers("config", "dir") == ("config", "dir")
     assert archives.archived_transformers(archival)
     assert archival._load_dataset_readers("config", "dir") == ("config from dir", "dir")
@@ -57,7 +57,7 @@ def test_archives_are_loaded_through_ours(archival: ModuleType, ours: Any) -> No
     assert archival._load_model("config", "weights", "dir", -1) == expected
 
 
-def test_archives_carry_what_ours_names(archival: ModuleType, ours: Any) -> None:
+def test_archives_carry_the_files_of_the_transformer(archival: ModuleType, ours: Any) -> None:
     archives.archived_transformers(archival)
     assert archival.archive_model("dir") == ("dir", "best.th", None, ["dir/ours"])
     given = archival.archive_model("dir", "w.th", None, ["log"])  # by position, too
@@ -67,7 +67,9 @@ def test_archives_carry_what_ours_names(archival: ModuleType, ours: Any) -> None
     assert archival.archive_model("dir", include_in_archive=None) == ("dir", "best.th", None, None)
 
 
-def test_archives_are_extracted_by_our_rules(bare: Any, monkeypatch: Any, tmp_path: Path) -> None:
+def test_archives_are_extracted_by_the_rules_of_this_package(
+    bare: Any, monkeypatch: Any, tmp_path: Path
+) -> None:
     honest = tar_of(tmp_path / "honest.tar.gz", [regular("config.json", b"{}")])
     hostile = tar_of(tmp_path / "hostile.tar.gz", [regular("../escaped")])
     temporary = tmp_path / "a" / "temporary"
@@ -95,7 +97,7 @@ def test_archives_are_extracted_by_our_rules(bare: Any, monkeypatch: Any, tmp_pa
 
 @pytest.mark.slow
 def test_plain_allennlp_loads_no_pickles_and_escapes_nowhere(trained: Path, tmp_path: Path) -> None:
-    """What `allennlp predict` and `evaluate` do, without any check of the configuration."""
+    """Open an archive as `allennlp predict` does, without a check of its configuration."""
     from allennlp.models.archival import load_archive
 
     marker = tmp_path / "marker"

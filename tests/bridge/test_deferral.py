@@ -1,4 +1,4 @@
-"""Libraries put off: not there while AllenNLP starts, there when it uses them."""
+"""Deferred libraries are not imported while AllenNLP starts, but when it uses them."""
 
 import gc
 import subprocess
@@ -14,7 +14,7 @@ from declutr.bridge import deferral
 
 @pytest.fixture
 def package(tmp_path: Path, monkeypatch: Any) -> str:
-    """A package with a submodule that its own `__init__` does not import."""
+    """Make a package with a submodule that its own `__init__` does not import."""
     folder = tmp_path / "putoff"
     folder.mkdir()
     code = "def double(x): return 2 * x\nclass C: size = 3\n"
@@ -44,7 +44,7 @@ def test_it_can_be_used_inside_the_context_too(package: str) -> None:
     assert sys.modules[package].double(1) == 2
 
 
-def test_a_module_in_a_package_is_put_off_alone(package: str) -> None:
+def test_a_module_in_a_package_is_deferred_alone(package: str) -> None:
     with deferral.deferred(f"{package}.part"):
         import putoff.part as part
         from putoff.part import answer
@@ -56,7 +56,7 @@ def test_a_module_in_a_package_is_put_off_alone(package: str) -> None:
         answer()
 
 
-def test_what_it_lacks_is_reported_by_the_package_itself(package: str) -> None:
+def test_a_missing_name_is_reported_by_the_package_itself(package: str) -> None:
     with deferral.deferred(package):
         import putoff
     with pytest.raises(AttributeError, match=r"module 'putoff' has no attribute 'nothing'"):
@@ -81,7 +81,7 @@ def test_nothing_is_left_behind_after_an_error() -> None:
 
 
 @pytest.mark.slow
-def test_allennlp_starts_without_them() -> None:
+def test_allennlp_starts_without_the_deferred_libraries() -> None:
     code = (
         "import sys, declutr, allennlp.commands\n"
         "from allennlp.common.util import import_module_and_submodules\n"
@@ -118,7 +118,7 @@ def test_the_mitigation_that_needs_scikit_learn_finds_it() -> None:
     assert abs(direction[0]) == pytest.approx(1.0, abs=0.05)
 
 
-def test_garbage_is_looked_for_after_the_imports() -> None:
+def test_garbage_is_collected_only_after_the_imports() -> None:
     gc.unfreeze()  # the command `declutr`, tested in the same process, freezes
     assert gc.isenabled()
     with deferral.garbage():
@@ -146,7 +146,7 @@ def test_what_was_frozen_stays_frozen() -> None:
 
 
 @pytest.mark.slow
-def test_the_version_is_said_without_importing_anything_heavy() -> None:
+def test_the_version_is_printed_without_importing_anything_heavy() -> None:
     code = (
         "import sys, runpy; sys.argv = ['declutr', '--version']\n"
         "runpy.run_module('declutr', run_name='__main__')\n"

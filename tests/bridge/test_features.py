@@ -1,4 +1,4 @@
-"""AllenNLP's own features under the bridge, on its basic classifier over a tiny BERT."""
+"""AllenNLP's own features work under the bridge, tested on a classifier over a tiny BERT."""
 
 import json
 import math
@@ -55,7 +55,7 @@ TRAINERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("feature", TRAINERS)
-def test_trainer(feature: str, train: Any, tmp_path: Path) -> None:
+def test_options_of_the_trainer(feature: str, train: Any, tmp_path: Path) -> None:
     model = train(trainer=TRAINERS[feature])
     assert all(torch.isfinite(parameter).all() for parameter in model.parameters())
     metrics = json.loads((tmp_path / "out" / "metrics.json").read_text())
@@ -82,7 +82,7 @@ EMBEDDERS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("feature", EMBEDDERS)
-def test_embedder(feature: str, train: Any, bert: str) -> None:
+def test_options_of_the_embedder(feature: str, train: Any, bert: str) -> None:
     embedder = {"type": "pretrained_transformer", "model_name": bert, **EMBEDDERS[feature]}
     changes: dict[str, Any] = {
         "model": {"text_field_embedder": {"token_embedders": {"tokens": embedder}}}
@@ -120,7 +120,7 @@ SCHEDULERS: dict[str, dict[str, Any]] = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LearningRateScheduler.list_available())
 def test_every_scheduler_and_recovering(name: str, train: Any, tmp_path: Path, bert: str) -> None:
-    """A run that is recovered after its first epoch ends as the one that was never stopped."""
+    """Compare a run recovered after its first epoch with an uninterrupted one."""
     embedder = {"type": "pretrained_transformer", "model_name": bert, "eval_mode": True}
     changes = {
         "model": {"text_field_embedder": {"token_embedders": {"tokens": embedder}}},
@@ -203,7 +203,7 @@ def test_dry_run(train: Any, tmp_path: Path) -> None:
 
 @pytest.fixture
 def allennlp(monkeypatch: Any, capsys: Any) -> Any:
-    """Runs the command with arguments and returns what it prints."""
+    """Return a function that runs the command with arguments and returns its output."""
 
     def run(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["allennlp", *arguments])
@@ -227,7 +227,9 @@ def test_archived_model_predicts_as_trained(train: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_commands(train: Any, allennlp: Any, experiment: Any, rows: str, tmp_path: Path) -> None:
+def test_evaluate_and_predict_from_an_archive(
+    train: Any, allennlp: Any, experiment: Any, rows: str, tmp_path: Path
+) -> None:
     train()
     archive = str(tmp_path / "out" / "model.tar.gz")
     texts, output = tmp_path / "texts.jsonl", tmp_path / "predictions.jsonl"

@@ -1,4 +1,4 @@
-"""The finder: touches the named modules only, gives way to everything else, names what failed."""
+"""The finder changes the named modules only, and names a switch that fails."""
 
 import importlib
 import importlib.util
@@ -35,7 +35,7 @@ def test_every_named_module_imports_and_keeps_its_own_loader(name: str) -> None:
     assert inspect.getsource(module).strip()
 
 
-# A dictionary and not a set: processes that run tests side by side must agree on their order.
+# A dictionary instead of a set, because parallel test processes must agree on the order.
 SWITCHES = dict.fromkeys(
     switch
     for table in (switches.LENT, switches.REPAIRS)
@@ -45,8 +45,8 @@ SWITCHES = dict.fromkeys(
 
 
 @pytest.mark.parametrize("switch", SWITCHES)
-def test_every_switch_says_when_it_can_go(switch: Any) -> None:
-    assert "Can go" in inspect.getdoc(switch)
+def test_every_switch_says_when_it_can_be_removed(switch: Any) -> None:
+    assert "Can be removed" in inspect.getdoc(switch)
 
 
 def test_wraps_the_loader_of_a_named_module() -> None:
@@ -71,7 +71,7 @@ def test_a_named_module_that_does_not_exist_is_not_found() -> None:
 
 
 @pytest.mark.parametrize("version", ["1.12.1", "unknown"])
-def test_does_nothing_with_the_torch_of_then(monkeypatch: Any, version: str) -> None:
+def test_does_nothing_with_a_torch_that_allennlp_supports(monkeypatch: Any, version: str) -> None:
     import allennlp.common
 
     monkeypatch.setattr(torch, "__version__", version)
@@ -122,12 +122,12 @@ def run_named(tmp_path: Path, source: str, monkeypatch: Any, **tables: Any) -> M
 
 
 def failing(*_: Any) -> bool:
-    """A switch of tomorrow."""
+    """Return a switch that fails as with an unknown future release."""
     raise AttributeError("no such name")
 
 
 @pytest.mark.parametrize("table", ["LENT", "REPAIRS"])
-def test_a_failing_switch_is_named_with_the_way_out(
+def test_an_error_names_the_failing_switch_and_how_to_disable_the_bridge(
     table: str, tmp_path: Path, monkeypatch: Any
 ) -> None:
     expected = r"'failing' could not be applied to named: AttributeError: no such name.*DECLUTR_BR"
@@ -135,13 +135,15 @@ def test_a_failing_switch_is_named_with_the_way_out(
         run_named(tmp_path, "", monkeypatch, **{table: (failing,)})
 
 
-def test_an_error_of_the_module_is_not_ours(tmp_path: Path, monkeypatch: Any) -> None:
+def test_an_error_of_the_module_itself_is_not_blamed_on_a_switch(
+    tmp_path: Path, monkeypatch: Any
+) -> None:
     lent = (switches.lending.hub_names,)
     with pytest.raises(ZeroDivisionError):
         run_named(tmp_path, "1 / 0", monkeypatch, LENT=lent)
 
 
-def test_says_what_it_did(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
+def test_applied_switches_are_logged(tmp_path: Path, monkeypatch: Any, caplog: Any) -> None:
     def changes(module: ModuleType) -> bool:
         module.value = 2  # type: ignore[attr-defined]
         return True
@@ -177,7 +179,7 @@ def test_importing_the_package_imports_nothing_heavy() -> None:
 
 
 @pytest.mark.slow
-def test_switched_off_nothing_is_cured() -> None:
+def test_when_switched_off_nothing_is_patched() -> None:
     code = "import declutr, allennlp.training.optimizers"
     env = {**os.environ, "DECLUTR_BRIDGE": "0"}
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=env)

@@ -1,4 +1,4 @@
-"""The .pth file: in plain and editable installs, cheap, silent when broken, uninstalled."""
+"""The .pth file is installed and uninstalled, cheap, and silent if the package is broken."""
 
 import shutil
 import subprocess
@@ -22,7 +22,7 @@ BUILDERS = {
 
 @pytest.fixture(scope="module")
 def source(tmp_path_factory: Any) -> Path:
-    """A copy of what is packaged: a build leaves nothing behind in the tree."""
+    """Return a copy of the packaged files, so that a build leaves nothing in the checkout."""
     folder = tmp_path_factory.mktemp("source")
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "declutr", folder / "declutr", ignore=ignored)
@@ -33,7 +33,7 @@ def source(tmp_path_factory: Any) -> Path:
 
 @pytest.fixture(scope="module", params=BUILDERS)
 def wheel(request: Any, source: Path, tmp_path_factory: Any) -> Path:
-    """A wheel, built by the hook that `pip install .` or `pip install -e .` calls."""
+    """Build a wheel by the hook that `pip install .` or `pip install -e .` calls."""
     out = tmp_path_factory.mktemp(request.param)
     code = f"from setuptools import build_meta; build_meta.{BUILDERS[request.param]}({str(out)!r})"
     run([sys.executable, "-c", code], cwd=source)
@@ -48,7 +48,7 @@ def run(command: list[str], **options: Any) -> str:
     return result.stdout + result.stderr
 
 
-def test_the_wheel(wheel: Path, source: Path) -> None:
+def test_the_wheel_contains_the_pth_file(wheel: Path, source: Path) -> None:
     assert wheel.name.endswith("-py3-none-any.whl")
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
@@ -67,7 +67,7 @@ def test_the_wheel(wheel: Path, source: Path) -> None:
 
 @pytest.fixture
 def python(tmp_path: Path) -> tuple[str, Path]:
-    """An empty environment: its interpreter and its site-packages."""
+    """Make an empty environment and return its interpreter and its site-packages."""
     run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "venv")])
     interpreter = str(tmp_path / "venv" / "bin" / "python")
     site = run([interpreter, "-c", "import sysconfig; print(sysconfig.get_path('purelib'))"])
@@ -104,7 +104,7 @@ def test_install_and_uninstall(wheel: Path, python: tuple[str, Path], tmp_path: 
 
 
 @pytest.mark.parametrize("leftover", ["nothing", "empty folder", "broken file"])
-def test_half_installed_it_is_silent(
+def test_the_pth_file_is_silent_without_the_package(
     leftover: str, python: tuple[str, Path], tmp_path: Path
 ) -> None:
     interpreter, site = python
@@ -118,7 +118,7 @@ def test_half_installed_it_is_silent(
     assert run([interpreter, "-c", "pass"]) == ""
 
 
-def test_it_is_one_cheap_line(monkeypatch: Any) -> None:
+def test_the_pth_file_is_one_cheap_line(monkeypatch: Any) -> None:
     text = (ROOT / PTH).read_text()
     assert text.startswith("import sys;") and text.count("\n") == 1 and text.endswith("\n")
     times = []

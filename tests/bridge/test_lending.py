@@ -1,4 +1,4 @@
-"""Names lent while a module runs: without them it does not import, and afterwards they are gone."""
+"""Modules import only with the names that are lent, which are removed afterwards."""
 
 import importlib
 import pickle
@@ -10,7 +10,7 @@ import pytest
 
 from declutr.bridge import lending
 
-# module of AllenNLP, what its import wants, the switch
+# (module of AllenNLP, name that its import needs, switch)
 CURED = [
     ("allennlp.data.image_loader", "torchvision", lending.torchvision),
     ("allennlp.modules.vision.grid_embedder", "torchvision", lending.torchvision),
@@ -23,7 +23,7 @@ CURED = [
 
 
 def offered(wanted: str) -> bool:
-    """Whether this environment has the thing itself, so that nothing needs to be lent."""
+    """Return whether this environment has a name itself, so that it need not be lent."""
     import huggingface_hub
     import transformers
 
@@ -35,7 +35,7 @@ def offered(wanted: str) -> bool:
 
 
 @pytest.mark.parametrize(("name", "wanted", "switch"), CURED)
-def test_cures_the_import(name: str, wanted: str, switch: Any, bare: Any) -> None:
+def test_lent_names_make_the_import_work(name: str, wanted: str, switch: Any, bare: Any) -> None:
     if offered(wanted):
         pytest.skip(f"this environment offers {wanted}: there is nothing to lend")
     with pytest.raises((ImportError, AttributeError), match=wanted):
@@ -103,7 +103,7 @@ def test_absent_names_can_be_subclassed_but_not_used() -> None:
     assert not hasattr(base, "__iter__")
 
 
-def test_using_what_is_absent_says_so() -> None:
+def test_using_an_absent_name_says_what_is_missing() -> None:
     from allennlp.modules.vision.grid_embedder import ResnetBackbone
     from allennlp.nn.checkpoint import FairScaleCheckpointWrapper
 
@@ -115,7 +115,7 @@ def test_using_what_is_absent_says_so() -> None:
             FairScaleCheckpointWrapper().wrap_module(None)
 
 
-def test_names_are_lent_for_the_time_and_only_if_missing() -> None:
+def test_only_missing_names_are_lent_and_are_removed_afterwards() -> None:
     module = ModuleType("lender")
     module.there = 1  # type: ignore[attr-defined]
     sys.modules["lender"] = module
@@ -127,7 +127,7 @@ def test_names_are_lent_for_the_time_and_only_if_missing() -> None:
         del sys.modules["lender"]
 
 
-def test_huggingface_adamw_is_the_old_one() -> None:
+def test_huggingface_adamw_is_the_optimizer_of_the_bridge() -> None:
     import torch
     import transformers
     from allennlp.training.optimizers import HuggingfaceAdamWOptimizer, Optimizer

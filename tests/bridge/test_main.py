@@ -1,4 +1,4 @@
-"""The commands: `declutr`, `python -m declutr`, and the plain `allennlp` from anywhere."""
+"""Tests of the commands `declutr`, `python -m declutr` and `allennlp` from any folder."""
 
 import importlib
 import importlib.util
@@ -23,7 +23,7 @@ def test_without_allennlp_it_says_how_to_install_it(monkeypatch: Any) -> None:
         command.main()
 
 
-def test_version(monkeypatch: Any, capsys: Any) -> None:
+def test_version_is_printed(monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr(sys, "argv", ["declutr", "--version"])
     command.main()
     assert capsys.readouterr().out == f"declutr {declutr.__version__} (allennlp 2.10.1)\n"

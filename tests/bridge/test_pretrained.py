@@ -37,7 +37,7 @@ IS_5 = int(transformers.__version__.split(".")[0]) >= 5
 
 
 def byte_level(cls: str, sep: str, post: Callable[..., Any]) -> Tokenizer:
-    """Byte-level BPE, as RoBERTa and ModernBERT have."""
+    """Return a byte-level BPE tokenizer, like those of RoBERTa and ModernBERT."""
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -52,7 +52,7 @@ def byte_level(cls: str, sep: str, post: Callable[..., Any]) -> Tokenizer:
 
 
 def unigram(cls: str, sep: str, pair: str) -> Tokenizer:
-    """A SentencePiece-like unigram tokenizer, as ALBERT and XLM-R have."""
+    """Return a SentencePiece-like unigram tokenizer, like those of ALBERT and XLM-R."""
     tokenizer = Tokenizer(models.Unigram())
     tokenizer.normalizer = normalizers.Lowercase()
     tokenizer.pre_tokenizer = pre_tokenizers.Metaspace()
@@ -88,7 +88,7 @@ def template_post(cls: str, sep: str, tokenizer: Tokenizer) -> Any:
 BERT_NAMES = ("[CLS]", "[SEP]", "[PAD]", "[UNK]", "[MASK]")
 NAMES = ("<s>", "</s>", "<pad>", "<unk>", "<mask>")
 
-# class, model type, how it is made, special names, special tokens around and between a pair
+# (class, model type, maker, names of special tokens, special tokens around and between a pair)
 FAMILIES: dict[str, tuple[str, Callable[[], Tokenizer], tuple[str, ...], int]] = {
     "bert": ("BertTokenizerFast", wordpiece, BERT_NAMES, 1),
     "distilbert": ("DistilBertTokenizerFast", wordpiece, BERT_NAMES, 1),
@@ -117,7 +117,7 @@ FAMILIES: dict[str, tuple[str, Callable[[], Tokenizer], tuple[str, ...], int]] =
 
 @pytest.fixture(scope="module", params=FAMILIES)
 def family(request: Any, tmp_path_factory: Any) -> tuple[str, int]:
-    """A folder with a tokenizer of one family, and how many specials stand between a pair."""
+    """Return a folder with a tokenizer of one family, and its number of tokens between a pair."""
     name, make, (cls, sep, pad, unk, mask), between = FAMILIES[request.param]
     folder = tmp_path_factory.mktemp(request.param)
     make().save(str(folder / "tokenizer.json"))
@@ -159,7 +159,7 @@ def test_every_family_of_tokenizers(family: tuple[str, int]) -> None:
     assert [t.text_id for t in bare.tokenize(text)] == [t.text_id for t in tokens[1:-1]]
 
 
-def test_what_has_no_weights_is_not_kept(bert: str) -> None:
+def test_transformers_without_weights_are_not_cached(bert: str) -> None:
     def weights(**settings: Any) -> torch.Tensor:
         return cached_transformers.get(bert, True, **settings).get_input_embeddings().weight
 
@@ -231,7 +231,7 @@ def test_a_pair_without_separator_is_refused(bert: str) -> None:
         pretrained.build_inputs_with_special_tokens(tokenizer, [5], [6])
 
 
-def test_tokenizer_argument_is_dropped(bert: str, bare: Any) -> None:
+def test_the_argument_add_special_tokens_is_dropped(bert: str, bare: Any) -> None:
     plain = bare("allennlp.common.cached_transformers")
     with pytest.raises((AttributeError, TypeError, ValueError), match="add_special_tokens"):
         plain.get_tokenizer(bert, add_special_tokens=False)
@@ -241,7 +241,7 @@ def test_tokenizer_argument_is_dropped(bert: str, bare: Any) -> None:
 
 @pytest.fixture
 def half(bert: str, tmp_path: Path) -> str:
-    """The tiny BERT, stored in half precision."""
+    """Return a folder with the tiny BERT, stored in half precision."""
     model = transformers.AutoModel.from_pretrained(bert).to(torch.float16)
     model.save_pretrained(tmp_path / "half")
     transformers.AutoTokenizer.from_pretrained(bert).save_pretrained(tmp_path / "half")
@@ -249,7 +249,9 @@ def half(bert: str, tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize("load_weights", [True, False])
-def test_half_checkpoints_become_float32(half: str, load_weights: bool, bare: Any) -> None:
+def test_half_precision_transformers_are_loaded_in_float32(
+    half: str, load_weights: bool, bare: Any
+) -> None:
     plain = bare("allennlp.common.cached_transformers")
     if IS_5 or not load_weights:
         assert plain.get(half, True, load_weights=load_weights).dtype == torch.float16
@@ -278,7 +280,7 @@ def test_modules_are_reinitialized(bert: str, bare: Any) -> None:
 
 
 def checkpoints(embedder: Any) -> bool:
-    """Whether any layer recomputes its activations."""
+    """Return whether any layer recomputes its activations."""
     modules = embedder.transformer_model.modules()
     return any(getattr(module, "gradient_checkpointing", False) for module in modules)
 
@@ -316,11 +318,11 @@ def masked(bert: str, probability: float) -> torch.Tensor:
     return collator([instance])["source"]["tokens"]["labels"]
 
 
-def test_masking_probability_arrives(bert: str, bare: Any) -> None:
+def test_the_masking_probability_reaches_the_collator(bert: str, bare: Any) -> None:
     name = "allennlp.data.data_loaders.data_collator"
     plain = bare(name)
     if pretrained.collator_arguments(bare(name)):
-        # It becomes `whole_word_mask`: the probability is lost, or this tokenizer is refused.
+        # Without the repair it becomes `whole_word_mask`: it is lost, or this tokenizer is refused.
         with contextlib.suppress(TypeError):
             lost = plain.LanguageModelingDataCollator(bert, mlm_probability=0.9)._collator
             assert lost.mlm_probability == 0.15
@@ -332,7 +334,7 @@ def test_masking_probability_arrives(bert: str, bare: Any) -> None:
 
 
 def folded(bert: str) -> Instance:
-    """A text of more than eight tokens, to be folded into segments of eight."""
+    """Return a text of more than eight tokens, to be folded into segments of eight."""
     options = {"type": "pretrained_transformer", "model_name": bert, "max_length": 8}
     reader = DatasetReader.from_params(
         Params(
@@ -364,10 +366,10 @@ def test_long_inputs_are_folded(bert: str) -> None:
 
 
 @pytest.mark.parametrize("load_weights", [True, False])
-def test_code_of_others_is_not_asked_about(
+def test_remote_code_is_refused_without_a_question(
     load_weights: bool, checkpoint: Path, tmp_path: Path, monkeypatch: Any
 ) -> None:
-    """transformers would ask on standard input, from where texts may come."""
+    """Without the repair transformers would ask on standard input, which may be a pipe of texts."""
     monkeypatch.setattr("builtins.input", lambda *_: pytest.fail("it asked"))
     modules = str(tmp_path / "modules")
     monkeypatch.setattr("transformers.dynamic_module_utils.HF_MODULES_CACHE", modules)

@@ -18,7 +18,7 @@ from declutr.system import host_memory
 
 
 def numbers_mean_cuda() -> bool:
-    """Whether `torch.device(0)` is CUDA here (builds of torch differ), as AllenNLP expects."""
+    """Return whether `torch.device(0)` is CUDA in this build of torch, as AllenNLP expects."""
     try:
         return torch.device(0).type == "cuda"
     except RuntimeError:
@@ -49,7 +49,7 @@ def optimizer() -> torch.optim.Optimizer:
     return torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=1.0)
 
 
-def test_reduce_on_plateau(bare: Any) -> None:
+def test_reduce_on_plateau_works_without_verbose(bare: Any) -> None:
     name = "allennlp.training.learning_rate_schedulers.pytorch_lr_schedulers"
     module = bare(name)
     plain = module.ReduceOnPlateauLearningRateScheduler
@@ -121,7 +121,7 @@ def test_the_deprecated_names_stay_importable() -> None:
 
 
 def collected(module: Any, rows: str) -> int:
-    """Instances that a spawned worker of the module's loader reads."""
+    """Return the instances that a spawned worker of the module's loader reads."""
     from allennlp.common import Params
     from allennlp.data import DatasetReader
 
@@ -147,9 +147,7 @@ def test_data_workers_take_their_lock_from_the_right_context(
     assert module.mp is torch.multiprocessing  # put back after every start
 
 
-def test_tensors_go_to_a_gpu_as_those_of_our_loader_do(
-    bare: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_tensors_go_to_a_gpu_from_pinned_memory(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     module = bare("allennlp.nn.util")
     assert repairs.sent_from_pinned_memory(module)
     sent = []
@@ -166,7 +164,7 @@ def test_tensors_go_to_a_gpu_as_those_of_our_loader_do(
     assert moved["rows"] == (1, "a") and sent == [torch.device("cuda", 1)] * 2
 
 
-def test_everything_else_goes_as_before(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_other_objects_are_moved_as_before(bare: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     module = bare("allennlp.nn.util")
     repairs.sent_from_pinned_memory(module)
     monkeypatch.setattr(host_memory, "to_device", None)

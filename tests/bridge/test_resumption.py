@@ -1,4 +1,4 @@
-"""What AllenNLP loses when a run is resumed: each is lost without its switch and kept with it.
+"""State that AllenNLP loses when a run is resumed is kept by the switches, and only by them.
 
 Whole runs, with every option of the trainer, are in `tests/test_resumed_runs.py`.
 """
@@ -21,7 +21,7 @@ def parameters(value: float) -> list[tuple[str, torch.nn.Parameter]]:
 
 
 def resumed_average(module: Any) -> tuple[Any, list[tuple[str, torch.nn.Parameter]]]:
-    """An average with a decay of a half, loaded from one that has gone from 0 to 4."""
+    """Return an average with a decay of 0.5, loaded from one whose parameters went from 0 to 4."""
     before = parameters(0.0)
     average = module.ExponentialMovingAverage(before, decay=0.5)
     for _, parameter in before:
@@ -49,7 +49,7 @@ def test_a_resumed_average_follows_the_parameters_that_are_trained(bare: Any) ->
     assert now[0][1].tolist() == [6.0, 6.0]
 
 
-def test_an_average_that_was_lost_before_is_told(
+def test_an_average_lost_by_an_earlier_release_is_reported(
     bare: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     module = bare("allennlp.training.moving_average")
@@ -62,7 +62,7 @@ def test_an_average_that_was_lost_before_is_told(
     assert "does not belong to its weights (first in a)" in caplog.text
 
 
-def test_an_average_of_other_parameters(bare: Any) -> None:
+def test_an_average_of_other_parameters_is_refused(bare: Any) -> None:
     module = bare("allennlp.training.moving_average")
     resumption.moving_averages(module)
     state = module.ExponentialMovingAverage(parameters(1.0)).state_dict()
@@ -100,7 +100,7 @@ def test_combined_schedules_keep_the_learning_rate(bare: Any) -> None:
     assert learning_rate() == 0
 
 
-def test_layers_are_frozen_as_they_were(bare: Any) -> None:
+def test_a_resumed_run_freezes_the_same_layers(bare: Any) -> None:
     module = bare("allennlp.training.learning_rate_schedulers.slanted_triangular")
 
     def trained(epochs: int, resumed: bool) -> list[bool]:
@@ -123,7 +123,7 @@ def test_layers_are_frozen_as_they_were(bare: Any) -> None:
     assert [sum(trained(epochs, resumed=True)) for epochs in range(4)] == [1, 2, 3, 3]
 
 
-def test_epochs_are_validated_as_they_would_have_been(bare: Any) -> None:
+def test_a_resumed_run_validates_the_same_epochs(bare: Any) -> None:
     module = bare("allennlp.training.callbacks.should_validate")
 
     def begin() -> tuple[Any, Any]:
@@ -143,7 +143,7 @@ def test_epochs_are_validated_as_they_would_have_been(bare: Any) -> None:
     assert trainer._should_validate_this_epoch
 
 
-def test_epochs_are_counted_from_the_one_that_is_resumed(bare: Any) -> None:
+def test_tracked_epochs_start_at_the_resumed_epoch(bare: Any) -> None:
     module = bare("allennlp.training.callbacks.track_epoch")
     trainer = SimpleNamespace(model=SimpleNamespace(), _start_after_epochs_completed=3)
     module.TrackEpochCallback("").on_start(trainer)
@@ -170,7 +170,7 @@ def test_a_run_that_had_stopped_early_trains_no_more(step: int, stops: bool) -> 
 
 
 class TestOrderOfParameters:
-    """A model whose modules come in another order, as BERT's embeddings do in transformers 5."""
+    """Tests with modules in another order, like the embeddings of BERT in transformers 5."""
 
     @staticmethod
     def trainer(order: str) -> Any:
@@ -201,7 +201,7 @@ class TestOrderOfParameters:
         for name, value in begun.model.state_dict().items():
             assert torch.equal(resumed.model.state_dict()[name], value)
 
-    def test_what_cannot_be_put_in_order_is_refused(self) -> None:
+    def test_a_state_that_cannot_be_reordered_is_refused(self) -> None:
         begun, resumed = self.trainer("ab"), self.trainer("ba")
         with pytest.raises(ValueError, match=r"another order .* release of transformers"):
             resumption._put_in_order(resumed, list(begun.model.state_dict()), {"multi": {}})

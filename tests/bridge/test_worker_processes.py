@@ -1,4 +1,4 @@
-"""Spawned children: cured even where they start without site-packages, hence without the .pth."""
+"""Spawned processes import the bridge even if they start without site-packages and the .pth."""
 
 import io
 import os
@@ -19,11 +19,11 @@ from declutr.bridge.finder import BridgeFinder
 ROOT = str(Path(repairs.__file__).parents[2])
 
 
-def test_run_calls() -> None:
+def test_run_worker_calls_the_function() -> None:
     assert repairs.run_worker(max, 1, 3) == 3
 
 
-def test_the_training_function_is_ours_and_calls_theirs(monkeypatch: Any) -> None:
+def test_the_training_function_of_the_bridge_calls_allennlps(monkeypatch: Any) -> None:
     assert train_command._train_worker is repairs.train_worker
     assert repairs.train_worker.__wrapped__.__module__ == "allennlp.commands.train"
     monkeypatch.setattr(repairs.train_worker, "__wrapped__", lambda *a, **k: (a, k))
@@ -31,7 +31,7 @@ def test_the_training_function_is_ours_and_calls_theirs(monkeypatch: Any) -> Non
 
 
 def first_module(pickled: bytes) -> str:
-    """The module that unpickling imports first."""
+    """Return the module that unpickling an object imports first."""
     strings = [
         arg for op, arg, _ in pickletools.genops(io.BytesIO(pickled)) if "UNICODE" in op.name
     ]
@@ -54,7 +54,7 @@ def test_data_workers_are_started_through_the_bridge(method: str) -> None:
 
 
 def bare_python(script: str, tmp_path: Path) -> subprocess.CompletedProcess:
-    """Run a script without `site`: no .pth file is read, in the script or in its children."""
+    """Return a function that runs a script without `site`, so that no .pth file is read."""
     path = tmp_path / "script.py"
     path.write_text(script)
     paths = [ROOT, *(p for p in sys.path if p.endswith("site-packages"))]
@@ -83,12 +83,12 @@ if __name__ == "__main__":
 
 
 def spawned_workers(experiment: Any, rows: Path) -> dict[str, Any]:
-    """A config whose data comes from a spawned worker."""
+    """Return a configuration whose data come from a spawned worker."""
     rows.write_text('{"text": "a b", "label": 0}\n{"text": "b a", "label": 1}\n' * 4)
     loader = {"num_workers": 1, "start_method": "spawn", "max_instances_in_memory": 8}
     config = experiment(data_loader=loader, train_data_path=str(rows), model={"num_labels": 2})
     del config["validation_data_path"]
-    # The vocabulary is given: making one would start the workers once more.
+    # The vocabulary is given, because making one would start the workers again.
     config["vocabulary"] = {"type": "empty"}
     config["dataset_reader"]["skip_label_indexing"] = True
     return config
@@ -96,7 +96,7 @@ def spawned_workers(experiment: Any, rows: Path) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_spawned_children_without_site_packages(tmp_path: Path, experiment: Any) -> None:
-    """A spawned data worker, then two gloo processes; one script, to import AllenNLP less often."""
+    """Test a data worker and two gloo processes in one script, to import AllenNLP less often."""
     accelerator = {"type": "torch", "find_unused_parameters": True}
     distributed = {"cuda_devices": [-1, -1], "ddp_accelerator": accelerator}
     workers, processes = tmp_path / "workers", tmp_path / "processes"
@@ -111,8 +111,8 @@ def test_spawned_children_without_site_packages(tmp_path: Path, experiment: Any)
 
 
 @pytest.mark.slow
-def test_unpickling_theirs_without_the_bridge_fails(tmp_path: Path) -> None:
-    # What the children would do if they were given AllenNLP's own function.
+def test_unpickling_allennlps_function_without_the_bridge_fails(tmp_path: Path) -> None:
+    # The children would do this if they were given AllenNLP's own function.
     script = "import pickle; pickle.loads(b'callennlp.commands.train\\n_train_worker\\n.')"
     result = bare_python(script, tmp_path)
     assert result.returncode == 1 and "Error" in result.stderr

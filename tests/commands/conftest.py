@@ -1,4 +1,4 @@
-"""Commands as functions: errors are raised, and not told in words (`test_command.py`)."""
+"""Fixtures that run commands with raised errors; `test_command.py` tests their messages."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""How commands end when something is wrong: a line for the user, status 2, and no traceback."""
+"""Commands that fail end with a message for the user, status 2 and no traceback."""
 
 import argparse
 import os
@@ -24,7 +24,7 @@ def in_words(monkeypatch: pytest.MonkeyPatch, traceback: None) -> None:
 
 @pytest.fixture
 def command(capsys):
-    """A command that raises; its status, and what it tells."""
+    """Return a function that runs a failing command and returns its status and message."""
 
     def command(error: BaseException) -> tuple[object, str]:
         def run(args: argparse.Namespace) -> None:
@@ -45,11 +45,11 @@ def command(capsys):
 @pytest.mark.parametrize(
     "error", [ConfigurationError, EncoderError, UnsafeArchive, SourceError, FileNotFoundError]
 )
-def test_what_a_user_can_mend_is_told(command, error) -> None:
+def test_errors_that_a_user_can_fix_end_with_a_message(command, error) -> None:
     assert command(error("No model at 'x'.")) == (2, "declutr work: No model at 'x'.\n")
 
 
-def test_errors_of_the_system_name_the_file(command) -> None:
+def test_errors_of_the_operating_system_name_the_file(command) -> None:
     error = PermissionError(13, "Permission denied", "/root/out")
     assert command(error) == (2, "declutr work: '/root/out': Permission denied\n")
     assert command(OSError(28, "No space left")) == (2, "declutr work: [Errno 28] No space left\n")
@@ -61,7 +61,7 @@ def test_an_interruption_is_no_error(command) -> None:
 
 
 @pytest.mark.parametrize("error", [ValueError("a mistake of ours"), KeyError("x"), SystemExit(1)])
-def test_mistakes_of_ours_stay_tracebacks(error) -> None:
+def test_bugs_keep_their_traceback(error) -> None:
     parser = argparse.ArgumentParser()
 
     def run(args: argparse.Namespace) -> None:
@@ -106,7 +106,9 @@ def test_tracebacks_can_be_asked_for(monkeypatch, value: str, shown: bool) -> No
         ("sample-spans nowhere.jsonnet", "nowhere.jsonnet"),
     ],
 )
-def test_every_command(monkeypatch, capsys, trained: Path, tmp_path: Path, words, told) -> None:
+def test_every_command_ends_with_a_message(
+    monkeypatch, capsys, trained: Path, tmp_path: Path, words, told
+) -> None:
     whole = (trained / "model.tar.gz").read_bytes()
     (tmp_path / "cut.tar.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "lines.txt").write_text("ka lo\nmi\n")

@@ -1,5 +1,7 @@
-"""The command on a tiny model. Oracle: `Encoder` on the rows as they were written; and, for a run
-that is killed, the folder of one that is not."""
+"""Tests of the command `embed` on a tiny model.
+
+The expected embeddings come from `Encoder`; a killed run is compared with an uninterrupted one.
+"""
 
 import gzip
 import json
@@ -32,7 +34,7 @@ RECORDS = "".join(json.dumps({"n": n, "text": row}) + "\n" for n, row in enumera
 
 @pytest.fixture(scope="module")
 def expected(trained: Path) -> np.ndarray:
-    """`(8, 32)`"""
+    """Return the embeddings of the rows, `(8, 32)`."""
     return Encoder(trained, device="cpu")(ROWS)
 
 
@@ -54,7 +56,7 @@ def out(tmp_path) -> Path:
 
 @pytest.fixture
 def embed(monkeypatch, capsys, trained, out):
-    """`declutr embed` with the trained model into `out`; what it printed."""
+    """Return a function that runs `declutr embed` into `out` and returns its output."""
 
     def embed(*arguments: str, model: Path | str = trained) -> str:
         command = ["declutr", "embed", str(model), *arguments, "--device", "cpu"]
@@ -90,7 +92,7 @@ class TestInputs:
         assert "2 blank" in output and "1 cut to" in output and "0 without a finite" in output
         assert "8 embedded in" in output
 
-    def test_parquet(self, embed, tmp_path, out, expected):
+    def test_parquet_is_read(self, embed, tmp_path, out, expected):
         pa = pytest.importorskip("pyarrow")
         from pyarrow import parquet
 
@@ -98,7 +100,9 @@ class TestInputs:
         embed(str(tmp_path / "a.parquet"), "--text-key", "body")
         assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
 
-    def test_several_of_several_kinds(self, embed, write, out, expected, tmp_path):
+    def test_several_inputs_of_different_formats_are_read_in_order(
+        self, embed, write, out, expected, tmp_path
+    ):
         write("folder/b.txt", "\n".join(ROWS[2:4]) + "\n")
         write("folder/a.txt", "\n".join(ROWS[:2]) + "\n")
         records = "".join(json.dumps({"text": row}) + "\n" for row in ROWS[4:])
@@ -106,7 +110,7 @@ class TestInputs:
         assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
 
     @pytest.mark.parametrize(("kind", "content"), [("text", LINES), ("jsonl", RECORDS)])
-    def test_standard_input(self, embed, write, out, expected, monkeypatch, kind, content):
+    def test_standard_input_is_read(self, embed, write, out, expected, monkeypatch, kind, content):
         for _ in range(2):  # the same stream again: a finished run
             with open(write("stream", content)) as stream:
                 monkeypatch.setattr("sys.stdin", stream)
@@ -114,14 +118,16 @@ class TestInputs:
         assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
         assert "Nothing to do: all were embedded before" in output
 
-    def test_rows_that_cannot_be_decoded(self, embed, write, out, trained):
+    def test_rows_that_cannot_be_decoded_are_embedded_with_replacements(
+        self, embed, write, out, trained
+    ):
         records = b'{"text": "ka \\ud83d"}\n{"text": "mi"}\n'
         output = embed(write("a.txt", b"ka \xff lo\nmi\n"), write("b.jsonl", records))
         assert len(StoredEmbeddings(out)) == 4 and "2 with U+FFFD" in output
         clean = Encoder(trained, device="cpu")(["ka \ufffd lo", "mi", "ka \ufffd", "mi"])
         assert np.allclose(StoredEmbeddings(out)[:], clean, atol=1e-6)
 
-    def test_records_that_cannot_be_read(self, embed, write, out, trained):
+    def test_unreadable_records_stop_or_are_embedded_as_blank(self, embed, write, out, trained):
         file = write("a.jsonl", '{"text": "ka"}\n{"text": "mi\n{"body": "lo"}\n{"text": "tu"}\n')
         with pytest.raises(ConfigurationError, match="row 2 is not JSON"):
             embed(file)
@@ -130,7 +136,7 @@ class TestInputs:
         rows = Encoder(trained, device="cpu")(["ka", "", "", "tu"])
         assert np.allclose(StoredEmbeddings(out)[:], rows, atol=1e-6)
 
-    def test_nothing(self, embed, write, out, caplog, monkeypatch):
+    def test_empty_inputs_give_no_rows(self, embed, write, out, caplog, monkeypatch):
         file = write("a.txt", "")
         assert "0 rows in 0 files" in embed(file)
         assert f"The input has no rows: {file}" in caplog.text
@@ -159,7 +165,7 @@ class TestTables:
         expected = Encoder(trained, device="cpu", dtype="float32")(["ka lo, mi", "tu re"])
         assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-6)
 
-    def test_another_column_or_none(self, embed, write, out):
+    def test_the_column_of_the_text_can_be_named(self, embed, write, out):
         file = write("a.csv", "id,body\n1,ka\n2,lo\n")
         with pytest.raises(ConfigurationError, match=r"Found \['id', 'body'\]; .*--text-key"):
             embed(file)
@@ -174,10 +180,10 @@ class TestTables:
         ],
     )
     @pytest.mark.parametrize("finished", [True, False])
-    def test_a_run_of_release_15_is_not_gone_on_with(
+    def test_a_run_of_release_1_5_is_not_resumed(
         self, embed, write, out, name, content, rows, finished
     ):
-        """It read these rows of these files; the folder is as it left it."""
+        """The folder is as release 1.5 left it; that release read other rows from these files."""
         embed(write("then.txt", "\n".join(rows) + "\n"), "--shard-rows", "1")
         if not finished:
             (out / "embeddings-00002.npy").unlink()
@@ -197,10 +203,10 @@ class TestTables:
             embed(file + ".txt")  # by lines, as then
             assert len(StoredEmbeddings(out)) == 3
 
-    def test_a_run_that_kept_beginnings_is_not_gone_on_with(
+    def test_a_run_that_kept_beginnings_of_texts_is_not_resumed(
         self, embed, write, out, trained, tmp_path
     ):
-        """Release 1.5.0 did with a tokenizer that asks for ends, and did not say so."""
+        """Release 1.5.0 cut the ends of texts even if the tokenizer's truncation side is left."""
         model = tmp_path / "left"
         shutil.copytree(trained, model)
         (file,) = model.rglob("tokenizer_config.json")
@@ -229,12 +235,12 @@ class TestOutputs:
         exec("\n".join(reading[reading.index("To read them:") + 1 :]), scope)
         assert np.array_equal(scope["embeddings"], StoredEmbeddings(out)[:])
 
-    def test_float16(self, embed, write, out, expected):
+    def test_float16_is_stored(self, embed, write, out, expected):
         embed(write("a.txt", LINES), "--output-dtype", "float16")
         assert np.load(out / "embeddings-00000.npy").dtype == np.float16
         assert np.allclose(StoredEmbeddings(out)[:], expected, atol=1e-2)
 
-    def test_settings_of_the_encoder(self, embed, write, out, trained):
+    def test_options_are_passed_to_the_encoder(self, embed, write, out, trained):
         options = {"normalize": True, "truncate_dim": 5, "max_length": 20, "long_texts": "chunk"}
         embed(write("a.txt", LINES), "--normalize", "--truncate-dim", "5", "--max-length", "20",
               "--long-texts", "chunk", "--batch-tokens", "64")  # fmt: skip
@@ -244,7 +250,7 @@ class TestOutputs:
         settings = StoredEmbeddings(out).manifest.settings
         assert options.items() <= settings["encoder"].items() and settings["dimension"] == 5
 
-    def test_the_manifest(self, embed, write, out, trained):
+    def test_the_manifest_describes_the_run(self, embed, write, out, trained):
         file = write("a.txt", LINES)
         embed(file)
         content = json.loads((out / "manifest.json").read_text())
@@ -255,17 +261,17 @@ class TestOutputs:
         assert "place" not in content["settings"]["encoder"]
 
     @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-    def test_the_type_it_computes_in_is_told(self, embed, write, dtype):
+    def test_the_dtype_of_the_computation_is_printed(self, embed, write, dtype):
         lines = embed(write("a.txt", LINES), "--dtype", dtype).splitlines()
         assert lines[1] == f"  computed in {dtype}"
 
-    def test_quiet(self, embed, write, out):
+    def test_quiet_prints_nothing(self, embed, write, out):
         assert embed(write("a.txt", LINES), "--quiet") == ""
         assert len(StoredEmbeddings(out)) == 8
 
 
 class TestRefused:
-    def test_other_settings_other_rows_and_overwriting(self, embed, write, out):
+    def test_other_settings_or_rows_are_refused_unless_overwritten(self, embed, write, out):
         file = write("a.txt", LINES)
         embed(file)
         with pytest.raises(ConfigurationError, match=r"encoder.normalize: false there, true now"):
@@ -276,7 +282,7 @@ class TestRefused:
         embed(file, "--overwrite")
         assert len(StoredEmbeddings(out)) == 9
 
-    def test_another_prompt_than_before(self, embed, write, out, prompted, caplog):
+    def test_another_prompt_is_refused(self, embed, write, out, prompted, caplog):
         file = write("a.txt", LINES)
         embed(file, model=prompted)
         assert "The model has prompts (query, passage), none of them its default" in caplog.text
@@ -302,13 +308,13 @@ class TestRefused:
             embed(broken, "--overwrite", model=model)
         assert contents(out) == before
 
-    def test_what_others_wrote_is_not_overwritten(self, embed, write, out):
+    def test_files_of_other_programs_are_not_overwritten(self, embed, write, out):
         write("out/manifest.json", '{"name": "an app"}')
         with pytest.raises(ConfigurationError, match="is not the manifest of a folder of embeddin"):
             embed(write("a.txt", LINES), "--overwrite")
         assert contents(out) == {"manifest.json": b'{"name": "an app"}'}
 
-    def test_an_output_that_cannot_be_made(self, embed, write):
+    def test_an_output_that_cannot_be_created_is_refused(self, embed, write):
         file = write("a.txt", LINES)
         with pytest.raises(ConfigurationError, match=r"a.txt/out' cannot be written to"):
             embed(file, "-o", f"{file}/out")
@@ -323,14 +329,14 @@ class TestRefused:
             embed(file, model=checkpoint)
 
     @pytest.mark.parametrize("place", ["inputs", "inputs/below"])
-    def test_an_output_that_would_be_input(self, embed, write, out, tmp_path, place):
+    def test_an_output_inside_an_input_is_refused(self, embed, write, out, tmp_path, place):
         write("inputs/a.txt", LINES)
         with pytest.raises(
             ConfigurationError, match=r"lies in the input folder .*another --output"
         ):
             embed(str(tmp_path / "inputs"), "-o", str(tmp_path / place))
 
-    def test_an_input_in_the_output(self, embed, write, out):
+    def test_an_input_inside_the_output_is_refused(self, embed, write, out):
         file = write("out/a.txt", LINES)
         with pytest.raises(ConfigurationError, match=r"a.txt' lies in the output"):
             embed(file)
@@ -346,23 +352,25 @@ class TestRefused:
             (["RECORDS", "--text-key", "body"], r"no key 'body'. Found .*--text-key"),
         ],
     )
-    def test_arguments(self, embed, write, out, arguments, message):
+    def test_wrong_arguments_are_refused(self, embed, write, out, arguments, message):
         places = {"FILE": write("a.txt", LINES), "RECORDS": write("a.jsonl", RECORDS)}
         with pytest.raises(ConfigurationError, match=message):
             embed(*(places.get(argument, argument) for argument in arguments))
 
-    def test_no_model(self, embed, write):
+    def test_a_missing_model_is_reported(self, embed, write):
         with pytest.raises(ConfigurationError, match="nowhere"):
             embed(write("a.txt", LINES), model="/nowhere/model.tar.gz")
 
-    def test_a_missing_pyarrow_before_anything_is_loaded(self, embed, write, monkeypatch):
+    def test_a_missing_pyarrow_is_reported_before_anything_is_loaded(
+        self, embed, write, monkeypatch
+    ):
         monkeypatch.setitem(sys.modules, "pyarrow", None)
         monkeypatch.setattr("declutr.commands.embed._encoder", lambda _: pytest.fail("too late"))
         with pytest.raises(ConfigurationError, match="Parquet needs pyarrow"):
             embed(write("a.txt", LINES), "--format", "parquet")
 
 
-def test_an_interruption_from_the_keyboard_is_no_loss(embed, write, out, monkeypatch, capsys):
+def test_a_run_interrupted_from_the_keyboard_is_resumed(embed, write, out, monkeypatch, capsys):
     def stop(*_):
         raise KeyboardInterrupt
 
@@ -374,8 +382,8 @@ def test_an_interruption_from_the_keyboard_is_no_loss(embed, write, out, monkeyp
     assert len(StoredEmbeddings(out)) == 8
 
 
-def test_killed_twice_and_gone_on_with(embed, trained, write, out, tmp_path):
-    """SIGKILL when the second file of a run appears: each goes on, and the end is the same."""
+def test_a_run_killed_twice_is_resumed(embed, trained, write, out, tmp_path):
+    """Kill two runs when their second file appears, and compare the folder with a whole run's."""
     rows = make_documents(240, 30, seed=3)
     rows[10:12] = ["", "ka " * 400]
     file = write("a.txt", "\n".join(rows) + "\n")

@@ -1,5 +1,7 @@
-"""The command on tiny data: tables, resuming, what goes wrong. Oracle: labels that words give away,
-so that bags of words reach 100 %."""
+"""Tests of the command `evaluate-embeddings` on tiny data: reports, resuming and errors.
+
+Words give the labels away, so bags of words are expected to reach 100 %.
+"""
 
 import json
 import subprocess
@@ -50,7 +52,7 @@ def pairs(rows: int, split: str) -> str:
 
 @pytest.fixture
 def data(tmp_path) -> Path:
-    """TREC, and pairs in STS-B's layout; everything else is missing."""
+    """Make a folder with TREC and pairs in the layout of STS-B, and no other tasks."""
     folder = tmp_path / "data"
     similar, questions = folder / "downstream/STS/STSBenchmark", folder / "downstream/TREC"
     for part in (similar, questions):
@@ -64,7 +66,7 @@ def data(tmp_path) -> Path:
 
 @pytest.fixture
 def run(monkeypatch, capsys, data, tmp_path):
-    """`allennlp evaluate-embeddings` in a folder with encoders of its own; what it printed."""
+    """Return a function that runs the command with encoders of a test module; it returns output."""
     (tmp_path / "encoders_of_test.py").write_text(ENCODERS)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setattr(plots, "draw", lambda *a: pytest.fail("no pictures were asked for"))
@@ -168,12 +170,12 @@ def test_a_broken_file_ends_with_an_error_and_the_other_tasks_finish(run, found,
     assert tasks["STS-B"]["error"] is None and tasks["geometry"]["error"] is None
 
 
-def test_a_collapse_is_no_error_but_told(run, tmp_path) -> None:
+def test_collapsed_embeddings_are_reported_without_an_error(run, tmp_path) -> None:
     run("flat=encoders_of_test:constant", "--tasks", "geometry", "STS-B")
     assert "COLLAPSE" in (tmp_path / "out" / "report.md").read_text().split("## ")[0]
 
 
-def test_span_retrieval_on_a_corpus(run, found, corpus_file) -> None:
+def test_span_retrieval_is_scored_on_a_corpus(run, found, corpus_file) -> None:
     run("random:64", "--tasks", "span retrieval", "--corpus", str(corpus_file))
     assert (
         found()["encoders"]["random:64"]["tasks"]["span retrieval"]["scores"]["accuracy"]["value"]
@@ -181,7 +183,7 @@ def test_span_retrieval_on_a_corpus(run, found, corpus_file) -> None:
     )
 
 
-def test_list(run, monkeypatch, capsys, data) -> None:
+def test_list_prints_the_tasks(run, monkeypatch, capsys, data) -> None:
     monkeypatch.setattr(
         sys,
         "argv",
@@ -242,12 +244,12 @@ def test_numbers_are_checked_before_anything_is_embedded(run, tmp_path, argument
         ),
     ],
 )
-def test_bad_arguments(run, arguments, message) -> None:
+def test_wrong_arguments_are_refused(run, arguments, message) -> None:
     with pytest.raises(ConfigurationError, match=message):
         run(*arguments)
 
 
-def test_no_data_folder(run, data) -> None:
+def test_a_missing_data_folder_is_reported(run, data) -> None:
     data.rename(data.with_name("elsewhere"))
     with pytest.raises(
         ConfigurationError, match=r"Found no folder '.*data', expected one laid out"
@@ -278,12 +280,12 @@ def test_a_run_without_any_score_is_no_success(run, capsys) -> None:
         run(LETTERS, "--tasks", "MR", plain=())  # what is there of another task is no score of it
 
 
-def test_a_corpus_that_is_not_there(run, tmp_path) -> None:
+def test_a_missing_corpus_is_reported(run, tmp_path) -> None:
     with pytest.raises(ConfigurationError, match=r"Found no '.*docs.txt', expected a file of doc"):
         run(LETTERS, "--corpus", str(tmp_path / "docs.txt"))
 
 
-def test_two_at_a_time_in_one_folder(run, tmp_path) -> None:
+def test_two_evaluations_in_one_folder_are_refused(run, tmp_path) -> None:
     from filelock import FileLock
 
     (tmp_path / "out").mkdir()
@@ -302,7 +304,7 @@ def test_without_matplotlib_the_report_says_how_to_get_pictures(run, found, monk
     assert "map of TREC" in found()["encoders"]["letters"]["tasks"]
 
 
-def test_pictures_are_linked(run, found, monkeypatch, tmp_path) -> None:
+def test_the_report_links_pictures(run, found, monkeypatch, tmp_path) -> None:
     pytest.importorskip("matplotlib", reason="pictures are an extra")
     monkeypatch.undo()
     monkeypatch.syspath_prepend(tmp_path)
@@ -316,7 +318,7 @@ def test_pictures_are_linked(run, found, monkeypatch, tmp_path) -> None:
         assert (tmp_path / "pictured" / "plots" / f"{name}.png").stat().st_size > 1000
 
 
-def test_dimensions_are_those_that_an_encoder_gives_on_its_own(
+def test_truncated_scores_equal_those_of_a_truncated_encoder(
     run, found, tmp_path, checkpoint
 ) -> None:
     spec = f"hf:{checkpoint}?normalize=true"
@@ -336,7 +338,7 @@ def test_dimensions_are_those_that_an_encoder_gives_on_its_own(
     assert "\ntiny@8 " in output
 
 
-def test_dimensions_are_resumed_and_refused_as_others(run, found) -> None:
+def test_truncated_encoders_are_resumed_and_refused_like_others(run, found) -> None:
     run(LETTERS, "--tasks", "TREC", "--dimensions", "4")
     before = found()["encoders"]
     output = run(LETTERS, "--tasks", "TREC", "--dimensions", "4,8")
@@ -350,7 +352,7 @@ def test_dimensions_are_resumed_and_refused_as_others(run, found) -> None:
 
 
 @pytest.mark.parametrize("command", ["declutr", "allennlp"])
-def test_both_commands_know_it(command) -> None:
+def test_allennlp_and_declutr_know_the_command(command) -> None:
     done = subprocess.run(
         [sys.executable, "-m", command, "evaluate-embeddings", "--help"],
         capture_output=True,

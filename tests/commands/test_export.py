@@ -1,4 +1,4 @@
-"""`declutr export`: what is printed, and how it ends."""
+"""Tests of the output and exit status of `declutr export`."""
 
 import json
 import sys
@@ -24,7 +24,7 @@ def run(monkeypatch, capsys):
     return run
 
 
-def test_export(run, trained: Path, tmp_path: Path) -> None:
+def test_an_exported_folder_is_reported(run, trained: Path, tmp_path: Path) -> None:
     texts = tmp_path / "texts.txt"
     texts.write_text("kalo mitu\n\nresa\n")
     out = tmp_path / "out"
@@ -52,18 +52,18 @@ def test_a_difference_ends_with_1_and_the_table(run, trained: Path, tmp_path, ca
         (["--scores", "nowhere"], "No results.json"),
     ],
 )
-def test_errors_of_the_user(run, trained: Path, tmp_path: Path, arguments, said) -> None:
+def test_errors_end_with_a_message(run, trained: Path, tmp_path: Path, arguments, said) -> None:
     with pytest.raises(ConfigurationError, match=said):
         run(trained, tmp_path / "out", "--no-onnx", *arguments)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_no_model(run, tmp_path: Path) -> None:
+def test_a_missing_model_is_reported(run, tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="No model at"):
         run(tmp_path / "nowhere", tmp_path / "out")
 
 
-def test_onnx_or_not(run, tmp_path: Path, capsys) -> None:
+def test_onnx_and_no_onnx_exclude_each_other(run, tmp_path: Path, capsys) -> None:
     with pytest.raises(SystemExit) as caught:
         run("a", "b", "--onnx", "--no-onnx")
     assert caught.value.code == 2

@@ -1,5 +1,4 @@
-"""The commands that users type, as subprocesses: train, recover after a kill, several processes,
-predict from elsewhere."""
+"""Tests of commands as subprocesses: training, recovery, several processes and prediction."""
 
 import json
 import os
@@ -21,7 +20,7 @@ COMMAND = [sys.executable, "-m", "allennlp"]
 
 
 def settings(corpus: Path, **more: Any) -> dict[str, Any]:
-    """Overrides that make the paper's recipe small: 4 documents a step, short spans."""
+    """Return overrides that make the paper's recipe small: 4 documents per step, short spans."""
     return {
         "dataset_reader.max_span_len": 32,
         "dataset_reader.min_span_len": 8,
@@ -133,7 +132,7 @@ def test_train_and_predict_from_another_folder(
     )
 
 
-def test_kill_and_recover_equals_an_uninterrupted_run(
+def test_a_killed_and_recovered_run_equals_an_uninterrupted_one(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     corpus = tmp_path / "corpus.txt"
@@ -157,7 +156,7 @@ def test_kill_and_recover_equals_an_uninterrupted_run(
     finished(train(killed, overrides, environment, "--recover"))
 
     recovered = metrics(killed)
-    # As if it had been killed between the last checkpoint and what comes after it.
+    # Now the folder looks as if the run was killed right after its last checkpoint.
     for name in ("best.th", "model.tar.gz"):
         (killed / name).unlink()
     finished(train(killed, overrides, environment, "--recover"))
@@ -177,7 +176,7 @@ def test_kill_and_recover_equals_an_uninterrupted_run(
 def test_two_processes_equal_one(
     corpus_file: Path, environment: dict[str, str], tmp_path: Path
 ) -> None:
-    """Contrastive training without dropout: what masks and dropout draw differs by process."""
+    """Train without masking and dropout, whose random numbers differ by process."""
     embedder = "model.text_field_embedder.token_embedders.tokens"
     overrides = settings(
         corpus_file,

@@ -1,4 +1,4 @@
-"""Oracle: the reader's own spans and text; the words that name each kind of span."""
+"""Tests of the command `sample-spans` against the reader's own spans and text."""
 
 import argparse
 import itertools
@@ -26,7 +26,7 @@ KINDS = "adjacent|subsumed|contains|partial"
 
 @pytest.fixture
 def run(monkeypatch, capsys, checkpoint, corpus_file):
-    """`allennlp sample-spans` on a recipe, with spans that fit the tiny transformer."""
+    """Return a function that runs the command with spans that fit the tiny transformer."""
     monkeypatch.setenv("TRANSFORMER_MODEL", str(checkpoint))
 
     def run(*arguments: str, recipe: Path = RECIPE, data=corpus_file, **reader) -> str:
@@ -50,7 +50,7 @@ def words() -> DeCLUTRDatasetReader:
 
 @pytest.fixture
 def numbered(tmp_path) -> Path:
-    """Documents of words that say where they are: `3.17` is word 17 of document 3."""
+    """Make documents whose words are their places: `3.17` is word 17 of document 3."""
     file = tmp_path / "numbered.txt"
     rows = [" ".join(f"{row}.{n}" for n in range(60)) for row in range(1, 6)]
     file.write_text("\n\n".join(rows) + "\n")  # rows 2, 4, ... are blank
@@ -68,7 +68,7 @@ class TestCommand:
         assert output.count("  hard negative (a positive of it) [") == 2 * 2 * 2
         assert len(re.findall(r"  easy negative \(document \d+\) \[", output)) == 2 * 2
 
-    def test_shows_text(self, run, documents):
+    def test_prints_the_text_of_spans(self, run, documents):
         output = run("--width", "2000")
         known = set(" ".join(documents).split())
         for line in output.splitlines():
@@ -86,15 +86,15 @@ class TestCommand:
         assert run("--documents", "3").count("\nDocument ") == 3
         assert run("--documents", "99").count("\nDocument ") == 24
 
-    def test_other_documents(self, run, numbered):
+    def test_documents_can_be_given(self, run, numbered):
         assert re.search(r"\nDocument [13579], \d+ tokens", run("--data", str(numbered)))
 
-    def test_strategy_of_the_recipe(self, run):
+    def test_the_sampling_strategy_of_the_recipe_is_used(self, run):
         kinds = re.findall(rf"positive \(({KINDS})\)", run(sampling_strategy="adjacent"))
         assert set(kinds) == {"adjacent"}
 
-    def test_coverage_by_eighths(self, run, documents, tmp_path):
-        """Of documents that are short for their spans, which leaves anchors little choice."""
+    def test_coverage_by_eighths_is_printed(self, run, documents, tmp_path):
+        """The documents are short for their spans, so anchors have few possible places."""
         file = tmp_path / "short.txt"
         file.write_text("\n".join(" ".join(text.split()[:40]) for text in documents) + "\n")
         middle = []
@@ -133,7 +133,7 @@ class TestLines:
             assert found == set(map(tuple, [*anchors.tolist(), *positives.reshape(-1, 2).tolist()]))
 
     def test_coverage_is_that_of_the_spans_of_the_reader(self, words, numbered):
-        """Of 60 tokens, of which the five documents have 1,000 draws, 200 epochs each."""
+        """The 1,000 draws are 200 epochs of five documents with 60 tokens each."""
         _, anchors, positives = describe_coverage(words, numbered, 3)
         rows = words.documents(numbered).tolist()
         for line, which in ((anchors, 0), (positives, 1)):
@@ -164,7 +164,7 @@ class TestLines:
 
 
 class TestErrors:
-    def test_no_documents(self, run, monkeypatch, checkpoint):
+    def test_a_recipe_without_documents_is_refused(self, run, monkeypatch, checkpoint):
         monkeypatch.setattr(
             sys, "argv", ["allennlp", "sample-spans", str(RECIPE), "-o", json.dumps({})]
         )
@@ -172,7 +172,7 @@ class TestErrors:
         with pytest.raises(ConfigurationError, match=r"no train_data_path. Name a file with --d"):
             main()
 
-    def test_no_spans(self, run):
+    def test_a_reader_that_samples_no_spans_is_refused(self, run):
         with pytest.raises(ConfigurationError, match=r"does not sample spans: expected .*num_anch"):
             run(num_anchors=None)
 
@@ -181,7 +181,7 @@ class TestErrors:
         [{"type": "text_classification_json", "tokenizer": "whitespace"}, {"type": "sentences"}],
         ids=["of-allennlp", "of-sentences"],
     )
-    def test_another_reader(self, run, tmp_path, reader):
+    def test_a_reader_of_another_type_is_refused(self, run, tmp_path, reader):
         recipe = tmp_path / "other.json"
         recipe.write_text(json.dumps({"dataset_reader": reader, "train_data_path": "x"}))
         args = argparse.Namespace(
@@ -202,7 +202,7 @@ class TestErrors:
             ({"data": "missing.txt"}, "Found no documents at 'missing.txt'"),
         ],
     )
-    def test_bad_settings(self, run, changes, message):
+    def test_wrong_settings_of_a_recipe_are_reported(self, run, changes, message):
         if changes.get("short_documents"):
             changes = {**changes, "num_anchors": 3}
         with pytest.raises(ValueError if "data" in changes else ConfigurationError, match=message):

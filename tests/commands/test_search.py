@@ -1,4 +1,4 @@
-"""`declutr index` and `declutr search`, from files to what is printed."""
+"""Tests of `declutr index` and `declutr search`, from files to printed output."""
 
 import io
 import json
@@ -25,7 +25,7 @@ LINES = ["w1 w2", "", "w2 w3", "w1\tw3", "  ", "w4", "w2 w1"]
 
 @pytest.fixture
 def command(monkeypatch, capsys):
-    """A command, given as words; what it prints."""
+    """Return a function that runs a command, given as words, and returns its output."""
 
     class Stdin(io.TextIOWrapper):
         terminal = False
@@ -46,7 +46,7 @@ def command(monkeypatch, capsys):
 
 @pytest.fixture
 def opened(monkeypatch) -> list[dict]:
-    """The fake encoder in place of `Encoder`; with what it was opened."""
+    """Replace `Encoder` by a fake one, and return a list of the arguments of its calls."""
     settings: list[dict] = []
 
     def encoder(place, **arguments):
@@ -72,7 +72,7 @@ def index(command, opened, lines, tmp_path) -> Path:
 
 
 class TestIndex:
-    def test_says_what_it_did(self, command, opened, lines, tmp_path) -> None:
+    def test_prints_a_summary(self, command, opened, lines, tmp_path) -> None:
         words = ("index", "some/model", lines, "-o", tmp_path / "index", "--backend", "numpy")
         output = command(*words)
         assert re.search(r"Indexed 7 lines in \d+ seconds; 7 were embedded now\.", output)
@@ -81,7 +81,7 @@ class TestIndex:
         assert f'declutr search {tmp_path / "index"} "a question"' in output
         assert "holds these 7 lines already; nothing was to be done" in command(*words)
 
-    def test_an_approximate_one_tells_its_recall(
+    def test_an_approximate_index_reports_its_recall(
         self, command, opened, tmp_path, monkeypatch
     ) -> None:
         pytest.importorskip("faiss")
@@ -93,7 +93,9 @@ class TestIndex:
         output = command("index", "some/model", tmp_path / "many.txt", "-o", tmp_path / "index")
         assert re.search(r"with faiss is approximate: recall@10 is [01]\.\d{3} ", output)
 
-    def test_settings(self, command, opened, lines, tmp_path) -> None:
+    def test_options_are_passed_to_the_encoder_and_kept(
+        self, command, opened, lines, tmp_path
+    ) -> None:
         words = "--max-length 9 --truncate-dim 4 --no-whitening --pooling cls --long-texts chunk"
         command(
             "index", "some/model", lines, "-o", tmp_path / "index", *words.split(),
@@ -120,13 +122,13 @@ class TestIndex:
         ]
         assert SearchIndex(tmp_path / "index").description.options == for_queries
 
-    def test_stdin(self, command, opened, tmp_path) -> None:
+    def test_standard_input_is_indexed(self, command, opened, tmp_path) -> None:
         target = tmp_path / "index"
         words = ("index", "some/model", "-", "-o", target, "--backend", "numpy")
         command(*words, stdin=b"w1\n\nw2 \xff\n")
         assert list(SearchIndex(target).lines) == ["w1", "", "w2 \ufffd"]
 
-    def test_several_files(self, command, opened, lines, tmp_path) -> None:
+    def test_several_files_are_indexed_in_order(self, command, opened, lines, tmp_path) -> None:
         (tmp_path / "more.jsonl").write_text(json.dumps({"body": "w9\nw8"}) + "\n")
         files = (lines, tmp_path / "more.jsonl")
         command(
@@ -144,12 +146,14 @@ class TestIndex:
             (["-", "nowhere.txt"], r"Standard input \(-\) cannot be combined"),
         ],
     )
-    def test_errors(self, command, opened, tmp_path, words, message) -> None:
+    def test_wrong_inputs_are_refused(self, command, opened, tmp_path, words, message) -> None:
         with pytest.raises(ConfigurationError, match=message):
             command("index", "some/model", *words, "-o", tmp_path / "index")
         assert not opened
 
-    def test_a_missing_backend(self, command, opened, lines, tmp_path, monkeypatch) -> None:
+    def test_a_missing_backend_is_reported(
+        self, command, opened, lines, tmp_path, monkeypatch
+    ) -> None:
         from declutr.search import backends
 
         monkeypatch.setattr(backends.importlib.util, "find_spec", lambda name: None)
@@ -157,7 +161,7 @@ class TestIndex:
             command("index", "m", lines, "-o", tmp_path / "index", "--backend", "faiss")
         assert not opened and not (tmp_path / "index").exists()
 
-    def test_an_index_of_other_lines(self, command, index, lines) -> None:
+    def test_an_index_of_other_lines_is_refused(self, command, index, lines) -> None:
         lines.write_text("others\n")
         with pytest.raises(ConfigurationError, match=r"input has changed.*--overwrite"):
             command("index", "some/model", lines, "-o", index, "--backend", "numpy")
@@ -165,22 +169,28 @@ class TestIndex:
         assert list(SearchIndex(index).lines) == ["others"]
 
     @pytest.mark.parametrize("content, message", [("", "has no lines"), ("\n\n", "are blank")])
-    def test_nothing_to_search_in(self, command, opened, tmp_path, content, message) -> None:
+    def test_inputs_without_lines_are_refused(
+        self, command, opened, tmp_path, content, message
+    ) -> None:
         (tmp_path / "lines.txt").write_text(content)
         with pytest.raises(ConfigurationError, match=f"nothing to search in: .* {message}"):
             command("index", "m", tmp_path / "lines.txt", "-o", tmp_path / "i")
         with pytest.raises(ConfigurationError, match=f"nothing to search in: .* {message}"):
             command("index", "m", "-", "-o", tmp_path / "i", stdin=content.encode())
 
-    def test_a_folder_that_is_no_index(self, command, opened, lines, tmp_path) -> None:
-        """Before a model is opened for nothing."""
+    def test_a_folder_that_is_not_an_index_is_refused(
+        self, command, opened, lines, tmp_path
+    ) -> None:
+        """The folder is refused before the model is opened, which takes long."""
         (tmp_path / "project").mkdir()
         (tmp_path / "project" / "search.py").write_text("mine")
         with pytest.raises(ConfigurationError, match=r"holds no index of ours \(it has search.py"):
             command("index", "m", lines, "-o", tmp_path / "project", "--overwrite")
         assert not opened and (tmp_path / "project" / "search.py").read_text() == "mine"
 
-    def test_input_and_output_in_each_other(self, command, opened, lines, index) -> None:
+    def test_input_and_output_inside_each_other_are_refused(
+        self, command, opened, lines, index
+    ) -> None:
         with pytest.raises(
             ConfigurationError, match=r"lies in the input folder .*another --output"
         ):
@@ -200,14 +210,14 @@ class TestSearch:
             for rank, (row, cosine) in enumerate(expected, start=1)
         ]
 
-    def test_json(self, command, index) -> None:
+    def test_json_has_whole_lines(self, command, index) -> None:
         found = json.loads(command("search", index, "w1 w3", "--json", "-k", "1"))
         (hit,) = found["hits"]
         assert found["query"] == "w1 w3" and hit.pop("score") == pytest.approx(1, abs=1e-6)
         assert hit == {"rank": 1, "line": 4, "text": "w1\tw3"}
 
     @pytest.mark.slow
-    def test_queries_of_stdin(self, command, index, opened) -> None:
+    def test_queries_are_read_from_standard_input(self, command, index, opened) -> None:
         output = command("search", index, "--json", "-k", "1", stdin=b"w4\n\n  \nw2 w3\r\n")
         answers = [json.loads(line) for line in output.splitlines()]
         assert [answer["query"] for answer in answers] == ["w4", "w2 w3"]
@@ -218,8 +228,8 @@ class TestSearch:
             r"search: w4\n1 +1\.000  6  w4\n\nsearch: w2 w3\n1 +1\.000  3  w2 w3\n\n", output
         )
 
-    def test_rows_stay_rows(self, command, opened, tmp_path) -> None:
-        """What some tools take for line ends neither ends a query nor a row of what is printed."""
+    def test_unusual_line_ends_do_not_split_rows(self, command, opened, tmp_path) -> None:
+        """Characters that some tools treat as line ends split neither a query nor a printed row."""
         (tmp_path / "odd.jsonl").write_text(
             json.dumps({"text": "w1\r\x85\u2028\u2029\x0bw2"}) + "\n"
         )
@@ -230,7 +240,7 @@ class TestSearch:
         assert first["query"] == "w1\rw2\u2028" and second["query"] == "w2"
         assert second["hits"][0]["text"] == "w1\r\x85\u2028\u2029\x0bw2"
 
-    def test_a_prompt(self, command, index, monkeypatch) -> None:
+    def test_a_terminal_is_prompted_for_queries(self, command, index, monkeypatch) -> None:
         answers = iter(["w4", " ", "w2 w3"])
         asked = []
 
@@ -246,7 +256,7 @@ class TestSearch:
         assert asked == ["search: "] * 4
         assert [line.split("  ")[-1] for line in output.splitlines() if line] == ["w4", "w2 w3"]
 
-    def test_the_model(self, command, index, opened) -> None:
+    def test_the_model_can_be_moved(self, command, index, opened) -> None:
         command("search", index, "w1", "--model", "moved", "--device", "cpu", "--trust", "--exact")
         assert opened == [{"place": "moved", "device": "cpu", "trust": True}]
 
@@ -254,7 +264,7 @@ class TestSearch:
         command("search", index, lines)
         assert "lines.txt' names a file, and is embedded as the text it is" in caplog.text
 
-    def test_no_line_that_can_be_found(self, command, opened, tmp_path) -> None:
+    def test_an_index_of_blank_lines_gives_no_hits(self, command, opened, tmp_path) -> None:
         (tmp_path / "lines.txt").write_text("broken\n\n")
         command("index", "m", tmp_path / "lines.txt", "-o", tmp_path / "i", "--backend", "numpy")
         assert "No line of the index can be found." in command("search", tmp_path / "i", "w1")
@@ -267,11 +277,11 @@ class TestSearch:
             (["w1", "--width", "0"], "--width of at least 1, got 0"),
         ],
     )
-    def test_errors(self, command, index, words, message) -> None:
+    def test_wrong_arguments_are_refused(self, command, index, words, message) -> None:
         with pytest.raises(ConfigurationError, match=message):
             command("search", index, *words)
 
-    def test_no_index(self, command, tmp_path) -> None:
+    def test_a_missing_index_is_reported(self, command, tmp_path) -> None:
         with pytest.raises(ConfigurationError, match="There is no index at"):
             command("search", tmp_path / "nowhere", "w1")
 
@@ -304,8 +314,10 @@ class TestOutput:
 
 
 @pytest.mark.slow
-def test_with_a_trained_model(command, trained: Path, documents, tmp_path: Path) -> None:
-    """The real thing: lines find themselves, and a model that changes is noticed."""
+def test_lines_find_themselves_with_a_trained_model(
+    command, trained: Path, documents, tmp_path: Path
+) -> None:
+    """With a real model, lines find themselves, and a change of the model is noticed."""
     texts = [" ".join(document.split()[:20]) for document in documents]
     (tmp_path / "lines.txt").write_text("\n".join(texts))
     model = tmp_path / "model.tar.gz"
@@ -321,7 +333,7 @@ def test_with_a_trained_model(command, trained: Path, documents, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_prompts_of_the_model(command, prompted: Path, tmp_path: Path) -> None:
+def test_prompts_of_the_model_are_used(command, prompted: Path, tmp_path: Path) -> None:
     encoder = declutr.inference.encoder.Encoder(prompted, device="cpu")
 
     def cosine(line_prompt: str, query_prompt: str) -> float:

@@ -1,4 +1,4 @@
-"""`declutr split-sentences`: what it prints, and what the reader "sentences" reads of it."""
+"""Tests of `declutr split-sentences`: its output, and that the reader "sentences" reads it."""
 
 import sys
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """What the command prints."""
+    """Return a function that runs the command and returns its output."""
 
     def run(*arguments) -> str:
         monkeypatch.setattr(sys, "argv", ["allennlp", "split-sentences", *map(str, arguments)])
@@ -44,7 +44,7 @@ def test_sentences_for_the_reader(run, documents, tmp_path):
     assert SentenceReader(positives="next").documents(output).tolist() == [0]
 
 
-def test_options(run, tmp_path):
+def test_options_are_used(run, tmp_path):
     (tmp_path / "docs.jsonl").write_text('{"body": "Das gilt z.B. hier. Ja."}\n')
     output = tmp_path / "sentences.txt"
     options = ("--language", "de", "--text-key", "body", "--encoding-errors", "replace", "--quiet")
@@ -62,7 +62,7 @@ def test_options(run, tmp_path):
         (["-o", "docs.txt/OUT"], "docs.txt"),
     ],
 )
-def test_errors_of_users(run, documents, tmp_path, monkeypatch, arguments, message):
+def test_errors_end_with_a_message(run, documents, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigurationError, match=message):
         run("docs.txt", *arguments)

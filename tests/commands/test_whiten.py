@@ -1,4 +1,4 @@
-"""`declutr whiten`: what is fitted on, and where it is stored."""
+"""Tests of `declutr whiten`: the texts it is fitted on, and where the whitening is stored."""
 
 import json
 import shutil
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.slow
 
 
 class FakeEncoder:
-    """Embeds a text by numbers in it; says what it was opened with and what it has embedded."""
+    """An encoder that embeds a text by the numbers in it, and records its arguments and texts."""
 
     dimension = 3
     truncated_texts = 0
@@ -52,7 +52,7 @@ def texts(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """What a finished run looks like, from outside."""
+    """Make a folder that looks like the serialization directory of a finished run."""
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "config.json").write_text(json.dumps({"model": {"type": "declutr"}}))
@@ -65,7 +65,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def run(monkeypatch, capsys):
-    """`declutr whiten` with the fake encoder; what it prints."""
+    """Return a function that runs `declutr whiten` with the fake encoder and returns its output."""
     import declutr.commands.whiten
     import declutr.inference.encoder
 
@@ -92,7 +92,7 @@ def expected(numbers=range(50)) -> Whitening:
 
 
 class TestWhatIsFitted:
-    def test_is_all_text_as_the_model_embeds_it(self, run, model, texts) -> None:
+    def test_all_texts_that_are_not_blank_are_used(self, run, model, texts) -> None:
         output = run(model, texts)
         assert opened[0].embedded() == [f"text {n}" for n in range(50)]  # no blank ones
         assert opened[0].place == str(model)
@@ -107,13 +107,13 @@ class TestWhatIsFitted:
         assert found.texts == 50 and found.digest.startswith("sha256:")
         assert "Fitted on 50 texts.\n3 dimensions to 3, which hold 100.0 % of the var" in output
 
-    def test_dimension(self, run, model, texts) -> None:
+    def test_the_number_of_dimensions_can_be_reduced(self, run, model, texts) -> None:
         output = run(model, texts, "--dimension", "1")
         share = 100 * expected().truncated(1).kept_variance
         assert f"3 dimensions to 1, which hold {share:.1f} % of the variance" in output
         np.testing.assert_array_equal(Whitening.load(model).matrix, expected().matrix[:, :1])
 
-    def test_a_sample(self, run, model, texts) -> None:
+    def test_a_sample_is_random_and_repeatable(self, run, model, texts) -> None:
         run(model, texts, "--max-texts", "20")
         first = opened[0].embedded()
         numbers = [int(text.split()[1]) for text in first]
@@ -122,42 +122,46 @@ class TestWhatIsFitted:
         run(model, texts, "--max-texts", "20")
         assert opened[-1].embedded() == first and Whitening.load(model).digest == digest
 
-    def test_a_sample_larger_than_the_text(self, run, model, texts) -> None:
+    def test_a_sample_may_be_larger_than_the_text(self, run, model, texts) -> None:
         run(model, texts, "--max-texts", "99")
         assert len(opened[0].embedded()) == 50
 
-    def test_several_files_of_json(self, run, model, tmp_path) -> None:
+    def test_several_json_files_are_read(self, run, model, tmp_path) -> None:
         for part in range(2):
             rows = [json.dumps({"body": f"text {n + 20 * part}"}) for n in range(20)]
             (tmp_path / f"{part}.jsonl").write_text("\n".join(rows))
         run(model, tmp_path / "0.jsonl", tmp_path / "1.jsonl", "--text-key", "body")
         assert opened[0].embedded() == [f"text {n}" for n in range(40)]
 
-    def test_blocks(self, run, model, texts, monkeypatch) -> None:
+    def test_texts_are_embedded_in_blocks(self, run, model, texts, monkeypatch) -> None:
         monkeypatch.setattr(whiten, "_BLOCK_TEXTS", 8)
         run(model, texts)
         assert [len(call) for call in opened[0].calls] == [8] * 6 + [2]
         np.testing.assert_allclose(Whitening.load(model).mean, expected().mean, atol=1e-12)
 
-    def test_blocks_of_long_texts(self, run, model, texts, monkeypatch) -> None:
+    def test_long_texts_are_embedded_in_smaller_blocks(
+        self, run, model, texts, monkeypatch
+    ) -> None:
         monkeypatch.setattr(whiten, "_BLOCK_CHARACTERS", 12)
         run(model, texts)
         assert max(len(call) for call in opened[0].calls) == 2
         assert len(opened[0].embedded()) == 50
 
-    def test_says_when_text_is_short(self, run, model, texts, tmp_path) -> None:
+    def test_too_few_texts_are_reported(self, run, model, texts, tmp_path) -> None:
         assert "fewer than" not in run(model, texts)
         (tmp_path / "short.txt").write_text("".join(f"text {n}\n" for n in range(29)))
         assert "fewer than 10 texts for each of the 3" in run(model, tmp_path / "short.txt")
 
-    def test_says_at_the_end_what_was_cut(self, run, model, texts, monkeypatch) -> None:
+    def test_truncated_texts_are_reported(self, run, model, texts, monkeypatch) -> None:
         assert "longer than" not in run(model, texts)
         monkeypatch.setattr(FakeEncoder, "truncated_texts", 7)
         assert "\n7 are longer than the model takes, and count with" in run(model, texts)
 
 
 class TestWhereItIsStored:
-    def test_folder_and_its_archive(self, run, model, texts, tmp_path) -> None:
+    def test_the_whitening_is_stored_in_the_folder_and_its_archive(
+        self, run, model, texts, tmp_path
+    ) -> None:
         output = run(model, texts)
         assert f"Stored in {model / 'model.tar.gz'}\nStored in {model}/{FILE}\n" in output
         assert archived(model / "model.tar.gz", tmp_path).to_bytes() == (
@@ -166,7 +170,7 @@ class TestWhereItIsStored:
         with tarfile.open(model / "model.tar.gz") as archive:
             assert archive.getnames() == ["config.json", "weights.th", FILE]
 
-    def test_twice(self, run, model, texts, tmp_path) -> None:
+    def test_a_second_run_replaces_the_whitening(self, run, model, texts, tmp_path) -> None:
         run(model, texts)
         run(model, texts, "--dimension", "2")
         assert Whitening.load(model).dimension == 2
@@ -174,12 +178,12 @@ class TestWhereItIsStored:
         with tarfile.open(model / "model.tar.gz") as archive:
             assert archive.getnames().count(FILE) == 1
 
-    def test_a_folder_without_an_archive(self, run, model, texts) -> None:
+    def test_a_folder_may_have_no_archive(self, run, model, texts) -> None:
         (model / "model.tar.gz").unlink()
         run(model, texts)
         assert sorted(file.name for file in model.iterdir()) == ["config.json", "weights.th", FILE]
 
-    def test_an_archive_alone(self, run, model, texts, tmp_path) -> None:
+    def test_an_archive_alone_is_changed(self, run, model, texts, tmp_path) -> None:
         alone = tmp_path / "other.tar.gz"
         shutil.copy(model / "model.tar.gz", alone)
         before = (model / "model.tar.gz").read_bytes()
@@ -187,7 +191,9 @@ class TestWhereItIsStored:
         assert archived(alone, tmp_path).texts == 50
         assert (model / "model.tar.gz").read_bytes() == before and not Whitening.stored_in(model)
 
-    def test_a_folder_of_its_own(self, run, model, texts, tmp_path) -> None:
+    def test_the_whitening_can_be_stored_in_another_folder(
+        self, run, model, texts, tmp_path
+    ) -> None:
         before = (model / "model.tar.gz").read_bytes()
         run(model, texts, "-o", tmp_path / "own")
         assert Whitening.load(tmp_path / "own").texts == 50
@@ -200,7 +206,7 @@ class TestWhereItIsStored:
 
 class TestErrors:
     @pytest.mark.parametrize("file", ["modules.json", "config.json"])
-    def test_exported_folders(self, run, texts, tmp_path, file) -> None:
+    def test_exported_folders_are_refused(self, run, texts, tmp_path, file) -> None:
         (tmp_path / "exported").mkdir()
         (tmp_path / "exported" / file).write_text(json.dumps({"model_type": "bert"}))
         with pytest.raises(ConfigurationError, match=r"exported model.*Whiten the archive.*export"):
@@ -217,12 +223,12 @@ class TestErrors:
             (["--text-key", "x", "--output", __file__], "is a file, expected a folder"),
         ],
     )
-    def test_settings(self, run, model, texts, arguments, message) -> None:
+    def test_wrong_options_are_refused(self, run, model, texts, arguments, message) -> None:
         with pytest.raises(ConfigurationError, match=message):
             run(model, texts, *arguments)
         assert not any(encoder.calls for encoder in opened)
 
-    def test_no_model(self, run, texts, tmp_path) -> None:
+    def test_a_missing_model_is_reported(self, run, texts, tmp_path) -> None:
         with pytest.raises(ConfigurationError, match=r"no 'some/model' on this machine.*--output"):
             run("some/model", texts)
         (tmp_path / "empty").mkdir()
@@ -231,7 +237,7 @@ class TestErrors:
         with pytest.raises(ConfigurationError, match="is not an archive"):
             run(texts, texts)
 
-    def test_no_text(self, run, model, tmp_path) -> None:
+    def test_missing_texts_are_reported(self, run, model, tmp_path) -> None:
         with pytest.raises(ConfigurationError, match=r"Found no documents at 'nowhere\.txt'"):
             run(model, "nowhere.txt")
         assert not opened
@@ -248,10 +254,10 @@ class TestErrors:
 
 
 @pytest.mark.parametrize("place", ["folder", "archive"])
-def test_with_a_trained_model(
+def test_a_trained_model_whitens_from_then_on(
     monkeypatch, trained: Path, corpus_file: Path, documents, tmp_path: Path, place: str
 ) -> None:
-    """The real thing: the encoder whitens from then on, and its archive still loads."""
+    """With a real model, the encoder whitens from then on, and its archive still loads."""
     from allennlp.models.archival import load_archive
 
     from declutr.inference.encoder import Encoder

@@ -1,4 +1,4 @@
-"""Every dropout of a pass has the rate asked for, in every family, and its own afterwards."""
+"""Every dropout of a pass gets the requested rate, in every family, and is restored afterwards."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ from tests.families import FAMILIES
 
 
 class Rates(TorchFunctionMode):
-    """Those of dropout and of fused attention, as torch gets them."""
+    """A context that records the rates of dropout and fused attention passed to torch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class Rates(TorchFunctionMode):
 
 @pytest.mark.parametrize("attention", ["sdpa", "eager"])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_every_rate_of_a_pass(family: str, attention: str) -> None:
+def test_every_dropout_of_a_pass_has_the_rate(family: str, attention: str) -> None:
     tokenizer_of, config_of = FAMILIES[family]
     tokenizer = tokenizer_of()
     try:
@@ -71,7 +71,7 @@ def test_own_rates_come_back_after_an_error() -> None:
     assert [part.p for part in module] == [0.1, 0.3] and module.attention_dropout == 0.2
 
 
-def test_what_is_no_rate_stays() -> None:
+def test_other_attributes_are_left_alone() -> None:
     module = torch.nn.Linear(2, 2)
     module.layerdrop, module.use_dropout, module.dropout_kind = 0.1, True, "fast"
     with dropout_rate(module, 0.5):
@@ -79,7 +79,7 @@ def test_what_is_no_rate_stays() -> None:
 
 
 @pytest.mark.parametrize("rate", [-0.1, 1.0, 2])
-def test_rates_that_are_none(rate: float) -> None:
+def test_rates_out_of_range_are_refused(rate: float) -> None:
     with (
         pytest.raises(ValueError, match=rf"lies in \[0, 1\), got {rate}"),
         dropout_rate(torch.nn.Dropout(), rate),

@@ -1,4 +1,4 @@
-"""A dtype that is slower than float32 is not computed in, and that is said everywhere."""
+"""A dtype that is slower than float32 is not used, which is reported everywhere."""
 
 import functools
 import logging
@@ -22,7 +22,7 @@ TEXTS = ["ka lo", "mi tu re"]
 
 @pytest.fixture
 def speed(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
-    """Set how many times as long as in float32 another dtype takes."""
+    """Return a function that sets the time of other dtypes as a multiple of float32's."""
     monkeypatch.delenv(dtype_speed.KEEP)
 
     def set_speed(times: float) -> None:
@@ -37,7 +37,7 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16"])
-def test_a_slow_dtype_is_not_computed_in(checkpoint: Path, speed, caplog, dtype: str) -> None:
+def test_a_slow_dtype_is_replaced_by_float32(checkpoint: Path, speed, caplog, dtype: str) -> None:
     speed(21.4)
     encoder = Encoder(checkpoint, dtype=dtype, device="cpu")
     exact = Encoder(checkpoint, dtype="float32", device="cpu")
@@ -50,14 +50,14 @@ def test_a_slow_dtype_is_not_computed_in(checkpoint: Path, speed, caplog, dtype:
 
 
 @pytest.mark.parametrize("kernels", ["", PLAIN])
-def test_one_that_is_not_slow_is(checkpoint, speed, caplog, monkeypatch, kernels: str) -> None:
+def test_a_fast_dtype_is_used(checkpoint, speed, caplog, monkeypatch, kernels: str) -> None:
     speed(0.9)
     monkeypatch.setenv("DECLUTR_KERNELS", kernels)
     assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "int8"
     assert warnings(caplog) == []
 
 
-def test_it_can_be_kept(checkpoint: Path, speed, caplog, monkeypatch) -> None:
+def test_a_slow_dtype_can_be_kept(checkpoint: Path, speed, caplog, monkeypatch) -> None:
     speed(30)
     monkeypatch.setenv("DECLUTR_KEEP_DTYPE", "1")
     assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "int8"
@@ -67,22 +67,20 @@ def test_it_can_be_kept(checkpoint: Path, speed, caplog, monkeypatch) -> None:
         Encoder(checkpoint, dtype="int8", device="cpu")
 
 
-def test_what_is_near_to_even_is_no_gain(checkpoint: Path, speed) -> None:
+def test_less_than_a_tenth_is_no_gain(checkpoint: Path, speed) -> None:
     speed(0.92)
     assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "float32"
 
 
-def test_a_dtype_that_cannot_be_computed_in(checkpoint: Path, monkeypatch, caplog) -> None:
+def test_an_unsupported_dtype_is_replaced_by_float32(checkpoint: Path, monkeypatch, caplog) -> None:
     monkeypatch.delenv(dtype_speed.KEEP)
     monkeypatch.setattr(dtype_speed, "dtype_seconds", lambda: {"float32": 0.002})
     assert Encoder(checkpoint, dtype="int8", device="cpu").describe()["dtype"] == "float32"
     assert "no kernel of torch in int8" in warnings(caplog)[0]
 
 
-def test_several_processes_compute_in_what_was_decided(
-    checkpoint: Path, speed, caplog, monkeypatch
-) -> None:
-    """They may find something else, with fewer threads each."""
+def test_several_processes_use_the_same_dtype(checkpoint: Path, speed, caplog, monkeypatch) -> None:
+    """Each process has fewer threads, with which it could measure another result."""
     speed(30)
     monkeypatch.setenv(dtype_speed.KEEP, "0")  # and as it was afterwards
     monkeypatch.setattr(encoder_processes, "_encoder", None)
@@ -93,7 +91,7 @@ def test_several_processes_compute_in_what_was_decided(
     assert encoder_processes._encoder.describe()["dtype"] == "int8" and warnings(caplog) == []
 
 
-def test_a_run_does_not_go_on_in_another_dtype(checkpoint: Path, speed, tmp_path: Path) -> None:
+def test_a_run_is_not_resumed_in_another_dtype(checkpoint: Path, speed, tmp_path: Path) -> None:
     def embed() -> None:
         encoder = Encoder(checkpoint, dtype="int8", device="cpu")
         described = encoder.describe()
@@ -106,7 +104,7 @@ def test_a_run_does_not_go_on_in_another_dtype(checkpoint: Path, speed, tmp_path
         embed()
 
 
-def test_a_report_says_what_scores_are_of(checkpoint: Path, speed) -> None:
+def test_a_report_names_the_dtype_of_scores(checkpoint: Path, speed) -> None:
     speed(30)
     described = open_encoder(f"hf:{checkpoint}?precision=int8", device="cpu").describe()
     assert described["dtype"] == "float32" and described["precision_asked_for"] == "int8"
@@ -115,8 +113,10 @@ def test_a_report_says_what_scores_are_of(checkpoint: Path, speed) -> None:
     assert described["dtype"] == "int8" and "precision_asked_for" not in described
 
 
-def test_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """It takes some milliseconds, draws no random numbers, and is done once in the same state."""
+def test_a_measurement_is_short_and_taken_once(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It takes some milliseconds, draws no random numbers, and is not repeated."""
     monkeypatch.setenv("DECLUTR_CACHE", str(tmp_path))
     before = torch.get_rng_state()
     seconds = dtype_speed.dtype_seconds()
@@ -126,8 +126,8 @@ def test_measuring(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_torch_without_its_kernels_is_another_state(checkpoint: Path, monkeypatch, caplog) -> None:
-    """Staged: as on a processor without instructions for int8."""
+def test_torch_without_onednn_is_measured_separately(checkpoint: Path, monkeypatch, caplog) -> None:
+    """Simulate a processor without instructions for int8."""
     monkeypatch.delenv(dtype_speed.KEEP)
     monkeypatch.setattr(int8_product, "quickest", lambda shape: PLAIN)
     with torch.backends.mkldnn.flags(enabled=False), caplog.at_level(logging.WARNING):

@@ -1,4 +1,4 @@
-"""The hook on an embedding layer comes and goes."""
+"""Features of the embedding layer are zero within a context, and only there."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def test_the_hook_goes_with_an_exception(bert: BertModel) -> None:
     assert bert.embeddings(IDS).any()
 
 
-def test_vectors_of_another_width(bert: BertModel) -> None:
+def test_vectors_of_another_width_are_refused(bert: BertModel) -> None:
     with (
         pytest.raises(ValueError, match=r"BertEmbeddings to give vectors 7 wide.*got 8"),
         features_zeroed(bert, torch.zeros(1, 1, 7).bool()),
@@ -43,6 +43,6 @@ def test_vectors_of_another_width(bert: BertModel) -> None:
     assert embedding_width(bert) == 8
 
 
-def test_without_an_embedding_layer() -> None:
+def test_a_transformer_without_an_embedding_layer_is_refused() -> None:
     with pytest.raises(ValueError, match="Linear has no part 'embeddings'"):
         embedding_layer(torch.nn.Linear(2, 2))

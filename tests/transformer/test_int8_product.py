@@ -1,4 +1,4 @@
-"""Products of whole numbers against the definition, row by row."""
+"""Compare int8 products with their definition, row by row."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,7 @@ from declutr.transformer.int8_product import PACKED, PLAIN, Int8Product, rows_in
 
 @pytest.fixture(params=[PLAIN, PACKED])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each of the products."""
+    """Make each of the products the quickest in turn."""
     if request.param == PACKED and int8_product._operator("onednn", "qlinear_pointwise") is None:
         pytest.skip("this build of torch does not have it")
     monkeypatch.setattr(int8_product, "quickest", lambda shape: request.param)
@@ -19,7 +19,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(params=["fbgemm", "torch"])
 def rounding(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each of the ways to round."""
+    """Use each of the ways to round in turn."""
     known = int8_product._operator
     without = {"quantized"} if request.param == "torch" else set()
     monkeypatch.setattr(
@@ -60,7 +60,7 @@ def test_rows_do_not_depend_on_their_neighbours(way: str, rounding) -> None:
 
 
 def test_is_close_to_the_layer(way: str) -> None:
-    """Also for what GELU gives: nothing much below zero, far more above."""
+    """Compare also for outputs of GELU, which are mostly positive."""
     torch.manual_seed(0)
     linear, x = torch.nn.Linear(256, 64), torch.nn.functional.gelu(torch.randn(50, 256) * 3)
     with torch.no_grad():
@@ -69,13 +69,13 @@ def test_is_close_to_the_layer(way: str) -> None:
     assert (got - exact).norm() / exact.norm() < 0.02
 
 
-def test_rows_of_zeros(way: str, rounding) -> None:
+def test_rows_of_zeros_stay_zero(way: str, rounding) -> None:
     weight, bias = torch.randn(3, 4), torch.randn(3)
     weight[1] = 0
     assert torch.allclose(Int8Product(weight, bias)(torch.zeros(2, 4)), bias.expand(2, 3))
 
 
-def test_rows_in_bytes(rounding) -> None:
+def test_rows_are_quantized_up_to_rounding(rounding) -> None:
     torch.manual_seed(0)
     rows = torch.cat([torch.randn(3, 10), torch.full((1, 10), -2.5)])
     whole, scale, least = rows_in_bytes(rows)
@@ -83,8 +83,8 @@ def test_rows_in_bytes(rounding) -> None:
     assert ((whole * scale + least - rows).abs() <= 0.51 * scale + 1e-6).all()
 
 
-def test_sums_that_16_bits_do_not_hold_are_right(way: str) -> None:
-    """Without VNNI, processors add two products in 16 bits: weights must then be smaller."""
+def test_sums_beyond_16_bits_are_exact(way: str) -> None:
+    """Processors without VNNI add two products in 16 bits, so that weights must be smaller."""
     rows = torch.full((4, 64), 1.0)
     rows[:, 0] = 0  # the others are 255, its largest number
     expected = rows @ torch.ones(64)
@@ -92,8 +92,8 @@ def test_sums_that_16_bits_do_not_hold_are_right(way: str) -> None:
     assert torch.allclose(got, expected[:, None].expand(4, 16), rtol=1e-4)
 
 
-def test_a_packed_product_that_cuts_sums_off_is_not_taken(monkeypatch) -> None:
-    """Staged: as of a kernel that adds in 16 bits, unlike the one that was tried."""
+def test_a_packed_product_with_saturated_sums_is_not_used(monkeypatch) -> None:
+    """Simulate a packed kernel that adds in 16 bits, unlike the kernel that was tried."""
     onednn = int8_product._onednn
 
     def cut_off(*operands: torch.Tensor) -> torch.Tensor:
@@ -110,7 +110,7 @@ def test_a_packed_product_that_cuts_sums_off_is_not_taken(monkeypatch) -> None:
 
 
 @pytest.mark.parametrize("saturates", [True, False])
-def test_smaller_weights_where_sums_are_cut_off(saturates: bool, monkeypatch) -> None:
+def test_weights_are_smaller_where_sums_saturate(saturates: bool, monkeypatch) -> None:
     def product(rows: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
         sums = rows.int() @ weight.int()
         return sums.clamp_max(2_000_000 // 4) if saturates and weight.max() > 64 else sums

@@ -1,4 +1,4 @@
-"""Prepared linear layers against torch's own, in models of several families."""
+"""Compare prepared linear layers with torch's own, in models of several families."""
 
 import copy
 import pickle
@@ -56,7 +56,7 @@ def vectors(transformer: torch.nn.Module) -> torch.Tensor:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
-    """Make tiny layers count, and every question be answered by this way."""
+    """Return a function that makes one product the quickest, also for tiny layers."""
     for module in (prepared_linear, int8_product):
         monkeypatch.setattr(module, "LEAST_WEIGHTS", 1)
 
@@ -66,7 +66,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> Callable[[str], None]:
     return answer
 
 
-# The layers that become one with others: query, key and value; how many activations are fused.
+# Numbers of layers that are joined (query, key and value), and of activations that are fused.
 FAMILIES = {
     "bert": (2, 2), "bert of tanh": (2, 2), "bert of silu": (2, 0), "roberta": (2, 2),
     "mpnet": (2, 2), "albert": (1, 1), "distilbert": (2, 2), "t5": (2, 0),
@@ -74,7 +74,7 @@ FAMILIES = {
 
 
 @pytest.mark.parametrize("name", FAMILIES)
-def test_vectors_stay_the_same(name: str, measured, caplog) -> None:
+def test_embeddings_stay_the_same(name: str, measured, caplog) -> None:
     measured(prepared_linear.REORDERED)
     transformer = model(name)
     before = vectors(transformer)
@@ -112,7 +112,7 @@ def test_plain_float32_stays_as_it_is() -> None:
 
 
 class Unusual(torch.nn.Module):
-    """Names as in BERT, but the values come from another input in place, and no activation."""
+    """A module with the names of BERT that changes the input of the values in place."""
 
     def __init__(self, ready: bool) -> None:
         super().__init__()
@@ -148,7 +148,7 @@ def test_a_model_that_needs_its_own_layers_keeps_them(measured, caplog) -> None:
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_copies(dtype: str, measured) -> None:
+def test_prepared_layers_can_be_copied_and_pickled(dtype: str, measured) -> None:
     measured(int8_product.PACKED if dtype == "int8" else prepared_linear.REORDERED)
     transformer = model("bert")
     prepare_linear_layers(transformer, lambda: vectors(transformer), dtype)
@@ -168,7 +168,7 @@ def test_compiled_models_are_left_to_the_compiler(measured) -> None:
     assert transformer._compiled_call_impl is None and vectors(transformer).isfinite().all()
 
 
-def test_inputs_are_remembered_by_identity_and_let_go() -> None:
+def test_the_last_input_is_recognized_by_identity_and_not_kept_alive() -> None:
     transformer = model("bert")
     LinearLayers(transformer, "int8").prepare()
     attention = transformer.encoder.layer[0].attention.self
@@ -186,7 +186,7 @@ def test_inputs_are_remembered_by_identity_and_let_go() -> None:
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("activation", [None, "gelu", "gelu tanh", "relu"])
-def test_reordered_products(dtype: str, bias: bool, activation: str | None) -> None:
+def test_reordered_products_equal_torchs(dtype: str, bias: bool, activation: str | None) -> None:
     torch.manual_seed(0)
     number = getattr(torch, dtype)
     weight, rows = torch.randn(6, 16).to(number), torch.randn(5, 16)
@@ -208,7 +208,7 @@ def linear_layers_activation(name: str) -> Callable[[torch.Tensor], torch.Tensor
     }[name]  # fmt: skip
 
 
-def test_a_product_that_is_wrong_is_not_taken(measured, monkeypatch) -> None:
+def test_a_wrong_product_is_not_used(measured, monkeypatch) -> None:
     measured(prepared_linear.REORDERED)
     monkeypatch.setattr(
         prepared_linear.ReorderedProduct, "__call__", lambda self, rows: torch.ones(len(rows), 3)

@@ -1,4 +1,4 @@
-"""Attention within each text of a packed row, against attention over each text alone."""
+"""Compare attention within each text of a packed row with attention over each text alone."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -29,14 +29,14 @@ def packing_of(lengths: list[int]) -> Packing:
 
 
 def inputs(lengths: list[int] = LENGTHS, dtype: torch.dtype = torch.float64) -> list[Tensor]:
-    """Query, key and value `(1, H, T, D)`, laid out as transformers lay them out."""
+    """Return query, key and value `(1, H, T, D)` in the memory layout of transformers."""
     torch.manual_seed(0)
     shape = (1, sum(lengths), HEADS, WIDTH)
     return [torch.randn(shape, dtype=dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
 
 
 def one_by_one(query: Tensor, key: Tensor, value: Tensor, lengths: list[int]) -> Tensor:
-    """Every text alone."""
+    """Return attention over each text alone."""
     texts = zip(*(tensor.split(lengths, dim=2) for tensor in (query, key, value)), strict=True)
     return torch.cat([attention(*text) for text in texts], dim=2)
 
@@ -66,7 +66,7 @@ def test_equals_attention_over_each_text(lengths: list[int]) -> None:
         assert torch.allclose(one, other, atol=1e-10)
 
 
-def test_scale() -> None:
+def test_the_scale_is_used() -> None:
     tensors = inputs()
     got = packed(LENGTHS, scale=0.1)(*tensors)
     again = [tensors[0] * 0.1 * WIDTH**0.5, *tensors[1:]]
@@ -89,7 +89,7 @@ def test_gradcheck_with_dropout() -> None:
 
 
 def test_dropout_keeps_or_drops_a_probability() -> None:
-    """Of values that are unit vectors, attention is what became of its probabilities."""
+    """With unit vectors as values, attention returns the probabilities after dropout."""
     lengths = [WIDTH, WIDTH]
     query, key, _ = inputs(lengths)
     units = torch.eye(WIDTH, dtype=query.dtype).repeat(2, 1).expand_as(query)
@@ -100,7 +100,7 @@ def test_dropout_keeps_or_drops_a_probability() -> None:
 
 
 def test_dropout_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It decides how many heads are computed at once."""
+    """The number of threads decides how many heads are computed at once."""
     tensors, found = inputs([301, 20, 20]), []
     for threads in (1, 16):
         monkeypatch.setattr(torch, "get_num_threads", lambda threads=threads: threads)
@@ -111,13 +111,13 @@ def test_dropout_does_not_depend_on_the_number_of_threads(monkeypatch: pytest.Mo
         assert torch.allclose(one, other, atol=1e-12)
 
 
-def test_values_need_not_lie_side_by_side() -> None:
+def test_inputs_need_not_be_contiguous() -> None:
     tensors = [tensor.repeat_interleave(2, dim=-1)[..., ::2] for tensor in inputs()]
     output = packed(LENGTHS)(*tensors)
     assert torch.allclose(output, one_by_one(*inputs(), packing_of(LENGTHS).lengths))
 
 
-def test_dropout_of_everything() -> None:
+def test_dropout_of_everything_gives_zeros() -> None:
     tensors = inputs()
     assert not packed(LENGTHS, dropout_p=1.0)(*tensors).any()
 
@@ -144,8 +144,8 @@ def test_bfloat16_under_autocast() -> None:
         assert torch.allclose(one, other, atol=3e-2)
 
 
-def test_autocast_brings_inputs_to_one_type() -> None:
-    """As it does for torch's own: rotary positions leave queries and keys in float32."""
+def test_autocast_casts_inputs_to_one_dtype() -> None:
+    """Rotary positions leave queries and keys in float32, which autocast casts for torch too."""
     query, key, value = inputs(dtype=torch.float32)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         got = packed(LENGTHS)(query, key, value.bfloat16())
@@ -166,12 +166,12 @@ def test_threads_do_not_see_each_other() -> None:
     [{"attn_mask": torch.zeros(1, 1, 30, 30)}, {"is_causal": True}, {"enable_gqa": True}],
     ids=["mask", "causal", "fewer keys"],
 )
-def test_refuses_other_attention(options: dict) -> None:
+def test_other_attention_is_refused(options: dict) -> None:
     with pytest.raises(CannotPack):
         packed(LENGTHS, **options)(*inputs())
 
 
-def test_refuses_rows_of_another_length() -> None:
+def test_rows_of_another_length_are_refused() -> None:
     with pytest.raises(CannotPack, match="over the tokens as they come in"):
         packed([3, 4])(*inputs())
 
@@ -185,8 +185,8 @@ def test_nothing_changes_outside() -> None:
     assert torch.equal(attention(*tensors), before) and not torch.allclose(inside, before)
 
 
-def test_what_is_computed_again_attends_within_texts() -> None:
-    """Activation checkpointing runs in the backward pass, outside of the context."""
+def test_recomputed_attention_stays_within_texts() -> None:
+    """Activation checkpointing recomputes in the backward pass, outside the context."""
     gradients = []
     for again in (False, True):
         torch.manual_seed(1)
@@ -215,7 +215,7 @@ def kernels() -> Iterator[Counter[str]]:
         yield calls
 
 
-def test_precision_decides_about_the_kernel(kernels: Counter[str]) -> None:
+def test_the_dtype_decides_about_the_kernel(kernels: Counter[str]) -> None:
     tensors = inputs(dtype=torch.float32)
     got = packed(LENGTHS)(*tensors)
     assert torch.allclose(got, one_by_one(*tensors, packing_of(LENGTHS).lengths), atol=1e-6)
@@ -230,7 +230,7 @@ def test_precision_decides_about_the_kernel(kernels: Counter[str]) -> None:
 
 
 class Encoder(torch.nn.Module):
-    """Two layers of attention."""
+    """A module with two layers of attention."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -247,7 +247,7 @@ class Encoder(torch.nn.Module):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("device", ["cpu", "gpu"])
-def test_compiled_it_is_one_graph_for_all_lengths(
+def test_compiled_attention_is_one_graph_for_all_lengths(
     device: str, request: pytest.FixtureRequest
 ) -> None:
     if device == "gpu":
@@ -270,8 +270,8 @@ def test_compiled_it_is_one_graph_for_all_lengths(
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
 
 
-def test_compiled_a_mask_is_no_reason_to_refuse() -> None:
-    """Compiled, transformers make one where all is attended to."""
+def test_compiled_attention_ignores_a_mask() -> None:
+    """While being compiled, transformers make a mask that hides nothing."""
 
     def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         everything = query.new_ones(1, 1, query.size(2), key.size(2), dtype=torch.bool)
@@ -285,7 +285,7 @@ def test_compiled_a_mask_is_no_reason_to_refuse() -> None:
     assert torch.equal(got, packed(LENGTHS)(*tensors))
 
 
-def test_operator_of_the_cpu() -> None:
+def test_the_operator_for_the_cpu_passes_opcheck() -> None:
     row = [tensor.detach().requires_grad_() for tensor in inputs()]
     for dropout_p, seed in ((0.0, None), (0.3, torch.tensor(7))):
         torch.library.opcheck(
@@ -296,8 +296,8 @@ def test_operator_of_the_cpu() -> None:
 
 
 @pytest.mark.parametrize("amx", [True, False])
-def test_torchs_kernel_in_bfloat16_is_for_processors_with_amx(monkeypatch, amx: bool) -> None:
-    """It is half as fast as products and softmax on the others; vectors are the same."""
+def test_torchs_kernel_in_bfloat16_is_used_on_processors_with_amx(monkeypatch, amx: bool) -> None:
+    """On other processors it is half as fast as separate products; results are the same."""
     calls: list[int] = []
     flash = text_by_text_attention._flash
     monkeypatch.setattr(

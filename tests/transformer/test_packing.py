@@ -32,7 +32,7 @@ def test_packs_every_token_once_and_puts_it_back(lengths: list[int], more: int) 
 
 
 @given(LENGTHS)
-def test_offsets_bound_texts(lengths: list[int]) -> None:
+def test_offsets_are_the_beginnings_of_texts(lengths: list[int]) -> None:
     packing = Packing(lengths, 9, CPU)
     ordered = sorted((length for length in lengths if length), reverse=True)
     assert packing.lengths == ordered
@@ -51,7 +51,7 @@ MASKS = st.lists(st.lists(st.booleans(), min_size=6, max_size=6), min_size=1, ma
 
 
 @given(MASKS)
-def test_packs_texts_with_holes(rows: list[list[bool]]) -> None:
+def test_packs_texts_with_masked_tokens_inside(rows: list[list[bool]]) -> None:
     mask = torch.tensor(rows)
     texts = [[place for place, is_token in enumerate(row) if is_token] for row in rows]
     packing = Packing(text_lengths(mask), 6, CPU, mask)
@@ -72,7 +72,7 @@ def test_lengths_and_ends_of_a_mask(rows: list[list[bool]]) -> None:
 
 
 def test_nothing_is_read_from_the_device() -> None:
-    """The tensors of "meta" hold nothing."""
+    """Tensors on the device "meta" have no values that could be read."""
     packing = Packing([2, 0, 3], 4, torch.device("meta"))
     assert packing.lengths == [3, 2]
     assert {tensor.shape[0] for tensor in (packing.positions, packing.cu_seqlens)} == {5, 3}
@@ -80,7 +80,7 @@ def test_nothing_is_read_from_the_device() -> None:
 
 
 @given(LENGTHS, st.integers(1, 30))
-def test_groups(lengths: list[int], most: int) -> None:
+def test_groups_have_texts_of_similar_length(lengths: list[int], most: int) -> None:
     groups = length_groups(lengths, most)
     texts = [text for group in groups for text in group]
     assert sorted(texts) == [text for text, length in enumerate(lengths) if length]

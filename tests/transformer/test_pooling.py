@@ -1,4 +1,4 @@
-"""Poolings against their definitions, with anything on the padding."""
+"""Compare poolings with their definitions, with arbitrary vectors at padding."""
 
 import numpy as np
 import pytest
@@ -16,20 +16,20 @@ EXPECTED = {
 }
 
 
-def test_all_are_tested() -> None:
+def test_all_poolings_are_tested() -> None:
     assert {*EXPECTED, "pooler"} == set(POOLINGS)
 
 
 @pytest.mark.parametrize("pooling", list(EXPECTED))
 @pytest.mark.parametrize("dtype", [torch.int64, torch.bool])
-def test_what_stands_on_padding_is_nothing(pooling: str, dtype: torch.dtype) -> None:
+def test_vectors_at_padding_have_no_effect(pooling: str, dtype: torch.dtype) -> None:
     vectors = torch.tensor([[[1.0], [3.0], [float("nan")]]])
     mask = torch.tensor([[1, 1, 0]]).to(dtype)
     assert pooled(vectors, mask, pooling).item() == pytest.approx(EXPECTED[pooling])
 
 
 @pytest.mark.parametrize("pooling", list(EXPECTED))
-def test_each_row_by_its_own_length(pooling: str) -> None:
+def test_each_row_is_pooled_by_its_own_length(pooling: str) -> None:
     torch.manual_seed(0)
     vectors, lengths = torch.randn(4, 5, 3), [5, 1, 3, 2]
     mask = torch.arange(5) < torch.tensor(lengths)[:, None]

@@ -1,4 +1,4 @@
-"""How long a text may be: readers, embedders and encoders agree, whatever the family."""
+"""Readers, embedders and encoders have the same maximal length of a text in all families."""
 
 import json
 from pathlib import Path
@@ -37,13 +37,13 @@ def family(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def folder(family: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkpoint whose tokenizer names no limit."""
+    """Make a pretrained transformer whose tokenizer has no limit."""
     place = build(family, tmp_path_factory.mktemp(family))
     with_json("tokenizer_config.json", model_max_length=int(1e30))(place)
     return place
 
 
-def test_all_agree(family: str, folder: Path) -> None:
+def test_reader_embedder_and_encoder_have_the_same_limit(family: str, folder: Path) -> None:
     model = AutoModel.from_pretrained(folder)
     assert first_position(model) == (model.config.pad_token_id + 1 if family in SHIFTED else 0)
     assert max_positions(model) == configured_max_positions(model.config) == MAX_LENGTH
@@ -52,7 +52,7 @@ def test_all_agree(family: str, folder: Path) -> None:
     assert PretrainedTransformerEmbedderMLM(str(folder)).max_positions() == MAX_LENGTH
 
 
-def test_the_longest_text_fits_and_no_longer_one(family: str, folder: Path) -> None:
+def test_the_longest_text_fits_and_a_longer_one_does_not(family: str, folder: Path) -> None:
     embedder = PretrainedTransformerEmbedderMLM(str(folder)).eval()
     ids = torch.full((1, MAX_LENGTH + 1), 7)
     assert embedder(ids[:, 1:], torch.ones(1, MAX_LENGTH, dtype=torch.bool)).isfinite().all()
@@ -69,8 +69,8 @@ def test_long_texts_are_cut(folder: Path) -> None:
     assert encoder.truncated_texts == 1
 
 
-def test_in_bfloat16(folder: Path) -> None:
-    """X-MOD's adapters, too."""
+def test_long_texts_are_embedded_in_bfloat16(folder: Path) -> None:
+    """The adapters of X-MOD work in bfloat16 too."""
     embedder = PretrainedTransformerEmbedderMLM(str(folder)).eval()
     ids = torch.arange(5, 25).view(2, 10)
     mask = torch.ones_like(ids, dtype=torch.bool)
@@ -100,7 +100,7 @@ def test_an_archive_cuts_long_texts(family: str, corpus_file: Path, tmp_path: Pa
     config["model"]["precision"] = "bfloat16"
     config["model"]["feedforward"]["input_dim"] = 16
     embedder = config["model"]["text_field_embedder"]["token_embedders"]["tokens"]
-    embedder["masked_language_modeling"] = family != "luke"  # whose head wants entities
+    embedder["masked_language_modeling"] = family != "luke"  # its head needs entities
     train_model(Params(config), str(tmp_path / "run"))
     encoder = Encoder(tmp_path / "run", device="cpu")
     assert encoder.max_length == MAX_LENGTH
@@ -117,7 +117,7 @@ class Tokenizer:
     ("named", "positions", "expected"),
     [(512, 128, 128), (128, 512, 128), (1e30, 128, 128), (128, None, 128), (1e30, None, None)],
 )
-def test_the_lower_limit_counts(named: float, positions: int | None, expected: Any) -> None:
+def test_the_lower_limit_is_used(named: float, positions: int | None, expected: Any) -> None:
     assert longest_text(Tokenizer(named), positions) == expected
 
 
@@ -128,8 +128,8 @@ def test_relative_positions_are_no_limit(tmp_path: Path) -> None:
     assert max_positions(model) is None and configured_max_positions(model.config) is None
 
 
-def test_a_configuration_of_nothing_that_can_be_built(tmp_path: Path) -> None:
-    """Who needs the transformer says so; a tokenizer has its positions at most."""
+def test_a_configuration_that_cannot_be_built_has_its_table_size(tmp_path: Path) -> None:
+    """Code that needs the transformer reports the error; the table size limits a tokenizer."""
     place = build("roberta", tmp_path)
     config = json.loads((place / "config.json").read_text())
     (place / "config.json").write_text(json.dumps({**config, "hidden_act": "none such"}))

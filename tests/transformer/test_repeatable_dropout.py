@@ -11,7 +11,7 @@ from declutr.transformer.repeatable_dropout import RepeatableDropout, comparable
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.999])
-def test_it_drops_as_often_as_asked_and_keeps_the_mean(probability: float) -> None:
+def test_dropout_has_the_rate_and_preserves_the_mean(probability: float) -> None:
     torch.manual_seed(0)
     values = torch.ones(1000, 400)
     dropped = dropout(values, probability)
@@ -23,7 +23,7 @@ def test_it_drops_as_often_as_asked_and_keeps_the_mean(probability: float) -> No
     assert float(dropped.mean()) == pytest.approx(1, abs=error / (1 - probability))
 
 
-def test_every_place_of_a_random_word_counts_alike() -> None:
+def test_every_part_of_a_random_word_has_the_same_rate() -> None:
     masks = RepeatableDropout(0.1, torch.tensor(3))
     values = torch.ones(500, 1001)
     kept = masks.zero(values, comparable(masks.draw(values.shape), values), out=values)
@@ -32,7 +32,7 @@ def test_every_place_of_a_random_word_counts_alike() -> None:
         assert share == pytest.approx(0.9, abs=5e-3)
 
 
-def test_all_and_nothing() -> None:
+def test_rates_of_one_and_zero() -> None:
     values = torch.randn(5, 7)
     assert torch.equal(dropout(values, 0.0), values)
     assert torch.equal(dropout(values, 1.0), torch.zeros(5, 7))
@@ -46,7 +46,7 @@ def test_neighbours_are_independent() -> None:
         assert together == pytest.approx(0.5, abs=0.01), lag
 
 
-def test_torchs_seed_repeats_it_and_a_second_call_differs() -> None:
+def test_torchs_seed_repeats_dropout_and_a_second_call_differs() -> None:
     values = torch.ones(64, 64)
     torch.manual_seed(3)
     first, second = dropout(values, 0.3), dropout(values, 0.3)
@@ -55,7 +55,7 @@ def test_torchs_seed_repeats_it_and_a_second_call_differs() -> None:
     assert not torch.equal(first, second)
 
 
-def test_another_of_the_same_seed_draws_the_same_in_turn() -> None:
+def test_the_same_seed_draws_the_same_levels_in_order() -> None:
     once, again = (RepeatableDropout(0.4, torch.tensor(3)) for _ in range(2))
     for shape in (torch.Size([3, 5]), torch.Size([1]), torch.Size([2, 2, 9])):
         drawn = once.draw(shape)
@@ -64,7 +64,7 @@ def test_another_of_the_same_seed_draws_the_same_in_turn() -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16])
-def test_levels_drop_the_same_in_every_type(dtype: torch.dtype) -> None:
+def test_levels_drop_the_same_values_in_every_dtype(dtype: torch.dtype) -> None:
     masks = RepeatableDropout(0.25, torch.tensor(3))
     levels = torch.tensor([-32768, -16385, -16384, 0, 32767], dtype=torch.int16)
     values = torch.tensor([1, 2, -3, float("inf"), -5], dtype=dtype)
@@ -72,7 +72,9 @@ def test_levels_drop_the_same_in_every_type(dtype: torch.dtype) -> None:
     assert torch.equal(out, torch.tensor([0, 0, -3, float("inf"), -5], dtype=dtype))
 
 
-def test_what_is_drawn_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_number_of_values_drawn_at_once_changes_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     values = torch.randn(10, 301, requires_grad=True)
     found = []
     for at_once in (1 << 16, 64):
@@ -85,11 +87,11 @@ def test_what_is_drawn_at_once_changes_nothing(monkeypatch: pytest.MonkeyPatch) 
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=3), st.floats(0, 1))
-def test_any_shape(shape: list[int], probability: float) -> None:
+def test_tensors_may_have_any_shape(shape: list[int], probability: float) -> None:
     assert dropout(torch.ones(shape), probability).shape == torch.Size(shape)
 
 
-def test_its_gradient() -> None:
+def test_gradients_are_dropped_like_values() -> None:
     values = torch.randn(6, 5, dtype=torch.float64, requires_grad=True)
 
     def seeded(tensor: torch.Tensor) -> torch.Tensor:
@@ -99,7 +101,7 @@ def test_its_gradient() -> None:
     assert torch.autograd.gradcheck(seeded, (values,))
 
 
-def test_dropout_within_packed_attention_is_this_one() -> None:
+def test_packed_attention_uses_repeatable_dropout() -> None:
     packing = Packing([3, 2], 3, torch.device("cpu"))
     layer = torch.nn.Dropout(0.5)
     values = torch.ones(1, 5, 4)

@@ -1,4 +1,4 @@
-"""What training in bfloat16 costs beside float32 is measured once, and leaves no trace."""
+"""The speed of training in bfloat16 and float32 is measured once, without side effects."""
 
 import json
 from pathlib import Path
@@ -14,14 +14,14 @@ from declutr.transformer.dtype_speed import training_seconds
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A cache folder of its own, without choices of kernels, which take longer to make."""
+    """Use an empty cache folder, and make no choices of kernels, which take longer."""
     monkeypatch.setenv("DECLUTR_CACHE", str(tmp_path))
     monkeypatch.setenv(VARIABLE, "plain")
     monkeypatch.setattr(dtype_speed, "TRAINED_FEATURES", 64)
     return tmp_path
 
 
-def test_it_is_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_training_speed_is_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     random, taken = torch.get_rng_state(), CHOICES.taken()
     seconds = training_seconds()
     assert list(seconds) == ["float32", "bfloat16"] and all(0 < s < 5 for s in seconds.values())
@@ -39,12 +39,12 @@ def test_it_is_measured_once(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
         torch.set_num_threads(threads)
 
 
-def test_a_first_step_in_inference_mode_spoils_nothing(folder: Path) -> None:
+def test_measuring_in_inference_mode_works(folder: Path) -> None:
     with torch.inference_mode():
         assert list(training_seconds()) == ["float32", "bfloat16"]
 
 
-def test_what_is_hopeless_is_not_measured_again(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_much_slower_way_is_timed_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     clock, calls = [0.0], {"quick": 0, "slow": 0}
 
     def way(name: str, seconds: float) -> None:

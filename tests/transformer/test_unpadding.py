@@ -1,4 +1,4 @@
-"""Packed and grouped passes against the padded one, which is transformers' own."""
+"""Compare packed and grouped passes with the padded pass of transformers."""
 
 import inspect
 import logging
@@ -22,15 +22,15 @@ from declutr.transformer.packing import (
 from declutr.transformer.unpadding import UNPADDING, Texts, UnpaddedPass
 from tests.families import FAMILIES, MAX_LENGTH, build, build_gpt2
 
-# What of the families packs where. The rest goes through in groups.
+# The families that can be packed. All others are grouped.
 PACKS = {"bert", "roberta", "albert", "xlm-roberta"}
 if int(transformers.__version__.split(".")[0]) >= 5:
-    # Before, DistilBERT took no positions, and ELECTRA had no attention but the eager one.
+    # In earlier releases DistilBERT took no positions, and ELECTRA had eager attention only.
     PACKS |= {"distilbert", "electra"}
 
 
 class Encoder:
-    """A transformer of one family, and how an embedder calls it."""
+    """A transformer of one family, called as by an embedder."""
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.model = transformers.AutoModel.from_pretrained(folder, dtype=torch.float32, **options)
@@ -69,7 +69,7 @@ def bert(tmp_path_factory: pytest.TempPathFactory) -> Encoder:
 @pytest.mark.parametrize("unpadding", ["auto", "grouped"])
 @pytest.mark.parametrize("lengths", [[5, 60, 33, 5, 2, 60, 17], [9], [4, 4, 4]], ids=len)
 def test_equals_the_padded_pass(encoder: Encoder, unpadding: str, lengths: list[int]) -> None:
-    """Token vectors and every gradient, in evaluation mode: dropout draws other numbers."""
+    """Compare token embeddings and all gradients in evaluation mode, as dropout would differ."""
     ids, mask = encoder.batch(lengths, width=62)
     encoder.model.eval()
     weights = torch.randn(*ids.shape, 16) * mask[..., None]
@@ -87,8 +87,8 @@ def test_equals_the_padded_pass(encoder: Encoder, unpadding: str, lengths: list[
         assert (packed - padded).norm() <= 1e-5 * padded.norm() + 1e-6
 
 
-def test_families_that_pack(encoder: Encoder, caplog: pytest.LogCaptureFixture) -> None:
-    """One row of all tokens, no mask; others say once that they do not pack."""
+def test_only_some_families_are_packed(encoder: Encoder, caplog: pytest.LogCaptureFixture) -> None:
+    """They get one row of all tokens and no mask; for others it is logged once."""
     unpadded = encoder.unpadded("auto")
     ids, mask = encoder.batch([7, 30, 12])
     shapes = []
@@ -112,8 +112,8 @@ def test_families_that_pack(encoder: Encoder, caplog: pytest.LogCaptureFixture) 
     deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(st.lists(st.integers(0, MAX_LENGTH), min_size=1, max_size=6).filter(any))
-def test_any_lengths(bert: Encoder, lengths: list[int]) -> None:
-    """Texts without a token too, which padding rows of a field are."""
+def test_texts_may_have_any_length(bert: Encoder, lengths: list[int]) -> None:
+    """Texts without tokens are included, as fields of lists are padded with them."""
     ids, mask = bert.batch(lengths, width=MAX_LENGTH)
     bert.model.eval()
     with torch.no_grad():
@@ -149,8 +149,8 @@ def test_padding_elsewhere_than_at_the_end_is_left_alone(bert: Encoder, way: str
 
 
 @pytest.mark.parametrize("way", ["auto", "grouped", "none"])
-def test_holes_move_no_other_token(encoder: Encoder, way: str) -> None:
-    """Against transformers' own, told which tokens to attend to, and all positions."""
+def test_masked_tokens_inside_a_text_move_no_other_token(encoder: Encoder, way: str) -> None:
+    """Compare with a pass of transformers that gets the mask and all positions."""
     ids, mask = encoder.batch([20, 9, 33, 20], width=40)
     mask[0, [4, 5, 11]] = mask[1, 1] = mask[2, 10:31] = False
     first = encoder.config.pad_token_id + 1 if encoder.shifted else 0
@@ -164,8 +164,8 @@ def test_holes_move_no_other_token(encoder: Encoder, way: str) -> None:
     assert torch.allclose(vectors[mask], expected.last_hidden_state[mask], atol=1e-5)
 
 
-def test_holes_need_no_place_in_a_packed_row(encoder: Encoder) -> None:
-    """What is done on a GPU, against the padded pass; tokens elsewhere keep their positions."""
+def test_masked_tokens_are_not_in_a_packed_row(encoder: Encoder) -> None:
+    """Compare what a GPU computes with the padded pass; other tokens keep their positions."""
     ids, mask = encoder.batch([20, 9, 33, 20], width=40)
     mask[0, [4, 5, 11]] = mask[1, 1] = mask[2, 10:31] = mask[3, -1] = False
     if encoder.config.model_type not in PACKS:
@@ -181,7 +181,7 @@ def test_holes_need_no_place_in_a_packed_row(encoder: Encoder) -> None:
 
 @pytest.mark.parametrize("way", ["auto", "none"])
 def test_padding_before_a_text_is_not_counted(encoder: Encoder, way: str) -> None:
-    """As transformers have it: RoBERTa counts from the first token, BERT from the first column."""
+    """In transformers, RoBERTa counts from the first token, and BERT from the first column."""
     ids, mask = encoder.batch([6, 6])
     mask[:, :2] = False
     padded = ids.masked_fill(~mask, encoder.config.pad_token_id)
@@ -191,8 +191,10 @@ def test_padding_before_a_text_is_not_counted(encoder: Encoder, way: str) -> Non
     assert torch.allclose(vectors[mask], expected[mask], atol=1e-6)
 
 
-def test_texts_with_holes_go_in_groups(bert: Encoder, monkeypatch: pytest.MonkeyPatch) -> None:
-    """By where they end, not by how many tokens are left; one without tokens does not go at all."""
+def test_texts_with_masked_tokens_are_grouped_on_a_cpu(
+    bert: Encoder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are grouped by their ends, not their numbers of tokens; empty texts are left out."""
     monkeypatch.setattr("declutr.transformer.unpadding._GROUP_TOKENS", {"cpu": 40})
     shapes = []
 
@@ -208,7 +210,7 @@ def test_texts_with_holes_go_in_groups(bert: Encoder, monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("way", UNPADDING)
 @pytest.mark.parametrize("hole", [False, True])
-def test_what_is_said_of_texts_comes_with_their_tokens(
+def test_features_of_texts_are_passed_with_their_tokens(
     bert: Encoder, way: str, hole: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("declutr.transformer.unpadding._GROUP_TOKENS", {"cpu": 40})
@@ -226,7 +228,7 @@ def test_what_is_said_of_texts_comes_with_their_tokens(
     assert torch.equal(vectors[..., -2:][mask], of_texts[:, None].expand(5, 30, 2)[mask])
 
 
-def test_segments(bert: Encoder) -> None:
+def test_segments_are_passed_with_their_tokens(bert: Encoder) -> None:
     ids, mask = bert.batch([6, 9, 4])
     types = (torch.arange(9) > 3).long().expand(3, 9)
     bert.model.eval()
@@ -238,8 +240,8 @@ def test_segments(bert: Encoder) -> None:
     assert not torch.allclose(one, without, atol=1e-2)
 
 
-def test_trying_leaves_no_trace(bert: Encoder) -> None:
-    """Modes of modules, random numbers and gradients are as they were."""
+def test_trying_to_pack_changes_no_state(bert: Encoder) -> None:
+    """Modes of modules, random states and gradients are unchanged."""
     bert.model.train()
     bert.model.embeddings.eval()
     torch.manual_seed(0)
@@ -252,7 +254,7 @@ def test_trying_leaves_no_trace(bert: Encoder) -> None:
 
 
 def test_more_tokens_are_tried_than_a_text_may_have(bert: Encoder) -> None:
-    """What goes wrong only beyond the last position of a single text is found."""
+    """An error that occurs only beyond the last position of a single text is found."""
     limit = bert.config.max_position_embeddings
 
     def run(**inputs: Tensor) -> Tensor:
@@ -282,7 +284,7 @@ def test_eager_attention_is_not_packed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("whole", [False, True])
-def test_whether_a_mask_is_whole_is_not_looked_up(whole: bool) -> None:
+def test_whether_a_mask_is_true_throughout_is_known_on_the_host(whole: bool) -> None:
     mask = torch.ones(2, 3, dtype=torch.bool, device="meta")  # nothing can be read from it
     with KnownWhole(mask.shape, whole):
         assert bool(mask.all()) is bool(torch.all(mask == 1)) is whole
@@ -290,7 +292,7 @@ def test_whether_a_mask_is_whole_is_not_looked_up(whole: bool) -> None:
         assert mask.all(dim=1).shape == (2,)
 
 
-def test_padding_is_not_looked_for() -> None:
+def test_transformers_does_not_look_for_padding() -> None:
     class Model(torch.nn.Module):
         def warn_if_padding_and_no_attention_mask(self, *args: Any) -> str:
             return "looked"
@@ -303,6 +305,6 @@ def test_padding_is_not_looked_for() -> None:
         assert nothing is None
 
 
-def test_unknown_way() -> None:
+def test_an_unknown_unpadding_is_refused() -> None:
     with pytest.raises(ValueError, match=f"expected one of {', '.join(UNPADDING)}"):
         UnpaddedPass("squeezed")

@@ -1,4 +1,4 @@
-"""Variable-length kernels: our calls of them, with reference kernels in their place."""
+"""Tests of the calls of variable-length kernels, with reference kernels in their place."""
 
 import re
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from tests.reference_kernels import registered
 HEADS, LENGTHS = 2, [5, 3, 3, 1]
 STARTS = torch.tensor([0, 5, 8, 11, 12], dtype=torch.int32)
 
-# What torch's operators take, by the first release in which they take it.
+# The signatures of torch's operators, by the first release that has them.
 FLASH = (
     "_flash_attention_forward(Tensor query, Tensor key, Tensor value, Tensor? cum_seq_q, "
     "Tensor? cum_seq_k, SymInt max_q, SymInt max_k, float dropout_p, bool is_causal, "
@@ -48,7 +48,7 @@ SIGNATURES = {
 
 
 def inputs(dtype: torch.dtype = torch.float32, width: int = 8) -> list[Tensor]:
-    """Query, key and value `(1, H, T, D)`, laid out as transformers lay them out."""
+    """Return query, key and value `(1, H, T, D)` in the memory layout of transformers."""
     torch.manual_seed(0)
     shape = (1, sum(LENGTHS), HEADS, width)
     return [torch.randn(shape).to(dtype).transpose(1, 2).requires_grad_() for _ in range(3)]
@@ -63,7 +63,7 @@ def run(*tensors: Tensor, dropout_p: float = 0.0, kernels: Kernels = ALL) -> Ten
 
 @pytest.fixture
 def afresh() -> Iterator[None]:
-    """What was found about devices is forgotten, before and after."""
+    """Clear the cached results about devices, before and after a test."""
     kernels_of.cache_clear()
     yield
     kernels_of.cache_clear()
@@ -74,7 +74,9 @@ class Arguments(Exception):
 
 
 @pytest.mark.parametrize("release", SIGNATURES)
-def test_our_call_is_one_of_every_release(release: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_kernels_are_called_as_every_release_allows(
+    release: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def operator(**arguments: Any) -> None:
         raise Arguments(arguments)
 
@@ -98,8 +100,8 @@ def test_our_call_is_one_of_every_release(release: str, monkeypatch: pytest.Monk
 
 
 @pytest.mark.parametrize("name", ["_flash_attention_forward", "_efficient_attention_forward"])
-def test_signatures_are_those_of_this_torch(name: str) -> None:
-    """If this fails, a release has changed them: add its own to the table."""
+def test_signatures_of_this_torch_are_known(name: str) -> None:
+    """If this fails, a release has changed the signatures: add them to the table."""
     schema = getattr(torch.ops.aten, name).default._schema
     known = [torch._C.parse_schema(text) for text in SIGNATURES.values()]
     arguments = [[(a.name, str(a.type)) for a in one.arguments] for one in (schema, *known)]
@@ -110,7 +112,7 @@ def test_signatures_are_those_of_this_torch(name: str) -> None:
 @pytest.mark.parametrize("width", [8, 5, 200])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
 def test_equals_attention_over_each_text(dtype: torch.dtype, width: int, flash: bool) -> None:
-    """Forward and backward, by torch's own derivatives; and which kernel it is."""
+    """Compare forward and backward with torch's own derivatives, and check the kernel used."""
     tensors = inputs(dtype, width)
     with registered() as calls:
         got = run(*tensors, kernels=ALL._replace(flash=flash))
@@ -162,7 +164,7 @@ def test_dropout_is_the_same_when_computed_again(dtype: torch.dtype) -> None:
 def test_kernels_are_tried_once(
     afresh: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Forward and backward, and without a draw of random numbers."""
+    """They are tried forward and backward, without drawing random numbers."""
 
     def operator(**arguments: Any) -> None:
         raise RuntimeError("FlashAttention only supports Ampere GPUs or newer.")
@@ -195,8 +197,8 @@ def test_kernels_may_be_tried_within_a_checkpoint(afresh: None) -> None:
     assert torch.allclose(numbers.grad, numbers.cos() * numbers.sin().exp())
 
 
-def test_what_a_device_has_no_kernel_for() -> None:
-    """Before Ampere bfloat16 is computed in float32; without a kernel texts are not packed."""
+def test_missing_kernels_fall_back_or_raise() -> None:
+    """GPUs before Ampere compute bfloat16 in float32; without any kernel it is an error."""
     tensors = inputs(torch.bfloat16)
     old = Kernels(flash=False, efficient=True, efficient_in_bfloat16=False)
     with registered():

@@ -1,6 +1,7 @@
-"""Labelled texts for any AllenNLP model: GLUE's tasks, some of SentEval's, and files of one's own.
+"""Labelled texts for any AllenNLP model, from GLUE, from SentEval and from users' own files.
 
-Registered as the DatasetReader "glue". `layouts` says where the columns of each task are.
+The reader is registered as the DatasetReader "glue". The module `layouts` describes the columns of
+each task.
 """
 
 from declutr.task_models.glue.reader import GlueReader

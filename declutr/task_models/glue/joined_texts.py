@@ -1,4 +1,4 @@
-"""One text or two as the tokens of one sequence."""
+"""Tokenization of one text, or of a pair of texts, as one sequence."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from declutr.data.tokenizers import cut, keeps_end, max_tokens
 
 
 class JoinedTexts:
-    """Makes the sequence that a transformer takes of one text or of a pair.
+    """A converter of one text, or of a pair, to the token sequence that a transformer takes.
 
-    Special tokens are added whatever the tokenizer's `add_special_tokens`: it may be false, as
-    AllenNLP's readers of pairs want it. What is longer than the transformer takes, or than the
-    tokenizer's `max_length`, loses its tail, or its beginning if the tokenizer's `truncation_side`
-    is left; of a pair the longer text does first.
+    Special tokens are added even if the tokenizer's `add_special_tokens` is false, as AllenNLP's
+    readers of pairs require it. A sequence that is longer than the transformer takes, or than the
+    tokenizer's `max_length`, is cut at its end, or at its beginning if the tokenizer's
+    `truncation_side` is "left". Of a pair the longer text is cut first.
 
     # Parameters
 
-    tokenizer : any for single texts. Only a transformer's knows what goes between two.
+    tokenizer : any tokenizer for single texts. Pairs need the tokenizer of a transformer, which
+        knows the special tokens between two texts.
 
     # Raises
 
@@ -30,7 +31,7 @@ class JoinedTexts:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
-        self._content = tokenizer  # gives the tokens of a text without special ones
+        self._content = tokenizer  # tokenizes without special tokens
         self._limit: int | None = None
         self.joins_pairs = isinstance(tokenizer, PretrainedTransformerTokenizer)
         if not isinstance(tokenizer, PretrainedTransformerTokenizer):
@@ -46,19 +47,22 @@ class JoinedTexts:
             )
         self._content = copy.copy(tokenizer)
         self._content._add_special_tokens = False
-        # AllenNLP then counts special tokens on top.
+        # AllenNLP adds the number of special tokens to this limit.
         self._content._max_length = None if self._limit is None else self._limit - specials
 
     def single(self, text: str) -> list[Token]:
-        """The tokens of a text, special ones included."""
+        """Return the tokens of a text, including special tokens."""
         tokens = self._content.tokenize(text)
         if isinstance(self._tokenizer, PretrainedTransformerTokenizer):
             return self._tokenizer.add_special_tokens(tokens)
-        # A text without any token would give tensors of length 0, which embedders refuse.
+        # A text without tokens would give tensors of length 0, which embedders refuse.
         return tokens or [Token("")]
 
     def pair(self, first: str, second: str) -> list[Token]:
-        """The tokens of two texts, special ones before, between and after them included."""
+        """Return the tokens of two texts, including special tokens around and between them.
+
+        Needs the tokenizer of a transformer; `joins_pairs` says whether there is one.
+        """
         assert isinstance(self._tokenizer, PretrainedTransformerTokenizer)
         one, other = self._content.tokenize(first), self._content.tokenize(second)
         if self._limit is not None:
@@ -70,7 +74,16 @@ class JoinedTexts:
 
 
 def longest_first(first: int, second: int, room: int) -> tuple[int, int]:
-    """The lengths of two texts that fit into `room` together: the longer one is cut first."""
+    """Return the lengths to cut two texts to so that they fit together, the longer one first.
+
+    # Parameters
+
+    first, second : the numbers of tokens of the texts.
+    room : the number of tokens that they may have together.
+
+    >>> longest_first(10, 3, room=8)
+    (5, 3)
+    """
     if first + second <= room:
         return first, second
     half = room // 2

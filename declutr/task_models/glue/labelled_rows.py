@@ -1,4 +1,4 @@
-"""Rows of texts, with labels where there are any: of files with columns, and of SentEval's."""
+"""Rows of labelled texts, read from files with columns and from SentEval's files."""
 
 from __future__ import annotations
 
@@ -19,17 +19,19 @@ logger = logging.getLogger(__name__)
 TREC = "trec"
 OF_CLASSES = ("mr", "cr", "subj", "mpqa")
 SENTEVAL_TASKS = (TREC, *OF_CLASSES)
-"""Of SentEval, those whose files have no columns: TREC, and those with a file a class."""
+"""The tasks of SentEval whose files have no columns: TREC, and those with one file per class."""
 
-_BINS = 10  # of scores
+_BINS = 10  # parts into which scores are divided for stratified sampling
 
 
 class LabelledRow(NamedTuple):
-    """One text or two, and what is known of them."""
+    """One text or a pair of texts, with its row number and label."""
 
     id: int
-    """The number of the row in its file, from 0: headers do not count, unusable rows do. Further
-    files go on where the one before ended."""
+    """The number of the row in its file, from 0, counting unusable rows but not headers.
+
+    If there are several files, the numbers continue from one to the next.
+    """
     texts: tuple[str, ...]
     label: str | float | None
 
@@ -41,21 +43,23 @@ def read_labelled_rows(
     strict: bool = False,
     encoding_errors: str = "strict",
 ) -> list[LabelledRow]:
-    """The rows of files of a task, in order.
+    """Read the rows of the files of a task, in order.
 
-    Rows with a wrong number of columns, which QQP has, are left out; so are rows without a label,
-    unless none has one, as in test files. The log counts both.
+    Rows with a wrong number of columns, which QQP has, are left out. Rows without a label are left
+    out too, unless no row has one, as in test files. The numbers of both are logged.
 
     # Parameters
 
-    source : names the data in messages.
-    strict : a row with a wrong number of columns is an error.
+    files : the files to read.
+    layout : the columns of the files.
+    source : the name of the data in messages.
+    strict : whether a row with a wrong number of columns is an error.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
 
     # Raises
 
-    `SourceError` : a file that cannot be read, a column that is missing, a label that is no label
-        of the task, or not one row.
+    `SourceError` : a file cannot be read, a column is missing, a label is not one of the task, or
+        there are no rows.
     """
     rows: list[LabelledRow] = []
     faults: list[str] = []
@@ -94,12 +98,13 @@ def _labelled_if_any(rows: list[LabelledRow], source: str) -> list[LabelledRow]:
 
 
 def _rows(file: Path, layout: Layout, encoding_errors: str) -> Iterator[tuple[Row, str]]:
-    """Each row of a file, and what is wrong with its number of columns, `""` if nothing."""
+    """Yield each row of a file with the error in its number of columns, or `""` if it is right."""
     if not is_delimited(file):
         yield from ((row, "") for row in read_rows([file], encoding_errors=encoding_errors))
         return
-    # A header that is not there in every file of a task, and rows that do not fit it, are seen to
-    # here. Numbers count beside names only where a header is asked for: in others they move.
+    # Not every file of a task has a header, and rows may not fit it, so the fields are read here
+    # instead of by `read_rows`. Columns of a file with a header can also be given by number only if
+    # the layout requires the header: in the files of tasks the numbers differ from file to file.
     names: list[str] = []
     width = 0
     for place, fields in read_fields(file, encoding_errors):
@@ -115,19 +120,21 @@ def _rows(file: Path, layout: Layout, encoding_errors: str) -> Iterator[tuple[Ro
 
 
 def read_senteval_rows(task: str, path: PathLike | Sequence[PathLike]) -> list[LabelledRow]:
-    """The rows of one of `SENTEVAL_TASKS`, in order, those of class 1 first.
+    """Read the rows of a task of SentEval, in order; with one file per class, class 1 comes first.
 
-    Text is UTF-8 or, in older files, Latin-1; files with a byte order mark are in what it says.
+    Text is UTF-8 or, in older files, Latin-1. A byte order mark at the beginning of a file
+    determines its encoding.
 
     # Parameters
 
-    path : of TREC the file, or several; of the others the folder of both files.
+    task : one of `SENTEVAL_TASKS`.
+    path : one or several files for TREC, and the folder with both files for the other tasks.
 
     # Raises
 
-    `SourceError` : a file that is missing, empty or in another encoding, or a line without a class.
+    `SourceError` : a file is missing, empty or in another encoding, or a line has no class.
     """
-    # Only now: scikit-learn comes with it, and every command that knows this reader would wait.
+    # Imported here, because it imports scikit-learn, which takes time that this module should not.
     from declutr.evaluation.task import TaskError
 
     try:
@@ -139,7 +146,7 @@ def read_senteval_rows(task: str, path: PathLike | Sequence[PathLike]) -> list[L
 
 
 def _questions(files: Sequence[Path]) -> list[LabelledRow]:
-    """`COARSE:fine question` a line; the coarse class is the label."""
+    """Read lines of the form `COARSE:fine question`; the coarse class is the label."""
     from declutr.evaluation.tasks.classification import TREC_CLASSES
     from declutr.evaluation.tasks.labelled_text import fields_of, label_of, words
     from declutr.evaluation.text_files import read_lines
@@ -154,7 +161,7 @@ def _questions(files: Sequence[Path]) -> list[LabelledRow]:
 
 
 def _classes(task: str, path: PathLike | Sequence[PathLike]) -> list[LabelledRow]:
-    """A file for each class, one sentence a line: that of class 1 first."""
+    """Read the two files of a task with one file per class and one sentence per line."""
     from declutr.evaluation.tasks.classification import BINARY
     from declutr.evaluation.tasks.labelled_text import words
     from declutr.evaluation.text_files import read_lines
@@ -175,20 +182,26 @@ def _classes(task: str, path: PathLike | Sequence[PathLike]) -> list[LabelledRow
 def fraction_of_rows(
     labels: Sequence[str] | Sequence[float], fraction: float, seed: int
 ) -> list[int]:
-    """Choose the rows whose labels are used, in order.
+    """Choose a stratified part of the rows.
 
-    As many of each class as its share, rounded, and at least one; scores are divided into tenths,
-    of equally many rows where no scores are equal. Rows depend on labels, fraction and seed alone,
-    and those of a smaller fraction are among those of a larger one.
+    Of each class its share is chosen, rounded, but at least one row. Scores are divided into
+    tenths, which have equal numbers of rows if no scores are equal. The choice depends only on the
+    labels, the fraction and the seed. The rows of a smaller fraction are among those of a larger
+    one.
 
     # Parameters
 
     labels : classes or scores, `(n,)`.
     fraction : above 0 and at most 1.
+    seed : the seed of the choice.
+
+    # Returns
+
+    The numbers of the chosen rows, in ascending order.
 
     # Raises
 
-    `ValueError` : the fraction is something else, or there are no labels.
+    `ValueError` : the fraction is out of range, or there are no labels.
     """
     require_fraction(fraction)
     if not labels:
@@ -204,10 +217,7 @@ def fraction_of_rows(
 
 
 def require_fraction(fraction: float) -> None:
-    """# Raises
-
-    `ValueError` : it is no share of something.
-    """
+    """Raise `ValueError` unless a fraction is above 0 and at most 1."""
     if not 0 < fraction <= 1:
         raise ValueError(
             f"label_fraction is {fraction}, expected a share above 0 and at most 1, such as 0.1 "
@@ -216,9 +226,9 @@ def require_fraction(fraction: float) -> None:
 
 
 def _strata(labels: Sequence[str] | Sequence[float]) -> np.ndarray:
-    """The number of the class, or of the tenth of scores, of each row: `(n,)`."""
+    """Return the number of the class, or of the tenth of scores, of each row, `(n,)`."""
     values = np.array(labels)
     if values.dtype.kind != "f":
         return np.unique(values, return_inverse=True)[1]
     edges = np.quantile(values, np.linspace(0, 1, _BINS + 1)[1:-1])
-    return np.searchsorted(edges, values, side="right")  # equal scores are in one part
+    return np.searchsorted(edges, values, side="right")  # equal scores get the same number

@@ -1,6 +1,6 @@
-"""Where texts and labels are in the files of each task, and what a label is.
+"""Layouts of the files of each task: the columns of texts and labels, and the valid labels.
 
-The columns of GLUE's published files, numbered from 0; test files have no label:
+These are the columns of GLUE's published files, numbered from 0. Test files have no label.
 
 | task  | train and dev                       | test                | label                        |
 |-------|-------------------------------------|---------------------|------------------------------|
@@ -16,12 +16,12 @@ The columns of GLUE's published files, numbered from 0; test files have no label
 | RTE   | sentence1 1, sentence2 2, label 3   | 1, 2                | entailment, not_entailment   |
 | WNLI  | sentence1 1, sentence2 2, label 3   | 1, 2                | 0, 1                         |
 
-Columns are found by their names, which stay where numbers move; only CoLA has a file without any.
-Matched and mismatched MNLI have the same columns, as do the diagnostic set (AX) and the files of
-SNLI and MultiNLI themselves. JSON lines and parquet have the names of the Hugging Face hub or those
-above, and classes by name or number.
+Columns are found by their names, because their numbers differ between files; only CoLA has a file
+without names. Matched and mismatched MNLI have the same columns, and so do the diagnostic set (AX)
+and the original files of SNLI and MultiNLI. In JSON lines and parquet, columns have the names used
+on the Hugging Face hub or those above, and classes are given by name or number.
 
-Of SentEval, SST (binary) is SST-2 without a header, and SICK is one file for two tasks.
+In SentEval, SST (binary) is SST-2 without a header, and SICK is one file for two tasks.
 """
 
 from __future__ import annotations
@@ -35,28 +35,38 @@ from declutr.corpus.documents import SourceError
 from declutr.corpus.tables import Column, Row
 
 UNLABELLED = ("", "-", "-1", "-1.0")
-"""No label: none published, or annotators did not agree."""
+"""Values that mean "no label": it was not published, or the annotators did not agree."""
 
 
 @dataclass(frozen=True)
 class Classes:
-    """Classes by name.
+    """A kind of labels that are classes.
 
     # Parameters
 
-    names : in the order of their numbers on the Hugging Face hub; by default any is a class.
-    unlabelled : what stands where there is no label.
+    names : the lowercase names, in the order of their numbers on the Hugging Face hub; by default
+        any name is a class.
+    unlabelled : values that mean "no label".
     """
 
     names: tuple[str, ...] = ()
     unlabelled: tuple[str, ...] = UNLABELLED
 
     def read(self, value: Any, place: str) -> str | None:
-        """The name of a class, given by name (in any case) or number; `None` for no label.
+        """Return the name of a class that is given by name, in any case, or by number.
+
+        # Parameters
+
+        value : the label in the file.
+        place : the file and line, for messages.
+
+        # Returns
+
+        The name, or `None` if there is no label.
 
         # Raises
 
-        `SourceError` : it is none of the classes.
+        `SourceError` : the value is not one of the classes.
         """
         name = "" if value is None else str(value).strip()
         if name in self.unlabelled:
@@ -80,11 +90,12 @@ class Classes:
 
 @dataclass(frozen=True)
 class Scores:
-    """Numbers from `lowest` to `highest`.
+    """A kind of labels that are numbers.
 
     # Parameters
 
-    unlabelled : what stands where there is no score.
+    lowest, highest : the range of valid scores.
+    unlabelled : values that mean "no score".
     """
 
     lowest: float = -math.inf
@@ -92,11 +103,20 @@ class Scores:
     unlabelled: tuple[str, ...] = UNLABELLED
 
     def read(self, value: Any, place: str) -> float | None:
-        """The score; `None` for none.
+        """Return a score as a float.
+
+        # Parameters
+
+        value : the label in the file.
+        place : the file and line, for messages.
+
+        # Returns
+
+        The score, or `None` if there is none.
 
         # Raises
 
-        `SourceError` : it is no finite number, or out of range.
+        `SourceError` : the value is not a finite number, or out of range.
         """
         if value is None or str(value).strip() in self.unlabelled:
             return None
@@ -120,12 +140,12 @@ class Layout:
 
     # Parameters
 
-    texts : of one text or two: the names that each may have. Numbers, from 0, are for files
+    texts : for one text or two, the possible names of the column. Numbers, from 0, are for files
         without a header.
-    label : the same of the label.
-    labels : what a label is.
-    header : whether the first line of TSV and CSV names the columns; `None` looks whether it holds
-        the names of the texts. With `True`, numbers count as well.
+    label : the possible names or numbers of the column of the label.
+    labels : the kind of labels.
+    header : whether the first line of TSV and CSV names the columns. With `None`, it does if it
+        contains the names of the texts. With `True`, columns can also be given by number.
     """
 
     texts: tuple[tuple[Column, ...], ...]
@@ -134,29 +154,31 @@ class Layout:
     header: bool | None = None
 
     def names_columns(self, fields: list[str]) -> bool:
-        """Whether these fields of a first line are a header."""
+        """Return whether the fields of a first line are a header."""
         if self.header is not None:
             return self.header
         return all(any(name in fields for name in names) for names in self.texts)
 
     def texts_of(self, row: Row) -> tuple[str, ...]:
-        """# Raises
+        """Return the one or two texts of a row.
 
-        `SourceError` : a text has no column, or something else than text in it.
+        # Raises
+
+        `SourceError` : a text has no column, or the column contains something other than text.
         """
         return tuple(row.text(_found(names, row)) for names in self.texts)
 
     def label_of(self, row: Row) -> str | float | None:
-        """`None` if there is none, as in test files of tasks.
+        """Return the label of a row, or `None` if there is none, as in test files of tasks.
 
         # Raises
 
-        `SourceError` : the label is no class or score of the task, or has no column in a file of
-            one's own.
+        `SourceError` : the label is not a class or score of the task, or it has no column in a
+            user's own file.
         """
         column = next((name for name in self.label if name in row.values), None)
         if column is None and self.label and self.header is not None:
-            column = _found(self.label, row)  # says that it is not there
+            column = _found(self.label, row)  # raises the error about the missing column
         return None if column is None else self.labels.read(row.values[column], row.place)
 
 
@@ -197,19 +219,19 @@ LAYOUTS = {
     ),
     "sick-r": Layout((("sentence_A",), ("sentence_B",)), ("relatedness_score",), Scores(1, 5)),
 }
-"""By task."""
+"""The layouts of the tasks, by the name of the task."""
 
 
 def own_layout(
     texts: tuple[Column, ...], label: Column | None, scores: bool, header: bool | None
 ) -> Layout:
-    """The layout of one's own files. An empty label is none; every other one counts.
+    """Return the layout of a user's own files, in which only an empty label means "no label".
 
     # Parameters
 
     texts, label : columns, by name or by number from 0.
-    scores : labels are numbers, not classes.
-    header : by default, there is one unless a column is given by number.
+    scores : whether labels are numbers instead of classes.
+    header : whether there is a header; by default there is unless a column is given by number.
     """
     columns = texts if label is None else (*texts, label)
     if header is None:
@@ -223,11 +245,16 @@ def own_layout(
 
 
 def task_name(task: str, known: list[str]) -> str:
-    """The one of `known` that is meant: case, hyphens and underscores do not count.
+    """Return the known name of a task, ignoring case, hyphens and underscores.
+
+    # Parameters
+
+    task : the name as the user wrote it.
+    known : the names of all tasks.
 
     # Raises
 
-    `SourceError` : none is.
+    `SourceError` : the name is unknown.
     """
     plain = {_plain(name): name for name in known}
     if _plain(task) in plain:

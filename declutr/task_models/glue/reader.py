@@ -1,4 +1,4 @@
-"""The DatasetReader "glue": labelled texts and pairs for AllenNLP's own models."""
+"""The DatasetReader "glue", which reads labelled texts and pairs for AllenNLP's own models."""
 
 import logging
 from collections.abc import Iterable, Sequence
@@ -31,52 +31,53 @@ Columns = Union[str, int, list[Union[str, int]]]
 
 @DatasetReader.register("glue")
 class GlueReader(NumberedTextsReader):
-    """Texts and pairs with classes or scores, from the published files of GLUE and of SentEval.
+    """A reader of texts and pairs with classes or scores, for the files of GLUE and SentEval.
 
-    Files are TSV as published (quotes are characters like others), or JSON lines, CSV or parquet,
-    plain or compressed. Files of one's own have no `task` but `texts` and `label`. Test files
-    without labels give instances without them. `declutr.task_models.glue.layouts` has the columns
+    Files are TSV as published (quotes have no special meaning), or JSON lines, CSV or parquet,
+    plain or compressed. For users' own files, set `texts` and `label` instead of `task`. Test files
+    without labels give instances without them. `declutr.task_models.glue.layouts` lists the columns
     of each task.
 
-    Fields: `tokens` `(L,)`, the text, or both of a pair with the special tokens between; with
-    `combine` false, a pair is `premise` `(L,)` and `hypothesis` `(L,)`. `label`, a class (in the
-    vocabulary) or a score (float32, as in the file: 0 to 5 for STS-B). With `with_ids`, `ids`
-    (int64), the number of the row in its file.
+    The fields of an instance are `tokens` `(L,)`, a text or both texts of a pair with the special
+    tokens between them, or with `combine` false `premise` `(L,)` and `hypothesis` `(L,)`; `label`,
+    a class (in the vocabulary) or a score (float32, as in the file: 0 to 5 for STS-B); and with
+    `with_ids`, `ids` (int64), the number of the row in its file.
 
     # Parameters
 
-    tokenizer, token_indexers : any AllenNLP pair; the default is white space and single ids. A
-        transformer's special tokens are added whatever its `add_special_tokens`, and its
-        `max_length` counts for the whole of a pair.
+    tokenizer, token_indexers : any tokenizer of AllenNLP with its indexers; the default is white
+        space and single ids. A transformer's special tokens are added even if its
+        `add_special_tokens` is false, and its `max_length` applies to a pair as a whole.
     task : `"cola"`, `"sst-2"`, `"mrpc"`, `"qqp"`, `"sts-b"`, `"mnli"` (SNLI as well), `"qnli"`,
         `"rte"`, `"wnli"`; of SentEval `"sick-e"`, `"sick-r"`, `"trec"`, and from a folder `"mr"`,
         `"cr"`, `"mpqa"`, `"subj"`.
-    texts : without a task, the column of the text, or a list of the two of a pair, by name or by
-        number from 0.
-    label : without a task, the column of the label; none gives instances without.
-    labels : without a task, `"class"` or `"score"`.
-    header : without a task, whether the first line of TSV and CSV names the columns; by default,
-        unless columns are given by number.
-    combine : join a pair to one sequence, as `basic_classifier` wants. It needs a transformer's
-        tokenizer.
-    with_ids : give each instance its `ids`.
-    label_fraction : train with this share of the rows (0.01 is 1 %), drawn within each class, or
-        each tenth of the scores, at least one. Give `validation_dataset_reader` without it: this
-        reader takes its share of every file.
-    fraction_seed : of that draw. The same seed gives the same rows of a file, and those of a
-        smaller share are among those of a larger one.
-    strict : a row with a wrong number of columns is an error; otherwise it is left out, which the
-        log counts.
-    label_namespace : of classes in the vocabulary.
+    texts : without a task, the column of the text, or a list of the two columns of a pair, by name
+        or by number from 0.
+    label : without a task, the column of the label; without it, instances have no label.
+    labels : without a task, `"class"` (the default) or `"score"`.
+    header : without a task, whether the first line of TSV and CSV names the columns; by default it
+        does unless columns are given by number.
+    combine : whether to join a pair to one sequence, as `basic_classifier` needs it. This requires
+        the tokenizer of a transformer.
+    with_ids : whether instances have the field `ids`.
+    label_fraction : the share of the rows to train with (0.01 is 1 %), drawn within each class, or
+        within each tenth of the scores, at least one row each. Configure a
+        `validation_dataset_reader` without it, because this reader takes the share of every file.
+    fraction_seed : the seed of that draw. The same seed gives the same rows of a file, and the rows
+        of a smaller share are among those of a larger one.
+    strict : whether a row with a wrong number of columns is an error. Otherwise such rows are left
+        out, and their number is logged.
+    label_namespace : the namespace of classes in the vocabulary.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8. TREC and tasks from a
         folder are read as UTF-8 or, if no character of a file is UTF-8, as Latin-1; a bad byte
         among others that are UTF-8 is an error.
-    max_instances : use no more rows than this, for a quick try.
+    max_instances : the largest number of rows to use, for a quick try.
+    serialization_dir : set by AllenNLP.
 
     # Raises
 
-    `ConfigurationError` : settings that contradict each other, or data that cannot be read; then
-        it names file and line.
+    `ConfigurationError` : settings contradict each other, or data cannot be read. The message then
+        names the file and the line.
     """
 
     def __init__(
@@ -120,11 +121,15 @@ class GlueReader(NumberedTextsReader):
             )
 
     def rows(self, path: PathLike | Sequence[PathLike]) -> list[LabelledRow]:
-        """The rows at `path` that give instances, in order.
+        """Return the rows that give instances, in order.
+
+        # Parameters
+
+        path : files, folders or globs; for SentEval's tasks with one file per class, their folder.
 
         # Raises
 
-        `ConfigurationError` : data that cannot be read, or that has no labels for a fraction.
+        `ConfigurationError` : the data cannot be read, or has no labels to take a fraction of.
         """
         try:
             if self._layout is None:
@@ -170,10 +175,14 @@ class GlueReader(NumberedTextsReader):
         label: Optional[Union[str, int, float]] = None,
         id: Optional[int] = None,
     ) -> Instance:
-        """The instance of a text, or with a second one of a pair.
+        """Return the instance of a text or of a pair.
 
-        A label that is a float is a score; others are classes by name. Without an id there is no
-        field `ids`.
+        # Parameters
+
+        text : the text, or the first one of a pair.
+        second : the second text of a pair.
+        label : a float is a score, anything else is the name of a class.
+        id : the value of the field `ids`; without it there is no such field.
         """
         text = normalize_whitespace(text)
         fields: dict[str, Field] = {}
@@ -198,12 +207,12 @@ def _task_and_layout(
     labels: Optional[str],
     header: Optional[bool],
 ) -> tuple[Optional[str], Optional[Layout]]:
-    """The task, if any, and its layout, if its files have columns.
+    """Return the name of the task, if any, and the layout, if the files have columns.
 
     # Raises
 
-    `ConfigurationError` : values that are unknown, or contradict each other; `SourceError` : an
-        unknown task.
+    `ConfigurationError` : values are unknown or contradict each other.
+    `SourceError` : the task is unknown.
     """
     given = {"texts": texts, "label": label, "labels": labels, "header": header}
     if task is not None:

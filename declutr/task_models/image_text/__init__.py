@@ -1,6 +1,7 @@
-"""Images and their captions in one space (VSE++; Faghri et al., 2018).
+"""Embeddings of images and their captions in one space (VSE++; Faghri et al., 2018).
 
-Registered as the DatasetReader and the Model "image_text". Images are features computed before.
+The classes are registered as the DatasetReader and the Model "image_text". Images are given as
+precomputed features.
 """
 
 from declutr.task_models.image_text.model import ImageText

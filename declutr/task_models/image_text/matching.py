@@ -1,4 +1,4 @@
-"""Images and captions that belong together: the loss of VSE++, and recall in a whole collection."""
+"""The matching loss of VSE++, and recall of images and captions in a whole collection."""
 
 from __future__ import annotations
 
@@ -20,17 +20,22 @@ def matching_loss(
     margin: float = 0.2,
     negatives: str = "hardest",
 ) -> torch.Tensor:
-    """`max_c' [a + s(i, c') - s(i, c)]+  +  max_i' [a + s(i', c) - s(i, c)]+` (Faghri et al., 2018,
-    equation 6), the mean over pairs; their code takes the sum.
+    """Return the hinge loss of matching pairs against negatives in the batch, averaged over pairs.
 
-    Captions of the same image are no negatives of it. Without negatives the loss is 0.
+    The loss of a pair is `max_c' [a + s(i, c') - s(i, c)]+  +  max_i' [a + s(i', c) - s(i, c)]+`
+    (Faghri et al., 2018, equation 6). The code of that paper sums over pairs. Other captions of the
+    same image are not negatives. Without negatives the loss is 0.
 
     # Parameters
 
-    images, captions : of unit length, `(n, e)`; row i of both belong together.
-    image_ids : `(n,)`, which image it is.
-    margin : a.
-    negatives : `"hardest"` of the batch, or `"all"`, the sum over them (equation 5).
+    images, captions : embeddings of unit length, `(n, e)`; row i of both belong together.
+    image_ids : `(n,)`; equal numbers mean the same image.
+    margin : the margin a.
+    negatives : `"hardest"` takes the hardest negative, `"all"` sums over all (equation 5).
+
+    # Returns
+
+    A scalar.
 
     # Raises
 
@@ -49,23 +54,26 @@ def matching_loss(
 
 
 class Ranks(NamedTuple):
-    """How many wrong answers come before the first right one; ties count half."""
+    """The numbers of wrong answers that score higher than the best right one; ties count half."""
 
     captions: torch.Tensor
-    """Of the best own caption of each image, `(n,)`."""
+    """Wrong captions before the best right one of each image, `(n,)`."""
     images: torch.Tensor
-    """Of the image of each caption, `(m,)`."""
+    """Wrong images before the right one of each caption, `(m,)`."""
 
 
 @torch.no_grad()
 def retrieval_ranks(
     images: torch.Tensor, captions: torch.Tensor, image_of: torch.Tensor, block: int = 512
 ) -> Ranks:
-    """# Parameters
+    """Return the rank of the right caption for each image, and of the right image for each caption.
 
-    images, captions : of unit length, `(n, e)` and `(m, e)`.
-    image_of : the row of the image of each caption, `(m,)`; every image has one or more.
-    block : rows that are compared with all others at a time; memory is `block * max(n, m)`.
+    # Parameters
+
+    images, captions : embeddings of unit length, `(n, e)` and `(m, e)`.
+    image_of : the row of the image of each caption, `(m,)`; every image has at least one caption.
+    block : the number of rows to compare with all others at a time. The scores need memory for
+        `block * max(n, m)` numbers.
     """
     of_images, of_captions = [], []
     rows = torch.arange(len(images), device=images.device)
@@ -83,12 +91,12 @@ def retrieval_ranks(
 
 
 def _before(others: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
-    """`(b,)` of scores `(b, x)` and `(b, 1)`."""
+    """Count the scores `(b, x)` above the right one `(b, 1)` in each row; return `(b,)`."""
     return (others > right).sum(dim=1) + 0.5 * (others == right).sum(dim=1)
 
 
 def recalls(ranks: Ranks) -> dict[str, float]:
-    """Six recalls in per cent, and their sum, `rsum` (at most 600), as papers give them."""
+    """Return recall@1, 5 and 10 in both directions, in per cent, and their sum `rsum`."""
     found = {
         f"{name}_r{k}": 100 * float((each < k).double().mean())
         for name, each in (("image_to_text", ranks.captions), ("text_to_image", ranks.images))

@@ -1,4 +1,4 @@
-"""The Model "image_text": captions and images in one space."""
+"""The Model "image_text", which embeds captions and images in one space."""
 
 from typing import Any, Optional
 
@@ -29,30 +29,31 @@ from declutr.task_models.image_text.matching import (
 
 @Model.register("image_text")
 class ImageText(Model):
-    """Visual-semantic embeddings (VSE++; Faghri et al., 2018).
+    """A model of visual-semantic embeddings (VSE++; Faghri et al., 2018).
 
-    A caption is what the encoder makes of its words, an image a linear map of its features (of the
-    mean over its regions, if there are several), both of unit length. The loss is `matching_loss`,
-    over the pairs of all processes. Validation measures recall@1, 5, 10 both ways over the whole
-    set, in per cent, and `rsum`, their sum.
+    The embedding of a caption is the output of an encoder for its words. The embedding of an image
+    is a linear map of its features, averaged over regions if there are several. Both are scaled to
+    unit length. The loss is `matching_loss` over the pairs of all processes. Validation measures
+    recall@1, 5 and 10 in both directions over the whole set, in per cent, and their sum `rsum`.
 
     For the model "reclaim", u is the output of `_seq2vec_encoder` and v that of `image_features`,
-    both before they get unit length.
+    both before they are scaled to unit length.
 
     # Parameters
 
-    vocab : of AllenNLP.
-    text_field_embedder : of words or of a transformer.
-    seq2vec_encoder : makes the embedding of a caption, such as a GRU. Its width is that of the
-        common space.
-    image_width : d of image features.
-    margin : of the loss.
-    negatives : `"hardest"` of the batch, or the sum over `"all"`.
-    initializer, regularizer, serialization_dir, ddp_accelerator : of AllenNLP.
+    vocab : the vocabulary.
+    text_field_embedder : embeds words, or is a transformer.
+    seq2vec_encoder : makes the embedding of a caption, such as a GRU. Its output size is the size
+        of the common space.
+    image_width : d, the number of image features.
+    margin : the margin of the loss.
+    negatives : `"hardest"` of the batch, or `"all"`.
+    initializer, regularizer, serialization_dir, ddp_accelerator : as of AllenNLP's models.
 
     # Raises
 
-    `ConfigurationError` : unknown `negatives`, or images of another width or rank.
+    `ConfigurationError` : unknown `negatives`, a negative margin, or a width below 1; in `forward`,
+        images of another shape.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class ImageText(Model):
         self._seq2vec_encoder = seq2vec_encoder
         self.image_features = torch.nn.Linear(image_width, seq2vec_encoder.get_output_dim())
         self._margin, self._negatives = margin, negatives
-        # Of the validation set: images, captions, image ids of each batch.
+        # Images, captions and image ids of each batch of validation.
         self._seen: list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]] = []
         (initializer or InitializerApplicator())(self)
 
@@ -92,17 +93,18 @@ class ImageText(Model):
         image: Optional[torch.Tensor] = None,
         image_ids: Optional[torch.Tensor] = None,
     ) -> dict[str, torch.Tensor]:
-        """Embed captions, images, or both; of both there is a loss.
+        """Embed captions, images, or both.
 
         # Parameters
 
         tokens : captions `(n, L)`.
         image : features `(n, d)` or `(n, regions, d)`.
-        image_ids : `(n,)`, which images are the same; by default none are, and nothing is measured.
+        image_ids : `(n,)`; equal numbers mean the same image. By default all images are different,
+            and recall is not measured.
 
         # Returns
 
-        `caption_embeddings` and `image_embeddings` `(n, e)`, of unit length, and `loss`.
+        `caption_embeddings` and `image_embeddings` `(n, e)`, of unit length, and with both `loss`.
         """
         output = {}
         if tokens is not None:
@@ -138,15 +140,19 @@ class ImageText(Model):
         elif not self.training:
             seen = images, captions, image_ids
             self._seen.append(tuple(part.detach().cpu() for part in seen))  # type: ignore[arg-type]
-        if self.training:  # batches of validation may differ between processes
-            # Each holds the gradient of its own rows, and DistributedDataParallel averages.
+        if self.training:  # in validation, processes may have different numbers of batches
+            # Each process has the gradients of its own rows, and DistributedDataParallel averages
+            # them.
             images, captions = (gather_rows(rows, world_size()) for rows in (images, captions))
             image_ids = gather_numbers(image_ids)
         return matching_loss(images, captions, image_ids, self._margin, self._negatives)
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
-        """Recalls of all validation batches since the last `reset`, and only with it: they take a
-        comparison of everything with everything."""
+        """Return the recalls over all validation batches since the last `reset`.
+
+        Without `reset` the result is empty, because recalls need a comparison of all images with
+        all captions.
+        """
         if not reset:
             return {}
         parts: Any = [part for each in of_all_processes(self._seen) for part in each]

@@ -1,4 +1,4 @@
-"""The DatasetReader "image_text": captions and the features of their images."""
+"""The DatasetReader "image_text", which reads captions and the features of their images."""
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ logger = logging.getLogger(__name__)
 
 
 class Caption(NamedTuple):
-    """A caption, the row of its image, and its own number in the data."""
+    """A caption with the row of its image and its own number in the data."""
 
     text: str
     image: int
@@ -29,34 +29,36 @@ class Caption(NamedTuple):
 
 @DatasetReader.register("image_text")
 class ImageTextReader(NumberedTextsReader):
-    """Captions, each with the features of its image; an image may have any number of captions.
+    """A reader of captions with the features of their images; an image may have several captions.
 
-    The data path is a file of captions, or `{"captions": ..., "images": ...}` with the .npy file of
-    features too, `(n, d)` or `(n, regions, d)`. Captions are rows of TSV, CSV, JSON lines or
-    parquet that name the row of their image; or, with `captions_per_image`, one a line in the order
-    of the images. Features stay on disk until a batch needs them. Blank captions are left out,
-    which the log counts.
+    The data path is a file of captions, or `{"captions": ..., "images": ...}`, which also names the
+    .npy file of features, `(n, d)` or `(n, regions, d)`. Captions are rows of TSV, CSV, JSON lines
+    or parquet that contain the row number of their image. With `captions_per_image`, they are lines
+    in the order of the images. Features stay on disk until a batch needs them. Blank captions are
+    left out, and their number is logged.
 
-    Fields: `tokens` `(L,)`, `image` `(d,)` or `(regions, d)`, and `image_ids` (int64), the row of
-    the image. With `with_ids`, `ids` (int64), the number of the caption in its file.
+    The fields of an instance are `tokens` `(L,)`; `image`, `(d,)` or `(regions, d)`; `image_ids`
+    (int64), the row of the image; and with `with_ids`, `ids` (int64), the number of the caption in
+    its file.
 
     # Parameters
 
-    tokenizer, token_indexers : any AllenNLP pair; the default is white space and single ids.
-    images : the file of features, where the data path does not name it. By default it lies beside
-        the captions: `train.npy` for `train.jsonl`.
+    tokenizer, token_indexers : any tokenizer of AllenNLP with its indexers; the default is white
+        space and single ids.
+    images : the file of features, if the data path does not name it. By default it is beside the
+        captions: `train.npy` for `train.jsonl`.
     caption, image : columns of the text and of the row of its image, by name or number from 0.
-    header : the first line of TSV and CSV files names the columns.
-    captions_per_image : captions are lines without columns, so many for each image (the layout of
-        the features that are published for Flickr30k and COCO).
-    with_ids : give each instance its `ids`.
+    header : whether the first line of TSV and CSV files names the columns.
+    captions_per_image : the number of consecutive lines for each image, in files without columns
+        (the layout of the published features of Flickr30k and COCO).
+    with_ids : whether instances have the field `ids`.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
-    max_instances, serialization_dir : of AllenNLP.
+    max_instances, serialization_dir : as of AllenNLP's readers.
 
     # Raises
 
-    `ConfigurationError` : settings that make no sense, or data that cannot be read; then it names
-        file and line.
+    `ConfigurationError` : settings are out of range, or data cannot be read. The message then names
+        the file and the line.
     """
 
     def __init__(
@@ -86,11 +88,11 @@ class ImageTextReader(NumberedTextsReader):
         self._encoding_errors = encoding_errors
 
     def captions(self, path: Any) -> tuple[StoredImages, list[Caption]]:
-        """The images at `path`, and their captions that are not blank.
+        """Return the images of a data path, and all captions that are not blank.
 
         # Raises
 
-        `ConfigurationError` : data that cannot be read.
+        `ConfigurationError` : the data cannot be read.
         """
         texts, features = self._places(path)
         try:
@@ -114,7 +116,7 @@ class ImageTextReader(NumberedTextsReader):
         return images, captions
 
     def _places(self, path: Any) -> tuple[Any, str]:
-        """The files of captions, and the one of features."""
+        """Return the files of captions, and the file of features."""
         if isinstance(path, Mapping):
             if not {"captions"} <= set(path) <= {"captions", "images"}:
                 raise ConfigurationError(
@@ -163,7 +165,15 @@ class ImageTextReader(NumberedTextsReader):
         image_id: Optional[int] = None,
         id: Optional[int] = None,
     ) -> Instance:
-        """The instance of a caption, of an image (its features, or a field), or of both."""
+        """Return the instance of a caption, an image, or both.
+
+        # Parameters
+
+        caption : the text.
+        image : features `(d,)` or `(regions, d)`, or a field that contains them.
+        image_id : the value of the field `image_ids`.
+        id : the value of the field `ids`.
+        """
         fields: dict[str, Field] = {}
         if caption is not None:
             fields["tokens"] = TextField(self._tokenizer.tokenize(normalize_whitespace(caption)))

@@ -1,4 +1,4 @@
-"""Features of images in a file of numpy, read row by row when a batch needs them."""
+"""Image features in a .npy file, read row by row when a batch needs them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,18 @@ from declutr.corpus.documents import PathLike, SourceError
 
 
 class StoredImages:
-    """An array `(n, d)`, or `(n, regions, d)`, in a .npy file that is mapped, not read.
+    """An array `(n, d)` or `(n, regions, d)` in a .npy file that is memory-mapped.
 
-    Pickled, it is its path: workers of a data loader open the file themselves. See `stored_images`.
+    It is pickled as its path, so that workers of a data loader open the file themselves. Use
+    `stored_images` to open a file once per process.
+
+    # Parameters
+
+    path : the .npy file.
+
+    # Raises
+
+    `SourceError` : the file does not exist, or does not contain such an array.
     """
 
     def __init__(self, path: str) -> None:
@@ -47,11 +56,11 @@ class StoredImages:
         return len(self._rows)
 
     def row(self, number: int) -> torch.Tensor:
-        """The features of one image, `(d,)` or `(regions, d)`, float32.
+        """Return the features of one image, `(d,)` or `(regions, d)`, float32.
 
         # Raises
 
-        `SourceError` : they are not finite.
+        `SourceError` : the features are not finite.
         """
         features = torch.from_numpy(np.array(self._rows[number], dtype=np.float32))
         if not bool(features.isfinite().all()):
@@ -63,17 +72,17 @@ class StoredImages:
 
 
 def stored_images(path: PathLike) -> StoredImages:
-    """The features in a file, opened once in a process while the file stays as it is.
+    """Open the image features in a .npy file, once per process unless the file changes.
 
     # Raises
 
-    `SourceError` : there is no such file, or not such an array in it.
+    `SourceError` : the file does not exist, or does not contain such an array.
     """
     path = os.fspath(path)
     try:
         found = os.stat(path)
     except OSError:
-        return StoredImages(path)  # says what is wrong
+        return StoredImages(path)  # raises an error that says what is wrong
     return _opened(path, found.st_mtime_ns, found.st_size)
 
 
@@ -83,8 +92,15 @@ def _opened(path: str, time: int, size: int) -> StoredImages:
 
 
 class ImageField(Field[torch.Tensor]):
-    """One row of stored images, read when it becomes a tensor: instances of a large collection
-    hold none of it."""
+    """A field with one row of stored images, which is read when the field becomes a tensor.
+
+    So the instances of a large collection need little memory.
+
+    # Parameters
+
+    images : the stored images.
+    row : the row of the image.
+    """
 
     __slots__ = ["images", "row"]
 

@@ -1,6 +1,6 @@
 """Variational autoencoders of texts (Bowman et al., 2016).
 
-Registered as the DatasetReader "text_lines" and the Model "text_vae".
+The classes are registered as the DatasetReader "text_lines" and the Model "text_vae".
 """
 
 from declutr.task_models.text_vae.model import TextVae

@@ -1,4 +1,4 @@
-"""The parts of a text VAE: the code of a text, its decoder, and the weight of the KL term."""
+"""Layers of a text VAE: the latent code of a text, its decoder, and the weight of the KL term."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import torch
 from allennlp.common.checks import ConfigurationError
 
 CELLS = {"lstm": torch.nn.LSTM, "gru": torch.nn.GRU}
-_VALIDATION_NOISE = 13370  # outside training, so that bounds compare over epochs
+_VALIDATION_NOISE = 13370  # a fixed seed outside training, so that epochs can be compared
 
 
 class Code(NamedTuple):
-    """A sample of q(z|x) and what it was drawn from, each `(n, k)`."""
+    """A sample of q(z|x) with the mean and log variance of the distribution, each `(n, k)`."""
 
     sample: torch.Tensor
     mean: torch.Tensor
@@ -21,13 +21,14 @@ class Code(NamedTuple):
 
 
 class LatentCode(torch.nn.Module):
-    """q(z|x), a normal distribution with a diagonal covariance, from features of a text.
+    """A layer that computes q(z|x), a normal distribution with diagonal covariance, and samples it.
 
     Outside training the noise is the same in every batch.
 
     # Parameters
 
-    input_size, latent_size : widths of features and of the code.
+    input_size : the number of features of a text.
+    latent_size : k, the number of dimensions of the code.
     """
 
     def __init__(self, input_size: int, latent_size: int) -> None:
@@ -35,14 +36,18 @@ class LatentCode(torch.nn.Module):
         self._parameters_of = torch.nn.Linear(input_size, 2 * latent_size)
 
     def get_input_dim(self) -> int:
+        """Return the number of features of a text."""
         return self._parameters_of.in_features
 
     def get_output_dim(self) -> int:
-        """k."""
+        """Return k, the number of dimensions of the code."""
         return self._parameters_of.out_features // 2
 
     def forward(self, features: torch.Tensor) -> Code:
-        """Of features `(n, input_size)`; the sample has a gradient (Kingma & Welling, 2014)."""
+        """Return the codes of texts, given their features `(n, input_size)`.
+
+        The sample is reparametrized, so it has a gradient (Kingma & Welling, 2014).
+        """
         mean, log_variance = self._parameters_of(features).chunk(2, dim=-1)
         generator = None
         if not self.training:
@@ -52,28 +57,39 @@ class LatentCode(torch.nn.Module):
 
 
 def kl_to_prior(mean: torch.Tensor, log_variance: torch.Tensor) -> torch.Tensor:
-    """KL(q(z|x) || N(0, I)) in nats, dimension by dimension, of the shape of `mean`."""
+    """Return KL(q(z|x) || N(0, I)) in nats for each dimension, in the shape of `mean`."""
     return (mean**2 + log_variance.exp() - 1 - log_variance) / 2
 
 
 def log_densities(
     samples: torch.Tensor, mean: torch.Tensor, log_variance: torch.Tensor
 ) -> torch.Tensor:
-    """log q(z_i|x_j) `(m, n)` of samples `(m, k)` under each of n normal distributions `(n, k)`."""
+    """Return the log densities of samples under normal distributions with diagonal covariance.
+
+    # Parameters
+
+    samples : `(m, k)`.
+    mean, log_variance : of n distributions, `(n, k)`.
+
+    # Returns
+
+    `log q(z_i|x_j)`, `(m, n)`.
+    """
     squares = (samples.unsqueeze(1) - mean) ** 2 / log_variance.exp()  # (m, n, k)
     return -(squares + log_variance + math.log(2 * math.pi)).sum(dim=-1) / 2
 
 
 class CodeDecoder(torch.nn.Module):
-    """Predicts each token from those before it and a code, which is part of every input and makes
-    the first state (as in He et al., 2019).
+    """A recurrent decoder that predicts each token from the tokens before it and a latent code.
+
+    The code is part of every input and determines the first state, as in He et al. (2019).
 
     # Parameters
 
     cell : `"lstm"` or `"gru"`.
-    input_size, latent_size, hidden_size : widths of token vectors, codes and states.
-    tokens : how many there are to predict.
-    dropout : of inputs and states.
+    input_size, latent_size, hidden_size : sizes of token embeddings, codes and states.
+    tokens : the size of the vocabulary.
+    dropout : the rate of dropout on inputs and states.
 
     # Raises
 
@@ -98,8 +114,17 @@ class CodeDecoder(torch.nn.Module):
         self._output = torch.nn.Linear(hidden_size, tokens)
 
     def forward(self, inputs: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
-        """Logits `(n, T, tokens)` of what follows each of the inputs `(n, T, input_size)`, given
-        codes `(n, latent_size)`."""
+        """Return the logits of the token after each input.
+
+        # Parameters
+
+        inputs : token embeddings, `(n, T, input_size)`.
+        code : `(n, latent_size)`.
+
+        # Returns
+
+        `(n, T, tokens)`.
+        """
         first = self._first(code).unsqueeze(0)  # (1, n, hidden_size)
         state = torch.tanh(first)
         beside = code.unsqueeze(1).expand(-1, inputs.size(1), -1)
@@ -110,13 +135,15 @@ class CodeDecoder(torch.nn.Module):
 
 
 class KlWeight(torch.nn.Module):
-    """Linear annealing (Bowman et al., 2016): `initial` in the first step of training, 1 from step
-    `steps` on. Steps done are in checkpoints.
+    """A weight of the KL term that rises linearly to 1 in training (Bowman et al., 2016).
+
+    It is `initial` in the first step, and 1 from step `steps` on. The number of steps is saved in
+    checkpoints.
 
     # Parameters
 
-    steps : batches until it is 1; 0 for 1 from the first.
-    initial : what it begins with.
+    steps : the number of batches until the weight is 1; with 0 it is always 1.
+    initial : the first weight.
 
     # Raises
 
@@ -136,7 +163,7 @@ class KlWeight(torch.nn.Module):
         self.register_buffer("done", torch.zeros((), dtype=torch.long))
 
     def forward(self) -> torch.Tensor:
-        """The weight of this step, a scalar; in training, the step then counts as done."""
+        """Return the weight of this step, a scalar; in training, count the step as done."""
         weight = torch.ones((), device=self.done.device)
         if self._steps:
             share = (self.done / self._steps).clamp_max(1)

@@ -1,4 +1,4 @@
-"""What is measured of a text VAE, over all texts of a set and without keeping them."""
+"""Metrics of a text VAE over all texts of a data set, computed without keeping the texts."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from declutr.system.distributed import all_reduced
 from declutr.task_models.text_vae.layers import Code, log_densities
 
 ACTIVE = 0.01
-"""The variance of its mean from which on a dimension is active (Burda et al., 2016)."""
-_ROWS = 64  # of an (n, n, k) comparison at a time
+"""The variance of a dimension's mean above which the dimension is active (Burda et al., 2016)."""
+_ROWS = 64  # rows of an (n, n, k) comparison that are computed at a time
 
 
 @torch.no_grad()
 def mutual_information(code: Code) -> torch.Tensor:
-    """I(x, z) under q in nats, `E_x KL(q(z|x) || p(z)) - KL(q(z) || p(z))` with q(z) the mean of
-    q(z|x) over this batch (Hoffman & Johnson, 2016).
+    """Return an estimate of the mutual information of texts and codes under q, in nats, a scalar.
 
-    Both terms are estimated by the same samples, so p(z) cancels: the mean of
-    `log q(z_i|x_i) - log 1/n sum_j q(z_i|x_j)`, which is at most log n.
+    It is `I(x, z) = E_x KL(q(z|x) || p(z)) - KL(q(z) || p(z))`, where q(z) is the mean of q(z|x)
+    over this batch (Hoffman & Johnson, 2016). Both terms are estimated by the same samples, so p(z)
+    cancels. The result is the mean of `log q(z_i|x_i) - log 1/n sum_j q(z_i|x_j)`, which is at most
+    log n.
     """
     parts = code.sample.split(_ROWS)
     densities = torch.cat([log_densities(part, code.mean, code.log_variance) for part in parts])
@@ -29,12 +30,13 @@ def mutual_information(code: Code) -> torch.Tensor:
 
 
 class VaeMeasures:
-    """Means over all texts since the last `reset`, in nats; exact, from running sums.
+    """Metrics of a text VAE over all texts since the last `reset`, exact, from running sums.
 
-    `negative_elbo` (`reconstruction + kl`, a text), `perplexity` (a bound on it, a token). Outside
-    training also `mutual_information` (of batches, weighted by their texts: it depends on the batch
-    size, and is at most its logarithm; so He et al., 2019) and `active_units`, the number of
-    dimensions of the code whose mean varies by more than 0.01 over the texts.
+    They are `reconstruction`, `kl` and their sum `negative_elbo`, in nats per text, and
+    `perplexity`, the upper bound per token that follows from the sum. Outside training there are
+    also `mutual_information`, averaged over batches weighted by their texts (it depends on the
+    batch size, and is at most its logarithm; as in He et al., 2019), and `active_units`, the number
+    of dimensions of the code whose mean has a variance of more than 0.01 over the texts.
     """
 
     def __init__(self) -> None:
@@ -49,13 +51,14 @@ class VaeMeasures:
         tokens: torch.Tensor,
         information: torch.Tensor | None = None,
     ) -> None:
-        """Add a batch.
+        """Add a batch of n texts.
 
         # Parameters
 
-        reconstruction, kl : negative log-likelihood and KL term of each text, `(n,)`.
-        tokens : predicted in each, `(n,)`.
-        information : `mutual_information` of the batch.
+        code : the codes of the texts.
+        reconstruction, kl : the negative log-likelihood and KL term of each text, `(n,)`.
+        tokens : the number of predicted tokens of each text, `(n,)`.
+        information : `mutual_information` of the batch; not needed in training.
         """
         dtype = torch.float32 if kl.device.type == "mps" else torch.float64
         texts = torch.full((), len(kl), dtype=dtype, device=kl.device)
@@ -72,12 +75,12 @@ class VaeMeasures:
         self._sums = sums if self._sums is None else self._sums + sums
 
     def compute(self, training: bool, all_processes: bool = False) -> dict[str, float]:
-        """The measures so far; `{}` of no texts.
+        """Return the metrics by name; without texts there are none.
 
         # Parameters
 
-        training : without what is measured outside training only.
-        all_processes : of the texts of all of them, which must call this together.
+        training : leave out the metrics that are measured outside training only.
+        all_processes : compute them over the texts of all processes, which must call this together.
         """
         if self._sums is None:
             return {}
@@ -98,5 +101,5 @@ class VaeMeasures:
         return dict(zip(found, values, strict=True))
 
     def reset(self) -> None:
-        """Forget everything."""
+        """Discard all recorded batches."""
         self._sums = None

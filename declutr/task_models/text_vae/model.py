@@ -1,4 +1,4 @@
-"""The Model "text_vae": texts through a code and back."""
+"""The Model "text_vae", a variational autoencoder of texts."""
 
 from typing import Optional
 
@@ -21,33 +21,33 @@ from declutr.task_models.text_vae.measures import VaeMeasures, mutual_informatio
 class TextVae(Model):
     """A variational autoencoder of texts with a normal prior (Bowman et al., 2016).
 
-    In training, `loss` is the mean over texts of `reconstruction + weight * KL`, a text's sums over
-    tokens and dimensions in nats; outside training it is the mean of -ELBO. `VaeMeasures` are its
-    metrics.
+    In training, `loss` is the mean over texts of `reconstruction + weight * KL`, which are sums
+    over the tokens and over the dimensions of the code, in nats. Outside training it is the mean of
+    the negative ELBO. `VaeMeasures` describes the metrics.
 
-    For the model "reclaim", u is the output of `latent`, the sampled code, and v the masked mean of
-    that of `word_embeddings`.
+    For the model "reclaim", u is the output of `latent`, the sampled code, and v is the masked mean
+    of the output of `word_embeddings`.
 
     # Parameters
 
-    vocab : of AllenNLP.
-    text_field_embedder : of words, by single ids.
-    seq2vec_encoder : of the encoder, such as `{"type": "lstm", ...}`.
-    latent_size : k, width of the code.
-    decoder_size : width of the decoder's states.
+    vocab : the vocabulary.
+    text_field_embedder : embeds words, given by single ids.
+    seq2vec_encoder : the encoder, such as `{"type": "lstm", ...}`.
+    latent_size : k, the number of dimensions of the code.
+    decoder_size : the size of the decoder's states.
     decoder_cell : `"lstm"` or `"gru"`.
-    word_dropout : share of the decoder's inputs that become one learnt vector, in training; never
-        the start token.
-    dropout : of the decoder's inputs and states.
-    annealing_steps, initial_kl_weight : of `KlWeight`.
-    free_bits : nats of each dimension's mean KL over the batch that cost nothing (Kingma et al.,
-        2016).
-    namespace : of tokens in the vocabulary.
-    initializer, regularizer, serialization_dir, ddp_accelerator : of AllenNLP.
+    word_dropout : the share of the decoder's inputs that are replaced by a learned vector in
+        training. The start token is never replaced.
+    dropout : the rate of dropout on the decoder's inputs and states.
+    annealing_steps, initial_kl_weight : the parameters `steps` and `initial` of `KlWeight`.
+    free_bits : nats of each dimension's mean KL over the batch that are not penalized (Kingma et
+        al., 2016).
+    namespace : the namespace of the tokens in the vocabulary.
+    initializer, regularizer, serialization_dir, ddp_accelerator : as of AllenNLP's models.
 
     # Raises
 
-    `ConfigurationError` : settings that make no sense, or texts without start and end.
+    `ConfigurationError` : a parameter is out of range; in `forward`, texts have no start and end.
     """
 
     def __init__(
@@ -93,13 +93,16 @@ class TextVae(Model):
         (initializer or InitializerApplicator())(self)
 
     def forward(self, tokens: TextFieldTensors) -> dict[str, torch.Tensor]:  # type: ignore[override]
-        """# Parameters
+        """Encode texts, sample their codes, and score the texts by the decoder.
 
-        tokens : texts `(n, L)` between start and end.
+        # Parameters
+
+        tokens : texts `(n, L)` with their start and end tokens.
 
         # Returns
 
-        `loss`; `latent` `(n, k)`, means of codes; `reconstruction` and `kl` `(n,)`.
+        `loss`, a scalar; `latent` `(n, k)`, the means of the codes; and `reconstruction` and `kl`
+        of each text, `(n,)`.
         """
         ids, mask = get_token_ids_from_text_field_tensors(tokens), get_text_field_mask(tokens)
         if ids.dim() != 2 or ids.size(1) < 2:
@@ -127,7 +130,7 @@ class TextVae(Model):
         }
 
     def _decoder_inputs(self, vectors: torch.Tensor) -> torch.Tensor:
-        """Every token but the last `(n, L - 1, d)`, some of them dropped in training."""
+        """Return the embeddings of all tokens but the last, `(n, L - 1, d)`, with word dropout."""
         inputs = vectors[:, :-1]
         if not self.training or not self._word_dropout:
             return inputs
@@ -136,14 +139,15 @@ class TextVae(Model):
         return torch.where(dropped.unsqueeze(-1), self._dropped_word, inputs)
 
     def _costing(self, kl: torch.Tensor) -> torch.Tensor:
-        """The KL term of the loss, of the KL of each text and dimension `(n, k)`."""
+        """Return the KL term of the loss, given the KL of each text and dimension, `(n, k)`."""
         if not self._free_bits:
             return kl.sum(dim=1).mean()
-        # What is free depends on the mean over the batch, of all processes as of one.
+        # The free bits apply to the mean over the texts of all processes, so that several processes
+        # give the same loss as one.
         return gather_rows(kl, world_size()).mean(dim=0).clamp_min(self._free_bits).sum()
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
-        """`VaeMeasures` since the last `reset`; with it, of all processes."""
+        """Return the metrics since the last `reset`; with `reset`, those of all processes."""
         found = self._measures.compute(self.training, all_processes=reset)
         if reset:
             self._measures.reset()

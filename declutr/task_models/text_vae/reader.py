@@ -1,4 +1,4 @@
-"""The DatasetReader "text_lines": texts one a line, between a start and an end token."""
+"""The DatasetReader "text_lines", which reads texts and adds start and end tokens."""
 
 from collections.abc import Iterable
 from typing import Any, Optional
@@ -15,23 +15,25 @@ from declutr.data.numbered_texts import NumberedTextsReader
 
 @DatasetReader.register("text_lines")
 class TextLinesReader(NumberedTextsReader):
-    """Texts of plain files (one a line), JSON lines, CSV, TSV or parquet, plain or compressed.
+    """A reader of texts from text files (one per line), JSON lines, CSV, TSV or parquet.
 
-    Blank rows are left out. Fields: `tokens` `(L,)`, the text between `@start@` and `@end@`. With
-    `with_ids`, `ids` (int64), the number of the row.
+    Files may be compressed. Blank rows are left out. The fields of an instance are `tokens` `(L,)`,
+    the text between `@start@` and `@end@`, and with `with_ids`, `ids` (int64), the number of the
+    row.
 
     # Parameters
 
-    tokenizer, token_indexers : the default is white space and single ids.
-    max_tokens : of a text, without start and end; the rest of it is cut.
-    text_key : of the text in JSON lines, CSV, TSV and parquet.
-    with_ids : give each instance its `ids`.
+    tokenizer, token_indexers : any tokenizer of AllenNLP with its indexers; the default is white
+        space and single ids.
+    max_tokens : the largest number of tokens of a text, without start and end; the rest is cut.
+    text_key : the field or column of the text in JSON lines, CSV, TSV and parquet.
+    with_ids : whether instances have the field `ids`.
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
-    max_instances, serialization_dir : of AllenNLP.
+    max_instances, serialization_dir : as of AllenNLP's readers.
 
     # Raises
 
-    `ConfigurationError` : a `max_tokens` below 1, or data that cannot be read.
+    `ConfigurationError` : `max_tokens` is below 1, or data cannot be read.
     """
 
     def __init__(
@@ -57,7 +59,7 @@ class TextLinesReader(NumberedTextsReader):
             yield self.text_to_instance(text, number)
 
     def _rows(self, path: Any) -> Iterable[tuple[int, str]]:
-        """Number and text of each row that is not blank."""
+        """Yield the number and text of each row that is not blank."""
         rows = used = 0
         try:
             texts = read_documents(source_files(path), self._text_key, self._encoding_errors)
@@ -72,7 +74,7 @@ class TextLinesReader(NumberedTextsReader):
             raise ConfigurationError(f"{path}: no texts among {rows} row(s). Expected one a line.")
 
     def text_to_instance(self, text: str, id: Optional[int] = None) -> Instance:  # type: ignore[override]
-        """The instance of a text."""
+        """Return the instance of a text; without an id it has no field `ids`."""
         tokens = self._tokenizer.tokenize(normalize_whitespace(text))[: self._max_tokens]
         fields: dict[str, Field] = {
             "tokens": TextField([Token(START_SYMBOL), *tokens, Token(END_SYMBOL)])

@@ -27,7 +27,7 @@ HEADERS = {
 }
 HEADERS["sick-r"] = HEADERS["sick-e"]
 
-# Two rows of each task: texts, and the label as published.
+# Two rows of each task, with the texts and the label as published.
 SINGLE = [('He said "ka lo', "0"), ("mi tu's re", "1")]
 PAIRS = [(('ka "lo', "mi tu"), "0"), (("re sa", "no"), "1")]
 NLI = [(('ka "lo', "mi tu"), "neutral"), (("re sa", "no"), "contradiction")]
@@ -60,7 +60,7 @@ _LABELS = {
 
 
 def published(kind: str) -> str:
-    """The content of a file: a task, or a task and "dev" or "test"."""
+    """Return the content of a file of a task, named "task", "task dev" or "task test"."""
     task, _, part = kind.partition(" ")
     if kind == "cola":
         lines = [f"gj04\t{label}\t*\t{texts[0]}" for texts, label in ROWS[task]]

@@ -1,4 +1,4 @@
-"""Oracle: transformers' own encoding of texts and pairs, with its own truncation."""
+"""Compare joined texts with transformers' own encoding of texts and pairs and its truncation."""
 
 import pytest
 from allennlp.common.checks import ConfigurationError
@@ -29,7 +29,7 @@ def ids(tokens) -> list[int]:
 
 class TestTransformers:
     @pytest.mark.parametrize("max_length", [None, 12, 7])
-    def test_single(self, make, checkpoint, max_length):
+    def test_a_single_text_is_encoded_as_by_transformers(self, make, checkpoint, max_length):
         joined = make(max_length)
         reference = PretrainedTransformerTokenizer(str(checkpoint)).tokenizer
         for text in TEXTS:
@@ -37,7 +37,7 @@ class TestTransformers:
             assert ids(joined.single(text)) == expected["input_ids"]
 
     @pytest.mark.parametrize("max_length", [None, 12, 14])
-    def test_pair(self, make, checkpoint, max_length):
+    def test_a_pair_is_encoded_as_by_transformers(self, make, checkpoint, max_length):
         joined = make(max_length)
         reference = PretrainedTransformerTokenizer(str(checkpoint)).tokenizer
         for first in TEXTS:
@@ -49,7 +49,7 @@ class TestTransformers:
                 )
                 assert ids(joined.pair(first, second)) == expected["input_ids"]
 
-    def test_ends_are_kept_where_the_tokenizer_says_so(self, checkpoint):
+    def test_the_beginning_is_cut_if_the_truncation_side_is_left(self, checkpoint):
         left = {"truncation_side": "left"}
         tokenizer = PretrainedTransformerTokenizer(
             str(checkpoint), max_length=12, tokenizer_kwargs=left
@@ -60,10 +60,10 @@ class TestTransformers:
         for pair in ((TEXTS[0], TEXTS[1]), (TEXTS[1], TEXTS[3])):
             assert ids(joined.pair(*pair)) == reference(*pair, **cut)["input_ids"]
 
-    def test_both_are_too_long(self, make):
+    def test_two_long_texts_share_the_room(self, make):
         assert len(make(13).pair(TEXTS[1], TEXTS[1])) == 13
 
-    def test_no_room(self, make):
+    def test_a_max_length_without_room_for_a_pair_is_refused(self, make):
         with pytest.raises(ConfigurationError, match=r"max_length is 5, but a pair has 4 special"):
             make(5)
 
@@ -75,7 +75,7 @@ class TestTransformers:
 
 
 class TestOthers:
-    def test_single(self):
+    def test_a_single_text_is_tokenized(self):
         joined = JoinedTexts(WhitespaceTokenizer())
         assert [str(token) for token in joined.single("ka lo")] == ["ka", "lo"]
         assert [str(token) for token in joined.single("")] == [""]
@@ -83,7 +83,7 @@ class TestOthers:
 
 
 @given(st.integers(0, 40), st.integers(0, 40), st.integers(2, 40))
-def test_longest_first(first, second, room):
+def test_longest_first_equals_cutting_token_by_token(first, second, room):
     one, other = first, second
     while one + other > room:  # token by token, as transformers does
         one, other = (one - 1, other) if one > other else (one, other - 1)

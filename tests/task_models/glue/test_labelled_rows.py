@@ -1,4 +1,4 @@
-"""Every published layout gives its texts and labels; what is wrong is told with its place."""
+"""Every published layout gives its texts and labels; errors name the file and line."""
 
 import gzip
 import json
@@ -34,7 +34,7 @@ def expected(task: str, labelled: bool = True) -> list[LabelledRow]:
 
 class TestPublishedFiles:
     @pytest.mark.parametrize("kind", sorted(ROWS))
-    def test_labelled(self, write, kind):
+    def test_texts_and_labels_are_read(self, write, kind):
         file = write("train.tsv", published(kind))
         task = kind.split()[0]
         assert read_labelled_rows([file], LAYOUTS[task], "it") == expected(task)
@@ -68,7 +68,7 @@ class TestPublishedFiles:
             ("sts-b", {"sentence1": "x", "sentence2": "y", "label": -1.0}, None),
         ],
     )
-    def test_json_lines(self, write, task, rows, label):
+    def test_json_lines_are_read(self, write, task, rows, label):
         file = write("train.jsonl", json.dumps(rows) + "\n")
         (row,) = read_labelled_rows([file], LAYOUTS[task], "it")
         assert row == LabelledRow(0, ("x", "y")[: len(row.texts)], label)
@@ -88,33 +88,33 @@ class TestUnusableRows:
             "line 4 has 2 column(s), expected 6 as in line 1." in caplog.text
         )
 
-    def test_strict(self, write):
+    def test_a_wrong_number_of_columns_is_an_error_if_strict(self, write):
         file = write("train.tsv", self.BROKEN)
         with pytest.raises(
             SourceError, match=r"line 4 has 2 column\(s\), expected 6 .* set strict"
         ):
             read_labelled_rows([file], LAYOUTS["qqp"], "QQP", strict=True)
 
-    def test_without_a_header(self, write):
+    def test_files_without_a_header_are_read(self, write):
         file = write("train.tsv", "a\t1\t\tka lo\nb\t0\nc\t0\t*\tmi\n")
         rows = read_labelled_rows([file], LAYOUTS["cola"], "it")
         assert rows == [LabelledRow(0, ("ka lo",), "1"), LabelledRow(2, ("mi",), "0")]
 
-    def test_rows_without_agreement(self, write, caplog):
+    def test_rows_without_agreement_are_left_out(self, write, caplog):
         table = "gold_label\tsentence1\tsentence2\n-\tx\ty\nneutral\tz\tx\n"
         with caplog.at_level(logging.WARNING, logger="declutr.task_models.glue"):
             rows = read_labelled_rows([write("snli.txt", table)], LAYOUTS["mnli"], "SNLI")
         assert rows == [LabelledRow(1, ("z", "x"), "neutral")]
         assert "SNLI: 1 row(s) without a label are left out." in caplog.text
 
-    def test_ids_go_on_in_the_next_file(self, write):
+    def test_ids_continue_in_the_next_file(self, write):
         files = [write("a.tsv", self.BROKEN), write("b.tsv", published("qqp"))]
         rows = read_labelled_rows(files, LAYOUTS["qqp"], "QQP")
         assert [row.id for row in rows] == [0, 1, 3, 4, 5]
 
 
 class TestErrors:
-    def test_wrong_label(self, write):
+    def test_a_wrong_label_is_refused(self, write):
         file = write("train.tsv", published("rte").replace("not_entailment", "maybe"))
         with pytest.raises(
             SourceError,
@@ -122,7 +122,7 @@ class TestErrors:
         ):
             read_labelled_rows([file], LAYOUTS["rte"], "it")
 
-    def test_missing_column(self, write):
+    def test_a_missing_column_is_refused(self, write):
         file = write("train.tsv", published("sst-2"))
         with pytest.raises(
             SourceError, match=r"line 1: no column 'sentence1' or 'premise', found 2"
@@ -133,18 +133,18 @@ class TestErrors:
             read_labelled_rows([lines], LAYOUTS["rte"], "it")
 
     @pytest.mark.parametrize("content", ["", "\n\n", published("rte").split("\n")[0]])
-    def test_empty(self, write, content):
+    def test_an_empty_file_is_refused(self, write, content):
         with pytest.raises(SourceError, match=r"it: no row could be read \(0 have a wrong number"):
             read_labelled_rows([write("train.tsv", content)], LAYOUTS["rte"], "it")
 
-    def test_a_name_twice(self, write):
+    def test_two_columns_of_the_same_name_are_refused(self, write):
         file = write("train.tsv", "sentence\tsentence\tlabel\nx\ty\t1\n")
         with pytest.raises(SourceError, match=r"line 1: two columns have the same name"):
             read_labelled_rows([file], LAYOUTS["sst-2"], "it")
 
 
 class TestOwnFiles:
-    def test_names_and_numbers(self, write):
+    def test_columns_are_given_by_name_or_number(self, write):
         table = "kind\ttext\tother\nsports\tka\tlo\nnews\tmi\ttu\n"
         rows = [LabelledRow(0, ("ka",), "sports"), LabelledRow(1, ("mi",), "news")]
         for name, content in (("own.tsv", table), ("own.csv", table.replace("\t", ","))):
@@ -158,12 +158,12 @@ class TestOwnFiles:
         bare = write("bare.tsv", table.partition("\n")[2])
         assert read_labelled_rows([bare], own_layout((1,), 0, False, None), "it") == rows
 
-    def test_pairs_with_scores(self, write):
+    def test_pairs_with_scores_are_read(self, write):
         file = write("own.jsonl", '{"a": "ka", "b": "lo", "c": -1}\n')
         rows = read_labelled_rows([file], own_layout(("a", "b"), "c", True, None), "it")
         assert rows == [LabelledRow(0, ("ka", "lo"), -1.0)]
 
-    def test_without_a_label(self, write):
+    def test_rows_without_a_label_column_are_read(self, write):
         file = write("own.tsv", "ka\tlo\n")
         rows = read_labelled_rows([file], own_layout((1,), None, False, None), "it")
         assert rows == [LabelledRow(0, ("lo",), None)]
@@ -171,7 +171,7 @@ class TestOwnFiles:
     @pytest.mark.parametrize(
         ("name", "content"), [("a.tsv", "text\nka\n"), ("a.jsonl", '{"text": ""}')]
     )
-    def test_no_such_label(self, write, name, content):
+    def test_a_missing_label_column_is_refused(self, write, name, content):
         layout = own_layout(("text",), "kind", False, None)
         with pytest.raises(SourceError, match=r"no column 'kind', found \['text'\]"):
             read_labelled_rows([write(name, content)], layout, "it")

@@ -1,4 +1,4 @@
-"""Names of tasks, and what tells a header from a row."""
+"""Tests of the names of tasks, and of how a header is recognized."""
 
 import pytest
 
@@ -18,10 +18,10 @@ class TestTaskNames:
             ("Q_NLI", "qnli"),
         ],
     )
-    def test_spelling(self, written, task):
+    def test_case_and_hyphens_are_ignored(self, written, task):
         assert task_name(written, list(LAYOUTS)) == task
 
-    def test_unknown(self):
+    def test_an_unknown_task_is_refused(self):
         with pytest.raises(SourceError, match=r"No task 'mlni': .*Did you mean 'mnli'\?"):
             task_name("mlni", list(LAYOUTS))
         with pytest.raises(SourceError, match=r"name their columns\.$"):
@@ -29,7 +29,7 @@ class TestTaskNames:
 
 
 class TestHeaders:
-    def test_looks_for_the_texts(self):
+    def test_a_header_is_recognized_by_the_names_of_texts(self):
         assert LAYOUTS["cola"].names_columns(["index", "sentence"])
         assert not LAYOUTS["cola"].names_columns(["gj04", "1", "", "A sentence."])
         assert LAYOUTS["qnli"].names_columns(["index", "question", "sentence"])
@@ -43,7 +43,9 @@ class TestHeaders:
             ((0,), 2, True, True),
         ],
     )
-    def test_of_own_files(self, texts, label, header, expected):
+    def test_own_files_have_a_header_unless_columns_are_numbers(
+        self, texts, label, header, expected
+    ):
         assert own_layout(texts, label, False, header).names_columns(["x"]) is expected
 
 
@@ -54,7 +56,7 @@ class TestColumns:
         assert LAYOUTS["cola"].label_of(test_row) is None
         assert LAYOUTS["cola"].label_of(Row("line 1", {0: "gj04", 1: "1", 2: "", 3: "x"})) == "1"
 
-    def test_missing(self):
+    def test_a_missing_column_is_refused(self):
         with pytest.raises(
             SourceError,
             match=r"line 3: no column 'sentence1' or 'premise', found \['a', 'b'\]",

@@ -1,4 +1,4 @@
-"""Oracles: the rows as the tests wrote them, and AllenNLP's own loaders and classifier."""
+"""Tests of the reader "glue" on written rows, and with AllenNLP's own loaders and classifier."""
 
 import copy
 import math
@@ -27,7 +27,7 @@ def make(pair):
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory) -> Path:
-    """SST-2 with 60 rows, a third of them positive, and a broken one after the tenth."""
+    """Make SST-2 with 60 rows, a third of them positive, and a broken one after the tenth."""
     lines = [f"ka lo {'mi ' * (row % 7)}\t{int(row % 3 == 0)}" for row in range(60)]
     lines.insert(10, "broken")
     file = tmp_path_factory.mktemp("glue") / "train.tsv"
@@ -43,7 +43,7 @@ def write(folder: Path, kind: str) -> Path:
 
 class TestInstances:
     @pytest.mark.parametrize("task", ["cola", "sst-2"])
-    def test_single(self, make, pair, tmp_path, task):
+    def test_a_single_text_has_tokens_and_a_label(self, make, pair, tmp_path, task):
         instances = list(make(task=task, with_ids=True).read(write(tmp_path, task)))
         assert len(instances) == len(ROWS[task])
         for number, instance in enumerate(instances):
@@ -53,7 +53,7 @@ class TestInstances:
             assert instance["label"].label == label and instance["ids"].label == number
 
     @pytest.mark.parametrize("task", ["mrpc", "qqp", "mnli", "qnli", "rte", "wnli", "sick-e"])
-    def test_joined_pairs(self, make, pair, tmp_path, task):
+    def test_pairs_are_joined(self, make, pair, tmp_path, task):
         reference = pair[0].tokenizer
         instances = list(make(task=task).read(write(tmp_path, task)))
         for instance, (texts, label) in zip(instances, ROWS[task], strict=True):
@@ -69,7 +69,7 @@ class TestInstances:
             assert instance["premise"].tokens == pair[0].tokenize(texts[0])
             assert instance["hypothesis"].tokens == pair[0].tokenize(texts[1])
 
-    def test_scores(self, make, tmp_path):
+    def test_scores_are_floats(self, make, tmp_path):
         instances = list(make(task="sts-b", with_ids=True).read(write(tmp_path, "sts-b")))
         batch = Batch(instances)
         batch.index_instances(Vocabulary.empty())
@@ -78,17 +78,17 @@ class TestInstances:
         assert tensors["ids"].tolist() == [0, 1] and tensors["ids"].dtype == torch.int64
 
     @pytest.mark.parametrize("kind", ["cola test", "mnli test", "sts-b test"])
-    def test_test_files(self, make, tmp_path, kind):
+    def test_test_files_give_instances_without_labels(self, make, tmp_path, kind):
         instances = list(make(task=kind.split()[0]).read(write(tmp_path, kind)))
         assert [list(instance.fields) for instance in instances] == [["tokens"]] * 2
 
-    def test_questions(self, make, pair, tmp_path):
+    def test_trec_questions_are_read(self, make, pair, tmp_path):
         (tmp_path / "a.label").write_text("LOC:city Where is ka ?\n")
         (instance,) = make(task="TREC").read(tmp_path / "a.label")
         assert instance["tokens"].tokens == pair[0].tokenize("Where is ka ?")
         assert instance["label"].label == "LOC"
 
-    def test_own_files_without_a_transformer(self, tmp_path):
+    def test_own_files_are_read_without_a_transformer(self, tmp_path):
         (tmp_path / "own.jsonl").write_text('{"a": "ka lo", "b": "mi", "kind": "news"}\n')
         path = tmp_path / "own.jsonl"
         (instance,) = GlueReader(texts="a", label="kind").read(path)
@@ -96,7 +96,7 @@ class TestInstances:
         (instance,) = GlueReader(texts=["a", "b"], label="kind", combine=False).read(path)
         assert [str(token) for token in instance["hypothesis"].tokens] == ["mi"]
 
-    def test_text_to_instance(self, make):
+    def test_instances_are_made_of_texts(self, make):
         reader = make(task="sst-2", with_ids=True, label_namespace="sentiment_labels")
         assert list(reader.text_to_instance("ka  lo").fields) == ["tokens"]
         instance = reader.text_to_instance("ka", label=1, id=7)
@@ -113,18 +113,18 @@ class TestFractions:
         assert set(part) <= set(everything)
         assert sorted(row.label for row in part) == ["0"] * 4 + ["1"] * 2
 
-    def test_nested_and_seeded(self, make, many):
+    def test_fractions_are_nested_and_depend_on_the_seed(self, make, many):
         shares = [set(make(task="sst-2", label_fraction=f).rows(many)) for f in (0.01, 0.05, 0.5)]
         assert shares[0] <= shares[1] <= shares[2] and len(shares[0]) == 2
         other = make(task="sst-2", label_fraction=0.5, fraction_seed=1).rows(many)
         assert set(other) != shares[2] and len(other) == len(shares[2])
 
     @pytest.mark.parametrize("fraction", [0.0, 1.1, 10.0])
-    def test_no_share(self, make, fraction):
+    def test_a_fraction_out_of_range_is_refused(self, make, fraction):
         with pytest.raises(ConfigurationError, match="expected a share above 0 and at most 1"):
             make(task="sst-2", label_fraction=fraction)
 
-    def test_no_labels(self, make, tmp_path):
+    def test_a_fraction_of_a_test_file_is_refused(self, make, tmp_path):
         with pytest.raises(ConfigurationError, match=r"no row has a label, so label_fraction has"):
             make(task="sst-2", label_fraction=0.1).rows(write(tmp_path, "sst-2 test"))
 
@@ -133,7 +133,7 @@ class TestSharding:
     @pytest.mark.slow
     @pytest.mark.parametrize("workers", [0, 2])
     @pytest.mark.parametrize("most", [None, 7])
-    def test_every_row_once(self, make, many, workers, most):
+    def test_workers_read_every_row_once(self, make, many, workers, most):
         reader = make(task="sst-2", with_ids=True, max_instances=most)
         loader = MultiProcessDataLoader(reader, str(many), batch_size=8, num_workers=workers)
         loader.index_with(Vocabulary.from_instances(reader.read(many)))
@@ -153,7 +153,7 @@ class TestSharding:
 
 
 class TestSettings:
-    def test_from_params(self, checkpoint):
+    def test_a_reader_is_built_from_params(self, checkpoint):
         transformer = {"type": "pretrained_transformer", "model_name": str(checkpoint)}
         reader = DatasetReader.from_params(
             Params(
@@ -187,15 +187,15 @@ class TestSettings:
             ({"texts": "a", "label": 1}, r"got \['a'\] and \[1\]"),
         ],
     )
-    def test_contradictions(self, make, settings, message):
+    def test_contradicting_settings_are_refused(self, make, settings, message):
         with pytest.raises(ConfigurationError, match=message):
             make(**settings)
 
-    def test_pairs_without_a_transformer(self):
+    def test_joining_pairs_without_a_transformer_is_refused(self):
         with pytest.raises(ConfigurationError, match="WhitespaceTokenizer does not know what goes"):
             GlueReader(task="rte")
 
-    def test_unreadable(self, make, tmp_path):
+    def test_unreadable_data_are_reported(self, make, tmp_path):
         with pytest.raises(ConfigurationError, match="Found no documents at"):
             list(make(task="rte").read(tmp_path / "nowhere.tsv"))
         with pytest.raises(ConfigurationError, match="line 2: the label is 'not_entailment'"):
@@ -234,7 +234,7 @@ def classifier(checkpoint: Path, data: Path, **reader) -> dict:
 class TestTraining:
     @pytest.mark.slow
     @pytest.mark.parametrize("task", ["cola", "mrpc", "mnli"])
-    def test_basic_classifier(self, checkpoint, tmp_path, task):
+    def test_the_basic_classifier_learns(self, checkpoint, tmp_path, task):
         config = classifier(checkpoint, write(tmp_path, task), task=task)
         training = TrainModel.from_params(
             Params(copy.deepcopy(config)), serialization_dir=str(tmp_path), local_rank=0

@@ -13,8 +13,10 @@ WORDS = ["red", "green", "blue", "cat", "dog", "bird", "tree", "house"]
 def write_pairs(
     folder: Path, images: int = 8, captions_each: int = 2, regions: int | None = None
 ) -> Path:
-    """`captions.jsonl` and `captions.npy`: images that are noise, each with captions that begin
-    with a word of its own."""
+    """Write `captions.jsonl` and `captions.npy` with pairs that can be learned.
+
+    The images are noise, and the captions of each image begin with a word of its own.
+    """
     rng = np.random.default_rng(0)
     shape = (images, WIDTH) if regions is None else (images, regions, WIDTH)
     np.save(folder / "captions.npy", rng.normal(size=shape).astype(np.float32))

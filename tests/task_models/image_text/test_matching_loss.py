@@ -1,4 +1,4 @@
-"""The hinge loss, against loops and by hand."""
+"""Compare the matching loss with a naive loop and with values computed by hand."""
 
 import pytest
 import torch
@@ -29,17 +29,17 @@ def naive_loss(images, captions, ids, margin: float, negatives: str) -> float:
 @pytest.mark.parametrize("negatives", NEGATIVES)
 @pytest.mark.parametrize("ids", [[0, 1, 2, 3, 4, 5], [0, 0, 1, 2, 2, 2], [7, 7, 7, 7, 7, 7]])
 @pytest.mark.parametrize("margin", [0.0, 0.2, 1.5])
-def test_as_loops_say(negatives: str, ids: list[int], margin: float) -> None:
+def test_equals_a_naive_loop(negatives: str, ids: list[int], margin: float) -> None:
     images, captions = embeddings(6, 0), embeddings(6, 1)
     loss = matching_loss(images, captions, torch.tensor(ids), margin, negatives)
     assert float(loss) == pytest.approx(naive_loss(images, captions, ids, margin, negatives))
 
 
-def test_by_hand() -> None:
+def test_values_computed_by_hand() -> None:
     images = torch.eye(3, dtype=torch.float64)
     captions = torch.tensor([[0.6, 0.8, 0], [0, 1, 0], [0, 0, 1]], dtype=torch.float64)
-    # Of image 0, captions 1 and 2 cost nothing (0.2 + 0 - 0.6 < 0); of image 1, caption 0 does not
-    # either (0.2 + 0.8 - 1 = 0). Of caption 0, image 1 costs 0.2 + 0.8 - 0.6 = 0.4.
+    # For image 0, captions 1 and 2 cost nothing (0.2 + 0 - 0.6 < 0). For image 1, caption 0 costs
+    # nothing (0.2 + 0.8 - 1 = 0). For caption 0, image 1 costs 0.2 + 0.8 - 0.6 = 0.4.
     ids = torch.arange(3)
     assert float(matching_loss(images, captions, ids)) == pytest.approx(0.4 / 3)
     # With a margin of 1: of images 0.4 + 0.4; 0.8, 0; 0, 0. Of captions: 1.2, 0.4; 0, 0; 0, 0.
@@ -48,7 +48,7 @@ def test_by_hand() -> None:
 
 
 @pytest.mark.parametrize("negatives", NEGATIVES)
-def test_gradient(negatives: str) -> None:
+def test_gradcheck(negatives: str) -> None:
     images, captions = (embeddings(5, seed).requires_grad_() for seed in (2, 3))
     ids = torch.tensor([0, 0, 1, 2, 3])
     assert torch.autograd.gradcheck(
@@ -71,6 +71,6 @@ def test_order_of_pairs_does_not_matter() -> None:
     assert torch.isclose(matching_loss(images[order], captions[order], ids[order], 0.5), loss)
 
 
-def test_unknown_negatives() -> None:
+def test_unknown_negatives_are_refused() -> None:
     with pytest.raises(ValueError, match="Unknown negatives 'some': expected one of hardest, all"):
         matching_loss(embeddings(2, 0), embeddings(2, 1), torch.arange(2), negatives="some")

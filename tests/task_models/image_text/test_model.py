@@ -1,4 +1,4 @@
-"""Captions and images in one space: trained, measured over a whole set, and by two processes."""
+"""Tests of the model "image_text": training, recall over a whole set, and two processes."""
 
 import json
 from pathlib import Path
@@ -20,7 +20,7 @@ from tests.task_models.image_text.pairs import WIDTH, model_config, run_config, 
 
 
 def built(file: Path, **changes: Any) -> tuple[ImageText, list[Any]]:
-    """A model with seeded weights, and its instances."""
+    """Return a model with seeded weights, and its instances."""
     return made(list(ImageTextReader().read(str(file))), **changes)
 
 
@@ -61,7 +61,7 @@ def test_regions_are_averaged(tmp_path: Path) -> None:
 
 
 def test_recall_is_over_the_whole_set(tmp_path: Path) -> None:
-    """Whatever the batches and their order, and though each image comes with every caption."""
+    """Recall does not depend on batches, their order, or images repeated with each caption."""
     model, instances = built(write_pairs(tmp_path))
     model.eval()
     with torch.no_grad():
@@ -101,7 +101,7 @@ def test_overfits_and_its_archive_is_the_model(tmp_path: Path) -> None:
     assert loaded.get_metrics(reset=True) == {}, "predictions are not measured"
 
 
-def test_one_side_alone(tmp_path: Path) -> None:
+def test_captions_or_images_are_embedded_alone(tmp_path: Path) -> None:
     model, instances = built(write_pairs(tmp_path))
     batch = tensors(model, instances)
     assert set(model(tokens=batch["tokens"])) == {"caption_embeddings"}
@@ -113,7 +113,7 @@ def test_one_side_alone(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_regularised_by_reclaim(tmp_path: Path) -> None:
-    """It trains as the task of the model "reclaim", and its archive is it again."""
+    """The model trains as the task of "reclaim", and its archive gives the same model."""
     objective = {"type": "reclaim", "instances": 16, "num_negatives": 3}
     config = run_config(
         write_pairs(tmp_path),
@@ -137,7 +137,7 @@ def test_regularised_by_reclaim(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("shape", [(2, WIDTH + 1), (2, 3, WIDTH - 1), (WIDTH,), (2, 2, 2, WIDTH)])
-def test_wrong_images(tmp_path: Path, shape: tuple[int, ...]) -> None:
+def test_images_of_another_shape_are_refused(tmp_path: Path, shape: tuple[int, ...]) -> None:
     model, _ = built(write_pairs(tmp_path))
     with pytest.raises(ConfigurationError, match=r"expected \(n, 6\) or .* Set image_width"):
         model(image=torch.ones(shape))
@@ -151,7 +151,7 @@ def test_wrong_images(tmp_path: Path, shape: tuple[int, ...]) -> None:
         ({"image_width": 0}, "image_width at least 1, got 0.2 and 0"),
     ],
 )
-def test_wrong_settings(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+def test_wrong_settings_are_refused(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         built(write_pairs(tmp_path), **changes)
 
@@ -159,7 +159,7 @@ def test_wrong_settings(tmp_path: Path, changes: dict[str, Any], message: str) -
 def step_of_process(
     instances: list[Any], ids: bool
 ) -> tuple[float, dict[str, torch.Tensor], dict[str, Any]]:
-    """Loss, gradient (averaged as by DistributedDataParallel) and recalls of a share of pairs."""
+    """Return the loss, the averaged gradient and the recalls of one process for its pairs."""
     import torch.distributed as dist
 
     model, _ = made(instances)

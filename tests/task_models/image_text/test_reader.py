@@ -1,4 +1,4 @@
-"""Captions and the rows of their images."""
+"""Tests of the reader "image_text"."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.task_models.image_text.pairs import WIDTH, write_pairs
 
 
 def values(reader: ImageTextReader, path: Any) -> list[tuple[str, int]]:
-    """Text and image of each instance; its features are those of that image."""
+    """Return the text and image id of each instance, after a check of its features."""
     images, _ = reader.captions(path)
     found = []
     for instance in reader.read(path):
@@ -27,7 +27,7 @@ def values(reader: ImageTextReader, path: Any) -> list[tuple[str, int]]:
     return found
 
 
-def test_json_lines(tmp_path: Path) -> None:
+def test_json_lines_are_read(tmp_path: Path) -> None:
     reader = DatasetReader.from_params(Params({"type": "image_text", "with_ids": True}))
     file = write_pairs(tmp_path, images=2)
     assert isinstance(reader, ImageTextReader)
@@ -67,7 +67,7 @@ def test_blank_captions_are_left_out_and_ids_stay(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 2])
-def test_batches(tmp_path: Path, workers: int) -> None:
+def test_images_are_batched(tmp_path: Path, workers: int) -> None:
     file = write_pairs(tmp_path, images=4, regions=3)
     loader = MultiProcessDataLoader(
         ImageTextReader(with_ids=True), str(file), batch_size=8, num_workers=workers
@@ -81,7 +81,7 @@ def test_batches(tmp_path: Path, workers: int) -> None:
     assert np.array_equal(batch["image"].numpy(), stored[batch["image_ids"].numpy()])
 
 
-def test_parts_of_an_instance() -> None:
+def test_captions_or_images_give_instances_alone() -> None:
     reader = ImageTextReader(with_ids=True)
     assert set(reader.text_to_instance("a  caption").fields) == {"tokens"}
     assert set(reader.text_to_instance(image=[1, 2.5]).fields) == {"image"}
@@ -101,14 +101,14 @@ def test_parts_of_an_instance() -> None:
         ({"image": 0, "caption": 3}, "column 'caption' holds int, expected a string"),
     ],
 )
-def test_wrong_rows(tmp_path: Path, row: dict[str, Any], message: str) -> None:
+def test_wrong_rows_are_refused(tmp_path: Path, row: dict[str, Any], message: str) -> None:
     file = write_pairs(tmp_path, images=2)
     file.write_text(json.dumps({"image": 0, "caption": "fine"}) + "\n" + json.dumps(row) + "\n")
     with pytest.raises(ConfigurationError, match=message):
         list(ImageTextReader().read(str(file)))
 
 
-def test_wrong_data(tmp_path: Path) -> None:
+def test_wrong_data_are_refused(tmp_path: Path) -> None:
     file = write_pairs(tmp_path, images=2)
     with pytest.raises(ConfigurationError, match=r"4 line\(s\), expected 6: 3 \(captions_per_ima"):
         list(ImageTextReader(captions_per_image=3).read(str(file)))

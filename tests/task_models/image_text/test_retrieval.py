@@ -1,4 +1,4 @@
-"""Recall within a collection, against loops, and against that of the evaluation of COCO."""
+"""Compare recall in a collection with a naive loop, and with the evaluation of COCO."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def naive_ranks(images, captions, image_of) -> tuple[list[float], list[float]]:
 
 
 @pytest.mark.parametrize("block", [1, 3, 512])
-def test_as_loops_say_whatever_the_blocks(block: int) -> None:
+def test_equals_a_naive_loop_for_any_block_size(block: int) -> None:
     image_of = torch.tensor([0, 2, 2, 1, 3, 4, 0, 3, 5, 6])
     images, captions = rows(7, 0), rows(10, 1)
     found = retrieval_ranks(images, captions, image_of, block)
@@ -37,7 +37,7 @@ def test_as_loops_say_whatever_the_blocks(block: int) -> None:
     assert (found.captions.tolist(), found.images.tolist()) == expected
 
 
-def test_as_the_evaluation_of_coco() -> None:
+def test_equals_the_evaluation_of_coco() -> None:
     images, captions = rows(30, 0), rows(150, 1)
     found = retrieval_ranks(images, captions, torch.arange(30).repeat_interleave(5), 7)
     expected = caption_space.ranks(images, captions)
@@ -49,7 +49,7 @@ def test_as_the_evaluation_of_coco() -> None:
         assert ours[name] == pytest.approx(scores[name])
 
 
-def test_by_hand() -> None:
+def test_values_computed_by_hand() -> None:
     ranks = Ranks(torch.tensor([0.0, 1, 7, 20]), torch.tensor([0.0, 0, 4.5, 10]))
     assert recalls(ranks) == {
         "image_to_text_r1": 25,
@@ -62,21 +62,21 @@ def test_by_hand() -> None:
     }
 
 
-def test_any_own_caption_counts() -> None:
-    """An image is found by its best caption, and its other captions are not in the way."""
+def test_an_image_is_found_by_any_of_its_captions() -> None:
+    """An image is found by its best caption, and its other captions do not count as wrong."""
     images = torch.eye(2)
     captions = normalize(torch.tensor([[1.0, 0.1], [1, 0.2], [1, 0.3], [0.1, 1]]), dim=1)
     found = retrieval_ranks(images, captions, torch.tensor([0, 0, 0, 1]))
     assert found.captions.tolist() == [0, 0] and found.images.tolist() == [0, 0, 0, 0]
 
 
-def test_all_the_same_is_chance() -> None:
+def test_equal_embeddings_get_the_ranks_of_chance() -> None:
     same = torch.ones(20, 4) / 2
     found = retrieval_ranks(same, same, torch.arange(20))
     assert set(found.captions.tolist() + found.images.tolist()) == {9.5}
     assert recalls(found)["image_to_text_r5"] == 0
 
 
-def test_one_image() -> None:
+def test_a_single_image_is_always_found() -> None:
     found = retrieval_ranks(rows(1, 0), rows(1, 1), torch.tensor([0]))
     assert recalls(found)["rsum"] == 100 * 2 * len(RANKS)

@@ -1,4 +1,4 @@
-"""Features of images on disk."""
+"""Tests of image features on disk."""
 
 import pickle
 from pathlib import Path
@@ -17,7 +17,7 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "images.npy"
 
 
-def test_rows(file: Path) -> None:
+def test_rows_are_read_as_float32(file: Path) -> None:
     images = stored_images(file)
     assert len(images) == 4
     assert images.row(2).dtype == torch.float32 and images.row(2).tolist() == [6, 7, 8]
@@ -35,7 +35,7 @@ def test_a_changed_file_is_opened_again(file: Path) -> None:
     assert len(stored_images(file)) == 5
 
 
-def test_a_field_travels_as_its_path(file: Path) -> None:
+def test_a_field_is_pickled_as_its_path(file: Path) -> None:
     written = pickle.dumps(ImageField(stored_images(file), 1))
     field = pickle.loads(written)
     assert len(written) < 1000
@@ -54,13 +54,13 @@ def test_a_field_travels_as_its_path(file: Path) -> None:
     ],
     ids=["flat", "deep", "empty", "text"],
 )
-def test_wrong_arrays(tmp_path: Path, array: np.ndarray, message: str) -> None:
+def test_wrong_arrays_are_refused(tmp_path: Path, array: np.ndarray, message: str) -> None:
     np.save(tmp_path / "images.npy", array)
     with pytest.raises(SourceError, match=message):
         StoredImages(str(tmp_path / "images.npy"))
 
 
-def test_wrong_files(tmp_path: Path) -> None:
+def test_wrong_files_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"No image features at .*nowhere\.npy.*numpy\.save"):
         stored_images(tmp_path / "nowhere.npy")
     for name, content in {"text.npy": b"no array", "empty.npy": b""}.items():
@@ -72,7 +72,7 @@ def test_wrong_files(tmp_path: Path) -> None:
         stored_images(tmp_path / "several.npz")
 
 
-def test_not_finite(tmp_path: Path) -> None:
+def test_features_that_are_not_finite_are_refused(tmp_path: Path) -> None:
     np.save(tmp_path / "images.npy", np.array([[1.0, 2.0], [1.0, np.nan]]))
     images = stored_images(tmp_path / "images.npy")
     assert images.row(0).tolist() == [1, 2]

@@ -1,4 +1,4 @@
-"""A few texts, and the model that is trained on them."""
+"""A few texts, and the configuration of a model that is trained on them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""The decoder sees what comes before, and the code."""
+"""The decoder predicts a token from the tokens before it and the code."""
 
 import pytest
 import torch
@@ -23,6 +23,6 @@ def test_predicts_from_the_past_and_the_code(cell: str) -> None:
     assert (other[1] != logits[1]).any(dim=-1).all(), "the code reaches every step"
 
 
-def test_unknown_cell() -> None:
+def test_an_unknown_cell_is_refused() -> None:
     with pytest.raises(ConfigurationError, match="Unknown cell 'rnn': expected one of lstm, gru"):
         CodeDecoder("rnn", 5, 3, 8, 11)

@@ -1,4 +1,4 @@
-"""Codes, their KL term and their densities, against torch's distributions."""
+"""Compare codes, their KL term and their densities with torch's distributions."""
 
 import torch
 from torch.distributions import Independent, Normal, kl_divergence
@@ -12,7 +12,7 @@ def normals(rows: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor]:
     return drawn[0], drawn[1]
 
 
-def test_kl_as_torch_has_it() -> None:
+def test_kl_equals_torchs() -> None:
     mean, log_variance = normals(5)
     expected = kl_divergence(Normal(mean, (log_variance / 2).exp()), Normal(0.0, 1.0))
     assert torch.allclose(kl_to_prior(mean, log_variance), expected)
@@ -20,7 +20,7 @@ def test_kl_as_torch_has_it() -> None:
     assert kl_to_prior(torch.tensor([2.0]), torch.zeros(1)).tolist() == [2]
 
 
-def test_densities_as_torch_has_them() -> None:
+def test_densities_equal_torchs() -> None:
     mean, log_variance = normals(5)
     samples, _ = normals(4, 1)
     found = log_densities(samples, mean, log_variance)

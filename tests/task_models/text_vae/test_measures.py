@@ -1,4 +1,4 @@
-"""Measures over a set of texts, against loops and by hand."""
+"""Compare metrics over a set of texts with naive loops and with known values."""
 
 import math
 from itertools import pairwise
@@ -22,7 +22,7 @@ def rows_of(code: Code, start: int, stop: int) -> Code:
     return Code(*(part[start:stop] for part in code))
 
 
-def test_information_as_loops_say() -> None:
+def test_mutual_information_equals_a_naive_loop() -> None:
     code = codes(70)  # more than are compared at a time
 
     def log_q(i: int, j: int) -> torch.Tensor:
@@ -39,8 +39,8 @@ def test_information_as_loops_say() -> None:
     assert float(mutual_information(code)) == pytest.approx(to_prior - of_aggregate)
 
 
-def test_information_by_hand() -> None:
-    """Codes far apart tell texts from each other: log n. Codes that are all alike tell nothing."""
+def test_mutual_information_of_known_codes() -> None:
+    """Codes that are far apart give log n, and codes that are all alike give 0."""
     far = codes(8, spread=1000)
     assert float(mutual_information(far)) == pytest.approx(math.log(8))
     alike = Code(torch.randn(8, 3), torch.ones(8, 3), torch.zeros(8, 3))
@@ -48,7 +48,7 @@ def test_information_by_hand() -> None:
     assert float(mutual_information(rows_of(far, 0, 1))) == 0
 
 
-def test_means_over_a_set_whatever_the_batches() -> None:
+def test_means_do_not_depend_on_the_batches() -> None:
     code = codes(10)
     code.mean[:, 1] = 0.5 + 0.05 * torch.arange(10) / 10  # varies, but too little
     reconstruction, kl = torch.rand(2, 10).double() * 5
@@ -72,7 +72,7 @@ def test_means_over_a_set_whatever_the_batches() -> None:
         }
 
 
-def test_a_collapsed_posterior() -> None:
+def test_a_collapsed_posterior_has_no_active_units() -> None:
     collapsed = Code(torch.randn(6, 3), torch.zeros(6, 3), torch.zeros(6, 3))
     measures = VaeMeasures()
     ones = torch.ones(6)
@@ -82,7 +82,7 @@ def test_a_collapsed_posterior() -> None:
     assert found["mutual_information"] == pytest.approx(0, abs=1e-6)
 
 
-def test_training_reset_and_nothing() -> None:
+def test_metrics_in_training_after_reset_and_without_texts() -> None:
     measures, ones = VaeMeasures(), torch.ones(2)
     assert measures.compute(training=False) == {}
     measures.record(codes(2), ones, ones, ones)

@@ -1,4 +1,4 @@
-"""Texts through a code and back: trained, annealed, resumed, measured."""
+"""Tests of the model "text_vae": training, annealing, resuming and metrics."""
 
 import copy
 import json
@@ -24,7 +24,7 @@ from tests.training.test_exact_resume import differences, keep_until, metrics_of
 
 
 def made(**changes: Any) -> tuple[TextVae, list[Any]]:
-    """A model with seeded weights, and the instances of the lines."""
+    """Return a model with seeded weights, and the instances of the lines."""
     reader = TextLinesReader()
     instances = [reader.text_to_instance(line) for line in LINES]
     for instance in instances:
@@ -54,7 +54,7 @@ def test_every_parameter_has_a_finite_gradient(cell: str) -> None:
 
 
 def test_the_bound_of_a_text_does_not_depend_on_its_batch() -> None:
-    """Neither on padding, nor on the others; only the sample is another one."""
+    """It depends neither on padding nor on other texts; only the sample differs."""
     model, instances = made()
     model.latent._parameters_of.bias.data[4:] = -60  # next to no noise
     model.eval()
@@ -91,8 +91,8 @@ def test_loss_in_training_is_annealed() -> None:
     assert output["loss"].item() == pytest.approx(expected.item()), "validation has the whole bound"
 
 
-def test_free_bits() -> None:
-    """Dimensions whose mean KL is below them cost them, and have no gradient."""
+def test_free_bits_are_not_penalized() -> None:
+    """Dimensions whose mean KL is below the free bits cost these bits, and have no gradient."""
     model, instances = made(free_bits=0.5)
     with torch.no_grad():
         model.latent._parameters_of.weight.zero_()
@@ -115,7 +115,7 @@ def test_dropped_words_leave_the_start() -> None:
 
 
 def test_overfits() -> None:
-    """A few lines come back word by word, through a code that is told what to say."""
+    """The decoder reproduces a few lines word by word from their codes."""
     model, instances = made(annealing_steps=10_000)
     batch = tensors(model, instances)
     optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
@@ -133,7 +133,7 @@ def test_overfits() -> None:
 
 
 @pytest.mark.slow
-def test_annealing_and_all_else_resume(tmp_path: Path) -> None:
+def test_a_resumed_run_equals_an_uninterrupted_one(tmp_path: Path) -> None:
     file = write_lines(tmp_path)
     config = run_config(file, model=model_config(annealing_steps=5, word_dropout=0.3))
     whole, killed = tmp_path / "whole", tmp_path / "killed"
@@ -159,7 +159,7 @@ def test_annealing_and_all_else_resume(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_regularised_by_reclaim(tmp_path: Path) -> None:
-    """It trains as the task of the model "reclaim", and its archive is it again."""
+    """The model trains as the task of "reclaim", and its archive gives the same model."""
     config = run_config(
         write_lines(tmp_path),
         dataset_reader={"type": "text_lines", "with_ids": True},
@@ -192,20 +192,20 @@ def test_regularised_by_reclaim(tmp_path: Path) -> None:
         ({"annealing_steps": -3}, "annealing_steps of 0 or more .* got -3"),
     ],
 )
-def test_wrong_settings(changes: dict[str, Any], message: str) -> None:
+def test_wrong_settings_are_refused(changes: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         made(**changes)
 
 
 @pytest.mark.parametrize("shape", [(2, 1), (2, 3, 4)])
-def test_wrong_texts(shape: tuple[int, ...]) -> None:
+def test_ids_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     model, _ = made()
     with pytest.raises(ConfigurationError, match=r"expected \(n, L\).*text_lines"):
         model(tokens={"tokens": {"tokens": torch.ones(shape, dtype=torch.long)}})
 
 
 def step_of_process(instances: list[Any]) -> tuple[dict[str, torch.Tensor], dict[str, Any]]:
-    """Gradient (averaged as by DistributedDataParallel) and measures of a share of the texts."""
+    """Return the averaged gradient and the metrics of one process for its texts."""
     import torch.distributed as dist
 
     rank, processes = (dist.get_rank(), 2) if dist.is_initialized() else (0, 1)
@@ -238,7 +238,7 @@ def test_two_processes_equal_one() -> None:
             assert torch.allclose(their_gradients[name], gradient, atol=1e-10), name
 
 
-def test_kl_of_the_output() -> None:
+def test_the_output_has_the_kl_of_each_text() -> None:
     model, instances = made()
     output = model(**tensors(model, instances))
     features = model._seq2vec_encoder(

@@ -1,4 +1,4 @@
-"""Texts one a line."""
+"""Tests of the reader "text_lines"."""
 
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import declutr.plugin  # noqa: F401
 from declutr.task_models.text_vae import TextLinesReader
 
 
-def test_lines(tmp_path: Path) -> None:
+def test_lines_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("one  two\n\nthree four five\n")
     reader = DatasetReader.from_params(
         Params({"type": "text_lines", "with_ids": True, "max_tokens": 2})
@@ -26,7 +26,7 @@ def test_lines(tmp_path: Path) -> None:
     ]
 
 
-def test_json_lines(tmp_path: Path) -> None:
+def test_json_lines_are_read(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"body": "one"}\n{"body": "two"}\n')
     found = list(TextLinesReader(text_key="body").read(str(tmp_path / "a.jsonl")))
     assert len(found) == 2 and set(found[0].fields) == {"tokens"}
@@ -34,12 +34,12 @@ def test_json_lines(tmp_path: Path) -> None:
         list(TextLinesReader().read(str(tmp_path / "a.jsonl")))
 
 
-def test_a_text_alone() -> None:
+def test_an_instance_is_made_of_a_text() -> None:
     instance = TextLinesReader(with_ids=True).text_to_instance("a b")
     assert set(instance.fields) == {"tokens"} and len(instance["tokens"]) == 4
 
 
-def test_errors(tmp_path: Path) -> None:
+def test_wrong_data_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="max_tokens must be at least 1, got 0"):
         TextLinesReader(max_tokens=0)
     (tmp_path / "blank.txt").write_text("\n \n")
