@@ -73,7 +73,7 @@ def info_nce(
 
 
 def _cross_entropy(logits: Tensor) -> Tensor:
-    """Return the cross entropy `(N,)` of `logits` `(N, C)`, where column i is the class of row i."""
+    """Return the cross entropy `(N,)` of `logits` `(N, C)`, in which row i has the class i."""
     return logits.logsumexp(dim=1) - logits.diagonal()
 
 

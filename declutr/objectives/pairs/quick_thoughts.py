@@ -61,7 +61,10 @@ def _terms(
     average_context: bool,
     ids: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """Return the terms `(B,)` of all rows, 0 for rows without neighbours, and a mask of the rest."""
+    """Return the terms `(B,)` of all rows, and a mask of the rows that have neighbours.
+
+    The terms of rows without neighbours are 0.
+    """
     check_views(sentences, contexts)
     count = sentences.size(0)
     index = torch.arange(count, device=sentences.device) if ids is None else ids

@@ -1,4 +1,7 @@
-"""The triplet losses of FaceNet (Schroff et al., 2015) and Sentence-BERT (Reimers et al., 2019)."""
+"""The triplet losses of FaceNet and of Sentence-BERT.
+
+The papers are Schroff et al. (2015) and Reimers & Gurevych (2019).
+"""
 
 import math
 
@@ -142,7 +145,8 @@ class Triplet(MetricLearningObjective):
     ) -> Tensor:
         if negatives is None:
             return super().forward(anchors, positives, labels=labels)
-        several = len(negatives) // max(1, len(anchors))  # The K negatives of an anchor are adjacent.
+        # The negatives of an anchor follow each other, so its row is repeated for each of them.
+        several = len(negatives) // max(1, len(anchors))
         if several > 1 and len(negatives) == several * len(anchors):
             anchors, positives = (
                 view.repeat_interleave(several, dim=0) for view in (anchors, positives)
