@@ -97,7 +97,9 @@ def step(objective: Objective, inputs: list[Tensor], given: dict[str, Tensor]) -
     ("name", "settings", "given"),
     [(name, *variant) for name, variants in STEPS.items() for variant in variants],
 )
-def test_steps_ask_no_tensor(name: str, settings: dict, given: dict[str, Tensor]) -> None:
+def test_steps_read_no_tensor_on_the_host(
+    name: str, settings: dict, given: dict[str, Tensor]
+) -> None:
     """Of training, from empty queues until they wrap around, and of validation."""
     objective = Objective.from_params(Params({"type": name, **settings})).train()
     if isinstance(objective, Reclaim):
@@ -110,13 +112,13 @@ def test_steps_ask_no_tensor(name: str, settings: dict, given: dict[str, Tensor]
         assert inputs[0].grad is not None
 
 
-def test_every_objective_is_among_them() -> None:
+def test_every_registered_objective_is_covered() -> None:
     own = {name for name in Objective.list_available() if name != "squared_distance"}
     assert own == set(STEPS) | set(WAITS)
 
 
 @pytest.mark.parametrize("mined", [False, True])
-def test_the_guard_sees_what_the_library_asks(mined: bool) -> None:
+def test_the_guard_catches_the_waits_of_the_library(mined: bool) -> None:
     objective = Objective.from_params(Params({"type": "pml", "loss": "SupConLoss"}))
     if mined:
         objective = Objective.from_params(Params({"type": "nt_xent"}))

@@ -29,7 +29,7 @@ SAMPLER = SpanSampler(2, 1, 2, 10)  # needs 40 tokens, 4 at the least
     at_once=st.sampled_from([1, 3, 1 << 20]),
 )
 @settings(max_examples=150, deadline=None)
-def test_rows(lengths, policy, least, at_once):
+def test_selects_documents_that_are_long_enough_and_logs_counts(lengths, policy, least, at_once):
     lengths = np.array(lengths)
     from_length = max(least, 4, 40 if policy == "skip" else 0)
     messages = []
@@ -61,7 +61,7 @@ def test_all_rows():
 
 @pytest.mark.parametrize("count", [0, 1, 2, 1000, 70_000])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_shuffled_as_by_a_permutation(count, dtype):
+def test_shuffled_rows_keep_the_order_of_release_1_0(count, dtype):
     """The order that runs of version 1.0 had: resuming one depends on it."""
     rows = np.arange(count, dtype=dtype) * 3
     before = rows.copy()
@@ -74,7 +74,7 @@ def test_shuffled_as_by_a_permutation(count, dtype):
     lengths=st.lists(st.integers(0, 2), max_size=20),
     at_once=st.sampled_from([1, 3, 1 << 20]),
 )
-def test_blank_rows(lengths, at_once):
+def test_finds_documents_without_tokens(lengths, at_once):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document_selection, "_AT_ONCE", at_once)
         rows = rows_where(is_blank, np.array(lengths, dtype=np.int64))
@@ -94,7 +94,7 @@ def follow_each_other(rows: list[int], count: int) -> bool:
 
 @given(count=st.integers(1, 60), size=st.integers(1, 70), seed=st.integers(0, 99))
 @settings(max_examples=200, deadline=None)
-def test_shuffled_batches_are_of_rows_that_follow_each_other(count, size, seed):
+def test_shuffled_batches_have_consecutive_rows(count, size, seed):
     rows = np.arange(count, dtype=np.int32)
     order = shuffled_batches(rows, size, (seed, 1))
     assert order.dtype == np.int32 and sorted(order.tolist()) == rows.tolist()
@@ -116,7 +116,7 @@ def test_shuffled_batches_keep_to_the_places_of_rows():
 
 
 @pytest.mark.parametrize(("count", "size"), [(24, 4), (25, 4), (27, 4), (24, 8)])
-def test_every_two_neighbours_meet(count, size):
+def test_any_two_neighbours_share_a_batch_in_some_epoch(count, size):
     """Also where batches fill the corpus exactly, and the border between two is elsewhere in
     another epoch."""
     together, apart = set(), set()
@@ -129,7 +129,7 @@ def test_every_two_neighbours_meet(count, size):
     assert together == everywhere == apart
 
 
-def test_orders_of_batches_differ():
+def test_epochs_have_different_orders_of_batches():
     orders = [tuple(shuffled_batches(np.arange(40), 4, (1, epoch)).tolist()) for epoch in range(9)]
     assert len(set(orders)) == 9
     assert len({order[0] for order in orders}) > 4

@@ -103,7 +103,7 @@ class TestInvariants:
 
     @given(cases())
     @settings(max_examples=50, deadline=None)
-    def test_same_state_same_spans(self, case):
+    def test_the_same_random_state_gives_the_same_spans(self, case):
         sampler, length, seed = case
         first, second = (sampler.sample(length, rng_of(seed)) for _ in range(2))
         np.testing.assert_array_equal(first.anchors, second.anchors)
@@ -174,7 +174,7 @@ class TestViewTypes:
                 kinds += [view_kind(anchor, span) for span in mine]
         return {kind: kinds.count(kind) / len(kinds) for kind in set(kinds)}
 
-    def test_shares_far_from_the_edges(self):
+    def test_shares_of_view_kinds_far_from_the_edges(self):
         law = GOLDEN["sampler_lengths"]["values"]["view_probs_32_512_no_edge_clipping"]
         shares = self.shares(1_000_000)
         assert shares["adjacent"] == pytest.approx(law["adjacent"], abs=0.002)
@@ -184,7 +184,7 @@ class TestViewTypes:
         )
         assert shares["partial"] == pytest.approx(law["partial_overlap"], abs=0.01)
 
-    def test_shares_in_the_shortest_document(self):
+    def test_shares_of_view_kinds_in_the_shortest_document(self):
         expected = {"adjacent": 0.003, "subsumed": 0.348, "contains": 0.014, "partial": 0.635}
         assert self.shares(2048) == pytest.approx(expected, abs=0.01)
 
@@ -195,10 +195,10 @@ class TestViewTypes:
         assert kinds == case["values"]["kinds"]
 
     @pytest.mark.parametrize("span", [(0, 99), (201, 300)])
-    def test_spans_that_do_not_touch(self, span):
+    def test_spans_that_do_not_touch_are_disjoint(self, span):
         assert view_kind((100, 200), span) == "disjoint"
 
-    def test_empty_intervals(self):
+    def test_empty_intervals_raise(self):
         with pytest.raises(ValueError, match=r"the span \[5, 5\) is empty"):
             view_kind((1, 9), (5, 5))
         with pytest.raises(ValueError, match=r"the anchor \[9, 1\) is empty"):
@@ -251,7 +251,7 @@ class TestUniformity:
                 assert stats.chisquare(counts).pvalue > 1e-3
             assert all(pair in places and abs(pair[0] - pair[1]) >= apart for pair in drawn)
 
-    def test_one_anchor_has_nothing_to_keep_away_from(self):
+    def test_uniform_placements_agree_for_a_single_anchor(self):
         samplers = [SpanSampler(1, 2, 3, 9, placement=p) for p in ("uniform", "uniform_v1")]
         for seed in range(50):
             first, second = (sampler.sample(40, rng_of(seed)) for sampler in samplers)
@@ -297,14 +297,14 @@ class TestUniformity:
 
 class TestShortDocuments:
     @pytest.mark.parametrize("placement", PLACEMENTS)
-    def test_too_short(self, placement):
+    def test_a_document_that_is_too_short_raises(self, placement):
         sampler = SpanSampler(placement=placement)
         assert sampler.min_document_len == 2048
         with pytest.raises(DocumentTooShort, match=r"2047 tokens; 2 anchor\(s\).* need 2048"):
             sampler.sample(2047, rng_of(0))
         assert issubclass(DocumentTooShort, ValueError)
 
-    def test_long_documents_keep_their_sampler(self):
+    def test_long_documents_use_the_same_sampler(self):
         sampler = SpanSampler()
         assert sampler.shrunk_to(2048) is sampler
 
@@ -317,7 +317,7 @@ class TestShortDocuments:
         assert (shrunk.placement, shrunk.strategy) == ("grid", "subsuming")
         assert shrunk.anchor_beta == (1.0, 2.0)
 
-    def test_nothing_left_to_shrink_to(self):
+    def test_a_document_without_room_for_one_token_spans_raises(self):
         assert SpanSampler().shrunk_to(4).max_span_len == 1
         with pytest.raises(DocumentTooShort, match="3 tokens is too short for 2 anchor"):
             SpanSampler().shrunk_to(3)
@@ -330,7 +330,7 @@ class TestShortDocuments:
         spans = sampler.shrunk_to(length).sample(length, rng_of(seed))
         assert spans.anchors.min() >= 0 and spans.positives.max() <= length
 
-    def test_no_side_has_room_for_an_adjacent_positive(self):
+    def test_an_adjacent_positive_without_room_on_either_side_raises(self):
         sampler, rng = SpanSampler(1, 1, 10, 10, strategy="adjacent"), rng_of(41)
         with pytest.raises(DocumentTooShort, match="at least 10 tokens fits neither before nor"):
             for _ in range(100):
@@ -338,14 +338,14 @@ class TestShortDocuments:
 
 
 class TestDocumentRng:
-    def test_depends_on_the_triple_alone(self):
+    def test_numbers_depend_only_on_the_arguments(self):
         np.random.seed(0)
         first = document_rng(5, 2, 9).random(8)
         document_rng(5, 2, 8).random(100)
         np.random.seed(1)
         np.testing.assert_array_equal(first, document_rng(5, 2, 9).random(8))
 
-    def test_different_triples_differ(self):
+    def test_different_arguments_give_different_numbers(self):
         values = [0, 1, 2, 2**32, 2**63, -1]
         triples = [(s, e, d) for s in values for e in values for d in values]
         keys = [*triples, *((*triple, 2**32) for triple in triples)]
@@ -380,7 +380,7 @@ class TestDocumentRng:
         first = document_rng(-1, 2**64 + 3, 0).random(4)
         np.testing.assert_array_equal(first, document_rng(2**64 - 1, 3, 0).random(4))
 
-    def test_floats_are_refused(self):
+    def test_floats_raise(self):
         with pytest.raises(TypeError, match="float"):
             document_rng(1.5, 0, 0)
 
@@ -416,7 +416,7 @@ class TestSettings:
             ({"anchor_beta": (4, float("nan"))}, "anchor_beta must be two positive numbers"),
         ],
     )
-    def test_errors(self, arguments, message):
+    def test_invalid_settings_raise(self, arguments, message):
         with pytest.raises(ValueError, match=message):
             SpanSampler(**arguments)
 
@@ -440,7 +440,7 @@ class TestDocumentRandom:
             ):
                 assert draw(fresh) == draw(reused)
 
-    def test_pickled(self):
+    def test_a_pickled_copy_draws_the_same_numbers(self):
         one = DocumentRandom()
         one.at(1, 2, 3).random(3)
         assert (
@@ -452,7 +452,7 @@ class TestDocumentRandom:
             DocumentRandom().at(0, 1.5, 0)
 
 
-def test_shrunken_samplers_are_made_once():
+def test_shrunk_samplers_are_built_once():
     sampler = SpanSampler(2, 2, 8, 24)
     assert sampler.shrunk_to(50) is sampler.shrunk_to(51) is not sampler.shrunk_to(52)
     assert sampler.shrunk_to(50) == SpanSampler(2, 2, 8, 12)

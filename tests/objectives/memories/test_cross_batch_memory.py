@@ -56,7 +56,7 @@ def of_the_library(size: int, reduction: str) -> losses.CrossBatchMemory:
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("size", [8, 11, 100])
-def test_memory_is_that_of_the_library(size: int, reduction: str) -> None:
+def test_losses_and_memory_equal_those_of_the_library(size: int, reduction: str) -> None:
     """Losses, gradients and what is held; batches that fit, that wrap around, of a single pair."""
     ours = CrossBatchMemory(NTXent(0.2, reduction), embedding_size=3, memory_size=size).train()
     theirs, label = of_the_library(size, reduction), 0
@@ -73,7 +73,7 @@ def test_memory_is_that_of_the_library(size: int, reduction: str) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_goes_on_from_a_state_that_the_library_left(steps: int) -> None:
+def test_continues_from_a_checkpoint_of_an_earlier_release(steps: int) -> None:
     """What checkpoints of earlier releases hold, in which the library computed the loss."""
     theirs = of_the_library(20, "mean")
     for step in range(steps + 1):
@@ -94,7 +94,7 @@ def test_goes_on_from_a_state_that_the_library_left(steps: int) -> None:
     assert ours(*batch).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_memory_has_no_gradient_into_earlier_batches() -> None:
+def test_earlier_batches_get_no_gradient() -> None:
     objective = CrossBatchMemory(NTXent(0.2), embedding_size=3, memory_size=20).train()
     first = [view.requires_grad_() for view in views(3, 3, seed=0)]
     objective(*first).backward()
@@ -118,7 +118,9 @@ def test_labels_are_never_used_again() -> None:
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
 @pytest.mark.parametrize("size", [8, 20])
-def test_memory_continues_from_its_state(tmp_path: Path, size: int, steps: int) -> None:
+def test_a_resumed_run_continues_with_the_same_memory(
+    tmp_path: Path, size: int, steps: int
+) -> None:
     def fresh() -> CrossBatchMemory:
         return CrossBatchMemory(NTXent(0.2), embedding_size=3, memory_size=size).train()
 
@@ -137,7 +139,7 @@ def test_memory_continues_from_its_state(tmp_path: Path, size: int, steps: int) 
     assert all(torch.equal(mine[key], others[key]) for key in mine)
 
 
-def test_validation_leaves_the_memory_alone() -> None:
+def test_validation_does_not_change_the_memory() -> None:
     objective = CrossBatchMemory(NTXent(0.2), embedding_size=3, memory_size=16).train()
     objective(*views(4, 3, seed=0))
     before = {key: str(value) for key, value in objective.state_dict().items()}

@@ -57,7 +57,7 @@ def test_equals_the_formula() -> None:
 
 
 @pytest.mark.parametrize(("of_u", "of_v"), [(3, 3), (2, 4), (0, 2), (0, 0)])
-def test_negatives_are_pairs_like_others(of_u: int, of_v: int) -> None:
+def test_against_equals_forward_of_all_pairs(of_u: int, of_v: int) -> None:
     critic = Critic(3, 5, width=4).double().eval()
     u, v = normal(6, 3), normal(6, 5, seed=1)
     more_u, more_v = normal(6, of_u, 3, seed=2), normal(6, of_v, 5, seed=3)
@@ -135,6 +135,6 @@ def test_the_last_bias_can_be_learnt() -> None:
     ("sizes", "message"),
     [((0, 3), "u_width must be at least 1, got 0"), ((3, 3, 0), "width must be at least 1, got 0")],
 )
-def test_refusals(sizes: tuple, message: str) -> None:
+def test_invalid_widths_raise(sizes: tuple, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Critic(*sizes)

@@ -64,7 +64,7 @@ def test_golden_numbers() -> None:
     assert target.item() == pytest.approx(values["ema_theta_k"], abs=1e-12)
 
 
-def test_the_objective_looks_at_the_queue_of_before() -> None:
+def test_a_step_uses_the_queue_as_it_was_before() -> None:
     objective = MomentumContrast(embedding_size=3, queue_size=3, temperature=1.0).double().train()
     objective.queue.enqueue(QUEUE)
     loss = objective(Q, K)
@@ -122,7 +122,7 @@ def test_steps_equal_a_naive_queue(only_filled: bool) -> None:
         filled.extend(keys.tolist())
 
 
-def test_a_filled_only_queue_starts_without_negatives() -> None:
+def test_with_only_filled_the_first_batch_has_no_negatives() -> None:
     objective = MomentumContrast(4, 8, only_filled=True).double().train()
     queries, keys = views(3)
     queries.requires_grad_()
@@ -142,7 +142,7 @@ def test_keys_carry_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
-def test_continues_from_its_state(tmp_path: Path, steps: int) -> None:
+def test_a_resumed_run_continues_exactly(tmp_path: Path, steps: int) -> None:
     def fresh() -> MomentumContrast:
         return MomentumContrast(4, 10, only_filled=True).train()
 

@@ -112,7 +112,7 @@ def test_loss_equals_the_formula_in_loops(
     assert total == pytest.approx(sum(terms), rel=1e-9)
 
 
-def test_signs() -> None:
+def test_gradients_raise_logits_of_pairs_and_lower_those_of_negatives() -> None:
     """A step raises the logits of pairs and lowers those of negatives."""
     logits = [normal(4).requires_grad_(), normal(4, 3).requires_grad_(), normal(4, 2)]
     logits[2].requires_grad_()
@@ -128,7 +128,7 @@ def test_is_nce_where_both_kinds_are_the_same() -> None:
     assert without == pytest.approx(nce_loss(positive, negative[:0]).item())
 
 
-def test_what_is_not_found_has_no_gradient() -> None:
+def test_negatives_that_were_not_found_have_no_gradient() -> None:
     negatives = normal(2, 2).requires_grad_()
     found = torch.tensor([[True, False], [False, False]])
     reclaim_loss(normal(2), negatives, negatives, found, found).backward()
@@ -167,7 +167,7 @@ def test_gradients_and_extremes() -> None:
         ((normal(2), normal(2, 2), normal(2, 2)), {"reduction": "all"}, "Unknown reduction 'all'"),
     ],
 )
-def test_logits_that_do_not_fit(arguments: tuple, settings: dict, message: str) -> None:
+def test_logits_of_wrong_shapes_raise(arguments: tuple, settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         reclaim_loss(*arguments, **settings)
 
@@ -200,7 +200,7 @@ def test_a_step_equals_pairs_one_after_the_other(k: int) -> None:
     assert objective(u, v, IDS).item() == pytest.approx(expected_loss(objective, u, v, IDS, k))
 
 
-def test_selects_then_judges_then_updates() -> None:
+def test_negatives_are_selected_before_banks_are_updated() -> None:
     objective = made(momentum=0.25).train()
     u, v = normal(3, 4), normal(3, 4, seed=1)
     before = [bank.vectors.clone() for bank in (objective.u_bank, objective.v_bank)]
@@ -217,7 +217,7 @@ def test_selects_then_judges_then_updates() -> None:
     assert loss.item() == pytest.approx(objective(u, v, IDS).item())
 
 
-def test_an_empty_bank_leaves_the_pairs() -> None:
+def test_with_an_empty_bank_the_loss_has_pairs_only() -> None:
     objective = Reclaim(9, 4, num_negatives=3).double()
     u, v = normal(3, 4), normal(3, 4, seed=1)
     loss = objective(u, v, IDS)
@@ -256,7 +256,7 @@ def test_learns_to_tell_pairs_from_others() -> None:
     assert loss.item() < 0.5 * ignorant
 
 
-def test_validation_leaves_nothing_behind() -> None:
+def test_validation_changes_no_state() -> None:
     objective = made(candidate_share=0.5).eval()
     before = {key: value.clone() for key, value in objective.state_dict().items()}
     u, v = normal(3, 4), normal(3, 4, seed=1)
@@ -268,7 +268,7 @@ def test_validation_leaves_nothing_behind() -> None:
 @pytest.mark.parametrize(
     "settings", [{}, {"storage": "disk"}, {"candidate_share": 0.5}, {"candidates": "batch"}]
 )
-def test_continues_from_its_state(tmp_path: Path, settings: dict) -> None:
+def test_a_resumed_run_continues_exactly(tmp_path: Path, settings: dict) -> None:
     def fresh() -> Reclaim:
         return Reclaim(9, 4, num_negatives=3, **settings).train()
 
@@ -293,7 +293,7 @@ def test_continues_from_its_state(tmp_path: Path, settings: dict) -> None:
 # ------------------------------------------------------------------------------------- ablations
 
 
-def test_negatives_of_the_batch_alone() -> None:
+def test_negatives_from_the_batch_only() -> None:
     objective = made(candidates="batch", num_negatives=2).eval()
     ids = torch.tensor([1, 8, 3, 1])
     u, v = normal(4, 4), normal(4, 4, seed=1)
@@ -309,7 +309,7 @@ def test_negatives_of_the_batch_alone() -> None:
     assert objective(u[:1], v[:1], ids[:1]).isfinite()
 
 
-def test_a_share_of_the_bank_is_drawn_anew_each_step() -> None:
+def test_a_share_of_the_bank_is_drawn_anew_in_each_step() -> None:
     objective = Reclaim(2000, 4, candidate_share=0.8)
     first, again = objective._among(), objective._among()
     assert torch.equal(first, again)
@@ -392,13 +392,13 @@ def test_all_candidates_without_a_gradient_and_without_candidates() -> None:
     assert apart < objective(u, v, IDS)  # those of the same text do not count
 
 
-def test_all_of_the_batch() -> None:
+def test_all_other_instances_of_the_batch_are_negatives() -> None:
     objective = made(candidates="batch", num_negatives=None).eval()
     found, there = objective._nearest(objective.u_bank, normal(3, 4), IDS, None, None)
     assert found.shape == (3, 3, 4) and there.sum(dim=1).tolist() == [2, 2, 2]
 
 
-def test_equal_texts_are_no_negatives_of_each_other() -> None:
+def test_equal_texts_are_not_negatives_of_each_other() -> None:
     """In the bank and in the batch."""
     u, v = normal(3, 4), normal(3, 4, seed=1)
     keys = torch.tensor([7, 7, 5])
@@ -412,7 +412,7 @@ def test_equal_texts_are_no_negatives_of_each_other() -> None:
 
 
 @pytest.mark.parametrize("k", [2, 100])
-def test_begins_where_nothing_is_known(k: int) -> None:
+def test_the_last_bias_starts_at_minus_log_k(k: int) -> None:
     """Pairs and negatives pull at a logit that is the same for all with equal strength."""
     same = Reclaim(200, 4, num_negatives=k).double().critic.last_bias
     logits = same.expand(k).unsqueeze(0)  # (1, k)
@@ -421,17 +421,17 @@ def test_begins_where_nothing_is_known(k: int) -> None:
     assert same.item() == pytest.approx(-math.log(k))
 
 
-def test_begins_where_nothing_is_known_of_all_candidates() -> None:
+def test_the_last_bias_starts_at_minus_log_of_the_number_of_candidates() -> None:
     objective = Reclaim(201, 4, num_negatives=None, candidate_share=0.8)
     assert objective.critic.last_bias.item() == pytest.approx(-math.log(160))
 
 
 @pytest.mark.parametrize("settings", [{"num_negatives": 1}, {"negatives": "mean"}])
-def test_begins_at_0_where_negatives_do_not_outweigh_pairs(settings: dict) -> None:
+def test_the_last_bias_starts_near_zero_if_negatives_do_not_outweigh_pairs(settings: dict) -> None:
     assert abs(Reclaim(200, 4, **settings).critic.last_bias.item()) < 0.126  # 1 / sqrt(64)
 
 
-def test_without_the_constraint() -> None:
+def test_without_lipschitz_weights_are_plain_parameters() -> None:
     names = {name for name, _ in Reclaim(9, 4, lipschitz=False).named_parameters()}
     assert "critic.u_map.weight" in names
     assert "critic.u_map.weight" not in dict(Reclaim(9, 4).named_parameters())
@@ -474,7 +474,7 @@ def steps_of(objective: Reclaim, fixed: bool) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("settings", WAYS)
-def test_fixed_shapes_give_what_shapes_that_depend_on_the_banks_give(
+def test_fixed_shapes_give_the_same_losses_and_gradients(
     settings: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"num_negatives": 3, **settings}
@@ -493,7 +493,7 @@ def test_fixed_shapes_give_what_shapes_that_depend_on_the_banks_give(
 
 
 @pytest.mark.parametrize("settings", WAYS)
-def test_with_fixed_shapes_a_step_looks_into_no_tensor(settings: dict) -> None:
+def test_with_fixed_shapes_a_step_reads_no_tensor_on_the_host(settings: dict) -> None:
     objective = Reclaim(9, 4, **{"num_negatives": 3, **settings}).train()
     steps_of(objective, True)
     u, v, keys = normal(3, 4).float(), normal(3, 4, seed=1).float(), torch.arange(3)
@@ -507,7 +507,7 @@ def test_with_fixed_shapes_a_step_looks_into_no_tensor(settings: dict) -> None:
 # --------------------------------------------------------------------------------- hard and wrong
 
 
-def test_finite_where_it_is_hard() -> None:
+def test_values_and_gradients_of_hard_batches_are_finite() -> None:
     def loss(u: Tensor, v: Tensor) -> Tensor:
         objective = Reclaim(9, 4, num_negatives=3).to(u.dtype)
         ids = torch.arange(len(u)) % 4
@@ -546,7 +546,9 @@ def test_registered_name_and_refusals() -> None:
         built(rows.unsqueeze(1), rows.unsqueeze(1), torch.tensor([0, 1]))
 
 
-def test_more_negatives_than_others_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_more_negatives_than_other_instances_give_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     Reclaim(5, 4, num_negatives=4)
     Reclaim(5, 4, num_negatives=100, candidates="batch")
     assert caplog.messages == []
@@ -557,7 +559,7 @@ def test_more_negatives_than_others_are_told(caplog: pytest.LogCaptureFixture) -
     ]
 
 
-def test_repeated_ids_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_repeated_ids_give_one_warning(caplog: pytest.LogCaptureFixture) -> None:
     """The last row of an id is kept, as in a loop over them."""
     objective = made(momentum=0.0).train()
     u, v = normal(4, 4), normal(4, 4, seed=1)
@@ -587,6 +589,6 @@ def test_repeated_ids_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
         ({"reduction": "none"}, "Unknown reduction 'none'"),
     ],
 )
-def test_settings_that_make_no_sense(changes: dict, message: str) -> None:
+def test_invalid_settings_raise(changes: dict, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Reclaim(5, 4, **changes)

@@ -107,7 +107,7 @@ def test_equals_nt_xent_without_correction(n: int, seed: int, tau: float) -> Non
 
 @settings(max_examples=20, deadline=None)
 @given(n=st.integers(2, 7), seed=st.integers(0, 10**6))
-def test_harder_weights_never_lower_the_loss(n: int, seed: int) -> None:
+def test_a_larger_beta_never_lowers_the_loss(n: int, seed: int) -> None:
     batch = views(n, 4, seed)
     losses = [hard_negative_loss(*batch, beta=beta).item() for beta in (0, 0.1, 0.5, 1, 4, 20)]
     assert all(a <= b + 1e-12 for a, b in pairwise(losses))
@@ -164,7 +164,7 @@ def test_gradients(tau_plus: float, beta: float) -> None:
 
 @pytest.mark.parametrize("tau", [0.005, 0.05, 0.5])
 @pytest.mark.parametrize("tau_plus", [0.0, 0.1, 0.9])
-def test_finite_where_it_is_hard(tau: float, tau_plus: float) -> None:
+def test_values_and_gradients_of_hard_batches_are_finite(tau: float, tau_plus: float) -> None:
     assert_finite_where_it_is_hard(lambda x, y: hard_negative_loss(x, y, tau, tau_plus))
 
 
@@ -196,7 +196,7 @@ def test_registered_names() -> None:
     assert constant == pytest.approx(HARD["values"]["beta1"])
 
 
-def test_refusals() -> None:
+def test_invalid_arguments_raise() -> None:
     for tau_plus in (-0.1, 1.0):
         with pytest.raises(ConfigurationError, match=r"tau_plus must be in \[0, 1\), got"):
             DebiasedContrastive(tau_plus=tau_plus)

@@ -110,7 +110,7 @@ def test_classes_equal_loops(n: int, width: int, seed: int, parts: list[str]) ->
     assert 0 <= objective.last_metrics["class_accuracy"] <= 1
 
 
-def test_order_of_pairs_means_nothing_and_that_of_texts_something() -> None:
+def test_the_order_of_pairs_does_not_matter_but_that_of_texts_does() -> None:
     u, v = views(6)
     objective, labels = softmax_of(6)
     objective.double()
@@ -145,7 +145,7 @@ def test_laws_of_the_classifier(parts: list[str] | None) -> None:
     assert_full_precision(float_loss, *views(5))
 
 
-def test_the_classifier_learns_what_is_hard() -> None:
+def test_the_classifier_gets_finite_gradients_from_hard_batches() -> None:
     """W gets a finite gradient, whatever the batch."""
     for name, (u, v) in hard_batches().items():
         objective, labels = softmax_of(len(u))
@@ -196,7 +196,7 @@ def test_laws_of_the_regression() -> None:
 # ----------------------------------------------------------------------------------------- both
 
 
-def test_one_pair_is_enough_and_none_is_nothing() -> None:
+def test_one_pair_has_a_loss_and_no_pair_gives_zero() -> None:
     u, v = (view.requires_grad_() for view in views(1))
     objective, labels = softmax_of(1)
     objective.double()
@@ -232,7 +232,7 @@ def test_registered_names() -> None:
         (torch.tensor([0]), r"each of the 2 pairs, got torch.int64 \(1,\)"),
     ],
 )
-def test_labels_that_are_no_classes(labels: Tensor, message: str) -> None:
+def test_labels_that_are_not_classes_raise(labels: Tensor, message: str) -> None:
     objective, _ = softmax_of(2, width=2)
     with pytest.raises(ValueError, match=message):
         objective(U.float(), V.float(), labels)
@@ -250,12 +250,12 @@ def test_labels_that_are_no_classes(labels: Tensor, message: str) -> None:
         (torch.tensor([0.5]), r"each of the 2 pairs, got torch.float32 \(1,\)"),
     ],
 )
-def test_labels_that_are_no_scores(labels: Tensor, message: str) -> None:
+def test_labels_that_are_not_scores_raise(labels: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CosineRegression()(U, V, labels)
 
 
-def test_refusals() -> None:
+def test_invalid_settings_raise() -> None:
     objective, labels = softmax_of(2, width=3)
     with pytest.raises(ValueError, match=r"rows of width 3 \(embedding_size\), got \(2, 2\)"):
         objective(U.float(), V.float(), labels)
@@ -376,7 +376,7 @@ def test_settings_of_the_papers(built: Any) -> None:
     assert batch["negatives"]["tokens"]["mask"].shape[:2] == (3, 1)
 
 
-def test_triplets_and_classes_reach_their_losses(built: Any) -> None:
+def test_negatives_and_classes_of_the_data_reach_the_loss(built: Any) -> None:
     model, batch, _ = built("sbert_triplet", **STILL)
     rows = [embedded(model, batch[name]) for name in ("anchors", "positives", "negatives")]
     expected = triplet_loss(*rows).item()
@@ -389,7 +389,7 @@ def test_triplets_and_classes_reach_their_losses(built: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "below"), [("sbert_softmax", 0.1), ("sbert_regression", 0.01)])
-def test_a_few_pairs_are_learnt_by_heart(name: str, below: float, built: Any) -> None:
+def test_training_fits_a_few_pairs(name: str, below: float, built: Any) -> None:
     model, batch, _ = built(name, **STILL)
     first = model(**batch)["loss"].item()
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
@@ -415,7 +415,7 @@ def test_a_few_pairs_are_learnt_by_heart(name: str, below: float, built: Any) ->
         assert (cosines - batch["labels"]).abs().max() < 0.25
 
 
-def test_labels_must_come(built: Any) -> None:
+def test_missing_labels_raise(built: Any) -> None:
     model, batch, _ = built("sbert_regression")
     del batch["labels"]
     with pytest.raises(

@@ -103,7 +103,7 @@ def test_assignments_use_all_prototypes_equally(rows: int, columns: int) -> None
     assert torch.allclose(of_columns, of_columns[:1].expand(rows, columns))
 
 
-def test_no_prototype_is_left_out_where_a_softmax_would() -> None:
+def test_assignments_use_prototypes_that_a_softmax_would_leave_out() -> None:
     scores = torch.tensor([[1.0, 0.9], [1.0, 0.8], [1.0, 0.7], [1.0, 0.6]])
     assert (scores.argmax(dim=1) == 0).all()
     found = sinkhorn_assignments(scores, 0.05, 100)
@@ -156,7 +156,7 @@ def test_hard_batches_precision_and_memory() -> None:
     assert_zero_with_a_graph(swav_loss(*empty, PROTOTYPES), *empty)
 
 
-def test_a_queue_serves_once_it_is_full() -> None:
+def test_a_queue_is_used_once_it_is_full() -> None:
     objective = SwappedPrediction(4, 3, queue_size=5).double().train()
     seen: list[list[Tensor]] = []
     for step in range(4):
@@ -169,7 +169,7 @@ def test_a_queue_serves_once_it_is_full() -> None:
         seen.append(batch)
 
 
-def test_continues_from_its_state_and_validation_leaves_it(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_exactly_and_validation_changes_no_state(tmp_path: Path) -> None:
     one = SwappedPrediction(4, 3, queue_size=4).train()
     for step in range(3):
         one(*views(2, seed=step, dtype=torch.float32))
