@@ -1,4 +1,4 @@
-"""Checks of settings and of what tensors hold."""
+"""Tests of checks of settings and of tensor values."""
 
 import pytest
 import torch

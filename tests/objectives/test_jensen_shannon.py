@@ -1,4 +1,4 @@
-"""Jensen-Shannon divergence against golden numbers, a loop in Python and its laws."""
+"""Tests of the Jensen-Shannon divergence against golden numbers and a loop in Python."""
 
 import math
 
@@ -47,7 +47,7 @@ def test_golden_numbers() -> None:
 def test_equals_a_loop_and_is_symmetric_bounded_and_shift_invariant(
     n: int, classes: int, seed: int, scale: float
 ) -> None:
-    """A loop's value; symmetric; in [0, log 2]; the same whatever is added to the logits."""
+    """Check that the bounds are [0, log 2], and that a constant added to logits has no effect."""
     p, q = scale * normal(n, classes, seed=seed), scale * normal(n, classes, seed=seed + 1)
     value = jensen_shannon(p, q)
     assert value.item() == pytest.approx(naive(p, q), abs=1e-9)
@@ -62,7 +62,7 @@ def test_zero_where_predictions_are_equal() -> None:
 
 
 def test_classes_that_are_ruled_out_give_finite_values() -> None:
-    """Of one, of the other, of both: predictions with nothing in common are log 2 apart."""
+    """Rule classes out in one or both predictions, which are log 2 apart if they share none."""
     inf = math.inf
     p = doubles([[0.0, -inf, -inf], [0.0, 0.0, -inf]]).requires_grad_()
     q = doubles([[-inf, 0.0, -inf], [0.0, -inf, -inf]]).requires_grad_()

@@ -1,7 +1,7 @@
-"""NT-Xent against golden numbers, loops in Python, and the library itself.
+"""Tests of NT-Xent against three references.
 
-Oracles: the numbers of `fixtures/golden_objectives.json`, the formula written as two loops over
-floats, and `NTXentLoss` of pytorch-metric-learning.
+They are the numbers of `fixtures/golden_objectives.json`, the formula as two loops over floats, and
+`NTXentLoss` of pytorch-metric-learning.
 """
 
 import json
@@ -40,7 +40,7 @@ def doubles(values: Any) -> Tensor:
 
 
 def views(pairs: int, width: int, seed: int = 0, **options: Any) -> tuple[Tensor, Tensor]:
-    """Two random views `(pairs, width)` in float64."""
+    """Draw two random views `(pairs, width)`, in float64 by default."""
     generator = torch.Generator().manual_seed(seed)
     options = {"dtype": torch.float64, **options}
     draw = [torch.randn(pairs, width, generator=generator, dtype=torch.float64) for _ in range(2)]
@@ -55,7 +55,7 @@ def cosine(x: list[float], y: list[float]) -> float:
 def naive_terms(
     rows: list[list[float]], partner: list[int], tau: float, others: list[list[float]] | None = None
 ) -> list[float]:
-    """`l(i, partner(i))` for every row, over all rows but i and then all `others`."""
+    """Return `l(i, partner(i))` for every row i, with all other rows and `others` as candidates."""
     terms = []
     for i, row in enumerate(rows):
         positive = cosine(row, rows[partner[i]]) / tau
@@ -181,7 +181,7 @@ def test_values_and_gradients_of_hard_batches_are_finite(kind: str, dtype: torch
 
 
 def test_pairs_with_a_very_large_loss_have_a_gradient() -> None:
-    """`NTXentLoss` adds a tiny number inside its logarithm, which caps a row's loss near 87."""
+    """Use losses above 87, at which `NTXentLoss` is capped by a number inside its logarithm."""
     anchors = torch.tensor([[1.0, 0.0], [-1.0, 0.01]])
     positives = torch.tensor([[-1.0, 0.02], [1.0, 0.03]], requires_grad=True)
     loss = NTXent(0.01)(anchors, positives)
@@ -224,7 +224,7 @@ def test_equals_the_loss_of_the_library(tau: float, pairs: int, reduction: str) 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_in_float32_it_is_the_loss_of_the_library(reduction: str) -> None:
-    """Logits of 20 have an accuracy of 1e-6; so has the loss."""
+    """Compare with a tolerance of 1e-6, which is the accuracy of logits of 20 in float32."""
     x = [view.requires_grad_() for view in views(32, 16, dtype=torch.float32)]
     labels = torch.arange(32).repeat(2)
     ours, theirs = NTXent(0.05, reduction)(*x), NTXent(0.05, reduction)(*x, labels=labels[:32])
@@ -289,7 +289,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 
 def test_memory_is_not_cubic() -> None:
-    """512 pairs would take 18 GB in `NTXentLoss`; here it is a few matrices of 4 MB."""
+    """Use 512 pairs, which need 18 GB in `NTXentLoss` and a few matrices of 4 MB here."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", _MEMORY], env=environment, capture_output=True, text=True
@@ -349,7 +349,7 @@ def test_a_miner_that_keeps_everything_changes_nothing() -> None:
 
 
 def test_with_a_miner_only_mined_pairs_have_terms() -> None:
-    """Mean over the mined positive pairs only, each against the mined negatives of its row."""
+    """Compare with a mean over mined positives, each against the mined negatives of its row."""
     anchors, positives = views(6, 3, seed=5)
     margins = {"pos_margin": 0.4, "neg_margin": 0.1}
     rows = torch.cat([anchors, positives]).tolist()

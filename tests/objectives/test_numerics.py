@@ -1,4 +1,4 @@
-"""Distances against loops, precision, reductions, and counts that the host knows."""
+"""Tests of distances against loops, full precision, reductions, and counts on the host."""
 
 import copy
 
@@ -44,7 +44,7 @@ def test_distances_equal_loops(n: int, m: int, seed: int, offset: float) -> None
 
 @pytest.mark.parametrize("offset", [0.0, 100.0])
 def test_float32_keeps_small_distances(offset: float) -> None:
-    """Far from the origin |x|^2 - 2xy + |y|^2 in float32 would be noise."""
+    """Use rows far from the origin, where |x|^2 - 2xy + |y|^2 in float32 would be noise."""
     x = normal(5, 64).float() + offset
     y = x + 1e-2 * normal(5, 64, seed=1).float()
     expected = (x.unsqueeze(1) - y).double().pow(2).sum(dim=2)
@@ -139,7 +139,7 @@ def test_no_terms_give_zero_with_a_gradient(reduction: str) -> None:
 
 @pytest.mark.parametrize("kept", [[True, True, True], [False, True, True], [False] * 3])
 def test_terms_that_are_not_kept_have_no_influence(kept: list[bool]) -> None:
-    """As if the others were not there; they get no gradient."""
+    """Compare with the kept terms alone; the others must have no gradient."""
     mask = torch.tensor(kept)
     for reduction in ("mean", "sum"):
         terms, others = (TERMS.clone().requires_grad_() for _ in range(2))

@@ -1,4 +1,4 @@
-"""What objectives are given: by the names of their arguments, or as earlier releases had it."""
+"""Tests of the tensors that objectives get, by the names of arguments or as before release 1.9."""
 
 from typing import Any, Optional
 
@@ -21,7 +21,7 @@ from declutr.objectives.objective import OF_DATA, VIEWS, inputs_of, loss_of
 from declutr.objectives.weighted_sum import WeightedObjective
 from tests.objectives.laws import views
 
-# A number for each name, so that a sum tells what was given.
+# A different number for each name, so that a sum shows which tensors were given.
 GIVEN = {name: torch.tensor(float(2**n)) for n, name in enumerate((*VIEWS, *OF_DATA))}
 
 
@@ -37,7 +37,7 @@ class ByName(Objective):
 
 
 class OtherNames(Objective):
-    """As any objective of two views may have been written."""
+    """An objective of two views as it could be written for earlier releases."""
 
     def forward(self, queries: Tensor, documents: Tensor) -> Tensor:
         return queries - documents
@@ -106,7 +106,7 @@ class TakesNothing(SupCon):
 
 
 class OfASubclass(NTXent):
-    """Of one of ours, with more than that takes."""
+    """A subclass that takes more tensors than its base class."""
 
     needs = ("ids",)
 
@@ -143,7 +143,7 @@ def test_objectives_get_the_tensors_that_they_name(
 
 @pytest.mark.parametrize("objective", [OtherNames(), AnyPositions(), OneOtherName()])
 def test_the_two_views_may_have_any_names(objective: Any) -> None:
-    """In their order; `documents` are not those of the data here."""
+    """Check that views are passed in order, even if the second one is called `documents`."""
     expected = GIVEN["anchors"] - GIVEN["positives"]
     if not isinstance(objective, OtherNames):
         expected = expected + GIVEN["labels"]

@@ -116,12 +116,12 @@ def test_distance_losses_do_not_depend_on_the_origin(key: str) -> None:
     moved = built(key)(first + 30, second + 30).item()
     assert moved == pytest.approx(expected, rel=1e-9)
     moved = built(key)((first + 30).float(), (second + 30).float()).item()
-    assert moved == pytest.approx(expected, rel=1e-4)  # float32 keeps what its inputs had
+    assert moved == pytest.approx(expected, rel=1e-4)  # The inputs are rounded to float32.
 
 
 @every
 def test_steps_along_the_gradient_lower_the_loss(key: str) -> None:
-    """A few steps along the gradient lower the loss."""
+    """Take ten steps against the gradient of both views."""
     objective = built(key)
     views = [oracles.normal(6, 3, seed=seed).requires_grad_() for seed in (0, 1)]
     before = objective(*views)
@@ -185,7 +185,7 @@ def test_views_of_different_shapes_raise() -> None:
 
 @pytest.mark.parametrize("name", ["sup_con", "soft_nearest_neighbours", "lifted_structured"])
 def test_rows_without_a_term_have_finite_gradients(name: str) -> None:
-    """Alone with their label, or with nothing but one label in the batch."""
+    """Use rows whose label no other row has, and batches with a single label."""
     functions = {
         "sup_con": objectives.sup_con_loss,
         "soft_nearest_neighbours": objectives.soft_nearest_neighbour_loss,

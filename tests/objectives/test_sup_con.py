@@ -1,4 +1,4 @@
-"""SupCon against golden numbers, loops, NT-Xent and the library."""
+"""Tests of SupCon against golden numbers, loops, NT-Xent and the library."""
 
 import pytest
 import torch

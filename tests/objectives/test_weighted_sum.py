@@ -1,4 +1,4 @@
-"""Sums of objectives equal what their terms say."""
+"""Tests of weighted sums of objectives against their terms."""
 
 from copy import deepcopy
 from typing import Any
@@ -81,7 +81,7 @@ def test_an_unregistered_class_has_its_class_name() -> None:
 
 
 def test_projections_are_given_beside_embeddings_only_where_named() -> None:
-    """The others get projections alone, as they do when they are not in a sum."""
+    """Check that other objectives get projections only, as they do outside of a sum."""
     objective = WeightedSum([WeightedObjective(SCD()), WeightedObjective(BarlowTwins(), 3.0)])
     embeddings, projections = views(5), views(5, 7, seed=3)
     loss = objective(*embeddings, *projections)
@@ -104,7 +104,7 @@ def test_memories_inside_are_saved() -> None:
 
 
 def test_keys_are_given_where_named_and_default_to_positives() -> None:
-    """And are the positives where there are none, as a model without a momentum encoder gives."""
+    """Check that keys are the positives if none are given, as without a momentum encoder."""
     objective = WeightedSum(
         [WeightedObjective(MomentumContrast(4, 6)), WeightedObjective(InfoNCE(), 0.5)]
     ).eval()

@@ -1,4 +1,4 @@
-"""Oracles: the binomial law of the counts, and a plain reading of the 80/10/10 rule."""
+"""Tests of masking against the binomial law of the counts and the 80/10/10 rule."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def a_batch(rows: int = 200, columns: int = 500) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids of ordinary tokens; the first, the last and every seventh position are special."""
+    """Return ids of ordinary tokens, and a mask without the first, last and every seventh one."""
     token_ids = torch.randint(5, VOCAB, (rows, columns), generator=seeded(99))
     maskable = torch.ones(rows, columns, dtype=torch.bool)
     maskable[:, [0, -1]] = False
@@ -24,7 +24,7 @@ def a_batch(rows: int = 200, columns: int = 500) -> tuple[torch.Tensor, torch.Te
 
 
 def close_to_binomial(count: int, trials: int, probability: float) -> bool:
-    """Within five standard deviations."""
+    """Return whether a count is within five standard deviations of its mean."""
     deviation = (trials * probability * (1 - probability)) ** 0.5
     return abs(count - trials * probability) < 5 * deviation
 
@@ -145,7 +145,7 @@ def test_with_probability_one_all_maskable_tokens_are_selected():
 
 
 def test_no_value_is_read_back():
-    """A tensor without data has nothing to read back: any such attempt raises."""
+    """Use tensors without data, which raise if a value is read."""
     token_ids = torch.empty(4, 6, dtype=torch.int64, device="meta")
     maskable = torch.empty(4, 6, dtype=torch.bool, device="meta")
     masked, labels = mask_tokens(token_ids, maskable, mask_id=MASK, vocab_size=VOCAB)

@@ -1,4 +1,4 @@
-"""Oracle: `document_rng` by the four numbers that a draw depends on."""
+"""Tests of random numbers of rows against `document_rng` with the same four arguments."""
 
 import pickle
 
@@ -64,7 +64,7 @@ def test_calls_in_an_uncounted_block_are_not_counted(fails: bool) -> None:
 
 
 def test_digests_are_the_same_in_every_process() -> None:
-    """Python's own `hash` is not; these numbers are written down."""
+    """Compare with constants, because Python's own `hash` differs between processes."""
     assert text_digest("") == 0xB4B2797457A0A6E4
     assert text_digest("na\u00efve \ud83d") == 0xB01B3497CC125519
 
@@ -82,7 +82,7 @@ def test_calls_are_counted_by_text(texts: list[str]) -> None:
 def test_a_new_epoch_counts_calls_from_zero() -> None:
     draws = RowDraws(7, resample=True)
     draws.key_of_text("a", None, None)
-    draws.begin(0)  # no other than that of the call before: its number goes on
+    draws.begin(0)  # This is the current epoch, in which counting continues.
     assert draws.key_of_text("a", None, None) == (0, text_digest("a"), 1)
     size = len(pickle.dumps(draws))
     draws.begin(1)

@@ -1,4 +1,4 @@
-"""Oracles: counting tokens one by one; the table of the docs, drawn again."""
+"""Tests of span geometry against counting tokens, and of the table in the docs."""
 
 import importlib.util
 import re
@@ -55,7 +55,7 @@ def test_the_table_in_the_docs_is_right(script) -> None:
 
 
 def test_shrunk_documents_skip_the_middle_like_the_shortest_ones(script) -> None:
-    """Shrunk documents are like those that are just long enough, as the docs say."""
+    """Compare short documents with those that are just long enough, as the docs say."""
     for length in (300, 2048):
         middle = {}
         for placement in PLACEMENTS:

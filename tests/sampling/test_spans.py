@@ -1,5 +1,8 @@
-"""Oracles: the exact laws of the lengths (golden numbers, computed from the beta law itself), the
-invariants of the sampler as properties, and chi-square tests against uniformity."""
+"""Tests of the span sampler.
+
+Lengths are compared with golden numbers, which were computed from the beta law itself. Invariants
+are tested as properties, and uniformity by chi-square tests.
+"""
 
 import json
 import pickle
@@ -36,7 +39,7 @@ def rng_of(seed: int) -> np.random.Generator:
 
 @st.composite
 def cases(draw, strategies=STRATEGIES, placements=PLACEMENTS):
-    """A sampler that can always serve the length beside it, and a seed."""
+    """Draw a sampler, a document length that it can always sample from, and a seed."""
     anchors = draw(st.integers(1, 6))
     longest = draw(st.integers(1, 60))
     strategy = draw(st.sampled_from(strategies))
@@ -82,7 +85,7 @@ class TestInvariants:
             room = 0 if sampler.placement == "uniform_v1" else sampler.max_span_len
             assert right[0] - left[1] >= room
         if sampler.placement == "uniform_v1":
-            return  # whose positives may overlap other anchors
+            return  # With this placement positives may overlap other anchors.
         for own, mine in enumerate(positives.tolist()):
             others = np.delete(anchors, own, axis=0).tolist()
             for (begin, stop), (start, end) in ((p, a) for p in mine for a in others):
@@ -141,7 +144,7 @@ class TestLengthLaws:
         np.testing.assert_allclose(quantiles, law["quantiles_5_25_50_75_95"], atol=tolerance)
 
     def test_whole_distribution_of_short_spans(self):
-        """P(2 + floor(8 B) = 2 + k) = F((k + 1) / 8) - F(k / 8), F the beta law's."""
+        """Compare with P(floor(8 B) = k) = F((k + 1) / 8) - F(k / 8), where B has the law F."""
         sampler = SpanSampler(1, 1, 2, 10)
         rng = rng_of(12)
         spans = [sampler.sample(100, rng) for _ in range(20_000)]
@@ -218,7 +221,7 @@ class TestUniformity:
         [("uniform", 2, 17, 6), ("uniform_v1", 2, 14, 3), ("uniform_v1", 3, 18, 3)],
     )
     def test_every_placement_is_equally_likely(self, placement, anchors, length, apart):
-        """All starts of spans of 3 tokens that are so far apart, listed by brute force."""
+        """List all starts of spans of 3 tokens that are far enough apart by brute force."""
         sampler, rng = SpanSampler(anchors, 1, 3, 3, placement=placement), rng_of(32)
         legal = [
             starts
@@ -234,7 +237,7 @@ class TestUniformity:
 
     @pytest.mark.parametrize(("placement", "apart"), [("uniform", 6), ("uniform_v1", 3)])
     def test_placement_given_the_lengths_is_uniform(self, placement, apart):
-        """Of the starts that are legal for two lengths; the shortest document has the most edge."""
+        """Test the starts that are possible for two lengths, in the shortest document, too."""
         sampler, length, rng = SpanSampler(2, 1, 1, 3, placement=placement), 12, rng_of(37)
         starts: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for _ in range(30_000):
@@ -243,8 +246,8 @@ class TestUniformity:
         assert set(starts) == {(1, 1), (1, 2), (2, 1), (2, 2)}
         for (a_len, b_len), drawn in starts.items():
             places = [(a, b) for a in range(13 - a_len) for b in range(13 - b_len)]
-            # All pairs of one order are equally likely, not those of both: the last length alone
-            # decides how many there are.
+            # For one order of the two lengths all pairs of starts are equally likely. The two
+            # orders differ in the number of pairs, because it depends on the last length.
             for sign in (1, -1):
                 legal = [(a, b) for a, b in places if sign * (b - a) >= apart]
                 counts = [drawn.count(pair) for pair in legal]
@@ -271,7 +274,7 @@ class TestUniformity:
             assert stats.chisquare(counts).pvalue > 1e-4
 
     def test_adjacent_positives_take_both_sides_and_position_zero(self):
-        """Position 0 is a legal start of a span before its anchor; the published code misses it."""
+        """Check that a positive may start at position 0, which the published code misses."""
         sampler, rng = SpanSampler(1, 1, 4, 4, strategy="adjacent"), rng_of(34)
         drawn = []
         for _ in range(6_000):
@@ -425,7 +428,7 @@ class TestDocumentRandom:
     @given(st.lists(st.tuples(*[st.integers(-(2**65), 2**65)] * 4), max_size=5), st.integers(0, 9))
     @settings(max_examples=100, deadline=None)
     def test_draws_what_document_rng_does(self, keys, before):
-        """Whatever was drawn before, halves of words included."""
+        """Check this whatever was drawn before, such as half of a 64-bit word."""
         one = DocumentRandom()
         for key in keys:
             fresh, reused = document_rng(*key), one.at(*key)

@@ -1,4 +1,4 @@
-"""Oracles: means over many draws; plain loops over documents; one process for several."""
+"""Tests of token budgets against means over many draws and plain loops over documents."""
 
 import itertools
 
@@ -49,7 +49,7 @@ class TestExpectedTokens:
 
 
 class Counted:
-    """A document counts its length."""
+    """A counter for which a document has as many tokens as its length."""
 
     def units(self, lengths):
         return np.asarray(lengths, dtype=np.int64) * UNITS
@@ -78,7 +78,7 @@ def test_cuts_divide_any_order_into_equal_batches(lengths, extra, processes, at_
             order = np.random.default_rng((seed, epoch)).permutation(rows)
             cuts = batches.cuts(order)
             assert len(cuts) == len(batches) + 1
-            # Every row once, in order, but what no process may have more of than another.
+            # Every row is in a batch, except the last ones if processes cannot share them equally.
             assert cuts[0] == 0 and cuts[-1] == len(rows) - len(rows) % processes
             assert (cuts % processes == 0).all()
             assert (np.diff(cuts) >= 2 * processes).all()
@@ -86,7 +86,7 @@ def test_cuts_divide_any_order_into_equal_batches(lengths, extra, processes, at_
             average = lengths.sum() / len(batches)
             slack = processes * lengths.max()
             assert max(tokens) <= max(average + slack, 2 * slack)
-            # As few batches as the budget allows, on average.
+            # There are as few batches as the budget allows on average.
             if len(batches) < len(rows) // processes // 2:
                 assert average <= budget * processes
             if len(batches) > 1:

@@ -1,4 +1,4 @@
-"""Parts of pytorch-metric-learning by name: all of them, nested ones, and what is refused."""
+"""Tests of parts of pytorch-metric-learning that are built by name, nested or refused."""
 
 import re
 from typing import Any

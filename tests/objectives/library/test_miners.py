@@ -1,4 +1,4 @@
-"""The pair margin miner against loops over pairs."""
+"""Tests of the pair margin miner against loops over pairs."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""Every loss of pytorch-metric-learning: which can be used, with what, and which cannot."""
+"""Tests of every loss of pytorch-metric-learning, with arguments, miners and a memory."""
 
 import inspect
 import json
@@ -32,7 +32,7 @@ from tests.objectives import oracles
 from tests.objectives.oracles import normal
 
 RAW_L2 = {"class": "LpDistance", "normalize_embeddings": False}
-# What has no default.
+# Arguments of the losses that have no default.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "MultipleLosses": {"losses": [{"class": "SupConLoss"}, {"class": "NCALoss"}]},
     "RankedListLoss": {"margin": 0.4, "Tn": 10},
@@ -51,7 +51,7 @@ ALL_PAIRS = {"pos_margin": 2.0, "neg_margin": -2.0}
 
 def built(name: str, **arguments: Any) -> PytorchMetricLearning:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the library's own, about high temperatures
+        warnings.simplefilter("ignore")  # The library warns of high temperatures.
         objective = Objective.from_params(
             Params(
                 {
@@ -73,7 +73,7 @@ def of_library(name: str) -> Any:
 
 
 def test_every_loss_is_usable_or_refused() -> None:
-    """Of all that the library calls a loss; the documentation lists those that can be used."""
+    """Check every class in the library's module of losses, and the list in the documentation."""
     everything = {name for name, part in vars(losses).items() if inspect.isclass(part)}
     refused = everything & set(parts.REFUSED)
     bases = everything - refused - set(USABLE)
@@ -225,13 +225,13 @@ def test_a_miner_by_name_selects_as_the_miner_of_the_library() -> None:
 
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning")
 def test_why_histogram_loss_is_refused() -> None:
-    """If this fails the library has mended it, and the refusal can go."""
+    """Show the failure in the library; once it is fixed there, the refusal can be removed."""
     with pytest.raises(RuntimeError, match="out of bounds"):
         losses.HistogramLoss(n_bins=10)(torch.ones(4, 3), torch.tensor([0, 0, 1, 1]))
 
 
 def test_why_dynamic_soft_margin_loss_is_refused() -> None:
-    """If this fails the library has mended it, and the refusal can go."""
+    """Show the failure in the library; once it is fixed there, the refusal can be removed."""
     theirs, labels = losses.DynamicSoftMarginLoss(), torch.arange(4).repeat(2)
     theirs(normal(8, 3).requires_grad_(), labels).backward()
     with pytest.raises(RuntimeError, match="second time"):
@@ -240,7 +240,7 @@ def test_why_dynamic_soft_margin_loss_is_refused() -> None:
 
 @pytest.mark.parametrize("name", sorted(set(USABLE) - WITHOUT_MINER))
 def test_a_miner_changes_the_loss_or_is_refused(name: str) -> None:
-    """No loss leaves a miner aside without a word."""
+    """Check that no loss ignores a miner silently."""
     views = normal(6, 4), normal(6, 4, seed=1)
     objective = built(name)
     expected = objective(*views).item()
@@ -277,7 +277,7 @@ def memory(name: str, **options: Any) -> CrossBatchMemory:
 
 @pytest.mark.parametrize("name", WITH_MEMORY)
 def test_memory_around_any_loss(name: str, tmp_path: Path) -> None:
-    """The same as the library's, step by step, and after a resume."""
+    """Compare with the memory of the library, step by step and after a resume."""
     ours = memory(name, memory_size=20)
     theirs = losses.CrossBatchMemory(getattr(losses, name)(), embedding_size=4, memory_size=20)
     for step in range(4):

@@ -1,4 +1,4 @@
-"""Cross-batch memory against a naive queue and the library itself."""
+"""Tests of cross-batch memory against a naive queue and the library itself."""
 
 from collections import deque
 from pathlib import Path
@@ -15,9 +15,9 @@ from tests.objectives.test_nt_xent import naive_terms, views
 
 
 class NaiveQueue:
-    """The last `size` rows; a batch's own copies in it take part as well, save each row's own.
+    """A queue of the last `size` rows, which is compared with a batch after the batch was added.
 
-    That is what pytorch-metric-learning does: it enqueues first.
+    As in pytorch-metric-learning, the copies of the batch take part, except a row's own copy.
     """
 
     def __init__(self, size: int) -> None:
@@ -57,7 +57,7 @@ def of_the_library(size: int, reduction: str) -> losses.CrossBatchMemory:
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("size", [8, 11, 100])
 def test_losses_and_memory_equal_those_of_the_library(size: int, reduction: str) -> None:
-    """Losses, gradients and what is held; batches that fit, that wrap around, of a single pair."""
+    """Try batches that fit into the memory, that wrap around, and of a single pair."""
     ours = CrossBatchMemory(NTXent(0.2, reduction), embedding_size=3, memory_size=size).train()
     theirs, label = of_the_library(size, reduction), 0
     for step, count in enumerate([4, 1, 3, 4, 2]):
@@ -74,7 +74,7 @@ def test_losses_and_memory_equal_those_of_the_library(size: int, reduction: str)
 
 @pytest.mark.parametrize("steps", [1, 3])
 def test_continues_from_a_checkpoint_of_an_earlier_release(steps: int) -> None:
-    """What checkpoints of earlier releases hold, in which the library computed the loss."""
+    """Load a checkpoint of a release in which the library computed the loss."""
     theirs = of_the_library(20, "mean")
     for step in range(steps + 1):
         batch = views(4, 3, seed=step, dtype=torch.float32)
@@ -129,7 +129,7 @@ def test_a_resumed_run_continues_with_the_same_memory(
         one(*views(4, 3, seed=step, dtype=torch.float32))
     torch.save(one.state_dict(), tmp_path / "state.th")
     other = fresh()
-    other(*views(3, 3, seed=99, dtype=torch.float32))  # whatever was in there goes
+    other(*views(3, 3, seed=99, dtype=torch.float32))  # Loading a state must overwrite these rows.
     other.load_state_dict(torch.load(tmp_path / "state.th"))
     for step in range(steps, steps + 4):
         batch = views(4, 3, seed=step, dtype=torch.float32)
@@ -163,7 +163,7 @@ def test_memory_wraps_nt_xent_only() -> None:
 
 @pytest.mark.parametrize("attached", [True, False])
 def test_memory_with_a_miner_that_keeps_everything(attached: bool) -> None:
-    """Given at construction or attached by the model: the same, and equal to none."""
+    """Give the miner to the constructor or attach it: both equal a memory without a miner."""
     miner = PairMarginMiner(pos_margin=1.1, neg_margin=-1.1)
     options: dict[str, Any] = {"embedding_size": 3, "memory_size": 16}
     plain = CrossBatchMemory(NTXent(0.2), **options).train()

@@ -1,4 +1,4 @@
-"""The bank: what it finds against loops, what it keeps, and where."""
+"""Tests of the feature bank: search against loops, updates, storage and approximate search."""
 
 import copy
 import math
@@ -24,7 +24,7 @@ GOLDEN = golden("reclaim")["reclaim"]
 
 
 def filled(rows: Tensor, texts: Tensor | None = None, **settings: Any) -> FeatureBank:
-    """A bank whose slots hold `rows`."""
+    """Return a bank whose slots have the vectors `rows`."""
     bank = FeatureBank(*rows.shape, **settings).to(rows.dtype)
     bank.update(torch.arange(len(rows)), rows, texts)
     return bank
@@ -44,7 +44,7 @@ def test_golden_numbers(level: str) -> None:
     slots, found = bank.nearest(query, own, GOLDEN["params"]["K"])
     assert slots.tolist() == [values[f"topk_{level}"]] and found.all()
     unmasked, _ = bank.nearest(query, torch.tensor([2]), 1)
-    assert unmasked.item() == 0  # what would be found if an instance found itself
+    assert unmasked.item() == 0  # This is what would be found if an instance found itself.
     bank.update(own, query)
     expected = values[f"bank_{level}0_after_update"]
     assert bank.vectors[0].tolist() == pytest.approx(expected, abs=1e-12)
@@ -111,7 +111,7 @@ def test_an_empty_bank_finds_nothing() -> None:
     assert slots.shape == (2, 3) and not found.any()
     bank.update(torch.tensor([0]), normal(1, 3).float())
     _, found = bank.nearest(normal(2, 3).float(), torch.tensor([0, 4]), 3)
-    assert found.tolist() == [[False] * 3, [True, False, False]]  # never itself
+    assert found.tolist() == [[False] * 3, [True, False, False]]  # never the instance itself
 
 
 def test_equal_and_zero_rows_are_found_too() -> None:
@@ -187,7 +187,7 @@ def test_the_bank_keeps_no_graph_and_returns_copies() -> None:
     assert not bank.vectors.requires_grad and not list(bank.parameters())
     negatives = bank.rows(torch.tensor([[0]]))
     bank.update(torch.tensor([0]), 5 * feature)
-    assert torch.equal(negatives[0], feature)  # a copy: the loss still needs it
+    assert torch.equal(negatives[0], feature)  # Negatives are copies, as the loss still needs them.
 
 
 # ------------------------------------------------------------------------------- where it is kept
@@ -210,7 +210,7 @@ def test_continues_from_its_state(tmp_path: Path, settings: dict, eligible: str)
     one, other, ids = fresh(1), fresh(2), torch.tensor([1, 8, 3])
     one.update(ids, normal(3, 4).float(), ids)
     torch.save(one.state_dict(), tmp_path / "state.th")
-    one.update(ids - 1, normal(3, 4, seed=5).float(), ids)  # what is written stays as it was
+    one.update(ids - 1, normal(3, 4, seed=5).float(), ids)  # The saved state must not change.
     other.load_state_dict(torch.load(tmp_path / "state.th"))
     other.update(ids - 1, normal(3, 4, seed=5).float(), ids)
     for name in ("vectors", "visited", "texts", "lengths"):
@@ -262,7 +262,7 @@ def test_distributed_data_parallel_does_not_send_vectors_around() -> None:
 
 
 def test_search_never_builds_a_matrix_of_all_cosines() -> None:
-    """Never a matrix of all cosines."""
+    """Measure the memory of a search in a large bank."""
     largest = []
 
     def block_of(start: int, stop: int) -> Tensor:
@@ -332,7 +332,7 @@ def test_approximate_search_finds_no_slot_that_is_ruled_out() -> None:
 
 
 def test_approximate_search_finds_k_slots_if_there_are_k() -> None:
-    """More lists where those of `tune` hold too few; all slots where candidates are ruled out."""
+    """Search more lists than `tune` chose, and all slots where candidates are ruled out."""
     pytest.importorskip("faiss")
     rows, ids = clustered(1500), torch.arange(4)
     bank = filled(rows, search="approximate", approximate_from=1000)
@@ -352,7 +352,10 @@ def test_approximate_search_finds_k_slots_if_there_are_k() -> None:
 def test_exact_search_is_a_fallback_for_single_queries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A mask for all queries would be as large as what `BLOCK` keeps from being made."""
+    """Check that only queries without enough candidates are compared with all slots.
+
+    A mask for all queries would be as large as the matrix that `BLOCK` avoids.
+    """
     pytest.importorskip("faiss")
     rows, ids, keys = clustered(1500), torch.arange(64), torch.arange(1500) % 50
     bank = filled(rows, keys, search="approximate", approximate_from=1000)
@@ -373,7 +376,7 @@ def test_exact_search_is_a_fallback_for_single_queries(
 def test_with_fixed_shapes_search_is_exact_and_without_faiss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As on a GPU, and what is found is what a CPU finds exactly."""
+    """Check that a search as on a GPU finds what exact search on a CPU finds."""
     monkeypatch.setitem(sys.modules, "faiss", None)
     rows, ids = clustered(300), torch.arange(9)
     bank = filled(rows, search="approximate", approximate_from=10)

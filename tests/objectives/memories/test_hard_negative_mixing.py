@@ -1,4 +1,4 @@
-"""MoCHi against mixtures that are really built, MoCo, and its laws."""
+"""Tests of MoCHi against mixtures that are really built, MoCo, and its invariances."""
 
 import math
 from pathlib import Path
@@ -45,7 +45,7 @@ def built_loss(
     in_batch: bool,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """The loss with every made-up vector in hand, and those vectors `(N, s + s', d)`."""
+    """Compute the loss by building every synthetic vector, and return these `(N, s + s', d)`."""
     queries, keys = unit(queries), unit(keys)
     hard, negatives = [], []
     for i, query in enumerate(queries):
@@ -87,7 +87,7 @@ CASES: list[dict[str, Any]] = [
 def test_equals_a_loss_with_built_mixtures(
     case: dict[str, Any], mixed: int, mixed_with_query: int, keys_train: bool
 ) -> None:
-    """Value and gradients: mixtures are constants."""
+    """Compare values, and gradients with mixtures as constants."""
     queue = normal(6, 4, seed=8) if case["queue"] else None
     results = []
     for loss in (mochi_loss, lambda *arguments: built_loss(*arguments)[0]):
@@ -111,7 +111,7 @@ def test_equals_a_loss_with_built_mixtures(
 
 
 def test_the_query_never_dominates_a_mixture() -> None:
-    """Nearer to the query than its hard negatives, but nearer to them than to the query."""
+    """Check that a mixture is nearer to the query than its negative, and nearest to the latter."""
     queries, keys = views(3)
     queue = normal(6, 4, seed=8)
     _, made = built_loss(queries, keys, queue, 0.2, 1, 0, 50, False, seeded())
@@ -166,7 +166,7 @@ def test_gradients_and_hard_batches() -> None:
     assert_finite_where_it_is_hard(
         lambda x, y: mochi_loss(x, y, queue, in_batch=True, generator=seeded())
     )
-    opposite = torch.cat([queue, -queue])  # whose mixtures may cancel
+    opposite = torch.cat([queue, -queue])  # Mixtures of opposite vectors may cancel.
     assert_finite_where_it_is_hard(lambda x, y: mochi_loss(x, y, opposite, generator=seeded()))
     assert_full_precision(lambda x, y: mochi_loss(x, y, queue, generator=seeded()), *views(16))
 
@@ -181,7 +181,7 @@ def test_synthetic_vectors_are_never_built() -> None:
     queries, keys = views(64, 128, dtype=torch.float32)
     queue = normal(512, 128, dtype=torch.float32)
     saved = largest_saved(lambda q: mochi_loss(q, keys, queue, hardest=256), queries)
-    assert saved <= 64 * (1 + 512 + 1024 + 128)  # with them 64 * 1152 * 128
+    assert saved <= 64 * (1 + 512 + 1024 + 128)  # The vectors would have 64 * 1152 * 128.
 
 
 @pytest.mark.parametrize("steps", [0, 2])

@@ -1,4 +1,4 @@
-"""Instance discrimination against loops in Python and its laws."""
+"""Tests of instance discrimination against loops in Python."""
 
 import math
 from pathlib import Path
@@ -97,7 +97,7 @@ def test_nce_equals_the_formula_in_loops(
 
 
 def test_nce_has_the_gradient_of_the_softmax_with_much_noise() -> None:
-    """With Z as it is and every instance drawn often, the gradients agree (Gutmann & Hyvärinen)."""
+    """Compare gradients with the true Z and every instance drawn often (Gutmann & Hyvärinen)."""
     features, bank, ids = normal(1, 3), normal(5, 3, seed=1), torch.tensor([2])
     features.requires_grad_()
     everyone = torch.arange(5)
@@ -165,7 +165,7 @@ def test_a_step_uses_the_bank_as_it_was_and_updates_only_its_slots(noise: int | 
 
 def test_the_normaliser_is_estimated_once() -> None:
     objective = InstanceDiscrimination(7, 4, noise=3).train()
-    assert objective.log_normaliser.isfinite()  # checkpoints refuse what is not
+    assert objective.log_normaliser.isfinite()  # A checkpoint with another value is refused.
     objective(normal(3, 4, dtype=torch.float32), torch.arange(3))
     first = objective.log_normaliser.item()
     objective(normal(3, 4, seed=8, dtype=torch.float32), torch.arange(3))
@@ -227,7 +227,7 @@ def test_registered_name_and_refusals() -> None:
 
 @pytest.mark.parametrize("noise", [None, 3])
 def test_all_saved_values_are_finite(noise: int | None) -> None:
-    """A checkpoint with anything else is refused."""
+    """Check all buffers, because a checkpoint with other values is refused."""
     objective = InstanceDiscrimination(7, 4, noise=noise).train()
     assert all(value.isfinite().all() for value in objective.state_dict().values())
     objective(normal(3, 4, dtype=torch.float32), torch.arange(3))

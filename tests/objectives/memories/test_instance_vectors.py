@@ -1,4 +1,4 @@
-"""Numbers of instances, by what the host knows of them."""
+"""Tests of ids of instances that the host reads without waiting."""
 
 import pytest
 import torch
@@ -16,7 +16,7 @@ def test_last_rows_of_repeated_ids(ids: list[int]) -> None:
 
 
 def test_ids_that_the_host_remembers_are_not_read_from_the_device() -> None:
-    there = torch.empty(3, dtype=torch.long, device="meta")  # which has nothing to be read
+    there = torch.empty(3, dtype=torch.long, device="meta")  # Tensors there have no values to read.
     remember(there, torch.tensor([7, 0, 9]))
     assert last_rows(there) is None
     require_ids(there, 10)

@@ -1,4 +1,4 @@
-"""The critic: golden numbers, its Lipschitz constant, and one power iteration a step."""
+"""Tests of the critic: golden numbers, its Lipschitz constant, and its power iterations."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def layers(critic: Critic) -> list[nn.Linear]:
 
 
 def golden_critic() -> Critic:
-    """The golden weights, all biases 0, and power iterations until they have converged."""
+    """Return a critic with golden weights, biases of 0, and converged power iterations."""
     critic = Critic(3, 2, width=2).double()
     with torch.no_grad():
         for layer, name in zip(layers(critic), NAMES, strict=True):
@@ -96,7 +96,7 @@ def test_one_power_iteration_a_step_and_none_in_validation() -> None:
 
 @pytest.mark.parametrize("lr", [1e-3, 2e-5])
 def test_stays_lipschitz_in_training(lr: float) -> None:
-    """The estimate lags behind the optimizer, but not far; slopes stay below the product."""
+    """Check that estimates lag little behind the optimizer, and that slopes stay bounded."""
     torch.manual_seed(0)
     critic = Critic(24, 16, width=16)
     optimizer = torch.optim.Adam(critic.parameters(), lr=lr)
@@ -125,7 +125,7 @@ def test_without_the_constraint_weights_are_free() -> None:
 
 
 def test_the_last_bias_can_be_learnt() -> None:
-    """-log K, the logit of pairs that nothing is known about, is out of reach of the weights."""
+    """Check that the last bias is trained: constrained weights alone cannot reach -log K."""
     critic = Critic(3, 3, width=4)
     trainable = {name for name, p in critic.named_parameters() if p.requires_grad}
     assert "joint.2.bias" in trainable and len(trainable) == 10

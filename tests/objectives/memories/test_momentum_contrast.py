@@ -1,4 +1,4 @@
-"""MoCo against golden numbers, a queue and loops in Python, and its laws."""
+"""Tests of MoCo against golden numbers, and a queue and loops in Python."""
 
 import math
 from collections import deque
@@ -70,7 +70,7 @@ def test_a_step_uses_the_queue_as_it_was_before() -> None:
     loss = objective(Q, K)
     assert loss.item() == pytest.approx(GOLDEN["values"]["tau1_mean"], abs=1e-9)
     expected = torch.nn.functional.normalize(torch.cat([K, QUEUE[2:]]), dim=-1)
-    assert torch.allclose(objective.queue.keys, expected)  # the oldest two gave way
+    assert torch.allclose(objective.queue.keys, expected)  # The oldest two were overwritten.
 
 
 @settings(max_examples=30, deadline=None)
@@ -93,7 +93,7 @@ def test_equals_the_formula_in_loops(n: int, size: int, seed: int, tau: float) -
 
 @pytest.mark.parametrize("size", [1, 4, 7, 30])
 def test_the_queue_holds_the_last_keys(size: int) -> None:
-    """Batches that fit, that wrap around, and that are larger than the queue."""
+    """Try batches that fit into the queue, that wrap around, and that are larger than it."""
     queue, expected = KeyQueue(size, 3).double(), deque(maxlen=size)
     for step, count in enumerate([3, 2, 5, 1, 9, 4, 0, 3]):
         rows = normal(count, 3, seed=step)
@@ -101,7 +101,7 @@ def test_the_queue_holds_the_last_keys(size: int) -> None:
         kept = before.clone()
         queue.enqueue(rows)
         expected.extend(unit(row) for row in rows.tolist())
-        assert torch.equal(before, kept)  # what a backward pass may need is a copy
+        assert torch.equal(before, kept)  # The backward pass needs a copy.
         held = sorted(queue.rows(only_valid=True).tolist())
         assert len(held) == len(expected) == int(queue.valid.sum())
         assert queue.full == bool(queue.valid.all())

@@ -1,4 +1,4 @@
-"""RECLAIM against golden numbers, loops and its laws."""
+"""Tests of RECLAIM against golden numbers and loops."""
 
 import copy
 import math
@@ -37,7 +37,7 @@ def softplus(x: float) -> float:
 
 
 def made(instances: int = 9, width: int = 4, **settings: Any) -> Reclaim:
-    """One in float64, on whose banks every slot was visited."""
+    """Return an objective in float64 in whose banks every slot was visited."""
     torch.manual_seed(0)
     objective = Reclaim(instances, width, **{"num_negatives": 3, **settings}).double()
     every = torch.arange(instances)
@@ -113,7 +113,7 @@ def test_loss_equals_the_formula_in_loops(
 
 
 def test_gradients_raise_logits_of_pairs_and_lower_those_of_negatives() -> None:
-    """A step raises the logits of pairs and lowers those of negatives."""
+    """Check that a step against the gradient raises logits of pairs and lowers the others."""
     logits = [normal(4).requires_grad_(), normal(4, 3).requires_grad_(), normal(4, 2)]
     logits[2].requires_grad_()
     reclaim_loss(*logits).backward()
@@ -176,7 +176,7 @@ def test_logits_of_wrong_shapes_raise(arguments: tuple, settings: dict, message:
 
 
 def expected_loss(objective: Reclaim, u: Tensor, v: Tensor, ids: Tensor, k: int) -> float:
-    """One pair after the other; with the critic as it is."""
+    """Compute the loss of one pair after the other, without another power iteration."""
     total = 0.0
     banks = [(objective.u_bank.vectors, u), (objective.v_bank.vectors, v)]
     for i in range(len(ids)):
@@ -194,7 +194,7 @@ def expected_loss(objective: Reclaim, u: Tensor, v: Tensor, ids: Tensor, k: int)
 
 @pytest.mark.parametrize("k", [0, 1, 3, 8, 50])
 def test_a_step_equals_pairs_one_after_the_other(k: int) -> None:
-    """More negatives than there are: all are taken."""
+    """Ask for more negatives than there are, too, of which all are taken."""
     objective = made(v_embedding_size=6, num_negatives=k).eval()
     u, v = normal(3, 4), normal(3, 6, seed=1)
     assert objective(u, v, IDS).item() == pytest.approx(expected_loss(objective, u, v, IDS, k))
@@ -211,7 +211,7 @@ def test_negatives_are_selected_before_banks_are_updated() -> None:
         expected = was.clone()
         expected[IDS] = 0.75 * new + 0.25 * was[IDS]
         assert torch.allclose(now, expected)
-    # The critic's iteration of this step stays, so what it found before can be computed again.
+    # In evaluation the critic does no further power iteration, so the loss can be computed again.
     for bank, was in zip((objective.u_bank, objective.v_bank), before, strict=True):
         bank.set_extra_state(was)
     assert loss.item() == pytest.approx(objective(u, v, IDS).item())
@@ -240,7 +240,7 @@ def test_gradient_reaches_both_views_and_all_of_the_critic_but_no_bank() -> None
 
 
 def test_learns_to_tell_pairs_from_others() -> None:
-    """Ten instances whose v is a rotation of u; the loss falls below what ignorance gives."""
+    """Train on ten instances whose v is a rotation of u, to below the loss of guessing."""
     torch.manual_seed(1)
     u = normal(10, 6).float() * 3
     v = u.roll(1, dims=1)
@@ -322,7 +322,7 @@ def test_a_share_of_the_bank_is_drawn_anew_in_each_step() -> None:
 def loop_over_candidates(
     objective: Reclaim, u: Tensor, v: Tensor, among: list[int], mean: bool = False
 ) -> Tensor:
-    """Each pair with each candidate but itself, one after the other."""
+    """Compute the loss of each pair with each candidate but itself, one after the other."""
     critic, total = objective.critic, torch.zeros((), dtype=u.dtype)
     for i, own in enumerate(IDS.tolist()):
         others = [j for j in among if j != own]
@@ -344,7 +344,7 @@ def loop_over_candidates(
 def test_all_candidates_are_negatives(
     settings: dict, blocks_of: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Loss and gradients are those of a loop, however many candidates are judged at once."""
+    """Compare loss and gradients with a loop, however many candidates are judged at once."""
     monkeypatch.setattr(reclaim_losses, "BLOCK", blocks_of * 4 * 64 * 3)
     objective = made(v_embedding_size=6, num_negatives=None, **settings).eval()
     among = objective._among()
@@ -362,7 +362,7 @@ def test_all_candidates_are_negatives(
 def test_all_candidates_are_judged_by_the_weights_of_one_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Blocks share an estimate of the singular values, which moves on once; then banks do."""
+    """Check that all blocks share one power iteration, and that banks are updated after it."""
     losses = []
     for blocks_of in (1, 100):
         monkeypatch.setattr(reclaim_losses, "BLOCK", blocks_of * 4 * 64 * 3)
@@ -389,7 +389,7 @@ def test_all_candidates_without_a_gradient_and_without_candidates() -> None:
     keys = torch.tensor([7, 7, 5])
     objective.train()(u, v, IDS, keys)
     apart = objective.eval()(u, v, IDS, keys)
-    assert apart < objective(u, v, IDS)  # those of the same text do not count
+    assert apart < objective(u, v, IDS)  # Instances of the same text are not negatives.
 
 
 def test_all_other_instances_of_the_batch_are_negatives() -> None:
@@ -399,7 +399,7 @@ def test_all_other_instances_of_the_batch_are_negatives() -> None:
 
 
 def test_equal_texts_are_not_negatives_of_each_other() -> None:
-    """In the bank and in the batch."""
+    """Check negatives from the bank and from the batch."""
     u, v = normal(3, 4), normal(3, 4, seed=1)
     keys = torch.tensor([7, 7, 5])
     for candidates in ("bank", "batch"):
@@ -413,7 +413,7 @@ def test_equal_texts_are_not_negatives_of_each_other() -> None:
 
 @pytest.mark.parametrize("k", [2, 100])
 def test_the_last_bias_starts_at_minus_log_k(k: int) -> None:
-    """Pairs and negatives pull at a logit that is the same for all with equal strength."""
+    """Check that gradients of pairs and negatives cancel for a logit that is equal for all."""
     same = Reclaim(200, 4, num_negatives=k).double().critic.last_bias
     logits = same.expand(k).unsqueeze(0)  # (1, k)
     reclaim_loss(same, logits, logits).backward()
@@ -461,7 +461,7 @@ WAYS = [
 
 
 def steps_of(objective: Reclaim, fixed: bool) -> list[Tensor]:
-    """Losses and gradients of a few steps from empty banks, some with an id twice."""
+    """Return losses and gradients of a few steps from empty banks, some with repeated ids."""
     objective.u_bank.fixed_shapes = objective.v_bank.fixed_shapes = fixed
     seen = []
     for step in range(5):
@@ -498,7 +498,7 @@ def test_with_fixed_shapes_a_step_reads_no_tensor_on_the_host(settings: dict) ->
     steps_of(objective, True)
     u, v, keys = normal(3, 4).float(), normal(3, 4, seed=1).float(), torch.arange(3)
     if "num_negatives" in settings and objective.candidate_share < 1:
-        objective.candidate_share = 1  # else the host looks into what it drew itself
+        objective.candidate_share = 1  # With a smaller share the host reads what it has drawn.
     for ids in ([1, 8, 3], [1, 8, 1]):
         with NeverWaits():
             objective(u.requires_grad_(), v, torch.tensor(ids), keys).backward()
@@ -560,7 +560,7 @@ def test_more_negatives_than_other_instances_give_a_warning(
 
 
 def test_repeated_ids_give_one_warning(caplog: pytest.LogCaptureFixture) -> None:
-    """The last row of an id is kept, as in a loop over them."""
+    """Check the warning, and that the last row of an id is kept as in a loop."""
     objective = made(momentum=0.0).train()
     u, v = normal(4, 4), normal(4, 4, seed=1)
     objective(u, v, torch.tensor([7, 2, 5, 3]))

@@ -1,4 +1,4 @@
-"""The contrastive loss against golden numbers and loops over pairs."""
+"""Tests of the contrastive loss against golden numbers and loops over pairs."""
 
 from itertools import combinations
 

@@ -1,4 +1,4 @@
-"""InfoNCE and N-pair against golden numbers and loops; SimCSE's forms of it."""
+"""Tests of InfoNCE, its forms in SimCSE, and N-pair against golden numbers and loops."""
 
 import math
 

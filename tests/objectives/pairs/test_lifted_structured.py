@@ -1,4 +1,4 @@
-"""The lifted structured loss against golden numbers, loops and the library."""
+"""Tests of the lifted structured loss against golden numbers, loops and the library."""
 
 from itertools import combinations
 
@@ -61,7 +61,7 @@ def test_equals_the_library() -> None:
     plain = distances.LpDistance(normalize_embeddings=False)
     theirs = losses.LiftedStructureLoss(neg_margin=1, distance=plain)(X, LABELS)
     assert lifted_structured_loss(X, LABELS).item() == pytest.approx(theirs.item())
-    on_the_sphere = losses.LiftedStructureLoss()(X, LABELS)  # what its defaults would give
+    on_the_sphere = losses.LiftedStructureLoss()(X, LABELS)  # the library's defaults
     assert abs(lifted_structured_loss(X, LABELS).item() - on_the_sphere.item()) > 1e-3
 
 
@@ -80,7 +80,7 @@ def test_without_labels_equals_a_label_for_each_pair(pairs: int, hinge: bool) ->
     halves = rows.chunk(2)
     built = LiftedStructured(2.0, hinge)
     named = built(*halves, labels=torch.arange(pairs)).item()
-    assert built(*halves).item() == pytest.approx(named, rel=1e-12)  # another order of adding up
+    assert built(*halves).item() == pytest.approx(named, rel=1e-12)  # The sums have another order.
 
 
 @pytest.mark.parametrize("hinge", [True, False])

@@ -1,4 +1,4 @@
-"""Quick-Thoughts against golden numbers, loops in Python and its laws."""
+"""Tests of Quick-Thoughts against golden numbers and loops in Python."""
 
 import math
 
@@ -119,9 +119,9 @@ def test_without_neighbours_the_loss_is_zero(reduction: str) -> None:
 
 
 def test_rows_without_neighbours_are_only_candidates() -> None:
-    """They have no term, and so no gradient as sentences; as contexts they have one."""
+    """Check that such rows have no gradient as sentences, but have one as contexts."""
     f, g = (view.requires_grad_() for view in views(4))
-    ids = torch.tensor([0, 1, 7, 7])  # the last two are the same sentence
+    ids = torch.tensor([0, 1, 7, 7])  # The last two rows are the same sentence.
     quick_thoughts_loss(f, g, ids=ids).backward()
     assert not f.grad[2:].any() and f.grad[:2].all() and g.grad.all()
     alone = [view.detach()[:1].requires_grad_() for view in views(4)]

@@ -64,7 +64,7 @@ def softmax_of(
 
 
 def test_classes_by_hand() -> None:
-    """Of (1, 2; 3, 1; 2, 1) the logits 1 and 4, of (3, 4; 4, 3; 1, 1) 3 and 8."""
+    """Compare with logits by hand: 1 and 4 of (1, 2; 3, 1; 2, 1), 3 and 8 of (3, 4; 4, 3; 1, 1)."""
     weight = doubles([[1, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 1]])
     logits = pair_logits(U, V, weight)
     assert logits.tolist() == [[1, 4], [3, 8]]
@@ -131,7 +131,7 @@ def test_laws_of_the_classifier(parts: list[str] | None) -> None:
         return pair_softmax_loss(pair_logits(u, v, weight, **options), labels[: len(u)])
 
     def float_loss(u: Tensor, v: Tensor) -> Tensor:
-        """Of W as well: a narrow one is made wide."""
+        """Compute the loss with W in bfloat16, which is converted to the dtype of the rows."""
         logits = pair_logits(u, v, weight.bfloat16(), **options)
         return pair_softmax_loss(logits, labels[: len(u)])
 
@@ -146,7 +146,7 @@ def test_laws_of_the_classifier(parts: list[str] | None) -> None:
 
 
 def test_the_classifier_gets_finite_gradients_from_hard_batches() -> None:
-    """W gets a finite gradient, whatever the batch."""
+    """Check that W has a finite gradient for every hard batch."""
     for name, (u, v) in hard_batches().items():
         objective, labels = softmax_of(len(u))
         objective(u.float(), v.float(), labels).backward()
@@ -158,7 +158,7 @@ def test_the_classifier_gets_finite_gradients_from_hard_batches() -> None:
 
 
 def test_scores_by_hand() -> None:
-    """cos((3, 4), (4, 3)) = 24/25; of rows at a right angle 0; of opposite ones -1."""
+    """Compare with cosines by hand: 24/25 of (3, 4) and (4, 3), 0 at a right angle, -1 opposite."""
     u, v = doubles([[3, 4], [2, 0], [1, 1]]), doubles([[4, 3], [0, 5], [-2, -2]])
     scores = doubles([0.5, -0.2, -1])
     terms = cosine_regression_loss(u, v, scores, "none")
@@ -318,7 +318,7 @@ STILL = {
 
 @pytest.fixture
 def built(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes model and first batch of a recipe, over a table of its own."""
+    """Return a function that builds the model and first batch of a recipe from a small table."""
     monkeypatch.setitem(os.environ, "TRANSFORMER_MODEL", str(checkpoint))
 
     def build(name: str, **changes: Any) -> tuple[Any, dict, dict]:
@@ -342,7 +342,7 @@ def built(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def embedded(model: Any, texts: dict) -> Tensor:
-    """`(B * K, d)`."""
+    """Return the embeddings `(B * K, d)` of a field of texts."""
     with torch.no_grad():
         return model.embed({"tokens": {k: t.flatten(0, -2) for k, t in texts["tokens"].items()}})
 
@@ -425,7 +425,7 @@ def test_missing_labels_raise(built: Any) -> None:
 
 
 def test_metrics_are_means_over_pairs(built: Any) -> None:
-    """Not over batches, which may differ in size."""
+    """Check that means are not over batches, which may differ in size."""
     model, batch, _ = built("sbert_softmax", **STILL)
     model.eval()
 

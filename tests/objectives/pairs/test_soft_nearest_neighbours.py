@@ -1,4 +1,4 @@
-"""Soft nearest neighbours against golden numbers, loops and the library."""
+"""Tests of the soft nearest neighbour loss against golden numbers, loops and the library."""
 
 import pytest
 import torch

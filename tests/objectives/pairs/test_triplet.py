@@ -1,4 +1,4 @@
-"""Triplet losses against golden numbers, loops over all triplets, torch and the library."""
+"""Tests of triplet losses against golden numbers, loops over triplets, torch and the library."""
 
 import pytest
 import torch
@@ -38,7 +38,7 @@ def test_golden_numbers() -> None:
 
 
 def test_the_mean_includes_triplets_without_a_loss() -> None:
-    """The library averages the terms above zero: 0.4 here."""
+    """Compare with the library, which averages only the terms above zero: 0.4 here."""
     loss = triplet_loss(ANCHOR, POSITIVE, NEGATIVE, squared=True).item()
     assert abs(loss - 0.4) > 1e-4
 
@@ -131,7 +131,7 @@ def test_no_given_triplets_give_zero() -> None:
 
 
 def test_memory_is_quadratic_with_large_classes() -> None:
-    """Four classes of 64: 3 million triplets, and matrices of 65 thousand."""
+    """Use four classes of 64 rows: 3 million triplets, but matrices of 65 thousand elements."""
     x = normal(256, 4).float().requires_grad_()
     with largest_saved() as largest:
         all_triplets_loss(x, torch.arange(256) % 4).backward()

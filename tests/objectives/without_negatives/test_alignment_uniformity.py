@@ -1,4 +1,4 @@
-"""Alignment and uniformity against golden numbers and loops over pairs."""
+"""Tests of alignment and uniformity against golden numbers and loops over pairs."""
 
 import json
 import math

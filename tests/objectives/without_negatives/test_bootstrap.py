@@ -1,4 +1,4 @@
-"""BYOL against golden numbers, loops in Python and its laws."""
+"""Tests of BYOL against golden numbers and loops in Python."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""Barlow Twins and SCD against golden numbers, loops in Python and their laws."""
+"""Tests of Barlow Twins and SCD against golden numbers and loops in Python."""
 
 import math
 from statistics import fmean, pvariance
@@ -112,7 +112,7 @@ def test_values_differ_from_the_misprinted_equations() -> None:
     weight=st.sampled_from([0.0, 0.0051, 1.0]),
 )
 def test_equals_the_formula_in_loops(n: int, width: int, seed: int, weight: float) -> None:
-    """Batches below half the width, which take another way, are among them."""
+    """Include batches below half the width, for which the matrix is not built."""
     batch = views(n, width, seed)
     expected = naive_loss(*batch, weight)
     assert barlow_twins_loss(*batch, weight).item() == pytest.approx(expected, rel=1e-9)
@@ -134,7 +134,7 @@ def test_correlations_are_bounded_and_invariant_to_shift_and_scale(
     n: int, width: int, seed: int
 ) -> None:
     first, second = views(n, width, seed)
-    # What varies as little as eps has no correlation to speak of.
+    # Features that vary as little as eps have correlations near 0.
     assume(min(view.var(dim=0).min().item() for view in (first, second)) > 1e-4)
     correlation = cross_correlation(first, second, eps=1e-12)
     assert correlation.abs().max() <= 1 + 1e-9
@@ -178,7 +178,7 @@ def test_the_printed_self_contrast_is_the_mean_cosine() -> None:
 
 
 def test_a_gradient_step_moves_the_diagonal_towards_one() -> None:
-    """The misprinted sign would push it away."""
+    """Take a gradient step; with the misprinted sign it would move the diagonal away."""
     first, second = views(8, 3)
     second = second + 2 * normal(8, 3, seed=9)
     first.requires_grad_()
@@ -191,7 +191,7 @@ def test_a_gradient_step_moves_the_diagonal_towards_one() -> None:
 
 @pytest.mark.parametrize("n, width", [(2, 3), (4, 3), (3, 8)])
 def test_gradients(n: int, width: int) -> None:
-    """Through the statistics of the batch, on both ways to compute it."""
+    """Check gradients through the statistics of the batch, with both computations."""
     batch = views(n, width)
     assert_gradients(lambda x, y: barlow_twins_loss(x, y, 0.5), *batch)
     assert_gradients(lambda x, y: scd_loss(x, y, x, y), *batch)
@@ -225,7 +225,7 @@ def test_the_matrix_of_wide_projections_is_never_built() -> None:
 
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 0.1), (1.0, 0.1)])
 def test_ablations_leave_a_gradient_everywhere(weights: tuple[float, float]) -> None:
-    """A parameter without a gradient would stop DistributedDataParallel."""
+    """Check every input, as DistributedDataParallel fails on parameters without a gradient."""
     objective = SCD(contrast_weight=weights[0], decorrelation_weight=weights[1])
     inputs = [view.requires_grad_() for view in [*views(6), *views(6, 3, seed=5)]]
     loss = objective(*inputs)

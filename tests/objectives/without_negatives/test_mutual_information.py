@@ -1,4 +1,4 @@
-"""IS-BERT against golden numbers, loops in Python and its laws."""
+"""Tests of IS-BERT against golden numbers and loops in Python."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""SwAV against loops in Python, the problem that Sinkhorn-Knopp solves, and its laws."""
+"""Tests of SwAV against loops in Python and the problem that Sinkhorn-Knopp solves."""
 
 import math
 from pathlib import Path
@@ -37,7 +37,7 @@ def unit(x: Tensor) -> Tensor:
 
 
 def naive_sinkhorn(scores: list[list[float]], epsilon: float, iterations: int) -> list[list[float]]:
-    """The algorithm as printed, with exponentials."""
+    """Run the Sinkhorn-Knopp algorithm as printed, with exponentials."""
     q = [[math.exp(value / epsilon) for value in row] for row in scores]
     rows, columns = len(q), len(q[0])
     for _ in range(iterations):
@@ -118,7 +118,7 @@ def test_assignments_do_not_overflow() -> None:
 
 
 def test_gradients() -> None:
-    """Through the predictions; assignments are constants, so they are held while differing."""
+    """Check gradients through the predictions, with assignments as constants."""
     first, second = views(4)
 
     def with_constants(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
@@ -177,7 +177,7 @@ def test_a_resumed_run_continues_exactly_and_validation_changes_no_state(tmp_pat
     other = SwappedPrediction(4, 3, queue_size=4).train()
     other.load_state_dict(torch.load(tmp_path / "state.th"))
     batch = views(2, seed=9, dtype=torch.float32)
-    one.eval()(*batch)  # leaves nothing behind
+    one.eval()(*batch)  # Validation must not change the state.
     one.train()
     for _ in range(2):
         assert torch.equal(one(*batch), other(*batch))
