@@ -1,4 +1,4 @@
-"""Selection of the documents that are long enough to draw spans from, and orders of them."""
+"""Selection of the documents that are long enough to draw spans from, and their order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The geometry of spans: how they cover a document, and how two spans lie to each other."""
+"""The geometry of spans: how they cover a document, and how a span lies relative to an anchor."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ half-open interval ``[start, end)`` of token positions. Lengths, starts and ends
 subword tokens without special tokens.
 
 The length of an anchor is ``min + floor(B * (max - min))`` with ``B ~ Beta(4, 2)``. The length of a
-positive follows the same law with ``Beta(2, 4)``, so that anchors are long and positives short on
+positive has the same form with ``B ~ Beta(2, 4)``, so that anchors are long and positives short on
 average. Because of the floor no span has ``max_span_len`` tokens unless ``min_span_len`` equals it.
 """
 
@@ -153,7 +153,7 @@ class SpanSampler:
         return Spans(np.array(anchors, dtype=np.int64), np.array(positives, dtype=np.int64))
 
     def _span_len(self, beta: tuple[float, float], longest: int, rng: np.random.Generator) -> int:
-        """Draw a span length in ``[min_span_len, longest]`` from its law (section 3.2)."""
+        """Draw a span length in ``[min_span_len, longest]`` by a beta distribution (section 3.2)."""
         shortest = self.min_span_len
         return min(longest, shortest + int(rng.beta(*beta) * (longest - shortest)))
 

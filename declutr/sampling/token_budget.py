@@ -15,7 +15,7 @@ from declutr.sampling.spans import SpanSampler
 UNITS = 64
 """The number of units in which one token is counted."""
 
-_PLACES = (np.arange(2048) + 0.5) / 2048  # points at which the density of a beta law is computed
+_PLACES = (np.arange(2048) + 0.5) / 2048  # points at which beta densities are computed
 _AT_ONCE = 1 << 20  # the number of documents that are counted at once
 
 

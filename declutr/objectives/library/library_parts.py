@@ -91,7 +91,7 @@ def names(family: str) -> list[str]:
 
 
 def _is_base(name: str) -> bool:
-    """Return whether a class is only a base of others, and of no use by itself."""
+    """Return whether a class is only a base of other classes and of no use by itself."""
     return name.startswith("Base") or name.endswith("Mixin") or name == "GenericPairLoss"
 
 

@@ -222,9 +222,7 @@ def soft_nearest_neighbour_loss(
 
 @Objective.register("soft_nearest_neighbours")
 class SoftNearestNeighbours(MetricLearningObjective):
-    """The soft nearest neighbour loss over the 2N rows of both views.
-
-    The function is `soft_nearest_neighbour_loss`.
+    """The soft nearest neighbour loss of both views; see `soft_nearest_neighbour_loss`.
 
     # Parameters
 

@@ -71,7 +71,7 @@ def _check_shapes(local: Tensor, mask: Tensor, global_vectors: Tensor) -> None:
 
 @Objective.register("is_bert")
 class ISBert(Objective):
-    """The mutual information of sentences and their tokens; see `jsd_mutual_information_loss`.
+    """The negative mutual information of sentences and tokens; see `jsd_mutual_information_loss`.
 
     `forward(token_vectors (N, T, c), token_mask (N, T), anchors (N, c))` takes what the pooler
     `ngram_convolutions` returns: token embeddings, and as `anchors` the sentence embeddings, which

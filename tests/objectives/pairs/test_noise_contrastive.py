@@ -89,7 +89,7 @@ def test_scale_and_bias_are_learnt_if_set() -> None:
 
 
 def test_sigmoid_loss_of_siglip() -> None:
-    """Compare with equation 1 of Zhai et al. (2023): -1/N sum_ij log sigmoid(z_ij (t x_i y_j + b))."""
+    """Compare with -1/N sum_ij log sigmoid(z_ij (t x_i y_j + b)), as printed in the paper."""
     x, y = normal(4, 3), normal(4, 3, seed=1)
     signs = 2 * torch.eye(4) - 1
     unit_x, unit_y = torch.nn.functional.normalize(x), torch.nn.functional.normalize(y)
