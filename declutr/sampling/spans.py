@@ -153,7 +153,7 @@ class SpanSampler:
         return Spans(np.array(anchors, dtype=np.int64), np.array(positives, dtype=np.int64))
 
     def _span_len(self, beta: tuple[float, float], longest: int, rng: np.random.Generator) -> int:
-        """Draw a span length in ``[min_span_len, longest]`` by a beta distribution (section 3.2)."""
+        """Draw a span length in ``[min_span_len, longest]``, by a beta law (section 3.2)."""
         shortest = self.min_span_len
         return min(longest, shortest + int(rng.beta(*beta) * (longest - shortest)))
 
