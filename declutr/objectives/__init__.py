@@ -1,7 +1,10 @@
-"""Contrastive objectives: two views in, a scalar out. They never see a model or tokens."""
+"""Contrastive objectives: losses that take two views and return a scalar.
 
-# ruff: noqa: F401, F403 - type checkers do not see the names on demand
-# Modules have other names as well, some of them the same:
+An objective never sees the model that embeds the texts, nor their tokens.
+"""
+
+# ruff: noqa: F401, F403 - type checkers cannot see names that are imported on demand
+# The star imports below also bring in constants, some of which have the same name in two modules.
 # mypy: disable-error-code="assignment"
 from typing import TYPE_CHECKING
 

@@ -1,4 +1,4 @@
-"""Checks of settings, of shapes, and of the values of tensors, which do not wait for the device."""
+"""Checks of settings, shapes and tensor values, none of which makes the host wait for a GPU."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from torch import Tensor
 
 _Number = TypeVar("_Number", int, float)
 
-_LONGEST = 250  # characters of a message that CUDA takes
+_LONGEST = 250  # CUDA takes assertion messages of up to about this many characters.
 
 
 def above_zero(name: str, value: _Number) -> _Number:
-    """Return a setting if it is above 0.
+    """Return `value`, the setting called `name`, if it is above 0.
 
     # Raises
 
-    `ConfigurationError` : it is not.
+    `ConfigurationError` : if `value` is 0, negative, or not a number.
     """
     if not value > 0:
         raise ConfigurationError(f"{name} must be above 0, got {value}.")
@@ -27,11 +27,11 @@ def above_zero(name: str, value: _Number) -> _Number:
 
 
 def at_least_zero(name: str, value: _Number) -> _Number:
-    """Return a setting if it is 0 or above.
+    """Return `value`, the setting called `name`, if it is 0 or above.
 
     # Raises
 
-    `ConfigurationError` : it is not.
+    `ConfigurationError` : if `value` is negative or not a number.
     """
     if not value >= 0:
         raise ConfigurationError(f"{name} must be 0 or above, got {value}.")
@@ -41,11 +41,11 @@ def at_least_zero(name: str, value: _Number) -> _Number:
 def one_of(
     name: str, value: str, known: Collection[str], error: type[Exception] = ConfigurationError
 ) -> str:
-    """Return a setting if it is known.
+    """Return `value`, the setting called `name`, if it is one of the `known` values.
 
     # Raises
 
-    `ConfigurationError`, or another `error` : it is not.
+    `error`, by default `ConfigurationError` : if `value` is not known.
     """
     if value not in known:
         raise error(f"Unknown {name} '{value}': expected one of {', '.join(known)}.")
@@ -53,21 +53,26 @@ def one_of(
 
 
 def scalar_reduction(value: str) -> str:
-    """Return `"mean"` or `"sum"`: an objective returns a scalar.
+    """Return the reduction `value` if it gives a scalar, as an objective must.
 
     # Raises
 
-    `ConfigurationError` : another reduction.
+    `ConfigurationError` : if `value` is neither `"mean"` nor `"sum"`.
     """
     return one_of("reduction", value, ("mean", "sum"))
 
 
 def check_views(first: Tensor, second: Tensor, who: str = "The two views") -> None:
-    """Check that two views are of the same shape, row i of both belonging together.
+    """Check that two views are matrices of the same shape `(N, d)`.
+
+    # Parameters
+
+    first, second : the views, of which row i of both belongs together.
+    who : what the error message calls them.
 
     # Raises
 
-    `ValueError` : they are not both `(N, d)`.
+    `ValueError` : if the views are not both `(N, d)`.
     """
     if first.shape != second.shape or first.dim() != 2:
         raise ValueError(
@@ -77,11 +82,11 @@ def check_views(first: Tensor, second: Tensor, who: str = "The two views") -> No
 
 
 def check_width(rows: Tensor, held: Tensor) -> None:
-    """Check that rows `(N, d)` fit those that are held, `(K, d)`.
+    """Check that `rows` `(N, d)` are as wide as the stored vectors `held` `(K, d)`.
 
     # Raises
 
-    `ValueError` : they are of another width.
+    `ValueError` : if `rows` is not a matrix of that width.
     """
     if rows.dim() != 2 or rows.size(1) != held.size(1):
         raise ValueError(
@@ -90,11 +95,11 @@ def check_width(rows: Tensor, held: Tensor) -> None:
 
 
 def check_classes(labels: Tensor, count: int) -> None:
-    """Check that labels `(count,)` are classes.
+    """Check that `labels` are the integer classes `(count,)` of `count` pairs.
 
     # Raises
 
-    `ValueError` : there is not one for each pair, or they are scores.
+    `ValueError` : if there is not one label for each pair, or if labels are scores (floats).
     """
     if labels.is_floating_point() or labels.shape != (count,):
         raise ValueError(
@@ -104,24 +109,24 @@ def check_classes(labels: Tensor, count: int) -> None:
 
 
 def require(holds: Tensor, expected: str, values: Tensor | None = None, advice: str = "") -> None:
-    """Check a condition on what tensors hold.
+    """Raise if a condition on the values of tensors does not hold, without waiting for a GPU.
 
-    A GPU checks it when it comes to it. If it does not hold, the error is printed, without the
-    values, and the next call that waits for the GPU raises `RuntimeError` ("device-side assert
+    A GPU checks the condition asynchronously. If it does not hold, CUDA prints the error, without
+    the values, and the next call that waits for the GPU raises `RuntimeError` ("device-side assert
     triggered").
 
     # Parameters
 
-    holds : a boolean scalar, on any device.
+    holds : the condition, a boolean scalar on any device.
     expected : what was expected, or what went wrong.
-    values : what there was instead.
-    advice : what to do, a sentence.
+    values : the values that were found, of which the message names the smallest and the largest.
+    advice : a sentence that says what to do.
 
     # Raises
 
-    `ValueError` : on the CPU, if it does not hold.
+    `ValueError` : if the condition does not hold and `holds` is on the CPU.
     """
-    if holds.device.type not in ("cpu", "cuda"):  # which lack such checks
+    if holds.device.type not in ("cpu", "cuda"):  # Other devices have no asynchronous assertions.
         holds = holds.cpu()
     try:
         torch._assert_async(holds, f"{expected}. {advice}"[:_LONGEST])

@@ -1,4 +1,4 @@
-"""Normalised temperature-scaled cross entropy, of two views and of classes (SupCon)."""
+"""Normalised temperature-scaled cross entropy (NT-Xent), and its supervised form (SupCon)."""
 
 import math
 
@@ -17,29 +17,32 @@ from declutr.objectives.numerics import (
 )
 from declutr.objectives.objective import LibraryObjective, MetricLearningObjective, Objective
 
-_BLOCK = 2048  # rows that are compared at once
+_BLOCK = 2048  # the number of rows that are compared with all candidates at once
 
 
 @full_precision
 def nt_xent_loss(
     first: Tensor, second: Tensor, temperature: float = 0.05, reduction: str = "mean"
 ) -> Tensor:
-    """NT-Xent of two views: the cross entropy of finding each row's partner among the other 2N - 1
-    (Giorgi et al., 2021, equations 1 and 2).
+    """Compute NT-Xent, the cross entropy of finding each row's partner among all other rows.
 
-    For the 2N rows e of both views, with s the cosine,
-    `l(i, j) = -s_ij / tau + log sum_{k != i} exp(s_ik / tau)`, j being the row that belongs to i.
-    A single pair has no negatives and gives 0.
+    Over the 2N rows of both views, the loss of row i is
+    `l(i, j) = -s_ij / tau + log sum_{k != i} exp(s_ik / tau)`, where s is the cosine and j is the
+    row of the other view that belongs to i (Giorgi et al., 2021, equations 1 and 2). A single pair
+    has no negatives and gives 0.
+
+    >>> round(nt_xent_loss(torch.eye(2), torch.eye(2), temperature=1.0).item(), 4)
+    0.5514
 
     # Parameters
 
-    first, second : raw views `(N, d)`.
+    first, second : raw views `(N, d)`; they are L2-normalised here.
     temperature : tau.
-    reduction : `"mean"` or `"sum"` over the 2N rows, or `"none"` `(2N,)`.
+    reduction : `"mean"` or `"sum"` over the 2N rows, or `"none"` for the losses `(2N,)`.
 
     # Raises
 
-    `ValueError` : views of different shapes, an unknown reduction.
+    `ValueError` : if the views differ in shape or the reduction is unknown.
     """
     check_views(first, second)
     rows = unit(torch.cat([first, second]))  # (2N, d)
@@ -50,17 +53,21 @@ def nt_xent_loss(
 def partner_loss(
     rows: Tensor, candidates: Tensor, own: Tensor, temperature: float, reduction: str
 ) -> Tensor:
-    """NT-Xent of rows against candidates, among which they are themselves.
+    """Compute NT-Xent of rows against a matrix of candidates that contains the rows themselves.
 
-    One matrix `(2N, K)` is kept for the backward pass; what else there is of that kind is made for
+    One matrix `(2N, K)` is kept for the backward pass. All other matrices of that kind are made for
     2,048 rows at a time.
 
     # Parameters
 
-    rows : unit vectors `(2N, d)`, rows i and N + i belonging together.
+    rows : unit vectors `(2N, d)`, of which rows i and N + i belong together.
     candidates : unit vectors `(K, d)`.
-    own : `(2N,)`, where in `candidates` each row is.
-    temperature, reduction : as in `nt_xent_loss`; a scalar, or `(2N,)` for "none", is returned.
+    own : the index `(2N,)` of each row in `candidates`.
+    temperature, reduction : see `nt_xent_loss`.
+
+    # Returns
+
+    A scalar, or the losses `(2N,)` for the reduction `"none"`.
     """
     scaled = rows / temperature
     partner = own.roll(len(rows) // 2)  # (2N,)
@@ -68,7 +75,9 @@ def partner_loss(
     for start in range(0, max(1, len(rows)), _BLOCK):
         block = slice(start, start + _BLOCK)
         logits = scaled[block] @ candidates.T  # (b, K)
-        with torch.no_grad():  # what is left out has no share in the sum, and so no gradient
+        # A row is not its own candidate. Its logit adds nothing to the sum and has no gradient, so
+        # autograd need not know that it is overwritten.
+        with torch.no_grad():
             logits.scatter_(1, own[block].unsqueeze(1), -math.inf)
         terms.append(cross_entropy(logits, partner[block], reduction="none"))
     return reduced(torch.cat(terms), reduction, rows)
@@ -78,29 +87,32 @@ def partner_loss(
 def sup_con_loss(
     embeddings: Tensor, labels: Tensor, temperature: float = 0.1, reduction: str = "mean"
 ) -> Tensor:
-    """Cross entropy of each row over all others, averaged over the rows of its label.
+    """Compute the supervised contrastive loss, in which rows with the same label are positives.
 
-    `l_i = mean_{p in P(i)} [ -s_ip / tau + log sum_{k != i} exp(s_ik / tau) ]`, s the cosine and
-    P(i) the other rows of the label (Khosla et al., 2020, equation 2). The authors' code multiplies
-    by tau / 0.07, which is left out. Rows without a positive do not count, nor does anything where
-    all labels are one. With one positive a row it is NT-Xent.
+    The loss of row i is `l_i = mean_{p in P(i)} [ -s_ip / tau + log sum_{k != i} exp(s_ik / tau) ]`
+    where s is the cosine and P(i) are the other rows with the label of i (Khosla et al., 2020,
+    equation 2). The authors' code multiplies by tau / 0.07, which is left out here. Rows without a
+    positive are left out, and so are all rows if there is only one label. With one positive for
+    each row this is NT-Xent.
 
     # Parameters
 
-    embeddings : `(M, d)`. labels : `(M,)`.
+    embeddings : raw embeddings `(M, d)`; they are L2-normalised here.
+    labels : their classes `(M,)`.
     temperature : tau.
-    reduction : `"mean"`, `"sum"`, or `"none"`, the terms of the rows that count.
+    reduction : `"mean"` or `"sum"` over the rows that are not left out, or `"none"` for their
+        losses.
 
     # Raises
 
-    `ValueError` : an unknown reduction.
+    `ValueError` : if the reduction is unknown.
     """
     rows = unit(embeddings)
     logits = rows @ rows.T / temperature  # (M, M)
     positive = positive_pairs(labels)
     counts = positive.any(dim=1) & ~same_label(labels).all()  # (M,)
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    # A row that does not count keeps itself, so that it is never a sum of nothing.
+    # A row that is left out keeps its own logit: the logarithm of an empty sum is not finite.
     others = logits.masked_fill(itself & counts.unsqueeze(1), -math.inf)
     own = logits.where(positive, 0).sum(dim=1) / positive.sum(dim=1).clamp_min(1)  # (M,)
     return reduced_where(counts, others.logsumexp(dim=1) - own, reduction)
@@ -108,11 +120,11 @@ def sup_con_loss(
 
 @Objective.register("nt_xent")
 class NTXent(LibraryObjective):
-    """Normalised temperature-scaled cross entropy over the 2N rows of both views: `nt_xent_loss`.
+    """The normalised temperature-scaled cross entropy of two views; see `nt_xent_loss`.
 
-    The loss is the mean over the 2N ordered positive pairs. With a miner the value comes from
-    `NTXentLoss` of pytorch-metric-learning: the mean over the mined positive pairs, each against
-    the mined negatives of its row.
+    The loss is the mean over the 2N ordered positive pairs. With a miner it comes from `NTXentLoss`
+    of pytorch-metric-learning: the mean over the mined positive pairs, each against the mined
+    negatives of its row.
 
     # Parameters
 
@@ -120,13 +132,14 @@ class NTXent(LibraryObjective):
     reduction : `"mean"`, as in the original code, or `"sum"`, as printed in the paper.
     """
 
-    takes_labels = False  # `sup_con` is the loss of classes
+    takes_labels = False  # For labels that are classes there is `sup_con`.
 
     def __init__(self, temperature: float = 0.05, reduction: str = "mean") -> None:
         super().__init__()
         self.temperature = above_zero("temperature", temperature)
         self.reduction = scalar_reduction(reduction)
-        self._losses: dict[bool, torch.nn.Module] = {}  # of the library, which hold no numbers
+        # Losses of pytorch-metric-learning, with and without a miner. They have no state to save.
+        self._losses: dict[bool, torch.nn.Module] = {}
 
     def forward(
         self, anchors: Tensor, positives: Tensor, *, labels: Tensor | None = None
@@ -136,10 +149,20 @@ class NTXent(LibraryObjective):
         return super().forward(anchors, positives, labels=labels)
 
     def pair_loss(self, mined: bool) -> torch.nn.Module:
-        """What `cross_batch_memory` and miners take: `NTXentLoss` with a miner; without one
-        `SupConLoss`, equal where each row has one positive."""
+        """Return the equivalent loss of pytorch-metric-learning, for a miner or a memory of rows.
+
+        # Parameters
+
+        mined : whether a miner selects the pairs.
+
+        # Returns
+
+        `NTXentLoss` with a miner. Without one, `SupConLoss`, which is equal to NT-Xent where each
+        row has one positive.
+        """
         if mined not in self._losses:
-            # Only now: training on two views as they are needs none of the library.
+            # The import is here because training on two views without a miner does not need the
+            # library.
             from declutr.objectives.library.library_parts import losses, reducers
 
             loss = losses.NTXentLoss if mined else losses.SupConLoss
@@ -150,7 +173,7 @@ class NTXent(LibraryObjective):
 
 @Objective.register("sup_con")
 class SupCon(MetricLearningObjective):
-    """Supervised contrastive loss over the 2N rows of both views; see `sup_con_loss`.
+    """The supervised contrastive loss over the 2N rows of both views; see `sup_con_loss`.
 
     # Parameters
 

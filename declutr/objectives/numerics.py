@@ -1,4 +1,4 @@
-"""Precision, distances, reductions and divergence: the arithmetic that objectives share."""
+"""Arithmetic that objectives share: full precision, distances, reductions and a divergence."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ _T = TypeVar("_T")
 
 REDUCTIONS = ("mean", "sum", "none")
 
-# Relative to the squared lengths of two rows: what rounding leaves of the distance of equal rows.
+# Rounding leaves a squared distance between equal rows of up to this times their squared lengths.
 _ROUNDING = 1e-13
 
 
 def _lifted(value: Any) -> Any:
-    """Return a floating tensor narrower than float32 as float32, anything else as it is."""
+    """Return bfloat16 and float16 tensors as float32, and any other value unchanged."""
     narrow = isinstance(value, Tensor) and value.is_floating_point() and value.itemsize < 4
     return value.float() if narrow else value
 
 
 def full_precision(function: Callable[_P, _T]) -> Callable[_P, _T]:
-    """Let a loss ignore autocast, and see bfloat16 and float16 arguments as float32.
+    """Wrap a function so that it computes in float32 at least, even under autocast.
 
-    Similarities in bfloat16 have three digits, which a temperature of 0.05 multiplies by twenty.
+    Tensor arguments in bfloat16 and float16 are converted to float32. A similarity in bfloat16 has
+    three significant digits, and a temperature of 0.05 multiplies its rounding error by twenty.
     """
 
     @wraps(function)
@@ -48,29 +49,48 @@ def full_precision(function: Callable[_P, _T]) -> Callable[_P, _T]:
 
 @full_precision
 def unit(x: Tensor) -> Tensor:
-    """Scale rows of `x` `(..., d)` to length 1; a length below 1e-12 counts as 1e-12."""
+    """Scale the rows of `x` `(..., d)` to length 1; lengths below 1e-12 count as 1e-12."""
     return normalize(x, dim=-1, eps=1e-12)
 
 
 def squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """|x_i - y_j|^2 of rows `(N, d)` and `(M, d)`, as `(N, M)` in the dtype of `x`.
+    """Return the squared distances `|x_i - y_j|^2` between all rows of `x` and all rows of `y`.
 
-    From |x|^2 + |y|^2 - 2xy in float64, where that difference of large numbers keeps the digits of
-    float32; subtracting row from row instead is ten times slower.
+    They are computed as `|x|^2 + |y|^2 - 2xy` in float64: in float32 that difference of large
+    numbers would lose its digits. Subtracting each row from each other row is ten times slower.
+
+    # Parameters
+
+    x, y : rows `(N, d)` and `(M, d)`.
+
+    # Returns
+
+    Distances `(N, M)` in the dtype of `x`.
     """
     squared, apart = _squared(x, y)
     return squared.where(apart, 0).to(x.dtype)
 
 
 def euclidean_distances(x: Tensor, y: Tensor) -> Tensor:
-    """|x_i - y_j| of rows `(N, d)` and `(M, d)`, as `(N, M)`; of equal rows 0 with gradient 0."""
+    """Return the distances `|x_i - y_j|` between all rows of `x` and all rows of `y`.
+
+    The distance between equal rows is 0, and its gradient is 0.
+
+    # Parameters
+
+    x, y : rows `(N, d)` and `(M, d)`.
+
+    # Returns
+
+    Distances `(N, M)` in the dtype of `x`.
+    """
     squared, apart = _squared(x, y)
-    # The root of zero has no gradient: it is never taken.
+    # The gradient of a square root is infinite at 0, so the root is taken of 1 in its place.
     return squared.where(apart, 1).sqrt().where(apart, 0).to(x.dtype)
 
 
 def _squared(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the squares in float64, and which of them are more than rounding leaves of 0."""
+    """Return squared distances in float64, and a mask of those above the rounding error of 0."""
     x, y = x.double(), y.double()
     lengths = x.pow(2).sum(dim=1, keepdim=True) + y.pow(2).sum(dim=1)  # (N, M)
     squared = lengths - 2 * x @ y.T
@@ -78,31 +98,38 @@ def _squared(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def off_diagonal(square: Tensor) -> Tensor:
-    """All but the diagonal of `(N, N)`, N above 0: `(N (N - 1),)`, row after row."""
+    """Return all elements of a matrix `(N, N)` but the diagonal as `(N (N - 1),)`, row by row."""
     n = len(square)
-    # The diagonal stands at every (n + 1)-th place, from the first on.
+    # In the flattened matrix every (n + 1)-th element, from the first on, is of the diagonal.
     return square.flatten()[1:].view(n - 1, n + 1)[:, :-1].flatten()
 
 
 def same_label(labels: Tensor) -> Tensor:
-    """Which rows share a label: `(M, M)` of booleans for labels `(M,)`, the diagonal included."""
+    """Return a mask `(M, M)` of the pairs of rows with equal `labels` `(M,)`, diagonal included."""
     return labels.unsqueeze(1) == labels
 
 
 def positive_pairs(labels: Tensor) -> Tensor:
-    """Which other rows share a label: as `same_label`, the diagonal left out."""
+    """Return a mask `(M, M)` of the pairs of different rows with equal `labels` `(M,)`."""
     return same_label(labels).fill_diagonal_(False)
 
 
 def reduced(terms: Tensor, reduction: str, *inputs: Tensor) -> Tensor:
     """Return the mean or the sum of `terms` `(K,)`, or the terms themselves.
 
-    Terms of rows without a positive or a negative are not among them. If none is left, mean and sum
-    are `0 * inputs.sum()`: zero, with a gradient of zero, so that a training step goes through.
+    The caller leaves out the terms of rows without a positive or a negative. If no term is left,
+    mean and sum are zero with a gradient of zero to the `inputs`, so that the backward pass of a
+    training step still works.
+
+    # Parameters
+
+    terms : the terms `(K,)` of a loss.
+    reduction : `"mean"`, `"sum"` or `"none"`.
+    inputs : the tensors that the loss was computed from.
 
     # Raises
 
-    `ValueError` : an unknown reduction.
+    `ValueError` : if the reduction is unknown.
     """
     one_of("reduction", reduction, REDUCTIONS, ValueError)
     if reduction == "none":
@@ -113,14 +140,19 @@ def reduced(terms: Tensor, reduction: str, *inputs: Tensor) -> Tensor:
 
 
 def reduced_where(kept: Tensor, terms: Tensor, reduction: str) -> Tensor:
-    """Return `reduced` of those `terms` `(K,)` of which `kept` `(K,)` is true, as if they were all.
+    """Return the mean or the sum of the `terms` whose mask `kept` is true, or these terms.
 
-    Mean and sum do without knowing how many these are, for which the host would have to wait.
-    Terms that are not kept must be finite; they get a gradient of zero.
+    Mean and sum do not need the number of kept terms on the host, which would have to wait for it.
+
+    # Parameters
+
+    kept : a mask of the shape of `terms`.
+    terms : the terms of a loss. Those that are not kept must be finite; their gradient is zero.
+    reduction : `"mean"`, `"sum"` or `"none"`.
 
     # Raises
 
-    `ValueError` : an unknown reduction.
+    `ValueError` : if the reduction is unknown.
     """
     if reduction not in ("mean", "sum"):
         return reduced(terms[kept], reduction)
@@ -129,33 +161,35 @@ def reduced_where(kept: Tensor, terms: Tensor, reduction: str) -> Tensor:
 
 
 def nothing(*inputs: Tensor) -> Tensor:
-    """Return zero, still connected to `inputs`."""
+    """Return a scalar zero whose gradient to all `inputs` is defined, and zero."""
     return torch.stack([0 * x.sum() for x in inputs]).sum()
 
 
 @full_precision
 def jensen_shannon(logits_p: Tensor, logits_q: Tensor, reduction: str = "mean") -> Tensor:
-    """`KL(P || M) / 2 + KL(Q || M) / 2` in nats, `M = (P + Q) / 2`; in [0, log 2], symmetric.
+    """Compute the Jensen-Shannon divergence of two predictions over C classes, in nats.
 
-    The consistency term of cutoff (Shen et al., 2020, section 3.3), between what is predicted for a
-    text and for the same text cut. The public code computes `KL(M || P) / 2 + KL(M || Q) / 2`,
-    which has no upper bound.
+    The divergence is `KL(P || M) / 2 + KL(Q || M) / 2` with `M = (P + Q) / 2`. It is symmetric and
+    lies in [0, log 2]. It is the consistency term of cutoff, between the predictions for a text and
+    for the same text with parts cut out (Shen et al., 2020, section 3.3). The public code computes
+    `KL(M || P) / 2 + KL(M || Q) / 2` instead, which has no upper bound.
 
     # Parameters
 
-    logits_p, logits_q : `(N, C)`, scores of C classes; `-inf` rules a class out.
-    reduction : of the N divergences: `"mean"`, `"sum"` or `"none"`.
+    logits_p, logits_q : scores `(N, C)`; `-inf` rules a class out.
+    reduction : `"mean"`, `"sum"` or `"none"` over the N divergences.
 
     # Raises
 
-    `ValueError` : other shapes; an unknown reduction.
+    `ValueError` : if the predictions are not both `(N, C)` or the reduction is unknown.
     """
     if logits_p.shape != logits_q.shape or logits_p.dim() != 2:
         raise ValueError(
             "Expected two predictions (N, C) of the same shape, got "
             f"{tuple(logits_p.shape)} and {tuple(logits_q.shape)}."
         )
-    # 0 * log 0 is 0: a class that is ruled out gets the lowest finite logarithm.
+    # 0 * log 0 counts as 0, but 0 * -inf is not a number: a class that is ruled out gets a finite
+    # logarithm instead, a quarter of the lowest so that sums do not overflow.
     log_p, log_q = (
         log_softmax(logits, dim=1).clamp_min(torch.finfo(logits.dtype).min / 4)
         for logits in (logits_p, logits_q)
@@ -166,16 +200,15 @@ def jensen_shannon(logits_p: Tensor, logits_q: Tensor, reduction: str = "mean") 
 
 
 class HostCount:
-    """An integer buffer whose value the host knows as well, such as the number of steps done.
+    """An integer buffer of a module whose value the host knows too, such as a number of steps.
 
-    The buffer lies on the device of the model, where to read it makes the host wait. It is read
-    once at first, and once after the module was given another state; from then on `advance` keeps
-    up with what the module does to it.
+    The buffer is on the device of the model, and the host has to wait to read it. The host reads it
+    once at first and once after the module has loaded a state. `advance` counts in both places.
 
     # Parameters
 
-    module : the module.
-    buffer : the name of its buffer, a scalar, 0 at first.
+    module : the module that the buffer is registered with.
+    buffer : the name of the buffer, a scalar that starts at 0.
     """
 
     def __init__(self, module: torch.nn.Module, buffer: str) -> None:
@@ -186,13 +219,13 @@ class HostCount:
 
     @property
     def value(self) -> int:
-        """The value of the buffer."""
+        """The value of the buffer, as an integer of the host."""
         if self._value is None:
             self._value = int(getattr(self._module, self._buffer))
         return self._value
 
     def advance(self) -> None:
-        """Count one more, in the buffer too."""
+        """Add 1 to the value, on the host and in the buffer."""
         getattr(self._module, self._buffer).add_(1)
         if self._value is not None:
             self._value += 1

@@ -1,4 +1,7 @@
-"""What every contrastive objective is, and which tensors it is given: those its `forward` names."""
+"""The base classes of objectives and miners.
+
+A model gives an objective the tensors that the arguments of its `forward` method name.
+"""
 
 from __future__ import annotations
 
@@ -23,10 +26,10 @@ PROJECTIONS = ("projected_anchors", "projected_positives")
 TARGETS = ("target_anchors", "target_positives")
 VIEWS = (*_PAIR, "keys", *PROJECTIONS, *TARGETS, *_TOKENS)
 PAIRS = ("positives", "keys", "projected_positives", "target_positives")
-"""What there is of a second view alone."""
+"""The arguments that only a second view can fill."""
 
 OF_DATA = ("labels", "ids", "documents", "texts", "negatives")
-"""What comes with a batch beside its two views."""
+"""The arguments that come from the batch itself and not from the embeddings of its two views."""
 
 _KNOWN = (*VIEWS, *OF_DATA)
 _POSITIONAL = (Parameter.POSITIONAL_ONLY, Parameter.POSITIONAL_OR_KEYWORD)
@@ -34,77 +37,88 @@ _OF_ANY_NAME = (Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD)
 
 
 class Miner(torch.nn.Module, Registrable):
-    """Takes embeddings `(M, d)` and labels `(M,)`; returns indices of pairs or of triplets.
+    """A module that selects the pairs or triplets of a batch that a loss is computed of.
 
-    Subclasses also subclass a miner of pytorch-metric-learning, or hold one.
+    `forward` takes embeddings `(M, d)` and labels `(M,)` and returns indices of pairs or triplets,
+    as the miners of pytorch-metric-learning do. A subclass also subclasses one of those miners, or
+    holds one.
     """
 
     default_implementation = "pair_margin"
 
 
 class Objective(torch.nn.Module, Registrable):
-    """A loss between two views of the same N things; register subclasses under a name.
+    """A loss of two views of the same N texts; subclasses are registered under a name.
 
-    `forward` returns a scalar to be minimised. A model gives it what its arguments name, of which
-    those with a default may be missing:
+    `forward` returns a scalar to be minimised. A model gives it the tensors that its arguments
+    name; arguments with a default may be missing:
 
-    - `anchors`, `positives`: the two views `(N, d)`, row i of both belonging together. They are
-      projections where the model projects, unless `projected_anchors` are asked for as well.
-    - `projected_anchors`, `projected_positives`: projections `(N, m)`, beside embeddings.
-    - `keys`: positives by the momentum encoder, or `positives` where there is none.
-    - `target_anchors`, `target_positives`: both views by the momentum encoder or, where there is
-      none, as they are before the predictor. They have no gradient.
-    - `token_vectors` `(N, T, c)` and `token_mask` `(N, T)`, of a pooler that has them
-      (`ngram_convolutions`); `anchors` are their means `(N, c)` then.
-    - what comes with a batch: `labels` `(N,)`, classes (int64) or scores (float32); `ids` `(N,)`,
-      the rows of the corpus; `documents` `(N,)`, the documents they belong to (int64); `texts`
-      `(N,)`, equal numbers (int64) for equal texts; `negatives` `(M, d)`.
+    - `anchors`, `positives`: the two views `(N, d)`, of which row i of both belongs together. They
+      are projections if the model has a projection head, unless `projected_anchors` is an argument
+      as well.
+    - `projected_anchors`, `projected_positives`: projections `(N, m)`, given beside the embeddings.
+    - `keys`: the positives as the momentum encoder embeds them, or `positives` if the model has no
+      momentum encoder.
+    - `target_anchors`, `target_positives`: both views as the momentum encoder embeds them or, if
+      there is none, as they are before the predictor. They have no gradient.
+    - `token_vectors` `(N, T, c)`, `token_mask` `(N, T)`: token embeddings of a pooler that returns
+      them (`ngram_convolutions`); `anchors` are then their means `(N, c)`.
+    - tensors of the batch: `labels` `(N,)`, classes (int64) or scores (float32); `ids` `(N,)`, the
+      rows of the corpus; `documents` `(N,)`, the documents that rows belong to (int64); `texts`
+      `(N,)`, integers (int64) that are equal for equal texts; `negatives` `(M, d)`.
 
-    An objective of `anchors` alone needs no second view. Under several processes all hold the rows
-    of all of them. Embeddings come in float32 at least; normalisation is the objective's own
-    business.
+    An objective that takes `anchors` but no second view needs none. In distributed training each
+    process gives its objective the rows of all processes. Embeddings are in float32 at least; an
+    objective that needs unit vectors normalises them itself.
 
-    After a step, `last_terms` (scalars, logged as `<name>_term`) and `last_metrics` (means over
-    pairs, logged under their own names) may hold what else is worth logging.
+    After a step an objective may leave more values to be logged in `last_terms` (scalars, logged as
+    `<name>_term`) and `last_metrics` (means over pairs, logged under their own names).
     """
 
     default_implementation = "nt_xent"
 
     min_pairs: int = 2
-    """Fewer pairs than this have no negatives, and the loss says nothing."""
+    """The smallest number of pairs in a batch that the loss can learn from."""
 
     embedding_size: int | None = None
-    """The width of what it gets, where it was told; the model sees that it is."""
+    """The width d of the views if the objective was configured with one; the model checks it."""
 
     same_texts: bool = False
-    """Whether both views must be of the same text: it finds other pairs in the batch itself."""
+    """Whether both views must be of the same text, as the objective finds pairs in the batch."""
 
     @property
     def inputs(self) -> dict[str, bool]:
-        """The names of what it takes, and whether that must be given: the arguments of `forward`,
-        unless a subclass says otherwise."""
+        """The names of the tensors that `forward` takes, and whether each of them is required."""
         return inputs_of(self).required
 
     def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
+        """Compute the scalar loss of two views `(N, d)`, of which row i of both belongs together.
+
+        A subclass may name other arguments; see the class.
+        """
         raise NotImplementedError
 
     def attach_miner(self, miner: Miner) -> None:
-        """Select pairs with `miner` before the loss; objectives that cannot do so raise."""
+        """Let `miner` select the pairs that the loss is computed of.
+
+        # Raises
+
+        `ConfigurationError` : if the objective takes no miner.
+        """
         raise ConfigurationError(f"{type(self).__name__} takes no miner: remove the key 'miner'.")
 
 
 class MetricLearningObjective(Objective):
-    """Two views as labelled rows, which is what pytorch-metric-learning works on.
+    """An objective of labelled rows, which is the form that pytorch-metric-learning works on.
 
-    The 2N rows are the N anchors and after them the N positives; row i and row N + i share a label,
-    which is i, or what `labels` of the data say: the class of both texts, so that all texts of a
-    class are positives of each other. What two texts are to each other (paraphrases or not) is for
-    `pair_softmax` and `cosine_regression`.
-    Subclasses implement `labelled_loss`.
+    The 2N rows are the N anchors followed by the N positives. Rows i and N + i have the same label.
+    It is i, or the label in the data: the class of both texts, so that all texts of a class are
+    positives of each other. Labels that say how two texts are related (such as paraphrases or not)
+    are for `pair_softmax` and `cosine_regression`. Subclasses implement `labelled_loss`.
     """
 
     takes_labels: bool = True
-    """Whether it asks for the classes of texts; otherwise it numbers pairs itself."""
+    """Whether the objective takes classes of texts; if not, each pair has a label of its own."""
 
     @property
     def inputs(self) -> dict[str, bool]:
@@ -121,19 +135,18 @@ class MetricLearningObjective(Objective):
         return self.labelled_loss(torch.cat([anchors, positives]), torch.cat([labels, labels]))
 
     def labels(self, count: int, device: torch.device) -> Tensor:
-        """The labels `(N,)` of the pairs of one batch."""
+        """Return a label `(N,)` for each pair of a batch without labels in the data."""
         return torch.arange(count, device=device)
 
     def labelled_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        """The scalar loss of rows `(2N, d)` with labels `(2N,)`."""
+        """Compute the scalar loss of embeddings `(2N, d)` with labels `(2N,)`."""
         raise NotImplementedError
 
 
 class LibraryObjective(MetricLearningObjective):
-    """An objective that is a loss of pytorch-metric-learning, or equal to one, of pairs that a
-    miner may select.
+    """An objective that is equal to a loss of pytorch-metric-learning and takes a miner.
 
-    Subclasses implement `pair_loss`. `cross_batch_memory` goes around any of them.
+    Subclasses implement `pair_loss`. The objective `cross_batch_memory` can wrap any of them.
     """
 
     def __init__(self) -> None:
@@ -141,7 +154,7 @@ class LibraryObjective(MetricLearningObjective):
         self._miner: Miner | None = None
 
     def pair_loss(self, mined: bool) -> torch.nn.Module:
-        """The loss of pytorch-metric-learning that serves with or without a miner."""
+        """Return the loss of pytorch-metric-learning to use, with a miner if `mined` is true."""
         raise NotImplementedError
 
     def attach_miner(self, miner: Miner) -> None:
@@ -154,25 +167,25 @@ class LibraryObjective(MetricLearningObjective):
 
 
 class Inputs(NamedTuple):
-    """What an objective takes."""
+    """The tensors that the `forward` method of an objective takes."""
 
     positional: _Names
-    """Views that are passed by position, because `forward` has other names for them."""
+    """The views that are passed by position, because `forward` has other names for them."""
 
     required: dict[str, bool]
-    """All names, and whether `forward` has no default for them."""
+    """The names of all tensors, and whether each is required because `forward` has no default."""
 
 
 def inputs_of(objective: torch.nn.Module) -> Inputs:
-    """Read off the arguments of `forward` what an objective takes.
+    """Return the tensors that an objective takes, as the signature of its `forward` names them.
 
-    Objectives that were written for releases before 1.9 may give the two views any names, or
-    declare by class attributes what they take: views by `compares`, `uses_projections` and
-    `uses_targets`, and what comes with a batch by `needs` and `takes`.
+    An objective written for a release before 1.9 may give the two views any names, or declare in
+    class attributes what it takes: views in `compares`, `uses_projections` and `uses_targets`, and
+    tensors of the batch in `needs` and `takes`.
 
     # Raises
 
-    `ConfigurationError` : `forward` takes something that no model gives.
+    `ConfigurationError` : if `forward` has an argument that no model gives.
     """
     kind = type(objective)
     inputs = _of_signature(kind.forward, kind.__name__, _declared_views(objective))
@@ -185,7 +198,7 @@ def inputs_of(objective: torch.nn.Module) -> Inputs:
 
 
 def loss_of(objective: Any, given: Mapping[str, Tensor]) -> Tensor:
-    """Compute an objective's loss from what it takes of `given`."""
+    """Compute the loss of an objective from those of the `given` tensors that it takes."""
     positional = inputs_of(objective).positional
     named = [name for name in objective.inputs if name in given and name not in positional]
     return objective(*(given[name] for name in positional), **{name: given[name] for name in named})
@@ -210,7 +223,7 @@ def _of_signature(forward: Callable[..., Any], owner: str, declared: _Names | No
 
 
 def _with_other_names(arguments: list[Parameter]) -> _Names:
-    """The views of a pair that `forward` has names of its own for, and those before them."""
+    """Return the views to pass by position: up to the last one with a name of `forward`'s own."""
     if arguments and arguments[0].kind is Parameter.VAR_POSITIONAL:
         return _PAIR
     first = [argument for argument in arguments[:2] if argument.kind in _POSITIONAL]
@@ -221,7 +234,10 @@ def _with_other_names(arguments: list[Parameter]) -> _Names:
 
 
 def _declared_views(objective: torch.nn.Module) -> _Names | None:
-    """The views that class attributes declare, in the order of the arguments of `forward`."""
+    """Return the views that class attributes declare, in the order of the arguments of `forward`.
+
+    `None` means that the class declares no views.
+    """
     compares = getattr(objective, "compares", None)
     if compares == "texts":
         return ("anchors",)

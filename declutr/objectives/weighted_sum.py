@@ -1,4 +1,4 @@
-"""Several objectives as one."""
+"""An objective that is the weighted sum of other objectives."""
 
 import math
 from dataclasses import dataclass
@@ -15,13 +15,19 @@ from declutr.objectives.objective import PAIRS, PROJECTIONS, TARGETS, Miner, Obj
 
 @dataclass(eq=False)
 class WeightedObjective(FromParams):
-    """A term of `weighted_sum`.
+    """A term of the objective `weighted_sum`.
 
     # Parameters
 
-    objective : any objective of two views (not `byol`, which compares with targets of both).
-    weight : its factor, 0 or above.
-    name : in `last_terms`; without it the registered name, numbered where it comes again.
+    objective : any objective of two views, except those that take targets of both (`byol`).
+    weight : the factor of the term, 0 or above.
+    name : the name of the term in `last_terms`. By default it is the registered name of the
+        objective, with a number if an earlier term has the same name.
+
+    # Raises
+
+    `ConfigurationError` : if the weight is negative or not finite, or if the objective cannot be a
+        term.
     """
 
     objective: Objective
@@ -45,15 +51,20 @@ class WeightedObjective(FromParams):
 
 @Objective.register("weighted_sum")
 class WeightedSum(Objective):
-    """`sum_i weight_i objective_i(views)`.
+    """A weighted sum of several objectives of the same two views.
 
-    After a step `last_terms` holds the value of each, detached and without its weight. If one of
-    them takes projections beside embeddings (`scd`), so does the sum; the others then get the
-    projections, as they do alone. All else goes to those that name it.
+    The loss is `sum_i weight_i objective_i(views)`. After a step `last_terms` has the value of each
+    term, detached and without its weight. If one objective takes projections beside embeddings
+    (`scd`), so does the sum; the other objectives then get projections only, as they do outside of
+    a sum. All other tensors go to the objectives that take them.
 
     # Parameters
 
     objectives : the terms: `[{"weight": 1.0, "objective": {"type": ...}}, ...]`.
+
+    # Raises
+
+    `ConfigurationError` : if there are no terms, or if two terms are given the same name.
     """
 
     def __init__(self, objectives: list[WeightedObjective]) -> None:
@@ -73,7 +84,7 @@ class WeightedSum(Objective):
 
     @property
     def inputs(self) -> dict[str, bool]:
-        """Those of all terms."""
+        """The tensors that any term takes, each required if a term requires it."""
         return dict(self._inputs)
 
     def forward(  # type: ignore[override]
@@ -104,7 +115,12 @@ class WeightedSum(Objective):
         return torch.stack(weighted).sum()
 
     def attach_miner(self, miner: Miner) -> None:
-        """Give the miner to every term."""
+        """Attach `miner` to the objective of every term.
+
+        # Raises
+
+        `ConfigurationError` : if one of the objectives takes no miner.
+        """
         for objective in self.objectives:
             assert isinstance(objective, Objective)
             objective.attach_miner(miner)
@@ -116,7 +132,7 @@ def _takes_both(objective: torch.nn.Module) -> bool:
 
 
 def _projected(given: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The same with projections in place of embeddings, and positives for keys that are missing."""
+    """Replace embeddings by projections, and use positives as keys if there are no keys."""
     views = {
         name: given.get(f"projected_{name}", given[name])
         for name in ("anchors", "positives")
@@ -127,12 +143,7 @@ def _projected(given: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _names(terms: list[WeightedObjective]) -> list[str]:
-    """A different name for each term, in order.
-
-    # Raises
-
-    `ConfigurationError` : two terms were given the same name.
-    """
+    """Return a name for each term, in order, no two of them equal."""
     names: list[str] = []
     for term in terms:
         if term.name is not None and term.name in names:

@@ -1,4 +1,4 @@
-"""Which documents are long enough to draw spans from, and what happens to the others."""
+"""Selection of the documents that are long enough to draw spans from, and their order."""
 
 from __future__ import annotations
 
@@ -14,36 +14,43 @@ logger = logging.getLogger(__name__)
 
 Chosen = Callable[[np.ndarray], np.ndarray]
 
-_AT_ONCE = 1 << 20  # documents looked at together
+_AT_ONCE = 1 << 20  # the number of documents whose lengths are in memory at once
 
 
 class UnusableDocuments(ValueError):
-    """Documents that cannot be trained on."""
+    """An error about documents that cannot be trained on."""
 
 
 @dataclass(frozen=True)
 class DocumentSelection:
-    """A policy for documents of fewer than 2 * A * max_span_len tokens.
+    """A policy for short documents: those of fewer than 2 * A * max_span_len tokens.
+
+    A is the number of anchors that are drawn from a document.
 
     # Parameters
 
-    short_documents : `"shrink"` keeps them (their spans are shortened), `"skip"` leaves them out,
-        `"error"` raises.
-    min_document_len : documents of fewer tokens are left out whatever the policy, and so are those
-        of fewer than 2 * A, from which no spans can be drawn at all.
+    short_documents : `"shrink"` keeps short documents and draws shorter spans from them, `"skip"`
+        leaves them out, `"error"` raises.
+    min_document_len : documents of fewer tokens are left out whatever the policy. Documents of
+        fewer than 2 * A tokens are always left out, as no spans can be drawn from them.
     """
 
     short_documents: str = "shrink"
     min_document_len: int = 0
 
     def rows(self, lengths: np.ndarray, sampler: SpanSampler, source: str) -> np.ndarray:
-        """The rows, in order, of documents of these `lengths` (in tokens) that are used.
+        """Return the rows of the documents to train on, in order, and log how many are left out.
 
-        `source` names the corpus in the log, which counts what is left out, and in errors.
+        # Parameters
+
+        lengths : the length in tokens of every document of the corpus.
+        sampler : the sampler of spans, which says how long a document must be.
+        source : the name of the corpus in log lines and errors.
 
         # Raises
 
-        `UnusableDocuments` : a short document with the policy `"error"`, or none long enough.
+        `UnusableDocuments` : if a document is short and the policy is `"error"`, or if no document
+            is long enough.
         """
         needed = sampler.min_document_len
         least = max(self.min_document_len, 2 * sampler.num_anchors)
@@ -82,28 +89,28 @@ class DocumentSelection:
 
 
 def all_rows(count: int) -> np.ndarray:
-    """The rows 0 to `count` - 1, in the narrowest integers that hold them."""
+    """Return the rows 0 to `count` - 1 in the integer dtype that `row_type` chooses."""
     return np.arange(count, dtype=row_type(count))
 
 
 def is_blank(lengths: np.ndarray) -> np.ndarray:
-    """Which rows have no token."""
+    """Return a mask of the documents without tokens."""
     return lengths == 0
 
 
 def shuffled(rows: np.ndarray, seed: tuple[int, ...]) -> np.ndarray:
-    """`rows` in an order that depends on their number and `seed` alone; a copy and no more."""
+    """Return a shuffled copy of `rows`, whose order depends only on their number and the `seed`."""
     rows = rows.copy()
     np.random.default_rng(seed).shuffle(rows)
     return rows
 
 
 def shuffled_batches(rows: np.ndarray, size: int, seed: tuple[int, ...]) -> np.ndarray:
-    """`rows` in an order of batches of `size`, each of rows that follow each other.
+    """Return `rows` as shuffled batches, each of `size` consecutive rows.
 
-    Where batches begin varies with the seed, so that no two neighbours are always apart. The rows
-    before the first batch go with those at the end, so one batch may hold both. What does not fill
-    a batch comes last.
+    The place where the first batch begins depends on the seed, so that two neighbouring rows are
+    not in different batches every time. The rows before that place are moved to the end, so that
+    one batch may have the last and the first rows. Rows that do not fill a batch come last.
     """
     generator = np.random.default_rng(seed)
     rows = np.roll(rows, -int(generator.integers(size)))
@@ -115,9 +122,16 @@ def shuffled_batches(rows: np.ndarray, size: int, seed: tuple[int, ...]) -> np.n
 def shares(
     rows: np.ndarray, cuts: np.ndarray, process: int, processes: int
 ) -> Iterator[np.ndarray]:
-    """What one of several processes has of each batch of `rows`, which begin and end at `cuts`.
+    """Yield the rows of each batch that one of several processes takes.
 
-    All have equally many: where a batch does not divide, its last rows are left out.
+    All processes take equally many rows. If a batch cannot be divided, its last rows are left out.
+
+    # Parameters
+
+    rows : the rows of all batches, one batch after the other.
+    cuts : the places in `rows` where batches begin, and the end of the last batch.
+    process : the rank of the process, from 0 on.
+    processes : the number of processes.
     """
     for begin, end in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         share = (end - begin) // processes
@@ -126,12 +140,18 @@ def shares(
 
 
 def row_type(count: int) -> np.dtype:
-    """The narrowest integers that hold the numbers of so many rows."""
+    """Return the narrower of int32 and int64 that can number `count` rows."""
     return np.dtype(np.int32 if count <= np.iinfo(np.int32).max else np.int64)
 
 
 def rows_where(chosen: Chosen, lengths: np.ndarray) -> np.ndarray:
-    """The rows, in order, where `chosen` says so of a part of `lengths`."""
+    """Return the rows, in order, of the documents that are chosen by their lengths.
+
+    # Parameters
+
+    chosen : a function that takes a part of `lengths` and returns a mask of the same shape.
+    lengths : the length in tokens of every document.
+    """
     rows = np.empty(count_where(chosen, lengths), dtype=row_type(len(lengths)))
     filled = 0
     for begin, part in _parts(lengths):
@@ -142,11 +162,11 @@ def rows_where(chosen: Chosen, lengths: np.ndarray) -> np.ndarray:
 
 
 def count_where(chosen: Chosen, lengths: np.ndarray) -> int:
-    """The number of these rows."""
+    """Return the number of documents that are chosen by their lengths; see `rows_where`."""
     return sum(int(np.count_nonzero(chosen(part))) for _, part in _parts(lengths))
 
 
 def _parts(lengths: np.ndarray) -> Iterator[tuple[int, np.ndarray]]:
-    """A long array piece by piece, so that what is computed of it never lies in memory whole."""
+    """Yield the parts of a long array and where they begin, so that masks of it stay small."""
     for begin in range(0, len(lengths), _AT_ONCE):
         yield begin, np.asarray(lengths[begin : begin + _AT_ONCE])

@@ -1,8 +1,8 @@
-"""Corrupts tokens for masked language modelling (BERT, NAACL 2019, section 3.1, task 1).
+"""Corruption of tokens for masked language modelling (BERT, NAACL 2019, section 3.1, task 1).
 
-Of all tokens that may be masked, a share (15 % by default) is selected, each independently. Of
-those, 80 % become the mask token, 10 % a random token and 10 % stay as they are; the model is to
-predict all of them.
+Each token that may be masked is selected independently with the same probability, 15 % by default.
+Of the selected tokens 80 % become the mask token, 10 % become a random token and 10 % stay as they
+are. The model is trained to predict all selected tokens.
 """
 
 from __future__ import annotations
@@ -11,10 +11,13 @@ import torch
 from torch import Tensor
 
 IGNORE = -100
-"""The label of a token that is not to be predicted; torch's cross-entropy leaves it out."""
+"""The label of a token that is not to be predicted, which torch's cross entropy leaves out."""
 
 MASKED_SHARE = 0.8
+"""The share of selected tokens that become the mask token."""
+
 RANDOM_SHARE = 0.1
+"""The share of selected tokens that become a random token."""
 
 
 def mask_tokens(
@@ -26,28 +29,28 @@ def mask_tokens(
     probability: float = 0.15,
     generator: torch.Generator | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Select tokens at random and hide 80 % of them, replace 10 % and keep 10 %.
+    """Select tokens at random, and of these mask 80 %, replace 10 % and keep 10 %.
 
-    Nothing is read back from the device, and `token_ids` is not modified.
+    No value is read back from the device, and `token_ids` is not modified.
 
     Args:
-        token_ids: ``(N, L)`` int64.
-        maskable: ``(N, L)`` bool, true for tokens that may be selected: neither special nor
-            padding. A boolean mask only; nothing is selected where it is false.
-        mask_id: id of the mask token.
-        vocab_size: random tokens are drawn uniformly from ``{0 .. vocab_size - 1}``, special
-            tokens included, as in the published code.
-        probability: chance of a maskable token to be selected, in [0, 1].
-        generator: source of the random numbers, on the device of `token_ids`; by default torch's
-            global one for that device.
+        token_ids: token ids ``(N, L)``, int64.
+        maskable: a boolean mask ``(N, L)`` of the tokens that may be selected: those that are
+            neither special tokens nor padding.
+        mask_id: the id of the mask token.
+        vocab_size: the size of the vocabulary. Random tokens are drawn uniformly from
+            ``{0 .. vocab_size - 1}``, special tokens included, as in the published code.
+        probability: the probability with which a maskable token is selected, in [0, 1].
+        generator: the source of random numbers, on the device of `token_ids`; by default torch's
+            global generator for that device.
 
     Returns:
         The corrupted ids ``(N, L)``, and the labels ``(N, L)``: the original ids where a token
         was selected, `IGNORE` elsewhere. All labels may be `IGNORE`.
 
     Raises:
-        ValueError: for a probability outside [0, 1], an empty vocabulary or arguments of
-            different shapes.
+        ValueError: if the probability is outside [0, 1], the vocabulary is empty, or the arguments
+            differ in shape.
         TypeError: if `maskable` is not boolean.
     """
     if not 0 <= probability <= 1:

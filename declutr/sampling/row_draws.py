@@ -1,4 +1,4 @@
-"""The random numbers of the rows of a corpus, and of texts that are of none."""
+"""Reproducible random numbers for the rows of a corpus, and for texts outside of any corpus."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ _WORD = 2**64 - 1
 
 
 class RowDraws:
-    """Random numbers that depend on the seed, the epoch and the row alone.
+    """A source of random numbers that depend only on the seed, the epoch and the row.
 
-    Not on workers, processes, or where a run was resumed. A text without a row gets other numbers
-    at each call: by the seed, the epoch, the text, and the number of calls with it in that epoch.
-    About 100 bytes are kept for each different text of the epoch, whatever its length, until the
-    next one begins.
+    They do not depend on workers, processes, or where a run was resumed. A text without a row gets
+    different numbers at each call: they depend on the seed, the epoch, the text, and the number of
+    earlier calls with that text in the epoch. To count these calls, about 100 bytes are kept for
+    each different text, whatever its length, until the next epoch begins.
 
     # Parameters
 
-    seed : of all draws.
-    resample : draw anew every epoch, and at every call with a text.
+    seed : the seed of all draws.
+    resample : whether to draw new numbers in every epoch, and at every call with a text. If not,
+        the numbers of epoch 0 and of the first call are drawn again and again.
     """
 
     def __init__(self, seed: int, resample: bool) -> None:
@@ -33,29 +34,39 @@ class RowDraws:
         self._seed = seed
         self._random = DocumentRandom()
         self._epoch = 0
-        self._calls: dict[int, int] = {}  # of this epoch, by the digests of texts
+        self._calls: dict[int, int] = {}  # calls in this epoch, by the digest of the text
 
     def begin(self, epoch: int) -> None:
-        """Count calls with texts from here on as this epoch's; again from 0, unless it goes on."""
+        """Count further calls with texts in `epoch`, from 0 unless it is the current epoch."""
         if epoch != self._epoch:
             self._epoch, self._calls = epoch, {}
 
     def at(self, epoch: int, row: int, call: int = 0) -> np.random.Generator:
-        """The random numbers of a row, or of a call with a text (`key_of_text`).
+        """Return the random generator of a row, or of a call with a text.
 
-        Valid until the next call; not for several threads.
+        The generator is valid until the next call of this method. Several threads cannot share it.
+
+        # Parameters
+
+        epoch, row, call : the epoch, the row, and the number of the call, or what `key_of_text`
+            returns for a text.
         """
         epoch, call = (epoch, call) if self.resample else (0, 0)
         return self._random.at(self._seed, epoch, row, call)
 
     def order(self, rows: np.ndarray, epoch: int) -> np.ndarray:
-        """`rows` in the order of an epoch; as they are, where nothing is drawn anew."""
+        """Return `rows` in the order of `epoch`, which is their own order without `resample`."""
         return shuffled(rows, (self._seed, epoch)) if self.resample else rows
 
     def key_of_text(self, text: str, row: int | None, epoch: int | None) -> tuple[int, ...]:
-        """What `at` wants for a text: its digest stands in for a row that it does not have.
+        """Return the arguments of `at` for a text, in which a digest replaces a missing row.
 
-        Without a row and an epoch, this counts as a call with the text.
+        # Parameters
+
+        text : the text.
+        row : its row, or `None` for a text that is not in a corpus.
+        epoch : the epoch. If both row and epoch are `None`, the current epoch is taken, and this
+            counts as a call with the text.
         """
         if row is not None:
             return epoch or 0, row
@@ -68,7 +79,7 @@ class RowDraws:
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
-        """Calls with texts inside the block do not count, in their epoch or in those after it."""
+        """Open a context in which calls with texts are not counted, in this or any later epoch."""
         before = self._epoch, self._calls
         self._epoch, self._calls = 0, {}
         try:
@@ -78,45 +89,50 @@ class RowDraws:
 
 
 def text_digest(text: str) -> int:
-    """64 bits of a text's BLAKE2b, the same in every process; others have them by chance only."""
+    """Return a 64-bit BLAKE2b digest of a text, which is the same in every process."""
     content = text.encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(content, digest_size=8).digest(), "little")
 
 
 def document_rng(seed: int, epoch: int, document: int, call: int = 0) -> np.random.Generator:
-    """The random numbers of one reading of one document.
+    """Return a random generator for one reading of one document.
 
-    They depend on the four numbers alone: not on the order of reading, the number of workers or
-    the numbers drawn for other documents. The four go into key and counter of the counter-based
-    Philox generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011), so
-    different ones give streams that cannot overlap.
+    Its numbers depend only on the four arguments: not on the order of reading, the number of
+    workers or the numbers drawn for other documents. The arguments become the key and the counter
+    of the counter-based Philox generator (Salmon et al., "Parallel random numbers: as easy as 1, 2,
+    3", SC 2011), so that different arguments give streams that cannot overlap.
 
     Args:
         seed, epoch, document: any integers, taken modulo 2**64 (negative ones wrap around).
-        call: tells readings of a document in one epoch apart; likewise an integer.
+        call: the number of the reading of the document in the epoch, also any integer.
 
     Raises:
-        TypeError: if one of them is not an integer.
+        TypeError: if an argument is not an integer.
     """
     return DocumentRandom().at(seed, epoch, document, call)
 
 
 class DocumentRandom:
-    """`document_rng` for one document after another, at a tenth of its cost.
+    """A source of the generators of `document_rng`, at a tenth of the cost of that function.
 
-    One generator is set to the state in which each of them begins. What `at` returned is valid
-    until the next call; not for several threads.
+    A single generator is set to the state in which the generator of a document begins. It is valid
+    until the next call of `at`, and several threads cannot share it.
     """
 
     def __init__(self) -> None:
         self._bits = np.random.Philox(key=0)
         self._generator = np.random.Generator(self._bits)
-        self._fresh = self._bits.state  # nothing drawn: buffers empty
+        self._fresh = self._bits.state  # Nothing has been drawn yet, so its buffers are empty.
 
     def at(self, seed: int, epoch: int, document: int, call: int = 0) -> np.random.Generator:
-        """The generator that `document_rng` gives for the same arguments; raises what it does."""
+        """Return the generator that `document_rng` returns for the same arguments.
+
+        # Raises
+
+        `TypeError` : if an argument is not an integer.
+        """
         key = (operator.index(seed) & _WORD, operator.index(document) & _WORD)
-        # Draws count up the first two words, and never reach the others.
+        # Draws count up the first two words of the counter and never reach the other two.
         counter = (0, 0, operator.index(call) & _WORD, operator.index(epoch) & _WORD)
         self._fresh["state"] = {"key": key, "counter": counter}  # type: ignore[typeddict-item]
         self._bits.state = self._fresh

@@ -1,4 +1,4 @@
-"""How the spans of a document lie: to the document, and to each other."""
+"""The geometry of spans: how they cover a document, and how a span lies relative to an anchor."""
 
 from __future__ import annotations
 
@@ -7,18 +7,21 @@ from collections.abc import Sequence
 import numpy as np
 
 EIGHTHS = 8
+"""The default number of parts that a document is divided into."""
 
 
 def coverage(spans: np.ndarray, length: int, parts: int = EIGHTHS) -> np.ndarray:
-    """The mean number of spans over a token, by equal parts of the document.
+    """Return the mean number of spans that cover a token, for equal parts of the document.
 
     Args:
-        spans: ``(..., 2)``, half-open intervals of tokens.
-        length: of the document, at least 1; parts need not be whole tokens.
-        parts: how many.
+        spans: half-open intervals of tokens, ``(..., 2)``.
+        length: the length of the document in tokens, at least 1. It need not be a multiple of the
+            number of parts.
+        parts: the number of parts.
 
     Returns:
-        ``(parts,)`` float64. Its mean is the tokens of all spans over those of the document.
+        Means ``(parts,)`` in float64. The mean over all parts is the number of tokens in all spans
+        divided by the number of tokens in the document.
     """
     edges = np.linspace(0, length, parts + 1)
     starts, ends = np.asarray(spans).reshape(-1, 2, 1).swapaxes(0, 1)  # (S, 1) each
@@ -27,12 +30,19 @@ def coverage(spans: np.ndarray, length: int, parts: int = EIGHTHS) -> np.ndarray
 
 
 def view_kind(anchor: Sequence[int], span: Sequence[int]) -> str:
-    """How `span` lies to `anchor`, both half-open ``[start, end)`` (figure 1B of the paper).
+    """Name how a span lies relative to an anchor (DeCLUTR, ACL 2021, figure 1B).
+
+    >>> view_kind((10, 20), (20, 25)), view_kind((10, 20), (12, 15))
+    ('adjacent', 'subsumed')
+
+    Args:
+        anchor, span: half-open intervals ``[start, end)``.
 
     Returns:
-        "adjacent": they touch and share no token; "subsumed": the span lies inside the anchor, or
-        equals it; "contains": the anchor lies strictly inside the span; "partial": each has tokens
-        that the other has not; "disjoint": they do not even touch (never drawn by `SpanSampler`).
+        "adjacent" if the two touch and share no token; "subsumed" if the span lies inside the
+        anchor or equals it; "contains" if the anchor lies strictly inside the span; "partial" if
+        they overlap and each has tokens that the other has not; "disjoint" if they do not touch,
+        which `SpanSampler` never draws.
 
     Raises:
         ValueError: if one of the two is empty.

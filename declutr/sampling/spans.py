@@ -1,12 +1,12 @@
-"""Where the anchors and positives of a document lie (DeCLUTR, ACL 2021, section 3.2).
+"""Sampling of anchors and positives from a document (DeCLUTR, ACL 2021, section 3.2).
 
-Pure numpy, and no text: a document is its length in tokens, a span is a half-open interval
-``[start, end)`` of token positions. All lengths, starts and ends are counted in subword tokens,
-special tokens left out.
+The code is pure numpy and sees no text: a document is its length in tokens, and a span is a
+half-open interval ``[start, end)`` of token positions. Lengths, starts and ends are counted in
+subword tokens without special tokens.
 
-Anchor lengths follow ``min + floor(B * (max - min))`` with ``B ~ Beta(4, 2)``, positive lengths the
-same with ``Beta(2, 4)``, so anchors are long and positives short on average. The floor keeps
-``max_span_len`` itself out of reach unless ``min_span_len`` equals it.
+The length of an anchor is ``min + floor(B * (max - min))`` with ``B ~ Beta(4, 2)``. The length of a
+positive has the same form with ``B ~ Beta(2, 4)``, so that anchors are long and positives short on
+average. Because of the floor no span has ``max_span_len`` tokens unless ``min_span_len`` equals it.
 """
 
 from __future__ import annotations
@@ -28,43 +28,44 @@ Interval: TypeAlias = tuple[int, int]
 
 
 class DocumentTooShort(ValueError):
-    """The document has no room for the spans that were asked for."""
+    """An error about a document that is too short for the spans that were asked for."""
 
 
 class Spans(NamedTuple):
-    """The spans of one document, anchor-major: ``positives[i]`` all belong to ``anchors[i]``."""
+    """The spans of one document, in which ``positives[i]`` belong to ``anchors[i]``."""
 
     anchors: np.ndarray
-    """``(A, 2)`` int64, half-open ``[start, end)``."""
+    """The anchors as half-open intervals ``[start, end)``, ``(A, 2)`` int64."""
 
     positives: np.ndarray
-    """``(A, P, 2)`` int64, half-open ``[start, end)``."""
+    """The positives of each anchor as half-open intervals ``[start, end)``, ``(A, P, 2)`` int64."""
 
 
 @dataclass(frozen=True)
 class SpanSampler:
-    """Draws anchors, and positives that touch or overlap them, from a document of a given length.
+    """A sampler of anchors, and of positives that touch or overlap them, from a document.
 
     Args:
-        num_anchors: anchors of a document, A.
-        num_positives: positives of an anchor, P.
-        min_span_len: shortest span.
-        max_span_len: longest span; also the least gap between two anchors of a document, but for
-            the placement "uniform_v1".
-        strategy: which positives are allowed: "all" (any that touches or overlaps its anchor),
-            "subsuming" (inside the anchor) or "adjacent" (touching it, sharing no token). `None`
-            means "all".
-        placement: where anchors lie. "uniform": uniformly among all placements whose starts are at
-            least ``2 * max_span_len`` apart (section 3.2 of the ACL paper); the shortest documents
-            have so little choice left that it nearly skips their middle. "uniform_v1": at least
-            ``max_span_len`` apart, as in the paper's first version (arXiv, June 2020, section
-            3.1.1): anchors may touch, and a positive may overlap the other anchor. "grid": each
-            inside one block of ``max_span_len`` tokens (the published code). See docs/SAMPLING.md.
-        anchor_beta: the two parameters of the beta law of anchor lengths.
-        positive_beta: the two parameters of the beta law of positive lengths.
+        num_anchors: the number A of anchors from a document.
+        num_positives: the number P of positives for each anchor.
+        min_span_len: the length of the shortest span in tokens.
+        max_span_len: the length of the longest span in tokens. It is also the least gap between two
+            anchors of a document, except with the placement "uniform_v1".
+        strategy: the positives that are allowed: "all" (any that touches or overlaps its anchor),
+            "subsuming" (inside the anchor) or "adjacent" (touching the anchor without sharing a
+            token). `None` means "all".
+        placement: the way anchors are placed. "uniform" draws uniformly from all placements whose
+            starts are at least ``2 * max_span_len`` apart (section 3.2 of the ACL paper); in the
+            shortest documents it leaves so little choice that their middle is nearly skipped.
+            "uniform_v1" only requires starts to be ``max_span_len`` apart, as in the paper's first
+            version (arXiv, June 2020, section 3.1.1), so that anchors may touch and a positive may
+            overlap another anchor. "grid" places each anchor inside one block of ``max_span_len``
+            tokens, as the published code does. See docs/SAMPLING.md.
+        anchor_beta: the two parameters of the beta distribution of anchor lengths.
+        positive_beta: the two parameters of the beta distribution of positive lengths.
 
     Raises:
-        ValueError: for values that cannot be used together.
+        ValueError: if a value is invalid, or if values cannot be used together.
     """
 
     num_anchors: int = 2
@@ -93,13 +94,14 @@ class SpanSampler:
 
     @property
     def min_document_len(self) -> int:
-        """Tokens that a document needs, ``2 * A * max_span_len``."""
+        """The number of tokens that a document needs, ``2 * A * max_span_len``."""
         return 2 * self.num_anchors * self.max_span_len
 
     def shrunk_to(self, length: int) -> SpanSampler:
-        """The sampler for a document of `length` tokens: itself, or one with shorter spans.
+        """Return this sampler if a document of `length` tokens is long enough, or a shrunk one.
 
-        The longest span becomes ``length // (2 * A)``, the shortest what `shortest_beside` says.
+        In a shrunk sampler the longest span has ``length // (2 * A)`` tokens, and the shortest span
+        has the length that `shortest_beside` returns.
 
         Raises:
             DocumentTooShort: if the longest span would be empty.
@@ -115,16 +117,20 @@ class SpanSampler:
         return _with_longest(self, longest)
 
     def shortest_beside(self, longest: int) -> int:
-        """The shortest span of a document whose longest may have `longest` tokens.
+        """Return the length of the shortest span if the longest one may have `longest` tokens.
 
-        For one anchor with adjacent positives no more than half of that (rounded up), so that one
-        side of the anchor always has room.
+        It is `min_span_len` where possible. For a single anchor with adjacent positives it is at
+        most half of `longest`, rounded up, so that one side of the anchor always has room for it.
         """
         tight = self.strategy == "adjacent" and self.num_anchors == 1
         return min(self.min_span_len, (longest + 1) // 2 if tight else longest)
 
     def sample(self, length: int, rng: np.random.Generator) -> Spans:
         """Draw the spans of a document of `length` tokens.
+
+        Args:
+            length: the length of the document in tokens.
+            rng: the source of random numbers.
 
         Raises:
             DocumentTooShort: if `length` is below `min_document_len`, or if an adjacent positive
@@ -147,16 +153,17 @@ class SpanSampler:
         return Spans(np.array(anchors, dtype=np.int64), np.array(positives, dtype=np.int64))
 
     def _span_len(self, beta: tuple[float, float], longest: int, rng: np.random.Generator) -> int:
-        """A span length in ``[min_span_len, longest]`` from the beta law (section 3.2)."""
+        """Draw a span length in ``[min_span_len, longest]``, by a beta law (section 3.2)."""
         shortest = self.min_span_len
         return min(longest, shortest + int(rng.beta(*beta) * (longest - shortest)))
 
     def _place_uniformly(self, length: int, rng: np.random.Generator) -> list[Interval]:
-        """Every placement with starts at least so far apart is equally likely.
+        """Draw anchors uniformly from all placements whose starts are far enough apart.
 
-        Taking the k-th required distance out of the k-th start maps such placements one to one to
-        non-decreasing sequences in ``{0 .. slack}``, and adding k to those of A distinct integers
-        in ``{0 .. slack + A - 1}``.
+        Subtracting ``k * apart`` from the k-th start maps these placements one to one to the
+        non-decreasing sequences of A integers in ``{0 .. slack}``. Adding k to the k-th integer
+        maps these sequences one to one to the sets of A distinct integers in
+        ``{0 .. slack + A - 1}``, which can be drawn uniformly.
         """
         count = self.num_anchors
         apart = self.max_span_len * (1 if self.placement == "uniform_v1" else 2)
@@ -168,10 +175,10 @@ class SpanSampler:
         return [(starts[k], starts[k] + lengths[k]) for k in order]
 
     def _place_on_grid(self, length: int, rng: np.random.Generator) -> list[Interval]:
-        """Each anchor inside one block of ``max_span_len`` tokens, as the published code does.
+        """Draw each anchor inside one block of ``max_span_len`` tokens, as the published code does.
 
-        A block that was used goes together with its neighbours in the list of those left. Where
-        blocks could run out, only the first and the last one are candidates.
+        After a block is used, it and its neighbours in the list are removed from the list. When
+        blocks could run out, only the first and the last block are candidates.
         """
         longest = self.max_span_len
         blocks = list(range(0, length - longest + 1, longest))
@@ -215,12 +222,13 @@ class SpanSampler:
 
 @lru_cache(maxsize=4096)
 def _with_longest(sampler: SpanSampler, longest: int) -> SpanSampler:
-    # Building one checks all settings; documents of a corpus ask for the same few again and again.
+    # The constructor checks all settings, which takes time, and the documents of a corpus need the
+    # same few samplers again and again.
     return replace(sampler, min_span_len=sampler.shortest_beside(longest), max_span_len=longest)
 
 
 def _distinct_integers(count: int, below: int, rng: np.random.Generator) -> set[int]:
-    """`count` distinct integers of ``{0 .. below - 1}``, every set equally likely (R. Floyd)."""
+    """Draw a set of `count` integers uniformly from ``{0 .. below - 1}``, by Floyd's algorithm."""
     chosen: set[int] = set()
     for top in range(below - count, below):
         drawn = int(rng.integers(top + 1))
@@ -241,7 +249,7 @@ def _require_known(name: str, value: object, known: Sequence[str]) -> None:
 
 
 def _beta_parameters(name: str, value: Sequence[float]) -> tuple[float, float]:
-    """`value` as a tuple, so that a list from a config file hashes and compares as a tuple does."""
+    """Return `value` as a tuple, because a list from a configuration file could not be hashed."""
     pair = isinstance(value, Sequence) and not isinstance(value, str) and len(value) == 2
     if not pair or not all(
         isinstance(x, int | float) and math.isfinite(x) and x > 0 for x in value

@@ -1,7 +1,7 @@
-"""Batches by tokens: what a document counts, and where an order of documents is cut.
+"""Batches of about equally many tokens, counted by what each document gives on average.
 
-All counting is in whole 64ths of a token, so that a sum does not depend on the order of its terms:
-every epoch, process and machine finds the same number of batches.
+Tokens are counted in whole 64ths, so that a sum does not depend on the order of its terms: every
+epoch, process and machine finds the same number of batches.
 """
 
 from __future__ import annotations
@@ -12,25 +12,28 @@ import numpy as np
 
 from declutr.sampling.spans import SpanSampler
 
-UNITS = 64  # of one token
-_PLACES = (np.arange(2048) + 0.5) / 2048  # at which a beta law is looked at
-_AT_ONCE = 1 << 20  # documents looked at together
+UNITS = 64
+"""The number of units in which one token is counted."""
+
+_PLACES = (np.arange(2048) + 0.5) / 2048  # points at which beta densities are computed
+_AT_ONCE = 1 << 20  # the number of documents that are counted at once
 
 
 class ExpectedTokens:
-    """How many tokens a document gives a batch on average, special tokens included.
+    """The number of tokens that a document gives to a batch on average, special tokens included.
 
-    For sampled spans this is the mean over the laws of their lengths (right to about a tenth of a
-    token a span); adjacent positives count as if there were always room for the longest. A whole
-    text counts as it is. Padding does not count.
+    For sampled spans this is the mean over the distributions of their lengths, accurate to about a
+    tenth of a token for each span. Adjacent positives count as if the longest one always fitted. A
+    whole text counts as long as it is. Padding does not count.
 
     # Parameters
 
-    sampler : `None` for whole texts.
-    limit : tokens of a span or text that the transformer takes, special ones left out; `None` for
-        all.
-    num_special_tokens : special tokens added to each span or text.
-    texts : whole texts a document, each counted as long as the document.
+    sampler : the sampler of spans, or `None` for whole texts.
+    limit : the number of tokens of a span or text that the transformer takes, special tokens left
+        out; `None` for no limit.
+    num_special_tokens : the number of special tokens added to each span or text.
+    texts : the number of whole texts for each document, each of which counts as long as the
+        document.
     """
 
     def __init__(
@@ -49,16 +52,28 @@ class ExpectedTokens:
             self._per_longest = self._table(sampler)
 
     def units(self, lengths: np.ndarray) -> np.ndarray:
-        """64ths of a token for documents of these lengths: int64, of the same shape."""
+        """Return the expected tokens of documents in 64ths of a token.
+
+        # Parameters
+
+        lengths : the lengths of documents in tokens.
+
+        # Returns
+
+        An int64 array of the shape of `lengths`.
+        """
         if self._per_longest is not None:
             longest = np.minimum(lengths // self._divisor, len(self._per_longest) - 1)
             return self._per_longest[longest]
-        # Where there are no special tokens a blank text is one token all the same.
+        # A blank text counts as one token even if no special tokens are added to it.
         tokens = np.maximum(self._taken(np.asarray(lengths, dtype=np.int64)), 1)
         return self._texts * tokens * UNITS
 
     def _table(self, sampler: SpanSampler) -> np.ndarray:
-        """For each length that the longest span of a document may have; that decides them all."""
+        """Return the units of a document, indexed by the length that its longest span may have.
+
+        The lengths of all spans of a document depend on its length only through that limit.
+        """
         anchor_law, positive_law = (
             _beta_law(*parameters) for parameters in (sampler.anchor_beta, sampler.positive_beta)
         )
@@ -69,7 +84,7 @@ class ExpectedTokens:
             shortest = sampler.shortest_beside(longest)
             anchors = _lengths(shortest, longest)
             anchor = anchor_law @ self._taken(anchors)
-            if floors is not None:  # no longer than its anchor
+            if floors is not None:  # A subsumed positive is no longer than its anchor.
                 positive = anchor_law @ self._taken(shortest + floors[anchors - shortest])
             else:
                 positive = positive_law @ self._taken(anchors)
@@ -82,49 +97,49 @@ class ExpectedTokens:
 
 
 def _beta_law(a: float, b: float) -> np.ndarray:
-    """The weights of `_PLACES` under Beta(a, b)."""
+    """Return the weights of `_PLACES` under the distribution Beta(a, b)."""
     logarithms = (a - 1) * np.log(_PLACES) + (b - 1) * np.log1p(-_PLACES)
     weights = np.exp(logarithms - logarithms.max())
     return weights / weights.sum()
 
 
 def _lengths(shortest: int, longest: int) -> np.ndarray:
-    """The span lengths that the sampler makes of `_PLACES`."""
+    """Return the span length that the sampler computes from each of `_PLACES`."""
     return shortest + (_PLACES * (longest - shortest)).astype(np.int64)
 
 
 def _mean_floors(law: np.ndarray, most: int) -> np.ndarray:
-    """The mean of `floor(B * r)` for each r of 0 to `most`."""
+    """Return the mean of `floor(B * r)` for each r from 0 to `most`, where B follows `law`."""
     return np.array([law @ _lengths(0, r) for r in range(most + 1)])
 
 
 class BudgetBatches:
-    """Cuts every order of some documents into the same number of batches of about equal tokens.
+    """A rule that cuts any order of the documents into the same number of about equal batches.
 
-    A schedule asks for the number of batches once, before the first epoch, but batches filled one
-    after another to the brim would be as many as the order of the epoch has it. So the number comes
-    from the sum over all documents, which no order changes: as many batches as are needed for them
-    to hold `budget` tokens or fewer on average. The order of each epoch is then cut into that many
-    parts, each document going where its middle lies on the scale of tokens. A batch so differs from
-    the average, which is at most `budget`, by less than one document for each of the processes that
-    share it. (Its padding, and the spans that are drawn, are not known here.)
+    A learning rate schedule needs the number of batches once, before the first epoch. If batches
+    were filled one after another, their number would depend on the order of the epoch. So the
+    number comes from the sum over all documents: it is the smallest for which batches have at most
+    the budget of tokens on average. The order of each epoch is then cut into that many batches, and
+    each document goes into the batch in which its middle lies on the scale of tokens. A batch thus
+    differs from the average, which is at most the budget, by less than one document for each
+    process that shares it. Padding and the spans that will be drawn are not known here.
 
-    With W processes cuts lie at multiples of W documents, so that all hold equally many, and up to
-    W - 1 documents at the end of the order are left out. Every batch has two documents a process
-    at least: one alone would have nothing to be contrasted with.
+    With W processes, batches are cut at multiples of W documents so that all processes get equally
+    many, and up to W - 1 documents at the end of an order are left out. Every batch has at least
+    two documents for each process, because a single one would have no negatives.
 
     # Parameters
 
-    expected : what a document counts.
-    lengths : tokens of every document of the corpus.
-    rows : the documents that are used.
-    max_tokens : the budget a process.
-    processes : W.
+    expected : the number of tokens that a document counts as.
+    lengths : the length in tokens of every document of the corpus.
+    rows : the rows of the documents that are used.
+    max_tokens : the budget of tokens of one process.
+    processes : the number W of processes.
 
     # Raises
 
-    `ValueError` : `max_tokens` does not hold two of the largest documents, or there are fewer than
-        two documents a process.
+    `ValueError` : if two of the largest documents exceed `max_tokens`, or if there are fewer than
+        two documents for each process.
     """
 
     def __init__(
@@ -160,15 +175,22 @@ class BudgetBatches:
         return self._count
 
     def cuts(self, order: np.ndarray) -> np.ndarray:
-        """Where the batches of an order of all `rows` begin, plus the end of the last.
+        """Return the places in `order` where batches begin, and the end of the last batch.
 
-        `(len(self) + 1,)`, multiples of the number of processes.
+        # Parameters
+
+        order : all `rows` in any order.
+
+        # Returns
+
+        Places `(len(self) + 1,)`, all of them multiples of the number of processes.
         """
         count, each = self._count, self._processes
         groups = len(order) // each
         found = np.zeros(count + 1, dtype=np.int64)
         found[count] = groups
-        # Batch k begins with the first group whose middle lies beyond k / count of the total.
+        # A group is one document for each process. Batch k begins with the first group whose middle
+        # is at k / count of all tokens or beyond. Everything is doubled to stay in integers.
         whole, rest = divmod(2 * self._total, count)
         numbers = np.arange(count + 1)
         targets = whole * numbers + -(-rest * numbers // count)  # 2 * total * k / count, rounded up
@@ -184,14 +206,15 @@ class BudgetBatches:
             )
             batch, before, position = until, int(ends[-1]), position + len(grouped)
         found[batch:count] = groups
-        # Two groups a batch: later beginnings first, then earlier ones where the end is near.
+        # Every batch needs two groups: where batches are too close, later ones begin later, and
+        # near the end of the order batches begin earlier.
         steps = 2 * numbers
         found[:count] = np.maximum.accumulate(found[:count] - steps[:count]) + steps[:count]
         found = np.minimum(found, groups - steps[::-1])
         return found * each
 
     def _units(self, rows: np.ndarray) -> Iterator[np.ndarray]:
-        # In parts of whole groups.
+        # Each part has whole groups, so that `cuts` can add up the documents of a group.
         at_once = _AT_ONCE // self._processes * self._processes
         for begin in range(0, len(rows), at_once):
             yield self._expected.units(self._lengths[rows[begin : begin + at_once]])

@@ -1,4 +1,4 @@
-"""What holds for every objective: finite values, gradients, float32 under autocast, small memory.
+"""Assertions that hold for every objective: finite values, gradients, precision and memory.
 
 A loss here is a function of tensors that returns a scalar.
 """
@@ -17,7 +17,7 @@ Loss = Callable[..., Tensor]
 
 
 def golden(family: str) -> dict[str, Any]:
-    """The golden numbers of a family of objectives."""
+    """Load the golden numbers of a family of objectives."""
     return json.loads((FIXTURES / f"golden_{family}.json").read_text())
 
 
@@ -26,7 +26,7 @@ def doubles(values: Any) -> Tensor:
 
 
 def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    """Normal deviates; the same ones, rounded, in every dtype."""
+    """Draw normal noise, which is the same in every dtype but for rounding."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=torch.float64).to(dtype)
 
@@ -34,13 +34,13 @@ def normal(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Te
 def views(
     n: int, width: int = 4, seed: int = 0, dtype: torch.dtype = torch.float64
 ) -> list[Tensor]:
-    """Two views `(n, width)` that have something in common."""
+    """Draw two views `(n, width)` that are correlated."""
     first = normal(n, width, seed=seed, dtype=dtype)
     return [first, first + normal(n, width, seed=seed + 1, dtype=dtype) / 2]
 
 
 def hard_batches(n: int = 5, width: int = 4) -> dict[str, list[Tensor]]:
-    """Batches at which formulas break."""
+    """Return batches, by name, for which careless formulas are not finite."""
     first, second = views(n, width)
     same = first[:1].expand(n, width)
     return {
@@ -58,7 +58,10 @@ def hard_batches(n: int = 5, width: int = 4) -> dict[str, list[Tensor]]:
 
 
 def assert_finite_where_it_is_hard(loss: Loss, *leave_out: str) -> None:
-    """In float32 and float64, values and gradients; the first view must have one."""
+    """Check that values and gradients of hard batches are finite in float32 and float64.
+
+    The first view must have a gradient. Batches named in `leave_out` are left out.
+    """
     for name, batch in hard_batches().items():
         for dtype in (torch.float32, torch.float64):
             if name in leave_out:
@@ -73,25 +76,26 @@ def assert_finite_where_it_is_hard(loss: Loss, *leave_out: str) -> None:
 
 
 def assert_zero_with_a_graph(value: Tensor, *inputs: Tensor) -> None:
-    """0 whose gradients are 0, so that a training step goes through."""
+    """Check that a loss is 0 and has gradients of 0, so that a training step still works."""
     assert value.shape == () and value.item() == 0
     gradients = torch.autograd.grad(value, inputs)
     assert not any(gradient.any() for gradient in gradients)
 
 
 def assert_gradients(loss: Loss, *inputs: Tensor) -> None:
-    """Against differences, in float64."""
+    """Compare gradients with finite differences in float64."""
     leaves = [view.double().clone().requires_grad_() for view in inputs]
     assert torch.autograd.gradcheck(loss, leaves)
 
 
 def assert_full_precision(loss: Loss, *inputs: Tensor) -> None:
-    """bfloat16 rows under autocast give what the same rows give in float32, without autocast."""
+    """Check that bfloat16 rows under autocast have the loss of the same rows in float32."""
     halves = [view.bfloat16() for view in inputs]
     expected = loss(*[view.float() for view in halves])
     with torch.autocast("cpu", dtype=torch.bfloat16):
         value = loss(*halves)
-        same = loss(*[view.float() for view in halves])  # autocast would lower a matrix product
+        # Autocast would compute matrix products of these rows in bfloat16.
+        same = loss(*[view.float() for view in halves])
     assert value.dtype == torch.float32
     assert torch.equal(value, expected) and torch.equal(same, expected)
     exact = loss(*[view.double() for view in inputs]).item()
@@ -99,7 +103,7 @@ def assert_full_precision(loss: Loss, *inputs: Tensor) -> None:
 
 
 def largest_saved(loss: Loss, *inputs: Tensor) -> int:
-    """Elements of the largest tensor that the backward pass keeps."""
+    """Return the number of elements of the largest tensor that is kept for the backward pass."""
     sizes = [0]
 
     def seen(tensor: Tensor) -> Tensor:
@@ -112,13 +116,13 @@ def largest_saved(loss: Loss, *inputs: Tensor) -> int:
 
 
 def permuted(n: int, seed: int, *inputs: Tensor) -> list[Tensor]:
-    """The same rows in another order."""
+    """Put the rows of all inputs into the same random order."""
     order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
     return [view[order] for view in inputs]
 
 
 def rescaled(seed: int, *inputs: Tensor) -> list[Tensor]:
-    """Each row times a positive number of its own."""
+    """Multiply each row by a random positive number."""
     generator = torch.Generator().manual_seed(seed)
     return [
         view * (torch.rand(len(view), 1, generator=generator, dtype=view.dtype) * 50 + 0.01)

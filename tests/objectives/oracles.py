@@ -1,4 +1,4 @@
-"""What the tests of objectives share: golden inputs, loops over floats, laws that all obey."""
+"""Helpers of the tests of objectives: golden inputs, loops over floats, and common assertions."""
 
 import json
 import math
@@ -20,7 +20,7 @@ def doubles(values: Any) -> Tensor:
 
 
 def golden_inputs(key: str, *names: str) -> list[Tensor]:
-    """Inputs of a golden entry in float64; labels as integers."""
+    """Return the inputs of a golden entry in float64, and labels as integers."""
     inputs = GOLDEN[key]["inputs"]
     return [
         torch.tensor(inputs[name]).long() if name == "labels" else doubles(inputs[name])
@@ -60,7 +60,7 @@ def log_sum_exp(values: list[float]) -> float:
 
 
 def mean(values: list[float]) -> float:
-    """0 of nothing, as an objective with no terms."""
+    """Return the mean of values, or 0 if there are none, as for a loss without terms."""
     return sum(values) / len(values) if values else 0.0
 
 
@@ -74,7 +74,7 @@ HARD = ("duplicates", "equal", "zeros", "opposite", "huge", "tiny", "one", "two"
 
 
 def hard_views(kind: str) -> tuple[Tensor, Tensor]:
-    """Two views that losses stumble over, float32."""
+    """Return two views in float32 for which careless losses are not finite."""
     x, y = normal(6, 4).float(), normal(6, 4, seed=1).float()
     return {
         "duplicates": (x[[0, 0, 0, 1, 1, 2]], x[[0, 0, 1, 1, 2, 2]]),
@@ -108,13 +108,13 @@ def assert_order_means_nothing(loss: Loss, seed: int) -> None:
 
 
 def assert_gradient(loss: Loss, pairs: int) -> None:
-    """`gradcheck` in float64, at a point that is no kink."""
+    """Run `gradcheck` in float64 at a point where the loss is differentiable."""
     views = [normal(pairs, 3, seed=seed).requires_grad_() for seed in (10, 11)]
     assert torch.autograd.gradcheck(loss, views)
 
 
 def assert_stable_under_autocast(loss: Loss) -> None:
-    """Float32 rows under autocast have the very value; bfloat16 rows that of what they hold."""
+    """Check that autocast changes neither the loss of float32 rows nor that of bfloat16 rows."""
     first, second = normal(12, 16, seed=3).float(), normal(12, 16, seed=4).float()
     expected = loss(first, second).item()
     with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -130,7 +130,7 @@ def assert_stable_under_autocast(loss: Loss) -> None:
 
 @contextmanager
 def largest_saved() -> Iterator[list[int]]:
-    """A list whose only item is the number of elements of the largest tensor kept for backward."""
+    """Yield a list of the number of elements of the largest tensor kept for the backward pass."""
     largest = [0]
 
     def keep(tensor: Tensor) -> Tensor:
@@ -142,7 +142,7 @@ def largest_saved() -> Iterator[list[int]]:
 
 
 def assert_not_cubic(loss: Loss) -> None:
-    """512 pairs, 1024 rows: nothing that is kept is larger than two matrices of all rows."""
+    """Check that no tensor kept for 512 pairs is larger than two matrices of all 1024 rows."""
     first, second = (normal(512, 8, seed=seed).float().requires_grad_() for seed in (0, 1))
     with largest_saved() as largest:
         value = loss(first, second)

@@ -1,4 +1,4 @@
-"""Checks of settings and of what tensors hold."""
+"""Tests of checks of settings and of tensor values."""
 
 import pytest
 import torch
@@ -14,13 +14,13 @@ from declutr.objectives.checks import (
 from tests.objectives.waits import NeverWaits
 
 
-def test_reductions_to_a_scalar() -> None:
+def test_only_reductions_to_a_scalar_are_allowed() -> None:
     assert scalar_reduction("sum") == "sum"
     with pytest.raises(ConfigurationError, match="Unknown reduction 'none': expected one of mean"):
         scalar_reduction("none")
 
 
-def test_settings() -> None:
+def test_settings_out_of_range_raise() -> None:
     assert above_zero("tau", 0.1) == 0.1 and at_least_zero("margin", 0) == 0
     assert one_of("kind", "a", ("a", "b")) == "a"
     for value in (0, -1, float("nan")):
@@ -33,12 +33,12 @@ def test_settings() -> None:
         one_of("kind", "c", ("a", "b"))
 
 
-def test_what_holds_costs_no_look() -> None:
+def test_a_condition_that_holds_does_not_read_the_values() -> None:
     with NeverWaits():
         require(torch.tensor(True), "Expected this", torch.arange(3), "Do that.")
 
 
-def test_what_does_not_hold_is_told() -> None:
+def test_a_condition_that_does_not_hold_raises_with_values_and_advice() -> None:
     with pytest.raises(ValueError, match=r"^Expected this, got -1 to 2\. Do that\.$"):
         require(torch.tensor(False), "Expected this", torch.tensor([2, -1]), "Do that.")
     with pytest.raises(ValueError, match=r"^Expected this, got 0\.5 to 0\.5\.$"):

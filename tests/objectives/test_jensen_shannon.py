@@ -1,4 +1,4 @@
-"""Jensen-Shannon divergence against golden numbers, a loop in Python and its laws."""
+"""Tests of the Jensen-Shannon divergence against golden numbers and a loop in Python."""
 
 import math
 
@@ -44,8 +44,10 @@ def test_golden_numbers() -> None:
 
 
 @given(st.integers(1, 6), st.integers(1, 5), st.integers(0, 1000), st.floats(0.1, 20))
-def test_laws(n: int, classes: int, seed: int, scale: float) -> None:
-    """A loop's value; symmetric; in [0, log 2]; the same whatever is added to the logits."""
+def test_equals_a_loop_and_is_symmetric_bounded_and_shift_invariant(
+    n: int, classes: int, seed: int, scale: float
+) -> None:
+    """Check that the bounds are [0, log 2], and that a constant added to logits has no effect."""
     p, q = scale * normal(n, classes, seed=seed), scale * normal(n, classes, seed=seed + 1)
     value = jensen_shannon(p, q)
     assert value.item() == pytest.approx(naive(p, q), abs=1e-9)
@@ -59,8 +61,8 @@ def test_zero_where_predictions_are_equal() -> None:
     assert jensen_shannon(P, P + 1).item() == pytest.approx(0, abs=1e-12)
 
 
-def test_classes_that_are_ruled_out() -> None:
-    """Of one, of the other, of both: predictions with nothing in common are log 2 apart."""
+def test_classes_that_are_ruled_out_give_finite_values() -> None:
+    """Rule classes out in one or both predictions, which are log 2 apart if they share none."""
     inf = math.inf
     p = doubles([[0.0, -inf, -inf], [0.0, 0.0, -inf]]).requires_grad_()
     q = doubles([[-inf, 0.0, -inf], [0.0, -inf, -inf]]).requires_grad_()
@@ -87,12 +89,12 @@ def test_reductions() -> None:
         jensen_shannon(P, Q, "median")
 
 
-def test_no_rows() -> None:
+def test_no_rows_give_zero() -> None:
     p, q = (torch.zeros(0, 3, requires_grad=True) for _ in range(2))
     assert_zero_with_a_graph(jensen_shannon(p, q), p, q)
 
 
 @pytest.mark.parametrize("other", [Q[:1], Q[:, :2], Q[0]])
-def test_shapes_that_do_not_fit(other: Tensor) -> None:
+def test_shapes_that_do_not_fit_raise(other: Tensor) -> None:
     with pytest.raises(ValueError, match=r"two predictions \(N, C\) of the same shape"):
         jensen_shannon(P, other)

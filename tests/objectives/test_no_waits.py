@@ -1,7 +1,6 @@
-"""Steps of all objectives ask no tensor for a number: on a GPU the host would have to wait for it.
+"""Tests that steps of objectives read no tensor, for which the host would wait on a GPU.
 
-What the library computes asks for many; `declutr.objectives.library.pytorch_metric_learning` says
-so.
+Losses and miners of pytorch-metric-learning do read tensors.
 """
 
 from contextlib import nullcontext
@@ -23,7 +22,7 @@ DOCUMENTS = torch.tensor([0, 0, 0, 1, 1, 2])
 QUEUE = {"embedding_size": WIDTH, "queue_size": 20}
 BANK = {"instances": 9, "embedding_size": WIDTH}
 
-# By registered name: settings, and what comes with a batch.
+# By registered name: the settings, and the tensors of the batch beside its views.
 STEPS: dict[str, list[tuple[dict[str, Any], dict[str, Tensor]]]] = {
     "align_uniform": [({}, {})],
     "barlow_twins": [({}, {})],
@@ -79,7 +78,7 @@ WAITS = {
 
 
 def batch(name: str, seed: int) -> list[Tensor]:
-    """What `forward` of an objective is called with, leaves of a graph."""
+    """Draw the views that `forward` of an objective takes by position, with gradients."""
     if name == "is_bert":
         mask = torch.arange(3) < torch.tensor([[3], [1], [2], [3], [0], [2]])
         return [normal(ROWS, 3, WIDTH, seed=seed).float().requires_grad_(), mask]
@@ -97,26 +96,29 @@ def step(objective: Objective, inputs: list[Tensor], given: dict[str, Tensor]) -
     ("name", "settings", "given"),
     [(name, *variant) for name, variants in STEPS.items() for variant in variants],
 )
-def test_steps_ask_no_tensor(name: str, settings: dict, given: dict[str, Tensor]) -> None:
-    """Of training, from empty queues until they wrap around, and of validation."""
+def test_steps_read_no_tensor_on_the_host(
+    name: str, settings: dict, given: dict[str, Tensor]
+) -> None:
+    """Take training steps from empty queues until they wrap around, and a validation step."""
     objective = Objective.from_params(Params({"type": name, **settings})).train()
     if isinstance(objective, Reclaim):
         objective.u_bank.fixed_shapes = objective.v_bank.fixed_shapes = True  # as on a GPU
     for seed in range(5):
         inputs = batch(name, seed)
-        reads_steps = seed == 0 and hasattr(objective, "_steps_done")  # then it knows them
+        # The host reads the number of steps once, in the first step.
+        reads_steps = seed == 0 and hasattr(objective, "_steps_done")
         with nullcontext() if reads_steps else NeverWaits():
             step(objective.train(seed < 4), inputs, given)
         assert inputs[0].grad is not None
 
 
-def test_every_objective_is_among_them() -> None:
+def test_every_registered_objective_is_covered() -> None:
     own = {name for name in Objective.list_available() if name != "squared_distance"}
     assert own == set(STEPS) | set(WAITS)
 
 
 @pytest.mark.parametrize("mined", [False, True])
-def test_the_guard_sees_what_the_library_asks(mined: bool) -> None:
+def test_the_guard_catches_the_waits_of_the_library(mined: bool) -> None:
     objective = Objective.from_params(Params({"type": "pml", "loss": "SupConLoss"}))
     if mined:
         objective = Objective.from_params(Params({"type": "nt_xent"}))

@@ -1,7 +1,7 @@
-"""NT-Xent against golden numbers, loops in Python, and the library itself.
+"""Tests of NT-Xent against three references.
 
-Oracles: the numbers of `fixtures/golden_objectives.json`, the formula written as two loops over
-floats, and `NTXentLoss` of pytorch-metric-learning.
+They are the numbers of `fixtures/golden_objectives.json`, the formula as two loops over floats, and
+`NTXentLoss` of pytorch-metric-learning.
 """
 
 import json
@@ -40,7 +40,7 @@ def doubles(values: Any) -> Tensor:
 
 
 def views(pairs: int, width: int, seed: int = 0, **options: Any) -> tuple[Tensor, Tensor]:
-    """Two random views `(pairs, width)` in float64."""
+    """Draw two random views `(pairs, width)`, in float64 by default."""
     generator = torch.Generator().manual_seed(seed)
     options = {"dtype": torch.float64, **options}
     draw = [torch.randn(pairs, width, generator=generator, dtype=torch.float64) for _ in range(2)]
@@ -55,7 +55,7 @@ def cosine(x: list[float], y: list[float]) -> float:
 def naive_terms(
     rows: list[list[float]], partner: list[int], tau: float, others: list[list[float]] | None = None
 ) -> list[float]:
-    """`l(i, partner(i))` for every row, over all rows but i and then all `others`."""
+    """Return `l(i, partner(i))` for every row i, with all other rows and `others` as candidates."""
     terms = []
     for i, row in enumerate(rows):
         positive = cosine(row, rows[partner[i]]) / tau
@@ -86,7 +86,7 @@ def test_golden_numbers(tau: float, reduction: str) -> None:
     assert loss.item() == pytest.approx(golden["values"][f"tau{tau}_{reduction}"], abs=1e-9)
 
 
-def test_positives_are_averaged_raw() -> None:
+def test_positives_are_not_normalised_before_they_are_averaged() -> None:
     golden = GOLDEN["ntxent_declutr"]
     wrong = golden["values"]["tau0.5_mean_if_positives_normalised_before_averaging_WRONG"]
     anchors, positives = (doubles(golden["inputs"][key]) for key in ("anchors", "positives"))
@@ -95,7 +95,7 @@ def test_positives_are_averaged_raw() -> None:
     assert abs(NTXent(0.5)(anchors, positives.mean(dim=1)).item() - wrong) > 1e-2
 
 
-def test_golden_equality_with_supcon() -> None:
+def test_golden_value_of_supcon_with_unique_labels() -> None:
     inputs = GOLDEN["align_uniform"]["inputs"]
     loss = NTXent(0.5)(doubles(inputs["x"]), doubles(inputs["y"]))
     expected = GOLDEN["supcon"]["values"]["ntxent_equality_unique_labels_tau0.5"]
@@ -139,7 +139,7 @@ def test_invariant_to_order_scale_and_exchange_of_views(pairs: int, seed: int) -
 
 @pytest.mark.parametrize("tau", [0.05, 0.5])
 @pytest.mark.parametrize("pairs", [2, 3, 9])
-def test_identical_rows_cannot_be_told_apart(pairs: int, tau: float) -> None:
+def test_identical_rows_give_the_loss_of_guessing(pairs: int, tau: float) -> None:
     rows = torch.ones(pairs, 3, dtype=torch.float64)
     expected = math.log(2 * pairs - 1)
     assert NTXent(tau)(rows, rows).item() == pytest.approx(expected, rel=1e-12)
@@ -159,7 +159,7 @@ def test_one_pair_has_no_negatives(reduction: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("kind", ["duplicates", "opposite", "zeros", "huge", "tiny", "perfect"])
-def test_finite_where_it_is_hard(kind: str, dtype: torch.dtype) -> None:
+def test_values_and_gradients_of_hard_batches_are_finite(kind: str, dtype: torch.dtype) -> None:
     anchors, positives = views(6, 4, dtype=dtype)
     if kind == "duplicates":
         anchors, positives = anchors[[0, 0, 0, 1, 1, 2]], anchors[[0, 0, 1, 1, 2, 2]]
@@ -180,8 +180,8 @@ def test_finite_where_it_is_hard(kind: str, dtype: torch.dtype) -> None:
     assert anchors.grad.isfinite().all() and positives.grad.isfinite().all()
 
 
-def test_hopeless_pairs_keep_their_gradient() -> None:
-    """`NTXentLoss` adds a tiny number inside its logarithm, which caps a row's loss near 87."""
+def test_pairs_with_a_very_large_loss_have_a_gradient() -> None:
+    """Use losses above 87, at which `NTXentLoss` is capped by a number inside its logarithm."""
     anchors = torch.tensor([[1.0, 0.0], [-1.0, 0.01]])
     positives = torch.tensor([[-1.0, 0.02], [1.0, 0.03]], requires_grad=True)
     loss = NTXent(0.01)(anchors, positives)
@@ -224,7 +224,7 @@ def test_equals_the_loss_of_the_library(tau: float, pairs: int, reduction: str) 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_in_float32_it_is_the_loss_of_the_library(reduction: str) -> None:
-    """Logits of 20 have an accuracy of 1e-6; so has the loss."""
+    """Compare with a tolerance of 1e-6, which is the accuracy of logits of 20 in float32."""
     x = [view.requires_grad_() for view in views(32, 16, dtype=torch.float32)]
     labels = torch.arange(32).repeat(2)
     ours, theirs = NTXent(0.05, reduction)(*x), NTXent(0.05, reduction)(*x, labels=labels[:32])
@@ -259,7 +259,7 @@ def test_blocks_of_rows_change_nothing(block: int, monkeypatch: pytest.MonkeyPat
         assert torch.allclose(one, other, rtol=1e-12)
 
 
-def test_nothing_gives_zero() -> None:
+def test_an_empty_batch_gives_zero() -> None:
     anchors, positives = (view.requires_grad_() for view in views(0, 3))
     loss = nt_xent_loss(anchors, positives)
     loss.backward()
@@ -270,7 +270,7 @@ def test_full_precision() -> None:
     assert_full_precision(nt_xent_loss, *views(16, 8))
 
 
-def test_no_matrix_but_that_of_all_pairs_is_kept() -> None:
+def test_only_one_matrix_of_all_pairs_is_kept() -> None:
     assert largest_saved(nt_xent_loss, *views(64, 4, dtype=torch.float32)) == 128**2
 
 
@@ -290,7 +290,7 @@ print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
 
 @pytest.mark.slow
 def test_memory_is_not_cubic() -> None:
-    """512 pairs would take 18 GB in `NTXentLoss`; here it is a few matrices of 4 MB."""
+    """Use 512 pairs, which need 18 GB in `NTXentLoss` and a few matrices of 4 MB here."""
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(
         [sys.executable, "-c", _MEMORY], env=environment, capture_output=True, text=True
@@ -314,23 +314,23 @@ def test_registered_names() -> None:
 
 
 @pytest.mark.parametrize("temperature", [0, -0.1])
-def test_refuses_temperatures(temperature: float) -> None:
+def test_invalid_temperatures_raise(temperature: float) -> None:
     with pytest.raises(ConfigurationError, match=r"temperature must be above 0"):
         NTXent(temperature)
 
 
-def test_refuses_reductions() -> None:
+def test_unknown_reductions_raise() -> None:
     with pytest.raises(ConfigurationError, match=r"Unknown reduction 'none'.*mean, sum"):
         NTXent(reduction="none")
 
 
 @pytest.mark.parametrize("shapes", [((3, 4), (2, 4)), ((3, 4), (3, 5)), ((4,), (4,))])
-def test_refuses_views_that_do_not_pair(shapes: tuple) -> None:
+def test_views_of_different_shapes_raise(shapes: tuple) -> None:
     with pytest.raises(ValueError, match=r"must both be \(N, d\)"):
         NTXent()(torch.ones(shapes[0]), torch.ones(shapes[1]))
 
 
-def test_objectives_without_miners_say_so() -> None:
+def test_objectives_that_take_no_miner_raise() -> None:
     class Constant(Objective):
         def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
             return anchors.sum() * 0
@@ -349,8 +349,8 @@ def test_a_miner_that_keeps_everything_changes_nothing() -> None:
     assert mined(anchors, positives).item() == pytest.approx(plain(anchors, positives).item())
 
 
-def test_a_miner_leaves_the_terms_it_kept() -> None:
-    """Mean over the mined positive pairs only, each against the mined negatives of its row."""
+def test_with_a_miner_only_mined_pairs_have_terms() -> None:
+    """Compare with a mean over mined positives, each against the mined negatives of its row."""
     anchors, positives = views(6, 3, seed=5)
     margins = {"pos_margin": 0.4, "neg_margin": 0.1}
     rows = torch.cat([anchors, positives]).tolist()

@@ -1,4 +1,4 @@
-"""Distances against loops, precision, reductions, and counts that the host knows."""
+"""Tests of distances against loops, full precision, reductions, and counts on the host."""
 
 import copy
 
@@ -32,7 +32,7 @@ TERMS = torch.tensor([1.0, 2.0, 6.0])
     seed=st.integers(0, 10**6),
     offset=st.sampled_from([0.0, 1.0, 1000.0]),
 )
-def test_equal_loops(n: int, m: int, seed: int, offset: float) -> None:
+def test_distances_equal_loops(n: int, m: int, seed: int, offset: float) -> None:
     x, y = normal(n, 3, seed=seed) + offset, normal(m, 3, seed=seed + 1) + offset
     squared, plain = squared_distances(x, y), euclidean_distances(x, y)
     assert squared.shape == plain.shape == (n, m)
@@ -44,7 +44,7 @@ def test_equal_loops(n: int, m: int, seed: int, offset: float) -> None:
 
 @pytest.mark.parametrize("offset", [0.0, 100.0])
 def test_float32_keeps_small_distances(offset: float) -> None:
-    """Far from the origin |x|^2 - 2xy + |y|^2 in float32 would be noise."""
+    """Use rows far from the origin, where |x|^2 - 2xy + |y|^2 in float32 would be noise."""
     x = normal(5, 64).float() + offset
     y = x + 1e-2 * normal(5, 64, seed=1).float()
     expected = (x.unsqueeze(1) - y).double().pow(2).sum(dim=2)
@@ -54,7 +54,7 @@ def test_float32_keeps_small_distances(offset: float) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("scale", [1e-6, 1.0, 1e6])
-def test_equal_rows_are_at_zero_with_no_gradient(scale: float, dtype: torch.dtype) -> None:
+def test_equal_rows_have_distance_zero_and_no_gradient(scale: float, dtype: torch.dtype) -> None:
     x = (scale * normal(1, 50).to(dtype)).repeat(4, 1).requires_grad_()
     distances = euclidean_distances(x, x)
     distances.sum().backward()
@@ -69,14 +69,14 @@ def test_gradcheck() -> None:
     assert torch.autograd.gradcheck(lambda x: euclidean_distances(x, x).pow(2), inputs[:1])
 
 
-def test_unit_rows() -> None:
+def test_unit_scales_rows_to_length_one() -> None:
     rows = unit(torch.tensor([[3.0, 4.0], [0.0, 0.0], [1e-20, 0.0]]))
     assert rows[0].tolist() == pytest.approx([0.6, 0.8])
     assert not rows[1].any() and rows[2, 0].item() == pytest.approx(1e-8)
     assert unit(torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.float32
 
 
-def test_labels() -> None:
+def test_masks_of_equal_labels() -> None:
     labels = torch.tensor([3, 1, 3])
     assert same_label(labels).int().tolist() == [[1, 0, 1], [0, 1, 0], [1, 0, 1]]
     assert positive_pairs(labels).int().tolist() == [[0, 0, 1], [0, 0, 0], [1, 0, 0]]
@@ -98,7 +98,9 @@ def product(x: torch.Tensor, y: torch.Tensor, scale: float = 1.0) -> torch.Tenso
         (torch.float64, torch.float64),
     ],
 )
-def test_float32_at_least(given: torch.dtype, seen: torch.dtype, autocast: bool) -> None:
+def test_full_precision_computes_in_float32_at_least(
+    given: torch.dtype, seen: torch.dtype, autocast: bool
+) -> None:
     x, y = torch.randn(3, 4).to(given).requires_grad_(), torch.randn(2, 4).to(given)
     with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
         result = product(x, y=y, scale=2.0)
@@ -109,7 +111,7 @@ def test_float32_at_least(given: torch.dtype, seen: torch.dtype, autocast: bool)
     assert x.grad is not None and x.grad.dtype == given
 
 
-def test_other_arguments_pass_as_they_are() -> None:
+def test_full_precision_leaves_other_arguments_unchanged() -> None:
     @full_precision
     def kept(labels: torch.Tensor, names: list[str]) -> tuple[torch.Tensor, list[str]]:
         return labels, names
@@ -126,7 +128,7 @@ def test_reductions() -> None:
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_no_terms(reduction: str) -> None:
+def test_no_terms_give_zero_with_a_gradient(reduction: str) -> None:
     x, y = torch.ones(2, 3, requires_grad=True), torch.ones(4, requires_grad=True)
     loss = reduced(TERMS[:0], reduction, x, y)
     loss.backward()
@@ -136,8 +138,8 @@ def test_no_terms(reduction: str) -> None:
 
 
 @pytest.mark.parametrize("kept", [[True, True, True], [False, True, True], [False] * 3])
-def test_of_some_terms(kept: list[bool]) -> None:
-    """As if the others were not there; they get no gradient."""
+def test_terms_that_are_not_kept_have_no_influence(kept: list[bool]) -> None:
+    """Compare with the kept terms alone; the others must have no gradient."""
     mask = torch.tensor(kept)
     for reduction in ("mean", "sum"):
         terms, others = (TERMS.clone().requires_grad_() for _ in range(2))
@@ -150,7 +152,7 @@ def test_of_some_terms(kept: list[bool]) -> None:
         reduced_where(mask, TERMS, "max")
 
 
-def test_unknown_reduction() -> None:
+def test_an_unknown_reduction_raises() -> None:
     with pytest.raises(
         ValueError, match="Unknown reduction 'max': expected one of mean, sum, none"
     ):
@@ -165,7 +167,7 @@ class Counting(torch.nn.Module):
         self.count = HostCount(self, "done")
 
 
-def test_keeps_up_with_the_buffer_and_reads_it_once() -> None:
+def test_a_host_count_follows_the_buffer_and_reads_it_once() -> None:
     module = Counting()
     module.count.advance()
     assert module.count.value == 1
@@ -175,14 +177,14 @@ def test_keeps_up_with_the_buffer_and_reads_it_once() -> None:
     assert module.done == 2
 
 
-def test_follows_a_state_that_is_loaded_into_a_whole_model() -> None:
+def test_a_host_count_follows_a_loaded_state_of_a_whole_model() -> None:
     model = torch.nn.ModuleDict({"part": Counting()})
     assert model["part"].count.value == 0
     model.load_state_dict({"part.done": torch.tensor(7)})
     assert model["part"].count.value == 7
 
 
-def test_a_copy_counts_on_its_own() -> None:
+def test_a_copy_of_a_host_count_counts_independently() -> None:
     module = Counting()
     assert module.count.value == 0
     twin = copy.deepcopy(module)

@@ -1,4 +1,4 @@
-"""What objectives are given: by the names of their arguments, or as earlier releases had it."""
+"""Tests of the tensors that objectives get, by the names of arguments or as before release 1.9."""
 
 from typing import Any, Optional
 
@@ -21,7 +21,7 @@ from declutr.objectives.objective import OF_DATA, VIEWS, inputs_of, loss_of
 from declutr.objectives.weighted_sum import WeightedObjective
 from tests.objectives.laws import views
 
-# A number for each name, so that a sum tells what was given.
+# A different number for each name, so that a sum shows which tensors were given.
 GIVEN = {name: torch.tensor(float(2**n)) for n, name in enumerate((*VIEWS, *OF_DATA))}
 
 
@@ -37,7 +37,7 @@ class ByName(Objective):
 
 
 class OtherNames(Objective):
-    """As any objective of two views may have been written."""
+    """An objective of two views as it could be written for earlier releases."""
 
     def forward(self, queries: Tensor, documents: Tensor) -> Tensor:
         return queries - documents
@@ -106,7 +106,7 @@ class TakesNothing(SupCon):
 
 
 class OfASubclass(NTXent):
-    """Of one of ours, with more than that takes."""
+    """A subclass that takes more tensors than its base class."""
 
     needs = ("ids",)
 
@@ -132,7 +132,9 @@ class OfASubclass(NTXent):
     ],
     ids=lambda value: type(value).__name__ if isinstance(value, Objective) else "",
 )
-def test_what_is_given(objective: Any, required: tuple, optional: tuple) -> None:
+def test_objectives_get_the_tensors_that_they_name(
+    objective: Any, required: tuple, optional: tuple
+) -> None:
     assert objective.inputs == dict.fromkeys(required, True) | dict.fromkeys(optional, False)
     assert loss_of(objective, GIVEN).item() == sum_of(*required, *optional)
     without = {name: value for name, value in GIVEN.items() if name not in optional}
@@ -140,8 +142,8 @@ def test_what_is_given(objective: Any, required: tuple, optional: tuple) -> None
 
 
 @pytest.mark.parametrize("objective", [OtherNames(), AnyPositions(), OneOtherName()])
-def test_two_views_of_any_names(objective: Any) -> None:
-    """In their order; `documents` are not those of the data here."""
+def test_the_two_views_may_have_any_names(objective: Any) -> None:
+    """Check that views are passed in order, even if the second one is called `documents`."""
     expected = GIVEN["anchors"] - GIVEN["positives"]
     if not isinstance(objective, OtherNames):
         expected = expected + GIVEN["labels"]
@@ -149,7 +151,7 @@ def test_two_views_of_any_names(objective: Any) -> None:
     assert loss_of(objective, GIVEN) == expected
 
 
-def test_an_argument_that_no_model_gives() -> None:
+def test_an_argument_that_no_model_gives_raises() -> None:
     class Wrong(Objective):
         def forward(self, anchors: Tensor, positives: Tensor, weather: Tensor) -> Tensor:  # type: ignore[override]
             raise AssertionError
@@ -160,7 +162,7 @@ def test_an_argument_that_no_model_gives() -> None:
         _ = Wrong().inputs
 
 
-def test_labels_go_to_objectives_of_classes_alone() -> None:
+def test_only_objectives_of_classes_get_labels() -> None:
     two_views = {"anchors": True, "positives": True}
     assert SupCon().inputs == {**two_views, "labels": False}
     assert Triplet().inputs == {**two_views, "negatives": False, "labels": False}
@@ -174,7 +176,7 @@ def test_labels_go_to_objectives_of_classes_alone() -> None:
         assert objective.inputs == two_views
 
 
-def test_sums_give_to_objectives_of_earlier_releases_what_they_declare() -> None:
+def test_sums_give_objectives_of_earlier_releases_the_tensors_they_declare() -> None:
     terms = [Keys(), Beside(), NeedsAndTakes()]
     objective = WeightedSum([WeightedObjective(term) for term in terms])
     assert set(objective.inputs) == {
@@ -190,7 +192,7 @@ def test_sums_give_to_objectives_of_earlier_releases_what_they_declare() -> None
     ]
 
 
-def test_a_loss_by_name_is_the_loss() -> None:
+def test_tensors_given_by_name_give_the_same_loss() -> None:
     first, second = views(4)
     given = {"anchors": first, "positives": second, **{name: GIVEN[name] for name in OF_DATA}}
     assert loss_of(NTXent(), given) == NTXent()(first, second)

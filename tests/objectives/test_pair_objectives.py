@@ -66,7 +66,7 @@ def test_registered_and_exported(key: str) -> None:
 
 @every
 @pytest.mark.parametrize("kind", oracles.HARD)
-def test_finite_where_it_is_hard(key: str, kind: str) -> None:
+def test_values_and_gradients_of_hard_batches_are_finite(key: str, kind: str) -> None:
     oracles.assert_finite(built(key, width=4), kind)
 
 
@@ -81,7 +81,7 @@ def test_one_pair_has_no_negatives(key: str) -> None:
 
 @every
 @pytest.mark.parametrize("seed", [0, 7])
-def test_order_means_nothing(key: str, seed: int) -> None:
+def test_the_order_of_pairs_does_not_matter(key: str, seed: int) -> None:
     oracles.assert_order_means_nothing(built(key), seed)
 
 
@@ -102,7 +102,7 @@ def test_memory_is_not_cubic(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", COSINE)
-def test_cosine_knows_no_lengths(key: str) -> None:
+def test_cosine_losses_do_not_depend_on_the_length_of_rows(key: str) -> None:
     first, second = oracles.normal(5, 3), oracles.normal(5, 3, seed=1)
     scale = torch.linspace(0.01, 50, 5, dtype=torch.float64).unsqueeze(1)
     expected = built(key)(first, second).item()
@@ -110,18 +110,18 @@ def test_cosine_knows_no_lengths(key: str) -> None:
 
 
 @pytest.mark.parametrize("key", TRANSLATED)
-def test_distances_know_no_origin(key: str) -> None:
+def test_distance_losses_do_not_depend_on_the_origin(key: str) -> None:
     first, second = oracles.normal(5, 3), oracles.normal(5, 3, seed=1)
     expected = built(key)(first, second).item()
     moved = built(key)(first + 30, second + 30).item()
     assert moved == pytest.approx(expected, rel=1e-9)
     moved = built(key)((first + 30).float(), (second + 30).float()).item()
-    assert moved == pytest.approx(expected, rel=1e-4)  # float32 keeps what its inputs had
+    assert moved == pytest.approx(expected, rel=1e-4)  # The inputs are rounded to float32.
 
 
 @every
-def test_descends(key: str) -> None:
-    """A few steps along the gradient lower the loss."""
+def test_steps_along_the_gradient_lower_the_loss(key: str) -> None:
+    """Take ten steps against the gradient of both views."""
     objective = built(key)
     views = [oracles.normal(6, 3, seed=seed).requires_grad_() for seed in (0, 1)]
     before = objective(*views)
@@ -169,12 +169,12 @@ def test_takes_no_miner(key: str) -> None:
         ),
     ],
 )
-def test_refuses_settings(settings: dict[str, Any], message: str) -> None:
+def test_invalid_settings_raise(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Objective.from_params(Params(settings))
 
 
-def test_views_must_fit() -> None:
+def test_views_of_different_shapes_raise() -> None:
     def mismatched(key: str) -> Tensor:
         return built(key)(torch.ones(3, 3), torch.ones(2, 3))
 
@@ -185,7 +185,7 @@ def test_views_must_fit() -> None:
 
 @pytest.mark.parametrize("name", ["sup_con", "soft_nearest_neighbours", "lifted_structured"])
 def test_rows_without_a_term_have_finite_gradients(name: str) -> None:
-    """Alone with their label, or with nothing but one label in the batch."""
+    """Use rows whose label no other row has, and batches with a single label."""
     functions = {
         "sup_con": objectives.sup_con_loss,
         "soft_nearest_neighbours": objectives.soft_nearest_neighbour_loss,

@@ -1,4 +1,4 @@
-"""SupCon against golden numbers, loops, NT-Xent and the library."""
+"""Tests of SupCon against golden numbers, loops, NT-Xent and the library."""
 
 import pytest
 import torch
@@ -32,7 +32,7 @@ def test_golden_numbers() -> None:
     assert unique == pytest.approx(VALUES["ntxent_equality_unique_labels_tau0.5"], abs=1e-9)
 
 
-def test_wrong_numbers() -> None:
+def test_differs_from_the_scaled_and_the_misprinted_loss() -> None:
     assert (
         abs(sup_con_loss(X, LABELS).item() - VALUES["tau0.1_mean_x_(0.1/0.07)_reference_code"]) > 1
     )
@@ -77,7 +77,7 @@ def test_with_one_positive_a_row_it_is_nt_xent(reduction: str) -> None:
     assert SupCon(0.2, reduction)(*views).item() == pytest.approx(expected, rel=1e-9)
 
 
-def test_rows_alone_change_candidates_only() -> None:
+def test_rows_without_a_positive_are_only_candidates() -> None:
     alone = torch.tensor([0, 0, 1, 1, 2, 3, 4, 5])
     assert sup_con_loss(X, alone, reduction="none").shape == (4,)
     x = X.clone().requires_grad_()
@@ -86,10 +86,10 @@ def test_rows_alone_change_candidates_only() -> None:
     assert loss.item() == 0 and not x.grad.any()
 
 
-def test_one_label_says_nothing() -> None:
+def test_a_single_label_gives_zero() -> None:
     assert sup_con_loss(X, torch.zeros(8)).item() == 0
 
 
-def test_gradcheck_with_rows_alone() -> None:
+def test_gradcheck_with_rows_without_a_positive() -> None:
     x, labels = normal(6, 3).requires_grad_(), torch.tensor([0, 0, 0, 1, 1, 2])
     assert torch.autograd.gradcheck(lambda rows: sup_con_loss(rows, labels, 0.4), (x,))

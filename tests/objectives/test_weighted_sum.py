@@ -1,4 +1,4 @@
-"""Sums of objectives equal what their terms say."""
+"""Tests of weighted sums of objectives against their terms."""
 
 from copy import deepcopy
 from typing import Any
@@ -35,7 +35,7 @@ def two() -> WeightedSum:
     return WeightedSum([WeightedObjective(NTXent(0.5)), WeightedObjective(AlignUniform(), 0.25)])
 
 
-def test_the_sum_of_its_terms() -> None:
+def test_equals_the_weighted_sum_of_its_terms() -> None:
     objective = built(
         {"objective": {"type": "nt_xent", "temperature": 0.5}},
         {"weight": 0.5, "objective": {"type": "align_uniform"}},
@@ -54,7 +54,7 @@ def test_the_sum_of_its_terms() -> None:
     assert torch.allclose(gradient, wanted)
 
 
-def test_laws() -> None:
+def test_gradients_hard_batches_precision_and_order() -> None:
     assert_gradients(two(), *views(4))
     assert_finite_where_it_is_hard(two())
     assert_full_precision(
@@ -73,15 +73,15 @@ def test_names_are_given_or_registered_and_differ() -> None:
         built({**n_pair, "name": "other"}, {**n_pair, "name": "other"})
 
 
-def test_a_nameless_class_goes_by_its_own_name() -> None:
+def test_an_unregistered_class_has_its_class_name() -> None:
     class Mine(NTXent):
         pass
 
     assert WeightedSum([WeightedObjective(Mine())]).names == ["Mine"]
 
 
-def test_projections_go_to_those_who_want_them_beside() -> None:
-    """The others get projections alone, as they do when they are not in a sum."""
+def test_projections_are_given_beside_embeddings_only_where_named() -> None:
+    """Check that other objectives get projections only, as they do outside of a sum."""
     objective = WeightedSum([WeightedObjective(SCD()), WeightedObjective(BarlowTwins(), 3.0)])
     embeddings, projections = views(5), views(5, 7, seed=3)
     loss = objective(*embeddings, *projections)
@@ -103,8 +103,8 @@ def test_memories_inside_are_saved() -> None:
     assert two().min_pairs == 2
 
 
-def test_keys_go_to_those_who_want_them() -> None:
-    """And are the positives where there are none, as a model without a momentum encoder gives."""
+def test_keys_are_given_where_named_and_default_to_positives() -> None:
+    """Check that keys are the positives if none are given, as without a momentum encoder."""
     objective = WeightedSum(
         [WeightedObjective(MomentumContrast(4, 6)), WeightedObjective(InfoNCE(), 0.5)]
     ).eval()
@@ -134,7 +134,7 @@ def test_a_miner_goes_to_every_term() -> None:
         two().attach_miner(miner)
 
 
-def test_refusals() -> None:
+def test_invalid_terms_raise() -> None:
     with pytest.raises(ConfigurationError, match="at least one objective, got none"):
         built()
     for weight in (-1.0, float("nan"), float("inf")):

@@ -1,4 +1,4 @@
-"""Oracle: the plain expressions over all documents at once."""
+"""Tests of document selection against plain expressions over all documents at once."""
 
 from itertools import pairwise
 
@@ -29,7 +29,7 @@ SAMPLER = SpanSampler(2, 1, 2, 10)  # needs 40 tokens, 4 at the least
     at_once=st.sampled_from([1, 3, 1 << 20]),
 )
 @settings(max_examples=150, deadline=None)
-def test_rows(lengths, policy, least, at_once):
+def test_selects_documents_that_are_long_enough_and_logs_counts(lengths, policy, least, at_once):
     lengths = np.array(lengths)
     from_length = max(least, 4, 40 if policy == "skip" else 0)
     messages = []
@@ -61,8 +61,8 @@ def test_all_rows():
 
 @pytest.mark.parametrize("count", [0, 1, 2, 1000, 70_000])
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])
-def test_shuffled_as_by_a_permutation(count, dtype):
-    """The order that runs of version 1.0 had: resuming one depends on it."""
+def test_shuffled_rows_keep_the_order_of_release_1_0(count, dtype):
+    """Compare with the order of release 1.0, which resumed runs depend on."""
     rows = np.arange(count, dtype=dtype) * 3
     before = rows.copy()
     expected = rows[np.random.default_rng((13370, 2)).permutation(count)]
@@ -74,7 +74,7 @@ def test_shuffled_as_by_a_permutation(count, dtype):
     lengths=st.lists(st.integers(0, 2), max_size=20),
     at_once=st.sampled_from([1, 3, 1 << 20]),
 )
-def test_blank_rows(lengths, at_once):
+def test_finds_documents_without_tokens(lengths, at_once):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(document_selection, "_AT_ONCE", at_once)
         rows = rows_where(is_blank, np.array(lengths, dtype=np.int64))
@@ -83,18 +83,18 @@ def test_blank_rows(lengths, at_once):
 
 
 def batches_of(order: np.ndarray, size: int) -> list[list[int]]:
-    """An order, cut where a loader cuts it."""
+    """Cut an order into batches as a data loader does."""
     return [order[cut : cut + size].tolist() for cut in range(0, len(order), size)]
 
 
 def follow_each_other(rows: list[int], count: int) -> bool:
-    """Whether they do, the first row coming after the last."""
+    """Return whether rows are consecutive, where the first row of the corpus follows the last."""
     return all((first + 1) % count == second for first, second in pairwise(rows))
 
 
 @given(count=st.integers(1, 60), size=st.integers(1, 70), seed=st.integers(0, 99))
 @settings(max_examples=200, deadline=None)
-def test_shuffled_batches_are_of_rows_that_follow_each_other(count, size, seed):
+def test_shuffled_batches_have_consecutive_rows(count, size, seed):
     rows = np.arange(count, dtype=np.int32)
     order = shuffled_batches(rows, size, (seed, 1))
     assert order.dtype == np.int32 and sorted(order.tolist()) == rows.tolist()
@@ -102,12 +102,12 @@ def test_shuffled_batches_are_of_rows_that_follow_each_other(count, size, seed):
     assert order.tolist() == shuffled_batches(rows, size, (seed, 1)).tolist()
     batches = batches_of(order, size)
     assert all(follow_each_other(batch, count) for batch in batches)
-    # Only one of them goes on at the beginning, after the end.
+    # Only one batch has both the last and the first rows of the corpus.
     assert sum(batch != sorted(batch) for batch in batches) <= 1
 
 
 def test_shuffled_batches_keep_to_the_places_of_rows():
-    """Rows that were left out have no place: those around them are neighbours."""
+    """Check that the rows around a row that was left out are neighbours."""
     rows = np.array([3, 5, 6, 11, 20, 21, 22, 40])
     places = {row: place for place, row in enumerate(rows.tolist())}
     for seed in range(9):
@@ -116,9 +116,8 @@ def test_shuffled_batches_keep_to_the_places_of_rows():
 
 
 @pytest.mark.parametrize(("count", "size"), [(24, 4), (25, 4), (27, 4), (24, 8)])
-def test_every_two_neighbours_meet(count, size):
-    """Also where batches fill the corpus exactly, and the border between two is elsewhere in
-    another epoch."""
+def test_any_two_neighbours_share_a_batch_in_some_epoch(count, size):
+    """Check this, and that any two are apart in some epoch, also if batches fill the corpus."""
     together, apart = set(), set()
     for seed in range(40):
         for batch in batches_of(shuffled_batches(np.arange(count), size, (seed,)), size):
@@ -129,7 +128,7 @@ def test_every_two_neighbours_meet(count, size):
     assert together == everywhere == apart
 
 
-def test_orders_of_batches_differ():
+def test_epochs_have_different_orders_of_batches():
     orders = [tuple(shuffled_batches(np.arange(40), 4, (1, epoch)).tolist()) for epoch in range(9)]
     assert len(set(orders)) == 9
     assert len({order[0] for order in orders}) > 4

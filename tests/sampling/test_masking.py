@@ -1,4 +1,4 @@
-"""Oracles: the binomial law of the counts, and a plain reading of the 80/10/10 rule."""
+"""Tests of masking against the binomial law of the counts and the 80/10/10 rule."""
 
 import pytest
 import torch
@@ -15,7 +15,7 @@ def seeded(seed: int = 0) -> torch.Generator:
 
 
 def a_batch(rows: int = 200, columns: int = 500) -> tuple[torch.Tensor, torch.Tensor]:
-    """Ids of ordinary tokens; the first, the last and every seventh position are special."""
+    """Return ids of ordinary tokens, and a mask without the first, last and every seventh one."""
     token_ids = torch.randint(5, VOCAB, (rows, columns), generator=seeded(99))
     maskable = torch.ones(rows, columns, dtype=torch.bool)
     maskable[:, [0, -1]] = False
@@ -24,13 +24,13 @@ def a_batch(rows: int = 200, columns: int = 500) -> tuple[torch.Tensor, torch.Te
 
 
 def close_to_binomial(count: int, trials: int, probability: float) -> bool:
-    """Within five standard deviations."""
+    """Return whether a count is within five standard deviations of its mean."""
     deviation = (trials * probability * (1 - probability)) ** 0.5
     return abs(count - trials * probability) < 5 * deviation
 
 
 @pytest.mark.parametrize("probability", [0.15, 0.5])
-def test_shares(probability):
+def test_shares_of_masked_random_and_kept_tokens(probability):
     token_ids, maskable = a_batch()
     masked, labels = mask_tokens(
         token_ids,
@@ -119,7 +119,7 @@ def test_without_a_generator_the_global_one_is_used():
 
 
 @pytest.mark.parametrize(("allowed", "probability"), [(False, 1.0), (True, 0.0)])
-def test_nothing_to_mask(allowed, probability):
+def test_without_selected_tokens_nothing_changes(allowed, probability):
     token_ids, maskable = a_batch(3, 4)
     masked, labels = mask_tokens(
         token_ids,
@@ -132,7 +132,7 @@ def test_nothing_to_mask(allowed, probability):
     assert (labels == IGNORE).all()
 
 
-def test_everything_masked():
+def test_with_probability_one_all_maskable_tokens_are_selected():
     token_ids, maskable = a_batch(3, 4)
     _, labels = mask_tokens(
         token_ids,
@@ -145,7 +145,7 @@ def test_everything_masked():
 
 
 def test_no_value_is_read_back():
-    """A tensor without data has nothing to read back: any such attempt raises."""
+    """Use tensors without data, which raise if a value is read."""
     token_ids = torch.empty(4, 6, dtype=torch.int64, device="meta")
     maskable = torch.empty(4, 6, dtype=torch.bool, device="meta")
     masked, labels = mask_tokens(token_ids, maskable, mask_id=MASK, vocab_size=VOCAB)
@@ -153,23 +153,23 @@ def test_no_value_is_read_back():
 
 
 @pytest.mark.parametrize("probability", [-0.1, 1.1, float("nan")])
-def test_impossible_probability(probability):
+def test_a_probability_outside_of_0_and_1_raises(probability):
     with pytest.raises(ValueError, match="probability must lie between 0 and 1, not"):
         mask_tokens(*a_batch(2, 2), mask_id=MASK, vocab_size=VOCAB, probability=probability)
 
 
-def test_empty_vocabulary():
+def test_an_empty_vocabulary_raises():
     with pytest.raises(ValueError, match="vocab_size must be at least 1, not 0"):
         mask_tokens(*a_batch(2, 2), mask_id=MASK, vocab_size=0)
 
 
-def test_shapes_that_differ():
+def test_shapes_that_differ_raise():
     token_ids, _ = a_batch(2, 3)
     with pytest.raises(ValueError, match=r"token_ids \(2, 3\) and maskable \(3,\) differ"):
         mask_tokens(token_ids, torch.ones(3, dtype=torch.bool), mask_id=MASK, vocab_size=VOCAB)
 
 
-def test_attention_mask_of_integers():
+def test_a_mask_of_integers_raises():
     token_ids, _ = a_batch(2, 3)
     with pytest.raises(TypeError, match=r"maskable must be a bool tensor, not torch\.int64"):
         mask_tokens(token_ids, torch.ones_like(token_ids), mask_id=MASK, vocab_size=VOCAB)

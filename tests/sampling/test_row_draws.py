@@ -1,4 +1,4 @@
-"""Oracle: `document_rng` by the four numbers that a draw depends on."""
+"""Tests of random numbers of rows against `document_rng` with the same four arguments."""
 
 import pickle
 
@@ -15,13 +15,13 @@ def first(rng) -> int:
     return int(rng.integers(1 << 62))
 
 
-def test_rows() -> None:
+def test_rows_draw_the_numbers_of_document_rng() -> None:
     draws = RowDraws(7, resample=True)
     for epoch, row in ((0, 0), (2, 5), (0, 0)):
         assert first(draws.at(epoch, row)) == first(document_rng(7, epoch, row))
 
 
-def test_texts() -> None:
+def test_each_call_with_a_text_has_a_key_of_its_own() -> None:
     draws, digest = RowDraws(7, resample=True), text_digest("a b")
     draws.begin(3)
     assert [draws.key_of_text("a b", None, None) for _ in range(2)] == [
@@ -35,14 +35,14 @@ def test_texts() -> None:
     assert draws.key_of_text("a b", None, None) == (3, digest, 2)
 
 
-def test_order() -> None:
+def test_each_epoch_has_an_order_of_its_own() -> None:
     rows = np.arange(9)
     order = RowDraws(7, resample=True).order(rows, 2)
     assert order.tolist() == shuffled(rows, (7, 2)).tolist() != rows.tolist()
     assert RowDraws(7, resample=False).order(rows, 2).tolist() == rows.tolist()
 
 
-def test_without_resampling_every_epoch_is_the_first() -> None:
+def test_without_resampling_every_epoch_draws_the_same_numbers() -> None:
     draws = RowDraws(7, resample=False)
     assert first(draws.at(4, 5, 6)) == first(document_rng(7, 0, 5))
     for _ in range(2):
@@ -50,7 +50,7 @@ def test_without_resampling_every_epoch_is_the_first() -> None:
 
 
 @pytest.mark.parametrize("fails", [False, True])
-def test_uncounted(fails: bool) -> None:
+def test_calls_in_an_uncounted_block_are_not_counted(fails: bool) -> None:
     draws = RowDraws(7, resample=True)
     draws.key_of_text("a", None, None)
     try:
@@ -64,7 +64,7 @@ def test_uncounted(fails: bool) -> None:
 
 
 def test_digests_are_the_same_in_every_process() -> None:
-    """Python's own `hash` is not; these numbers are written down."""
+    """Compare with constants, because Python's own `hash` differs between processes."""
     assert text_digest("") == 0xB4B2797457A0A6E4
     assert text_digest("na\u00efve \ud83d") == 0xB01B3497CC125519
 
@@ -79,10 +79,10 @@ def test_calls_are_counted_by_text(texts: list[str]) -> None:
     assert keys == [draws.key_of_text(text, None, None) for text in "abc"]
 
 
-def test_an_epoch_begins_with_nothing() -> None:
+def test_a_new_epoch_counts_calls_from_zero() -> None:
     draws = RowDraws(7, resample=True)
     draws.key_of_text("a", None, None)
-    draws.begin(0)  # no other than that of the call before: its number goes on
+    draws.begin(0)  # This is the current epoch, in which counting continues.
     assert draws.key_of_text("a", None, None) == (0, text_digest("a"), 1)
     size = len(pickle.dumps(draws))
     draws.begin(1)
@@ -90,7 +90,7 @@ def test_an_epoch_begins_with_nothing() -> None:
     assert draws.key_of_text("a", None, None) == (1, text_digest("a"), 0)
 
 
-def test_texts_are_not_kept() -> None:
+def test_memory_does_not_grow_with_the_length_of_texts() -> None:
     short, long = RowDraws(7, resample=True), RowDraws(7, resample=True)
     short.key_of_text("a", None, None)
     long.key_of_text("a" * 10_000, None, None)

@@ -1,4 +1,4 @@
-"""Oracles: counting tokens one by one; the table of the docs, drawn again."""
+"""Tests of span geometry against counting tokens, and of the table in the docs."""
 
 import importlib.util
 import re
@@ -17,7 +17,7 @@ DOCS = ROOT / "docs"
 
 
 @given(st.data(), st.integers(1, 5), st.integers(1, 6))
-def test_counts_tokens(data, parts: int, size: int) -> None:
+def test_coverage_equals_counting_tokens(data, parts: int, size: int) -> None:
     length = parts * size
     span = st.tuples(*[st.integers(0, length)] * 2).map(sorted)
     spans = np.array(data.draw(st.lists(span, min_size=1, max_size=4)))
@@ -28,7 +28,7 @@ def test_counts_tokens(data, parts: int, size: int) -> None:
     np.testing.assert_allclose(coverage(spans, length, parts), expected, atol=1e-12)
 
 
-def test_parts_that_are_no_whole_tokens_and_spans_of_any_shape() -> None:
+def test_parts_need_not_be_whole_tokens_and_spans_may_have_any_shape() -> None:
     positives = np.array([[[0, 1], [2, 3]], [[1, 3], [1, 2]]])
     np.testing.assert_allclose(coverage(positives, 3, 2), [4 / 3, 2])
     assert coverage(np.empty((0, 2), int), 5).tolist() == [0] * 8
@@ -43,7 +43,7 @@ def script():
     return module
 
 
-def test_the_table_of_the_docs(script) -> None:
+def test_the_table_in_the_docs_is_right(script) -> None:
     rows = re.findall(
         r"\| `(\w+)` \| ([\d,]+) \| (0\.[^\n]*) \|", (DOCS / "SAMPLING.md").read_text()
     )
@@ -54,8 +54,8 @@ def test_the_table_of_the_docs(script) -> None:
         np.testing.assert_allclose(drawn.reshape(8, -1).mean(axis=1), expected, atol=0.05)
 
 
-def test_the_middle_of_the_shortest_documents(script) -> None:
-    """Shrunk documents are like those that are just long enough, as the docs say."""
+def test_shrunk_documents_skip_the_middle_like_the_shortest_ones(script) -> None:
+    """Compare short documents with those that are just long enough, as the docs say."""
     for length in (300, 2048):
         middle = {}
         for placement in PLACEMENTS:
@@ -78,7 +78,7 @@ def test_positives_that_overlap_the_other_anchor() -> None:
     assert set(shares.values()) == {0}
 
 
-def test_the_picture_is_small(script, tmp_path, capsys) -> None:
+def test_the_script_draws_a_small_picture(script, tmp_path, capsys) -> None:
     assert 1000 < (DOCS / "placements.png").stat().st_size < 100_000
     pytest.importorskip("matplotlib", reason="pictures are an extra")
     script.main(["--draws", "3", "--output", str(tmp_path / "drawn.png")])

@@ -1,5 +1,8 @@
-"""Oracles: the exact laws of the lengths (golden numbers, computed from the beta law itself), the
-invariants of the sampler as properties, and chi-square tests against uniformity."""
+"""Tests of the span sampler.
+
+Lengths are compared with golden numbers, which were computed from the beta law itself. Invariants
+are tested as properties, and uniformity by chi-square tests.
+"""
 
 import json
 import pickle
@@ -36,7 +39,7 @@ def rng_of(seed: int) -> np.random.Generator:
 
 @st.composite
 def cases(draw, strategies=STRATEGIES, placements=PLACEMENTS):
-    """A sampler that can always serve the length beside it, and a seed."""
+    """Draw a sampler, a document length that it can always sample from, and a seed."""
     anchors = draw(st.integers(1, 6))
     longest = draw(st.integers(1, 60))
     strategy = draw(st.sampled_from(strategies))
@@ -82,7 +85,7 @@ class TestInvariants:
             room = 0 if sampler.placement == "uniform_v1" else sampler.max_span_len
             assert right[0] - left[1] >= room
         if sampler.placement == "uniform_v1":
-            return  # whose positives may overlap other anchors
+            return  # With this placement positives may overlap other anchors.
         for own, mine in enumerate(positives.tolist()):
             others = np.delete(anchors, own, axis=0).tolist()
             for (begin, stop), (start, end) in ((p, a) for p in mine for a in others):
@@ -103,7 +106,7 @@ class TestInvariants:
 
     @given(cases())
     @settings(max_examples=50, deadline=None)
-    def test_same_state_same_spans(self, case):
+    def test_the_same_random_state_gives_the_same_spans(self, case):
         sampler, length, seed = case
         first, second = (sampler.sample(length, rng_of(seed)) for _ in range(2))
         np.testing.assert_array_equal(first.anchors, second.anchors)
@@ -142,7 +145,7 @@ class TestLengthLaws:
         np.testing.assert_allclose(quantiles, law["quantiles_5_25_50_75_95"], atol=tolerance)
 
     def test_whole_distribution_of_short_spans(self):
-        """P(2 + floor(8 B) = 2 + k) = F((k + 1) / 8) - F(k / 8), F the beta law's."""
+        """Compare with P(floor(8 B) = k) = F((k + 1) / 8) - F(k / 8), where B has the law F."""
         sampler = SpanSampler(1, 1, 2, 10)
         rng = rng_of(12)
         spans = [sampler.sample(100, rng) for _ in range(20_000)]
@@ -175,7 +178,7 @@ class TestViewTypes:
                 kinds += [view_kind(anchor, span) for span in mine]
         return {kind: kinds.count(kind) / len(kinds) for kind in set(kinds)}
 
-    def test_shares_far_from_the_edges(self):
+    def test_shares_of_view_kinds_far_from_the_edges(self):
         law = GOLDEN["sampler_lengths"]["values"]["view_probs_32_512_no_edge_clipping"]
         shares = self.shares(1_000_000)
         assert shares["adjacent"] == pytest.approx(law["adjacent"], abs=0.002)
@@ -185,7 +188,7 @@ class TestViewTypes:
         )
         assert shares["partial"] == pytest.approx(law["partial_overlap"], abs=0.01)
 
-    def test_shares_in_the_shortest_document(self):
+    def test_shares_of_view_kinds_in_the_shortest_document(self):
         expected = {"adjacent": 0.003, "subsumed": 0.348, "contains": 0.014, "partial": 0.635}
         assert self.shares(2048) == pytest.approx(expected, abs=0.01)
 
@@ -196,10 +199,10 @@ class TestViewTypes:
         assert kinds == case["values"]["kinds"]
 
     @pytest.mark.parametrize("span", [(0, 99), (201, 300)])
-    def test_spans_that_do_not_touch(self, span):
+    def test_spans_that_do_not_touch_are_disjoint(self, span):
         assert view_kind((100, 200), span) == "disjoint"
 
-    def test_empty_intervals(self):
+    def test_empty_intervals_raise(self):
         with pytest.raises(ValueError, match=r"the span \[5, 5\) is empty"):
             view_kind((1, 9), (5, 5))
         with pytest.raises(ValueError, match=r"the anchor \[9, 1\) is empty"):
@@ -219,7 +222,7 @@ class TestUniformity:
         [("uniform", 2, 17, 6), ("uniform_v1", 2, 14, 3), ("uniform_v1", 3, 18, 3)],
     )
     def test_every_placement_is_equally_likely(self, placement, anchors, length, apart):
-        """All starts of spans of 3 tokens that are so far apart, listed by brute force."""
+        """List all starts of spans of 3 tokens that are far enough apart by brute force."""
         sampler, rng = SpanSampler(anchors, 1, 3, 3, placement=placement), rng_of(32)
         legal = [
             starts
@@ -236,7 +239,7 @@ class TestUniformity:
     @pytest.mark.slow
     @pytest.mark.parametrize(("placement", "apart"), [("uniform", 6), ("uniform_v1", 3)])
     def test_placement_given_the_lengths_is_uniform(self, placement, apart):
-        """Of the starts that are legal for two lengths; the shortest document has the most edge."""
+        """Test the starts that are possible for two lengths, in the shortest document, too."""
         sampler, length, rng = SpanSampler(2, 1, 1, 3, placement=placement), 12, rng_of(37)
         starts: dict[tuple[int, int], list[tuple[int, int]]] = {}
         for _ in range(30_000):
@@ -245,15 +248,15 @@ class TestUniformity:
         assert set(starts) == {(1, 1), (1, 2), (2, 1), (2, 2)}
         for (a_len, b_len), drawn in starts.items():
             places = [(a, b) for a in range(13 - a_len) for b in range(13 - b_len)]
-            # All pairs of one order are equally likely, not those of both: the last length alone
-            # decides how many there are.
+            # For one order of the two lengths all pairs of starts are equally likely. The two
+            # orders differ in the number of pairs, because it depends on the last length.
             for sign in (1, -1):
                 legal = [(a, b) for a, b in places if sign * (b - a) >= apart]
                 counts = [drawn.count(pair) for pair in legal]
                 assert stats.chisquare(counts).pvalue > 1e-3
             assert all(pair in places and abs(pair[0] - pair[1]) >= apart for pair in drawn)
 
-    def test_one_anchor_has_nothing_to_keep_away_from(self):
+    def test_uniform_placements_agree_for_a_single_anchor(self):
         samplers = [SpanSampler(1, 2, 3, 9, placement=p) for p in ("uniform", "uniform_v1")]
         for seed in range(50):
             first, second = (sampler.sample(40, rng_of(seed)) for sampler in samplers)
@@ -273,7 +276,7 @@ class TestUniformity:
             assert stats.chisquare(counts).pvalue > 1e-4
 
     def test_adjacent_positives_take_both_sides_and_position_zero(self):
-        """Position 0 is a legal start of a span before its anchor; the published code misses it."""
+        """Check that a positive may start at position 0, which the published code misses."""
         sampler, rng = SpanSampler(1, 1, 4, 4, strategy="adjacent"), rng_of(34)
         drawn = []
         for _ in range(6_000):
@@ -299,14 +302,14 @@ class TestUniformity:
 
 class TestShortDocuments:
     @pytest.mark.parametrize("placement", PLACEMENTS)
-    def test_too_short(self, placement):
+    def test_a_document_that_is_too_short_raises(self, placement):
         sampler = SpanSampler(placement=placement)
         assert sampler.min_document_len == 2048
         with pytest.raises(DocumentTooShort, match=r"2047 tokens; 2 anchor\(s\).* need 2048"):
             sampler.sample(2047, rng_of(0))
         assert issubclass(DocumentTooShort, ValueError)
 
-    def test_long_documents_keep_their_sampler(self):
+    def test_long_documents_use_the_same_sampler(self):
         sampler = SpanSampler()
         assert sampler.shrunk_to(2048) is sampler
 
@@ -319,7 +322,7 @@ class TestShortDocuments:
         assert (shrunk.placement, shrunk.strategy) == ("grid", "subsuming")
         assert shrunk.anchor_beta == (1.0, 2.0)
 
-    def test_nothing_left_to_shrink_to(self):
+    def test_a_document_without_room_for_one_token_spans_raises(self):
         assert SpanSampler().shrunk_to(4).max_span_len == 1
         with pytest.raises(DocumentTooShort, match="3 tokens is too short for 2 anchor"):
             SpanSampler().shrunk_to(3)
@@ -332,7 +335,7 @@ class TestShortDocuments:
         spans = sampler.shrunk_to(length).sample(length, rng_of(seed))
         assert spans.anchors.min() >= 0 and spans.positives.max() <= length
 
-    def test_no_side_has_room_for_an_adjacent_positive(self):
+    def test_an_adjacent_positive_without_room_on_either_side_raises(self):
         sampler, rng = SpanSampler(1, 1, 10, 10, strategy="adjacent"), rng_of(41)
         with pytest.raises(DocumentTooShort, match="at least 10 tokens fits neither before nor"):
             for _ in range(100):
@@ -340,14 +343,14 @@ class TestShortDocuments:
 
 
 class TestDocumentRng:
-    def test_depends_on_the_triple_alone(self):
+    def test_numbers_depend_only_on_the_arguments(self):
         np.random.seed(0)
         first = document_rng(5, 2, 9).random(8)
         document_rng(5, 2, 8).random(100)
         np.random.seed(1)
         np.testing.assert_array_equal(first, document_rng(5, 2, 9).random(8))
 
-    def test_different_triples_differ(self):
+    def test_different_arguments_give_different_numbers(self):
         values = [0, 1, 2, 2**32, 2**63, -1]
         triples = [(s, e, d) for s in values for e in values for d in values]
         keys = [*triples, *((*triple, 2**32) for triple in triples)]
@@ -382,7 +385,7 @@ class TestDocumentRng:
         first = document_rng(-1, 2**64 + 3, 0).random(4)
         np.testing.assert_array_equal(first, document_rng(2**64 - 1, 3, 0).random(4))
 
-    def test_floats_are_refused(self):
+    def test_floats_raise(self):
         with pytest.raises(TypeError, match="float"):
             document_rng(1.5, 0, 0)
 
@@ -418,7 +421,7 @@ class TestSettings:
             ({"anchor_beta": (4, float("nan"))}, "anchor_beta must be two positive numbers"),
         ],
     )
-    def test_errors(self, arguments, message):
+    def test_invalid_settings_raise(self, arguments, message):
         with pytest.raises(ValueError, match=message):
             SpanSampler(**arguments)
 
@@ -427,7 +430,7 @@ class TestDocumentRandom:
     @given(st.lists(st.tuples(*[st.integers(-(2**65), 2**65)] * 4), max_size=5), st.integers(0, 9))
     @settings(max_examples=100, deadline=None)
     def test_draws_what_document_rng_does(self, keys, before):
-        """Whatever was drawn before, halves of words included."""
+        """Check this whatever was drawn before, such as half of a 64-bit word."""
         one = DocumentRandom()
         for key in keys:
             fresh, reused = document_rng(*key), one.at(*key)
@@ -442,7 +445,7 @@ class TestDocumentRandom:
             ):
                 assert draw(fresh) == draw(reused)
 
-    def test_pickled(self):
+    def test_a_pickled_copy_draws_the_same_numbers(self):
         one = DocumentRandom()
         one.at(1, 2, 3).random(3)
         assert (
@@ -454,7 +457,7 @@ class TestDocumentRandom:
             DocumentRandom().at(0, 1.5, 0)
 
 
-def test_shrunken_samplers_are_made_once():
+def test_shrunk_samplers_are_built_once():
     sampler = SpanSampler(2, 2, 8, 24)
     assert sampler.shrunk_to(50) is sampler.shrunk_to(51) is not sampler.shrunk_to(52)
     assert sampler.shrunk_to(50) == SpanSampler(2, 2, 8, 12)

@@ -1,4 +1,4 @@
-"""Oracles: means over many draws; plain loops over documents; one process for several."""
+"""Tests of token budgets against means over many draws and plain loops over documents."""
 
 import itertools
 
@@ -17,7 +17,7 @@ class TestExpectedTokens:
     @pytest.mark.parametrize("strategy", ["all", "subsuming", "adjacent"])
     @pytest.mark.parametrize("length", [10, 130, 700, 5000])
     @pytest.mark.parametrize(("limit", "special"), [(None, 0), (98, 2)])
-    def test_is_the_mean_of_draws(self, strategy, length, limit, special):
+    def test_equals_the_mean_over_draws(self, strategy, length, limit, special):
         sampler = SpanSampler(2, 2, 8, 100, strategy)
         found = ExpectedTokens(sampler, limit, special).units(np.array([length]))[0] / UNITS
         tokens = []
@@ -29,7 +29,7 @@ class TestExpectedTokens:
         error = 4 * np.std(tokens) / np.sqrt(len(tokens))
         assert found == pytest.approx(np.mean(tokens), abs=error + 0.6)
 
-    def test_settings_of_the_laws(self):
+    def test_beta_parameters_are_used(self):
         flat = SpanSampler(1, 1, 1, 101, anchor_beta=(1, 1), positive_beta=(1, 1))
         # floor(B * 100) of a uniform B is 0 to 99: the mean of 1 to 100, twice.
         found = ExpectedTokens(flat, None, 0).units(np.array([10**6]))
@@ -49,7 +49,7 @@ class TestExpectedTokens:
 
 
 class Counted:
-    """A document counts its length."""
+    """A counter for which a document has as many tokens as its length."""
 
     def units(self, lengths):
         return np.asarray(lengths, dtype=np.int64) * UNITS
@@ -66,7 +66,7 @@ lengths_of_corpora = st.lists(st.integers(1, 100), min_size=2, max_size=300)
     seed=st.integers(0, 99),
 )
 @settings(max_examples=300, deadline=None)
-def test_cuts(lengths, extra, processes, at_once, seed):
+def test_cuts_divide_any_order_into_equal_batches(lengths, extra, processes, at_once, seed):
     lengths = np.array(lengths)
     if len(lengths) < 2 * processes:
         return
@@ -78,7 +78,7 @@ def test_cuts(lengths, extra, processes, at_once, seed):
             order = np.random.default_rng((seed, epoch)).permutation(rows)
             cuts = batches.cuts(order)
             assert len(cuts) == len(batches) + 1
-            # Every row once, in order, but what no process may have more of than another.
+            # Every row is in a batch, except the last ones if processes cannot share them equally.
             assert cuts[0] == 0 and cuts[-1] == len(rows) - len(rows) % processes
             assert (cuts % processes == 0).all()
             assert (np.diff(cuts) >= 2 * processes).all()
@@ -86,14 +86,14 @@ def test_cuts(lengths, extra, processes, at_once, seed):
             average = lengths.sum() / len(batches)
             slack = processes * lengths.max()
             assert max(tokens) <= max(average + slack, 2 * slack)
-            # As few batches as the budget allows, on average.
+            # There are as few batches as the budget allows on average.
             if len(batches) < len(rows) // processes // 2:
                 assert average <= budget * processes
             if len(batches) > 1:
                 assert lengths.sum() > budget * processes * (len(batches) - 1)
 
 
-def test_the_same_as_a_plain_loop():
+def test_cuts_equal_a_plain_loop():
     rng = np.random.default_rng(0)
     lengths = rng.integers(1, 40, 500)
     batches = BudgetBatches(Counted(), lengths, np.arange(500), 400)
@@ -126,6 +126,6 @@ def test_sums_do_not_overflow():
         (1000, 7, 4, r"7 document\(s\) are not enough for a batch: each of 4 process\(es\) needs"),
     ],
 )
-def test_too_little(max_tokens, count, processes, message):
+def test_too_few_tokens_or_documents_raise(max_tokens, count, processes, message):
     with pytest.raises(ValueError, match=message):
         BudgetBatches(Counted(), np.full(count, 50), np.arange(count), max_tokens, processes)

@@ -1,4 +1,4 @@
-"""Losses, miners, distances, reducers and regularizers of pytorch-metric-learning, by name."""
+"""Construction of losses, miners and other parts of pytorch-metric-learning from their names."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.bridge.deferral import scipy_stats
 
-with scipy_stats():  # the library imports them for one function that nothing here calls
+# The library imports `scipy.stats` for one function that nothing here calls. The import is slow, so
+# it is deferred until something uses it.
+with scipy_stats():
     from pytorch_metric_learning import distances, losses, miners, reducers, regularizers
 
 FAMILIES: dict[str, ModuleType] = {
@@ -72,7 +74,12 @@ REFUSED: dict[str, str] = {
 
 
 def names(family: str) -> list[str]:
-    """Return the classes of a family that can be asked for, sorted."""
+    """Return the names of the classes of a family that can be used here, sorted.
+
+    # Parameters
+
+    family : a key of `FAMILIES`.
+    """
     return sorted(
         name
         for name, part in vars(FAMILIES[family]).items()
@@ -84,19 +91,24 @@ def names(family: str) -> list[str]:
 
 
 def _is_base(name: str) -> bool:
-    """Tell whether others are derived from a class, which is of no use in itself."""
+    """Return whether a class is only a base of other classes and of no use by itself."""
     return name.startswith("Base") or name.endswith("Mixin") or name == "GenericPairLoss"
 
 
 def built(family: str, name: str, arguments: Mapping[str, Any] | None) -> Any:
-    """Make the part `name` of a family (a key of `FAMILIES`) with `arguments`.
+    """Build a part of pytorch-metric-learning, such as a loss or a miner, from its name.
 
-    An argument `{"class": name, ...}`, at any depth, is a part of any family itself.
+    # Parameters
+
+    family : a key of `FAMILIES`.
+    name : the name of a class of that family.
+    arguments : the arguments of its constructor. A value `{"class": name, argument: ...}`, at any
+        depth, is built as a part of any family.
 
     # Raises
 
-    `ConfigurationError` : no such class, one that cannot serve here, an argument it does not take,
-        or arguments it refuses.
+    `ConfigurationError` : if there is no such class, if it cannot be used here, or if its
+        constructor does not take the arguments.
     """
     return _made(_resolved(name, [family]), arguments or {})
 
@@ -106,7 +118,7 @@ def _made(part: type, arguments: Mapping[str, Any]) -> Any:
     _check_arguments(part, values)
     try:
         return part(**values)
-    except Exception as error:  # asserts and bare exceptions among them
+    except Exception as error:  # The library raises AssertionError and Exception, too.
         given = arguments.as_dict(quiet=True) if isinstance(arguments, Params) else arguments
         raise ConfigurationError(
             f"{part.__name__} cannot be made with {given}: {error or type(error).__name__}"
@@ -125,7 +137,7 @@ def _value(value: Any) -> Any:
 
 
 def _resolved(name: str, families: list[str]) -> type:
-    """Return the class of that name in one of these families."""
+    """Return the class called `name` of one of the families, or raise if none can be used."""
     for family in families:
         if name in names(family):
             return getattr(FAMILIES[family], name)
@@ -154,7 +166,7 @@ def _check_arguments(part: type, values: Mapping[str, Any]) -> None:
 
 
 def _argument_names(part: type) -> list[str]:
-    """Return what a constructor takes, and those it hands further arguments to."""
+    """Return the arguments of a constructor and of those that it passes further arguments to."""
     found: dict[str, None] = {}
     for owner in part.__mro__[: part.__mro__.index(torch.nn.Module)]:
         for name, parameter in inspect.signature(owner).parameters.items():

@@ -1,4 +1,4 @@
-"""Losses of pytorch-metric-learning that make sense for two views, and its miners, by name."""
+"""Objectives and miners that are losses and miners of pytorch-metric-learning, built by name."""
 
 from typing import Any, Optional
 
@@ -15,17 +15,17 @@ from declutr.objectives.objective import LibraryObjective, Miner, Objective
 @Objective.register("pml")
 @Objective.register("pytorch_metric_learning")
 class PytorchMetricLearning(LibraryObjective):
-    """A loss of pytorch-metric-learning (Musgrave et al., 2020), made of parts by name.
+    """A loss of pytorch-metric-learning (Musgrave et al., 2020), which is built by name.
 
         {"type": "pytorch_metric_learning", "loss": "TripletMarginLoss",
          "loss_args": {"margin": 0.2, "distance": {"class": "LpDistance", "power": 2},
                        "reducer": {"class": "MeanReducer"}}}
 
-    `{"class": ..., argument: ...}` is a distance, reducer, regularizer, loss or miner of the
-    library, at any depth. Its defaults are kept: distances normalise rows, and many losses average
-    the terms that are not zero.
+    An argument `{"class": ..., argument: ...}`, at any depth, is a distance, reducer, regularizer,
+    loss or miner of the library. The library's defaults are kept: distances normalise rows, and
+    many losses average only the terms that are not zero.
 
-    The 2N rows of both views share the label of their pair. These losses can be used:
+    Both rows of a pair have the same label. These losses can be used:
 
     - on labelled rows: AngularLoss, CircleLoss, ContrastiveLoss, FastAPLoss,
       GeneralizedLiftedStructureLoss, InstanceLoss, IntraPairVarianceLoss, LiftedStructureLoss,
@@ -34,25 +34,26 @@ class PytorchMetricLearning(LibraryObjective):
       ThresholdConsistentMarginLoss, TripletMarginLoss, TupletMarginLoss;
     - on the two views as such: SelfSupervisedLoss, VICRegLoss.
 
-    The others are refused: those that learn something for each class (ArcFaceLoss, ProxyAnchorLoss,
-    ...), and a few for reasons in `library_parts.REFUSED`. NTXentLoss and losses over triplets need
-    memory cubic in N; `nt_xent`, `sup_con` and `triplet` have the same values for its square.
+    The other losses are refused: those that learn weights for each class (ArcFaceLoss,
+    ProxyAnchorLoss, ...), and a few for the reasons in `library_parts.REFUSED`. NTXentLoss and
+    losses over triplets need memory that grows with the cube of N; the objectives `nt_xent`,
+    `sup_con` and `triplet` have the same values, and their memory grows with its square.
 
     # Parameters
 
     loss : the name of a class in `pytorch_metric_learning.losses`.
-    loss_args : its arguments.
+    loss_args : the arguments of its constructor.
 
     # Raises
 
-    `ConfigurationError` : a name or argument that the library does not have, or one that makes no
-        sense for two views.
+    `ConfigurationError` : if the library does not have the name or an argument, or if the loss
+        makes no sense for two views.
     """
 
     def __init__(self, loss: str, loss_args: Optional[dict[str, Any]] = None) -> None:
         super().__init__()
         self._loss: torch.nn.Module = library_parts.built("loss", loss, loss_args)
-        self.takes_labels = not isinstance(  # two views are compared as such
+        self.takes_labels = not isinstance(  # These losses compare two views without labels.
             self._loss, (losses.SelfSupervisedLoss, losses.VICRegLoss)
         )
         self.temperature: Optional[float] = getattr(self._loss, "temperature", None)
@@ -61,7 +62,15 @@ class PytorchMetricLearning(LibraryObjective):
         return self._loss
 
     def attach_miner(self, miner: Miner) -> None:
-        """Some losses look at all pairs, and say so when given some: ask now, not in training."""
+        """Let `miner` select the pairs that the loss is computed of.
+
+        Losses that always need all pairs raise when they are given some. So the loss is tried here
+        with pairs of its own, before training begins.
+
+        # Raises
+
+        `ConfigurationError` : if the loss takes no miner.
+        """
         from pytorch_metric_learning.utils.loss_and_miner_utils import get_all_pairs_indices
 
         name = type(self._loss).__name__
@@ -83,21 +92,21 @@ class PytorchMetricLearning(LibraryObjective):
     ) -> Tensor:
         if self.takes_labels:
             return super().forward(anchors, positives, labels=labels)
-        if len(anchors) < 2:  # neither negatives nor a variance
+        if len(anchors) < 2:  # A single pair has no negatives, and its features have no variance.
             return nothing(anchors, positives)
         return full_precision(self._loss)(anchors, ref_emb=positives)
 
 
 @Miner.register("pair_margin")
 class PairMarginMiner(Miner, miners.PairMarginMiner):
-    """Keeps positives that are not yet close and negatives that are not yet far.
+    """A miner that keeps positives that are not yet close and negatives that are not yet far.
 
     # Parameters
 
-    pos_margin, neg_margin : the two thresholds. With similarities, positives below `pos_margin` and
-        negatives above `neg_margin` are kept; with distances the other way round.
-    use_similarity : compare cosines (default) or Euclidean distances.
-    squared_distances : square the distances.
+    pos_margin, neg_margin : the two thresholds. With cosines, positives below `pos_margin` and
+        negatives above `neg_margin` are kept; with distances it is the other way round.
+    use_similarity : whether to compare cosines or Euclidean distances.
+    squared_distances : whether to square the distances.
     """
 
     def __init__(
@@ -118,7 +127,7 @@ class PairMarginMiner(Miner, miners.PairMarginMiner):
 @Miner.register("pml")
 @Miner.register("pytorch_metric_learning")
 class PytorchMetricLearningMiner(Miner):
-    """A miner of pytorch-metric-learning, made of parts by name.
+    """A miner of pytorch-metric-learning, which is built by name.
 
         {"type": "pytorch_metric_learning", "miner": "MultiSimilarityMiner",
          "miner_args": {"epsilon": 0.1, "distance": {"class": "CosineSimilarity"}}}
@@ -126,11 +135,12 @@ class PytorchMetricLearningMiner(Miner):
     # Parameters
 
     miner : the name of a class in `pytorch_metric_learning.miners`.
-    miner_args : its arguments; `{"class": ..., argument: ...}` is a part of the library itself.
+    miner_args : the arguments of its constructor, of which `{"class": ..., argument: ...}` is a
+        part of the library itself.
 
     # Raises
 
-    `ConfigurationError` : a name or argument that the library does not have.
+    `ConfigurationError` : if the library does not have the name or an argument.
     """
 
     def __init__(self, miner: str, miner_args: Optional[dict[str, Any]] = None) -> None:
@@ -144,5 +154,12 @@ class PytorchMetricLearningMiner(Miner):
         ref_emb: Tensor | None = None,
         ref_labels: Tensor | None = None,
     ) -> Any:
-        """Indices of pairs or triplets in the rows, or between them and rows `ref_emb` `(K, d)`."""
+        """Return the indices of the selected pairs or triplets, in the form of the library.
+
+        # Parameters
+
+        embeddings, labels : rows `(M, d)` and their labels `(M,)`.
+        ref_emb, ref_labels : other rows `(K, d)` and their labels `(K,)`, if pairs are to be
+            selected between the rows and these; by default pairs are selected within the rows.
+        """
         return self._miner(embeddings, labels, ref_emb, ref_labels)

@@ -1,1 +1,1 @@
-"""Objectives with negatives from memories of earlier steps."""
+"""Objectives whose negatives come from earlier steps, by way of a queue or a memory bank."""

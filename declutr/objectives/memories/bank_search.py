@@ -1,4 +1,4 @@
-"""Which rows of a large matrix are nearest to a few: exactly, or by faiss."""
+"""Search for the nearest rows of a large matrix, either exact or approximate with faiss."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,14 +11,20 @@ from declutr.objectives.numerics import full_precision, unit
 from declutr.system.vectors import PER_CENTRE, least_effort, loaded_faiss, number_of_lists
 
 BLOCK = 1 << 22
-"""Numbers of a block of cosines, or of rows that are copied for them: 16 MB in float32."""
+"""The number of elements in a block of cosines, or of rows copied for them: 16 MB in float32."""
 
 CACHED = 1 << 20
-"""Numbers of the rows that a CPU multiplies at once: 4 MB in float32, which its caches hold. The
-product is then twice as fast as over a block, and three times where rows are copied for it."""
+"""The number of elements in the rows that a CPU multiplies at once: 4 MB in float32.
+
+They fit into its caches. The product is then twice as fast as that of a whole block, and three
+times as fast where rows have to be copied for it.
+"""
 
 DEVICE_BLOCK = 1 << 25
-"""As `BLOCK`, on a GPU: 128 MB in float32. Work of a few large pieces keeps it busy."""
+"""The number of elements in a block on a GPU: 128 MB in float32.
+
+It is larger than `BLOCK` because few large products keep a GPU busier than many small ones.
+"""
 
 
 @full_precision
@@ -31,24 +37,29 @@ def nearest_rows(
     at_once: int,
     numbers: int = BLOCK,
 ) -> tuple[Tensor, Tensor]:
-    """Find the k rows of the largest cosines, in memory that does not grow with the number of rows.
+    """Find the k rows with the largest cosines, in memory that does not depend on their number.
 
-    A GPU wants few and large pieces, of `DEVICE_BLOCK` numbers. Of 400,000 rows of width 768 a
-    product with 64 queries reads 1.2 GB, which takes it about a millisecond: an index would be no
-    faster, and has to be built on the host.
+    On a GPU `numbers` should be `DEVICE_BLOCK`. A product of 64 queries with 400,000 rows of width
+    768 reads 1.2 GB there, which takes about a millisecond: an index would be no faster, and would
+    have to be built on the host.
 
     # Parameters
 
-    queries : raw `(n, d)`.
-    lengths : of the rows `(M,)`, above 0.
-    block : gives raw rows `(b, d)`, from one to another, as the queries are.
-    usable : which of them each query may find: `(n, b)` or `(b,)`.
-    at_once : how many rows to ask `block` for; a CPU takes no more than its caches hold.
-    numbers : how many cosines to choose from at once.
+    queries : raw queries `(n, d)`.
+    lengths : the lengths `(M,)` of the rows, above 0.
+    block : a function of two numbers that returns the raw rows `(b, d)` from the first number up to
+        the second, with the dtype and on the device of the queries.
+    usable : a function of the same numbers that returns a mask, `(n, b)` or `(b,)`, of the rows
+        that each query may find.
+    k : the number of rows to find for each query.
+    at_once : the largest number of rows to ask `block` for. On a CPU fewer are asked for if they
+        would not fit into its caches.
+    numbers : the number of cosines that are in memory at once.
 
     # Returns
 
-    Numbers `(n, min(k, M))` of rows, the nearest first, and whether there was one.
+    The numbers `(n, min(k, M))` of the rows found, the nearest first, and a mask of the same shape
+    that is false where a query may find fewer rows.
     """
     n, count = queries.size(0), lengths.size(0)
     queries = unit(queries)
@@ -75,27 +86,27 @@ def nearest_rows(
 
 
 class InvertedLists:
-    """An approximate index of faiss over the rows of a matrix as they are now.
+    """An approximate faiss index of the rows of a matrix as they are when it is built.
 
-    Rows are divided among the nearest of some centres and kept as codes of a byte for each number
-    (IVF, SQ8), a quarter of what they take in float32; a search looks into a few lists. It gives
-    candidates: who asks compares with the rows themselves.
+    Each row is in the list of the nearest of some centres, as a code of one byte for each element
+    (IVF, SQ8), which is a quarter of its size in float32. A search looks into a few lists. It finds
+    candidates only, which the caller compares with the rows themselves.
 
     # Parameters
 
-    numbers, lengths : `(m,)`, the rows to index, and how long they are.
-    row : gives rows `(b, d)` by numbers `(b,)`, raw.
-    seed : of the sample that recall is measured on.
+    numbers, lengths : the numbers `(m,)` of the rows to index, and their lengths `(m,)`.
+    row : a function that takes numbers `(b,)` and returns raw rows `(b, d)`.
+    seed : the seed of the samples that the index is trained on and that recall is measured on.
 
     # Raises
 
-    `ConfigurationError` : faiss is not installed.
+    `ConfigurationError` : if faiss is not installed.
     """
 
     TARGET = 0.95
-    """The recall that `tune` looks for."""
+    """The recall that `tune` aims at."""
 
-    _SAMPLE = 64  # queries of `tune`
+    _SAMPLE = 64  # the number of queries that `tune` measures recall with
 
     def __init__(
         self, numbers: Tensor, lengths: Tensor, row: Callable[[Tensor], Tensor], seed: int = 0
@@ -118,8 +129,19 @@ class InvertedLists:
         self.recall = 0.0
 
     def candidates(self, queries: Tensor, count: int) -> Tensor:
-        """Numbers `(n, count)` of rows that are near raw `queries` `(n, d)`; -1 where none is left:
-        more lists are looked into where those of `tune` hold too few."""
+        """Find rows that are probably nearest to the queries.
+
+        Where the number of lists that `tune` chose has too few rows, more lists are searched.
+
+        # Parameters
+
+        queries : raw queries `(n, d)`.
+        count : the number of candidates for each query.
+
+        # Returns
+
+        The numbers `(n, count)` of rows, or -1 where a query has found all rows of the index.
+        """
         vectors = unit(queries.detach()).cpu().float().numpy()
         tuned = lists = self._index.nprobe
         found = self._index.search(vectors, count)[1]
@@ -132,8 +154,20 @@ class InvertedLists:
         return torch.from_numpy(found).to(queries.device)
 
     def tune(self, k: int, candidates: int) -> float:
-        """Look into as few lists, doubling, as have `TARGET` of the true k nearest rows of rows
-        drawn at random among `candidates`; the share it is, which is also `recall`."""
+        """Choose how many lists to search, by doubling the number until recall reaches `TARGET`.
+
+        Recall is the share of the true k nearest rows that are among the candidates found. It is
+        measured on rows drawn at random.
+
+        # Parameters
+
+        k : the number of true nearest rows of each drawn row.
+        candidates : the number of candidates to find for each drawn row.
+
+        # Returns
+
+        The recall with that number of lists, which `recall` keeps.
+        """
         chosen = self._drawn(self._SAMPLE)
         queries = self._row(chosen)
         truth, found = nearest_rows(

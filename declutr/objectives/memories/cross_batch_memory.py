@@ -1,4 +1,4 @@
-"""Negatives from earlier batches."""
+"""A wrapper that gives an objective negatives from earlier batches."""
 
 from typing import Any, Optional
 
@@ -14,25 +14,27 @@ from declutr.objectives.objective import LibraryObjective, MetricLearningObjecti
 
 @Objective.register("cross_batch_memory")
 class CrossBatchMemory(MetricLearningObjective):
-    """Negatives from earlier batches as well (Wang et al., 2020), around another objective.
+    """An objective that wraps another one and adds negatives from earlier batches.
 
-    The memory, its position and the labels go into checkpoints, so a resumed run continues with
-    the same queue.
+    The method is the cross-batch memory of Wang et al. (2020). The memory, its position and the
+    labels are saved in checkpoints, so that a resumed run continues with the same memory.
 
     # Parameters
 
-    loss : the objective inside: `nt_xent`, or `pytorch_metric_learning` with a loss that can
-        compare rows of a batch with rows of a memory.
-    embedding_size : d, the width of embeddings (or of projections, with a feed-forward layer).
-    memory_size : how many rows are remembered. A batch brings 2N of them.
-    miner : selects pairs between batch and memory.
+    loss : the wrapped objective: `nt_xent`, or `pytorch_metric_learning` with a loss that can
+        compare the rows of a batch with the rows of a memory.
+    embedding_size : the width d of embeddings, or of projections if the model has a projection
+        head.
+    memory_size : the number of rows that are remembered. A batch adds 2N rows.
+    miner : a miner that selects pairs of rows of the batch and rows of the memory.
 
     # Raises
 
-    `ConfigurationError` : a loss that cannot be used with a memory.
+    `ConfigurationError` : if the loss cannot be used with a memory.
     """
 
-    takes_labels = False  # classes would not go with numbers over batches
+    # Every pair of every batch has a label of its own here, which classes could be equal to.
+    takes_labels = False
 
     def __init__(
         self,
@@ -68,7 +70,7 @@ class CrossBatchMemory(MetricLearningObjective):
         self._memory.loss = self._inner.pair_loss(mined=True)
 
     def labels(self, count: int, device: torch.device) -> Tensor:
-        # Rows stay in memory with their labels: a label used again would make false positives.
+        # Rows stay in the memory with their labels: a label used again would make false positives.
         return self._next_label + torch.arange(count, device=device)
 
     @full_precision
@@ -79,7 +81,7 @@ class CrossBatchMemory(MetricLearningObjective):
                 f"memory_size is {size}, but one batch brings {embeddings.size(0)} rows (anchors "
                 "and positives of all processes). Raise memory_size."
             )
-        if not self.training:  # validation must not leave rows behind
+        if not self.training:  # Validation must not change the memory.
             return self._inner(*embeddings.chunk(2))
         self._next_label += labels.size(0) // 2
         if isinstance(self._inner, NTXent) and self._memory.miner is None:
@@ -87,13 +89,16 @@ class CrossBatchMemory(MetricLearningObjective):
         return self._memory(embeddings, labels)
 
     def _nt_xent(self, embeddings: Tensor, labels: Tensor, inner: NTXent) -> Tensor:
-        """What the library computes, without its lists of pairs, whose length the host waits for.
+        """Compute the loss of pytorch-metric-learning for NT-Xent without making the host wait.
 
-        The batch is put in first, and a row's own copy left out. No other rows of the memory have
-        the labels of the batch, so that the only positive of a row is the copy of its partner.
+        The library makes lists of pairs, and the host waits to know how long they are. As in the
+        library, the batch is put into the memory first, and a row is not compared with its own
+        copy. No other rows of the memory have the labels of the batch, so that the only positive of
+        a row is the copy of its partner.
         """
         memory = self._memory
-        memory.embedding_memory = memory.embedding_memory.to(embeddings)  # of that dtype, too
+        # The memory takes the device and the dtype of the batch.
+        memory.embedding_memory = memory.embedding_memory.to(embeddings)
         memory.label_memory = memory.label_memory.to(labels)
         memory.add_to_memory(embeddings, labels, len(embeddings))
         filled = memory.memory_size if memory.has_been_filled else memory.queue_idx

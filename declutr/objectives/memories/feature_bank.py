@@ -1,4 +1,4 @@
-"""Features of all training instances, as each was last seen, and the nearest of them."""
+"""A memory bank of the features of all training instances, and the search for the nearest ones."""
 
 import logging
 from collections.abc import Callable
@@ -18,36 +18,40 @@ logger = logging.getLogger(__name__)
 ELIGIBLE = ("visited", "all")
 SEARCHES = ("exact", "approximate")
 
-_CANDIDATES = 4  # approximate search compares with so many times k rows
+_CANDIDATES = 4  # For k nearest rows, approximate search compares with this many times k rows.
 
 
 class FeatureBank(InstanceVectors):
-    """A slot for every training instance, which follows its feature (RECLAIM, equation 7).
+    """A memory bank with a slot for every training instance, which follows its feature.
 
-    `slot <- (1 - rho) new + rho slot`. Where the paper is silent or contradicts itself, this is
-    ours: rho is never given (0.5, as in the memories of CRD); a slot's first feature overwrites it,
-    and slots without one are not found; an instance never finds itself. Slots are not normalised,
-    but found by cosine.
+    An update is `slot <- (1 - rho) new + rho slot` (RECLAIM, equation 7). Where the paper is silent
+    or contradicts itself, this class decides: rho, which is not given, is 0.5 by default, as in the
+    memories of CRD; the first feature of a slot overwrites it, and slots without a feature are not
+    found; an instance never finds itself. Slots are not normalised, but they are compared by
+    cosine.
 
-    Banks of several processes are equal because all processes give them the same rows.
+    The banks of several processes are equal because all processes update them with the same rows.
 
     # Parameters
 
-    instances : M, how many the training data has.
-    width : d.
-    momentum : rho in [0, 1): how much of a slot stays.
-    eligible : `"visited"`, or `"all"`: as the paper has it, slots start as normal noise, which
-        momentum keeps a share of, and can be found from the first step on.
-    storage, folder, precision : of the vectors; see `InstanceVectors`.
-    search : `"exact"`, or `"approximate"`, which may find most of the nearest only: on a CPU with
-        faiss, where more than `approximate_from` slots are eligible; `recall` says how many it
-        finds. What it looks into is built anew every `rebuild_every` updates, and after a resume.
-        Vectors in the memory of a GPU are always searched exactly, as that is fast.
-    seed : of noise and samples.
+    instances : the number M of instances in the training data.
+    width : the width d of features.
+    momentum : rho in [0, 1), the share of a slot that an update keeps.
+    eligible : the slots that can be found: `"visited"`, those that have been updated, or `"all"`,
+        as in the paper. With `"all"`, slots start as normal noise, of which momentum keeps a share,
+        and can be found from the first step on.
+    storage, folder, precision : how the vectors are stored; see `InstanceVectors`.
+    search : `"exact"`, or `"approximate"`, which finds most of the nearest slots with a faiss index
+        on a CPU if more than `approximate_from` slots are eligible. Vectors in the memory of a GPU
+        are always searched exactly, because that is fast.
+    approximate_from : the number of eligible slots above which search is approximate.
+    rebuild_every : the number of updates after which the index is built anew. It is also built anew
+        after a resume.
+    seed : the seed of the noise and of the samples that the index draws.
 
     # Raises
 
-    `ConfigurationError` : a setting that makes no sense.
+    `ConfigurationError` : if a setting makes no sense.
     """
 
     visited: Tensor
@@ -83,12 +87,14 @@ class FeatureBank(InstanceVectors):
         self.register_buffer("visited", torch.zeros(instances, dtype=torch.bool))
         self.register_buffer("texts", torch.zeros(instances, dtype=torch.long))
         self._index: InvertedLists | None = None
-        self._updates = 0  # since the index was built
+        self._updates = 0  # the number of updates since the index was built
 
     @property
     def recall(self) -> float | None:
-        """The share of true nearest slots that approximate search found in a sample, when what it
-        looks into was built; `None` for exact search."""
+        """The share of the true nearest slots that approximate search finds, or `None`.
+
+        It was measured on a sample when the index was built, and is `None` without an index.
+        """
         return None if self._index is None else self._index.recall
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -104,23 +110,25 @@ class FeatureBank(InstanceVectors):
         texts: Tensor | None = None,
         among: Tensor | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Find the k slots whose cosine with a query is largest.
+        """Find the k slots whose cosines with a query are largest.
 
         # Parameters
 
-        queries : raw `(n, d)`.
-        ids : `(n,)`, their instances, whose own slots they never find.
-        texts : `(n,)`, keys of their texts: slots last updated with the same key are not found.
-        among : `(M,)` of booleans, the slots to look among.
+        queries : raw queries `(n, d)`.
+        ids : the instances `(n,)` of the queries, whose own slots they never find.
+        k : the number of slots to find for each query.
+        texts : keys `(n,)` of the texts of the queries, equal for equal texts. Slots last updated
+            with the same key are not found.
+        among : a mask `(M,)` of the slots to search, by default all of them.
 
         # Returns
 
-        Slots `(n, min(k, M))`, the nearest first, and whether there was one, of the same shape:
-        False where a query has fewer than k eligible slots.
+        The slots `(n, min(k, M))`, the nearest first, and a mask of the same shape that is false
+        where a query has fewer than k eligible slots.
 
         # Raises
 
-        `ValueError` : shapes that do not fit, or ids that the bank does not have.
+        `ValueError` : if shapes do not fit, or if the bank does not have an id.
         """
         self.check(queries, ids, texts)
         queries = queries.to(self.lengths.dtype)
@@ -134,7 +142,7 @@ class FeatureBank(InstanceVectors):
             return self._exactly(queries, usable, k)
         slots, found = self._from_index(index, queries, usable, k)
         few = ~found.all(dim=1)
-        if few.any():  # most candidates were ruled out, or there are no more
+        if few.any():  # Most candidates were ruled out, or there are no more slots to find.
             theirs = None if texts is None else texts[few]
             usable = partial(self.usable, ids=ids[few], texts=theirs, eligible=eligible)
             slots[few], found[few] = self._exactly(queries[few], usable, k)
@@ -147,18 +155,26 @@ class FeatureBank(InstanceVectors):
         texts: Tensor | None = None,
         eligible: Tensor | None = None,
     ) -> Tensor:
-        """Tell which of slots `(b,)` or `(n, b)` are `eligible` `(M,)`, by default those that hold
-        something, of other instances than `ids` `(n,)`, and, where `texts` `(n,)` are given, of
-        other texts: `(n, b)`."""
+        """Return a mask `(n, b)` of the slots that each of n queries may find.
+
+        These are the eligible slots of other instances and, with `texts`, of other texts.
+
+        # Parameters
+
+        slots : the slots in question, `(b,)`, or `(n, b)` if they differ between queries.
+        ids : the instances `(n,)` of the queries.
+        texts : keys `(n,)` of the texts of the queries, equal for equal texts.
+        eligible : a mask `(M,)` of the eligible slots, by default as the setting `eligible` says.
+        """
         usable = slots != ids.unsqueeze(1)
         if texts is not None:
             usable &= self.texts[slots] != texts.unsqueeze(1)
         return usable & (self._eligible() if eligible is None else eligible)[slots]
 
     def candidates(self, among: Tensor | None = None) -> Tensor:
-        """Return the slots `(c,)` that can be found, of those of `among` `(M,)`.
+        """Return the slots `(c,)` that can be found, of those in the mask `among` `(M,)`.
 
-        With `fixed_shapes` those that hold nothing are among them: see `usable`.
+        With `fixed_shapes` they include slots that are not eligible, which `usable` rules out.
         """
         if not self.fixed_shapes:
             return self._eligible(among).nonzero().squeeze(1)
@@ -173,14 +189,14 @@ class FeatureBank(InstanceVectors):
     def _exactly(
         self, queries: Tensor, usable: Callable[[Tensor], Tensor], k: int
     ) -> tuple[Tensor, Tensor]:
-        """Find the best of all slots."""
+        """Find the k nearest slots by comparing the queries with all slots."""
         copies = self.vectors.dtype != queries.dtype or self.vectors.device != queries.device
         every = torch.arange(self.instances, device=queries.device)
         numbers = DEVICE_BLOCK if self.fixed_shapes else BLOCK
         return nearest_rows(
             queries,
             self.lengths,
-            # To the device first: it widens numbers faster than they get there.
+            # The dtype is changed on the device: copying narrow numbers there takes less time.
             lambda start, stop: self.vectors[start:stop].to(queries.device).to(queries.dtype),
             lambda start, stop: usable(every[start:stop]),
             k,
@@ -189,7 +205,7 @@ class FeatureBank(InstanceVectors):
         )
 
     def _current_index(self, k: int) -> InvertedLists | None:
-        """Return what approximate search looks into, built where it is time to."""
+        """Return the index for approximate search, built anew if it is due, or `None`."""
         if self.search == "exact":
             return None
         if self._index is None or self._updates >= self._rebuild_every:
@@ -212,24 +228,30 @@ class FeatureBank(InstanceVectors):
     def _from_index(
         self, index: InvertedLists, queries: Tensor, usable: Callable[[Tensor], Tensor], k: int
     ) -> tuple[Tensor, Tensor]:
-        """Find the best of the candidates of an index, by what the slots hold now."""
+        """Find the k nearest of the candidates of an index, by the current vectors of the slots."""
         k = min(k, self.instances)
         found = index.candidates(queries, max(_CANDIDATES * k, k + 1))  # (n, c)
         slots = found.clamp_min(0)
         products = (self.rows(slots).to(queries) @ queries.unsqueeze(2)).squeeze(2)
-        cosines = products / self.lengths[slots]  # of each query times its length
+        # The lengths of queries are left out, as they do not change the order of the slots.
+        cosines = products / self.lengths[slots]
         cosines = cosines.masked_fill(~usable(slots) | (found < 0), -torch.inf)
         best, order = cosines.topk(k, dim=1)
         return slots.gather(1, order), best > -torch.inf
 
     @torch.no_grad()
     def update(self, ids: Tensor, features: Tensor, texts: Tensor | None = None) -> None:
-        """Move the slots `ids` `(n,)` towards raw `features` `(n, d)`; of several rows of one id
-        the last counts. `texts` `(n,)` are keys of the texts they are of.
+        """Move the slots of instances towards new features.
+
+        # Parameters
+
+        ids : the instances `(n,)`. If an id is repeated, its last row counts.
+        features : raw features `(n, d)`.
+        texts : keys `(n,)` of the texts of the instances, equal for equal texts.
 
         # Raises
 
-        `ValueError` : shapes that do not fit, or ids that the bank does not have.
+        `ValueError` : if shapes do not fit, or if the bank does not have an id.
         """
         self.check(features, ids, texts)
         rows = last_rows(ids)
@@ -239,7 +261,7 @@ class FeatureBank(InstanceVectors):
         features = features.to(self.lengths.dtype)
         kept = torch.full_like(features[:, :1], self.momentum)
         if self.eligible == "visited":
-            kept.mul_(self.visited[ids].unsqueeze(1))  # a first feature overwrites
+            kept.mul_(self.visited[ids].unsqueeze(1))  # The first feature overwrites a slot.
         self.write(ids, (1 - kept) * features + kept * self.rows(ids))
         self.visited.index_fill_(0, ids, True)
         if texts is not None:

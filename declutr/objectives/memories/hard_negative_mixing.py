@@ -1,4 +1,4 @@
-"""Hard negatives made up from the hardest ones (MoCHi; Kalantidis et al., 2020)."""
+"""Synthetic hard negatives, mixed from the hardest ones (MoCHi; Kalantidis et al., 2020)."""
 
 import math
 from typing import Optional
@@ -19,7 +19,7 @@ from declutr.objectives.numerics import HostCount, full_precision, nothing, redu
 from declutr.objectives.objective import Objective
 from declutr.system.host_memory import to_device
 
-_ELEMENTS = 2**22  # of made-up vectors held at once
+_ELEMENTS = 2**22  # the number of elements of negatives that are multiplied at once
 
 
 @full_precision
@@ -35,25 +35,33 @@ def mochi_loss(
     generator: torch.Generator | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """`moco_loss` with made-up negatives beside the real ones (Kalantidis et al., 2020, section 4).
+    """Compute the MoCHi loss: `moco_loss` with synthetic negatives beside the real ones.
 
-    Of each query's negatives the `hardest` nearest are the set H. Two kinds of vectors are added:
-    `mixed` times `a n_i + (1 - a) n_j` with `n_i`, `n_j` drawn from H and a from U(0, 1) (equation
-    3), and `mixed_with_query` times `b q + (1 - b) n_j` with b from U(0, 0.5), so that the query
-    never dominates (equation 4); each is L2-normalised.
+    The nearest `hardest` negatives of a query are its set H. Two kinds of L2-normalised vectors are
+    added to its negatives: `mixed` vectors `a n_i + (1 - a) n_j` with `n_i` and `n_j` drawn from H
+    and a from U(0, 1) (Kalantidis et al., 2020, equation 3), and `mixed_with_query` vectors
+    `b q + (1 - b) n_j` with b from U(0, 0.5), so that the query never dominates (equation 4).
 
-    The paper does not say whether gradients go through the query inside a made-up vector. Here they
-    do not: made-up vectors are constants, as keys of a queue are. They are never built either; the
-    similarity of a query with a mixture follows from those with its parts.
+    The paper does not say whether the query inside a synthetic vector has a gradient. Here it has
+    none: synthetic vectors are constants, as the keys of a queue are. They are never built; their
+    similarity with the query is computed from the similarities of the vectors that they mix.
+    Without any negative the loss is 0.
 
     # Parameters
 
-    queries, keys : raw `(N, d)`, row i of both belonging together. Keys have a gradient, as
-        positives and in-batch negatives, if they come with one.
-    queue : raw `(K, d)`, negatives of every query, without gradient.
-    in_batch : the other keys of the batch are negatives too.
-    generator : of the draws, on the CPU; they are the same on every device.
-    reduction : `"none"` gives `(N,)`. Without any negative the loss is 0.
+    queries, keys : raw rows `(N, d)`, of which row i of both belongs together. Keys get a gradient
+        if they require one, both as positives and as in-batch negatives.
+    queue : raw rows `(K, d)`, negatives of every query, which get no gradient.
+    temperature : tau.
+    hardest : the number of negatives in H.
+    mixed, mixed_with_query : the numbers of synthetic vectors of both kinds for each query.
+    in_batch : whether the other keys of the batch are negatives too.
+    generator : the source of random numbers, on the CPU, so that they are the same on every device.
+    reduction : `"mean"` or `"sum"` over the N queries, or `"none"` for the losses `(N,)`.
+
+    # Raises
+
+    `ValueError` : if shapes do not fit or the reduction is unknown.
     """
     check_views(queries, keys)
     queries, keys = unit(queries), unit(keys)
@@ -64,7 +72,7 @@ def mochi_loss(
         parts.append(unit(queue.detach().to(queries.dtype)))
     if in_batch:
         parts.append(keys)
-    count = sum(part.size(0) for part in parts) - in_batch  # of each query
+    count = sum(part.size(0) for part in parts) - in_batch  # the number of negatives of a query
     if count < 1:
         return reduced(nothing(queries, keys).expand(rows), reduction, queries, keys)
     negatives = torch.cat(parts)  # (K + N, d)
@@ -83,7 +91,7 @@ def mochi_loss(
 
 
 def _without_own(similarities: Tensor, in_batch: bool) -> Tensor:
-    """-inf where a query would meet its own key, which stands in the last N columns."""
+    """Replace the similarity of each query with its own key, in the last N columns, by -inf."""
     if not in_batch:
         return similarities
     others = similarities.clone()
@@ -92,7 +100,7 @@ def _without_own(similarities: Tensor, in_batch: bool) -> Tensor:
 
 
 def _partners(near: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-    """Draw places `(N, count)` within the hardest `near` `(N, H)`."""
+    """Draw indices `(N, count)` of columns of `near` `(N, H)`."""
     rows, hardest = near.shape
     return to_device(torch.randint(hardest, (rows, count), generator=generator), near.device)
 
@@ -100,7 +108,7 @@ def _partners(near: Tensor, count: int, generator: torch.Generator | None) -> Te
 def _coefficients(
     near: Tensor, count: int, most: float, generator: torch.Generator | None
 ) -> Tensor:
-    """Draw `(N, count)` from a uniform distribution over [0, most)."""
+    """Draw coefficients `(N, count)` uniformly from [0, most)."""
     drawn = torch.rand(len(near), count, generator=generator, dtype=torch.float64)
     return to_device((drawn * most).to(near.dtype), near.device)
 
@@ -108,9 +116,10 @@ def _coefficients(
 def _mixed(
     near: Tensor, where: Tensor, negatives: Tensor, count: int, generator: torch.Generator | None
 ) -> Tensor:
-    """Return similarities `(N, count)` of queries with normalised `a n_i + (1 - a) n_j`.
+    """Return similarities `(N, count)` of queries with normalised mixtures `a n_i + (1 - a) n_j`.
 
-    `near` and `where` are `(N, H)`, similarities of the hardest and their rows in `negatives`.
+    `near` `(N, H)` are the similarities with the hardest negatives, and `where` `(N, H)` are their
+    rows in `negatives`.
     """
     first, second = (_partners(near, count, generator) for _ in range(2))
     a = _coefficients(near, count, 1.0, generator)
@@ -120,9 +129,10 @@ def _mixed(
 
 
 def _mixed_with_query(near: Tensor, count: int, generator: torch.Generator | None) -> Tensor:
-    """Return similarities `(N, count)` of queries q with normalised `b sg(q) + (1 - b) n_j`.
+    """Return similarities `(N, count)` of queries q with normalised mixtures `b q + (1 - b) n_j`.
 
-    `q sg(q)` is 1, and its gradient to the raw query is 0, for q has unit length.
+    The q inside the mixture is a constant. Its product with the query is 1, and the gradient of
+    that to the raw query is 0, because q has length 1.
     """
     near = near.gather(1, _partners(near, count, generator))
     b = _coefficients(near, count, 0.5, generator)
@@ -130,13 +140,16 @@ def _mixed_with_query(near: Tensor, count: int, generator: torch.Generator | Non
 
 
 def _length(a: Tensor, b: Tensor, cosine: Tensor) -> Tensor:
-    """Of `a x + b y` for unit vectors with that cosine; opposite ones may cancel."""
+    """Return the length of `a x + b y` for unit vectors x and y with the given cosine.
+
+    It is never 0, although opposite vectors may cancel.
+    """
     return (a * a + b * b + 2 * a * b * cosine).clamp_min(1e-12).sqrt()
 
 
 @torch.no_grad()
 def _products(rows: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """`(N, s)`: dot products of `rows[first]` with `rows[second]`, a few at a time."""
+    """Return the dot products `(N, s)` of `rows[first]` and `rows[second]`, computed in blocks."""
     size = max(1, _ELEMENTS // rows.size(1))
     blocks = zip(first.flatten().split(size), second.flatten().split(size), strict=True)
     return torch.cat([(rows[i] * rows[j]).sum(dim=1) for i, j in blocks]).view_as(first)
@@ -144,25 +157,31 @@ def _products(rows: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
 @Objective.register("mochi")
 class HardNegativeMixing(Objective):
-    """`mochi_loss`, with a queue of keys, the other keys of the batch, or both as negatives.
+    """The MoCHi loss with negatives from a queue, from the batch, or from both; see `mochi_loss`.
 
-    With a queue, `forward(anchors, keys)` is as for `moco`: keys come from the momentum encoder and
-    carry no gradient; the queue of before is used, and keys are put in during training. Draws
-    depend on the seed and the number of training steps, both saved in checkpoints, and so are the
-    same after resuming and in every process.
+    With a queue, `forward(anchors, keys)` works as for `moco`: keys come from the momentum encoder
+    and have no gradient; they are compared with the queue as it was, and are put into it in
+    training only. What is drawn depends on the seed and the number of training steps, which is
+    saved in checkpoints, so that it is the same after a resume and in every process.
 
     # Parameters
 
-    embedding_size : d; needed for a queue.
-    queue_size : K; 0 for no queue.
-    in_batch : the other keys of the batch are negatives too; must be set without a queue.
+    embedding_size : the width d of keys; required with a queue.
+    queue_size : the number K of keys in the queue; 0 for no queue.
+    in_batch : whether the other keys of the batch are negatives too; required without a queue.
     temperature : tau, above 0.
-    hardest, mixed, mixed_with_query : how many of the hardest negatives are mixed, into how many
-        with each other, and how many with the query.
-    start_after : training steps before the first mixing (the paper waits for some epochs).
-    only_filled : leave out slots of the queue that no key was put into yet.
+    hardest : the number of hardest negatives that are mixed.
+    mixed, mixed_with_query : the number of mixtures of two negatives, and of mixtures of a negative
+        with the query.
+    start_after : the number of training steps before the first mixing. (The paper waits for some
+        epochs.)
+    only_filled : whether to leave out slots of the queue that no key was put into yet.
     reduction : `"mean"` or `"sum"` over the queries.
-    seed : of the draws.
+    seed : the seed of what is drawn.
+
+    # Raises
+
+    `ConfigurationError` : if there are no negatives, or a queue without `embedding_size`.
     """
 
     def __init__(
@@ -207,7 +226,10 @@ class HardNegativeMixing(Objective):
     def forward(  # type: ignore[override]
         self, anchors: Tensor, keys: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """`generator` replaces the draws of this step."""
+        """Compute the loss of anchors `(N, d)` and their keys `(N, d)`.
+
+        `generator`, if given, is the source of random numbers in this step.
+        """
         step = self._steps_done.value
         if generator is None:
             generator = torch.Generator().manual_seed(self.seed + step)
@@ -224,7 +246,7 @@ class HardNegativeMixing(Objective):
             generator,
             self.reduction,
         )
-        if self.training:  # validation must not leave anything behind
+        if self.training:  # Validation must change neither the queue nor the number of steps.
             self._steps_done.advance()
             if self.queue is not None:
                 self.queue.enqueue(keys)

@@ -1,4 +1,4 @@
-"""Telling every training instance from all others (Wu et al., 2018)."""
+"""Instance discrimination, in which every training instance is a class (Wu et al., 2018)."""
 
 import math
 from typing import Optional
@@ -19,10 +19,23 @@ from declutr.system.host_memory import to_device
 def instance_loss(
     features: Tensor, ids: Tensor, bank: Tensor, temperature: float = 0.07, reduction: str = "mean"
 ) -> Tensor:
-    """`-log softmax_i(v f / tau)`: the non-parametric softmax (Wu et al., 2018, equation 2).
+    """Compute the cross entropy of finding the instance of each feature among all instances.
 
-    `features` are raw `(N, d)`, `ids` `(N,)` their rows in `bank`, raw `(M, d)`, which gets no
-    gradient. Both are L2-normalised here. Costs `(N, M)`.
+    With f the feature of instance i and v the rows of the memory bank, the loss is
+    `-log softmax_i(v f / tau)`, the non-parametric softmax (Wu et al., 2018, equation 2). It takes
+    memory for a matrix `(N, M)`.
+
+    # Parameters
+
+    features : raw features `(N, d)`; they are L2-normalised here.
+    ids : the rows `(N,)` of their instances in the bank.
+    bank : raw rows `(M, d)`, which are L2-normalised here and get no gradient.
+    temperature : tau.
+    reduction : `"mean"` or `"sum"` over the N features, or `"none"` for the losses `(N,)`.
+
+    # Raises
+
+    `ValueError` : if the reduction is unknown.
     """
     logits = _similarities(features, bank) / temperature  # (N, M)
     return reduced(cross_entropy(logits, ids, reduction="none"), reduction, features)
@@ -38,17 +51,22 @@ def instance_nce_loss(
     temperature: float = 0.07,
     reduction: str = "mean",
 ) -> Tensor:
-    """Noise-contrastive estimate of `instance_loss` (Wu et al., 2018, equations 4 to 7).
+    """Compute the noise contrastive estimate of `instance_loss` with m instances as noise.
 
-    With `P(i|f) = exp(v_i f / tau) / Z` and noise uniform over the M instances,
-    `h(i) = P(i|f) / (P(i|f) + m / M)`, and a row's loss is `-log h(own) - sum_noise log(1 - h)`.
+    With `P(i|f) = exp(v_i f / tau) / Z`, noise uniform over the M instances, and
+    `h(i) = P(i|f) / (P(i|f) + m / M)`, the loss of a feature is
+    `-log h(own) - sum_noise log(1 - h)` (Wu et al., 2018, equations 4 to 7).
 
     # Parameters
 
-    features, ids, bank : as for `instance_loss`.
-    noise : m ids `(m,)`, drawn uniformly with replacement and shared by the rows, which leaves the
-        expectation as it is and needs `(N, m)` instead of `(N, m, d)`.
-    log_normaliser : log Z, a constant, see `estimated_log_normaliser`.
+    features, ids, bank, temperature, reduction : see `instance_loss`.
+    noise : ids `(m,)` of instances, drawn uniformly with replacement. All features share them,
+        which does not change the expectation and needs a matrix `(N, m)` instead of `(N, m, d)`.
+    log_normaliser : log Z, a constant; see `estimated_log_normaliser`.
+
+    # Raises
+
+    `ValueError` : if the reduction is unknown.
     """
     near_own = unit(features) * unit(bank[ids].to(features)).detach()
     near_noise = _similarities(features, bank[noise])  # (N, m)
@@ -63,40 +81,54 @@ def instance_nce_loss(
 def estimated_log_normaliser(
     features: Tensor, bank: Tensor, noise: Tensor, temperature: float = 0.07
 ) -> Tensor:
-    """log of `Z = M mean_{row, noise} exp(v f / tau)` (Wu et al., 2018, equation 8), a scalar."""
+    """Estimate the logarithm of the normaliser Z of `instance_nce_loss`.
+
+    The estimate is `Z = M mean_{row, noise} exp(v f / tau)` (Wu et al., 2018, equation 8).
+
+    # Parameters
+
+    features, bank, noise, temperature : see `instance_nce_loss`.
+
+    # Returns
+
+    A scalar without gradient.
+    """
     logits = _similarities(features, bank[noise]) / temperature  # (N, m)
     return logits.flatten().logsumexp(dim=0) + math.log(bank.size(0) / logits.numel())
 
 
 def _similarities(features: Tensor, rows: Tensor) -> Tensor:
-    """Cosines; gradient to `features` only."""
+    """Return the cosines of `features` and `rows`, with a gradient to `features` only."""
     rows = unit(rows.detach().to(features.dtype))
     return unit(features) @ rows.T
 
 
 @Objective.register("instance_discrimination")
 class InstanceDiscrimination(Objective):
-    """`instance_loss` or `instance_nce_loss` over a bank with one slot for every instance.
+    """The loss of telling each instance from all others with a memory bank of all instances.
 
-    It takes ids instead of a second view: `forward(anchors (N, d), ids (N,))`. The loss is taken
-    against the bank as it was; then, in training only, the slots of the batch are moved:
-    `v <- normalise(m v + (1 - m) f)`. Of several rows of one id the last counts. The bank starts
-    from random unit vectors, as in the public code, so that the first epoch draws every instance
-    to a direction of its own. Bank, Z and steps are saved in checkpoints; the noise depends on the
-    seed and the number of training steps, and is the same after resuming and in every process.
+    `forward(anchors (N, d), ids (N,))` takes ids instead of a second view. The loss is
+    `instance_loss`, or `instance_nce_loss` with `noise`, with the bank as it was before the step.
+    After that, in training only, the slots of the batch are updated:
+    `v <- normalise(m v + (1 - m) f)`. If an id is repeated, its last row counts. The bank starts
+    with random unit vectors, as in the public code, so that the first epoch draws every instance in
+    a direction of its own. Checkpoints contain the bank, Z and the number of steps. The noise
+    depends on the seed and the number of training steps, so that it is the same after a resume and
+    in every process.
 
     # Parameters
 
-    instances : M, how many the training data has.
-    embedding_size : d.
+    instances : the number M of instances in the training data.
+    embedding_size : the width d of embeddings.
     temperature : tau, above 0.
-    momentum : m in [0, 1): how much of a slot stays.
-    noise : draws a step for the estimate; without it the exact softmax over all M is taken.
+    momentum : m in [0, 1), the share of a slot that an update keeps.
+    noise : the number of instances drawn as noise in each step; `None` for the exact softmax over
+        all M instances.
     reduction : `"mean"` or `"sum"` over the rows.
-    seed : of the noise.
+    seed : the seed of the noise.
     """
 
-    min_pairs = 1  # the negatives are in the bank
+    min_pairs = 1  # The negatives come from the bank.
 
     bank: Tensor
     log_normaliser: Tensor
@@ -124,24 +156,30 @@ class InstanceDiscrimination(Objective):
         self.reduction = scalar_reduction(reduction)
         self.seed = seed
         self.register_buffer("bank", unit(torch.randn(instances, embedding_size)))  # (M, d)
-        self.register_buffer("log_normaliser", torch.zeros(()))  # of the first step, see below
+        self.register_buffer("log_normaliser", torch.zeros(()))  # estimated in the first step
         self._steps_done = HostCount(self, "steps")
 
     def forward(  # type: ignore[override]
         self, anchors: Tensor, ids: Tensor, generator: torch.Generator | None = None
     ) -> Tensor:
-        """`generator` replaces the draws of this step.
+        """Compute the loss of the embeddings of instances.
+
+        # Parameters
+
+        anchors : raw embeddings `(N, d)`.
+        ids : their instances `(N,)`.
+        generator : the source of random numbers in this step, instead of the one from the seed.
 
         # Raises
 
-        `ValueError` : shapes that do not fit, or ids that the bank does not have.
+        `ValueError` : if shapes do not fit, or if the bank does not have an id.
         """
         self._check(anchors, ids)
         if self.noise is None:
             loss = instance_loss(anchors, ids, self.bank, self.temperature, self.reduction)
         else:
             loss = self._estimated(anchors, ids, self.noise, generator)
-        if self.training:  # validation must not leave anything behind
+        if self.training:  # Validation must change neither the bank nor the number of steps.
             self._steps_done.advance()
             self.update(anchors, ids)
         return loss
@@ -156,7 +194,7 @@ class InstanceDiscrimination(Objective):
         log_normaliser = self.log_normaliser
         if self._steps_done.value == 0:
             log_normaliser = estimated_log_normaliser(features, self.bank, noise, self.temperature)
-            if self.training:  # Z is taken from the first batch and kept
+            if self.training:  # Z is estimated from the first batch and then stays a constant.
                 self.log_normaliser.copy_(log_normaliser)
         return instance_nce_loss(
             features, ids, self.bank, noise, log_normaliser, self.temperature, self.reduction
@@ -164,7 +202,7 @@ class InstanceDiscrimination(Objective):
 
     @torch.no_grad()
     def update(self, features: Tensor, ids: Tensor) -> None:
-        """Move the slots `ids` `(N,)` towards raw `features` `(N, d)`."""
+        """Move the slots of instances `ids` `(N,)` towards raw `features` `(N, d)`."""
         rows = last_rows(ids)
         if rows is not None:
             features, ids = features[rows], ids[rows]

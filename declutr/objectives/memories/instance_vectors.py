@@ -1,6 +1,7 @@
-"""A vector for every training instance, in memory or on disk, and the ids that instances go by.
+"""Storage of a vector for every training instance, and checks of the ids of instances.
 
-What ids hold is told from what the host knows of them (`declutr.system.host_memory`).
+Ids are read on the host, without waiting for a GPU where the host remembers their values
+(`declutr.system.host_memory`).
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ PRECISIONS = {"float32": torch.float32, "float16": torch.float16}
 
 
 def require_ids(ids: Tensor, instances: int) -> None:
-    """Check that ids `(n,)` are from 0 to `instances - 1`.
+    """Check that ids `(n,)` are integers from 0 to `instances - 1`.
 
     # Raises
 
-    `ValueError` : some are not.
+    `ValueError` : if an id is outside of that range.
     """
     numbers = on_host(ids).tolist() or [0]
     low, high = min(numbers), max(numbers)
@@ -38,8 +39,10 @@ def require_ids(ids: Tensor, instances: int) -> None:
 
 
 def last_rows(ids: Tensor) -> Tensor | None:
-    """Return the last row of each of ids `(n,)`, in ascending order `(m,)`; `None` where no id is
-    repeated, so that it is every row."""
+    """Return the rows `(m,)`, in ascending order, in which each of `ids` `(n,)` occurs last.
+
+    `None` means that no id is repeated, so that these are all rows.
+    """
     last = {number: row for row, number in enumerate(on_host(ids).tolist())}
     if len(last) == len(ids):
         return None
@@ -47,21 +50,25 @@ def last_rows(ids: Tensor) -> Tensor | None:
 
 
 class InstanceVectors(torch.nn.Module):
-    """A vector for every training instance, zero at first.
+    """A module that stores a vector, zero at first, for every training instance.
 
-    Vectors are part of checkpoints, and whole in them wherever they are kept. They are no buffer,
-    which DistributedDataParallel would send around with every step.
+    Checkpoints contain all vectors wherever they are stored. The vectors are not a buffer, because
+    DistributedDataParallel would send buffers to all processes in every step.
 
     # Parameters
 
-    instances : M, how many the training data has.
-    width : d.
-    storage : `"memory"` of the model's device, or `"disk"`: mapped into main memory from a file,
-        of which the system holds as much as it has room for. The host then waits for a GPU that
-        asks for rows.
-    folder : where that file lies; `None` is the folder for temporary files. It has no name and goes
-        with the process.
-    precision : `"float32"` or `"float16"`.
+    instances : the number M of instances in the training data.
+    width : the width d of vectors.
+    storage : `"memory"` for the memory of the model's device, or `"disk"` for a memory-mapped file,
+        of which the system keeps as much in main memory as it has space for. With `"disk"` the host
+        waits for a GPU when rows are read.
+    folder : the folder of that file; by default the folder for temporary files. The file has no
+        name and disappears with the process.
+    precision : the dtype of vectors, `"float32"` or `"float16"`.
+
+    # Raises
+
+    `ConfigurationError` : if a setting is invalid.
     """
 
     lengths: Tensor
@@ -79,17 +86,20 @@ class InstanceVectors(torch.nn.Module):
         else:
             self.vectors = torch.zeros(instances, width, dtype=dtype)
         self.fixed_shapes = self.vectors.device.type != "cpu"
-        """Whether shapes never depend on what slots hold, so that the host has no need to wait for
-        a look at them: where vectors lie on a GPU. A CPU spares itself empty slots instead."""
+        """Whether shapes must not depend on the contents of slots, as on a GPU.
+
+        The host would have to wait for the GPU to know such shapes. On a CPU they save work on
+        empty slots.
+        """
         self.register_buffer("lengths", torch.ones(instances), persistent=False)
         self.measure()
 
     def check(self, features: Tensor, ids: Tensor, texts: Tensor | None) -> None:
-        """Check that features `(n, d)` and keys of texts `(n,)` are of instances `ids` `(n,)`.
+        """Check the shapes of features `(n, d)`, ids `(n,)` and keys of texts `(n,)`, and the ids.
 
         # Raises
 
-        `ValueError` : shapes that do not fit, or ids of no instance.
+        `ValueError` : if shapes do not fit, or if an id is not that of an instance.
         """
         if features.dim() != 2 or features.size(1) != self.width or ids.shape != features.shape[:1]:
             raise ValueError(
@@ -101,26 +111,26 @@ class InstanceVectors(torch.nn.Module):
         require_ids(ids, self.instances)
 
     def rows(self, slots: Tensor) -> Tensor:
-        """Return copies `(..., d)` of slots `(...)`, on their device."""
+        """Return a copy `(..., d)` of the vectors of `slots` `(...)`, on the device of `slots`."""
         rows = self.vectors[self._where_vectors_are(slots)]
         return rows.to(slots.device).to(self.lengths.dtype)
 
     def write(self, slots: Tensor, rows: Tensor) -> None:
-        """Put rows `(n, d)` into slots `(n,)`."""
+        """Write rows `(n, d)` into `slots` `(n,)`, clamped to the range of the dtype of vectors."""
         largest = torch.finfo(self.vectors.dtype).max
         rows = rows.clamp(-largest, largest).to(self.vectors)
         self.vectors[self._where_vectors_are(slots)] = rows
         self.lengths[slots] = _lengths(rows).to(self.lengths)
 
     def fill_with_noise(self, seed: int) -> None:
-        """Fill all slots with normal deviates, which are equal in all processes."""
+        """Fill all slots with normal noise, which is the same in all processes."""
         generator = torch.Generator().manual_seed(seed)
         for block in self.vectors.split(max(1, BLOCK // self.width)):
             block.copy_(torch.randn(block.shape, generator=generator))
         self.measure()
 
     def measure(self) -> None:
-        """Fill in the lengths of vectors."""
+        """Compute the lengths of all vectors anew."""
         blocks = self.vectors.split(max(1, BLOCK // self.width))
         self.lengths.copy_(torch.cat([_lengths(block) for block in blocks]))
 
@@ -145,20 +155,21 @@ class InstanceVectors(torch.nn.Module):
         super()._apply(fn, recurse)
         if self.storage == "memory" and self.vectors.itemsize >= 4:
             self.vectors = fn(self.vectors)
-        elif self.storage == "memory":  # narrow it stays, whatever the model becomes
+        elif self.storage == "memory":
+            # Only the device follows the model: float16 vectors stay float16 in any model.
             self.vectors = self.vectors.to(fn(self.vectors[:0]).device)
         self.fixed_shapes = self.vectors.device.type != "cpu"
         return self
 
 
 def _lengths(rows: Tensor) -> Tensor:
-    """Return those of rows `(b, d)`, in float32 at least; one below 1e-12 counts as 1e-12."""
+    """Return the lengths of rows `(b, d)`, 1e-12 or more, in float32 at least."""
     wide = rows if rows.itemsize >= 4 else rows.float()
     return torch.linalg.vector_norm(wide, dim=1).clamp_min(1e-12)
 
 
 def _on_disk(instances: int, width: int, dtype: torch.dtype, folder: str | None) -> Tensor:
-    """Return zeros `(M, d)`, mapped from a file that has no name any more."""
+    """Return zeros `(M, d)`, memory-mapped from a file that is deleted already."""
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         file = os.path.join(scratch, "bank")
         rows = torch.from_file(file, shared=True, size=instances * width, dtype=dtype)

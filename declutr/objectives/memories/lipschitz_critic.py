@@ -1,4 +1,4 @@
-"""The critic of RECLAIM: whether two features are of the same thing, 1-Lipschitz in both."""
+"""The critic of RECLAIM, a 1-Lipschitz network that judges whether two features belong together."""
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -6,31 +6,36 @@ from torch import Tensor, nn
 from torch.nn.functional import relu
 from torch.nn.utils.parametrizations import spectral_norm
 
-_POWER_ITERATIONS = 1  # a training step
+_POWER_ITERATIONS = 1  # the number of iterations in each training step
 
 
 class Critic(nn.Module):
-    """A logit for a pair of features of two levels (RECLAIM).
+    """A network that returns a logit for a pair of features u and v of two levels (RECLAIM).
 
-    It is the logit that is 1-Lipschitz: noise contrastive estimation with a Lipschitz critic, and
-    no Wasserstein distance.
+    The logit itself is 1-Lipschitz in both features: the loss is noise contrastive estimation with
+    a Lipschitz critic, not a Wasserstein distance.
 
-    "Two different MLP layers" map u and v to the same width, each with a ReLU; they are
+    "Two different MLP layers", each with a ReLU, map u and v to the same width. Their results are
     concatenated and go through an MLP of three layers. The five weights are divided by their
-    largest singular values, which makes each layer 1-Lipschitz, and so the whole, for a
-    concatenation of 1-Lipschitz maps of two things is one of both. The paper leaves open the
-    activation and the widths inside: ReLU and `width` are ours. Biases are free; the last is what
-    reaches the logit -log K of a pair that nothing is known about.
+    largest singular values, which makes each layer 1-Lipschitz. The whole network is then
+    1-Lipschitz too, because the concatenation of a 1-Lipschitz function of u and one of v is
+    1-Lipschitz in both. The paper does not give the activation and the inner widths; ReLU and
+    `width` are choices of this class. Biases are not constrained. Only the last bias can bring the
+    logit to -log K, the best value for pairs that nothing is known about.
 
-    Singular values are estimated by power iteration, once each time a layer is used in training:
-    compare all pairs of a step in one call. The estimate lags behind the optimizer; `sigmas` are
-    the true ones.
+    Singular values are estimated by power iteration, with one iteration each time that a layer is
+    called in training. Judge all pairs of a step in one call, therefore. The estimates lag behind
+    the optimizer; `sigmas` returns the true values.
 
     # Parameters
 
-    u_width, v_width : d_u and d_v.
-    width : of everything inside.
-    lipschitz : False leaves the weights as they are (an ablation of the paper).
+    u_width, v_width : the widths d_u and d_v of the features.
+    width : the width of all inner layers.
+    lipschitz : whether to constrain the weights. `False` is an ablation of the paper.
+
+    # Raises
+
+    `ConfigurationError` : if a width is below 1.
     """
 
     def __init__(self, u_width: int, v_width: int, width: int = 64, lipschitz: bool = True) -> None:
@@ -50,26 +55,27 @@ class Critic(nn.Module):
                 spectral_norm(layer, n_power_iterations=_POWER_ITERATIONS)
 
     def forward(self, u: Tensor, v: Tensor) -> Tensor:
-        """Logits `(...)` of pairs u `(..., d_u)` and v `(..., d_v)`."""
+        """Return the logits `(...)` of pairs of features u `(..., d_u)` and v `(..., d_v)`."""
         return self._judged(relu(self.u_map(u)), relu(self.v_map(v)))
 
     def against(
         self, u: Tensor, v: Tensor, v_negatives: Tensor, u_negatives: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """The logits of pairs, and those of each half with negatives for the other.
+        """Return the logits of pairs, and of each feature of a pair with negatives of the other.
 
-        What `forward` gives for the n(1 + K_v + K_u) pairs, in one call of each layer, and without
-        a copy of u and v for each of their negatives.
+        They are equal to those of `forward` for the n (1 + K_v + K_u) pairs, but each layer is
+        called once, and u and v are not copied for each of their negatives.
 
         # Parameters
 
-        u, v : `(n, d_u)` and `(n, d_v)`.
-        v_negatives : for u, `(n, K_v, d_v)`, or `(1, K_v, d_v)`, the same for all.
-        u_negatives : for v, `(n, K_u, d_u)` or `(1, K_u, d_u)`.
+        u, v : features `(n, d_u)` and `(n, d_v)`, of which row i of both is a pair.
+        v_negatives : the negatives v' of u, `(n, K_v, d_v)`, or `(1, K_v, d_v)` if all rows share
+            them.
+        u_negatives : the negatives u' of v, `(n, K_u, d_u)` or `(1, K_u, d_u)`.
 
         # Returns
 
-        T(u, v) `(n,)`, T(u, v') `(n, K_v)` and T(u', v) `(n, K_u)`.
+        The logits T(u, v) `(n,)`, T(u, v') `(n, K_v)` and T(u', v) `(n, K_u)`.
         """
         of_v, of_u = v_negatives.size(1), u_negatives.size(1)
         us = _mapped(self.u_map, u, u_negatives)  # (n, 1 + K_u, w)
@@ -81,21 +87,22 @@ class Critic(nn.Module):
 
     @property
     def last_bias(self) -> Tensor:
-        """What is added to all logits, `(1,)`."""
+        """The bias `(1,)` of the last layer, which is added to all logits."""
         bias = self.joint[-1].bias
         assert isinstance(bias, Tensor)
         return bias
 
     def in_use(self) -> list[Tensor]:
-        """The weights that layers multiply by, and their biases."""
+        """Return the weights that the layers multiply by, constrained or not, and their biases."""
         layers = self._layers()
         return [layer.weight for layer in layers] + [layer.bias for layer in layers]
 
     @torch.no_grad()
     def sigmas(self) -> Tensor:
-        """The largest singular values `(5,)` of the weights in use: of u's map, v's, and the MLP.
+        """Return the largest singular values `(5,)` of the weights in use.
 
-        By a full decomposition, and without a power iteration.
+        They are those of the layer of u, the layer of v and the three layers of the MLP, computed
+        by a full decomposition and without a power iteration.
         """
         training = self.training
         self.eval()
@@ -109,15 +116,17 @@ class Critic(nn.Module):
         return [self.u_map, self.v_map, *self.joint]  # type: ignore[list-item]
 
     def _judged(self, u: Tensor, v: Tensor) -> Tensor:
-        """Logits `(...)` of mapped features `(..., width)`."""
+        """Return the logits `(...)` of features `(..., width)` that are mapped to one width."""
         first, second, last = self.joint
         joined = torch.cat([u, v], dim=-1)  # (..., 2 width)
         return last(relu(second(relu(first(joined))))).squeeze(-1)
 
 
 def _mapped(layer: nn.Linear, own: Tensor, others: Tensor) -> Tensor:
-    """One call of a layer for features `(n, d)` and others `(n, K, d)` beside each, or
-    `(1, K, d)` beside all: `(n, 1 + K, w)`."""
+    """Map features `(n, d)` and their K negatives in one call of a layer, to `(n, 1 + K, w)`.
+
+    The negatives `others` are `(n, K, d)`, or `(1, K, d)` if all features share them.
+    """
     if len(others) == len(own):
         return relu(layer(torch.cat([own.unsqueeze(1), others], dim=1)))
     mapped = relu(layer(torch.cat([own, others[0]])))

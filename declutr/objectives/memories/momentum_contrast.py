@@ -1,4 +1,4 @@
-"""Contrast with a queue of earlier keys (MoCo; He et al., 2020)."""
+"""Momentum contrast, with a queue of earlier keys as negatives (MoCo; He et al., 2020)."""
 
 from collections.abc import Iterable
 
@@ -14,10 +14,23 @@ from declutr.objectives.objective import Objective
 def moco_loss(
     queries: Tensor, keys: Tensor, queue: Tensor, temperature: float = 0.07, reduction: str = "mean"
 ) -> Tensor:
-    """`-q k+ / tau + log sum exp({q k+} u {q queue_j} / tau)` (He et al., 2020, equation 1).
+    """Compute the MoCo loss, the cross entropy of finding the key of each query in a queue of keys.
 
-    `queries` and `keys` are raw `(N, d)`, `queue` raw `(K, d)`; all are L2-normalised here. Keys
-    and queue get no gradient. An empty queue gives 0.
+    The loss of a query q with the key k+ is
+    `-q k+ / tau + log (exp(q k+ / tau) + sum_j exp(q queue_j / tau))` (He et al., 2020, equation
+    1). An empty queue gives 0.
+
+    # Parameters
+
+    queries, keys : raw rows `(N, d)`, of which row i of both belongs together.
+    queue : raw earlier keys `(K, d)`, the negatives. Like all rows, they are L2-normalised here.
+        Neither keys nor queue get a gradient.
+    temperature : tau.
+    reduction : `"mean"` or `"sum"` over the N queries, or `"none"` for the losses `(N,)`.
+
+    # Raises
+
+    `ValueError` : if shapes do not fit or the reduction is unknown.
     """
     check_views(queries, keys)
     check_width(queries, queue)
@@ -30,14 +43,24 @@ def moco_loss(
 
 @torch.no_grad()
 def momentum_update(targets: Iterable[Tensor], sources: Iterable[Tensor], momentum: float) -> None:
-    """`target <- m target + (1 - m) source`, in place (He et al., 2020, equation 2).
+    """Move the targets towards the sources in place: `target <- m target + (1 - m) source`.
 
-    1 freezes the targets, 0 copies the sources. Meant for parameters: buffers are not averaged.
+    This is equation 2 of He et al. (2020). It is meant for parameters, as buffers are not averaged.
+
+    # Parameters
+
+    targets, sources : equally many tensors, each target of the shape of its source.
+    momentum : m. With 1 the targets stay as they are, with 0 they become copies of the sources.
+
+    # Raises
+
+    `ValueError` : if there are not as many targets as sources.
     """
     pairs = list(zip(targets, sources, strict=True))
     if not pairs:
         return
-    # Of all tensors at once: on a GPU a few launches in place of two for each.
+    # All tensors are updated together, which takes a few kernel launches on a GPU in place of two
+    # for each tensor.
     targets = [target for target, _ in pairs]
     torch._foreach_mul_(targets, momentum)
     sources = [source.to(target.dtype) for target, source in pairs]
@@ -45,12 +68,18 @@ def momentum_update(targets: Iterable[Tensor], sources: Iterable[Tensor], moment
 
 
 class KeyQueue(torch.nn.Module):
-    """The last unit vectors that were put in, oldest overwritten first. Saved with the model.
+    """A queue of unit vectors, in which new ones overwrite the oldest ones.
+
+    It is saved with the model.
 
     # Parameters
 
-    size : K, how many are held.
-    width : d.
+    size : the number K of vectors.
+    width : the width d of vectors.
+
+    # Raises
+
+    `ConfigurationError` : if size or width is not above 0.
     """
 
     keys: Tensor
@@ -62,32 +91,38 @@ class KeyQueue(torch.nn.Module):
         above_zero("queue_size", size)
         above_zero("embedding_size", width)
         self.register_buffer("keys", unit(torch.randn(size, width)))  # (K, d)
-        self.register_buffer("valid", torch.zeros(size, dtype=torch.bool))  # (K,): ever written
-        self.register_buffer("position", torch.zeros((), dtype=torch.long))  # of the next key
-        # Slots are filled in order. The host knows how many are, and which is next: it need not
-        # wait for a device to tell.
+        # `valid` (K,) is true for slots that a key was ever put into. `position` is the next slot.
+        self.register_buffer("valid", torch.zeros(size, dtype=torch.bool))
+        self.register_buffer("position", torch.zeros((), dtype=torch.long))
+        # Slots are filled in order. The host keeps the number of filled slots and the next slot
+        # itself, so that it need not wait for a device to read the buffers.
         self._filled, self._next = 0, 0
         self.register_load_state_dict_post_hook(_read)
 
     def rows(self, only_valid: bool) -> Tensor:
-        """A copy `(K, d)`, random unit vectors where nothing was put yet, or without those.
+        """Return a copy `(K, d)` of the vectors in the queue.
 
-        It is a copy because a backward pass may need it after the queue has moved on.
+        It is a copy because a backward pass may need it after the queue has changed.
+
+        # Parameters
+
+        only_valid : whether to leave out slots that no vector was put into yet, which have random
+            unit vectors.
         """
         return (self.keys[: self._filled] if only_valid else self.keys).clone()
 
     @property
     def full(self) -> bool:
-        """Whether something was put into every slot."""
+        """A flag that is true once a vector was put into every slot."""
         return self._filled == len(self.keys)
 
     @torch.no_grad()
     def enqueue(self, rows: Tensor) -> None:
-        """Put in raw rows `(N, d)` in order; of more than K only the last K stay.
+        """Put raw rows `(N, d)` into the queue in order; if N is above K, only the last K stay.
 
         # Raises
 
-        `ValueError` : rows of another width.
+        `ValueError` : if the rows have another width than the queue.
         """
         check_width(rows, self.keys)
         size, count = self.keys.size(0), rows.size(0)
@@ -101,28 +136,33 @@ class KeyQueue(torch.nn.Module):
 
 
 def _read(queue: KeyQueue, incompatible: object) -> None:
-    """Take from a checkpoint how full a queue is; `incompatible` are keys that do not fit."""
+    """Read on the host how full a queue is after a state was loaded; torch calls this hook.
+
+    `incompatible` are keys of the state that do not fit, which torch passes to every such hook.
+    """
     queue._filled, queue._next = int(queue.valid.sum()), int(queue.position)
 
 
 @Objective.register("moco")
 class MomentumContrast(Objective):
-    """`moco_loss` with its queue, which is saved in checkpoints.
+    """The MoCo loss with a queue of keys, which is saved in checkpoints; see `moco_loss`.
 
-    `forward(anchors, keys)`: keys come from the momentum encoder. Logits are taken against the
-    queue as it was; then, in training only, the keys of this batch are put in, wrapping around.
+    `forward(anchors, keys)` takes keys from the momentum encoder. Anchors are compared with the
+    queue as it was before the step. After that, in training only, the keys of the batch are put
+    into the queue.
 
     # Parameters
 
-    embedding_size : d, the width of queries and keys.
-    queue_size : K.
+    embedding_size : the width d of queries and keys.
+    queue_size : the number K of keys in the queue.
     temperature : tau, above 0.
-    only_filled : leave out slots that no key was put into yet. Otherwise, as in the public code,
-        random unit vectors stand there; with it, the first batch has no negatives and a loss of 0.
+    only_filled : whether to leave out slots that no key was put into yet, so that the first batch
+        has no negatives and a loss of 0. Otherwise such slots have random unit vectors, as in the
+        public code.
     reduction : `"mean"` or `"sum"` over the queries.
     """
 
-    min_pairs = 1  # the negatives are in the queue
+    min_pairs = 1  # The negatives come from the queue.
 
     def __init__(
         self,
@@ -144,6 +184,6 @@ class MomentumContrast(Objective):
     ) -> Tensor:
         queue = self.queue.rows(self.only_filled)
         loss = moco_loss(anchors, keys, queue, self.temperature, self.reduction)
-        if self.training:  # validation must not leave keys behind
+        if self.training:  # Validation must not change the queue.
             self.queue.enqueue(keys)
         return loss

@@ -1,14 +1,14 @@
-"""RECLAIM: pairs of feature levels against the hardest of all training instances.
+"""RECLAIM: pairs of features of two levels against the hardest of all training instances.
 
-"Towards Robust and Efficient Contrastive Textual Representation Learning" (submitted to ICLR 2021).
-There is no public code. What the paper leaves open or contradicts itself in is decided here, and
-for the loss in `reclaim_losses`:
+The paper is "Towards Robust and Efficient Contrastive Textual Representation Learning" (submitted
+to ICLR 2021). There is no public code. Where the paper is silent or contradicts itself, this module
+decides as follows, and `reclaim_losses` decides for the loss:
 
-- Algorithm 1 updates the banks before it selects. An instance's own fresh feature is then its
-  nearest negative. Here negatives are selected, the loss is taken, then banks are updated, and an
-  instance never finds itself.
-- The critic begins with a last bias of -log K, where K negatives are summed: what noise contrastive
-  estimation converges to as long as nothing tells pairs from negatives.
+- Algorithm 1 updates the memory banks before it selects negatives, so that the new feature of an
+  instance would be its own nearest negative. Here negatives are selected and the loss is computed
+  before banks are updated, and an instance never finds itself.
+- If K negatives are summed, the last bias of the critic starts at -log K: that is the logit to
+  which noise contrastive estimation converges as long as nothing tells pairs from negatives.
 """
 
 import logging
@@ -35,33 +35,39 @@ CANDIDATES = ("bank", "batch")
 
 @Objective.register("reclaim")
 class Reclaim(Objective):
-    """`reclaim_loss` of two views against the nearest of each in a bank of its own.
+    """The RECLAIM loss of two views, each with the nearest negatives from a memory bank of its own.
 
-    `forward(u (n, d_u), v (n, d_v), ids (n,))`, the ids being the rows of the training data.
-    Negatives have no gradient, u and v have one through all three terms. In training, banks are
-    updated after the loss; validation leaves nothing behind. Banks and critic are saved in
-    checkpoints. Where fewer than `num_negatives` are to be had, all are taken; in the first step,
-    none.
+    `forward(u (n, d_u), v (n, d_v), ids (n,))` takes the rows of the training data as ids; the
+    function is `reclaim_loss`. Negatives have no gradient, and u and v have one through all three
+    terms. In training, banks are updated after the loss; validation does not change them. Banks and
+    critic are saved in checkpoints. If there are fewer than `num_negatives` candidates, all of them
+    are negatives; in the first step there are none.
 
     # Parameters
 
-    instances : M, how many the training data has.
-    embedding_size : d_u, the width of anchors.
-    v_embedding_size : d_v, the width of positives; d_u by default.
-    num_negatives : K, of each kind, the nearest. The paper: 100, 10 for small data, 300 as good.
-        `None`: all candidates, near or not (an ablation), a block of them at a time.
+    instances : the number M of instances in the training data.
+    embedding_size : the width d_u of anchors.
+    v_embedding_size : the width d_v of positives, by default d_u.
+    num_negatives : the number K of nearest negatives of each kind. The paper has 100, 10 for small
+        data, and finds 300 as good. With `None` all candidates are negatives (an ablation), which
+        are judged one block after the other.
     momentum : rho of the banks.
-    negatives : `"sum"` or `"mean"` over them.
-    candidates : where negatives come from, the `"bank"` or the `"batch"` alone (an ablation).
-    candidate_share : how much of the bank they come from, drawn anew each step (an ablation: 0.8).
-    eligible, storage, folder, precision, search, approximate_from, rebuild_every : of the banks;
-        see `FeatureBank`.
-    critic_width, lipschitz : of the `Critic`.
-    reduction : `"mean"` or `"sum"` over pairs.
-    seed : of what is drawn.
+    negatives : `"sum"` or `"mean"` over the negatives.
+    candidates : where negatives come from: the `"bank"`, or the `"batch"` alone (an ablation).
+    candidate_share : the share of the bank that negatives come from, drawn anew in each step. (The
+        paper has an ablation with 0.8.)
+    eligible, storage, folder, precision, search, approximate_from, rebuild_every : settings of the
+        banks; see `FeatureBank`.
+    critic_width, lipschitz : settings of the critic; see `Critic`.
+    reduction : `"mean"` or `"sum"` over the pairs.
+    seed : the seed of what is drawn.
+
+    # Raises
+
+    `ConfigurationError` : if a setting is invalid, or if settings contradict each other.
     """
 
-    min_pairs = 1  # the negatives are in the banks
+    min_pairs = 1  # The negatives come from the banks.
 
     steps: Tensor
 
@@ -110,10 +116,12 @@ class Reclaim(Objective):
         self.reduction = scalar_reduction(reduction)
         self.critic = Critic(*widths, critic_width, lipschitz)
         drawn = round(candidate_share * (instances - 1)) if candidates == "bank" else 0
-        expected = drawn if num_negatives is None else num_negatives  # unknown of a whole batch
+        # With all candidates of a batch their number is not known yet, and `expected` is 0.
+        expected = drawn if num_negatives is None else num_negatives
         if negatives == "sum" and expected > 1:
-            # The logit where nothing tells pairs from negatives. From 0, a learning rate for
-            # fine-tuning would not get there, and the term would push away from all negatives.
+            # This is the logit where nothing tells pairs from negatives. If it started at 0, a
+            # learning rate for fine-tuning would not reach it, and the loss would only push
+            # features away from all negatives.
             torch.nn.init.constant_(self.critic.last_bias, -math.log(expected))
         self.seed = seed
         self.u_bank, self.v_bank = (
@@ -148,21 +156,25 @@ class Reclaim(Objective):
     def forward(  # type: ignore[override]
         self, anchors: Tensor, positives: Tensor, ids: Tensor, texts: Tensor | None = None
     ) -> Tensor:
-        """The loss of u, `anchors` `(n, d_u)`, and v, `positives` `(n, d_v)`, of instances `ids`.
+        """Compute the loss of two features of each instance, and in training update the banks.
 
-        `texts` `(n,)` are keys of their texts (int64): instances of the same text are no negatives
-        of each other.
+        # Parameters
+
+        anchors, positives : the features u `(n, d_u)` and v `(n, d_v)`.
+        ids : their instances `(n,)`.
+        texts : keys `(n,)` of their texts (int64), equal for equal texts. Instances of the same
+            text are not negatives of each other.
 
         # Raises
 
-        `ValueError` : shapes that do not fit, or ids that the banks do not have.
+        `ValueError` : if shapes do not fit, or if the banks do not have an id.
         """
         if anchors.shape[:1] != positives.shape[:1]:
             raise ValueError(
                 "Row i of both features must be of the same instance; got "
                 f"{tuple(anchors.shape)} and {tuple(positives.shape)}."
             )
-        remember(ids, on_host(ids))  # so that it is looked up once, if at all
+        remember(ids, on_host(ids))  # The host reads the ids once here, and not in each bank again.
         among = self._among()
         if self.num_negatives is None and self.candidates == "bank":
             banks, mean = (self.u_bank, self.v_bank), self.negatives == "mean"
@@ -173,7 +185,7 @@ class Reclaim(Objective):
             v_negatives, v_found = self._nearest(self.v_bank, positives, ids, texts, among)
             logits = self.critic.against(anchors, positives, v_negatives, u_negatives)
             loss = reclaim_loss(*logits, v_found, u_found, self.negatives, self.reduction)
-        if self.training:  # validation must not leave anything behind
+        if self.training:  # Validation must change neither the banks nor the number of steps.
             self._tell_of_repeated(ids)
             self._steps_done.advance()
             self.u_bank.update(ids, anchors.detach(), texts)
@@ -182,7 +194,7 @@ class Reclaim(Objective):
 
     @property
     def last_metrics(self) -> dict[str, Tensor]:
-        """What is recorded beside the loss: the recall of approximate search, where it is used."""
+        """The metrics of the last step: the recall of each bank that is searched approximately."""
         return {
             name: to_device(torch.tensor(bank.recall), self.steps.device)
             for name, bank in (("u_recall", self.u_bank), ("v_recall", self.v_bank))
@@ -190,7 +202,11 @@ class Reclaim(Objective):
         }
 
     def _tell_of_repeated(self, ids: Tensor) -> None:
-        """Once, as a run in which the last rows of an epoch fill up a batch is a good one."""
+        """Warn of instances in a batch that have the same id.
+
+        The warning comes once, because repeated ids can be right: some data loaders repeat rows to
+        fill up the last batch of an epoch.
+        """
         kept = None if self._told_of_repeated_ids else last_rows(ids)
         if kept is None:
             return
@@ -213,7 +229,7 @@ class Reclaim(Objective):
         texts: Tensor | None,
         among: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        """Return negatives `(n, k, d)`, and which of them there are `(n, k)`."""
+        """Return the nearest negatives `(n, k, d)` and a mask `(n, k)` of those that were found."""
         queries = queries.detach()
         if self.candidates == "batch":
             k = len(ids) if self.num_negatives is None else self.num_negatives
@@ -221,13 +237,16 @@ class Reclaim(Objective):
         assert self.num_negatives is not None
         slots, found = bank.nearest(queries, ids, self.num_negatives, texts, among)
         if not bank.fixed_shapes:
-            used = int(found.sum(dim=1).max()) if found.numel() else 0  # at first, few are
+            # In the first steps few slots are eligible: the columns that nobody found are dropped.
+            used = int(found.sum(dim=1).max()) if found.numel() else 0
             slots, found = slots[:, :used], found[:, :used]
         return bank.rows(slots).to(queries), found
 
     def _among(self) -> Tensor | None:
-        """Return the slots `(M,)` to look among in this step, the same in all processes and after a
-        resume; `None` for all."""
+        """Draw a mask `(M,)` of the slots to search in this step, or return `None` for all slots.
+
+        The mask is the same in all processes and after a resume.
+        """
         if self.candidate_share == 1:
             return None
         generator = torch.Generator().manual_seed(self.seed + self._steps_done.value)
@@ -238,7 +257,7 @@ class Reclaim(Objective):
 def _nearest_of_batch(
     features: Tensor, ids: Tensor, texts: Tensor | None, k: int
 ) -> tuple[Tensor, Tensor]:
-    """Find the k nearest features `(n, k, d)` of other instances, and tell which there are."""
+    """Return the k nearest features `(n, k, d)` of other instances, and a mask of those found."""
     usable = ids.unsqueeze(1) != ids
     if texts is not None:
         usable &= texts.unsqueeze(1) != texts

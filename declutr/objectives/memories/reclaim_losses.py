@@ -1,8 +1,8 @@
-"""RECLAIM's loss: of given negatives, and of every candidate of the banks in bounded memory.
+"""The loss of RECLAIM, with given negatives or with all candidates of the banks as negatives.
 
-Equations 2, 3 and 6 of the paper are to be maximised; the loss is their negative. The negatives'
-sums of equation 6 have the wrong sign, which together with equation 8 would teach the critic to
-accept negatives; they are as in equation 3.
+Equations 2, 3 and 6 of the paper are to be maximised; the loss is their negative. The sums over
+negatives in equation 6 have the wrong sign, which together with equation 8 would teach the critic
+to accept negatives. Here they have the sign of equation 3.
 """
 
 from __future__ import annotations
@@ -35,23 +35,24 @@ def reclaim_loss(
     negatives: str = "sum",
     reduction: str = "mean",
 ) -> Tensor:
-    """`sp(-T(u, v)) + 1/2 sum_v' sp(T(u, v')) + 1/2 sum_u' sp(T(u', v))` (RECLAIM, equation 6).
+    """Compute the RECLAIM loss from the logits of pairs and of their negatives.
 
-    sp is softplus. The sums over K negatives of each kind weigh K times as much as the pair, the
-    gamma of equation 2; `negatives="mean"` weighs both the same. Without negatives their terms
-    are 0.
+    The loss of a pair is `sp(-T(u, v)) + 1/2 sum_v' sp(T(u, v')) + 1/2 sum_u' sp(T(u', v))`, where
+    sp is softplus (RECLAIM, equation 6). With K negatives of each kind, the sums weigh K times as
+    much as the pair, which is gamma in equation 2. With `negatives="mean"` both weigh the same.
+    Without negatives their terms are 0.
 
     # Parameters
 
-    positive_logits : T(u, v) `(n,)`.
-    v_logits, u_logits : T(u, v') `(n, K_v)` and T(u', v) `(n, K_u)`.
-    v_found, u_found : of the same shapes, which of them count; all by default.
-    negatives : `"sum"` or `"mean"` over those that count.
-    reduction : `"mean"`, `"sum"` or `"none"` over the n pairs.
+    positive_logits : the logits T(u, v) `(n,)` of pairs.
+    v_logits, u_logits : the logits T(u, v') `(n, K_v)` and T(u', v) `(n, K_u)` with negatives.
+    v_found, u_found : masks of the same shapes of the negatives that count; by default all do.
+    negatives : `"sum"` or `"mean"` over the negatives that count.
+    reduction : `"mean"` or `"sum"` over the n pairs, or `"none"` for the losses `(n,)`.
 
     # Raises
 
-    `ValueError` : shapes that do not fit, an unknown reduction or `negatives`.
+    `ValueError` : if shapes do not fit, or if the reduction or `negatives` is unknown.
     """
     one_of("negatives", negatives, NEGATIVES, ValueError)
     terms = softplus(-positive_logits)
@@ -80,26 +81,31 @@ def loss_against_all(
     among: Tensor | None,
     mean: bool = False,
 ) -> Tensor:
-    """Compute what `reclaim_loss` with `reduction="sum"` gives where all candidates are negatives.
+    """Compute the RECLAIM loss summed over pairs, with all candidates of the banks as negatives.
 
-    Candidates go through the critic a block at a time. A sum over them needs no more than the sum
-    of the blocks' gradients, which are known at once: so no block is kept, nor what it was made of,
-    for a backward pass before which the banks will have moved on.
+    Candidates go through the critic one block at a time, in memory that does not depend on their
+    number. The gradient of a sum over blocks is the sum of the gradients of the blocks, which are
+    computed at once. So nothing of a block has to be kept for the backward pass, before which the
+    banks will be updated.
 
     # Parameters
 
-    critic : judges pairs; its singular values are estimated once, as for a single block.
-    u, v : raw `(n, d_u)` and `(n, d_v)`.
-    banks : of u and of v, in which candidates are the same slots.
-    ids, texts, among : as in `FeatureBank.nearest`.
-    mean : over the negatives of a kind, in place of their sum.
+    critic : the critic; its singular values are estimated once for all blocks.
+    u, v : raw features `(n, d_u)` and `(n, d_v)`, of which row i of both is a pair.
+    banks : the banks of u and of v, in which candidates are the same slots.
+    ids, texts, among : see `FeatureBank.nearest`.
+    mean : whether to take the mean over the negatives of each kind instead of the sum.
+
+    # Returns
+
+    A scalar, equal to `reclaim_loss` with `reduction="sum"`.
     """
-    numbers = BLOCK if u.device.type == "cpu" else 4 * BLOCK  # fewer launches on a GPU
+    numbers = BLOCK if u.device.type == "cpu" else 4 * BLOCK  # A GPU needs fewer launches that way.
     size = max(1, numbers // (4 * critic.width * max(1, len(u))))
     slots = banks[0].candidates(among)
     usable = partial(banks[0].usable, ids=ids, texts=texts)
     blocks = slots.split(size) if len(slots) else ()
-    with parametrize.cached():  # the weights of one step
+    with parametrize.cached():  # All blocks use the same weights, and one power iteration.
         total = softplus(-critic(u, v)).sum()
         weights: Tensor | float = 1.0
         if mean:
@@ -123,7 +129,7 @@ def loss_against_all(
 
 
 class _WithGradients(torch.autograd.Function):
-    """A scalar whose gradients are known."""
+    """A function that returns a scalar whose gradients to the inputs are known already."""
 
     @staticmethod
     def forward(ctx: Any, value: Tensor, gradients: list[Tensor], *inputs: Tensor) -> Tensor:

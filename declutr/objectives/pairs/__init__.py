@@ -1,1 +1,1 @@
-"""Objectives that compare each text with those of other pairs in its batch."""
+"""Objectives that compare pairs of texts with other pairs of the same batch, or judge each pair."""

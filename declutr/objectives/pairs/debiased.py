@@ -1,5 +1,8 @@
-"""Negatives corrected for false ones (Chuang et al., 2020) and weighted by hardness (Robinson et
-al., 2021)."""
+"""Contrastive losses that correct for false negatives and emphasise hard negatives.
+
+The debiased contrastive loss is from Chuang et al. (2020), its form with hard negatives from
+Robinson et al. (2021).
+"""
 
 import math
 
@@ -20,19 +23,28 @@ def debiased_loss(
     tau_plus: float = 0.1,
     reduction: str = "mean",
 ) -> Tensor:
-    """Contrast with the share of false negatives taken off (Chuang et al., 2020, eq. 8, M = 1).
+    """Compute the debiased contrastive loss, which corrects for the share of false negatives.
 
-    `first` and `second` are raw views `(N, d)`. Over the 2N rows, with `pos = exp(cos+ / tau)`, S
-    the sum of `exp(cos / tau)` over the n = 2N - 2 other rows,
-    `N_g = max((S - tau_plus n pos) / (1 - tau_plus), n exp(-1 / tau))`, and the loss is
-    `-log(pos / (pos + N_g))`. Where the floor holds, negatives have no gradient. `tau_plus` 0 is
-    NT-Xent. Not to be called DCL, which also names the decoupled contrastive loss.
+    For each of the 2N rows of both views let `pos = exp(cos+ / tau)`, let S be the sum of
+    `exp(cos / tau)` over the n = 2N - 2 other rows, and let
+    `N_g = max((S - tau_plus n pos) / (1 - tau_plus), n exp(-1 / tau))`. The loss of the row is
+    `-log(pos / (pos + N_g))` (Chuang et al., 2020, equation 8, with M = 1). Where N_g is at its
+    floor, negatives have no gradient. A single pair has no negatives and gives 0.
+
+    With `tau_plus` 0 this is NT-Xent. The loss is not called DCL here because that also names the
+    decoupled contrastive loss.
 
     # Parameters
 
-    tau_plus : how probable it is that two things belong together, in [0, 1).
-    reduction : `"none"` gives the `(2N,)` terms, those of `first` before those of `second`. A
-        single pair has no negatives and gives 0.
+    first, second : raw views `(N, d)`; they are L2-normalised here.
+    temperature : tau.
+    tau_plus : the probability that two texts belong together, in [0, 1).
+    reduction : `"mean"` or `"sum"` over the 2N rows, or `"none"` for the losses `(2N,)`, those of
+        `first` before those of `second`.
+
+    # Raises
+
+    `ValueError` : if the views differ in shape or the reduction is unknown.
     """
     return hard_negative_loss(first, second, temperature, tau_plus, 0.0, reduction=reduction)
 
@@ -47,16 +59,21 @@ def hard_negative_loss(
     detach_weights: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """`debiased_loss` with negatives weighted by their hardness (Robinson et al., 2021, eq. 4).
+    """Compute the debiased contrastive loss with negatives weighted by their hardness.
 
-    S becomes `n sum_k w_k exp(cos_k / tau) / sum_k w_k` with `w_k = exp(beta cos_k / tau)`; the
-    temperature in the weights is that of the public code. `beta` 0 is `debiased_loss`.
+    The sum S of `debiased_loss` becomes `n sum_k w_k exp(cos_k / tau) / sum_k w_k` with the weights
+    `w_k = exp(beta cos_k / tau)` (Robinson et al., 2021, equation 4). The temperature in the
+    weights is from the public code. With `beta` 0 this is `debiased_loss`.
 
     # Parameters
 
-    first, second : raw views `(N, d)`.
-    beta : concentration on hard negatives, 0 or above.
-    detach_weights : let no gradient flow through the weights (the public code lets it).
+    first, second, temperature, tau_plus, reduction : see `debiased_loss`.
+    beta : the concentration on hard negatives, 0 or above.
+    detach_weights : whether the weights have no gradient; in the public code they have one.
+
+    # Raises
+
+    `ValueError` : if the views differ in shape or the reduction is unknown.
     """
     check_views(first, second)
     pairs = first.size(0)
@@ -66,12 +83,12 @@ def hard_negative_loss(
     similarities = rows @ rows.T / temperature  # (2N, 2N)
     positive = torch.cat([similarities.diagonal(pairs), similarities.diagonal(-pairs)])  # (2N,)
     index = torch.arange(2 * pairs, device=rows.device)
-    excluded = (index.unsqueeze(1) - index) % pairs == 0  # oneself and one's positive
+    excluded = (index.unsqueeze(1) - index) % pairs == 0  # the row itself and its positive
     negatives = similarities.masked_fill(excluded, -math.inf)
     count = 2 * pairs - 2
     log_sum = negatives.logsumexp(dim=1)  # (2N,)
     if beta:
-        weights = beta * (negatives.detach() if detach_weights else negatives)  # logarithms
+        weights = beta * (negatives.detach() if detach_weights else negatives)  # log w_k
         weighted = (negatives + weights).logsumexp(dim=1) - weights.logsumexp(dim=1)
         log_sum = math.log(count) + weighted
     log_negatives = _debiased(log_sum, positive, count, temperature, tau_plus)
@@ -81,27 +98,32 @@ def hard_negative_loss(
 def _debiased(
     log_sum: Tensor, positive: Tensor, count: int, temperature: float, tau_plus: float
 ) -> Tensor:
-    """log N_g `(2N,)`, all in logarithms: `S - c pos = S (1 - exp(log c + positive - log S))`."""
+    """Return log N_g `(2N,)`, computed in logarithms so that nothing overflows.
+
+    It uses `S - c pos = S (1 - exp(log c + log pos - log S))`, where c is `tau_plus * count`.
+    """
     if not tau_plus:
-        return log_sum  # never below the floor
-    share = math.log(tau_plus * count) + positive - log_sum  # of S that is taken off
+        return log_sum  # Without a correction N_g is S, which is never below the floor.
+    share = math.log(tau_plus * count) + positive - log_sum  # log of the share of S to subtract
     floor = math.log(count) - 1 / temperature
     with torch.no_grad():
-        left = (-torch.expm1(share)).clamp_min(0).log()  # -inf where nothing is left
+        left = (-torch.expm1(share)).clamp_min(0).log()  # -inf where all of S is subtracted
         above = log_sum + left - math.log1p(-tau_plus) > floor
-    share = share.masked_fill(~above, -1.0)  # a value whose gradient is finite, and unused
+    # `torch.where` would multiply the infinite gradients of unused elements by 0, which is not a
+    # number: any value with a finite gradient takes their place.
+    share = share.masked_fill(~above, -1.0)
     corrected = log_sum + torch.log(-torch.expm1(share)) - math.log1p(-tau_plus)
     return torch.where(above, corrected, floor)
 
 
 @Objective.register("debiased_contrastive")
 class DebiasedContrastive(Objective):
-    """`debiased_loss`.
+    """The debiased contrastive loss of two views; see `debiased_loss`.
 
     # Parameters
 
     temperature : tau, above 0.
-    tau_plus : how probable it is that two things belong together, in [0, 1).
+    tau_plus : the probability that two texts belong together, in [0, 1).
     reduction : `"mean"` or `"sum"` over the 2N rows.
     """
 
@@ -132,13 +154,13 @@ class DebiasedContrastive(Objective):
 
 @Objective.register("hard_negative")
 class HardNegative(DebiasedContrastive):
-    """`hard_negative_loss`.
+    """The debiased contrastive loss with hard negatives; see `hard_negative_loss`.
 
     # Parameters
 
-    beta : concentration on hard negatives, 0 or above.
-    temperature, tau_plus, reduction : as for `debiased_contrastive`.
-    detach_weights : let no gradient flow through the weights of negatives.
+    beta : the concentration on hard negatives, 0 or above.
+    temperature, tau_plus, reduction : see `debiased_contrastive`.
+    detach_weights : whether the weights of negatives have no gradient.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""InfoNCE (van den Oord et al., 2018) and the N-pair loss (Sohn, 2016)."""
+"""The InfoNCE loss (van den Oord et al., 2018) and the N-pair loss (Sohn, 2016)."""
 
 from typing import Optional
 
@@ -27,30 +27,30 @@ def info_nce(
     own_negative_logit: float = 0.0,
     reduction: str = "mean",
 ) -> Tensor:
-    """Which row of `y` belongs to a row of `x`, among all rows of `y`.
+    """Compute InfoNCE, the cross entropy of finding each row's partner among all rows of `y`.
 
-    `l_i = -s(x_i, y_i) / tau + log sum_j exp(s(x_i, y_j) / tau)`, j over the N rows of `y` and the
-    negatives (van den Oord et al., 2018, equation 4). The rows of `x` itself are no candidates,
-    which is the difference to NT-Xent. With cosine, one direction: SimCSE (Gao et al., 2021,
-    equation 1); both directions: CLIP (Radford et al., 2021). One pair without negatives gives 0.
+    The loss of row i is `l_i = -s(x_i, y_i) / tau + log sum_j exp(s(x_i, y_j) / tau)`, with j over
+    the N rows of `y` and the negatives (van den Oord et al., 2018, equation 4). In contrast to
+    NT-Xent, the other rows of `x` are not candidates. With cosines in one direction this is SimCSE
+    (Gao et al., 2021, equation 1), in both directions CLIP (Radford et al., 2021). A single pair
+    without negatives gives 0.
 
     # Parameters
 
-    x, y : `(N, d)`, row i of both belonging together.
-    similarity : `"dot"`, `"cosine"`, or `"bilinear"`, x' `weight` y.
+    x, y : raw rows `(N, d)`, of which row i of both belongs together.
+    similarity : the similarity s: `"dot"`, `"cosine"`, or `"bilinear"`, which is x' `weight` y.
     temperature : tau.
-    symmetric : the average of the loss and of the one with `x` and `y` exchanged.
-    negatives : more candidates for `x`: `(M, d)`, the same for every row, or `(N, M, d)`, each
-        row's own. In the exchanged direction of the symmetric form they have no part.
-    weight : `(d_x, d_y)`, for `"bilinear"` only.
-    own_negative_logit : added to the logit of `negatives` row i for row i of `x`, where there are
-        N of them, `(N, d)`: the hard negatives of supervised SimCSE (equation 8, the logarithm of
-        its alpha).
-    reduction : `"mean"`, `"sum"` (symmetric: of the averages of both directions), `"none"` `(N,)`.
+    symmetric : whether to average the loss with that of exchanged `x` and `y`.
+    negatives : additional candidates for the rows of `x`: `(M, d)`, the same for every row, or
+        `(N, M, d)`, different ones for each row. They are not used with exchanged `x` and `y`.
+    weight : the matrix `(d_x, d_y)` of `"bilinear"`.
+    own_negative_logit : a number added to the logit of row i of `x` with row i of `negatives`
+        `(N, d)`, for the hard negatives of supervised SimCSE: the logarithm of alpha in equation 8.
+    reduction : `"mean"` or `"sum"` over the N rows, or `"none"` for the losses `(N,)`.
 
     # Raises
 
-    `ValueError` : shapes that do not fit, an unknown similarity or reduction.
+    `ValueError` : if shapes do not fit, or the similarity or the reduction is unknown.
     """
     one_of("similarity", similarity, SIMILARITIES, ValueError)
     if x.dim() != 2 or y.dim() != 2 or len(x) != len(y):
@@ -73,7 +73,7 @@ def info_nce(
 
 
 def _cross_entropy(logits: Tensor) -> Tensor:
-    """`(N,)`: row i of `logits` `(N, C)` should choose column i."""
+    """Return the cross entropy `(N,)` of `logits` `(N, C)`, in which row i has the class i."""
     return logits.logsumexp(dim=1) - logits.diagonal()
 
 
@@ -84,7 +84,7 @@ def _with_negatives(
     temperature: float,
     own_negative_logit: float,
 ) -> Tensor:
-    """`logits` `(N, N)` with a column for each negative of a row: `(N, N + M)`."""
+    """Append a column for each of the M negatives of a row to `logits` `(N, N)`."""
     n, width = x.shape
     if negatives is None:
         if own_negative_logit:
@@ -111,15 +111,24 @@ def _with_negatives(
 
 @full_precision
 def n_pair_loss(x: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
-    """The N-pair loss (Sohn, 2016, equation 4) of `x` and `y` `(N, d)`.
+    """Compute the N-pair loss (Sohn, 2016, equation 4).
 
-    `l_i = log(1 + sum_{j != i} exp(x_i y_j - x_i y_i))`, equal to InfoNCE with dot products and
-    temperature 1. `reduction` is `"mean"`, `"sum"` or `"none"` `(N,)`.
+    The loss of row i is `l_i = log(1 + sum_{j != i} exp(x_i y_j - x_i y_i))`, which is InfoNCE with
+    dot products and temperature 1.
+
+    # Parameters
+
+    x, y : raw rows `(N, d)`, of which row i of both belongs together.
+    reduction : `"mean"` or `"sum"` over the N rows, or `"none"` for the losses `(N,)`.
+
+    # Raises
+
+    `ValueError` : if the reduction is unknown.
     """
     logits = x @ y.T  # (N, N)
     others = logits - logits.diagonal().unsqueeze(1)
     n = len(x)
-    if n == 1:  # nothing to sum over
+    if n == 1:  # The logarithm of an empty sum is not finite.
         return reduced(others.flatten(), reduction, x, y)
     others = off_diagonal(others).view(n, n - 1)
     return reduced(softplus(others.logsumexp(dim=1)), reduction, x, y)
@@ -127,19 +136,19 @@ def n_pair_loss(x: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
 
 @Objective.register("info_nce")
 class InfoNCE(Objective):
-    """InfoNCE as an objective; see `info_nce`.
+    """The InfoNCE loss of two views and, where given, hard negatives; see `info_nce`.
 
-    `forward` takes hard negatives `(M, d)` or `(N, M, d)` as a third argument.
+    `forward` takes hard negatives `(M, d)` or `(N, M, d)` as its third argument.
 
     # Parameters
 
     temperature : tau, above 0.
-    similarity : `"dot"`, `"cosine"`, or `"bilinear"` with a learnt matrix that begins as the
+    similarity : `"dot"`, `"cosine"`, or `"bilinear"` with a learnt matrix that starts as the
         identity.
-    symmetric : both directions, as in CLIP.
-    embedding_size : d, for `"bilinear"` only.
-    own_negative_logit : see `info_nce`; for `forward` with negatives `(N, d)`.
-    reduction : `"mean"` or `"sum"`.
+    symmetric : whether to average both directions, as in CLIP.
+    embedding_size : the width d of the views, for `"bilinear"` only.
+    own_negative_logit : see `info_nce`. It only has an effect with negatives `(N, d)`.
+    reduction : `"mean"` or `"sum"` over the rows.
     """
 
     def __init__(
@@ -183,11 +192,11 @@ class InfoNCE(Objective):
 
 @Objective.register("n_pair")
 class NPair(Objective):
-    """The N-pair loss as an objective; see `n_pair_loss`.
+    """The N-pair loss of two views; see `n_pair_loss`.
 
     # Parameters
 
-    reduction : `"mean"` or `"sum"`.
+    reduction : `"mean"` or `"sum"` over the rows.
     """
 
     def __init__(self, reduction: str = "mean") -> None:

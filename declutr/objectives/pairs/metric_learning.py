@@ -1,7 +1,7 @@
-"""Losses of metric learning on distances of labelled rows.
+"""Losses of metric learning, which are functions of the distances between labelled rows.
 
-The contrastive loss (Chopra et al., 2005; Hadsell et al., 2006), the lifted structured loss (Oh
-Song et al., 2016) and the soft nearest neighbour loss (Frosst et al., 2019).
+They are the contrastive loss (Chopra et al., 2005; Hadsell et al., 2006), the lifted structured
+loss (Oh Song et al., 2016) and the soft nearest neighbour loss (Frosst et al., 2019).
 """
 
 import math
@@ -35,23 +35,24 @@ DISTANCES = ("squared_euclidean", "cosine")
 def contrastive_loss(
     embeddings: Tensor, labels: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
-    """Pairs of one label together, others at least `margin` apart.
+    """Compute the contrastive loss, which keeps rows of different labels at least `margin` apart.
 
     The term of an unordered pair is `D^2` if the labels are equal and `max(0, margin - D)^2` if
-    not, D the Euclidean distance of raw rows. Hadsell et al. (equation 4) halve both. It is not the
-    `ContrastiveLoss` of pytorch-metric-learning: that one has neither square, works on unit
-    vectors, and averages the non-zero terms of both kinds apart.
+    not, where D is the Euclidean distance of the raw rows (Hadsell et al., 2006, equation 4, which
+    has half of both). The `ContrastiveLoss` of pytorch-metric-learning is a different loss: it has
+    neither square, works on unit vectors, and averages the non-zero terms of both kinds separately.
 
     # Parameters
 
-    embeddings : `(M, d)`. labels : `(M,)`.
-    margin : how far apart is far enough.
-    reduction : `"mean"` over the M (M - 1) / 2 pairs, `"sum"`, or `"none"`, in the order
-        (0, 1), (0, 2), ...
+    embeddings : raw embeddings `(M, d)`.
+    labels : their classes `(M,)`.
+    margin : the distance from which on two rows of different labels have no loss.
+    reduction : `"mean"` or `"sum"` over the M (M - 1) / 2 pairs, or `"none"` for their losses in
+        the order (0, 1), (0, 2), ...
 
     # Raises
 
-    `ValueError` : an unknown reduction.
+    `ValueError` : if the reduction is unknown.
     """
     distances = euclidean_distances(embeddings, embeddings)  # (M, M)
     lacking = (margin - distances).clamp_min(0)  # (M, M)
@@ -67,9 +68,9 @@ class Contrastive(MetricLearningObjective):
 
     # Parameters
 
-    margin : how far apart is far enough.
-    normalize_embeddings : scale rows to length 1 before.
-    reduction : `"mean"` or `"sum"`.
+    margin : the distance from which on two rows of different labels have no loss, above 0.
+    normalize_embeddings : whether to scale embeddings to length 1 first.
+    reduction : `"mean"` or `"sum"` over the pairs.
     """
 
     def __init__(
@@ -93,34 +94,36 @@ def lifted_structured_loss(
     hinge: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """Every positive pair against all negatives of both its rows.
+    """Compute the lifted structured loss: each positive pair against all negatives of both rows.
 
-    `J_ij = D_ij + log(sum_k exp(margin - D_ik) + sum_l exp(margin - D_jl))`, k and l over the rows
-    of other labels, and the loss is the mean of `max(0, J_ij)^2 / 2` over unordered positive pairs
-    (Oh Song et al., 2016, equation 4); `hinge` has the largest term for the logarithm (equation 3).
-    D is the Euclidean distance of raw rows. Without negatives there are no terms.
+    For a positive pair let
+    `J_ij = D_ij + log(sum_k exp(margin - D_ik) + sum_l exp(margin - D_jl))`, with k and l over the
+    rows of other labels and D the Euclidean distance of the raw rows. The loss is the mean of
+    `max(0, J_ij)^2 / 2` over the unordered positive pairs (Oh Song et al., 2016, equation 4).
+    Without negatives there are no terms, and the loss is 0.
 
     # Parameters
 
-    embeddings : `(M, d)`.
-    labels : `(M,)`, or `None` for labels of two rows each, i and M / 2 + i, of which less has to be
-        computed.
-    margin : what a negative should be further away.
-    hinge : the hardest negative instead of all of them.
-    reduction : `"mean"`, `"sum"`, or `"none"`, a term for each unordered positive pair.
+    embeddings : raw embeddings `(M, d)`.
+    labels : their classes `(M,)`, or `None` if rows i and M / 2 + i belong together, which takes
+        less to compute.
+    margin : the distance by which a negative should be further away than the positive.
+    hinge : whether to take the hardest negative instead of the logarithm of the sum over all
+        negatives (equation 3).
+    reduction : `"mean"` or `"sum"` over the unordered positive pairs, or `"none"` for their losses.
 
     # Raises
 
-    `ValueError` : an unknown reduction.
+    `ValueError` : if the reduction is unknown.
     """
-    if len(embeddings) < 2:  # no pairs
+    if len(embeddings) < 2:  # There are no pairs.
         return reduced(embeddings[:0].sum(dim=1), reduction, embeddings)
     distances = euclidean_distances(embeddings, embeddings)  # (M, M)
     pairs = len(distances) // 2
     same = same_label(
         torch.arange(pairs, device=distances.device).repeat(2) if labels is None else labels
     )
-    several = ~same.all()  # One label: no row has a negative. Two labels: every row has one.
+    several = ~same.all()  # With a single label no row has a negative, with two every row has one.
     near = (margin - distances).masked_fill(same & several, -math.inf)  # (M, M)
     negatives = near.amax(dim=1) if hinge else near.logsumexp(dim=1)  # (M,)
     of_both = torch.maximum if hinge else torch.logaddexp
@@ -139,10 +142,10 @@ class LiftedStructured(MetricLearningObjective):
 
     # Parameters
 
-    margin : what a negative should be further away.
-    hinge : the hardest negative instead of all of them.
-    normalize_embeddings : scale rows to length 1 before.
-    reduction : `"mean"` or `"sum"`.
+    margin : the distance by which a negative should be further away, 0 or above.
+    hinge : whether to take the hardest negative instead of all negatives.
+    normalize_embeddings : whether to scale embeddings to length 1 first.
+    reduction : `"mean"` or `"sum"` over the positive pairs.
     """
 
     def __init__(
@@ -179,22 +182,26 @@ def soft_nearest_neighbour_loss(
     distance: str = "squared_euclidean",
     reduction: str = "mean",
 ) -> Tensor:
-    """How much nearer a row is to rows of its own label than to all others.
+    """Compute the soft nearest neighbour loss of labelled rows.
 
+    The loss of row i is
     `l_i = log sum_{k != i} exp(-D_ik / tau) - log sum_{j != i, y_j = y_i} exp(-D_ij / tau)`
-    (Frosst et al., 2019, definition 1). D is a distance: surveys that call it a similarity keep the
-    minus sign. Rows that are alone with their label are left out.
+    (Frosst et al., 2019, definition 1): it is small if the nearest rows have the same label. D is a
+    distance; surveys that call it a similarity keep the minus sign all the same. Rows whose label
+    no other row has are left out.
 
     # Parameters
 
-    embeddings : `(M, d)`. labels : `(M,)`.
+    embeddings : raw embeddings `(M, d)`.
+    labels : their classes `(M,)`.
     temperature : tau.
-    distance : `"squared_euclidean"` of raw rows, or `"cosine"`, 1 - cos.
-    reduction : `"mean"`, `"sum"`, or `"none"`, the terms of the rows that are not left out.
+    distance : D, either `"squared_euclidean"` of the raw rows, or `"cosine"`, which is 1 - cos.
+    reduction : `"mean"` or `"sum"` over the rows that are not left out, or `"none"` for their
+        losses.
 
     # Raises
 
-    `ValueError` : an unknown distance or reduction.
+    `ValueError` : if the distance or the reduction is unknown.
     """
     one_of("distance", distance, DISTANCES, ValueError)
     if distance == "cosine":
@@ -205,7 +212,7 @@ def soft_nearest_neighbour_loss(
     positive = positive_pairs(labels)
     accompanied = positive.any(dim=1)  # (M,)
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
-    # A row that is left out keeps all, so that it is never a sum of nothing.
+    # A row that is left out keeps all its terms: the logarithm of an empty sum is not finite.
     counts = accompanied.unsqueeze(1)  # (M, 1)
     nearness = (-distances / temperature).masked_fill(itself & counts, -math.inf)  # (M, M)
     own = nearness.masked_fill(~positive & counts, -math.inf)
@@ -215,14 +222,13 @@ def soft_nearest_neighbour_loss(
 
 @Objective.register("soft_nearest_neighbours")
 class SoftNearestNeighbours(MetricLearningObjective):
-    """The soft nearest neighbour loss over the 2N rows of both views; see
-    `soft_nearest_neighbour_loss`.
+    """The soft nearest neighbour loss of both views; see `soft_nearest_neighbour_loss`.
 
     # Parameters
 
     temperature : tau, above 0.
     distance : `"squared_euclidean"` or `"cosine"`.
-    reduction : `"mean"` or `"sum"`.
+    reduction : `"mean"` or `"sum"` over the rows.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Noise contrastive estimation: pairs against non-pairs, each decided on its own."""
+"""Noise contrastive estimation: a binary classification of matching and other pairs."""
 
 import math
 from typing import Optional
@@ -21,21 +21,24 @@ def nce_loss(
     gamma: Optional[float] = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Logistic regression of pairs against non-pairs (Gutmann & Hyvarinen, 2010).
+    """Compute the logistic loss of positive and negative pairs (Gutmann & Hyvarinen, 2010).
 
-    `mean softplus(-T+) + gamma * mean softplus(T-)`, to be minimised. RECLAIM prints what is to be
-    maximised, this with the sign turned (equation 3). NCE proper has T = log p - log(gamma q) with
-    a known noise density q; here T is free. No negatives: their term is 0. No positives: 0.
+    The loss is `mean softplus(-T+) + gamma * mean softplus(T-)`, which is to be minimised; RECLAIM
+    prints its negative, which is to be maximised (equation 3). In the original noise contrastive
+    estimation T is log p - log(gamma q) with a known noise density q; here T is any logit. Without
+    negatives their term is 0, and without positives the loss is 0.
 
     # Parameters
 
-    positive_logits : `(n1,)`. negative_logits : `(n2,)`.
-    gamma : weight of the negatives' mean; `None` is n2 / n1, where every logit weighs the same.
-    reduction : `"mean"` as above, or `"sum"`: n1 times that.
+    positive_logits : the logits T+ `(n1,)` of positive pairs.
+    negative_logits : the logits T- `(n2,)` of negative pairs.
+    gamma : the weight of the mean over negatives. `None` means n2 / n1, with which every logit has
+        the same weight.
+    reduction : `"mean"` for the loss as above, or `"sum"` for n1 times this loss.
 
     # Raises
 
-    `ValueError` : an unknown reduction.
+    `ValueError` : if the reduction is unknown.
     """
     one_of("reduction", reduction, ("mean", "sum"), ValueError)
     n1, n2 = positive_logits.numel(), negative_logits.numel()
@@ -49,19 +52,21 @@ def nce_loss(
 
 @Objective.register("nce")
 class NoiseContrastive(Objective):
-    """NCE over a batch: the N matching pairs against the N (N - 1) others; see `nce_loss`.
+    """The logistic loss of the N matching pairs of a batch against the N (N - 1) other pairs.
 
-    The logits are `scale * similarity + bias`. With cosine, both learnt, gamma `None`, scale 10 and
-    bias -10 this is the sigmoid loss of SigLIP (Zhai et al., 2023). One pair alone gives 0.
+    The logits are `scale * similarity + bias`, and the loss is `nce_loss`. With cosines, scale 10
+    and bias -10, both learnt, and gamma `None` this is the sigmoid loss of SigLIP (Zhai et al.,
+    2023). A single pair gives 0.
 
     # Parameters
 
     similarity : `"cosine"` or `"dot"`.
-    scale : above 0; where it begins, if it is learnt (in the logarithm, so it stays above 0).
-    bias : where it begins, if it is learnt. With gamma `None` there are N - 1 negatives to a
-        positive, and -log(N - 1) is the logit of a pair that nothing is known about.
-    learn_scale, learn_bias : train them with the model.
-    gamma : weight of the negatives' mean; `None` is N - 1.
+    scale : the scale, above 0, or its initial value if it is learnt. Its logarithm is learnt, so
+        that the scale stays above 0.
+    bias : the bias, or its initial value if it is learnt. With gamma `None` there are N - 1
+        negatives for each positive, and -log(N - 1) is the best logit before anything is learnt.
+    learn_scale, learn_bias : whether to train the scale and the bias with the model.
+    gamma : the weight of the mean over negatives; `None` means N - 1.
     reduction : `"mean"` or `"sum"` over the N positives.
     """
 
@@ -88,6 +93,6 @@ class NoiseContrastive(Objective):
         if self.similarity == "cosine":
             anchors, positives = unit(anchors), unit(positives)
         logits = self.log_scale.exp() * (anchors @ positives.T) + self.bias  # (N, N)
-        if len(logits) == 1:  # nothing to tell the pair from
+        if len(logits) == 1:  # A single pair has no negatives.
             return nothing(logits)
         return nce_loss(logits.diagonal(), off_diagonal(logits), self.gamma, self.reduction)

@@ -1,4 +1,4 @@
-"""Recognising the neighbours of a sentence (Quick-Thoughts; Logeswaran & Lee, 2018)."""
+"""Quick-Thoughts: recognising the neighbours of a sentence (Logeswaran & Lee, 2018)."""
 
 import math
 
@@ -22,23 +22,31 @@ def quick_thoughts_loss(
     ids: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """Cross-entropy of `softmax(f g')` against a sentence's neighbours, equally likely.
+    """Compute the cross entropy of recognising the neighbours of each sentence in a batch.
 
-    Row i of `sentences` (f) and of `contexts` (g), both raw `(B, d)`, embed sentence i of B
-    consecutive ones by two encoders. Scores are plain dot products. Candidates are all other rows;
-    targets are rows i - c to i + c but i, within the batch and the document (Logeswaran & Lee,
-    2018, equation 3, with all context sentences in one softmax as in the public code). Rows
-    without a neighbour are left out.
+    Two encoders embed B sentences: f `(B, d)` and g `(B, d)`. The scores of sentence i are the dot
+    products of f_i with all other rows of g. Its targets, equally likely, are the sentences i - c
+    to i + c except i that are in the batch and in the same document (Logeswaran & Lee, 2018,
+    equation 3, with all context sentences in one softmax as in the public code). Rows without a
+    neighbour are left out.
 
     # Parameters
 
-    documents : ids `(B,)` of the documents of the rows; without it all are of one document.
-    context : c, neighbours on each side.
-    parity : as in the public code, score one's own sentence 0 instead of leaving it out.
-    ids : the places `(B,)` of the sentences in the corpus; without it they follow each other.
-        Rows of several processes, and those around one that was left out, do not.
-    average_context : `False` adds the terms of a row's neighbours instead, as the paper prints.
-    reduction : `"none"` gives the terms of the rows that have neighbours.
+    sentences, contexts : the raw embeddings f and g `(B, d)` of the same sentences.
+    documents : the ids `(B,)` of the documents of the rows. By default all rows are of one
+        document.
+    context : the number c of neighbours on each side.
+    parity : whether a sentence has the score 0 with itself, as in the public code, instead of not
+        being its own candidate.
+    average_context : whether to average the terms of the neighbours of a row. `False` adds them, as
+        the paper prints it.
+    ids : the positions `(B,)` of the sentences in the corpus. By default the rows are consecutive,
+        which the rows of several processes and the rows around a skipped sentence are not.
+    reduction : `"mean"` or `"sum"` over the rows with neighbours, or `"none"` for their losses.
+
+    # Raises
+
+    `ValueError` : if shapes do not fit or the reduction is unknown.
     """
     terms, kept = _terms(sentences, contexts, documents, context, parity, average_context, ids)
     return reduced_where(kept, terms, reduction)
@@ -53,7 +61,10 @@ def _terms(
     average_context: bool,
     ids: Tensor | None,
 ) -> tuple[Tensor, Tensor]:
-    """The terms `(B,)` of all rows, and which of them have neighbours; those of others are 0."""
+    """Return the terms `(B,)` of all rows, and a mask of the rows that have neighbours.
+
+    The terms of rows without neighbours are 0.
+    """
     check_views(sentences, contexts)
     count = sentences.size(0)
     index = torch.arange(count, device=sentences.device) if ids is None else ids
@@ -65,7 +76,7 @@ def _terms(
         neighbours &= documents.unsqueeze(1) == documents
     numbers = neighbours.sum(dim=1)  # (B,)
     kept = numbers > 0
-    # A row without neighbours keeps itself, so that it is never a sum of nothing.
+    # A row without neighbours keeps its own score: the logarithm of an empty sum is not finite.
     own = (apart == 0) & kept.unsqueeze(1)
     scores = (sentences @ contexts.T).masked_fill(own, 0.0 if parity else -math.inf)  # (B, B)
     costs = (scores.logsumexp(dim=1, keepdim=True) - scores).masked_fill(~neighbours, 0)
@@ -82,19 +93,20 @@ def _check_numbers(what: str, numbers: Tensor, count: int) -> None:
 
 @Objective.register("quick_thoughts")
 class QuickThoughts(Objective):
-    """`quick_thoughts_loss` of consecutive sentences, embedded by two encoders without shared
-    weights.
+    """The Quick-Thoughts loss of consecutive sentences, each embedded by two encoders.
 
-    `forward(f, g, ids=..., documents=...)`, which tell what follows what: rows may come from
-    several documents and processes. With the model's `two_encoders`, a reader of sentences with
-    ids, and a data loader with `consecutive`. `with_neighbours` in the log is the share of
-    sentences that have a neighbour in the batch; others teach nothing.
+    The function is `quick_thoughts_loss`. The ids and documents of `forward` say which sentences
+    are neighbours, so that rows may come from several documents and processes. The objective needs
+    a model with `two_encoders`, a dataset reader of sentences with ids, and a data loader with
+    `consecutive`. The metric `with_neighbours` is the share of sentences that have a neighbour in
+    the batch; the loss learns nothing from the others.
 
     # Parameters
 
-    context : neighbours on each side, 1 or more.
-    parity : score one's own sentence 0, as the public code does, instead of leaving it out.
-    reduction : `"mean"` or `"sum"` over the rows that have neighbours.
+    context : the number of neighbours on each side, 1 or more.
+    parity : whether a sentence has the score 0 with itself, as in the public code, instead of not
+        being its own candidate.
+    reduction : `"mean"` or `"sum"` over the rows with neighbours.
     """
 
     same_texts = True
@@ -115,9 +127,18 @@ class QuickThoughts(Objective):
         ids: Tensor,
         documents: Tensor,
     ) -> Tensor:
-        """# Raises
+        """Compute the loss of sentences that two encoders have embedded.
 
-        `ValueError` : shapes that do not fit; in training, no row with a neighbour in the batch.
+        # Parameters
+
+        anchors, positives : the embeddings `(B, d)` of the first and of the second encoder.
+        ids : the positions `(B,)` of the sentences in the corpus.
+        documents : the ids `(B,)` of the documents that they belong to.
+
+        # Raises
+
+        `ValueError` : if shapes do not fit, or if in training no sentence has a neighbour in the
+            batch.
         """
         terms, kept = _terms(anchors, positives, documents, self.context, self.parity, True, ids)
         self.last_metrics = {"with_neighbours": kept.sum().to(terms.dtype) / max(1, len(ids))}

@@ -1,5 +1,7 @@
-"""What Sentence-BERT learns from labelled pairs (Reimers & Gurevych, 2019); `triplet` is its third
-objective."""
+"""The objectives of Sentence-BERT for labelled pairs (Reimers & Gurevych, 2019).
+
+The third objective of Sentence-BERT, which needs no labels, is `triplet`.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Optional
@@ -33,18 +35,24 @@ CONCATENATION = ("u", "v", "difference")
 def pair_logits(
     u: Tensor, v: Tensor, weight: Tensor, concatenation: Sequence[str] = CONCATENATION
 ) -> Tensor:
-    """`W (u; v; |u - v|)`, the logits `(N, K)` of the classes of pairs (section 3).
+    """Compute the logits of the classes of pairs from a concatenation of both embeddings.
+
+    By default they are `W (u; v; |u - v|)` (Reimers & Gurevych, 2019, section 3).
 
     # Parameters
 
-    u, v : raw `(N, d)`, row i of both belonging together.
-    weight : W, `(K, C * d)` for C parts.
-    concatenation : the parts, in order: of `"u"`, `"v"`, `"difference"`, |u - v|, and `"product"`,
-        u * v by element.
+    u, v : raw embeddings `(N, d)`, of which row i of both belongs together.
+    weight : the matrix W `(K, C * d)` for K classes and C parts.
+    concatenation : the parts in order, each one of `"u"`, `"v"`, `"difference"`, which is |u - v|,
+        and `"product"`, which is u * v by element.
+
+    # Returns
+
+    Logits `(N, K)`.
 
     # Raises
 
-    `ValueError` : shapes that do not fit, an unknown part.
+    `ValueError` : if shapes do not fit or a part is unknown.
     """
     check_views(u, v)
     for part in concatenation:
@@ -61,11 +69,17 @@ def pair_logits(
 
 @full_precision
 def pair_softmax_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
-    """Cross entropy of logits `(N, K)` against classes `(N,)`, 0 to K - 1.
+    """Compute the cross entropy of the classes of pairs.
+
+    # Parameters
+
+    logits : scores `(N, K)` of K classes.
+    labels : the true classes `(N,)`, integers from 0 to K - 1.
+    reduction : `"mean"` or `"sum"` over the N pairs, or `"none"` for the losses `(N,)`.
 
     # Raises
 
-    `ValueError` : labels that are not such classes, an unknown reduction.
+    `ValueError` : if labels are not such classes or the reduction is unknown.
     """
     count, classes = logits.shape
     check_classes(labels, count)
@@ -80,17 +94,20 @@ def pair_softmax_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -
 
 @full_precision
 def cosine_regression_loss(u: Tensor, v: Tensor, scores: Tensor, reduction: str = "mean") -> Tensor:
-    """`(cos(u_i, v_i) - score_i)^2` (section 3, regression objective).
+    """Compute the squared differences between the cosines of pairs and their scores.
+
+    The loss of pair i is `(cos(u_i, v_i) - score_i)^2` (Reimers & Gurevych, 2019, section 3,
+    regression objective).
 
     # Parameters
 
-    u, v : raw `(N, d)`, row i of both belonging together.
-    scores : `(N,)` of floats in [-1, 1].
-    reduction : `"mean"`, `"sum"` or `"none"` `(N,)`.
+    u, v : raw embeddings `(N, d)`, of which row i of both belongs together.
+    scores : floats `(N,)` in [-1, 1].
+    reduction : `"mean"` or `"sum"` over the N pairs, or `"none"` for the losses `(N,)`.
 
     # Raises
 
-    `ValueError` : shapes that do not fit, scores that no cosine can meet, an unknown reduction.
+    `ValueError` : if shapes do not fit, a score is outside of [-1, 1], or the reduction is unknown.
     """
     check_views(u, v)
     count = len(u)
@@ -100,7 +117,7 @@ def cosine_regression_loss(u: Tensor, v: Tensor, scores: Tensor, reduction: str 
             f"{tuple(scores.shape)}. Classes are for 'pair_softmax'."
         )
     require(
-        (scores.abs() <= 1).all(),  # not if one is not a number
+        (scores.abs() <= 1).all(),  # This is false if a score is not a number.
         "Expected scores from -1 to 1, as cosines are",
         scores,
         "Set max_score on the dataset reader to the highest there can be, such as 5 for STS.",
@@ -111,23 +128,24 @@ def cosine_regression_loss(u: Tensor, v: Tensor, scores: Tensor, reduction: str 
 
 @Objective.register("pair_softmax")
 class PairSoftmax(Objective):
-    """A softmax classifier on top of both embeddings, for pairs with classes such as those of
-    natural language inference; see `pair_logits`.
+    """The cross entropy of a softmax classifier on top of the embeddings of pairs with classes.
 
-    As printed it has no bias, which the public code adds. It is trained with the encoder and left
-    behind when texts are embedded. After a step `last_metrics` holds `class_accuracy`, the share of
-    pairs whose class has the highest logit.
+    It is for data such as natural language inference; see `pair_logits` and `pair_softmax_loss`.
+    The classifier has no bias, as in the paper; the public code adds one. It is trained with the
+    encoder and not used when texts are embedded. After a step `last_metrics` has `class_accuracy`,
+    the share of pairs whose class has the highest logit.
 
     # Parameters
 
-    num_labels : K, 2 or more: 3 for natural language inference.
-    embedding_size : d, the width of embeddings (or of projections, with a head).
-    concatenation : what the classifier sees: some of `"u"`, `"v"`, `"difference"` and `"product"`;
-        by default all but the last, the best of the paper's table 6.
+    num_labels : the number K of classes, 2 or more: 3 for natural language inference.
+    embedding_size : the width d of embeddings, or of projections if the model has a projection
+        head.
+    concatenation : the parts that the classifier sees: some of `"u"`, `"v"`, `"difference"` and
+        `"product"`. The default is all but the last, which is the best in the paper's table 6.
     reduction : `"mean"` or `"sum"` over the pairs.
     """
 
-    min_pairs = 1  # pairs are judged one by one
+    min_pairs = 1  # Each pair is judged on its own.
 
     def __init__(
         self,
@@ -166,14 +184,16 @@ class PairSoftmax(Objective):
 
 @Objective.register("cosine_regression")
 class CosineRegression(Objective):
-    """`cosine_regression_loss` of pairs with scores, such as those of semantic textual similarity.
+    """The squared error of cosines against the scores of pairs; see `cosine_regression_loss`.
+
+    It is for data such as semantic textual similarity.
 
     # Parameters
 
     reduction : `"mean"` or `"sum"` over the pairs.
     """
 
-    min_pairs = 1  # pairs are judged one by one
+    min_pairs = 1  # Each pair is judged on its own.
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()

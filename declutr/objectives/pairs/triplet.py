@@ -1,4 +1,7 @@
-"""Triplet losses of FaceNet (Schroff et al., 2015) and Sentence-BERT (Reimers & Gurevych, 2019)."""
+"""The triplet losses of FaceNet and of Sentence-BERT.
+
+The papers are Schroff et al. (2015) and Reimers & Gurevych (2019).
+"""
 
 import math
 
@@ -29,22 +32,22 @@ def triplet_loss(
     squared: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """`max(0, D(a, p) - D(a, n) + margin)` of given triplets.
+    """Compute the triplet loss of given triplets.
 
-    D is the Euclidean distance of raw rows (Sentence-BERT, section 3), or its square (FaceNet,
-    equation 3, there of unit vectors with margin 0.2). The mean is over all triplets, those that
-    are met included.
+    The loss of a triplet is `max(0, D(a, p) - D(a, n) + margin)`. D is the Euclidean distance of
+    the raw rows (Sentence-BERT, section 3), or its square (FaceNet, equation 3, where rows are unit
+    vectors and the margin is 0.2). The mean includes the triplets whose loss is 0.
 
     # Parameters
 
-    anchor, positive, negative : `(N, d)`.
-    margin : what a negative should be further away.
-    squared : square the distances.
-    reduction : `"mean"`, `"sum"` or `"none"` `(N,)`.
+    anchor, positive, negative : raw rows `(N, d)`, of which row i of each is a triplet.
+    margin : the distance by which a negative should be further away than the positive.
+    squared : whether to square the distances.
+    reduction : `"mean"` or `"sum"` over the N triplets, or `"none"` for the losses `(N,)`.
 
     # Raises
 
-    `ValueError` : shapes that differ, an unknown reduction.
+    `ValueError` : if the shapes differ or the reduction is unknown.
     """
     if not anchor.shape == positive.shape == negative.shape or anchor.dim() != 2:
         raise ValueError(
@@ -66,22 +69,24 @@ def all_triplets_loss(
     squared: bool = False,
     reduction: str = "mean",
 ) -> Tensor:
-    """`triplet_loss` of all triplets of a batch, without making them.
+    """Compute the triplet loss of all triplets of a batch without forming the triplets.
 
-    There may be M^3 triplets. The negatives of an anchor are sorted by distance; those that a
-    positive at distance D competes with are the first `count` ones, nearer than D + margin, and add
-    up to `count * (D + margin)` less the sum of their distances. Memory is quadratic in M, time
-    M^2 log M.
+    A batch may have M^3 triplets. The negatives of each anchor are therefore sorted by distance. A
+    positive at distance D has a loss with the first `count` of them, which are nearer than
+    D + margin, and these losses add up to `count * (D + margin)` minus the sum of their distances.
+    Memory grows with M^2 and time with M^2 log M.
 
     # Parameters
 
-    embeddings : `(M, d)`. labels : `(M,)`.
-    margin, squared : as in `triplet_loss`.
-    reduction : `"mean"` over all triplets or `"sum"`.
+    embeddings : raw embeddings `(M, d)`.
+    labels : their classes `(M,)`.
+    margin, squared : see `triplet_loss`.
+    reduction : `"mean"` or `"sum"` over all triplets.
 
     # Raises
 
-    `ValueError` : another reduction. There is no tensor of the terms.
+    `ValueError` : if the reduction is another one. `"none"` is impossible, as the losses of single
+        triplets are never computed.
     """
     if reduction not in ("mean", "sum"):
         raise ValueError(
@@ -89,7 +94,7 @@ def all_triplets_loss(
             "triplets are never made; 'triplet_loss' has 'none', for given ones)."
         )
     measure = squared_distances if squared else euclidean_distances
-    # Sums of many distances are subtracted from each other: in float64.
+    # Sums of many distances are subtracted from each other, which needs the digits of float64.
     distances = measure(embeddings, embeddings).double()  # (M, M)
     same, positive = same_label(labels), positive_pairs(labels)
     triplets = (positive.sum(dim=1) * (~same).sum(dim=1)).sum()
@@ -103,17 +108,18 @@ def all_triplets_loss(
 
 @Objective.register("triplet")
 class Triplet(MetricLearningObjective):
-    """Triplet loss over all triplets of the 2N rows of both views, or over given ones.
+    """The triplet loss over all triplets of the 2N rows of both views, or over given triplets.
 
-    `forward(anchors, positives)` is `all_triplets_loss`; with `negatives` `(N * K, d)`, K of each
-    anchor, it is `triplet_loss` of these triplets, whatever their labels.
+    `forward(anchors, positives)` computes `all_triplets_loss`. With `negatives` `(N * K, d)`, K for
+    each anchor, it computes `triplet_loss` of these triplets, whatever their labels.
 
     # Parameters
 
-    margin : what a negative should be further away: 1 for raw text embeddings, 0.2 on the sphere.
-    squared : square the distances.
-    normalize_embeddings : scale rows to length 1 before.
-    reduction : `"mean"` over all triplets or `"sum"`.
+    margin : the distance by which a negative should be further away than the positive, such as 1
+        for raw embeddings of texts and 0.2 for unit vectors.
+    squared : whether to square the distances.
+    normalize_embeddings : whether to scale embeddings to length 1 first.
+    reduction : `"mean"` or `"sum"` over all triplets.
     """
 
     def __init__(
@@ -139,7 +145,8 @@ class Triplet(MetricLearningObjective):
     ) -> Tensor:
         if negatives is None:
             return super().forward(anchors, positives, labels=labels)
-        several = len(negatives) // max(1, len(anchors))  # of each anchor, one after the other
+        # The negatives of an anchor follow each other, so its row is repeated for each of them.
+        several = len(negatives) // max(1, len(anchors))
         if several > 1 and len(negatives) == several * len(anchors):
             anchors, positives = (
                 view.repeat_interleave(several, dim=0) for view in (anchors, positives)

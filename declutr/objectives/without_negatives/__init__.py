@@ -1,1 +1,1 @@
-"""Objectives without negatives: what keeps embeddings apart is another term or network."""
+"""Objectives that keep embeddings apart by another term or network instead of by negatives."""

@@ -12,23 +12,36 @@ from declutr.objectives.objective import Objective
 
 @full_precision
 def alignment(x: Tensor, y: Tensor, alpha: float = 2) -> Tensor:
-    """Mean of |x_i - y_i|^alpha over positive pairs; 0 is perfect, 4 the worst for alpha 2.
+    """Compute the alignment of positive pairs, which is the mean of `|x_i - y_i|^alpha`.
 
-    `x` and `y` are raw `(N, d)`; they are L2-normalised here.
+    The best value is 0, and the worst is 2^alpha.
+
+    # Parameters
+
+    x, y : raw embeddings `(N, d)`, of which row i of both belongs together. They are L2-normalised
+        here.
+    alpha : the power of distances.
     """
     return (unit(x) - unit(y)).norm(dim=-1).pow(alpha).mean()
 
 
 @full_precision
 def uniformity(x: Tensor, t: float = 2, block: int = 4096) -> Tensor:
-    """Logarithm of the mean of exp(-t |x_i - x_j|^2) over distinct pairs; lower is more uniform.
+    """Compute the uniformity of embeddings, the log of the mean of `exp(-t |x_i - x_j|^2)`.
 
-    `x` is raw `(N, d)`, N >= 2, and is L2-normalised here. 0 when all rows point the same way, -4t
-    at the least. Computed in blocks of rows, so that memory grows with N only.
+    The mean is over all pairs of different rows. Lower values are more uniform: the value is 0 if
+    all rows have the same direction, and never below -4t.
+
+    # Parameters
+
+    x : raw embeddings `(N, d)`, N >= 2, which are L2-normalised here.
+    t : the sharpness.
+    block : the number of rows that are compared with all rows at once, so that memory grows with N
+        and not with its square.
 
     # Raises
 
-    `ValueError` : fewer than two rows.
+    `ValueError` : if there are fewer than two rows.
     """
     n = x.size(0)
     if n < 2:
@@ -39,7 +52,9 @@ def uniformity(x: Tensor, t: float = 2, block: int = 4096) -> Tensor:
         rows = x[start : start + block]  # (b, d)
         squared = (2 - 2 * rows @ x.T).clamp_min(0)  # (b, n): |a - b|^2 = 2 - 2ab for unit vectors
         nearness = -t * squared
-        with torch.no_grad():  # a row by itself is left out, and what is left out has no gradient
+        # A row is not compared with itself. Its own term adds nothing to the sum and has no
+        # gradient, so autograd need not know that it is overwritten.
+        with torch.no_grad():
             nearness.diagonal(start).fill_(-math.inf)
         sums.append(nearness.logsumexp(dim=1))
     return torch.cat(sums).logsumexp(dim=0) - math.log(n * (n - 1))
@@ -54,14 +69,20 @@ def align_uniform_loss(
     align_weight: float = 1.0,
     uniform_weight: float = 1.0,
 ) -> Tensor:
-    """`w_a align(x, y) + w_u (uniform(x) + uniform(y)) / 2` (Wang & Isola, 2020, section 4).
+    """Compute the weighted sum of the alignment of two views and of their mean uniformity.
 
-    `first` and `second` are raw views `(N, d)`. Both terms are means by definition, so there is no
-    `reduction`.
+    The loss is `w_a align(x, y) + w_u (uniform(x) + uniform(y)) / 2` (Wang & Isola, 2020, section
+    4). Both terms are means by definition, so there is no `reduction`.
+
+    # Parameters
+
+    first, second : raw views `(N, d)`; they are L2-normalised here.
+    alpha, t : the power of distances in alignment, and the sharpness of uniformity.
+    align_weight, uniform_weight : the weights w_a and w_u of the two terms.
 
     # Raises
 
-    `ValueError` : fewer than two rows.
+    `ValueError` : if the views differ in shape or have fewer than two rows.
     """
     check_views(first, second)
     spread = (uniformity(first, t) + uniformity(second, t)) / 2
@@ -70,12 +91,12 @@ def align_uniform_loss(
 
 @Objective.register("align_uniform")
 class AlignUniform(Objective):
-    """`align_uniform_loss`.
+    """The alignment and uniformity of two views as a loss; see `align_uniform_loss`.
 
     # Parameters
 
-    alpha, t : the power of distances in alignment, the sharpness of uniformity; above 0.
-    align_weight, uniform_weight : of the two terms.
+    alpha, t : the power of distances in alignment and the sharpness of uniformity, both above 0.
+    align_weight, uniform_weight : the weights of the two terms, 0 or above.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Predicting a slowly moving target, without negatives (BYOL; Grill et al., 2020)."""
+"""Prediction of a slowly moving target network (BYOL; Grill et al., 2020)."""
 
 import math
 
@@ -11,11 +11,21 @@ from declutr.objectives.objective import Objective
 
 @full_precision
 def byol_loss(predictions: Tensor, targets: Tensor, reduction: str = "mean") -> Tensor:
-    """`|p - sg(t)|^2 = 2 - 2 cos(p, sg(t))` of one direction (Grill et al., 2020, equation 2).
+    """Compute the BYOL loss of predicting the targets of one view from the other view.
 
-    `predictions` and `targets` are raw `(N, d)`, of different views; both are L2-normalised here
-    and targets get no gradient. In [0, 4]. The square is summed over features: the mean over
-    elements, which some code takes, is d times smaller.
+    The loss of prediction p and target t is `|p - t|^2 = 2 - 2 cos(p, t)`, which lies in [0, 4]
+    (Grill et al., 2020, equation 2). The squares are summed over the d features; the mean over
+    them, which some implementations take, is d times smaller.
+
+    # Parameters
+
+    predictions, targets : raw rows `(N, d)` of different views. Both are L2-normalised here, and
+        targets get no gradient.
+    reduction : `"mean"` or `"sum"` over the N rows, or `"none"` for the losses `(N,)`.
+
+    # Raises
+
+    `ValueError` : if shapes differ or the reduction is unknown.
     """
     check_views(predictions, targets)
     cosines = (unit(predictions) * unit(targets.detach())).sum(dim=-1)
@@ -29,9 +39,19 @@ def symmetric_byol_loss(
     second_targets: Tensor,
     reduction: str = "mean",
 ) -> Tensor:
-    """Both directions added, in [0, 8]: the predictions of one view against targets of the other.
+    """Add the BYOL losses of both directions: each view predicts the targets of the other.
 
-    All are raw `(N, d)`; `first` and `second` name the view a row was computed from.
+    The loss of a row lies in [0, 8].
+
+    # Parameters
+
+    first_predictions, second_predictions : raw predictions `(N, d)` from each view.
+    first_targets, second_targets : raw targets `(N, d)` from each view, which get no gradient.
+    reduction : see `byol_loss`.
+
+    # Raises
+
+    `ValueError` : if shapes differ or the reduction is unknown.
     """
     return byol_loss(first_predictions, second_targets, reduction) + byol_loss(
         second_predictions, first_targets, reduction
@@ -39,14 +59,22 @@ def symmetric_byol_loss(
 
 
 def target_momentum(step: int, steps: int, base: float = 0.996) -> float:
-    """`tau_k = 1 - (1 - tau_base) (cos(pi k / K) + 1) / 2` (Grill et al., 2020, section 3.3).
+    """Return the momentum of the target network, which rises from `base` to 1 along a cosine.
 
-    How much of the target stays at step k of K, to be applied after the optimiser: from `base` up
-    to 1. Steps beyond K give 1.
+    The momentum is the share of the target that stays when it is updated, after the optimizer. At
+    step k of K it is `1 - (1 - base) (cos(pi k / K) + 1) / 2` (Grill et al., 2020, section 3.3).
+
+    >>> target_momentum(0, 10), target_momentum(10, 10)
+    (0.996, 1.0)
+
+    # Parameters
+
+    step, steps : k and K. Steps beyond K have the momentum 1.
+    base : the momentum of step 0.
 
     # Raises
 
-    `ValueError` : `steps` below 1 or `step` below 0.
+    `ValueError` : if `steps` is below 1 or `step` is below 0.
     """
     if steps < 1 or step < 0:
         raise ValueError(f"Expected steps >= 1 and step >= 0, got {steps} and {step}.")
@@ -55,16 +83,16 @@ def target_momentum(step: int, steps: int, base: float = 0.996) -> float:
 
 @Objective.register("byol")
 class BYOL(Objective):
-    """`symmetric_byol_loss` of predictions and targets of both views.
+    """The BYOL loss of predictions and targets of both views; see `symmetric_byol_loss`.
 
-    With two tensors it is `byol_loss(predictions, targets)`, one direction.
+    `forward(predictions, targets)` with two tensors computes `byol_loss`, which is one direction.
 
     # Parameters
 
     reduction : `"mean"` or `"sum"` over the rows.
     """
 
-    min_pairs = 1  # there are no negatives
+    min_pairs = 1  # The loss needs no negatives.
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()

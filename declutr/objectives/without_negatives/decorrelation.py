@@ -1,4 +1,4 @@
-"""Decorrelated features: Barlow Twins (Zbontar et al., 2021) and SCD (Klein & Nabi, 2022)."""
+"""Decorrelation of features: Barlow Twins (Zbontar et al., 2021) and SCD (Klein & Nabi, 2022)."""
 
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
@@ -10,15 +10,24 @@ from declutr.objectives.objective import Objective
 
 @full_precision
 def cross_correlation(first: Tensor, second: Tensor, eps: float = 1e-5) -> Tensor:
-    """C `(m, m)`: correlation of feature j of the first view with feature k of the second.
+    """Return the correlations between the features of one view and the features of another.
 
-    `first` and `second` are `(N, m)`; with z the views standardised over the batch (mean 0, biased
-    variance, `eps` added to it), `C = z_first' z_second / N`. Gradients flow through the
-    statistics. The papers print C without centring; their code centres.
+    The matrix is `C = z_first' z_second / N`, where z are the views standardised over the batch
+    (mean 0, and divided by the root of the biased variance plus `eps`). Gradients flow through the
+    statistics. The papers print C without subtracting means; their code subtracts them.
+
+    # Parameters
+
+    first, second : views `(N, m)`, of which row i of both belongs together.
+    eps : a number added to the variances.
+
+    # Returns
+
+    Correlations `(m, m)`: row j, column k is feature j of `first` with feature k of `second`.
 
     # Raises
 
-    `ValueError` : fewer than two rows, which have no variance; views of different shapes.
+    `ValueError` : if the views differ in shape or have fewer than two rows.
     """
     first, second = _standardised(first, second, eps)
     return first.T @ second / first.size(0)  # (m, m)
@@ -26,16 +35,24 @@ def cross_correlation(first: Tensor, second: Tensor, eps: float = 1e-5) -> Tenso
 
 @full_precision
 def correlation_terms(first: Tensor, second: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor]:
-    """The diagonal `(m,)` of `cross_correlation` and the sum of squares beside it, a scalar.
+    """Return the diagonal of the cross-correlation C, and the sum of its other elements squared.
 
-    A batch smaller than half the width never builds the matrix:
-    `sum_jk C_jk^2 = sum_il (z z')_il (y y')_il / N^2`, a product of two `(N, N)` matrices. The rank
-    of C is below N, so that its diagonal is then at most half of that sum, and taking it off costs
-    no precision.
+    If N is at most half of m, the matrix C is never built: the sum of all its squares is
+    `sum_jk C_jk^2 = sum_il (z z')_il (y y')_il / N^2`, where z and y are the standardised views,
+    which needs only two `(N, N)` matrices. As the rank of C is below N, the squares of its diagonal
+    are then at most half of that sum, and subtracting them costs no precision.
+
+    # Parameters
+
+    first, second, eps : see `cross_correlation`.
+
+    # Returns
+
+    The diagonal `(m,)` and a scalar.
 
     # Raises
 
-    `ValueError` : as `cross_correlation`.
+    `ValueError` : if the views differ in shape or have fewer than two rows.
     """
     first, second = _standardised(first, second, eps)
     rows, width = first.shape
@@ -52,14 +69,21 @@ def correlation_terms(first: Tensor, second: Tensor, eps: float = 1e-5) -> tuple
 def barlow_twins_loss(
     first: Tensor, second: Tensor, redundancy_weight: float = 0.0051, eps: float = 1e-5
 ) -> Tensor:
-    """`sum_j (1 - C_jj)^2 + lambda sum_{j != k} C_jk^2` (Zbontar et al., 2021, equations 1 and 2).
+    """Compute the Barlow Twins loss, which makes the cross-correlation of views an identity matrix.
 
-    `first` and `second` are projections `(N, m)`; `redundancy_weight` is lambda. SCD's equation 4
-    prints the first sum with a minus, which would push C_jj away from 1 against its own text.
+    The loss is `sum_j (1 - C_jj)^2 + lambda sum_{j != k} C_jk^2`, where C is `cross_correlation`
+    (Zbontar et al., 2021, equations 1 and 2). Equation 4 of the SCD paper prints the first sum with
+    a minus, which would push C_jj away from 1 and contradicts the text there.
+
+    # Parameters
+
+    first, second : projections `(N, m)` of both views.
+    redundancy_weight : lambda.
+    eps : a number added to the variances.
 
     # Raises
 
-    `ValueError` : as `cross_correlation`.
+    `ValueError` : if the views differ in shape or have fewer than two rows.
     """
     diagonal, beside = correlation_terms(first, second, eps)
     return (1 - diagonal).square().sum() + redundancy_weight * beside
@@ -67,10 +91,19 @@ def barlow_twins_loss(
 
 @full_precision
 def self_contrast(first: Tensor, second: Tensor, reduction: str = "mean") -> Tensor:
-    """Cosines of each sentence with itself, to be minimised (Klein & Nabi, 2022, equation 2).
+    """Compute the cosines of two embeddings of each sentence, which SCD minimises.
 
-    `first` and `second` are embeddings `(N, d)` of the same sentences under two dropout rates. The
-    mean is the paper's; the public checkpoints were trained with the sum.
+    This is equation 2 of Klein & Nabi (2022).
+
+    # Parameters
+
+    first, second : raw embeddings `(N, d)` of the same sentences under two dropout rates.
+    reduction : `"mean"`, as in the paper, or `"sum"` over the sentences, with which the published
+        models were trained, or `"none"` for the cosines `(N,)`.
+
+    # Raises
+
+    `ValueError` : if shapes differ or the reduction is unknown.
     """
     check_views(first, second)
     return reduced((unit(first) * unit(second)).sum(dim=-1), reduction, first, second)
@@ -90,20 +123,26 @@ def scd_loss(
     reduction: str = "mean",
     eps: float = 1e-5,
 ) -> Tensor:
-    """`L_S / tau_S + alpha L_C` (Klein & Nabi, 2022, equation 1, with the temperature of its code).
+    """Compute the loss of SCD, self-contrast of embeddings plus decorrelation of projections.
 
-    `first` and `second` are embeddings `(N, d)` of the same sentences under two dropout rates, from
-    which `self_contrast` is taken; the other two are their projections `(N, m)`, from which
-    `barlow_twins_loss` is taken. A term of weight 0 is not computed, but its inputs keep a
-    (zero) gradient.
+    The loss is `L_S / tau_S + alpha L_C`, where L_S is `self_contrast` and L_C is
+    `barlow_twins_loss` (Klein & Nabi, 2022, equation 1, with the temperature of its code). A term
+    of weight 0 is not computed, but its inputs still get a gradient of zero.
 
     # Parameters
 
-    contrast_weight : of L_S; 0 is the ablation "L_C alone".
-    decorrelation_weight : alpha, of L_C; 0 is the ablation "L_S alone".
-    redundancy_weight : lambda inside L_C.
-    temperature : tau_S. Equations 1 and 2 as printed have 1; alpha = 0.005 belongs to 0.05.
-    reduction : of L_S over the batch.
+    first, second : raw embeddings `(N, d)` of the same sentences under two dropout rates.
+    projected_first, projected_second : their projections `(N, m)`.
+    contrast_weight : the weight of L_S; 0 is the ablation "L_C alone".
+    decorrelation_weight : alpha, the weight of L_C; 0 is the ablation "L_S alone".
+    redundancy_weight : lambda in L_C.
+    temperature : tau_S. Equations 1 and 2 as printed have 1, but alpha = 0.005 belongs to 0.05.
+    reduction : `"mean"` or `"sum"` of L_S over the sentences.
+    eps : a number added to the variances in L_C.
+
+    # Raises
+
+    `ValueError` : if shapes do not fit, or if there are fewer than two rows.
     """
     views = (first, second, projected_first, projected_second)
     weights = (contrast_weight / temperature, decorrelation_weight)
@@ -118,7 +157,7 @@ def _scd_terms(
     reduction: str,
     eps: float,
 ) -> tuple[Tensor, Tensor]:
-    """Both weighted terms of SCD."""
+    """Return both terms of SCD, each multiplied by its weight."""
     embeddings, projections = views[:2], views[2:]
     contrast, decorrelation = nothing(*embeddings), nothing(*projections)
     if weights[0]:
@@ -129,7 +168,7 @@ def _scd_terms(
 
 
 def _standardised(first: Tensor, second: Tensor, eps: float) -> tuple[Tensor, Tensor]:
-    """Both views with mean 0 and (biased) variance 1 in every column."""
+    """Standardise both views to mean 0 and biased variance 1 in every column."""
     check_views(first, second)
     if first.size(0) < 2:
         raise ValueError(
@@ -143,12 +182,14 @@ def _standardised(first: Tensor, second: Tensor, eps: float) -> tuple[Tensor, Te
 
 @Objective.register("barlow_twins")
 class BarlowTwins(Objective):
-    """`barlow_twins_loss` of two views, usually projections much wider than the embeddings.
+    """The Barlow Twins loss of two views; see `barlow_twins_loss`.
+
+    The views are usually projections that are much wider than the embeddings.
 
     # Parameters
 
-    redundancy_weight : lambda, the weight of what is beside the diagonal.
-    eps : added to the variances, above 0.
+    redundancy_weight : lambda, the weight of the elements off the diagonal, 0 or above.
+    eps : a number added to the variances, above 0.
     """
 
     def __init__(self, redundancy_weight: float = 0.0051, eps: float = 1e-5) -> None:
@@ -162,17 +203,21 @@ class BarlowTwins(Objective):
 
 @Objective.register("scd")
 class SCD(Objective):
-    """`scd_loss`: self-contrastive decorrelation, without negatives.
+    """The loss of SCD, self-contrastive decorrelation; see `scd_loss`.
 
     The views are two passes over the same sentences with a low and a high dropout rate. The
-    defaults are those of the paper for BERT; for RoBERTa it has `decorrelation_weight` 0.0033 and
-    `redundancy_weight` 0.028. After a step `last_terms` holds, detached, both weighted terms
-    (`self_contrast`, `decorrelation`): nothing but the second keeps cosines from -1.
+    defaults are those of the paper for BERT; for RoBERTa the paper has `decorrelation_weight`
+    0.0033 and `redundancy_weight` 0.028. After a step `last_terms` has both weighted terms,
+    detached: `self_contrast`, and `decorrelation`, which alone keeps cosines from becoming -1.
 
     # Parameters
 
     contrast_weight, decorrelation_weight, redundancy_weight, temperature, reduction, eps : see
         `scd_loss`; `reduction` is `"mean"` or `"sum"`.
+
+    # Raises
+
+    `ConfigurationError` : if both weights are 0, or if a setting is out of its range.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Mutual information of a sentence and its parts (IS-BERT; Zhang et al., 2020)."""
+"""Mutual information between a sentence and its tokens (IS-BERT; Zhang et al., 2020)."""
 
 import math
 
@@ -14,29 +14,32 @@ from declutr.objectives.objective import Objective
 def jsd_mutual_information_loss(
     local_vectors: Tensor, mask: Tensor, global_vectors: Tensor, offsets: bool = True
 ) -> Tensor:
-    """`E- - E+`, minus the Jensen-Shannon estimate of mutual information (Zhang et al., 2020).
+    """Compute minus the Jensen-Shannon estimate of mutual information of sentences and tokens.
 
-    With T = local . global, `E+` is the mean over tokens of `log 2 - softplus(-T)` with their own
-    sentence, `E-` the mean over pairs of a token and another sentence of `softplus(T) - log 2`
-    (equation 3, with the dot product of the public code as the network T). Below 0 is better than
-    chance. Both are means by definition, so there is no `reduction`.
+    The loss is `E- - E+`. Let T be the dot product of a token embedding and a sentence embedding.
+    `E+` is the mean of `log 2 - softplus(-T)` over tokens with their own sentence, and `E-` is the
+    mean of `softplus(T) - log 2` over all pairs of a token and another sentence (Zhang et al.,
+    2020, equation 3, with the dot product of the public code as the network T). A loss below 0 is
+    better than chance. Both terms are means by definition, so there is no `reduction`.
 
     # Parameters
 
-    local_vectors : `(N, T, c)`, one a token.
-    mask : `(N, T)`, true for tokens; others do not count, and neither do sentences without tokens.
-    global_vectors : `(N, c)`.
-    offsets : `False` leaves both `log 2` out, which adds 2 log 2.
+    local_vectors : token embeddings `(N, T, c)`.
+    mask : a mask `(N, T)` that is true for tokens. Padding does not count, and neither do sentences
+        without tokens.
+    global_vectors : sentence embeddings `(N, c)`.
+    offsets : whether to include both `log 2`. Without them the loss is larger by 2 log 2.
 
     # Raises
 
-    `ValueError` : one sentence, which has no other to be told from; shapes that do not fit.
+    `ValueError` : if shapes do not fit, or if there are fewer than two sentences.
     """
     _check_shapes(local_vectors, mask, global_vectors)
     mask = mask.bool()
     used = mask.any(dim=1)  # (N,)
     tokens, sentences = mask.sum(), used.sum()
-    # Whatever stands at padding must not get into gradients, not even as 0 times that.
+    # Values at padding may be infinite or not a number, and 0 times such a value would still spoil
+    # the gradients. So they are replaced before anything is computed.
     local_vectors = local_vectors.masked_fill(~mask.unsqueeze(-1), 0)
     global_vectors = global_vectors.masked_fill(~used.unsqueeze(-1), 0)
     scores = local_vectors @ global_vectors.T  # (N, T, N)
@@ -68,10 +71,11 @@ def _check_shapes(local: Tensor, mask: Tensor, global_vectors: Tensor) -> None:
 
 @Objective.register("is_bert")
 class ISBert(Objective):
-    """`jsd_mutual_information_loss` of local vectors of tokens and their mean.
+    """The negative mutual information of sentences and tokens; see `jsd_mutual_information_loss`.
 
-    `forward(token_vectors (N, T, c), token_mask (N, T), anchors (N, c))`, as the pooler
-    `ngram_convolutions` makes them; the embedding of a sentence is its global vector, `anchors`.
+    `forward(token_vectors (N, T, c), token_mask (N, T), anchors (N, c))` takes what the pooler
+    `ngram_convolutions` returns: token embeddings, and as `anchors` the sentence embeddings, which
+    are their means.
     """
 
     def forward(  # type: ignore[override]

@@ -1,4 +1,4 @@
-"""Predicting the cluster of the other view (SwAV; Caron et al., 2020)."""
+"""Prediction of the cluster assignments of the other view (SwAV; Caron et al., 2020)."""
 
 import torch
 from torch import Tensor
@@ -19,12 +19,22 @@ from declutr.objectives.objective import Objective
 @torch.no_grad()
 @full_precision
 def sinkhorn_assignments(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
-    """Soft assignments `(N, K)` of rows to prototypes that use all prototypes equally.
+    """Assign rows to prototypes so that all prototypes are used equally.
 
-    `scores` `(N, K)` are cosines. `exp(scores / epsilon)` is scaled by turns so that all
-    prototypes get the same and each row 1 (Sinkhorn-Knopp; Caron et al., 2020, equations 3 to 5),
-    in logarithms. Rows come last: each sums to 1, and prototypes get N / K in the limit. No
-    gradient.
+    `exp(scores / epsilon)` is scaled in turns so that all columns have the same sum and each row
+    sums to 1 (Sinkhorn-Knopp; Caron et al., 2020, equations 3 to 5). Rows are scaled last, so each
+    row sums to 1 exactly, and each column sums to N / K in the limit. Everything is computed in
+    logarithms, which cannot overflow.
+
+    # Parameters
+
+    scores : cosines `(N, K)` of rows and prototypes.
+    epsilon : the entropy of the assignments; the smaller it is, the harder they are.
+    iterations : the number of times that columns and rows are scaled.
+
+    # Returns
+
+    Soft assignments `(N, K)` without gradient.
     """
     logs = scores / epsilon
     for _ in range(iterations):
@@ -45,18 +55,26 @@ def swav_loss(
     second_queue: Tensor | None = None,
     reduction: str = "mean",
 ) -> Tensor:
-    """`-(q_second log p_first + q_first log p_second) / 2` (Caron et al., 2020, equations 1 and 2).
+    """Compute the SwAV loss, the cross entropy of predicting the assignments of the other view.
 
-    p is the softmax of a row's cosines with the prototypes over `temperature`, q its
-    `sinkhorn_assignments`, which is a constant. The paper adds both directions; its code averages
-    them, and so does this.
+    The loss of a row is `-(q_second log p_first + q_first log p_second) / 2`, where p is the
+    softmax of its cosines with the prototypes divided by `temperature`, and q is its row of
+    `sinkhorn_assignments`, a constant (Caron et al., 2020, equations 1 and 2). The paper adds both
+    directions; here they are averaged, as in its code.
 
     # Parameters
 
-    first, second : raw views `(N, d)`.
-    prototypes : raw `(K, d)`, with a gradient through p.
-    first_queue, second_queue : raw earlier rows `(Q, d)` of each view, which take part in the
-        assignment only: a batch smaller than K cannot use all prototypes equally.
+    first, second : raw views `(N, d)`; they are L2-normalised here.
+    prototypes : raw prototypes `(K, d)`, which get a gradient through p.
+    temperature : the temperature of the predictions p.
+    epsilon, iterations : see `sinkhorn_assignments`.
+    first_queue, second_queue : raw earlier rows `(Q, d)` of each view. They take part in the
+        assignments only, because a batch smaller than K cannot use all prototypes equally.
+    reduction : `"mean"` or `"sum"` over the N rows, or `"none"` for the losses `(N,)`.
+
+    # Raises
+
+    `ValueError` : if shapes do not fit or the reduction is unknown.
     """
     check_views(first, second)
     check_width(first, prototypes)
@@ -77,19 +95,20 @@ def swav_loss(
 
 @Objective.register("swav")
 class SwappedPrediction(Objective):
-    """`swav_loss` with its prototypes and, optionally, a queue of earlier rows for each view.
+    """The SwAV loss with learnt prototypes and, optionally, a queue of earlier rows of each view.
 
-    A queue serves only once it is full, as in the public code. Prototypes and queues are saved in
-    checkpoints. Prototypes count by their direction only.
+    The function is `swav_loss`. A queue is only used once it is full, as in the public code.
+    Prototypes and queues are saved in checkpoints. Only the directions of prototypes matter.
 
     # Parameters
 
-    embedding_size : d.
-    prototypes : K; the batch and the queue together should be several times as many.
-    temperature : of the predictions, above 0.
-    epsilon : entropy of the assignments, above 0; small is hard.
-    iterations : of Sinkhorn-Knopp, 1 or more.
-    queue_size : earlier rows a view; 0 for none.
+    embedding_size : the width d of the views.
+    prototypes : the number K of prototypes. The batch and the queue together should have several
+        times as many rows.
+    temperature : the temperature of the predictions, above 0.
+    epsilon : the entropy of the assignments, above 0; the smaller it is, the harder they are.
+    iterations : the number of iterations of Sinkhorn-Knopp, 1 or more.
+    queue_size : the number of earlier rows of each view; 0 for no queue.
     reduction : `"mean"` or `"sum"` over the rows.
     """
 
@@ -127,7 +146,7 @@ class SwappedPrediction(Objective):
             _rows_if_full(self.second_queue),
             self.reduction,
         )
-        if self.training:  # validation must not leave rows behind
+        if self.training:  # Validation must not change the queues.
             for queue, view in ((self.first_queue, anchors), (self.second_queue, positives)):
                 if queue is not None:
                     queue.enqueue(view)

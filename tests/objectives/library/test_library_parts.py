@@ -1,4 +1,4 @@
-"""Parts of pytorch-metric-learning by name: all of them, nested ones, and what is refused."""
+"""Tests of parts of pytorch-metric-learning that are built by name, nested or refused."""
 
 import re
 from typing import Any
@@ -11,7 +11,7 @@ from pytorch_metric_learning import distances, losses, miners, reducers, regular
 from declutr.objectives.library.library_parts import FAMILIES, REFUSED, built, names
 
 
-def test_nested_parts() -> None:
+def test_nested_parts_are_built() -> None:
     loss = built(
         "loss",
         "TripletMarginLoss",
@@ -32,7 +32,7 @@ def test_nested_parts() -> None:
     assert isinstance(loss.embedding_regularizer, regularizers.LpRegularizer)
 
 
-def test_parts_in_lists_and_dictionaries() -> None:
+def test_parts_in_lists_and_dictionaries_are_built() -> None:
     several = built(
         "loss",
         "MultipleLosses",
@@ -51,7 +51,7 @@ def test_parts_in_lists_and_dictionaries() -> None:
     assert isinstance(reducer.reducers["pos_loss"], reducers.SumReducer)
 
 
-def test_arguments_of_allennlp() -> None:
+def test_arguments_may_be_params_of_allennlp() -> None:
     loss = built("loss", "NCALoss", Params({"distance": {"class": "CosineSimilarity"}}))
     assert isinstance(loss.distance, distances.CosineSimilarity)
     assert built("miner", "BatchHardMiner", None).neg_strategy == "hard"
@@ -71,7 +71,7 @@ def test_every_small_part_can_be_made(family: str, name: str) -> None:
     assert type(built(family, name, ARGUMENTS.get(name))) is getattr(FAMILIES[family], name)
 
 
-def test_refused_names_are_the_library_s() -> None:
+def test_every_refused_name_exists_in_the_library() -> None:
     for name, reason in REFUSED.items():
         families = [family for family, module in FAMILIES.items() if hasattr(module, name)]
         assert len(families) == 1, name
@@ -129,7 +129,7 @@ def test_refused_names_are_the_library_s() -> None:
         ),
     ],
 )
-def test_clear_refusals(family: str, name: str, arguments: Any, message: str) -> None:
+def test_errors_say_what_is_wrong(family: str, name: str, arguments: Any, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         built(family, name, arguments)
 

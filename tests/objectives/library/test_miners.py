@@ -1,4 +1,4 @@
-"""The pair margin miner against loops over pairs."""
+"""Tests of the pair margin miner against loops over pairs."""
 
 import pytest
 import torch
@@ -46,13 +46,13 @@ def test_keeps_the_pairs_beyond_the_margins(
     assert pairs(a2, n) == negatives
 
 
-def test_registered_and_default() -> None:
+def test_is_registered_and_the_default() -> None:
     built = Miner.from_params(Params({"pos_margin": 0.2, "neg_margin": 0.8}))
     assert isinstance(built, PairMarginMiner) and isinstance(built, torch.nn.Module)
     assert (built.pos_margin, built.neg_margin) == (0.2, 0.8)
     assert not list(built.parameters()) and not built.state_dict()
 
 
-def test_does_not_differentiate() -> None:
+def test_mining_has_no_gradient() -> None:
     rows = ROWS.clone().requires_grad_()
     assert not any(index.requires_grad for index in PairMarginMiner(0.5, 0.5)(rows, LABELS))

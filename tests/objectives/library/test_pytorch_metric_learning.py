@@ -1,4 +1,4 @@
-"""Every loss of pytorch-metric-learning: which can be used, with what, and which cannot."""
+"""Tests of every loss of pytorch-metric-learning, with arguments, miners and a memory."""
 
 import inspect
 import json
@@ -32,7 +32,7 @@ from tests.objectives import oracles
 from tests.objectives.oracles import normal
 
 RAW_L2 = {"class": "LpDistance", "normalize_embeddings": False}
-# What has no default.
+# Arguments of the losses that have no default.
 ARGUMENTS: dict[str, dict[str, Any]] = {
     "MultipleLosses": {"losses": [{"class": "SupConLoss"}, {"class": "NCALoss"}]},
     "RankedListLoss": {"margin": 0.4, "Tn": 10},
@@ -51,7 +51,7 @@ ALL_PAIRS = {"pos_margin": 2.0, "neg_margin": -2.0}
 
 def built(name: str, **arguments: Any) -> PytorchMetricLearning:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the library's own, about high temperatures
+        warnings.simplefilter("ignore")  # The library warns of high temperatures.
         objective = Objective.from_params(
             Params(
                 {
@@ -73,7 +73,7 @@ def of_library(name: str) -> Any:
 
 
 def test_every_loss_is_usable_or_refused() -> None:
-    """Of all that the library calls a loss; the documentation lists those that can be used."""
+    """Check every class in the library's module of losses, and the list in the documentation."""
     everything = {name for name, part in vars(losses).items() if inspect.isclass(part)}
     refused = everything & set(parts.REFUSED)
     bases = everything - refused - set(USABLE)
@@ -88,7 +88,7 @@ def test_every_loss_is_usable_or_refused() -> None:
 
 
 @pytest.mark.parametrize("name", USABLE)
-def test_finite_with_a_gradient_step_after_step(name: str) -> None:
+def test_every_step_has_a_finite_gradient(name: str) -> None:
     objective = built(name)
     for dtype in (torch.float32, torch.float64, torch.float32):
         first, second = (normal(6, 8, seed=seed).to(dtype).requires_grad_() for seed in (3, 4))
@@ -101,7 +101,7 @@ def test_finite_with_a_gradient_step_after_step(name: str) -> None:
 
 @pytest.mark.parametrize("name", USABLE)
 @pytest.mark.parametrize("kind", ["duplicates", "equal", "one", "two"])
-def test_value_is_finite_where_it_is_hard(name: str, kind: str) -> None:
+def test_values_of_hard_batches_are_finite(name: str, kind: str) -> None:
     first, second = oracles.hard_views(kind)
     assert built(name)(first.requires_grad_(), second.requires_grad_()).isfinite()
 
@@ -112,7 +112,7 @@ def test_stable_under_autocast(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["SupConLoss", "MultiSimilarityLoss", "VICRegLoss", "NCALoss"])
-def test_order_and_gradient(name: str) -> None:
+def test_order_of_pairs_does_not_matter_and_gradients_are_right(name: str) -> None:
     oracles.assert_order_means_nothing(built(name), 3)
     oracles.assert_gradient(built(name), 3)
 
@@ -139,18 +139,20 @@ def test_order_and_gradient(name: str) -> None:
         ),
     ],
 )
-def test_equals_our_own(name: str, arguments: dict[str, Any], ours: Objective) -> None:
+def test_equals_the_objective_of_this_package(
+    name: str, arguments: dict[str, Any], ours: Objective
+) -> None:
     views = normal(6, 4), normal(6, 4, seed=1)
     assert built(name, **arguments)(*views).item() == pytest.approx(ours(*views).item(), rel=1e-6)
 
 
-def test_its_contrastive_loss_is_another() -> None:
+def test_the_contrastive_loss_of_the_library_differs() -> None:
     views = normal(6, 4), normal(6, 4, seed=1)
     theirs = built("ContrastiveLoss", distance=RAW_L2)(*views)
     assert abs(theirs.item() - Contrastive()(*views).item()) > 1e-2
 
 
-def test_one_sided_wrapper() -> None:
+def test_self_supervised_loss_with_one_direction() -> None:
     views = normal(4, 3), normal(4, 3, seed=1)
     one_sided = built("SelfSupervisedLoss", loss={"class": "NTXentLoss"}, symmetric=False)
     expected = losses.SelfSupervisedLoss(losses.NTXentLoss(), symmetric=False)(*views)
@@ -192,7 +194,7 @@ def test_unknown_names_come_with_close_ones() -> None:
         PytorchMetricLearningMiner("MultiSimilarity")
 
 
-def test_what_is_learnt_is_saved() -> None:
+def test_learnt_parameters_are_saved() -> None:
     objective = built("MarginLoss", learn_beta=True)
     assert [name for name, _ in objective.named_parameters()] == ["_loss.beta"]
     assert list(objective.state_dict()) == ["_loss.beta"]
@@ -211,7 +213,7 @@ def test_every_miner_selects_for_a_loss(name: str) -> None:
     assert loss.isfinite() and first.grad.isfinite().all()
 
 
-def test_a_miner_is_the_library_s() -> None:
+def test_a_miner_by_name_selects_as_the_miner_of_the_library() -> None:
     rows, labels = normal(8, 3), torch.arange(4).repeat(2)
     settings = {"type": "pml", "miner": "MultiSimilarityMiner", "miner_args": {"epsilon": 0.3}}
     mined = Miner.from_params(Params(settings))(rows, labels)
@@ -223,13 +225,13 @@ def test_a_miner_is_the_library_s() -> None:
 
 @pytest.mark.filterwarnings("ignore:Using a non-tuple sequence:UserWarning")
 def test_why_histogram_loss_is_refused() -> None:
-    """If this fails the library has mended it, and the refusal can go."""
+    """Show the failure in the library; once it is fixed there, the refusal can be removed."""
     with pytest.raises(RuntimeError, match="out of bounds"):
         losses.HistogramLoss(n_bins=10)(torch.ones(4, 3), torch.tensor([0, 0, 1, 1]))
 
 
 def test_why_dynamic_soft_margin_loss_is_refused() -> None:
-    """If this fails the library has mended it, and the refusal can go."""
+    """Show the failure in the library; once it is fixed there, the refusal can be removed."""
     theirs, labels = losses.DynamicSoftMarginLoss(), torch.arange(4).repeat(2)
     theirs(normal(8, 3).requires_grad_(), labels).backward()
     with pytest.raises(RuntimeError, match="second time"):
@@ -237,8 +239,8 @@ def test_why_dynamic_soft_margin_loss_is_refused() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(set(USABLE) - WITHOUT_MINER))
-def test_a_miner_that_selects_is_heeded(name: str) -> None:
-    """No loss leaves a miner aside without a word."""
+def test_a_miner_changes_the_loss_or_is_refused(name: str) -> None:
+    """Check that no loss ignores a miner silently."""
     views = normal(6, 4), normal(6, 4, seed=1)
     objective = built(name)
     expected = objective(*views).item()
@@ -275,7 +277,7 @@ def memory(name: str, **options: Any) -> CrossBatchMemory:
 
 @pytest.mark.parametrize("name", WITH_MEMORY)
 def test_memory_around_any_loss(name: str, tmp_path: Path) -> None:
-    """The same as the library's, step by step, and after a resume."""
+    """Compare with the memory of the library, step by step and after a resume."""
     ours = memory(name, memory_size=20)
     theirs = losses.CrossBatchMemory(getattr(losses, name)(), embedding_size=4, memory_size=20)
     for step in range(4):
@@ -290,7 +292,7 @@ def test_memory_around_any_loss(name: str, tmp_path: Path) -> None:
     assert torch.equal(ours(*views), resumed(*views))
 
 
-def test_memory_of_sup_con_is_that_of_nt_xent() -> None:
+def test_memory_with_sup_con_equals_memory_with_nt_xent() -> None:
     ours, plain = memory("SupConLoss"), CrossBatchMemory(NTXent(0.1), embedding_size=4).train()
     assert (ours.temperature, ours.reduction) == (0.1, None)
     for step in range(3):
@@ -316,6 +318,6 @@ def test_losses_without_a_memory_are_refused(name: str) -> None:
         memory(name)
 
 
-def test_memory_refuses_our_own() -> None:
+def test_memory_refuses_objectives_that_are_not_of_the_library() -> None:
     with pytest.raises(ConfigurationError, match=r"got SupCon. It can also wrap 'pytorch_metric"):
         CrossBatchMemory(SupCon(), embedding_size=4)

@@ -1,4 +1,4 @@
-"""Cross-batch memory against a naive queue and the library itself."""
+"""Tests of cross-batch memory against a naive queue and the library itself."""
 
 from collections import deque
 from pathlib import Path
@@ -15,9 +15,9 @@ from tests.objectives.test_nt_xent import naive_terms, views
 
 
 class NaiveQueue:
-    """The last `size` rows; a batch's own copies in it take part as well, save each row's own.
+    """A queue of the last `size` rows, which is compared with a batch after the batch was added.
 
-    That is what pytorch-metric-learning does: it enqueues first.
+    As in pytorch-metric-learning, the copies of the batch take part, except a row's own copy.
     """
 
     def __init__(self, size: int) -> None:
@@ -56,8 +56,8 @@ def of_the_library(size: int, reduction: str) -> losses.CrossBatchMemory:
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 @pytest.mark.parametrize("size", [8, 11, 100])
-def test_memory_is_that_of_the_library(size: int, reduction: str) -> None:
-    """Losses, gradients and what is held; batches that fit, that wrap around, of a single pair."""
+def test_losses_and_memory_equal_those_of_the_library(size: int, reduction: str) -> None:
+    """Try batches that fit into the memory, that wrap around, and of a single pair."""
     ours = CrossBatchMemory(NTXent(0.2, reduction), embedding_size=3, memory_size=size).train()
     theirs, label = of_the_library(size, reduction), 0
     for step, count in enumerate([4, 1, 3, 4, 2]):
@@ -73,8 +73,8 @@ def test_memory_is_that_of_the_library(size: int, reduction: str) -> None:
 
 
 @pytest.mark.parametrize("steps", [1, 3])
-def test_goes_on_from_a_state_that_the_library_left(steps: int) -> None:
-    """What checkpoints of earlier releases hold, in which the library computed the loss."""
+def test_continues_from_a_checkpoint_of_an_earlier_release(steps: int) -> None:
+    """Load a checkpoint of a release in which the library computed the loss."""
     theirs = of_the_library(20, "mean")
     for step in range(steps + 1):
         batch = views(4, 3, seed=step, dtype=torch.float32)
@@ -94,7 +94,7 @@ def test_goes_on_from_a_state_that_the_library_left(steps: int) -> None:
     assert ours(*batch).item() == pytest.approx(expected.item(), rel=1e-5)
 
 
-def test_memory_has_no_gradient_into_earlier_batches() -> None:
+def test_earlier_batches_get_no_gradient() -> None:
     objective = CrossBatchMemory(NTXent(0.2), embedding_size=3, memory_size=20).train()
     first = [view.requires_grad_() for view in views(3, 3, seed=0)]
     objective(*first).backward()
@@ -118,7 +118,9 @@ def test_labels_are_never_used_again() -> None:
 
 @pytest.mark.parametrize("steps", [0, 1, 2, 5])
 @pytest.mark.parametrize("size", [8, 20])
-def test_memory_continues_from_its_state(tmp_path: Path, size: int, steps: int) -> None:
+def test_a_resumed_run_continues_with_the_same_memory(
+    tmp_path: Path, size: int, steps: int
+) -> None:
     def fresh() -> CrossBatchMemory:
         return CrossBatchMemory(NTXent(0.2), embedding_size=3, memory_size=size).train()
 
@@ -127,7 +129,7 @@ def test_memory_continues_from_its_state(tmp_path: Path, size: int, steps: int) 
         one(*views(4, 3, seed=step, dtype=torch.float32))
     torch.save(one.state_dict(), tmp_path / "state.th")
     other = fresh()
-    other(*views(3, 3, seed=99, dtype=torch.float32))  # whatever was in there goes
+    other(*views(3, 3, seed=99, dtype=torch.float32))  # Loading a state must overwrite these rows.
     other.load_state_dict(torch.load(tmp_path / "state.th"))
     for step in range(steps, steps + 4):
         batch = views(4, 3, seed=step, dtype=torch.float32)
@@ -137,7 +139,7 @@ def test_memory_continues_from_its_state(tmp_path: Path, size: int, steps: int) 
     assert all(torch.equal(mine[key], others[key]) for key in mine)
 
 
-def test_validation_leaves_the_memory_alone() -> None:
+def test_validation_does_not_change_the_memory() -> None:
     objective = CrossBatchMemory(NTXent(0.2), embedding_size=3, memory_size=16).train()
     objective(*views(4, 3, seed=0))
     before = {key: str(value) for key, value in objective.state_dict().items()}
@@ -161,7 +163,7 @@ def test_memory_wraps_nt_xent_only() -> None:
 
 @pytest.mark.parametrize("attached", [True, False])
 def test_memory_with_a_miner_that_keeps_everything(attached: bool) -> None:
-    """Given at construction or attached by the model: the same, and equal to none."""
+    """Give the miner to the constructor or attach it: both equal a memory without a miner."""
     miner = PairMarginMiner(pos_margin=1.1, neg_margin=-1.1)
     options: dict[str, Any] = {"embedding_size": 3, "memory_size": 16}
     plain = CrossBatchMemory(NTXent(0.2), **options).train()

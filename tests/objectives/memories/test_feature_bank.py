@@ -1,4 +1,4 @@
-"""The bank: what it finds against loops, what it keeps, and where."""
+"""Tests of the feature bank: search against loops, updates, storage and approximate search."""
 
 import copy
 import math
@@ -24,7 +24,7 @@ GOLDEN = golden("reclaim")["reclaim"]
 
 
 def filled(rows: Tensor, texts: Tensor | None = None, **settings: Any) -> FeatureBank:
-    """A bank whose slots hold `rows`."""
+    """Return a bank whose slots have the vectors `rows`."""
     bank = FeatureBank(*rows.shape, **settings).to(rows.dtype)
     bank.update(torch.arange(len(rows)), rows, texts)
     return bank
@@ -44,7 +44,7 @@ def test_golden_numbers(level: str) -> None:
     slots, found = bank.nearest(query, own, GOLDEN["params"]["K"])
     assert slots.tolist() == [values[f"topk_{level}"]] and found.all()
     unmasked, _ = bank.nearest(query, torch.tensor([2]), 1)
-    assert unmasked.item() == 0  # what would be found if an instance found itself
+    assert unmasked.item() == 0  # This is what would be found if an instance found itself.
     bank.update(own, query)
     expected = values[f"bank_{level}0_after_update"]
     assert bank.vectors[0].tolist() == pytest.approx(expected, abs=1e-12)
@@ -111,7 +111,7 @@ def test_an_empty_bank_finds_nothing() -> None:
     assert slots.shape == (2, 3) and not found.any()
     bank.update(torch.tensor([0]), normal(1, 3).float())
     _, found = bank.nearest(normal(2, 3).float(), torch.tensor([0, 4]), 3)
-    assert found.tolist() == [[False] * 3, [True, False, False]]  # never itself
+    assert found.tolist() == [[False] * 3, [True, False, False]]  # never the instance itself
 
 
 def test_equal_and_zero_rows_are_found_too() -> None:
@@ -138,7 +138,7 @@ def test_the_first_feature_overwrites_and_later_ones_move() -> None:
     assert torch.allclose(bank.lengths[[0, 1, 3]], bank.vectors[[0, 1, 3]].norm(dim=1))
 
 
-def test_of_an_id_that_is_repeated_the_last_row_counts() -> None:
+def test_the_last_row_of_a_repeated_id_counts() -> None:
     rows = normal(5, 3)
     bank = filled(normal(3, 3, seed=9))
     before = bank.vectors.clone()
@@ -151,9 +151,7 @@ def test_of_an_id_that_is_repeated_the_last_row_counts() -> None:
 
 @pytest.mark.parametrize("eligible", ["visited", "all"])
 @pytest.mark.parametrize("precision", ["float32", "float16"])
-def test_moves_slots_to_the_bit_as_one_row_after_the_other_would(
-    eligible: str, precision: str
-) -> None:
+def test_an_update_equals_updates_row_by_row_exactly(eligible: str, precision: str) -> None:
     bank = FeatureBank(40, 8, momentum=0.3, eligible=eligible, precision=precision)
     for step in range(6):
         generator = torch.Generator().manual_seed(step)
@@ -169,7 +167,7 @@ def test_moves_slots_to_the_bit_as_one_row_after_the_other_would(
     assert bank.visited.any() and not bank.visited.all()
 
 
-def test_as_the_paper_has_it_noise_counts() -> None:
+def test_with_all_slots_eligible_noise_is_found_and_kept_in_part() -> None:
     bank = FeatureBank(400, 8, eligible="all", momentum=0.25)
     noise = bank.vectors.clone()
     assert noise.mean().item() == pytest.approx(0, abs=0.1)
@@ -182,14 +180,14 @@ def test_as_the_paper_has_it_noise_counts() -> None:
     assert torch.allclose(bank.vectors[7], 0.75 * feature[0] + 0.25 * noise[7])
 
 
-def test_features_keep_their_graph_to_themselves() -> None:
+def test_the_bank_keeps_no_graph_and_returns_copies() -> None:
     feature = normal(1, 3).requires_grad_()
     bank = FeatureBank(4, 3).double()
     bank.update(torch.tensor([0]), feature)
     assert not bank.vectors.requires_grad and not list(bank.parameters())
     negatives = bank.rows(torch.tensor([[0]]))
     bank.update(torch.tensor([0]), 5 * feature)
-    assert torch.equal(negatives[0], feature)  # a copy: the loss still needs it
+    assert torch.equal(negatives[0], feature)  # Negatives are copies, as the loss still needs them.
 
 
 # ------------------------------------------------------------------------------- where it is kept
@@ -212,7 +210,7 @@ def test_continues_from_its_state(tmp_path: Path, settings: dict, eligible: str)
     one, other, ids = fresh(1), fresh(2), torch.tensor([1, 8, 3])
     one.update(ids, normal(3, 4).float(), ids)
     torch.save(one.state_dict(), tmp_path / "state.th")
-    one.update(ids - 1, normal(3, 4, seed=5).float(), ids)  # what is written stays as it was
+    one.update(ids - 1, normal(3, 4, seed=5).float(), ids)  # The saved state must not change.
     other.load_state_dict(torch.load(tmp_path / "state.th"))
     other.update(ids - 1, normal(3, 4, seed=5).float(), ids)
     for name in ("vectors", "visited", "texts", "lengths"):
@@ -225,7 +223,7 @@ def test_continues_from_its_state(tmp_path: Path, settings: dict, eligible: str)
 
 
 @pytest.mark.parametrize("settings", STORED)
-def test_finds_the_same_wherever_it_is_kept(settings: dict) -> None:
+def test_finds_the_same_slots_with_any_storage(settings: dict) -> None:
     rows, queries = normal(40, 8).float(), normal(5, 8, seed=1).float()
     bank, ids = filled(rows, **settings), torch.arange(5)
     half = settings.get("precision") == "float16"
@@ -237,7 +235,7 @@ def test_finds_the_same_wherever_it_is_kept(settings: dict) -> None:
     assert torch.equal(bank.rows(slots), exact.rows(slots))
 
 
-def test_a_file_in_the_folder_given_that_goes_with_the_process(tmp_path: Path) -> None:
+def test_the_file_is_in_the_given_folder_and_disappears_with_the_process(tmp_path: Path) -> None:
     bank = FeatureBank(100, 8, storage="disk", folder=str(tmp_path))
     assert list(tmp_path.iterdir()) == []
     if os.path.exists("/proc/self/maps"):
@@ -252,7 +250,7 @@ def test_a_file_in_the_folder_given_that_goes_with_the_process(tmp_path: Path) -
     assert torch.equal(twin.vectors, bank.vectors) and twin.vectors.data_ptr() != kept
 
 
-def test_narrow_numbers_do_not_overflow() -> None:
+def test_float16_vectors_do_not_overflow() -> None:
     bank = filled(torch.full((2, 3), 1e6), precision="float16")
     assert bank.vectors.isfinite().all() and bank.lengths.isfinite().all()
 
@@ -263,8 +261,8 @@ def test_distributed_data_parallel_does_not_send_vectors_around() -> None:
     assert bank.state_dict()["_extra_state"] is bank.vectors
 
 
-def test_search_takes_memory_of_a_block() -> None:
-    """Never a matrix of all cosines."""
+def test_search_never_builds_a_matrix_of_all_cosines() -> None:
+    """Measure the memory of a search in a large bank."""
     largest = []
 
     def block_of(start: int, stop: int) -> Tensor:
@@ -287,7 +285,7 @@ def clustered(count: int, seed: int = 0) -> Tensor:
     return (centres[torch.arange(count) % 20] + normal(count, 16, seed=seed + 1) / 3).float()
 
 
-def test_approximate_search_finds_most_and_says_how_many() -> None:
+def test_approximate_search_finds_most_slots_and_reports_recall() -> None:
     pytest.importorskip("faiss")
     rows, ids = clustered(1500), torch.arange(30)
     bank = filled(rows, search="approximate", approximate_from=1000)
@@ -302,7 +300,7 @@ def test_approximate_search_finds_most_and_says_how_many() -> None:
     assert (cosines.diff(dim=1) <= 1e-6).all()  # the nearest first, by what slots hold now
 
 
-def test_approximate_search_is_exact_while_few_are_eligible_and_is_renewed() -> None:
+def test_search_is_exact_while_few_slots_are_eligible_and_the_index_is_rebuilt() -> None:
     pytest.importorskip("faiss")
     rows = clustered(600)
     bank = FeatureBank(600, 16, search="approximate", approximate_from=500, rebuild_every=2)
@@ -333,8 +331,8 @@ def test_approximate_search_finds_no_slot_that_is_ruled_out() -> None:
         assert i not in mine.tolist()
 
 
-def test_approximate_search_finds_k_where_there_are_k() -> None:
-    """More lists where those of `tune` hold too few; all slots where candidates are ruled out."""
+def test_approximate_search_finds_k_slots_if_there_are_k() -> None:
+    """Search more lists than `tune` chose, and all slots where candidates are ruled out."""
     pytest.importorskip("faiss")
     rows, ids = clustered(1500), torch.arange(4)
     bank = filled(rows, search="approximate", approximate_from=1000)
@@ -351,10 +349,13 @@ def test_approximate_search_finds_k_where_there_are_k() -> None:
     assert found.all()
 
 
-def test_all_slots_are_looked_at_for_those_queries_alone_that_need_it(
+def test_exact_search_is_a_fallback_for_single_queries(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A mask for all queries would be as large as what `BLOCK` keeps from being made."""
+    """Check that only queries without enough candidates are compared with all slots.
+
+    A mask for all queries would be as large as the matrix that `BLOCK` avoids.
+    """
     pytest.importorskip("faiss")
     rows, ids, keys = clustered(1500), torch.arange(64), torch.arange(1500) % 50
     bank = filled(rows, keys, search="approximate", approximate_from=1000)
@@ -372,10 +373,10 @@ def test_all_slots_are_looked_at_for_those_queries_alone_that_need_it(
     assert torch.equal(slots[3::20], expected[3::20])
 
 
-def test_where_shapes_are_fixed_search_is_exact_and_without_faiss(
+def test_with_fixed_shapes_search_is_exact_and_without_faiss(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """As on a GPU, and what is found is what a CPU finds exactly."""
+    """Check that a search as on a GPU finds what exact search on a CPU finds."""
     monkeypatch.setitem(sys.modules, "faiss", None)
     rows, ids = clustered(300), torch.arange(9)
     bank = filled(rows, search="approximate", approximate_from=10)
@@ -387,7 +388,7 @@ def test_where_shapes_are_fixed_search_is_exact_and_without_faiss(
     assert bank.recall is None
 
 
-def test_without_faiss_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_faiss_approximate_search_raises(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "faiss", None)
     bank = filled(clustered(20), search="approximate", approximate_from=10)
     with pytest.raises(ConfigurationError, match=r'faiss-cpu, which is not .* search to "exact"'):
@@ -412,7 +413,7 @@ def test_without_faiss_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"approximate_from": -1}, "approximate_from must be 0 or above, got -1"),
     ],
 )
-def test_settings_that_make_no_sense(changes: dict, message: str) -> None:
+def test_invalid_settings_raise(changes: dict, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         FeatureBank(**{"instances": 5, "width": 3, **changes})
 
@@ -428,7 +429,9 @@ def test_settings_that_make_no_sense(changes: dict, message: str) -> None:
         (torch.zeros(2, 3), [0, 1], [1], r"Expected texts \(2,\), got \(1,\)"),
     ],
 )
-def test_rows_that_do_not_fit(features: Tensor, ids: list, texts: Any, message: str) -> None:
+def test_invalid_shapes_and_ids_raise(
+    features: Tensor, ids: list, texts: Any, message: str
+) -> None:
     bank = FeatureBank(5, 3)
     keys = None if texts is None else torch.tensor(texts)
     with pytest.raises(ValueError, match=message):
@@ -438,7 +441,7 @@ def test_rows_that_do_not_fit(features: Tensor, ids: list, texts: Any, message: 
     assert not bank.visited.any()
 
 
-def test_a_checkpoint_of_other_data() -> None:
+def test_a_checkpoint_of_other_data_raises() -> None:
     state = FeatureBank(5, 3).state_dict()
     bank = FeatureBank(5, 4)
     with pytest.raises(ConfigurationError, match=r"bank \(5, 3\) .* this one is \(5, 4\)"):

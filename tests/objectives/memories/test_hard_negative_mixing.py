@@ -1,4 +1,4 @@
-"""MoCHi against mixtures that are really built, MoCo, and its laws."""
+"""Tests of MoCHi against mixtures that are really built, MoCo, and its invariances."""
 
 import math
 from pathlib import Path
@@ -45,7 +45,7 @@ def built_loss(
     in_batch: bool,
     generator: torch.Generator,
 ) -> tuple[Tensor, Tensor]:
-    """The loss with every made-up vector in hand, and those vectors `(N, s + s', d)`."""
+    """Compute the loss by building every synthetic vector, and return these `(N, s + s', d)`."""
     queries, keys = unit(queries), unit(keys)
     hard, negatives = [], []
     for i, query in enumerate(queries):
@@ -84,10 +84,10 @@ CASES: list[dict[str, Any]] = [
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("mixed, mixed_with_query", [(7, 5), (0, 4), (6, 0), (0, 0)])
 @pytest.mark.parametrize("keys_train", [False, True])
-def test_equals_mixtures_that_are_built(
+def test_equals_a_loss_with_built_mixtures(
     case: dict[str, Any], mixed: int, mixed_with_query: int, keys_train: bool
 ) -> None:
-    """Value and gradients: mixtures are constants."""
+    """Compare values, and gradients with mixtures as constants."""
     queue = normal(6, 4, seed=8) if case["queue"] else None
     results = []
     for loss in (mochi_loss, lambda *arguments: built_loss(*arguments)[0]):
@@ -111,7 +111,7 @@ def test_equals_mixtures_that_are_built(
 
 
 def test_the_query_never_dominates_a_mixture() -> None:
-    """Nearer to the query than its hard negatives, but nearer to them than to the query."""
+    """Check that a mixture is nearer to the query than its negative, and nearest to the latter."""
     queries, keys = views(3)
     queue = normal(6, 4, seed=8)
     _, made = built_loss(queries, keys, queue, 0.2, 1, 0, 50, False, seeded())
@@ -131,7 +131,7 @@ def test_without_mixing_it_is_moco_or_info_nce() -> None:
     assert batch.item() == pytest.approx(expected.item())
 
 
-def test_more_candidates_cost_more() -> None:
+def test_more_synthetic_negatives_raise_the_loss() -> None:
     queries, keys = views(5)
     queue = normal(6, 4, seed=8)
     losses = [
@@ -141,7 +141,7 @@ def test_more_candidates_cost_more() -> None:
     assert losses[0] < losses[1] < losses[2]
 
 
-def test_blind_to_the_length_of_rows() -> None:
+def test_the_length_of_rows_does_not_matter() -> None:
     queries, keys = views(5)
     queue = normal(6, 4, seed=8)
     expected = mochi_loss(queries, keys, queue, generator=seeded()).item()
@@ -166,26 +166,26 @@ def test_gradients_and_hard_batches() -> None:
     assert_finite_where_it_is_hard(
         lambda x, y: mochi_loss(x, y, queue, in_batch=True, generator=seeded())
     )
-    opposite = torch.cat([queue, -queue])  # whose mixtures may cancel
+    opposite = torch.cat([queue, -queue])  # Mixtures of opposite vectors may cancel.
     assert_finite_where_it_is_hard(lambda x, y: mochi_loss(x, y, opposite, generator=seeded()))
     assert_full_precision(lambda x, y: mochi_loss(x, y, queue, generator=seeded()), *views(16))
 
 
-def test_no_negatives_no_loss() -> None:
+def test_without_negatives_the_loss_is_zero() -> None:
     batch = [view.requires_grad_() for view in views(1)]
     assert_zero_with_a_graph(mochi_loss(*batch, in_batch=True), *batch)
     assert_zero_with_a_graph(mochi_loss(*batch, torch.ones(0, 4)), *batch)
 
 
-def test_made_up_vectors_are_never_held() -> None:
+def test_synthetic_vectors_are_never_built() -> None:
     queries, keys = views(64, 128, dtype=torch.float32)
     queue = normal(512, 128, dtype=torch.float32)
     saved = largest_saved(lambda q: mochi_loss(q, keys, queue, hardest=256), queries)
-    assert saved <= 64 * (1 + 512 + 1024 + 128)  # with them 64 * 1152 * 128
+    assert saved <= 64 * (1 + 512 + 1024 + 128)  # The vectors would have 64 * 1152 * 128.
 
 
 @pytest.mark.parametrize("steps", [0, 2])
-def test_continues_from_its_state(tmp_path: Path, steps: int) -> None:
+def test_a_resumed_run_continues_exactly(tmp_path: Path, steps: int) -> None:
     def fresh() -> HardNegativeMixing:
         return HardNegativeMixing(4, 10, hardest=6, mixed=5, mixed_with_query=3).train()
 
@@ -205,7 +205,7 @@ def test_continues_from_its_state(tmp_path: Path, steps: int) -> None:
     assert int(one.steps) == steps + 3
 
 
-def test_validation_leaves_nothing_behind() -> None:
+def test_validation_changes_no_state() -> None:
     objective = HardNegativeMixing(4, 8).train()
     objective(*views(3, dtype=torch.float32))
     before = {key: value.clone() for key, value in objective.state_dict().items()}

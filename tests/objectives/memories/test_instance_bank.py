@@ -1,4 +1,4 @@
-"""Instance discrimination against loops in Python and its laws."""
+"""Tests of instance discrimination against loops in Python."""
 
 import math
 from pathlib import Path
@@ -97,7 +97,7 @@ def test_nce_equals_the_formula_in_loops(
 
 
 def test_nce_has_the_gradient_of_the_softmax_with_much_noise() -> None:
-    """With Z as it is and every instance drawn often, the gradients agree (Gutmann & Hyvärinen)."""
+    """Compare gradients with the true Z and every instance drawn often (Gutmann & Hyvärinen)."""
     features, bank, ids = normal(1, 3), normal(5, 3, seed=1), torch.tensor([2])
     features.requires_grad_()
     everyone = torch.arange(5)
@@ -130,7 +130,7 @@ def test_the_bank_never_has_a_gradient() -> None:
     assert bank.grad is None and features.grad is not None and features.grad.any()
 
 
-def test_noise_needs_no_vectors_for_each_row() -> None:
+def test_noise_is_not_copied_for_each_row() -> None:
     features, bank = normal(64, 32, dtype=torch.float32), normal(500, 32, dtype=torch.float32)
     noise = torch.arange(256)
     saved = largest_saved(
@@ -143,7 +143,7 @@ def test_noise_needs_no_vectors_for_each_row() -> None:
 
 
 @pytest.mark.parametrize("noise", [None, 4])
-def test_a_step_uses_the_bank_of_before_and_moves_its_slots_only(noise: int | None) -> None:
+def test_a_step_uses_the_bank_as_it_was_and_updates_only_its_slots(noise: int | None) -> None:
     objective = InstanceDiscrimination(7, 4, momentum=0.25, noise=noise).double().train()
     before = objective.bank.clone()
     features, ids = normal(3, 4), torch.tensor([5, 0, 5])
@@ -163,9 +163,9 @@ def test_a_step_uses_the_bank_of_before_and_moves_its_slots_only(noise: int | No
     assert torch.allclose(objective.bank, moved)
 
 
-def test_z_is_estimated_once() -> None:
+def test_the_normaliser_is_estimated_once() -> None:
     objective = InstanceDiscrimination(7, 4, noise=3).train()
-    assert objective.log_normaliser.isfinite()  # checkpoints refuse what is not
+    assert objective.log_normaliser.isfinite()  # A checkpoint with another value is refused.
     objective(normal(3, 4, dtype=torch.float32), torch.arange(3))
     first = objective.log_normaliser.item()
     objective(normal(3, 4, seed=8, dtype=torch.float32), torch.arange(3))
@@ -174,7 +174,7 @@ def test_z_is_estimated_once() -> None:
 
 @pytest.mark.parametrize("noise", [None, 4])
 @pytest.mark.parametrize("steps", [0, 2])
-def test_continues_from_its_state(tmp_path: Path, noise: int | None, steps: int) -> None:
+def test_a_resumed_run_continues_exactly(tmp_path: Path, noise: int | None, steps: int) -> None:
     def fresh() -> InstanceDiscrimination:
         return InstanceDiscrimination(9, 4, noise=noise).train()
 
@@ -194,7 +194,7 @@ def test_continues_from_its_state(tmp_path: Path, noise: int | None, steps: int)
 
 
 @pytest.mark.parametrize("noise", [None, 4])
-def test_validation_leaves_nothing_behind(noise: int | None) -> None:
+def test_validation_changes_no_state(noise: int | None) -> None:
     objective = InstanceDiscrimination(9, 4, noise=noise).eval()
     before = {key: value.clone() for key, value in objective.state_dict().items()}
     features, ids = normal(3, 4, dtype=torch.float32), torch.arange(3)
@@ -226,8 +226,8 @@ def test_registered_name_and_refusals() -> None:
 
 
 @pytest.mark.parametrize("noise", [None, 3])
-def test_everything_saved_is_finite(noise: int | None) -> None:
-    """A checkpoint with anything else is refused."""
+def test_all_saved_values_are_finite(noise: int | None) -> None:
+    """Check all buffers, because a checkpoint with other values is refused."""
     objective = InstanceDiscrimination(7, 4, noise=noise).train()
     assert all(value.isfinite().all() for value in objective.state_dict().values())
     objective(normal(3, 4, dtype=torch.float32), torch.arange(3))
@@ -235,7 +235,7 @@ def test_everything_saved_is_finite(noise: int | None) -> None:
 
 
 @pytest.mark.parametrize("noise", [None, 4])
-def test_a_step_looks_into_no_tensor(noise: int | None) -> None:
+def test_a_step_reads_no_tensor_on_the_host(noise: int | None) -> None:
     objective = InstanceDiscrimination(9, 3, noise=noise).train()
     objective(normal(2, 3).float(), torch.tensor([0, 1]))
     features = normal(3, 3).float().requires_grad_()

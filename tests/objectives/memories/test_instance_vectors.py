@@ -1,4 +1,4 @@
-"""Numbers of instances, by what the host knows of them."""
+"""Tests of ids of instances that the host reads without waiting."""
 
 import pytest
 import torch
@@ -8,15 +8,15 @@ from declutr.system.host_memory import remember
 
 
 @pytest.mark.parametrize("ids", [[4, 1, 4, 0, 1, 4], [2, 2], [3]])
-def test_the_last_row_of_each(ids: list[int]) -> None:
+def test_last_rows_of_repeated_ids(ids: list[int]) -> None:
     expected = [row for row, number in enumerate(ids) if number not in ids[row + 1 :]]
     rows = last_rows(torch.tensor(ids))
     assert (list(range(len(ids))) if rows is None else rows.tolist()) == expected
     assert last_rows(torch.tensor([5, 0, 2])) is None
 
 
-def test_nothing_is_read_of_a_device_that_was_sent_what_is_known() -> None:
-    there = torch.empty(3, dtype=torch.long, device="meta")  # which has nothing to be read
+def test_ids_that_the_host_remembers_are_not_read_from_the_device() -> None:
+    there = torch.empty(3, dtype=torch.long, device="meta")  # Tensors there have no values to read.
     remember(there, torch.tensor([7, 0, 9]))
     assert last_rows(there) is None
     require_ids(there, 10)

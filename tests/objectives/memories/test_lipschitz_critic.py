@@ -1,4 +1,4 @@
-"""The critic: golden numbers, its Lipschitz constant, and one power iteration a step."""
+"""Tests of the critic: golden numbers, its Lipschitz constant, and its power iterations."""
 
 import pytest
 import torch
@@ -17,7 +17,7 @@ def layers(critic: Critic) -> list[nn.Linear]:
 
 
 def golden_critic() -> Critic:
-    """The golden weights, all biases 0, and power iterations until they have converged."""
+    """Return a critic with golden weights, biases of 0, and converged power iterations."""
     critic = Critic(3, 2, width=2).double()
     with torch.no_grad():
         for layer, name in zip(layers(critic), NAMES, strict=True):
@@ -57,7 +57,7 @@ def test_equals_the_formula() -> None:
 
 
 @pytest.mark.parametrize(("of_u", "of_v"), [(3, 3), (2, 4), (0, 2), (0, 0)])
-def test_negatives_are_pairs_like_others(of_u: int, of_v: int) -> None:
+def test_against_equals_forward_of_all_pairs(of_u: int, of_v: int) -> None:
     critic = Critic(3, 5, width=4).double().eval()
     u, v = normal(6, 3), normal(6, 5, seed=1)
     more_u, more_v = normal(6, of_u, 3, seed=2), normal(6, of_v, 5, seed=3)
@@ -96,7 +96,7 @@ def test_one_power_iteration_a_step_and_none_in_validation() -> None:
 
 @pytest.mark.parametrize("lr", [1e-3, 2e-5])
 def test_stays_lipschitz_in_training(lr: float) -> None:
-    """The estimate lags behind the optimizer, but not far; slopes stay below the product."""
+    """Check that estimates lag little behind the optimizer, and that slopes stay bounded."""
     torch.manual_seed(0)
     critic = Critic(24, 16, width=16)
     optimizer = torch.optim.Adam(critic.parameters(), lr=lr)
@@ -125,7 +125,7 @@ def test_without_the_constraint_weights_are_free() -> None:
 
 
 def test_the_last_bias_can_be_learnt() -> None:
-    """-log K, the logit of pairs that nothing is known about, is out of reach of the weights."""
+    """Check that the last bias is trained: constrained weights alone cannot reach -log K."""
     critic = Critic(3, 3, width=4)
     trainable = {name for name, p in critic.named_parameters() if p.requires_grad}
     assert "joint.2.bias" in trainable and len(trainable) == 10
@@ -135,6 +135,6 @@ def test_the_last_bias_can_be_learnt() -> None:
     ("sizes", "message"),
     [((0, 3), "u_width must be at least 1, got 0"), ((3, 3, 0), "width must be at least 1, got 0")],
 )
-def test_refusals(sizes: tuple, message: str) -> None:
+def test_invalid_widths_raise(sizes: tuple, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Critic(*sizes)

@@ -1,4 +1,4 @@
-"""MoCo against golden numbers, a queue and loops in Python, and its laws."""
+"""Tests of MoCo against golden numbers, and a queue and loops in Python."""
 
 import math
 from collections import deque
@@ -64,13 +64,13 @@ def test_golden_numbers() -> None:
     assert target.item() == pytest.approx(values["ema_theta_k"], abs=1e-12)
 
 
-def test_the_objective_looks_at_the_queue_of_before() -> None:
+def test_a_step_uses_the_queue_as_it_was_before() -> None:
     objective = MomentumContrast(embedding_size=3, queue_size=3, temperature=1.0).double().train()
     objective.queue.enqueue(QUEUE)
     loss = objective(Q, K)
     assert loss.item() == pytest.approx(GOLDEN["values"]["tau1_mean"], abs=1e-9)
     expected = torch.nn.functional.normalize(torch.cat([K, QUEUE[2:]]), dim=-1)
-    assert torch.allclose(objective.queue.keys, expected)  # the oldest two gave way
+    assert torch.allclose(objective.queue.keys, expected)  # The oldest two were overwritten.
 
 
 @settings(max_examples=30, deadline=None)
@@ -93,7 +93,7 @@ def test_equals_the_formula_in_loops(n: int, size: int, seed: int, tau: float) -
 
 @pytest.mark.parametrize("size", [1, 4, 7, 30])
 def test_the_queue_holds_the_last_keys(size: int) -> None:
-    """Batches that fit, that wrap around, and that are larger than the queue."""
+    """Try batches that fit into the queue, that wrap around, and that are larger than it."""
     queue, expected = KeyQueue(size, 3).double(), deque(maxlen=size)
     for step, count in enumerate([3, 2, 5, 1, 9, 4, 0, 3]):
         rows = normal(count, 3, seed=step)
@@ -101,7 +101,7 @@ def test_the_queue_holds_the_last_keys(size: int) -> None:
         kept = before.clone()
         queue.enqueue(rows)
         expected.extend(unit(row) for row in rows.tolist())
-        assert torch.equal(before, kept)  # what a backward pass may need is a copy
+        assert torch.equal(before, kept)  # The backward pass needs a copy.
         held = sorted(queue.rows(only_valid=True).tolist())
         assert len(held) == len(expected) == int(queue.valid.sum())
         assert queue.full == bool(queue.valid.all())
@@ -122,7 +122,7 @@ def test_steps_equal_a_naive_queue(only_filled: bool) -> None:
         filled.extend(keys.tolist())
 
 
-def test_a_filled_only_queue_starts_without_negatives() -> None:
+def test_with_only_filled_the_first_batch_has_no_negatives() -> None:
     objective = MomentumContrast(4, 8, only_filled=True).double().train()
     queries, keys = views(3)
     queries.requires_grad_()
@@ -142,7 +142,7 @@ def test_keys_carry_no_gradient() -> None:
 
 
 @pytest.mark.parametrize("steps", [0, 1, 3])
-def test_continues_from_its_state(tmp_path: Path, steps: int) -> None:
+def test_a_resumed_run_continues_exactly(tmp_path: Path, steps: int) -> None:
     def fresh() -> MomentumContrast:
         return MomentumContrast(4, 10, only_filled=True).train()
 

@@ -1,4 +1,4 @@
-"""RECLAIM against golden numbers, loops and its laws."""
+"""Tests of RECLAIM against golden numbers and loops."""
 
 import copy
 import math
@@ -37,7 +37,7 @@ def softplus(x: float) -> float:
 
 
 def made(instances: int = 9, width: int = 4, **settings: Any) -> Reclaim:
-    """One in float64, on whose banks every slot was visited."""
+    """Return an objective in float64 in whose banks every slot was visited."""
     torch.manual_seed(0)
     objective = Reclaim(instances, width, **{"num_negatives": 3, **settings}).double()
     every = torch.arange(instances)
@@ -112,8 +112,8 @@ def test_loss_equals_the_formula_in_loops(
     assert total == pytest.approx(sum(terms), rel=1e-9)
 
 
-def test_signs() -> None:
-    """A step raises the logits of pairs and lowers those of negatives."""
+def test_gradients_raise_logits_of_pairs_and_lower_those_of_negatives() -> None:
+    """Check that a step against the gradient raises logits of pairs and lowers the others."""
     logits = [normal(4).requires_grad_(), normal(4, 3).requires_grad_(), normal(4, 2)]
     logits[2].requires_grad_()
     reclaim_loss(*logits).backward()
@@ -128,7 +128,7 @@ def test_is_nce_where_both_kinds_are_the_same() -> None:
     assert without == pytest.approx(nce_loss(positive, negative[:0]).item())
 
 
-def test_what_is_not_found_has_no_gradient() -> None:
+def test_negatives_that_were_not_found_have_no_gradient() -> None:
     negatives = normal(2, 2).requires_grad_()
     found = torch.tensor([[True, False], [False, False]])
     reclaim_loss(normal(2), negatives, negatives, found, found).backward()
@@ -167,7 +167,7 @@ def test_gradients_and_extremes() -> None:
         ((normal(2), normal(2, 2), normal(2, 2)), {"reduction": "all"}, "Unknown reduction 'all'"),
     ],
 )
-def test_logits_that_do_not_fit(arguments: tuple, settings: dict, message: str) -> None:
+def test_logits_of_wrong_shapes_raise(arguments: tuple, settings: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         reclaim_loss(*arguments, **settings)
 
@@ -176,7 +176,7 @@ def test_logits_that_do_not_fit(arguments: tuple, settings: dict, message: str) 
 
 
 def expected_loss(objective: Reclaim, u: Tensor, v: Tensor, ids: Tensor, k: int) -> float:
-    """One pair after the other; with the critic as it is."""
+    """Compute the loss of one pair after the other, without another power iteration."""
     total = 0.0
     banks = [(objective.u_bank.vectors, u), (objective.v_bank.vectors, v)]
     for i in range(len(ids)):
@@ -194,13 +194,13 @@ def expected_loss(objective: Reclaim, u: Tensor, v: Tensor, ids: Tensor, k: int)
 
 @pytest.mark.parametrize("k", [0, 1, 3, 8, 50])
 def test_a_step_equals_pairs_one_after_the_other(k: int) -> None:
-    """More negatives than there are: all are taken."""
+    """Ask for more negatives than there are, too, of which all are taken."""
     objective = made(v_embedding_size=6, num_negatives=k).eval()
     u, v = normal(3, 4), normal(3, 6, seed=1)
     assert objective(u, v, IDS).item() == pytest.approx(expected_loss(objective, u, v, IDS, k))
 
 
-def test_selects_then_judges_then_updates() -> None:
+def test_negatives_are_selected_before_banks_are_updated() -> None:
     objective = made(momentum=0.25).train()
     u, v = normal(3, 4), normal(3, 4, seed=1)
     before = [bank.vectors.clone() for bank in (objective.u_bank, objective.v_bank)]
@@ -211,13 +211,13 @@ def test_selects_then_judges_then_updates() -> None:
         expected = was.clone()
         expected[IDS] = 0.75 * new + 0.25 * was[IDS]
         assert torch.allclose(now, expected)
-    # The critic's iteration of this step stays, so what it found before can be computed again.
+    # In evaluation the critic does no further power iteration, so the loss can be computed again.
     for bank, was in zip((objective.u_bank, objective.v_bank), before, strict=True):
         bank.set_extra_state(was)
     assert loss.item() == pytest.approx(objective(u, v, IDS).item())
 
 
-def test_an_empty_bank_leaves_the_pairs() -> None:
+def test_with_an_empty_bank_the_loss_has_pairs_only() -> None:
     objective = Reclaim(9, 4, num_negatives=3).double()
     u, v = normal(3, 4), normal(3, 4, seed=1)
     loss = objective(u, v, IDS)
@@ -240,7 +240,7 @@ def test_gradient_reaches_both_views_and_all_of_the_critic_but_no_bank() -> None
 
 
 def test_learns_to_tell_pairs_from_others() -> None:
-    """Ten instances whose v is a rotation of u; the loss falls below what ignorance gives."""
+    """Train on ten instances whose v is a rotation of u, to below the loss of guessing."""
     torch.manual_seed(1)
     u = normal(10, 6).float() * 3
     v = u.roll(1, dims=1)
@@ -256,7 +256,7 @@ def test_learns_to_tell_pairs_from_others() -> None:
     assert loss.item() < 0.5 * ignorant
 
 
-def test_validation_leaves_nothing_behind() -> None:
+def test_validation_changes_no_state() -> None:
     objective = made(candidate_share=0.5).eval()
     before = {key: value.clone() for key, value in objective.state_dict().items()}
     u, v = normal(3, 4), normal(3, 4, seed=1)
@@ -268,7 +268,7 @@ def test_validation_leaves_nothing_behind() -> None:
 @pytest.mark.parametrize(
     "settings", [{}, {"storage": "disk"}, {"candidate_share": 0.5}, {"candidates": "batch"}]
 )
-def test_continues_from_its_state(tmp_path: Path, settings: dict) -> None:
+def test_a_resumed_run_continues_exactly(tmp_path: Path, settings: dict) -> None:
     def fresh() -> Reclaim:
         return Reclaim(9, 4, num_negatives=3, **settings).train()
 
@@ -293,7 +293,7 @@ def test_continues_from_its_state(tmp_path: Path, settings: dict) -> None:
 # ------------------------------------------------------------------------------------- ablations
 
 
-def test_negatives_of_the_batch_alone() -> None:
+def test_negatives_from_the_batch_only() -> None:
     objective = made(candidates="batch", num_negatives=2).eval()
     ids = torch.tensor([1, 8, 3, 1])
     u, v = normal(4, 4), normal(4, 4, seed=1)
@@ -309,7 +309,7 @@ def test_negatives_of_the_batch_alone() -> None:
     assert objective(u[:1], v[:1], ids[:1]).isfinite()
 
 
-def test_a_share_of_the_bank_is_drawn_anew_each_step() -> None:
+def test_a_share_of_the_bank_is_drawn_anew_in_each_step() -> None:
     objective = Reclaim(2000, 4, candidate_share=0.8)
     first, again = objective._among(), objective._among()
     assert torch.equal(first, again)
@@ -322,7 +322,7 @@ def test_a_share_of_the_bank_is_drawn_anew_each_step() -> None:
 def loop_over_candidates(
     objective: Reclaim, u: Tensor, v: Tensor, among: list[int], mean: bool = False
 ) -> Tensor:
-    """Each pair with each candidate but itself, one after the other."""
+    """Compute the loss of each pair with each candidate but itself, one after the other."""
     critic, total = objective.critic, torch.zeros((), dtype=u.dtype)
     for i, own in enumerate(IDS.tolist()):
         others = [j for j in among if j != own]
@@ -344,7 +344,7 @@ def loop_over_candidates(
 def test_all_candidates_are_negatives(
     settings: dict, blocks_of: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Loss and gradients are those of a loop, however many candidates are judged at once."""
+    """Compare loss and gradients with a loop, however many candidates are judged at once."""
     monkeypatch.setattr(reclaim_losses, "BLOCK", blocks_of * 4 * 64 * 3)
     objective = made(v_embedding_size=6, num_negatives=None, **settings).eval()
     among = objective._among()
@@ -362,7 +362,7 @@ def test_all_candidates_are_negatives(
 def test_all_candidates_are_judged_by_the_weights_of_one_step(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Blocks share an estimate of the singular values, which moves on once; then banks do."""
+    """Check that all blocks share one power iteration, and that banks are updated after it."""
     losses = []
     for blocks_of in (1, 100):
         monkeypatch.setattr(reclaim_losses, "BLOCK", blocks_of * 4 * 64 * 3)
@@ -389,17 +389,17 @@ def test_all_candidates_without_a_gradient_and_without_candidates() -> None:
     keys = torch.tensor([7, 7, 5])
     objective.train()(u, v, IDS, keys)
     apart = objective.eval()(u, v, IDS, keys)
-    assert apart < objective(u, v, IDS)  # those of the same text do not count
+    assert apart < objective(u, v, IDS)  # Instances of the same text are not negatives.
 
 
-def test_all_of_the_batch() -> None:
+def test_all_other_instances_of_the_batch_are_negatives() -> None:
     objective = made(candidates="batch", num_negatives=None).eval()
     found, there = objective._nearest(objective.u_bank, normal(3, 4), IDS, None, None)
     assert found.shape == (3, 3, 4) and there.sum(dim=1).tolist() == [2, 2, 2]
 
 
-def test_equal_texts_are_no_negatives_of_each_other() -> None:
-    """In the bank and in the batch."""
+def test_equal_texts_are_not_negatives_of_each_other() -> None:
+    """Check negatives from the bank and from the batch."""
     u, v = normal(3, 4), normal(3, 4, seed=1)
     keys = torch.tensor([7, 7, 5])
     for candidates in ("bank", "batch"):
@@ -412,8 +412,8 @@ def test_equal_texts_are_no_negatives_of_each_other() -> None:
 
 
 @pytest.mark.parametrize("k", [2, 100])
-def test_begins_where_nothing_is_known(k: int) -> None:
-    """Pairs and negatives pull at a logit that is the same for all with equal strength."""
+def test_the_last_bias_starts_at_minus_log_k(k: int) -> None:
+    """Check that gradients of pairs and negatives cancel for a logit that is equal for all."""
     same = Reclaim(200, 4, num_negatives=k).double().critic.last_bias
     logits = same.expand(k).unsqueeze(0)  # (1, k)
     reclaim_loss(same, logits, logits).backward()
@@ -421,17 +421,17 @@ def test_begins_where_nothing_is_known(k: int) -> None:
     assert same.item() == pytest.approx(-math.log(k))
 
 
-def test_begins_where_nothing_is_known_of_all_candidates() -> None:
+def test_the_last_bias_starts_at_minus_log_of_the_number_of_candidates() -> None:
     objective = Reclaim(201, 4, num_negatives=None, candidate_share=0.8)
     assert objective.critic.last_bias.item() == pytest.approx(-math.log(160))
 
 
 @pytest.mark.parametrize("settings", [{"num_negatives": 1}, {"negatives": "mean"}])
-def test_begins_at_0_where_negatives_do_not_outweigh_pairs(settings: dict) -> None:
+def test_the_last_bias_starts_near_zero_if_negatives_do_not_outweigh_pairs(settings: dict) -> None:
     assert abs(Reclaim(200, 4, **settings).critic.last_bias.item()) < 0.126  # 1 / sqrt(64)
 
 
-def test_without_the_constraint() -> None:
+def test_without_lipschitz_weights_are_plain_parameters() -> None:
     names = {name for name, _ in Reclaim(9, 4, lipschitz=False).named_parameters()}
     assert "critic.u_map.weight" in names
     assert "critic.u_map.weight" not in dict(Reclaim(9, 4).named_parameters())
@@ -461,7 +461,7 @@ WAYS = [
 
 
 def steps_of(objective: Reclaim, fixed: bool) -> list[Tensor]:
-    """Losses and gradients of a few steps from empty banks, some with an id twice."""
+    """Return losses and gradients of a few steps from empty banks, some with repeated ids."""
     objective.u_bank.fixed_shapes = objective.v_bank.fixed_shapes = fixed
     seen = []
     for step in range(5):
@@ -474,7 +474,7 @@ def steps_of(objective: Reclaim, fixed: bool) -> list[Tensor]:
 
 
 @pytest.mark.parametrize("settings", WAYS)
-def test_fixed_shapes_give_what_shapes_that_depend_on_the_banks_give(
+def test_fixed_shapes_give_the_same_losses_and_gradients(
     settings: dict, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"num_negatives": 3, **settings}
@@ -493,12 +493,12 @@ def test_fixed_shapes_give_what_shapes_that_depend_on_the_banks_give(
 
 
 @pytest.mark.parametrize("settings", WAYS)
-def test_with_fixed_shapes_a_step_looks_into_no_tensor(settings: dict) -> None:
+def test_with_fixed_shapes_a_step_reads_no_tensor_on_the_host(settings: dict) -> None:
     objective = Reclaim(9, 4, **{"num_negatives": 3, **settings}).train()
     steps_of(objective, True)
     u, v, keys = normal(3, 4).float(), normal(3, 4, seed=1).float(), torch.arange(3)
     if "num_negatives" in settings and objective.candidate_share < 1:
-        objective.candidate_share = 1  # else the host looks into what it drew itself
+        objective.candidate_share = 1  # With a smaller share the host reads what it has drawn.
     for ids in ([1, 8, 3], [1, 8, 1]):
         with NeverWaits():
             objective(u.requires_grad_(), v, torch.tensor(ids), keys).backward()
@@ -507,7 +507,7 @@ def test_with_fixed_shapes_a_step_looks_into_no_tensor(settings: dict) -> None:
 # --------------------------------------------------------------------------------- hard and wrong
 
 
-def test_finite_where_it_is_hard() -> None:
+def test_values_and_gradients_of_hard_batches_are_finite() -> None:
     def loss(u: Tensor, v: Tensor) -> Tensor:
         objective = Reclaim(9, 4, num_negatives=3).to(u.dtype)
         ids = torch.arange(len(u)) % 4
@@ -546,7 +546,9 @@ def test_registered_name_and_refusals() -> None:
         built(rows.unsqueeze(1), rows.unsqueeze(1), torch.tensor([0, 1]))
 
 
-def test_more_negatives_than_others_are_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_more_negatives_than_other_instances_give_a_warning(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     Reclaim(5, 4, num_negatives=4)
     Reclaim(5, 4, num_negatives=100, candidates="batch")
     assert caplog.messages == []
@@ -557,8 +559,8 @@ def test_more_negatives_than_others_are_told(caplog: pytest.LogCaptureFixture) -
     ]
 
 
-def test_repeated_ids_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The last row of an id is kept, as in a loop over them."""
+def test_repeated_ids_give_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    """Check the warning, and that the last row of an id is kept as in a loop."""
     objective = made(momentum=0.0).train()
     u, v = normal(4, 4), normal(4, 4, seed=1)
     objective(u, v, torch.tensor([7, 2, 5, 3]))
@@ -587,6 +589,6 @@ def test_repeated_ids_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
         ({"reduction": "none"}, "Unknown reduction 'none'"),
     ],
 )
-def test_settings_that_make_no_sense(changes: dict, message: str) -> None:
+def test_invalid_settings_raise(changes: dict, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message):
         Reclaim(5, 4, **changes)

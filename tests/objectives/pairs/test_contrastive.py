@@ -1,4 +1,4 @@
-"""The contrastive loss against golden numbers and loops over pairs."""
+"""Tests of the contrastive loss against golden numbers and loops over pairs."""
 
 from itertools import combinations
 
@@ -25,7 +25,7 @@ def test_golden_numbers() -> None:
     assert contrastive_loss(X, LABELS, 2).item() == pytest.approx(2 * half, abs=1e-9)
 
 
-def test_is_not_what_the_library_calls_by_this_name() -> None:
+def test_differs_from_the_contrastive_loss_of_the_library() -> None:
     other = VALUES["pml_style_margin2_pos_mean_plus_neg_mean_unsquared"]
     assert abs(contrastive_loss(X, LABELS, 2).item() - other) > 1e-2
     assert abs(contrastive_loss(X, LABELS).item() - losses.ContrastiveLoss()(X, LABELS)) > 1e-2
@@ -51,7 +51,7 @@ def test_equals_loops(rows: int, classes: int, seed: int, margin: float) -> None
         assert loss.item() == pytest.approx(expected, rel=1e-8, abs=1e-9)
 
 
-def test_separated_classes_cost_nothing() -> None:
+def test_separated_classes_have_no_loss() -> None:
     x = torch.tensor([[0.0, 0], [0, 0], [5, 0], [5, 0]], requires_grad=True)
     loss = contrastive_loss(x, LABELS, 5.0)
     loss.backward()

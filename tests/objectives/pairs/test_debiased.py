@@ -1,4 +1,4 @@
-"""Debiased and hard-negative contrast against golden numbers, loops in Python and their laws."""
+"""Tests of debiased and hard-negative contrast against golden numbers and loops in Python."""
 
 import math
 from itertools import pairwise
@@ -38,7 +38,7 @@ Z = [doubles(DEBIASED["inputs"][key]) for key in ("z1", "z2")]
 def naive_terms(
     first: Tensor, second: Tensor, tau: float, tau_plus: float, beta: float
 ) -> tuple[list[float], int]:
-    """The terms of all rows, and how many of them are on the floor."""
+    """Return the terms of all rows, and the number of them that are on the floor."""
     rows = [
         [value / math.sqrt(sum(v * v for v in row)) for value in row]
         for row in torch.cat([first, second]).tolist()
@@ -107,7 +107,7 @@ def test_equals_nt_xent_without_correction(n: int, seed: int, tau: float) -> Non
 
 @settings(max_examples=20, deadline=None)
 @given(n=st.integers(2, 7), seed=st.integers(0, 10**6))
-def test_harder_weights_never_lower_the_loss(n: int, seed: int) -> None:
+def test_a_larger_beta_never_lowers_the_loss(n: int, seed: int) -> None:
     batch = views(n, 4, seed)
     losses = [hard_negative_loss(*batch, beta=beta).item() for beta in (0, 0.1, 0.5, 1, 4, 20)]
     assert all(a <= b + 1e-12 for a, b in pairwise(losses))
@@ -123,7 +123,7 @@ def test_invariant_to_order_scale_and_exchange_of_views(n: int, seed: int) -> No
 
 
 def test_on_the_floor_negatives_have_no_gradient() -> None:
-    """All rows of a batch of identical positives and far negatives are on the floor."""
+    """Use identical positives and far negatives, with which all rows are on the floor."""
     first = doubles([[1.0, 0.0], [-1.0, 0.0]])
     second = doubles([[1.0, 0.1], [-1.0, 0.1]])
     _, clamped = naive_terms(first, second, 0.5, 0.3, 1.0)
@@ -135,7 +135,7 @@ def test_on_the_floor_negatives_have_no_gradient() -> None:
 
 
 def test_weights_may_be_constants() -> None:
-    """The value stays, and the gradient is that of a plain sum with given weights."""
+    """Check that the value stays, and that the gradient is that of a sum with given weights."""
     batch = [view.requires_grad_() for view in views(4)]
     values, gradients = [], []
     for detach in (False, True):
@@ -164,7 +164,7 @@ def test_gradients(tau_plus: float, beta: float) -> None:
 
 @pytest.mark.parametrize("tau", [0.005, 0.05, 0.5])
 @pytest.mark.parametrize("tau_plus", [0.0, 0.1, 0.9])
-def test_finite_where_it_is_hard(tau: float, tau_plus: float) -> None:
+def test_values_and_gradients_of_hard_batches_are_finite(tau: float, tau_plus: float) -> None:
     assert_finite_where_it_is_hard(lambda x, y: hard_negative_loss(x, y, tau, tau_plus))
 
 
@@ -196,7 +196,7 @@ def test_registered_names() -> None:
     assert constant == pytest.approx(HARD["values"]["beta1"])
 
 
-def test_refusals() -> None:
+def test_invalid_arguments_raise() -> None:
     for tau_plus in (-0.1, 1.0):
         with pytest.raises(ConfigurationError, match=r"tau_plus must be in \[0, 1\), got"):
             DebiasedContrastive(tau_plus=tau_plus)

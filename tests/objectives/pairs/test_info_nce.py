@@ -1,4 +1,4 @@
-"""InfoNCE and N-pair against golden numbers and loops; SimCSE's forms of it."""
+"""Tests of InfoNCE, its forms in SimCSE, and N-pair against golden numbers and loops."""
 
 import math
 
@@ -113,7 +113,7 @@ def test_equals_the_library() -> None:
 
 
 @pytest.mark.parametrize("n", [2, 5])
-def test_equal_rows_cannot_be_told_apart(n: int) -> None:
+def test_equal_rows_give_the_loss_of_guessing(n: int) -> None:
     rows = torch.ones(n, 3, dtype=torch.float64)
     assert info_nce(rows, rows, "cosine", 0.05).item() == pytest.approx(math.log(n))
     assert n_pair_loss(rows, rows).item() == pytest.approx(math.log(n))
@@ -125,7 +125,7 @@ def test_far_logits_do_not_overflow() -> None:
     assert n_pair_loss(x, x).item() == 0
 
 
-def test_the_matrix_begins_as_the_identity_and_learns() -> None:
+def test_the_bilinear_matrix_starts_as_the_identity_and_is_learnt() -> None:
     objective = InfoNCE(similarity="bilinear", embedding_size=3)
     assert objective(X, Y).item() == pytest.approx(info_nce(X, Y).item())
     objective(X, Y).backward()
@@ -156,6 +156,6 @@ def test_negatives_get_a_gradient() -> None:
         ),
     ],
 )
-def test_refusals(options: dict, message: str) -> None:
+def test_invalid_arguments_raise(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         info_nce(X, Y, **options)

@@ -1,4 +1,4 @@
-"""The lifted structured loss against golden numbers, loops and the library."""
+"""Tests of the lifted structured loss against golden numbers, loops and the library."""
 
 from itertools import combinations
 
@@ -61,13 +61,13 @@ def test_equals_the_library() -> None:
     plain = distances.LpDistance(normalize_embeddings=False)
     theirs = losses.LiftedStructureLoss(neg_margin=1, distance=plain)(X, LABELS)
     assert lifted_structured_loss(X, LABELS).item() == pytest.approx(theirs.item())
-    on_the_sphere = losses.LiftedStructureLoss()(X, LABELS)  # what its defaults would give
+    on_the_sphere = losses.LiftedStructureLoss()(X, LABELS)  # the library's defaults
     assert abs(lifted_structured_loss(X, LABELS).item() - on_the_sphere.item()) > 1e-3
 
 
 @pytest.mark.parametrize("hinge", [True, False])
 @pytest.mark.parametrize("pairs", [0, 1, 2, 5])
-def test_pairs_of_rows_need_no_labels(pairs: int, hinge: bool) -> None:
+def test_without_labels_equals_a_label_for_each_pair(pairs: int, hinge: bool) -> None:
     rows = normal(2 * pairs, 3, seed=pairs).requires_grad_()
     labels = torch.arange(pairs).repeat(2)
     for reduction in ("mean", "sum", "none"):
@@ -80,12 +80,12 @@ def test_pairs_of_rows_need_no_labels(pairs: int, hinge: bool) -> None:
     halves = rows.chunk(2)
     built = LiftedStructured(2.0, hinge)
     named = built(*halves, labels=torch.arange(pairs)).item()
-    assert built(*halves).item() == pytest.approx(named, rel=1e-12)  # another order of adding up
+    assert built(*halves).item() == pytest.approx(named, rel=1e-12)  # The sums have another order.
 
 
 @pytest.mark.parametrize("hinge", [True, False])
 @pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 1, 2, 3]])
-def test_without_positives_or_negatives_there_is_nothing(labels: list[int], hinge: bool) -> None:
+def test_without_positives_or_negatives_gives_zero(labels: list[int], hinge: bool) -> None:
     x = X.clone().requires_grad_()
     loss = lifted_structured_loss(x, torch.tensor(labels), hinge=hinge)
     loss.backward()
@@ -101,7 +101,7 @@ def test_gradcheck(hinge: bool) -> None:
     )
 
 
-def test_memory_with_large_classes() -> None:
+def test_memory_is_quadratic_with_large_classes() -> None:
     x = normal(256, 4).float().requires_grad_()
     with largest_saved() as largest:
         lifted_structured_loss(x, torch.arange(256) % 4).backward()

@@ -1,4 +1,4 @@
-"""NCE against golden numbers, loops and its limits."""
+"""Tests of noise contrastive estimation against golden numbers and loops."""
 
 import math
 
@@ -49,7 +49,7 @@ def test_equals_loops(n: int, seed: int, similarity: str, gamma: float | None) -
 
 
 @pytest.mark.parametrize("gamma", [0.5, 1.0, 3.0])
-def test_limits(gamma: float) -> None:
+def test_logits_of_zero_and_far_logits(gamma: float) -> None:
     nothing_known = nce_loss(torch.zeros(2), torch.zeros(5), gamma)
     assert nothing_known.item() == pytest.approx((1 + gamma) * math.log(2))
     far = torch.tensor([200.0, 300.0], requires_grad=True)
@@ -64,7 +64,7 @@ def test_signs_of_the_gradient() -> None:
     assert (positive.grad < 0).all() and (negative.grad > 0).all()
 
 
-def test_nothing_to_compare() -> None:
+def test_missing_positives_or_negatives_give_zero_terms() -> None:
     none = torch.zeros(0)
     assert nce_loss(none, torch.ones(3)).item() == 0
     assert nce_loss(none, none).item() == 0
@@ -77,7 +77,7 @@ def test_gradcheck_of_the_function() -> None:
     assert torch.autograd.gradcheck(lambda p, n: nce_loss(p, n, 0.5, "sum"), inputs)
 
 
-def test_scale_and_bias_are_learnt_if_asked() -> None:
+def test_scale_and_bias_are_learnt_if_set() -> None:
     x, y = normal(5, 3).float(), normal(5, 3, seed=1).float()
     learnt = NoiseContrastive(learn_scale=True, learn_bias=True)
     learnt(x, y).backward()
@@ -89,7 +89,7 @@ def test_scale_and_bias_are_learnt_if_asked() -> None:
 
 
 def test_sigmoid_loss_of_siglip() -> None:
-    """Equation 1 of Zhai et al. (2023): -1/N sum_ij log sigmoid(z_ij (t x_i y_j + b))."""
+    """Compare with -1/N sum_ij log sigmoid(z_ij (t x_i y_j + b)), as printed in the paper."""
     x, y = normal(4, 3), normal(4, 3, seed=1)
     signs = 2 * torch.eye(4) - 1
     unit_x, unit_y = torch.nn.functional.normalize(x), torch.nn.functional.normalize(y)
@@ -98,6 +98,6 @@ def test_sigmoid_loss_of_siglip() -> None:
     assert computed.item() == pytest.approx(expected.item(), rel=1e-6)
 
 
-def test_refuses_reductions() -> None:
+def test_unknown_reductions_raise() -> None:
     with pytest.raises(ValueError, match=r"Unknown reduction 'none': expected one of mean, sum"):
         nce_loss(POSITIVE, NEGATIVE, reduction="none")

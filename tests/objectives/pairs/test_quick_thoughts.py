@@ -1,4 +1,4 @@
-"""Quick-Thoughts against golden numbers, loops in Python and its laws."""
+"""Tests of Quick-Thoughts against golden numbers and loops in Python."""
 
 import math
 
@@ -85,7 +85,7 @@ def test_equals_the_formula_in_loops(
         assert loss.item() == pytest.approx(total, rel=1e-9, abs=1e-12)
 
 
-def test_read_backwards_it_is_the_same() -> None:
+def test_reversed_sentences_have_the_same_loss() -> None:
     f, g = views(6)
     documents = torch.tensor([0, 0, 0, 1, 1, 2])
     forwards = quick_thoughts_loss(f, g, documents)
@@ -94,7 +94,7 @@ def test_read_backwards_it_is_the_same() -> None:
     )
 
 
-def test_whole_documents_may_change_places() -> None:
+def test_the_order_of_documents_does_not_matter() -> None:
     f, g = views(5)
     documents = torch.tensor([0, 0, 0, 1, 1])
     order = [3, 4, 0, 1, 2]
@@ -108,7 +108,7 @@ def test_two_sentences_have_one_candidate() -> None:
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_without_neighbours_it_is_zero(reduction: str) -> None:
+def test_without_neighbours_the_loss_is_zero(reduction: str) -> None:
     f, g = (view.requires_grad_() for view in views(3))
     alone = torch.tensor([4, 2, 7])
     assert_zero_with_a_graph(quick_thoughts_loss(f, g, alone, reduction=reduction), f, g)
@@ -118,10 +118,10 @@ def test_without_neighbours_it_is_zero(reduction: str) -> None:
     assert quick_thoughts_loss(f, g, alone, reduction="none").shape == (0,)
 
 
-def test_rows_without_neighbours_are_candidates_alone() -> None:
-    """They have no term, and so no gradient as sentences; as contexts they have one."""
+def test_rows_without_neighbours_are_only_candidates() -> None:
+    """Check that such rows have no gradient as sentences, but have one as contexts."""
     f, g = (view.requires_grad_() for view in views(4))
-    ids = torch.tensor([0, 1, 7, 7])  # the last two are the same sentence
+    ids = torch.tensor([0, 1, 7, 7])  # The last two rows are the same sentence.
     quick_thoughts_loss(f, g, ids=ids).backward()
     assert not f.grad[2:].any() and f.grad[:2].all() and g.grad.all()
     alone = [view.detach()[:1].requires_grad_() for view in views(4)]

@@ -64,7 +64,7 @@ def softmax_of(
 
 
 def test_classes_by_hand() -> None:
-    """Of (1, 2; 3, 1; 2, 1) the logits 1 and 4, of (3, 4; 4, 3; 1, 1) 3 and 8."""
+    """Compare with logits by hand: 1 and 4 of (1, 2; 3, 1; 2, 1), 3 and 8 of (3, 4; 4, 3; 1, 1)."""
     weight = doubles([[1, 0, 0, 0, 0, 0], [0, 1, 0, 1, 0, 1]])
     logits = pair_logits(U, V, weight)
     assert logits.tolist() == [[1, 4], [3, 8]]
@@ -110,7 +110,7 @@ def test_classes_equal_loops(n: int, width: int, seed: int, parts: list[str]) ->
     assert 0 <= objective.last_metrics["class_accuracy"] <= 1
 
 
-def test_order_of_pairs_means_nothing_and_that_of_texts_something() -> None:
+def test_the_order_of_pairs_does_not_matter_but_that_of_texts_does() -> None:
     u, v = views(6)
     objective, labels = softmax_of(6)
     objective.double()
@@ -131,7 +131,7 @@ def test_laws_of_the_classifier(parts: list[str] | None) -> None:
         return pair_softmax_loss(pair_logits(u, v, weight, **options), labels[: len(u)])
 
     def float_loss(u: Tensor, v: Tensor) -> Tensor:
-        """Of W as well: a narrow one is made wide."""
+        """Compute the loss with W in bfloat16, which is converted to the dtype of the rows."""
         logits = pair_logits(u, v, weight.bfloat16(), **options)
         return pair_softmax_loss(logits, labels[: len(u)])
 
@@ -145,8 +145,8 @@ def test_laws_of_the_classifier(parts: list[str] | None) -> None:
     assert_full_precision(float_loss, *views(5))
 
 
-def test_the_classifier_learns_what_is_hard() -> None:
-    """W gets a finite gradient, whatever the batch."""
+def test_the_classifier_gets_finite_gradients_from_hard_batches() -> None:
+    """Check that W has a finite gradient for every hard batch."""
     for name, (u, v) in hard_batches().items():
         objective, labels = softmax_of(len(u))
         objective(u.float(), v.float(), labels).backward()
@@ -158,7 +158,7 @@ def test_the_classifier_learns_what_is_hard() -> None:
 
 
 def test_scores_by_hand() -> None:
-    """cos((3, 4), (4, 3)) = 24/25; of rows at a right angle 0; of opposite ones -1."""
+    """Compare with cosines by hand: 24/25 of (3, 4) and (4, 3), 0 at a right angle, -1 opposite."""
     u, v = doubles([[3, 4], [2, 0], [1, 1]]), doubles([[4, 3], [0, 5], [-2, -2]])
     scores = doubles([0.5, -0.2, -1])
     terms = cosine_regression_loss(u, v, scores, "none")
@@ -196,7 +196,7 @@ def test_laws_of_the_regression() -> None:
 # ----------------------------------------------------------------------------------------- both
 
 
-def test_one_pair_is_enough_and_none_is_nothing() -> None:
+def test_one_pair_has_a_loss_and_no_pair_gives_zero() -> None:
     u, v = (view.requires_grad_() for view in views(1))
     objective, labels = softmax_of(1)
     objective.double()
@@ -232,7 +232,7 @@ def test_registered_names() -> None:
         (torch.tensor([0]), r"each of the 2 pairs, got torch.int64 \(1,\)"),
     ],
 )
-def test_labels_that_are_no_classes(labels: Tensor, message: str) -> None:
+def test_labels_that_are_not_classes_raise(labels: Tensor, message: str) -> None:
     objective, _ = softmax_of(2, width=2)
     with pytest.raises(ValueError, match=message):
         objective(U.float(), V.float(), labels)
@@ -250,12 +250,12 @@ def test_labels_that_are_no_classes(labels: Tensor, message: str) -> None:
         (torch.tensor([0.5]), r"each of the 2 pairs, got torch.float32 \(1,\)"),
     ],
 )
-def test_labels_that_are_no_scores(labels: Tensor, message: str) -> None:
+def test_labels_that_are_not_scores_raise(labels: Tensor, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         CosineRegression()(U, V, labels)
 
 
-def test_refusals() -> None:
+def test_invalid_settings_raise() -> None:
     objective, labels = softmax_of(2, width=3)
     with pytest.raises(ValueError, match=r"rows of width 3 \(embedding_size\), got \(2, 2\)"):
         objective(U.float(), V.float(), labels)
@@ -318,7 +318,7 @@ STILL = {
 
 @pytest.fixture
 def built(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Makes model and first batch of a recipe, over a table of its own."""
+    """Return a function that builds the model and first batch of a recipe from a small table."""
     monkeypatch.setitem(os.environ, "TRANSFORMER_MODEL", str(checkpoint))
 
     def build(name: str, **changes: Any) -> tuple[Any, dict, dict]:
@@ -342,7 +342,7 @@ def built(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def embedded(model: Any, texts: dict) -> Tensor:
-    """`(B * K, d)`."""
+    """Return the embeddings `(B * K, d)` of a field of texts."""
     with torch.no_grad():
         return model.embed({"tokens": {k: t.flatten(0, -2) for k, t in texts["tokens"].items()}})
 
@@ -376,7 +376,7 @@ def test_settings_of_the_papers(built: Any) -> None:
     assert batch["negatives"]["tokens"]["mask"].shape[:2] == (3, 1)
 
 
-def test_triplets_and_classes_reach_their_losses(built: Any) -> None:
+def test_negatives_and_classes_of_the_data_reach_the_loss(built: Any) -> None:
     model, batch, _ = built("sbert_triplet", **STILL)
     rows = [embedded(model, batch[name]) for name in ("anchors", "positives", "negatives")]
     expected = triplet_loss(*rows).item()
@@ -389,7 +389,7 @@ def test_triplets_and_classes_reach_their_losses(built: Any) -> None:
 
 
 @pytest.mark.parametrize(("name", "below"), [("sbert_softmax", 0.1), ("sbert_regression", 0.01)])
-def test_a_few_pairs_are_learnt_by_heart(name: str, below: float, built: Any) -> None:
+def test_training_fits_a_few_pairs(name: str, below: float, built: Any) -> None:
     model, batch, _ = built(name, **STILL)
     first = model(**batch)["loss"].item()
     optimizer = torch.optim.Adam(model.parameters(), lr=5e-3)
@@ -415,7 +415,7 @@ def test_a_few_pairs_are_learnt_by_heart(name: str, below: float, built: Any) ->
         assert (cosines - batch["labels"]).abs().max() < 0.25
 
 
-def test_labels_must_come(built: Any) -> None:
+def test_missing_labels_raise(built: Any) -> None:
     model, batch, _ = built("sbert_regression")
     del batch["labels"]
     with pytest.raises(
@@ -425,7 +425,7 @@ def test_labels_must_come(built: Any) -> None:
 
 
 def test_metrics_are_means_over_pairs(built: Any) -> None:
-    """Not over batches, which may differ in size."""
+    """Check that means are not over batches, which may differ in size."""
     model, batch, _ = built("sbert_softmax", **STILL)
     model.eval()
 

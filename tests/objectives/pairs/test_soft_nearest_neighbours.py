@@ -1,4 +1,4 @@
-"""Soft nearest neighbours against golden numbers, loops and the library."""
+"""Tests of the soft nearest neighbour loss against golden numbers, loops and the library."""
 
 import pytest
 import torch
@@ -79,6 +79,6 @@ def test_gradient_with_rows_left_out() -> None:
     assert torch.autograd.gradcheck(lambda rows: soft_nearest_neighbour_loss(rows, labels), (x,))
 
 
-def test_refuses_distances() -> None:
+def test_unknown_distances_raise() -> None:
     with pytest.raises(ValueError, match="Unknown distance 'l1': expected one of squared_euclid"):
         soft_nearest_neighbour_loss(X, LABELS, distance="l1")

@@ -1,4 +1,4 @@
-"""Triplet losses against golden numbers, loops over all triplets, torch and the library."""
+"""Tests of triplet losses against golden numbers, loops over triplets, torch and the library."""
 
 import pytest
 import torch
@@ -37,8 +37,8 @@ def test_golden_numbers() -> None:
     assert Triplet()(*triplets).item() == pytest.approx(VALUES["unsquared_mean"], abs=1e-9)
 
 
-def test_all_triplets_are_in_the_mean() -> None:
-    """The library averages the terms above zero: 0.4 here."""
+def test_the_mean_includes_triplets_without_a_loss() -> None:
+    """Compare with the library, which averages only the terms above zero: 0.4 here."""
     loss = triplet_loss(ANCHOR, POSITIVE, NEGATIVE, squared=True).item()
     assert abs(loss - 0.4) > 1e-4
 
@@ -102,7 +102,7 @@ def test_ties_and_duplicates() -> None:
 
 
 @pytest.mark.parametrize("labels", [[0, 0, 0, 0], [0, 1, 2, 3]])
-def test_without_triplets_there_is_nothing(labels: list[int]) -> None:
+def test_labels_without_triplets_give_zero(labels: list[int]) -> None:
     x = ANCHOR.clone().requires_grad_()
     loss = all_triplets_loss(x, torch.tensor(labels))
     loss.backward()
@@ -125,26 +125,26 @@ def test_an_anchor_on_its_positive_has_a_gradient() -> None:
     assert x.grad.isfinite().all()
 
 
-def test_no_triplets_given() -> None:
+def test_no_given_triplets_give_zero() -> None:
     none = torch.zeros(0, 3)
     assert triplet_loss(none, none, none).item() == 0
 
 
-def test_memory_with_large_classes() -> None:
-    """Four classes of 64: 3 million triplets, and matrices of 65 thousand."""
+def test_memory_is_quadratic_with_large_classes() -> None:
+    """Use four classes of 64 rows: 3 million triplets, but matrices of 65 thousand elements."""
     x = normal(256, 4).float().requires_grad_()
     with largest_saved() as largest:
         all_triplets_loss(x, torch.arange(256) % 4).backward()
     assert largest[0] <= 2 * 256**2
 
 
-def test_on_the_sphere() -> None:
+def test_normalised_rows_do_not_depend_on_their_length() -> None:
     objective = Triplet(margin=0.2, squared=True, normalize_embeddings=True)
     scaled = objective(3 * ANCHOR, POSITIVE / 5, 2 * NEGATIVE)
     assert scaled.item() == pytest.approx(objective(ANCHOR, POSITIVE, NEGATIVE).item())
 
 
-def test_refusals() -> None:
+def test_invalid_arguments_raise() -> None:
     with pytest.raises(
         ValueError, match=r"must all be \(N, d\); got \(4, 3\), \(4, 3\) and \(3, 3"
     ):

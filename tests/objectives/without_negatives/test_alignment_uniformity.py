@@ -1,4 +1,4 @@
-"""Alignment and uniformity against golden numbers and loops over pairs."""
+"""Tests of alignment and uniformity against golden numbers and loops over pairs."""
 
 import json
 import math
@@ -63,7 +63,7 @@ def test_golden_numbers() -> None:
     t=st.sampled_from([0.5, 2.0, 5.0]),
     block=st.integers(1, 12),
 )
-def test_equal_loops_whatever_the_blocks(
+def test_equals_loops_with_blocks_of_any_size(
     n: int, width: int, seed: int, t: float, block: int
 ) -> None:
     x, y = normal(n, width, seed), normal(n, width, seed + 1)
@@ -87,7 +87,7 @@ def test_invariant_to_order_and_scale(n: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_extremes(dtype: torch.dtype) -> None:
+def test_smallest_and_largest_values(dtype: torch.dtype) -> None:
     x = normal(5, 4, 0).to(dtype)
     same = x[:1].expand(5, 4)
     assert alignment(x, x).item() == 0
@@ -99,7 +99,7 @@ def test_extremes(dtype: torch.dtype) -> None:
 
 
 @pytest.mark.parametrize("rows", [0, 1])
-def test_uniformity_needs_two_rows(rows: int) -> None:
+def test_uniformity_of_fewer_than_two_rows_raises(rows: int) -> None:
     with pytest.raises(ValueError, match=f"at least two embeddings, got {rows}"):
         uniformity(torch.ones(rows, 3))
 
@@ -129,13 +129,13 @@ def test_the_loss_is_alignment_plus_the_mean_of_both_uniformities() -> None:
     assert weighted == pytest.approx(expected, abs=1e-9)
 
 
-def test_mistakes_are_not_returned() -> None:
+def test_values_differ_from_common_mistakes() -> None:
     values = GOLDEN["values"]
     assert abs(alignment(X, Y).item() - values["align_unnormalised_WRONG"]) > 1e-4
     assert abs(uniformity(X).item() - values["uniform_if_self_pairs_included_WRONG"]) > 1e-4
 
 
-def test_laws_of_the_loss() -> None:
+def test_gradients_hard_batches_and_precision_of_the_loss() -> None:
     assert_gradients(align_uniform_loss, *views(4))
     assert_finite_where_it_is_hard(align_uniform_loss)
     assert_finite_where_it_is_hard(lambda x, y: align_uniform_loss(x, y, alpha=1))

@@ -1,4 +1,4 @@
-"""BYOL against golden numbers, loops in Python and its laws."""
+"""Tests of BYOL against golden numbers and loops in Python."""
 
 import math
 
@@ -71,7 +71,7 @@ def test_equals_the_formula_in_loops(n: int, seed: int) -> None:
         assert byol_loss(*changed, "sum").item() == pytest.approx(sum(terms))
 
 
-def test_extremes() -> None:
+def test_smallest_and_largest_values() -> None:
     x, y = views(4)
     assert symmetric_byol_loss(x, y, y, x).item() == pytest.approx(0, abs=1e-12)
     assert symmetric_byol_loss(x, y, -y, -x).item() == pytest.approx(8)

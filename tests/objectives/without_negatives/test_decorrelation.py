@@ -1,4 +1,4 @@
-"""Barlow Twins and SCD against golden numbers, loops in Python and their laws."""
+"""Tests of Barlow Twins and SCD against golden numbers and loops in Python."""
 
 import math
 from statistics import fmean, pvariance
@@ -93,7 +93,7 @@ def test_golden_numbers_of_scd() -> None:
     assert readme == pytest.approx(values["joint_readme_hparams"], abs=1e-9)
 
 
-def test_misprints_are_not_returned() -> None:
+def test_values_differ_from_the_misprinted_equations() -> None:
     values = SCD_GOLDEN["values"]
     decorrelation = scd_loss(*H, *P, contrast_weight=0.0, decorrelation_weight=1.0).item()
     assert abs(decorrelation - values["L_C_eq4_literal_sign_WRONG"]) > 1e-4
@@ -112,14 +112,14 @@ def test_misprints_are_not_returned() -> None:
     weight=st.sampled_from([0.0, 0.0051, 1.0]),
 )
 def test_equals_the_formula_in_loops(n: int, width: int, seed: int, weight: float) -> None:
-    """Batches below half the width, which take another way, are among them."""
+    """Include batches below half the width, for which the matrix is not built."""
     batch = views(n, width, seed)
     expected = naive_loss(*batch, weight)
     assert barlow_twins_loss(*batch, weight).item() == pytest.approx(expected, rel=1e-9)
 
 
 @pytest.mark.parametrize("width", [7, 8, 9, 64])
-def test_both_ways_agree_in_float32(width: int) -> None:
+def test_both_computations_agree_in_float32(width: int) -> None:
     batch = views(4, width, dtype=torch.float32)
     diagonal, beside = correlation_terms(*batch)
     matrix = cross_correlation(*[view.double() for view in batch])
@@ -130,11 +130,11 @@ def test_both_ways_agree_in_float32(width: int) -> None:
 
 @settings(max_examples=20, deadline=None)
 @given(n=st.integers(2, 8), width=st.integers(1, 20), seed=st.integers(0, 10**6))
-def test_correlations_are_bounded_and_blind_to_shift_and_scale(
+def test_correlations_are_bounded_and_invariant_to_shift_and_scale(
     n: int, width: int, seed: int
 ) -> None:
     first, second = views(n, width, seed)
-    # What varies as little as eps has no correlation to speak of.
+    # Features that vary as little as eps have correlations near 0.
     assume(min(view.var(dim=0).min().item() for view in (first, second)) > 1e-4)
     correlation = cross_correlation(first, second, eps=1e-12)
     assert correlation.abs().max() <= 1 + 1e-9
@@ -149,7 +149,7 @@ def test_invariant_to_order(n: int, seed: int) -> None:
     assert scd_loss(*permuted(n, seed, *batch)).item() == pytest.approx(scd_loss(*batch).item())
 
 
-def test_self_contrast_is_blind_to_the_length_of_rows() -> None:
+def test_self_contrast_does_not_depend_on_the_length_of_rows() -> None:
     batch = views(6)
     for reduction, factor in (("mean", 1), ("sum", 6)):
         expected = self_contrast(*batch).item() * factor
@@ -157,28 +157,28 @@ def test_self_contrast_is_blind_to_the_length_of_rows() -> None:
     assert self_contrast(*batch, reduction="none").shape == (6,)
 
 
-def test_perfectly_decorrelated_features_cost_nothing() -> None:
+def test_perfectly_decorrelated_features_have_no_loss() -> None:
     z = doubles([[1, 1], [1, -1], [-1, 1], [-1, -1]])
     assert torch.allclose(cross_correlation(z, z, eps=0.0), torch.eye(2, dtype=torch.float64))
     assert barlow_twins_loss(z, z, 1.0, eps=0.0).item() == 0
 
 
-def test_equal_views() -> None:
+def test_equal_views_have_a_diagonal_of_ones() -> None:
     first, _ = views(6)
     assert self_contrast(first, first).item() == pytest.approx(1)
     assert (cross_correlation(first, first).diagonal() - 1).abs().max() < 1e-3
     assert barlow_twins_loss(first, first, 0.0).item() < 1e-6
 
 
-def test_printed_form_is_the_mean_cosine() -> None:
+def test_the_printed_self_contrast_is_the_mean_cosine() -> None:
     batch = views(5)
     cosine = torch.nn.functional.cosine_similarity(*batch).mean().item()
     loss = SCD(temperature=1.0, decorrelation_weight=0.0)(*batch, *batch)
     assert loss.item() == pytest.approx(cosine)
 
 
-def test_a_step_downhill_brings_the_diagonal_nearer_to_one() -> None:
-    """The misprinted sign would push it away."""
+def test_a_gradient_step_moves_the_diagonal_towards_one() -> None:
+    """Take a gradient step; with the misprinted sign it would move the diagonal away."""
     first, second = views(8, 3)
     second = second + 2 * normal(8, 3, seed=9)
     first.requires_grad_()
@@ -191,14 +191,14 @@ def test_a_step_downhill_brings_the_diagonal_nearer_to_one() -> None:
 
 @pytest.mark.parametrize("n, width", [(2, 3), (4, 3), (3, 8)])
 def test_gradients(n: int, width: int) -> None:
-    """Through the statistics of the batch, on both ways to compute it."""
+    """Check gradients through the statistics of the batch, with both computations."""
     batch = views(n, width)
     assert_gradients(lambda x, y: barlow_twins_loss(x, y, 0.5), *batch)
     assert_gradients(lambda x, y: scd_loss(x, y, x, y), *batch)
 
 
 @pytest.mark.parametrize("width", [4, 12])
-def test_finite_where_it_is_hard(width: int) -> None:
+def test_values_and_gradients_of_hard_batches_are_finite(width: int) -> None:
     widen = normal(4, width, seed=3)
     assert_finite_where_it_is_hard(
         lambda x, y: scd_loss(x, y, x @ widen.to(x.dtype), y @ widen.to(x.dtype))
@@ -213,7 +213,7 @@ def test_full_precision_under_autocast() -> None:
         assert_full_precision(lambda x, y: cross_correlation(x, y).sum(), *batch)
 
 
-def test_wide_projections_never_make_their_matrix() -> None:
+def test_the_matrix_of_wide_projections_is_never_built() -> None:
     batch = views(32, 4096, dtype=torch.float32)
     assert largest_saved(barlow_twins_loss, *batch) <= 32 * 4096
     narrow = views(512, 64, dtype=torch.float32)
@@ -225,7 +225,7 @@ def test_wide_projections_never_make_their_matrix() -> None:
 
 @pytest.mark.parametrize("weights", [(1.0, 0.0), (0.0, 0.1), (1.0, 0.1)])
 def test_ablations_leave_a_gradient_everywhere(weights: tuple[float, float]) -> None:
-    """A parameter without a gradient would stop DistributedDataParallel."""
+    """Check every input, as DistributedDataParallel fails on parameters without a gradient."""
     objective = SCD(contrast_weight=weights[0], decorrelation_weight=weights[1])
     inputs = [view.requires_grad_() for view in [*views(6), *views(6, 3, seed=5)]]
     loss = objective(*inputs)
@@ -246,7 +246,7 @@ def test_registered_names() -> None:
     assert isinstance(barlow, BarlowTwins) and barlow.redundancy_weight == 0.1
 
 
-def test_refusals() -> None:
+def test_invalid_arguments_raise() -> None:
     with pytest.raises(ValueError, match="at least two rows, got 1"):
         barlow_twins_loss(*views(1))
     with pytest.raises(ValueError, match=r"must both be \(N, d\).*\(3, 4\) and \(2, 4\)"):

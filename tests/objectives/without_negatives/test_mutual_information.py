@@ -1,4 +1,4 @@
-"""IS-BERT against golden numbers, loops in Python and its laws."""
+"""Tests of IS-BERT against golden numbers and loops in Python."""
 
 import math
 
@@ -78,7 +78,7 @@ def test_equals_the_formula_in_loops(lengths: list[int], seed: int) -> None:
     assert moved.item() == pytest.approx(loss.item(), abs=1e-9)
 
 
-def test_chance_is_zero() -> None:
+def test_the_loss_of_chance_is_zero() -> None:
     zeros = torch.zeros(3, 2, 4)
     mask = torch.ones(3, 2)
     assert jsd_mutual_information_loss(zeros, mask, zeros[:, 0]).item() == pytest.approx(
@@ -95,7 +95,7 @@ def test_gradients() -> None:
 
 @pytest.mark.parametrize("scale", [0.0, 1e-12, 1.0, 1e12])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_finite_where_it_is_hard(scale: float, dtype: torch.dtype) -> None:
+def test_values_and_gradients_of_hard_batches_are_finite(scale: float, dtype: torch.dtype) -> None:
     local = (normal(3, 2, 4) * scale).to(dtype).requires_grad_()
     for tokens in (local, local[:1].expand(3, 2, 4)):
         loss = jsd_mutual_information_loss(tokens, torch.ones(3, 2), tokens.mean(dim=1))
@@ -103,7 +103,7 @@ def test_finite_where_it_is_hard(scale: float, dtype: torch.dtype) -> None:
         assert loss.isfinite() and gradient.isfinite().all()
 
 
-def test_what_stands_at_padding_does_not_matter() -> None:
+def test_values_at_padding_do_not_matter() -> None:
     mask = torch.tensor([[True, True], [True, False], [False, False]])
     local, global_vectors = normal(3, 2, 3), normal(3, 3, seed=1)
     results = []

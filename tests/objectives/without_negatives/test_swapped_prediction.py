@@ -1,4 +1,4 @@
-"""SwAV against loops in Python, the problem that Sinkhorn-Knopp solves, and its laws."""
+"""Tests of SwAV against loops in Python and the problem that Sinkhorn-Knopp solves."""
 
 import math
 from pathlib import Path
@@ -37,7 +37,7 @@ def unit(x: Tensor) -> Tensor:
 
 
 def naive_sinkhorn(scores: list[list[float]], epsilon: float, iterations: int) -> list[list[float]]:
-    """The algorithm as printed, with exponentials."""
+    """Run the Sinkhorn-Knopp algorithm as printed, with exponentials."""
     q = [[math.exp(value / epsilon) for value in row] for row in scores]
     rows, columns = len(q), len(q[0])
     for _ in range(iterations):
@@ -103,7 +103,7 @@ def test_assignments_use_all_prototypes_equally(rows: int, columns: int) -> None
     assert torch.allclose(of_columns, of_columns[:1].expand(rows, columns))
 
 
-def test_no_prototype_is_left_out_where_a_softmax_would() -> None:
+def test_assignments_use_prototypes_that_a_softmax_would_leave_out() -> None:
     scores = torch.tensor([[1.0, 0.9], [1.0, 0.8], [1.0, 0.7], [1.0, 0.6]])
     assert (scores.argmax(dim=1) == 0).all()
     found = sinkhorn_assignments(scores, 0.05, 100)
@@ -118,7 +118,7 @@ def test_assignments_do_not_overflow() -> None:
 
 
 def test_gradients() -> None:
-    """Through the predictions; assignments are constants, so they are held while differing."""
+    """Check gradients through the predictions, with assignments as constants."""
     first, second = views(4)
 
     def with_constants(x: Tensor, y: Tensor, c: Tensor) -> Tensor:
@@ -156,7 +156,7 @@ def test_hard_batches_precision_and_memory() -> None:
     assert_zero_with_a_graph(swav_loss(*empty, PROTOTYPES), *empty)
 
 
-def test_a_queue_serves_once_it_is_full() -> None:
+def test_a_queue_is_used_once_it_is_full() -> None:
     objective = SwappedPrediction(4, 3, queue_size=5).double().train()
     seen: list[list[Tensor]] = []
     for step in range(4):
@@ -169,7 +169,7 @@ def test_a_queue_serves_once_it_is_full() -> None:
         seen.append(batch)
 
 
-def test_continues_from_its_state_and_validation_leaves_it(tmp_path: Path) -> None:
+def test_a_resumed_run_continues_exactly_and_validation_changes_no_state(tmp_path: Path) -> None:
     one = SwappedPrediction(4, 3, queue_size=4).train()
     for step in range(3):
         one(*views(2, seed=step, dtype=torch.float32))
@@ -177,7 +177,7 @@ def test_continues_from_its_state_and_validation_leaves_it(tmp_path: Path) -> No
     other = SwappedPrediction(4, 3, queue_size=4).train()
     other.load_state_dict(torch.load(tmp_path / "state.th"))
     batch = views(2, seed=9, dtype=torch.float32)
-    one.eval()(*batch)  # leaves nothing behind
+    one.eval()(*batch)  # Validation must not change the state.
     one.train()
     for _ in range(2):
         assert torch.equal(one(*batch), other(*batch))
