@@ -94,7 +94,7 @@ _RENAMED = {
     "image_text.retrieval": "task_models.image_text.matching",
     "masked_lm_head": "transformer.architectures",
     "model": "models.declutr",
-    "model_parts": "models.fit",
+    "model_parts": "models.parts",
     "modules_from_here": "system.imports",
     "objectives.contrastive": "objectives.pairs.metric_learning",
     "objectives.distances": "objectives.numerics",

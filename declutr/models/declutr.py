@@ -12,7 +12,7 @@ from allennlp.modules import FeedForward, Seq2VecEncoder, TextFieldEmbedder
 from allennlp.nn import InitializerApplicator, RegularizerApplicator
 from allennlp.nn.parallel import DdpAccelerator
 
-from declutr.models import fit
+from declutr.models import parts
 from declutr.models.encoding import Encoders, Encoding
 from declutr.models.recorded_model import NonFiniteLoss, RecordedModel
 from declutr.models.views import SpanViews, Views
@@ -110,17 +110,19 @@ class DeCLUTR(RecordedModel):
         super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
         # Archives hold the weights in the order in which these modules are assigned.
         self._text_field_embedder = text_field_embedder
-        self._seq2vec_encoder = fit.pooler_of(seq2vec_encoder, text_field_embedder)
+        self._seq2vec_encoder = parts.pooler_of(seq2vec_encoder, text_field_embedder)
         self._feedforward = feedforward
         width = self._seq2vec_encoder.get_output_dim()
-        fit.require_feedforward(feedforward, width, loss)
-        self._head = fit.head_of(head, width, feedforward)
+        parts.require_feedforward(feedforward, width, loss)
+        self._head = parts.head_of(head, width, feedforward)
         self._make_views = views or SpanViews()
         projection = self._head or feedforward
-        fit.require_objective(loss, projection, self._seq2vec_encoder, self._make_views, chunk_size)
-        self._predictor = fit.predictor_of(predictor, self._head, loss)
+        parts.require_objective(
+            loss, projection, self._seq2vec_encoder, self._make_views, chunk_size
+        )
+        self._predictor = parts.predictor_of(predictor, self._head, loss)
         self._momentum_encoder = momentum_encoder
-        fit.require_other_encoders(
+        parts.require_other_encoders(
             loss, momentum_encoder, two_encoders, feedforward, self._make_views
         )
         self._loss = loss
@@ -133,8 +135,8 @@ class DeCLUTR(RecordedModel):
         self.masked_language_modeling = (
             getattr(text_field_embedder, "masked_language_modeling", False) and mlm_weight > 0
         )
-        fit.require_a_term(self.contrastive, self.masked_language_modeling)
-        fit.require_settings(mlm_probability, precision, chunk_size)
+        parts.require_a_term(self.contrastive, self.masked_language_modeling)
+        parts.require_settings(mlm_probability, precision, chunk_size)
         if not self.masked_language_modeling and isinstance(
             text_field_embedder, MLMTextFieldEmbedder
         ):
@@ -151,7 +153,7 @@ class DeCLUTR(RecordedModel):
         }
         if momentum_encoder is not None:
             momentum_encoder.follow(own)
-        self._second_encoder = fit.second_encoder(own) if two_encoders else None
+        self._second_encoder = parts.second_encoder(own) if two_encoders else None
         self._encoders = Encoders(own, self._second_encoder, momentum_encoder)
         self._wanted = loss.inputs if loss is not None and self.contrastive else {}
 
@@ -191,9 +193,9 @@ class DeCLUTR(RecordedModel):
             data have more instances than the memory bank has places for, or a momentum encoder is
             combined with a sharded model.
         """
-        fit.require_room(self._loss, trainer.data_loader)
+        parts.require_room(self._loss, trainer.data_loader)
         if self.contrastive:
-            fit.require_validation_loss(trainer)
+            parts.require_validation_loss(trainer)
         if self._momentum_encoder is None:
             return
         if is_sharded(self) or getattr(trainer._ddp_wrapped_model, "attach", None) is not None:

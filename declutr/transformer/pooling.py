@@ -42,5 +42,7 @@ def pooled(vectors: torch.Tensor, mask: torch.Tensor, pooling: str) -> torch.Ten
         return vectors.masked_fill(padding, float("-inf")).amax(dim=1)
     # Filled instead of multiplied by 0, because vectors at padding may be infinite or NaN.
     total = vectors.masked_fill(padding, 0.0).sum(dim=1)
-    divisor = counts.sqrt() if pooling == "mean-sqrt-length" else counts
-    return total / divisor.unsqueeze(-1)
+    divisors = {"mean": counts, "first-last": counts, "mean-sqrt-length": counts.sqrt()}
+    if pooling not in divisors:
+        raise ValueError(f"No pooling of tokens is called {pooling!r}: expected one of {POOLINGS}.")
+    return total / divisors[pooling].unsqueeze(-1)

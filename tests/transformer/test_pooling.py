@@ -39,3 +39,8 @@ def test_each_row_is_pooled_by_its_own_length(pooling: str) -> None:
         alone = vectors[row : row + 1, :length].bfloat16()
         expected = pooled(alone, torch.ones(1, length, dtype=torch.bool), pooling)
         assert torch.allclose(together[row], expected[0], atol=1e-6)
+
+
+def test_an_unknown_pooling_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"No pooling of tokens is called 'median': expected one"):
+        pooled(torch.zeros(1, 2, 3), torch.ones(1, 2, dtype=torch.bool), "median")
