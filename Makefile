@@ -36,7 +36,7 @@ train: install  ## train on the docstrings of the installed packages, embed, and
 test: install  ## run all tests
 	$(BIN)/python -m pytest -n $(WORKERS) $(TESTS)
 
-test-fast: install  ## run the tests that start no process and train nothing, in two minutes
+test-fast: install  ## run the tests that start no process and train nothing, in about two minutes
 	$(BIN)/python -m pytest -n $(WORKERS) -m "not slow" $(TESTS)
 
 test-compat:  ## run all tests on the last transformers 4 and on the latest 5
