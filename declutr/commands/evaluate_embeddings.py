@@ -88,9 +88,7 @@ on, and has a table and a picture of dimension against quality."""
 
 
 def _checked_numbers(args: argparse.Namespace) -> list[int]:
-    """Check the numeric options and return the dimensions to truncate embeddings to.
-
-    Without this check, wrong numbers would fail only after everything is embedded.
+    """Check numeric options before anything is embedded; return the dimensions to truncate to.
 
     # Raises
 
@@ -233,10 +231,7 @@ def _truncated(names: Sequence[str], dimensions: Sequence[int]) -> list[str]:
 def _add_encoders(
     run: Run, args: argparse.Namespace, names: Sequence[str], dimensions: Sequence[int]
 ) -> None:
-    """Evaluate the encoders one by one, so that only one is in memory.
-
-    An encoder that cannot be opened is reported, and the others are still evaluated.
-    """
+    """Evaluate the encoders, one in memory at a time; report those that cannot be opened."""
     from declutr.evaluation.report.truncated_encoders import add_with_dimensions
     from declutr.evaluation.run import ChangedResults
     from declutr.evaluation.suite import go_on_after

@@ -31,8 +31,7 @@ class Encoder:
         encoder = Encoder("output")  # a serialization directory, or its model.tar.gz
         embeddings = encoder(["A sentence.", "Another one."])  # (2, d)
 
-    The embedding of a text does not depend on the other texts of a call (in float32, it changes by
-    1e-5 at most).
+    The embedding of a text does not depend on the other texts of a call (up to 1e-5 in float32).
 
     # Parameters
 

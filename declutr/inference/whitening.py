@@ -1,13 +1,11 @@
 """Whitening: an affine map to embeddings with mean 0 and covariance I, or their first k components.
 
-It is fitted on the embeddings of training text and stored beside the weights (Su et al. 2021,
-arXiv:2103.15316, "Whitening-k"). With the mean mu and the covariance Sigma = U diag(s) U' of the
-embeddings of training text, an embedding x becomes
+It is stored beside the weights (Su et al. 2021, arXiv:2103.15316, "Whitening-k"). With the mean mu
+and the covariance Sigma = U diag(s) U' of embeddings of training text, an embedding x becomes
 
     y = (x - mu) U diag(s)^(-1/2) [:, :k],   s falling.
 
-Sigma divides by N - 1; dividing by N would scale all y alike, and change no cosine. Scaling y to
-length 1 is left to the caller.
+Sigma divides by N - 1; N would give the same cosines. Scaling y to length 1 is left to the caller.
 """
 
 from __future__ import annotations
@@ -33,9 +31,8 @@ FILE = WHITENING
 FLOOR = 1e-8
 """The smallest variance, relative to the largest, that embeddings are scaled by.
 
-Transformers that end in layer normalisation have a direction in which embeddings differ by rounding
-errors alone. Divided by their own standard deviation, the errors would count as much as any other
-direction."""
+After layer normalisation, there is a direction in which embeddings differ by rounding errors alone.
+Divided by their own standard deviation, they would count as much as any other direction."""
 
 _FORMAT = "1"
 
@@ -51,8 +48,7 @@ class Whitening:
 
     mean : the mean `(d,)` of the embeddings that the whitening was fitted on.
     matrix : the scaled directions `(d, k)` as columns, in the order of falling variance.
-    variances : the variances `(d,)` of all directions, falling, before `FLOOR` is applied; `None`
-        if they are not known.
+    variances : the variances `(d,)` of all directions, falling, without `FLOOR`; `None` if unknown.
     texts : the number of embeddings that the whitening was fitted on; 0 if it is not known.
     digest : any string that identifies the training text; it is stored in the file.
 

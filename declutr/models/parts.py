@@ -31,11 +31,7 @@ def pooler_of(
 ) -> Seq2VecEncoder:
     """Return the pooler of a configuration, by default the mean over all tokens.
 
-    Its `embedding_dim` is the width of token embeddings, unless the configuration gives it.
-
-    # Raises
-
-    `ConfigurationError` : the pooler expects token embeddings of another width.
+    Its `embedding_dim` is the width of token embeddings; another raises `ConfigurationError`.
     """
     width = embedder.get_output_dim()
     if given is None:
@@ -46,12 +42,7 @@ def pooler_of(
 
 
 def head_of(given: Lazy[Head] | None, width: int, feedforward: FeedForward | None) -> Head | None:
-    """Return the head of a configuration, built for embeddings of a width, or `None`.
-
-    # Raises
-
-    `ConfigurationError` : there is a feedforward layer as well.
-    """
+    """Return the head for embeddings of a width, or `None`; raise if there is a feedforward too."""
     if given is not None and feedforward is not None:
         raise ConfigurationError("Got feedforward and head; give one of them.")
     return _built(given, input_dim=width)
@@ -237,8 +228,7 @@ def require_room(loss: Objective | None, loader: Any) -> None:
 def require_validation_loss(trainer: Any) -> None:
     """Raise if a trainer tracks a validation loss that its validation data cannot give.
 
-    Without positives, a model in evaluation mode returns embeddings and no loss. AllenNLP would
-    take the loss to be 0, and the first epoch to be the best.
+    Without positives, a model in evaluation mode returns no loss; AllenNLP would take it to be 0.
     """
     loader: Any = getattr(trainer, "_validation_data_loader", None)
     reader = getattr(loader, "reader", None)

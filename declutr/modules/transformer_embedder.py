@@ -27,8 +27,7 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
     model_name : the name of the transformer in error messages.
     transformer, config : the model, with or without a head, and its configuration.
     tokenizer : the tokenizer of the transformer. Segments of long texts get its special tokens.
-    max_length : the length in tokens of the segments that longer inputs are folded into; `None`
-        never folds.
+    max_length : the tokens of the segments that longer inputs are folded into; `None` never folds.
     last_layer_only : False embeds with a trained mix of all layers.
     unpadding : the way to avoid computing on padding; see `declutr.transformer.unpadding`.
 
@@ -137,10 +136,7 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
         return rows.index_select(0, places.flatten()).view(*places.shape, -1)
 
     def _unfolded_places(self, mask: torch.Tensor, shape: torch.Size) -> torch.Tensor:
-        """Return the row of all segments, counted from 1, that each token `(N, L)` takes.
-
-        The number 0 stands for a row of zeros.
-        """
+        """Return the row of all segments, from 1, that each token `(N, L)` takes; 0 for zeros."""
         numbers = torch.arange(1, mask.numel() + 1, dtype=torch.float64).view(*mask.shape, 1)
         return self._unfold_long_sequences(numbers, mask, *shape)[..., 0].long()  # type: ignore[arg-type]
 
@@ -236,19 +232,13 @@ def recompute_layers(model: Any) -> None:
 def _recomputation(
     encoder: torch.nn.Module,
 ) -> tuple[AbstractContextManager, AbstractContextManager]:
-    """Return the contexts of the first computation of a layer and of its recomputation.
-
-    The recomputation runs in the backward pass, outside of the contexts that `forward` enters.
-    """
+    """Return contexts for computing a layer, and for recomputing it outside those of `forward`."""
     first, again = recomputation_contexts()
     return first, _Both(quick_products(encoder, next(encoder.parameters()).device), again)
 
 
 class _Both(ExitStack):
-    """Several contexts as one that can be entered repeatedly, if each of them can.
-
-    torch enters the context of a recomputation once in each backward pass.
-    """
+    """Several reusable contexts as one, which torch enters once in each backward pass."""
 
     def __init__(self, *contexts: AbstractContextManager) -> None:
         super().__init__()

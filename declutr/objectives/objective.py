@@ -40,8 +40,7 @@ class Miner(torch.nn.Module, Registrable):
     """A module that selects the pairs or triplets of a batch that a loss is computed of.
 
     `forward` takes embeddings `(M, d)` and labels `(M,)` and returns indices of pairs or triplets,
-    as the miners of pytorch-metric-learning do. A subclass also subclasses one of those miners, or
-    holds one.
+    as the miners of pytorch-metric-learning do. A subclass extends or holds one of those miners.
     """
 
     default_implementation = "pair_margin"

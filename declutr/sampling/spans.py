@@ -1,8 +1,7 @@
 """Sampling of anchors and positives from a document (DeCLUTR, ACL 2021, section 3.2).
 
-The code is pure numpy and sees no text: a document is its length in tokens, and a span is a
-half-open interval ``[start, end)`` of token positions. Lengths, starts and ends are counted in
-subword tokens without special tokens.
+The code sees no text: a document is its length, and a span is a half-open interval ``[start, end)``
+of positions. Both are counted in subword tokens, without special tokens.
 
 The length of an anchor is ``min + floor(B * (max - min))`` with ``B ~ Beta(4, 2)``. The length of a
 positive has the same form with ``B ~ Beta(2, 4)``, so that anchors are long and positives short on
@@ -51,16 +50,14 @@ class SpanSampler:
         min_span_len: the length of the shortest span in tokens.
         max_span_len: the length of the longest span in tokens. It is also the least gap between two
             anchors of a document, except with the placement "uniform_v1".
-        strategy: the positives that are allowed: "all" (any that touches or overlaps its anchor),
-            "subsuming" (inside the anchor) or "adjacent" (touching the anchor without sharing a
-            token). `None` means "all".
-        placement: the way anchors are placed. "uniform" draws uniformly from all placements whose
-            starts are at least ``2 * max_span_len`` apart (section 3.2 of the ACL paper); in the
-            shortest documents it leaves so little choice that their middle is nearly skipped.
-            "uniform_v1" only requires starts to be ``max_span_len`` apart, as in the paper's first
-            version (arXiv, June 2020, section 3.1.1), so that anchors may touch and a positive may
-            overlap another anchor. "grid" places each anchor inside one block of ``max_span_len``
-            tokens, as the published code does. See docs/SAMPLING.md.
+        strategy: where positives may lie: "all" or `None` (touching or overlapping the anchor),
+            "subsuming" (inside it) or "adjacent" (touching it without sharing a token).
+        placement: the way anchors are placed; see docs/SAMPLING.md. "uniform" draws uniformly from
+            all placements with starts at least ``2 * max_span_len`` apart (ACL paper, section 3.2),
+            which nearly skips the middle of the shortest documents. "uniform_v1" requires starts to
+            be ``max_span_len`` apart (arXiv, June 2020, section 3.1.1): anchors may touch, and a
+            positive may overlap another anchor. "grid" places each anchor inside one block of
+            ``max_span_len`` tokens, as the published code does.
         anchor_beta: the two parameters of the beta distribution of anchor lengths.
         positive_beta: the two parameters of the beta distribution of positive lengths.
 
@@ -100,8 +97,7 @@ class SpanSampler:
     def shrunk_to(self, length: int) -> SpanSampler:
         """Return this sampler if a document of `length` tokens is long enough, or a shrunk one.
 
-        In a shrunk sampler the longest span has ``length // (2 * A)`` tokens, and the shortest span
-        has the length that `shortest_beside` returns.
+        The shrunk one has spans of `shortest_beside` to ``length // (2 * A)`` tokens.
 
         Raises:
             DocumentTooShort: if the longest span would be empty.
@@ -133,9 +129,8 @@ class SpanSampler:
             rng: the source of random numbers.
 
         Raises:
-            DocumentTooShort: if `length` is below `min_document_len`, or if an adjacent positive
-                of `min_span_len` tokens fits on neither side of an anchor (possible only for one
-                anchor and ``min_span_len > max_span_len / 2``).
+            DocumentTooShort: if `length` is below `min_document_len`, or an adjacent positive fits
+                neither side of a single anchor (only if ``min_span_len > max_span_len / 2``).
         """
         if length < self.min_document_len:
             raise DocumentTooShort(
@@ -160,10 +155,8 @@ class SpanSampler:
     def _place_uniformly(self, length: int, rng: np.random.Generator) -> list[Interval]:
         """Draw anchors uniformly from all placements whose starts are far enough apart.
 
-        Subtracting ``k * apart`` from the k-th start maps these placements one to one to the
-        non-decreasing sequences of A integers in ``{0 .. slack}``. Adding k to the k-th integer
-        maps these sequences one to one to the sets of A distinct integers in
-        ``{0 .. slack + A - 1}``, which can be drawn uniformly.
+        Subtracting ``k * (apart - 1)`` from the k-th start maps these placements one to one to the
+        sets of A distinct integers in ``{0 .. slack + A - 1}``, which can be drawn uniformly.
         """
         count = self.num_anchors
         apart = self.max_span_len * (1 if self.placement == "uniform_v1" else 2)
@@ -222,8 +215,7 @@ class SpanSampler:
 
 @lru_cache(maxsize=4096)
 def _with_longest(sampler: SpanSampler, longest: int) -> SpanSampler:
-    # The constructor checks all settings, which takes time, and the documents of a corpus need the
-    # same few samplers again and again.
+    # Cached, because the constructor's checks take time and a corpus needs few different samplers.
     return replace(sampler, min_span_len=sampler.shortest_beside(longest), max_span_len=longest)
 
 

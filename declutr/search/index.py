@@ -30,15 +30,12 @@ from declutr.search.stored_lines import StoredLines
 
 logger = logging.getLogger(__name__)
 
-# Search structures of faiss up to this size in bytes are checked for damage when they are opened.
-# Larger ones are mapped into memory and a query reads little of them, so that reading everything
-# first would take longer. Damage there can only lose candidates: the cosines come from the
-# embeddings, which are checked.
+# Structures of faiss up to this size in bytes are checked on opening. Others would take too long;
+# damage there can only lose candidates, as cosines come from the embeddings, which are checked.
 _CHECKED_OF_FAISS = 1 << 30
 
-# The encoder of queries may differ from that of lines in these settings. A model may have been
-# moved, a query in float32 finds lines that were embedded in bfloat16 or int8, and lines that
-# release 1.5.0 truncated at the other end are still found by what was kept of them.
+# The encoder of queries may differ from that of lines in these settings: lines are found even if
+# the model was moved, computed in another dtype, or truncated at the other end (release 1.5.0).
 _MAY_DIFFER = ("place", "dtype", "truncation_side")
 
 
@@ -67,10 +64,8 @@ class SearchIndex:
     # Parameters
 
     folder : the folder of the index.
-    encoder : the encoder of queries; by default the model of the index is opened at the first
-        query.
-    exact : whether to compare queries with all lines, read from disk, even if the index has a
-        structure for approximate search.
+    encoder : the encoder of queries; by default the first query opens the model of the index.
+    exact : whether to compare all lines, read from disk, even if the index has approximate search.
     model : the path of the model if it was moved.
     device : the device of the model, as in `declutr.Encoder`.
     trust : whether to open a model that would be refused as unsafe, as in `declutr.Encoder`.
@@ -125,16 +120,12 @@ class SearchIndex:
         return len(self.lines)
 
     def search(self, query: str, k: int = 10) -> list[Hit]:
-        """Return the k lines with the highest cosines, in descending order.
+        """Return the k lines with the highest cosines, descending; equal ones by row number.
 
         # Parameters
 
         query : a text that is not blank.
         k : the maximum number of hits; there are fewer only if fewer lines are not blank.
-
-        # Returns
-
-        The hits. Lines with equal cosines are in the order of their row numbers.
 
         # Raises
 

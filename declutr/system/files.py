@@ -167,10 +167,7 @@ class CheckedFile:
         self._sound = np.zeros(blocks, dtype=bool)
 
     def require(self, start: int, end: int) -> None:
-        """Raise `DamagedFile` unless the bytes `[start, end)` are those that were written.
-
-        Both offsets are counted from `begin`.
-        """
+        """Raise `DamagedFile` if bytes `[start, end)`, counted from `begin`, are not as written."""
         first, last = start // BLOCK, -(-end // BLOCK)
         if last - first == 1 and self._sound[first]:  # a fast path for the most frequent case
             return
@@ -212,12 +209,10 @@ class CheckedFile:
 def damage_of(file: str | Path) -> str | None:
     """Return a description of the damage to a file of `torch.save`, or `None` if it is sound.
 
-    torch writes a zip archive with a checksum (CRC-32) for each entry, but verifies none of them on
-    loading. This function reads the whole file and verifies all of them, in about half the time of
-    loading. Two kinds of files have no checksums: a file in the format before torch 1.6 counts as
-    damaged, and for a file that was written after
-    `torch.serialization.set_crc32_options(False)`, which has zeros for checksums, only the
-    structure is verified.
+    torch writes a zip archive with a CRC-32 for each entry, but verifies none of them on loading.
+    This function verifies all of them, in about half the time of loading. A file in the format
+    before torch 1.6 counts as damaged. Of a file that was written without checksums, by
+    `torch.serialization.set_crc32_options(False)`, only the structure is verified.
     """
     import torch
 
@@ -234,15 +229,11 @@ def damage_of(file: str | Path) -> str | None:
 
 
 def damage_of_records(file: str | Path) -> str | None:
-    """Return a description of the damage to the entries of a zip archive, or `None` if sound.
-
-    In contrast to `damage_of`, the archive need not be a file of torch.
-    """
+    """Return a description of the damage to the entries of any zip archive, or `None` if sound."""
     try:
         with zipfile.ZipFile(file) as opened:
             entries = opened.infolist()
-            # For an entry that is marked as a folder, torch reads nothing and returns tensors of
-            # uninitialised memory.
+            # For an entry marked as a folder, torch returns tensors of uninitialised memory.
             strange = [e.filename for e in entries if e.external_attr & _DIRECTORY or e.is_dir()]
             wrong = strange[0] if strange else None
             if wrong is None and any(entry.CRC for entry in entries):

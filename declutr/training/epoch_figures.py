@@ -91,9 +91,8 @@ def _nan_loss(step: int, last: int) -> str:
 class EpochFigures:
     """Losses, running means and metric states of an epoch, carried over to a resumed run.
 
-    When AllenNLP's trainer resumes within an epoch, it reports losses and metrics of the remaining
-    steps only, and nothing if no step remains. This class wraps `_train_epoch` of the trainer, and
-    adds what the steps before the checkpoint contributed.
+    When AllenNLP's trainer resumes within an epoch, it reports on the remaining steps only, if any.
+    This class wraps its `_train_epoch`, and adds what the steps before the checkpoint contributed.
 
     Loss sums are saved for every process, running means and metric states for the first process
     only: see `metric_states`.
@@ -138,8 +137,7 @@ class EpochFigures:
         """Gather the sums of all processes for a checkpoint, which one process writes.
 
         All processes must call this after the same step. After a step with fewer batches than usual
-        nothing is gathered: one process may take such a step because another has no data left, and
-        that process would not take part.
+        nothing is gathered, because another process may have no data left and not take part.
         """
         if not self._partial:
             step = self._trainer._total_batches_completed

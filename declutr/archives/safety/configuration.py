@@ -1,7 +1,6 @@
 """Checks of untrusted configurations: AllenNLP's `config.json` and settings of transformers.
 
-AllenNLP evaluates `config.json` as Jsonnet, a language that can read files. Only plain JSON is
-accepted here.
+AllenNLP evaluates `config.json` as Jsonnet, which can read files. Only plain JSON is accepted here.
 """
 
 from __future__ import annotations
@@ -102,8 +101,7 @@ def refuse_if(reason: str | None, path: KeyPath, file: str) -> None:
 def _check_type(path: KeyPath, value: Any, file: str) -> None:
     """Refuse a type that AllenNLP would have to import.
 
-    Names without a dot import nothing, registered or not, and pass. Some are not AllenNLP types at
-    all, as in `"rope_scaling": {"type": "yarn"}`.
+    Names without a dot import nothing, and pass, as in `"rope_scaling": {"type": "yarn"}`.
     """
     is_type = path[-1] == "type" or (len(path) == 1 and path[0] in _SECTIONS)
     if is_type and isinstance(value, str) and "." in value and not is_registered(value):
@@ -162,9 +160,8 @@ def _is_stripped(path: KeyPath) -> bool:
 def _is_synonyms(path: KeyPath, types: dict[KeyPath, Any]) -> bool:
     """Return whether `path` leads to the synonyms file of a reader of type "augmented".
 
-    Such a reader keeps only the name of the file, and never augments if it was built from an
-    untrusted archive (`is_untrusted`). Other types may read a file under the same key, so only this
-    one place is exempt.
+    Such a reader keeps only the name of the file, and does not augment in an untrusted archive
+    (`is_untrusted`). Other types may read a file under the same key, so only this one is exempt.
     """
     if path[0] not in _READERS or path[1:] != ("augmentation", "synonyms"):
         return False
@@ -181,9 +178,8 @@ def check_no_remote_code(content: Any, file: str) -> None:
 
     # Raises
 
-    `UnsafeArchive` : if there is an `auto_map`, which names classes in Python files beside a
-        pretrained transformer; a switch that allows such files to run; or an attention
-        implementation from the hub.
+    `UnsafeArchive` : if there is an `auto_map`, which names Python files beside a transformer; a
+        switch that allows such files to run; or an attention implementation from the hub.
     """
     for path, value in entries(content):
         refuse_if(_remote_code(path, value), path, file)

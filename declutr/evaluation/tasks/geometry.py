@@ -55,8 +55,7 @@ def unit(embeddings: np.ndarray) -> np.ndarray:
 def alignment_contributions(x: np.ndarray, y: np.ndarray, alpha: float = 2) -> np.ndarray:
     """Return |x_i - y_i|^alpha, `(n,)`, of pairs with the same meaning; the mean is the alignment.
 
-    Wang and Isola (2020), section 4.1. For alpha 2, the alignment is between 0, which is perfect,
-    and 4.
+    Wang and Isola (2020), section 4.1. For alpha 2 it is between 0, which is perfect, and 4.
 
     # Parameters
 
@@ -122,10 +121,8 @@ class Spectrum(NamedTuple):
     first: np.ndarray
     """Contributions `(n,)` whose mean is the first component's share of the variance, 0 to 1."""
     rank: np.ndarray
-    """Contributions `(n,)` whose mean is the effective rank, from 1 to the dimension.
-
-    The effective rank is the exponential of the entropy of the shares (Roy and Vetterli, 2007).
-    """
+    """Contributions `(n,)` whose mean is the effective rank, from 1 to the dimension: the
+    exponential of the entropy of the shares (Roy and Vetterli, 2007)."""
 
 
 def spectrum(x: np.ndarray) -> Spectrum:
@@ -194,10 +191,8 @@ class Geometry(Task):
     """
 
     before_scoring: ClassVar[dict[str, Any]] = {"_alarm": None}
-    """Initial values of attributes that scoring changes.
-
-    See `declutr.evaluation.suite.evaluate` and `declutr.evaluation.result_keys.data_digest`.
-    """
+    """Initial values of attributes that scoring changes; see `declutr.evaluation.suite.evaluate`
+    and `declutr.evaluation.result_keys.data_digest`."""
 
     def __init__(self, folders: list[Path]) -> None:
         super().__init__("geometry", group="geometry", main="uniformity")

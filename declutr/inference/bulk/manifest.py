@@ -1,11 +1,9 @@
 """The manifest of a folder of embeddings: its shards, their settings and digests of their rows.
 
     FOLDER/manifest.json            the manifest
-    FOLDER/embeddings-00000.npy     the first shard, or .parquet, .jsonl
-    FOLDER/embeddings-00001.npy     …
+    FOLDER/embeddings-00000.npy     the first of the shards, or .parquet, .jsonl
 
-A shard is finished once the manifest lists it. The manifest does not depend on when or how often a
-run was interrupted.
+A shard is finished once the manifest lists it. Interruptions of a run do not change the manifest.
 """
 
 from __future__ import annotations
@@ -195,8 +193,7 @@ def output_folder(folder: Path) -> Iterator[None]:
 
     # Raises
 
-    `EmbeddingFolderError` : the folder is a file, cannot be made or written to, or another run is
-        writing to it.
+    `EmbeddingFolderError` : the folder is a file, cannot be written to, or another run uses it.
     """
     if folder.exists() and not folder.is_dir():
         raise EmbeddingFolderError(f"'{folder}' is a file, expected a folder or a new name.")
@@ -248,7 +245,6 @@ def require_ours(folder: Path) -> None:
 
 def remove_all(folder: Path) -> None:
     """Remove the manifest and all shards, and nothing else; call `require_ours` first."""
-    # The manifest goes last: a run can resume from a manifest without shards, but refuses shards
-    # without a manifest.
+    # The manifest goes last: a run resumes without shards, but refuses shards without a manifest.
     for path in [*shard_files(folder), folder / MANIFEST]:
         path.unlink(missing_ok=True)

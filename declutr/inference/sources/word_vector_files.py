@@ -1,9 +1,7 @@
 """Reading of word vectors from text files of GloVe and fastText, with a cache of arrays on disk.
 
-Each line of a file has a word and d numbers, separated by single spaces; files of fastText begin
-with a line of two numbers, the number of words and d. A file is parsed once. The resulting array
-lies in the cache of this package under the digest of the file. It is mapped into memory, so that
-only the vectors of words that occur are read, not those of two million.
+Each line has a word and d numbers, separated by single spaces; the first line of fastText gives the
+number of words and d. A file is parsed once; its array is cached and mapped into memory.
 """
 
 from __future__ import annotations
@@ -52,10 +50,7 @@ class WordVectorTable(NamedTuple):
     def vectors_of(self, rows: np.ndarray) -> np.ndarray:
         """Return the vectors `(k, d)` of rows `(k,)`.
 
-        # Raises
-
-        `EncoderError` : the cached vectors are damaged. They are removed, so that the next start
-            reads the original file again.
+        `EncoderError` is raised if they are damaged; they are removed, and read anew at next start.
         """
         if self.checked is not None and len(rows):
             size = self.vectors.shape[1] * self.vectors.itemsize
@@ -79,8 +74,7 @@ def open_word_vectors(file: Path, digest: str) -> WordVectorTable:
 
     # Raises
 
-    `EncoderError` : the file does not hold word vectors, or ends too early; the message gives the
-        line.
+    `EncoderError` : the file holds no word vectors or ends too early; the message gives the line.
     """
     cache = default_cache_dir() / "word-vectors"
     cache.mkdir(parents=True, exist_ok=True)
@@ -102,10 +96,7 @@ def open_word_vectors(file: Path, digest: str) -> WordVectorTable:
 
 
 def _checked(kept: Path) -> CheckedFile | None:
-    """Return the cached file of vectors with its checksums; `None` if there is none.
-
-    Words and shape are checked now. If anything is damaged, the cached files are removed.
-    """
+    """Return the cached vectors with checksums, or `None`; remove the cache if it is damaged."""
     try:
         sums = json.loads((kept / _CHECKSUMS).read_text())
         for name in ("words.txt", "shape.json"):

@@ -140,11 +140,8 @@ def _mixed_with_query(near: Tensor, count: int, generator: torch.Generator | Non
 
 
 def _length(a: Tensor, b: Tensor, cosine: Tensor) -> Tensor:
-    """Return the length of `a x + b y` for unit vectors x and y with the given cosine.
-
-    It is never 0, although opposite vectors may cancel.
-    """
-    return (a * a + b * b + 2 * a * b * cosine).clamp_min(1e-12).sqrt()
+    """Return the length of `a x + b y`, never 0, for unit vectors x and y with the given cosine."""
+    return (a * a + b * b + 2 * a * b * cosine).clamp_min(1e-12).sqrt()  # opposite ones may cancel
 
 
 @torch.no_grad()
