@@ -126,10 +126,10 @@ def tracked_epochs(module: ModuleType) -> bool:
 
 
 def stopped_runs(module: ModuleType) -> bool:
-    """Train no further epoch when a resumed run had already stopped early because of `patience`.
+    """Let AllenNLP's trainer train no further epoch if the resumed run had run out of `patience`.
 
     Such a run was killed after its last checkpoint, before its archive was complete. Can be removed
-    when the trainer calls `should_stop_early` before its first epoch too.
+    when `GradientDescentTrainer` calls `should_stop_early` before its first epoch too.
     """
 
     @replaces(module.GradientDescentTrainer)

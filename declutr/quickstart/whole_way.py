@@ -40,17 +40,17 @@ class Quality(NamedTuple):
 
 
 class Quickstart:
-    """The steps of one quickstart, in one folder.
+    """The steps of `make train`: write a corpus, make a transformer, train, embed and report.
 
-    Making one creates the folder and sets the environment variables `TRANSFORMER_MODEL` and
-    `DECLUTR_CACHE`.
+    The constructor creates the folder, and points the environment variables `TRANSFORMER_MODEL`
+    and `DECLUTR_CACHE` of this process into it.
 
     # Parameters
 
     folder : the folder of all results.
     recipes : the folder of recipes, `training_config`.
-    overrides : keys of the recipe to change, as for `allennlp train -o`.
-    packages : the packages whose docstrings are the corpus.
+    overrides : configuration keys of the recipe and their values, as for `allennlp train -o`.
+    packages : the names of the installed packages whose docstrings are the corpus.
     """
 
     def __init__(

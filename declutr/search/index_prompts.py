@@ -59,7 +59,8 @@ def prompts_to_build_with(encoder: Any, folder: Path, overwrite: bool) -> SidePr
 
     # Returns
 
-    The prompts, or `None` if the encoder itself decides for lines and queries alike.
+    The prompts of both sides, or `None` if neither the model names some for a side nor was the
+    encoder made with one: lines and queries are then embedded as the encoder embeds any text.
     """
     from declutr.inference.text_model import side_prompts
 

@@ -215,7 +215,9 @@ class EpochFigures:
 
 
 def epoch_metrics(model: Any, loss: float, penalty: float | None, batches: int) -> dict[str, float]:
-    """Return the metrics of an epoch over all processes, and reset the metrics of the model.
+    """Return an epoch's metrics over all processes, and reset the metrics of the model.
+
+    They are the model's own, and `loss` and `reg_loss`: sums over all processes divided by batches.
 
     # Parameters
 

@@ -145,13 +145,13 @@ def require_scores(
 def write_scores(
     trainer: GradientDescentTrainer, folder: Optional[str], step: int, epoch: int, scores: Scores
 ) -> None:
-    """Write scores to the log writers of a trainer, and to its folder if it has one.
+    """Write scores to a trainer's log writers, and to a JSON file for this step.
 
     # Parameters
 
-    trainer : the trainer, whose callbacks may be log writers.
-    folder : the serialization directory, or `None`.
-    step, epoch : the steps and epochs completed.
+    trainer : the trainer, whose callbacks may be log writers (`LogWriterCallback`, TensorBoard).
+    folder : the serialization directory, for the file; `None` writes no file.
+    step, epoch : the numbers of steps and epochs completed. They are written into the file.
     scores : the scores by name.
     """
     for writer in trainer._callbacks:

@@ -72,8 +72,12 @@ def longest_text(tokenizer: Any, positions: int | None) -> int | None:
 
     # Parameters
 
-    tokenizer : a tokenizer of transformers. Many report no limit, and some a wrong one.
-    positions : `max_positions` of the transformer.
+    tokenizer : a tokenizer of transformers. Many report no limit, and some one that is too large.
+    positions : `max_positions` of the transformer, `None` if it has no limit.
+
+    # Returns
+
+    The smaller of the two limits.
     """
     limits = (int(tokenizer.model_max_length), positions)
     return min((limit for limit in limits if limit and limit < _UNLIMITED), default=None)

@@ -37,13 +37,14 @@ Draws = list[np.random.RandomState]
 
 
 class TorchLearner(Learner):
-    """A learner that trains SentEval's logistic regression or perceptron with weight decay.
+    """A learner that trains SentEval's classifiers: logistic regression, or a network of one layer.
 
-    The penalties are weights of the decay. See `Learner` for the parameters.
+    Which of them, and with which optimizer, the protocol says. The penalties that are tried are
+    strengths of weight decay. See `Learner` for the parameters and for what methods return.
 
     # Raises
 
-    `ValueError` : the optimizer of the protocol is unknown.
+    `ValueError` : the constructor was given a protocol with an unknown optimizer.
     """
 
     grid = kfold_grid = tuple(10.0**power for power in range(-5, -1))

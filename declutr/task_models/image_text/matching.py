@@ -96,7 +96,16 @@ def _before(others: torch.Tensor, right: torch.Tensor) -> torch.Tensor:
 
 
 def recalls(ranks: Ranks) -> dict[str, float]:
-    """Return recall@1, 5 and 10 in both directions, in per cent, and their sum `rsum`."""
+    """Return recall@1, 5 and 10 in per cent, from images to texts and back, and their sum `rsum`.
+
+    # Parameters
+
+    ranks : the rank of the right text of each image, and of the right image of each text, from 0.
+
+    # Returns
+
+    `image_to_text_r1`, ..., `text_to_image_r10`, and the sum of all six.
+    """
     found = {
         f"{name}_r{k}": 100 * float((each < k).double().mean())
         for name, each in (("image_to_text", ranks.captions), ("text_to_image", ranks.images))
