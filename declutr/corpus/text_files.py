@@ -124,22 +124,14 @@ def _compression(file: Path) -> str | None:
 
 
 def open_text(file: Path, errors: str) -> io.TextIOWrapper:
-    """Open a file for reading text, without its byte order mark; only line feeds end lines.
-
-    # Parameters
-
-    file : the file, plain or compressed.
-    errors : as in Python's `open`.
-
-    # Raises
-
-    `SourceError` : if the file is not text, or UTF-16 or UTF-32 without a byte order mark.
-    """
+    """Open a file, plain or compressed, as text; see `decoded` for `errors` and what it raises."""
     return decoded(open_bytes(file), errors, file)
 
 
 def decoded(stream: Any, errors: str, name: Path | str) -> io.TextIOWrapper:
     """Return a stream of bytes as text, in the encoding that its first bytes tell.
+
+    The text has no byte order mark, and only line feeds end its lines.
 
     # Parameters
 
@@ -179,13 +171,7 @@ def _lines(file: Path, encoding_errors: str) -> Iterator[str]:
 
 @contextmanager
 def telling_what_fails(file: Path, kind: str) -> Iterator[None]:
-    """Raise `SourceError` for any exception inside the block.
-
-    # Parameters
-
-    file : the file that is read inside the block.
-    kind : the format it is read as, for messages.
-    """
+    """Raise `SourceError` for any exception in the block, which reads `file` as format `kind`."""
     try:
         yield
     except SourceError:

@@ -49,8 +49,7 @@ class Run:
     # Parameters
 
     folder : where results are stored.
-    tasks : the tasks to score; their data are read at once. A task without data appears in the
-        report as missing.
+    tasks : the tasks to score, whose data are read at once. Reports show those without as missing.
     protocol : the settings of all tasks, which become part of the keys of results.
     version : the version of `declutr`.
     overwrite : replace stored results that do not match, instead of raising.
@@ -81,16 +80,9 @@ class Run:
                 go_on_after(error)
 
     def check(self, names: Iterable[str]) -> None:
-        """Raise if stored results of these encoders would have to change, before any is opened.
+        """Raise `ChangedResults` if results of the encoders `names` are of other data or settings.
 
-        # Parameters
-
-        names : the names of the encoders.
-
-        # Raises
-
-        `ChangedResults` : a result was computed with other data or settings; the message names the
-            first.
+        The message names the first of the stored results. Encoders need not be opened for this.
         """
         if self._overwrite:
             return
@@ -137,20 +129,15 @@ class Run:
     def comparison(self, first: Sequence[str], order: Sequence[str]) -> tuple[Comparison, int]:
         """Compare all results in the folder that belong together, and count those that do not.
 
-        Three kinds of results are left out: those of another protocol; those of an encoder with
-        another fingerprint than the last encoder of its name; and those of other data than are read
-        now. If a task is part of this run and its data cannot be read, all results on it are left
-        out. If a task is not part of this run, the first encoder with a result on it determines
-        which data count.
+        Left out are results of another protocol, of an encoder with another fingerprint than the
+        last encoder of its name, and of other data than are read now. If the data of a task of this
+        run cannot be read, all its results are left out. If a task is not part of this run, the
+        first encoder with a result on it determines which data count.
 
         # Parameters
 
         first : names of encoders that come first; the others in the folder follow.
         order : names of tasks in the order of the report; others follow.
-
-        # Returns
-
-        The comparison, and the number of results that are left out.
         """
         there = self.folder.encoders()
         encoders = [name for name in dict.fromkeys([*first, *there]) if name in there]
@@ -197,10 +184,8 @@ class Run:
     def _belongs(self, there: Record, mark: str | None, data: dict[str, str]) -> bool:
         """Return whether a result is of this protocol, this encoder and these data.
 
-        # Parameters
-
-        mark : the fingerprint of the encoder that has the name now, if it is known.
-        data : digests by task; the digest of a task that is not among them is added.
+        `mark` is the fingerprint of the encoder that has the name now, if known. `data` are digests
+        by task; the digest of a task that is not among them is added.
         """
         key, task = there.key, there.result.task
         if key["protocol"] != settings(self.protocol) or mark not in (None, key["encoder"]):
@@ -241,11 +226,7 @@ class Meter:
 def failed(comparison: Comparison, names: Iterable[str], not_opened: Mapping[str, str]) -> bool:
     """Return whether an encoder could not be opened, or one of `names` failed on a task with data.
 
-    # Parameters
-
-    comparison : all results.
-    names : names of the encoders of this run.
-    not_opened : encoders that could not be opened, with the reason.
+    `not_opened` maps encoders that could not be opened to the reason.
     """
     names = set(names)
     return bool(not_opened) or any(encoder in names for encoder, _, _ in comparison.failures())

@@ -14,10 +14,9 @@ from typing import NamedTuple
 import numpy as np
 
 Items = Mapping[str, np.ndarray]
-"""Contributions of n test items: arrays of length n, by name.
+"""Contributions of n test items: arrays `(n,)` by name.
 
-An optional array `subset` of integers divides the items of a test set into parts; a bootstrap then
-draws within each part.
+A bootstrap draws within each part of the items that an optional array `subset` of integers makes.
 """
 
 RESAMPLES = 1000
@@ -31,12 +30,8 @@ class Score:
     # Parameters
 
     name : the name of the score, unique within its task.
-    statistic : a key of `STATISTICS`.
-    items : what every test item contributed.
-
-    # Raises
-
-    `ValueError` : the statistic is unknown, there are no items, or arrays differ in length.
+    statistic : a key of `STATISTICS`; any other raises `ValueError`.
+    items : what each test item contributed; none, or arrays of unequal length, raise `ValueError`.
     """
 
     name: str
@@ -90,12 +85,9 @@ def difference(
 
     # Parameters
 
-    first, second : the same score of two encoders.
+    first, second : the same score of two encoders; `ValueError` is raised if they differ in name,
+        in statistic or in the number of items.
     confidence, resamples, seed : see `interval`.
-
-    # Raises
-
-    `ValueError` : the two differ in name, in statistic or in the number of items.
     """
     ours, theirs = _count(first.items), _count(second.items)
     if (first.name, first.statistic, ours) != (second.name, second.statistic, theirs):
@@ -118,8 +110,7 @@ def _count(items: Items) -> int:
 def _ready(score: Score) -> Items:
     """Return items that give the same value and are faster to resample.
 
-    Rank correlations depend on order alone. Values are therefore replaced once by integers in the
-    same order, whose ranks need no sorting in any of the thousand samples.
+    For rank correlations, integers in the same order replace values; their ranks need no sorting.
     """
     if not score.statistic.startswith("spearman"):
         return score.items
@@ -149,9 +140,6 @@ def _percentiles(values: list[float], confidence: float) -> Interval:
     tail = 50 * (1 - confidence)
     low, high = np.percentile(defined, [tail, 100 - tail])
     return Interval(float(low), float(high))
-
-
-# ---------------------------------------------------------------------------------- statistics
 
 
 def _mean(items: Items) -> float:
@@ -202,9 +190,7 @@ def _standard(x: np.ndarray) -> np.ndarray:
 
 
 def spearman(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the Spearman correlation of two arrays `(n,)`: the Pearson correlation of their ranks.
-
-    Equal values share the mean of their ranks.
+    """Return the Spearman correlation of two arrays `(n,)`; equal values share their mean rank.
 
     >>> round(spearman(np.array([1, 2, 3]), np.array([10, 30, 20])), 6)
     0.5
@@ -225,12 +211,9 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 def _correlation(
     measure: Callable[[np.ndarray, np.ndarray], float], over: str
 ) -> Callable[[Items], float]:
-    """Make a statistic that correlates `predicted` with `gold`.
+    """Make a statistic that correlates `predicted` with `gold` by `measure`.
 
-    # Parameters
-
-    measure : `pearson` or `spearman`.
-    over : `all` items at once, or the `mean` over subsets, or `wmean`, weighted by their sizes.
+    It is over `all` items at once, or the `mean` over subsets, or `wmean`, weighted by their sizes.
     """
 
     def correlation(items: Items) -> float:
@@ -260,10 +243,8 @@ STATISTICS: dict[str, Callable[[Items], float]] = {
 }
 """Functions from items to a value, by name.
 
-* `mean` is the mean of `value` in percent, `plain_mean` the mean itself, `log_mean` its natural
-  logarithm.
-* `accuracy`, `f1` and `accuracy_and_f1`, which is the mean of these two, compare the classes
-  `predicted` with `gold`.
-* Correlations such as `spearman_all` correlate `predicted` with `gold`: `all` over all items,
-  `mean` as the mean over subsets, `wmean` as that mean weighted by the sizes of subsets.
+* `mean` of `value` in percent; `plain_mean`, the mean itself; `log_mean`, its natural logarithm.
+* `accuracy`, `f1` and `accuracy_and_f1`, the mean of both, compare classes `predicted` and `gold`.
+* Correlations such as `spearman_all`, of `predicted` with `gold`: over `all` items, as the `mean`
+  over subsets, or as `wmean`, that mean weighted by the sizes of subsets.
 """

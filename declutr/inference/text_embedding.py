@@ -24,10 +24,7 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def not_told() -> AbstractContextManager[None]:
-    """Return a context in which `declutr.Encoder` does not warn of texts that it cuts.
-
-    `truncated_texts` counts them all the same.
-    """
+    """Return a context in which `declutr.Encoder` counts texts that it cuts, without a warning."""
     return loggers_at(logging.ERROR, "declutr.inference.encoder")
 
 
@@ -41,8 +38,7 @@ class TextEmbedding:
 
     # Parameters
 
-    model : the model, on its device.
-    place : where the model was opened, for error messages.
+    model, place : the model, on its device, and where it was opened, for error messages.
     dtype : `"bfloat16"` computes under autocast; for any other dtype, `model.prepare` has set it.
     max_length, long_texts, batch_tokens, whiten, truncate_dim, normalize : see
         `declutr.inference.encoder.Encoder`.
@@ -119,8 +115,7 @@ class TextEmbedding:
 
         # Parameters
 
-        texts : the texts.
-        prompt : the prompt, which is put before each text.
+        texts, prompt : the n texts, and the prompt that is put before each.
         batch_size : the largest number of texts of a batch; `None` for no such limit.
         done : called after each batch with the number of texts that it finished.
         """
@@ -178,8 +173,7 @@ def pieces_of(
 
     texts : the tokens of each text, uncut.
     limit : the largest number of tokens of a piece; `None` for no limit.
-    long_texts : `"truncate"` or `"chunk"`. The lengths of the chunks of a text differ by at most
-        one token, so that no chunk is a short rest.
+    long_texts : `"truncate"`, or `"chunk"` for pieces whose lengths differ by at most one token.
     keeps_end : whether truncation keeps the end of a text instead of its beginning.
 
     >>> [piece.tokens for piece in pieces_of(["abcde"], 2, "chunk")[0]]
@@ -208,15 +202,13 @@ def pieces_of(
 def batches(
     pieces: Sequence[Piece], tokens: int, special_tokens: int, most: int | None = None
 ) -> Iterator[list[int]]:
-    """Yield batches of pieces of similar length, as lists of the pieces' numbers.
+    """Yield lists of the numbers (from 0) of pieces of similar length, each list a batch.
 
     The longest pieces come first, so that the first batch shows if memory does not suffice.
 
     # Parameters
 
-    pieces : the pieces, numbered from 0.
-    tokens : the largest number of tokens of a batch, padding and special tokens included; a piece
-        that is longer becomes a batch of its own.
+    tokens : the most tokens of a batch with padding and special tokens; a longer piece is alone.
     special_tokens : the number of special tokens that each piece gets.
     most : the largest number of pieces of a batch; `None` for no such limit.
     """
@@ -238,15 +230,7 @@ def batches(
 def mean_of_pieces(vectors: np.ndarray, pieces: Sequence[Piece], texts: int) -> np.ndarray:
     """Return the embedding of each text: the mean of its pieces, weighted by their tokens.
 
-    # Parameters
-
-    vectors : the embeddings of the pieces, `(pieces, d)`.
-    pieces : the pieces, those of a text one after another.
-    texts : the number of texts; each has at least one piece.
-
-    # Returns
-
-    An array `(texts, d)`, float32.
+    `vectors` `(p, d)` are of p `pieces`, ordered by text. The result is `(texts, d)`, float32.
     """
     if len(pieces) == texts:
         return vectors

@@ -48,21 +48,17 @@ class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
     model_name : a name on the Hugging Face hub, or a folder.
     max_length : the length in tokens of the segments that longer inputs are folded into (see
         AllenNLP's `PretrainedTransformerEmbedder`). Folded inputs cannot be masked.
-    sub_module : the attribute of the transformer to embed with, such as `"encoder"`. It cannot be
-        combined with masked language modelling.
+    sub_module : the part to embed with, such as `"encoder"`; not with masked language modelling.
     train_parameters : False freezes the transformer.
     eval_mode : keep the transformer in evaluation mode (no dropout) during training.
-    last_layer_only : False embeds with a trained mix of all layers. The language modelling head
-        reads the last layer in both cases.
-    gradient_checkpointing : recompute each layer in the backward pass, which saves memory and
-        takes more time.
+    last_layer_only : False embeds with a trained mix of layers; the head always reads the last.
+    gradient_checkpointing : recompute layers in the backward pass: less memory, but more time.
     unpadding : the way to avoid computing on padding: `"auto"`, `"packed"`, `"grouped"` or
         `"none"`; see `declutr.transformer.unpadding`. Embeddings differ by rounding errors only.
     compile : True compiles the transformer with `torch.compile`; a dictionary gives the options of
         that function. It cannot be combined with gradient_checkpointing.
     masked_language_modeling : False loads the transformer without its language modelling head.
-    load_weights : False builds the architecture without loading weights, which is how an archive is
-        opened, since it has weights of its own.
+    load_weights : False builds the architecture only, to open an archive, which has weights.
     tokenizer_kwargs, transformer_kwargs : keyword arguments of the `from_pretrained` of each.
 
     # Raises
@@ -123,8 +119,7 @@ class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
         self.masked_language_modeling = masked_language_modeling
         self.head_reads_mix = False
         if self._scalar_mix is not None:
-            # Saved with the weights: heads trained by releases up to 1.5 read the mix of layers,
-            # and their weights have no such buffer.
+            # Saved with weights; heads trained by releases up to 1.5 read the mix and lack this.
             self.register_buffer("_head_reads_last_layer", torch.tensor(True))
         self._told_of_mix = False
         # This is not a buffer, because masks are drawn on the host.
@@ -146,12 +141,9 @@ class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
         super()._load_from_state_dict(state_dict, prefix, *rest)
 
     def maskable(self, token_ids: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-        """Return a mask `(N, L)` of the tokens that may be masked: no special tokens, no padding.
+        """Return which of the tokens `token_ids` `(N, L)` may be masked, as a mask `(N, L)`.
 
-        # Parameters
-
-        token_ids : `(N, L)`.
-        mask : `(N, L)` bool, False at padding.
+        These are all but special tokens and padding, at which `mask` `(N, L)` is False.
         """
         return mask & ~torch.isin(token_ids, self._special_ids.to(token_ids.device))
 
@@ -210,11 +202,7 @@ class MLMTextFieldEmbedder(BasicTextFieldEmbedder):
 
     # Parameters
 
-    token_embedders : one embedder, of type "pretrained_transformer_mlm".
-
-    # Raises
-
-    `ConfigurationError` : there are several embedders, or one of another type.
+    token_embedders : one embedder of that type; all else raises `ConfigurationError`.
     """
 
     def __init__(self, token_embedders: dict[str, TokenEmbedder]) -> None:
@@ -240,8 +228,7 @@ class MLMTextFieldEmbedder(BasicTextFieldEmbedder):
     def freeze_head(self) -> None:
         """Exclude the language modelling head from training.
 
-        DistributedDataParallel waits for the gradient of every parameter that is trained, also of a
-        head that is not used.
+        DistributedDataParallel waits for gradients of all trained parameters, even if not used.
         """
         embedder = self.token_embedder
         shared = {id(parameter) for parameter in embedder.encoder.parameters()}

@@ -74,28 +74,19 @@ def build_index(
 ) -> IndexSummary:
     """Build an index of `lines` in `folder`, or resume an interrupted build.
 
-    A change of the backend alone reuses the embeddings.
-
     # Parameters
 
-    encoder : a `declutr.Encoder`. If its model has prompts for queries and documents, lines are
-        embedded with the prompt for documents (or the prompt that the encoder was made with), and
-        the index embeds queries with the prompt for queries.
+    encoder : a `declutr.Encoder`. If its model has prompts for queries and documents, lines get the
+        prompt for documents (or the encoder's own prompt), and queries the prompt for queries.
     lines : any texts. Blank lines have a row number and are never found.
     folder : the folder of the index.
-    options : the arguments that `encoder` was made with and that queries need too (`max_length`,
-        `pooling`, ...).
-    backend : one of `BACKENDS`.
+    options : the arguments of `encoder` that queries need too (`max_length`, `pooling`, ...).
+    backend : one of `BACKENDS`. A change of the backend alone reuses the embeddings.
     exact_rows : the number of lines above which faiss and hnswlib search approximately.
     shard_rows : the number of embeddings in a file, as in `embed_rows`.
-    overwrite : whether to replace an index of other lines or another model. It is replaced when all
-        lines have been read.
+    overwrite : whether to replace an index of other lines or another model, when lines are read.
     progress : whether to show a progress bar.
     say : a function that is called with a description of longer steps as they begin.
-
-    # Returns
-
-    A summary of what was built, and the description of the index.
 
     # Raises
 
@@ -223,7 +214,7 @@ def _searched_files(folder: Path, description: IndexDescription) -> list[Path]:
 def made_searchable(
     rows: SearchableRows, wanted: IndexDescription, folder: Path, say: Callable[[str], None]
 ) -> IndexDescription:
-    """Build the search structure of an index if it needs one, and write the description last.
+    """Build the search structure of an index if needed, then write and return its description.
 
     # Parameters
 
@@ -231,10 +222,6 @@ def made_searchable(
     wanted : the description of the index, without effort, recall and checksums.
     folder : the folder of the index.
     say : a function that is called with a description of each step as it begins.
-
-    # Returns
-
-    The complete description.
     """
     effort = recall = None
     unfinished = folder / UNFINISHED

@@ -1,11 +1,10 @@
 """The number of processors that this process may use, and the number of threads of torch.
 
-In a container, `os.cpu_count()` counts the processors of the host. The container may use fewer: it
-is limited by the affinity of its processes, and by the quota of processor time of a control group
-(`docker run --cpus 2`, `limits.cpu` of Kubernetes). Threads beyond the quota slow down all others:
-while they spin they use up the quota, and then all threads pause until its period ends. By default
-torch uses one thread for each core (or each processor, if built without MKL) that this process may
-run on. It ignores quotas and other training processes on the machine.
+In a container, `os.cpu_count()` counts the processors of the host. The container may use fewer, by
+the affinity of its processes or the quota of processor time of a control group (`docker run --cpus
+2`, `limits.cpu` of Kubernetes). Threads beyond the quota use it up while they spin, and then all
+threads pause until its period ends. By default torch uses one thread for each core (without MKL:
+each processor) that this process may run on. It ignores quotas and other training processes.
 """
 
 from __future__ import annotations
@@ -48,11 +47,8 @@ _shares: list[int] = []  # numbers of threads that `share_processors` has set
 def usable_processors(root: Path = Path("/")) -> int:
     """Return the number of processors that this process may use by its affinity and quota.
 
-    It is at least 1; a quota that is not a whole number is rounded up.
-
-    # Parameters
-
-    root : the root of the file system; only tests change it.
+    It is at least 1; a quota that is not a whole number is rounded up. `root` is the root of the
+    file system, which only tests change.
     """
     quota = cpu_quota(root)
     allowed = allowed_processors()
@@ -70,11 +66,8 @@ def allowed_cores(root: Path = Path("/")) -> int:
     """Return the number of cores that this process may run on, regardless of any quota.
 
     In contrast to `allowed_processors`, hyperthreads of one core count once, where the system tells
-    which they are. If torch was built with MKL, this is its default number of threads.
-
-    # Parameters
-
-    root : the root of the file system; only tests change it.
+    which they are. If torch was built with MKL, this is its default number of threads. Only tests
+    change `root`, the root of the file system.
     """
     if not hasattr(os, "sched_getaffinity"):
         return allowed_processors()
@@ -98,8 +91,7 @@ def cpu_quota(root: Path = Path("/")) -> float | None:
     # Returns
 
     The quota in processors, such as 1.5, or `None` if there is no limit. It is the least quota of
-    the control group of this process and its ancestors of version 1 and 2, as far as they are
-    mounted.
+    this process's control group and its ancestors, of version 1 and 2, as far as they are mounted.
     """
     quotas = [quota for folder in _groups(root) if (quota := _quota(folder)) is not None]
     return min(quotas, default=None)
@@ -158,8 +150,7 @@ def keep_to_quota() -> None:
     """Reduce the number of threads of torch and numpy to the quota of the container.
 
     Only the first call in a process has an effect. The number is never raised, and not changed if
-    the user has set it by `OMP_NUM_THREADS` or `MKL_NUM_THREADS` in the environment or by
-    `torch.set_num_threads`.
+    the user has set it, by `THREAD_VARIABLES` in the environment or by `torch.set_num_threads`.
     """
     quota = cpu_quota()
     if quota is None or _chosen_by_user():
@@ -233,8 +224,7 @@ def processor_name() -> str:
 def processor_model() -> str:
     """Return a short hash of the processor's model and features.
 
-    The name is not enough to identify a processor: in clouds several models share one name, and ARM
-    processors have none.
+    A name is not enough: in clouds several models share one name, and ARM processors have none.
     """
     told = _told_by_processor()
     return hashlib.sha256(json.dumps([told.get(name) for name in _MODEL]).encode()).hexdigest()[:8]

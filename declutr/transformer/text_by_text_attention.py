@@ -1,10 +1,9 @@
 """Variable-length attention on a CPU: one text after another, as a custom operator of torch.
 
-Without dropout, torch's own kernel is used where it is the quickest. That kernel has no dropout.
-With dropout, torch would keep the probabilities, masks and products of all texts, and spend most of
-its time drawing a random number for each probability. Here scores are computed twice and never
-kept, for as many heads at once as fit the cache, and one 64-bit number decides about four
-probabilities.
+Without dropout, torch's own kernel, which has none, is used where it is the quickest. With dropout,
+torch would keep the probabilities, masks and products of all texts, and spend most of its time
+drawing a random number for each probability. Here scores are computed twice and never kept, for as
+many heads at once as fit the cache, and one 64-bit number decides about four probabilities.
 """
 
 from __future__ import annotations
@@ -25,9 +24,8 @@ from declutr.transformer.repeatable_dropout import (
 
 _TOKENS_AT_ONCE = 1024  # tokens of equally long texts that are computed together
 
-# Scores per thread that are computed together, by the bytes of a value. In float32, several tensors
-# of this size fit the cache of a core. In bfloat16, oneDNN computes the products, for which large
-# products matter more than the cache.
+# Scores per thread that are computed together, by the bytes of a value. In float32, several such
+# tensors fit the cache of a core. In bfloat16, large products help oneDNN more than the cache does.
 _SCORES_AT_ONCE = {2: 1 << 22, 4: 1 << 18, 8: 1 << 17}
 
 # Measured times of torch's kernel, relative to separate products and softmax. In float32 it takes
@@ -48,21 +46,11 @@ _flash_backward = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu_bac
 def attend(
     query: Tensor, key: Tensor, value: Tensor, cu_seqlens: Tensor, dropout_p: float, scale: float
 ) -> Tensor:
-    """Return attention within each text of a packed row, with dropout on the probabilities.
+    """Return attention `(1, H, T, D)` within each text of a packed row; probabilities have dropout.
 
-    `torch.compile` treats it as a single operator, and need not compile again for texts of other
-    lengths.
-
-    # Parameters
-
-    query, key, value : `(1, H, T, D)`.
-    cu_seqlens : `(N + 1,)`; the offset at which each text begins, and T.
-    dropout_p : the probability of dropout.
-    scale : the factor of the scores.
-
-    # Returns
-
-    `(1, H, T, D)`.
+    `query`, `key` and `value` are `(1, H, T, D)`. `cu_seqlens` `(N + 1,)` has the offsets at which
+    texts begin, and T. `dropout_p` is the probability of dropout, `scale` the factor of scores.
+    To `torch.compile` it is one operator, not compiled again for texts of other lengths.
     """
     seed = draw_seed(dropout_p)
     return _attention(query, key, value, cu_seqlens, seed, dropout_p, scale)[0]
@@ -83,10 +71,7 @@ def _attention(
     dropout_p: float,
     scale: float,
 ) -> tuple[Tensor, Tensor]:
-    """Return the output `(1, H, T, D)` and the logarithms of sums `(T, H)`.
-
-    Only texts that torch's kernel attends to have such logarithms; others get undefined values.
-    """
+    """Return the output `(1, H, T, D)` and log sums `(T, H)`, which only torch's kernel defines."""
     query, key, value = (_flat(tensor) for tensor in (query, key, value))
     output, sums = _like(query), _sums_like(query)
     dropout = None if seed is None else RepeatableDropout(dropout_p, seed)
@@ -218,10 +203,9 @@ class _Run(NamedTuple):
     def blocks(
         self, query: Tensor, dropout: RepeatableDropout | None
     ) -> Iterator[tuple[_Block, Tensor]]:
-        """Yield blocks whose scores fit the cache, with the levels of their dropout.
+        """Yield blocks that fit the cache, with their levels of dropout (empty without dropout).
 
-        Without dropout the levels are an empty tensor. The levels drawn do not depend on the number
-        of threads.
+        The levels drawn do not depend on the number of threads.
         """
         heads, at_once = query.size(1), max(1, _TOKENS_AT_ONCE // self.length)
         most = _SCORES_AT_ONCE[query.element_size()] * torch.get_num_threads()

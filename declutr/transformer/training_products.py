@@ -28,10 +28,7 @@ LEAST_WEIGHTS = 1 << 16
 """The least number of weights of a layer that is measured; smaller ones are left to torch."""
 
 MOST_WEIGHTS = 1 << 24
-"""The largest number of weights that are timed.
-
-Of wider layers, such as a head over a vocabulary, only a part of the outputs is timed.
-"""
+"""The most weights that are timed; of wider layers, such as a head, only some outputs are timed."""
 
 # Numbers of rows to time with: _ROWS_OF_LARGE for layers with more than _LARGE weights.
 _ROWS, _ROWS_OF_LARGE, _LARGE = 1024, 128, 1 << 22
@@ -50,17 +47,13 @@ _plain: ContextVar[bool] = ContextVar("plain", default=False)
 
 
 def plain_output(rows: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Return the output of a linear layer by torch's own product, even within `QuickProducts`.
+    """Return a linear layer's output `(r, n)` by torch's own product, even in `QuickProducts`.
 
     # Parameters
 
     rows : `(r, k)`.
     weight : `(n, k)`.
     bias : `(n,)` or `None`.
-
-    # Returns
-
-    `(r, n)`.
     """
     return rows @ weight.t() if bias is None else torch.addmm(bias, rows, weight.t())
 
@@ -143,13 +136,7 @@ def settle_products(model: torch.nn.Module) -> None:
 
 
 def products_of(features: int, outputs: int) -> Products:
-    """Return the quickest ways to compute a layer with these numbers of features.
-
-    # Parameters
-
-    features : input features.
-    outputs : output features.
-    """
+    """Return the quickest ways to compute a layer of `features` inputs and `outputs` outputs."""
     layer = f"float32 linear layer {features} to {outputs}"
 
     def input_gradients() -> Ways:

@@ -36,10 +36,7 @@ class Part:
     """A split of a data set, or all of a data set without splits."""
 
     columns: tuple[list[str], ...]
-    """One list of sentences, or two lists if items are pairs `[0][i]` and `[1][i]`.
-
-    Blank sentences are replaced by a full stop in `sorted`, which counts no word in them.
-    """
+    """One list of sentences, or two lists if items are pairs `[0][i]` and `[1][i]`."""
     labels: list[int]
     """The class number of each item."""
 
@@ -54,7 +51,7 @@ class Part:
         """Return the part in SentEval's order, on which the draws of folds and batches depend.
 
         Items are sorted by the number of words in the columns `by`, then by label; others keep
-        their order.
+        their order. Blank sentences count as no words and are replaced by a full stop.
         """
         keys = map(self.label_key, self.labels)
         order = senteval_order([self.columns[column] for column in by], keys)
@@ -162,10 +159,7 @@ class ClassificationTask(Task):
 
 
 Parse = Callable[[str, Path, int], tuple[str, ...]]
-"""A function from a line to its label and its sentences.
-
-It also gets the file and the number of the line, for errors.
-"""
+"""A function from a line, its file and its number (for errors) to its label and its sentences."""
 
 
 def columns_parser(separator: str, count: int, label: int, *sentences: int) -> Parse:
@@ -230,13 +224,9 @@ def labelled_part(
     # Parameters
 
     path : the file, for errors.
-    known : class numbers by label.
+    known : class numbers by label; any other label raises `BrokenData`.
     rows : the number of the line, the label and the sentences of each item.
-    every_class : whether each of the labels has to occur.
-
-    # Raises
-
-    `BrokenData` : a label is not known, or does not occur.
+    every_class : whether a label that does not occur raises `BrokenData` as well.
     """
     labels, texts = [], []
     for number, label, *sentences in rows:
@@ -250,13 +240,10 @@ def labelled_part(
 def labelled_text(
     kind: str, classes: int, parts: Mapping[str, Part], published: Mapping[str, int]
 ) -> LabelledText:
-    """Make a data set of its training, development (if there is one) and test part.
+    """Make a data set of its parts: training, development (if there is one) and test, in order.
 
-    # Parameters
-
-    kind, published : see `other_sizes`; its notes become notes of the data set.
-    classes : the number of classes.
-    parts : the parts by name, in this order.
+    `classes` is the number of classes. For `kind` and `published` see `other_sizes`, whose notes
+    become notes of the data set.
     """
     train, *dev, test = parts.values()
     notes = other_sizes(kind, parts, published)

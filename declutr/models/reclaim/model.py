@@ -29,41 +29,35 @@ logger = logging.getLogger(__name__)
 class ReclaimModel(Model):
     """A task model trained with RECLAIM: `loss = task loss + weight * term` (equation 8).
 
-    The term contrasts two features u and v of each instance, which are outputs of two submodules of
-    the task model in its forward pass. The task model itself is not changed. Outside training, this
-    model has the outputs, metrics, decoding and predictor of the task model, and takes no more
-    time. In checkpoints, the weights of the task model are `model.*`, and the critic and the memory
-    banks are stored beside them.
+    The term contrasts two features u and v of each instance, outputs of two submodules of the task
+    model in its forward pass. Outside training, this model has the outputs, metrics, decoding and
+    predictor of the unchanged task model, and takes no more time. In checkpoints, the weights of
+    the task model are `model.*`; the critic and the memory banks are stored beside them.
 
     The override `{"model.bare": true}` loads an archive as the task model, without the critic and
     the memory banks. It takes no `ids`: set `with_ids` of the dataset reader to false as well.
 
-    Training batches need `ids` `(n,)`, the row of each instance in the training data, which the
-    dataset readers "glue", "image_text" and "text_lines" give with `with_ids`. With several
-    processes, the term is computed over the instances of all of them.
+    Training needs `ids` `(n,)`, rows of the training data, which the readers "glue", "image_text"
+    and "text_lines" give with `with_ids`. The term is over the instances of all processes.
 
     # Parameters
 
-    vocab : AllenNLP's vocabulary.
+    vocab, serialization_dir, ddp_accelerator : arguments of every AllenNLP model.
     model : the task model, which must return a `loss` in training.
-    objective : an objective of type "reclaim". The model sets its `embedding_size` and
-        `v_embedding_size`.
+    objective : an objective of type "reclaim"; the model sets its two embedding sizes.
     weight : the weight of the term, lambda in the paper.
     u, v : the dotted names of submodules of `model`; see
         `declutr.models.reclaim.submodule_features`. By default, u is the pooled text
-        (`_seq2vec_encoder`, or the only Seq2VecEncoder), and v the mean of its word embeddings
-        (the input embeddings of the first Hugging Face transformer, or the output of the text field
-        embedder).
+        (`_seq2vec_encoder`, or the only Seq2VecEncoder), and v the mean of its word embeddings (of
+        the first Hugging Face transformer, or the output of the text field embedder).
     u_width, v_width : the widths of the outputs of submodules that have no attribute for it.
     mask_identical_texts : True excludes instances of the same text from each other's negatives.
-    same : the name of a field of integers `(n,)`. Instances with the same integer are excluded from
-        each other's negatives, such as captions of the same image (`"image_ids"`).
-    serialization_dir, ddp_accelerator : arguments of every AllenNLP model.
+    same : a field of integers `(n,)`, such as `"image_ids"`, by which equal ones are excluded too.
 
     # Raises
 
-    `ConfigurationError` : the objective is of another type, a submodule does not exist or its width
-        is unknown, or, in training, a batch has no ids or the task model returns no loss.
+    `ConfigurationError` : the objective is of another type, a submodule, its width or its features
+        are missing, or, in training, a batch has no ids or the task model returns no loss.
     """
 
     default_predictor = "reclaim"
@@ -92,8 +86,7 @@ class ReclaimModel(Model):
         self.model = model
         self._u = SubmoduleFeature(model, "u", u, u_width)
         self._v = SubmoduleFeature(model, "v", v, v_width)
-        # The objective is built after the task model, so that the random numbers of its critic do
-        # not change the initial weights of the task model.
+        # Built after the task model, whose initial weights thus do not depend on the critic.
         made = objective.construct(embedding_size=self._u.width, v_embedding_size=self._v.width)
         if not isinstance(made, Reclaim):
             raise ConfigurationError(
@@ -120,14 +113,8 @@ class ReclaimModel(Model):
 
         # Parameters
 
-        ids : `(n,)` integers, the row of each instance in the training data. They are passed on to
-            the task model if it has an argument of this name.
+        ids : rows `(n,)` of the training data, passed on if the task model has such an argument.
         fields : the arguments of the task model.
-
-        # Raises
-
-        `ConfigurationError` : in training, ids are missing, the task model returns no loss, or a
-            submodule does not give a feature of each instance.
         """
         given = {**fields, "ids": ids} if self._takes_ids and ids is not None else fields
         if not self.training:
@@ -180,9 +167,8 @@ class ReclaimModel(Model):
         self, u: torch.Tensor, v: torch.Tensor, ids: torch.Tensor, texts: Optional[torch.Tensor]
     ) -> torch.Tensor:
         """Return the contrastive term over the instances of all processes."""
-        # Each process has the gradient of its own rows only, and DistributedDataParallel averages
-        # gradients, so they are multiplied by the number of processes. At the end of an epoch,
-        # processes may have batches of different sizes.
+        # Each process has the gradient of its own rows only, and DistributedDataParallel averages,
+        # so they are multiplied by the number of processes. Last batches may differ in size.
         rows = gather_ragged_rows(torch.cat([u, v], dim=1), world_size())  # one exchange for both
         u, v = rows.split([self._u.width, self._v.width], dim=1)
         given = {"ids": ids} if texts is None else {"ids": ids, "texts": texts}
@@ -217,10 +203,7 @@ class ReclaimModel(Model):
         self.model.extend_embedder_vocab(embedding_sources_mapping)  # type: ignore[arg-type]
 
     def __getattr__(self, name: str) -> Any:
-        """Return an attribute of the task model that this model does not have.
-
-        Predictors look up attributes of the task model.
-        """
+        """Return an attribute of the task model that this model lacks; predictors look these up."""
         try:
             return super().__getattr__(name)
         except AttributeError:

@@ -25,12 +25,10 @@ class FeatureBank(InstanceVectors):
     """A memory bank with a slot for every training instance, which follows its feature.
 
     An update is `slot <- (1 - rho) new + rho slot` (RECLAIM, equation 7). Where the paper is silent
-    or contradicts itself, this class decides: rho, which is not given, is 0.5 by default, as in the
-    memories of CRD; the first feature of a slot overwrites it, and slots without a feature are not
-    found; an instance never finds itself. Slots are not normalised, but they are compared by
-    cosine.
-
-    The banks of several processes are equal because all processes update them with the same rows.
+    or contradicts itself, this class decides: rho is 0.5 by default, as in the memories of CRD; the
+    first feature of a slot overwrites it, and slots without a feature are not found; an instance
+    never finds itself. Slots are not normalised, but compared by cosine. Banks of several processes
+    are equal, as all processes update them with the same rows.
 
     # Parameters
 
@@ -38,15 +36,12 @@ class FeatureBank(InstanceVectors):
     width : the width d of features.
     momentum : rho in [0, 1), the share of a slot that an update keeps.
     eligible : the slots that can be found: `"visited"`, those that have been updated, or `"all"`,
-        as in the paper. With `"all"`, slots start as normal noise, of which momentum keeps a share,
-        and can be found from the first step on.
+        as in the paper. With `"all"`, slots start as noise, of which momentum keeps a share.
     storage, folder, precision : how the vectors are stored; see `InstanceVectors`.
-    search : `"exact"`, or `"approximate"`, which finds most of the nearest slots with a faiss index
-        on a CPU if more than `approximate_from` slots are eligible. Vectors in the memory of a GPU
-        are always searched exactly, because that is fast.
+    search : `"exact"`, or `"approximate"`, by a faiss index on a CPU, which finds most of the
+        nearest slots. In the memory of a GPU search is always exact, because that is fast.
     approximate_from : the number of eligible slots above which search is approximate.
-    rebuild_every : the number of updates after which the index is built anew. It is also built anew
-        after a resume.
+    rebuild_every : the number of updates after which (as after a resume) the index is built anew.
     seed : the seed of the noise and of the samples that the index draws.
 
     # Raises
@@ -91,10 +86,7 @@ class FeatureBank(InstanceVectors):
 
     @property
     def recall(self) -> float | None:
-        """The share of the true nearest slots that approximate search finds, or `None`.
-
-        It was measured on a sample when the index was built, and is `None` without an index.
-        """
+        """The share of a sample's true nearest slots that the index found when built, or `None`."""
         return None if self._index is None else self._index.recall
 
     def set_extra_state(self, state: Tensor) -> None:
@@ -117,8 +109,7 @@ class FeatureBank(InstanceVectors):
         queries : raw queries `(n, d)`.
         ids : the instances `(n,)` of the queries, whose own slots they never find.
         k : the number of slots to find for each query.
-        texts : keys `(n,)` of the texts of the queries, equal for equal texts. Slots last updated
-            with the same key are not found.
+        texts : keys `(n,)` of the queries' texts; slots whose last key is the same are not found.
         among : a mask `(M,)` of the slots to search, by default all of them.
 
         # Returns
@@ -155,15 +146,12 @@ class FeatureBank(InstanceVectors):
         texts: Tensor | None = None,
         eligible: Tensor | None = None,
     ) -> Tensor:
-        """Return a mask `(n, b)` of the slots that each of n queries may find.
-
-        These are the eligible slots of other instances and, with `texts`, of other texts.
+        """Return a mask `(n, b)` of eligible slots of other instances and, if given, other texts.
 
         # Parameters
 
         slots : the slots in question, `(b,)`, or `(n, b)` if they differ between queries.
-        ids : the instances `(n,)` of the queries.
-        texts : keys `(n,)` of the texts of the queries, equal for equal texts.
+        ids, texts : the instances and texts of n queries; see `nearest`.
         eligible : a mask `(M,)` of the eligible slots, by default as the setting `eligible` says.
         """
         usable = slots != ids.unsqueeze(1)
@@ -172,10 +160,7 @@ class FeatureBank(InstanceVectors):
         return usable & (self._eligible() if eligible is None else eligible)[slots]
 
     def candidates(self, among: Tensor | None = None) -> Tensor:
-        """Return the slots `(c,)` that can be found, of those in the mask `among` `(M,)`.
-
-        With `fixed_shapes` they include slots that are not eligible, which `usable` rules out.
-        """
+        """Return slots `(c,)` in `among` `(M,)`: eligible ones or, with `fixed_shapes`, all."""
         if not self.fixed_shapes:
             return self._eligible(among).nonzero().squeeze(1)
         if among is None:
@@ -247,11 +232,7 @@ class FeatureBank(InstanceVectors):
 
         ids : the instances `(n,)`. If an id is repeated, its last row counts.
         features : raw features `(n, d)`.
-        texts : keys `(n,)` of the texts of the instances, equal for equal texts.
-
-        # Raises
-
-        `ValueError` : if shapes do not fit, or if the bank does not have an id.
+        texts : keys `(n,)` of their texts, equal for equal texts; see `nearest`, also for errors.
         """
         self.check(features, ids, texts)
         rows = last_rows(ids)

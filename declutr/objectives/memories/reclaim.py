@@ -4,9 +4,8 @@ The paper is "Towards Robust and Efficient Contrastive Textual Representation Le
 to ICLR 2021). There is no public code. Where the paper is silent or contradicts itself, this module
 decides as follows, and `reclaim_losses` decides for the loss:
 
-- Algorithm 1 updates the memory banks before it selects negatives, so that the new feature of an
-  instance would be its own nearest negative. Here negatives are selected and the loss is computed
-  before banks are updated, and an instance never finds itself.
+- Algorithm 1 updates the memory banks before it selects negatives, so that an instance would find
+  its own new feature. Here banks are updated after the loss, and no instance finds itself.
 - If K negatives are summed, the last bias of the critic starts at -log K: that is the logit to
   which noise contrastive estimation converges as long as nothing tells pairs from negatives.
 """
@@ -37,29 +36,23 @@ CANDIDATES = ("bank", "batch")
 class Reclaim(Objective):
     """The RECLAIM loss of two views, each with the nearest negatives from a memory bank of its own.
 
-    `forward(u (n, d_u), v (n, d_v), ids (n,))` takes the rows of the training data as ids; the
-    function is `reclaim_loss`. Negatives have no gradient, and u and v have one through all three
-    terms. In training, banks are updated after the loss; validation does not change them. Banks and
-    critic are saved in checkpoints. If there are fewer than `num_negatives` candidates, all of them
-    are negatives; in the first step there are none.
+    `forward(u (n, d_u), v (n, d_v), ids (n,))` computes `reclaim_loss`; ids are rows of the
+    training data. Negatives have no gradient; u and v have one through all three terms. Training
+    updates the banks after the loss; validation does not. Banks and critic are saved in
+    checkpoints. With fewer than `num_negatives` candidates (in step 1 none), all are negatives.
 
     # Parameters
 
     instances : the number M of instances in the training data.
-    embedding_size : the width d_u of anchors.
-    v_embedding_size : the width d_v of positives, by default d_u.
+    embedding_size, v_embedding_size : the width d_u of anchors, and d_v of positives (if not d_u).
     num_negatives : the number K of nearest negatives of each kind. The paper has 100, 10 for small
-        data, and finds 300 as good. With `None` all candidates are negatives (an ablation), which
-        are judged one block after the other.
-    momentum : rho of the banks.
-    negatives : `"sum"` or `"mean"` over the negatives.
+        data, and finds 300 as good. `None` takes all candidates, block by block (an ablation).
+    negatives, reduction : `"sum"` or `"mean"` over the negatives, and over the pairs.
     candidates : where negatives come from: the `"bank"`, or the `"batch"` alone (an ablation).
-    candidate_share : the share of the bank that negatives come from, drawn anew in each step. (The
-        paper has an ablation with 0.8.)
-    eligible, storage, folder, precision, search, approximate_from, rebuild_every : settings of the
-        banks; see `FeatureBank`.
+    candidate_share : the share of the bank drawn as candidates in each step; an ablation has 0.8.
+    momentum, eligible, storage, folder, precision, search, approximate_from, rebuild_every :
+        settings of the banks; see `FeatureBank`.
     critic_width, lipschitz : settings of the critic; see `Critic`.
-    reduction : `"mean"` or `"sum"` over the pairs.
     seed : the seed of what is drawn.
 
     # Raises
@@ -119,9 +112,8 @@ class Reclaim(Objective):
         # With all candidates of a batch their number is not known yet, and `expected` is 0.
         expected = drawn if num_negatives is None else num_negatives
         if negatives == "sum" and expected > 1:
-            # This is the logit where nothing tells pairs from negatives. If it started at 0, a
-            # learning rate for fine-tuning would not reach it, and the loss would only push
-            # features away from all negatives.
+            # From 0, a learning rate for fine-tuning would not reach the logit that the module
+            # names, and the loss would only push features away from all negatives.
             torch.nn.init.constant_(self.critic.last_bias, -math.log(expected))
         self.seed = seed
         self.u_bank, self.v_bank = (
@@ -160,10 +152,8 @@ class Reclaim(Objective):
 
         # Parameters
 
-        anchors, positives : the features u `(n, d_u)` and v `(n, d_v)`.
-        ids : their instances `(n,)`.
-        texts : keys `(n,)` of their texts (int64), equal for equal texts. Instances of the same
-            text are not negatives of each other.
+        anchors, positives, ids : u `(n, d_u)` and v `(n, d_v)`, and their instances `(n,)`.
+        texts : int64 keys `(n,)`; instances with equal keys are not negatives of each other.
 
         # Raises
 
@@ -202,11 +192,7 @@ class Reclaim(Objective):
         }
 
     def _tell_of_repeated(self, ids: Tensor) -> None:
-        """Warn of instances in a batch that have the same id.
-
-        The warning comes once, because repeated ids can be right: some data loaders repeat rows to
-        fill up the last batch of an epoch.
-        """
+        """Warn once of repeated ids, which may be right: some loaders repeat rows at the end."""
         kept = None if self._told_of_repeated_ids else last_rows(ids)
         if kept is None:
             return
@@ -243,10 +229,7 @@ class Reclaim(Objective):
         return bank.rows(slots).to(queries), found
 
     def _among(self) -> Tensor | None:
-        """Draw a mask `(M,)` of the slots to search in this step, or return `None` for all slots.
-
-        The mask is the same in all processes and after a resume.
-        """
+        """Draw a mask `(M,)` of slots, alike in all processes and resumed runs; `None` for all."""
         if self.candidate_share == 1:
             return None
         generator = torch.Generator().manual_seed(self.seed + self._steps_done.value)

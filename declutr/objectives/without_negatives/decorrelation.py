@@ -35,7 +35,7 @@ def cross_correlation(first: Tensor, second: Tensor, eps: float = 1e-5) -> Tenso
 
 @full_precision
 def correlation_terms(first: Tensor, second: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor]:
-    """Return the diagonal of the cross-correlation C, and the sum of its other elements squared.
+    """Return the diagonal `(m,)` of the cross-correlation C, and the sum of squares of the rest.
 
     If N is at most half of m, the matrix C is never built: the sum of all its squares is
     `sum_jk C_jk^2 = sum_il (z z')_il (y y')_il / N^2`, where z and y are the standardised views,
@@ -44,15 +44,7 @@ def correlation_terms(first: Tensor, second: Tensor, eps: float = 1e-5) -> tuple
 
     # Parameters
 
-    first, second, eps : see `cross_correlation`.
-
-    # Returns
-
-    The diagonal `(m,)` and a scalar.
-
-    # Raises
-
-    `ValueError` : if the views differ in shape or have fewer than two rows.
+    first, second, eps : see `cross_correlation`, also for errors.
     """
     first, second = _standardised(first, second, eps)
     rows, width = first.shape
@@ -79,11 +71,7 @@ def barlow_twins_loss(
 
     first, second : projections `(N, m)` of both views.
     redundancy_weight : lambda.
-    eps : a number added to the variances.
-
-    # Raises
-
-    `ValueError` : if the views differ in shape or have fewer than two rows.
+    eps : see `cross_correlation`, also for errors.
     """
     diagonal, beside = correlation_terms(first, second, eps)
     return (1 - diagonal).square().sum() + redundancy_weight * beside
