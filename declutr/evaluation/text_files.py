@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path
 from typing import Any
 
+from declutr.corpus import normalize_whitespace
 from declutr.corpus.text_files import marked_encoding
 from declutr.evaluation.task import BrokenData, require_file
 
@@ -90,17 +91,12 @@ def read_text(path: Path, latin_1: bool = True) -> str:
     )
 
 
-def spaced(text: str) -> str:
-    """Return a sentence with single spaces between words; `""` for a blank one."""
-    return " ".join(text.split())
-
-
 def words(text: str) -> str:
     """Return a sentence with single spaces, and a full stop for a blank one.
 
     Encoders expect at least one token.
     """
-    return spaced(text) or "."
+    return normalize_whitespace(text) or "."
 
 
 def senteval_order(columns: Sequence[Sequence[str]], keys: Iterable[Any]) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import logging
-import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, NamedTuple
@@ -20,17 +19,11 @@ from declutr.system.imports import loggers_at
 LONG_TEXTS = ("truncate", "chunk")
 
 _BATCH_TOKENS = {"cpu": 2048, "cuda": 32768}
-_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 def not_told() -> AbstractContextManager[None]:
     """Return a context in which `declutr.Encoder` counts texts that it cuts, without a warning."""
     return loggers_at(logging.ERROR, "declutr.inference.encoder")
-
-
-def without_surrogates(text: str) -> str:
-    """Return the text with U+FFFD for lone surrogates, which stand for undecodable bytes."""
-    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
 
 
 class TextEmbedding:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from declutr.corpus import normalize_whitespace
 from declutr.evaluation.classifiers.features import (
     both_product_and_difference,
     difference_and_product,
@@ -28,7 +29,7 @@ from declutr.evaluation.tasks.labelled_text import (
     labelled_text,
     read_labelled_text,
 )
-from declutr.evaluation.text_files import fields_of, other_size, read_lines, read_text, spaced
+from declutr.evaluation.text_files import fields_of, other_size, read_lines, read_text
 
 BINARY = {
     "MR": ("rt-polarity.pos", "rt-polarity.neg", 10_662),
@@ -119,7 +120,7 @@ def _binary(folder: Path, name: str) -> LabelledText:
     labels: list[int] = []
     for file, label in ((positive, 1), (negative, 0)):
         lines = read_lines(folder / file, FILE_ROWS[file])
-        texts += map(spaced, lines)
+        texts += map(normalize_whitespace, lines)
         labels += [label] * len(lines)
     return LabelledText(
         2, Part((texts,), labels), notes=other_size("sentences", len(texts), published)

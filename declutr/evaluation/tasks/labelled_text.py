@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from declutr.corpus import normalize_whitespace
 from declutr.evaluation.classifiers.classifiers import learner
 from declutr.evaluation.classifiers.cross_validation import Outcome, kfold, nested_kfold, split
 from declutr.evaluation.classifiers.features import (
@@ -26,7 +27,6 @@ from declutr.evaluation.text_files import (
     read_lines,
     require_all_labels,
     senteval_order,
-    spaced,
     words,
 )
 
@@ -230,7 +230,7 @@ def labelled_part(
     """
     labels, texts = [], []
     for number, label, *sentences in rows:
-        texts.append([spaced(sentence) for sentence in sentences])
+        texts.append([normalize_whitespace(sentence) for sentence in sentences])
         labels.append(label_of(label, known, path, number))
     if every_class:
         require_all_labels(path, labels, known)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+from declutr.corpus import normalize_whitespace
 from declutr.evaluation.task import BrokenData, Protocol, Task
 from declutr.evaluation.tasks.labelled_text import (
     ClassificationTask,
@@ -22,7 +23,6 @@ from declutr.evaluation.text_files import (
     label_of,
     read_lines,
     require_all_labels,
-    spaced,
 )
 
 FILES = {
@@ -80,7 +80,7 @@ def _read(path: Path, published: bool) -> LabelledText:
                 f"{path}, line {number}: got the split {line[0][:40]!r}, expected one of "
                 f"{sorted(parts)}."
             )
-        parts[line[0]].columns[0].append(spaced(line[-1]))
+        parts[line[0]].columns[0].append(normalize_whitespace(line[-1]))
         parts[line[0]].labels.append(label_of(line[1], known, path, number))
     for split, part in parts.items():
         if not part:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
 
-from declutr.corpus.text_inputs import no_text
+from declutr.corpus.text_inputs import no_text, without_surrogates
 from declutr.inference.bulk.manifest import Counts
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
 _REPLACEMENT = "\ufffd"
 
 
@@ -83,7 +81,7 @@ class InputRows:
         try:
             data = text.encode("utf-8")
         except UnicodeEncodeError:
-            text = _SURROGATE.sub(_REPLACEMENT, text)
+            text = without_surrogates(text)
             data = text.encode("utf-8")
         # With the lengths, the rows "ab", "c" have another digest than "a", "bc".
         self._digest.update(b"%d " % (-1 if row is None else len(data)))
