@@ -4,8 +4,6 @@ The subpackage `safety` opens untrusted archives, and `carried` puts into an arc
 on other machines.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import tarfile

@@ -7,8 +7,6 @@ neither the hub nor folders of the training machine, and reads the weights once 
 Trained archives whose parts a recipe uses (`declutr.pretrained_parts`) are treated alike.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import shutil

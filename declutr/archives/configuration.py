@@ -1,7 +1,5 @@
 """Configurations from which AllenNLP rebuilds trained models and exported folders."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Access by name to the files of a model, in a local folder or in a repository on the hub."""
 
-from __future__ import annotations
-
 from pathlib import Path, PurePosixPath
 from typing import Any
 

@@ -4,8 +4,6 @@ The `modules.json` of such a model lists modules by class; each module has a fol
 a `config.json`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any

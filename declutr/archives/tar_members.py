@@ -1,7 +1,5 @@
 """Insertion of a file into a finished archive (`model.tar.gz`) without extracting it."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import os

@@ -1,7 +1,5 @@
 """Array files that grow, with checksums of their contents."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from typing import BinaryIO

@@ -5,8 +5,6 @@ and TSV in a column that their header names. Everything but a JSON array is stre
 does not grow with the corpus and no second copy of it is written.
 """
 
-from __future__ import annotations
-
 import glob
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence

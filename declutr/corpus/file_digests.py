@@ -5,8 +5,6 @@ The index is the file `digests.json` in the cache folder. It holds, for each fil
 its appearance differs or its entry is damaged.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

@@ -1,7 +1,5 @@
 """Records of files: objects of JSON and parquet, and delimited fields."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json

@@ -1,7 +1,5 @@
 """The folder of a token store, named by a hash of everything that its contents depend on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Iterable

@@ -4,8 +4,6 @@ A line ends with a line feed, or with a carriage return and a line feed, and wit
 that lines are those that `wc -l` and other tools count. A carriage return alone stays in its line.
 """
 
-from __future__ import annotations
-
 import codecs
 import io
 import logging

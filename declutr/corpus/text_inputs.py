@@ -5,8 +5,6 @@ its keys, and over a string its characters. They recognise the classes of other 
 importing them.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import re

@@ -1,7 +1,5 @@
 """Pairs of texts, with negatives and labels, made of the rows of tables."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable, Iterable, Sequence

@@ -6,8 +6,6 @@ tokens) and `meta.json`; `checksums.json` has their checksums. `declutr.corpus.t
 writes stores.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import weakref

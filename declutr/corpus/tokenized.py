@@ -5,8 +5,6 @@ the tokenizer. If one of them changes, the corpus is tokenised again; if the fil
 not. Tokenising uses all cores, and continues where it was interrupted.
 """
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Generator, Iterator
 from contextlib import closing

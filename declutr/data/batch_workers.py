@@ -1,7 +1,5 @@
 """The sampler, the dataset and the initialisation of the workers of the loader "declutr"."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from typing import Any

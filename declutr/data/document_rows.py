@@ -1,7 +1,5 @@
 """Rows of files that hold documents: tokenised once, and selected for training."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import wraps

@@ -1,7 +1,5 @@
 """Pairs of texts as rows: read from tables, tokenised, and made into views."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass

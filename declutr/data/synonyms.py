@@ -1,7 +1,5 @@
 """Synonyms of words, from WordNet or from a file."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Properties of tokenizers: how long texts may be, and what their tokens depend on."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from functools import lru_cache

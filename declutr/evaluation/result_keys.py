@@ -1,7 +1,5 @@
 """Keys of stored results: the encoder, protocol, data and release that a result depends on."""
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import json

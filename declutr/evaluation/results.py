@@ -8,8 +8,6 @@ Every file is written whole or not at all. An array of items that several scores
 once.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import hashlib
 import io

@@ -6,8 +6,6 @@ arguments that the stand-ins receive. It never calls numpy's own classes, becaus
 takes the pointers of an object array from raw bytes.
 """
 
-from __future__ import annotations
-
 import pickle
 import re
 from collections import OrderedDict

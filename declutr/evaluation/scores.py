@@ -4,8 +4,6 @@ A score stores what every test item contributed to it. A bootstrap over the item
 confidence interval for the score and, over the same items, for the difference between two encoders.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass

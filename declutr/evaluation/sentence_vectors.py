@@ -1,7 +1,5 @@
 """The sentence embeddings of a run; each distinct sentence is embedded once for all tasks."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterable, Sequence
 

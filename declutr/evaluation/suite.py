@@ -1,7 +1,5 @@
 """The list of all tasks of a data folder, and the evaluation of an encoder on some of them."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Iterator, Sequence

@@ -1,7 +1,5 @@
 """The interface of a task: it names the sentences it needs, and scores their embeddings."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

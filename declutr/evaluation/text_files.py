@@ -1,7 +1,5 @@
 """Reading of the text files of data sets: encodings, lines, fields, labels and completeness."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from pathlib import Path

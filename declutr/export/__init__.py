@@ -4,8 +4,6 @@ One folder is at once a model of Hugging Face transformers, a model of sentence-
 ONNX model that includes pooling. It comes with a model card.
 """
 
-from __future__ import annotations
-
 from declutr.export.comparison import Comparison, ExportDiffers
 from declutr.export.exportable import ExportError
 from declutr.export.exporting import Exported, export_model

@@ -1,7 +1,5 @@
 """Comparison of an exported folder, as each tool loads it, with the original model."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 from collections.abc import Callable, Iterator, Sequence

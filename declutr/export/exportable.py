@@ -1,7 +1,5 @@
 """A common representation of models to export, whether archives or plain transformers."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

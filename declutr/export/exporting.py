@@ -1,7 +1,5 @@
 """The export of a model to a folder, which appears only if all comparisons succeed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The model card of an export: properties of the model, usage, training and comparison."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from importlib import metadata

@@ -1,7 +1,5 @@
 """The ONNX model of an export, which maps token ids to sentence embeddings."""
 
-from __future__ import annotations
-
 import importlib.util
 import warnings
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Writing an export to a temporary folder and moving it to its target in one step."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import tempfile

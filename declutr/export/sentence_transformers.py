@@ -3,8 +3,6 @@
 It uses configuration keys that releases 2 to 6 of sentence-transformers read.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The record of how a model was trained, without private details such as paths."""
 
-from __future__ import annotations
-
 import json
 import re
 import tarfile

@@ -1,7 +1,5 @@
 """The section of a model card about usage, with code for each tool."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ This package applies `declutr.corpus.documents.normalize_whitespace` (`" ".join(
 before every tokenizer. Other tools do not, so an exported tokenizer has to do it itself.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

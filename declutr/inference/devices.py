@@ -1,7 +1,5 @@
 """The devices and the dtype that an encoder computes with."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

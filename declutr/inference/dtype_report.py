@@ -11,8 +11,6 @@ embedding  bfloat16  yes              1490            4.8
 Encoder(dtype="auto") computes in bfloat16: the processor has instructions for bfloat16.
 """
 
-from __future__ import annotations
-
 import logging
 from typing import NamedTuple
 

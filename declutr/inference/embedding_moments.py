@@ -1,7 +1,5 @@
 """The mean, covariance and principal directions of embeddings that come in blocks."""
 
-from __future__ import annotations
-
 import numpy as np
 
 ROWS = 4096

@@ -1,7 +1,5 @@
 """Embedding on several devices: one process for each, which opens its own copy of the model."""
 
-from __future__ import annotations
-
 import math
 import multiprocessing
 import os

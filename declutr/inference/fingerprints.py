@@ -1,7 +1,5 @@
 """Fingerprints of the files that a model was read from, which change when the files do."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re

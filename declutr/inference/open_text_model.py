@@ -1,7 +1,5 @@
 """Opening of models: trained archives, transformers, and folders of sentence-transformers."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Embedding of texts with one model: cut or chunked, batched by length, whitened and scaled."""
 
-from __future__ import annotations
-
 import itertools
 import logging
 from collections.abc import Callable, Iterator, Sequence

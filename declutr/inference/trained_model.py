@@ -1,7 +1,5 @@
 """Models that were trained with declutr, as text models."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Sequence
 from typing import Any, cast

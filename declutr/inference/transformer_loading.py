@@ -1,7 +1,5 @@
 """Loading of the tokenizer and model of a pretrained transformer, after a check of its files."""
 
-from __future__ import annotations
-
 import logging
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pretrained transformers from the Hugging Face hub or a folder, with pooling, as text models."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The contrastive term of the loss: the inputs of the objective, gathered from all processes."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The encoders of the Model "declutr", and the passes that embed the views of a batch."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Metrics and losses of training steps, which stay on the device until they are read."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 

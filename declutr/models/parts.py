@@ -1,7 +1,5 @@
 """Construction of the parts of the Model "declutr", and checks that they fit together."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """Masked language modelling: the language modelling head and its loss, on masked tokens only."""
 
-from __future__ import annotations
-
 import torch
 from torch.nn.functional import cross_entropy
 

@@ -1,7 +1,5 @@
 """The dtype that the forward pass of training is computed in."""
 
-from __future__ import annotations
-
 import contextlib
 import logging
 from contextlib import AbstractContextManager

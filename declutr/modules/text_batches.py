@@ -3,8 +3,6 @@
 A tensor that has a copy on the host (`declutr.system.host_memory`) keeps it through all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 

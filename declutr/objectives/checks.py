@@ -1,7 +1,5 @@
 """Checks of settings, shapes and tensor values, none of which makes the host wait for a GPU."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import TypeVar
 

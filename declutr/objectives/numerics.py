@@ -1,7 +1,5 @@
 """Arithmetic that objectives share: full precision, distances, reductions and a divergence."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from functools import wraps

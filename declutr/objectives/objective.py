@@ -3,8 +3,6 @@
 A model gives an objective the tensors that the arguments of its `forward` method name.
 """
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Mapping
 from functools import cache

@@ -9,8 +9,6 @@ part of the corpus repeats little of the rest. In a typical environment, 8 % of 
 occur in the training part; if only whole docstrings were compared, it would be 14 %.
 """
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import logging

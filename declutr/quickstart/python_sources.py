@@ -1,7 +1,5 @@
 """The source files of installed packages, located without importing them."""
 
-from __future__ import annotations
-
 import importlib.util
 import logging
 import sysconfig

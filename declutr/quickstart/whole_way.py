@@ -5,8 +5,6 @@ with random initial weights, so no hub and no download is needed. Every step tha
 and an interrupted training is resumed.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Selection of the documents that are long enough to draw spans from, and their order."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass

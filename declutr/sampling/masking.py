@@ -5,8 +5,6 @@ Of the selected tokens 80 % become the mask token, 10 % become a random token an
 are. The model is trained to predict all selected tokens.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -1,7 +1,5 @@
 """Reproducible random numbers for the rows of a corpus, and for texts outside of any corpus."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator
 from contextlib import contextmanager

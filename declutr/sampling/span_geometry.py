@@ -1,7 +1,5 @@
 """The geometry of spans: how they cover a document, and how a span lies relative to an anchor."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

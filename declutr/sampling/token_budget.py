@@ -4,8 +4,6 @@ Tokens are counted in whole 64ths, so that a sum does not depend on the order of
 epoch, process and machine finds the same number of batches.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import numpy as np

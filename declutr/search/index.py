@@ -1,7 +1,5 @@
 """The class `SearchIndex`, which finds the lines nearest in meaning to a query."""
 
-from __future__ import annotations
-
 import logging
 import os
 from dataclasses import dataclass

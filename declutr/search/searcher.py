@@ -1,7 +1,5 @@
 """Search for the nearest rows: the interface, exact search, ranking of hits, and recall."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Protocol
 

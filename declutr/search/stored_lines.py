@@ -3,8 +3,6 @@
 One file holds the text of all lines end to end, another the offset at which each line begins.
 """
 
-from __future__ import annotations
-
 import os
 from array import array
 from collections.abc import Iterable, Iterator, Mapping

@@ -5,8 +5,6 @@ Unless its docstring says otherwise, a function works without a process group to
 a group of one process.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

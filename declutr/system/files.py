@@ -5,8 +5,6 @@ checksum (XXH3) for each MiB, so that a part of a large file can be verified wit
 it. XXH3 detects damage but not forgery: whoever can change a file can change its checksums.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import pickle

@@ -11,8 +11,6 @@ was sent. `to_device` therefore attaches the host tensor to its copy on the devi
 returns it without waiting.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Imports by name, on demand or from the current folder, and control of the levels of loggers."""
 
-from __future__ import annotations
-
 import importlib
 import logging
 import os

@@ -7,8 +7,6 @@ Therefore it is measured once, for a fraction of a second, and stored in `kernel
 folder. The environment variable `DECLUTR_KERNELS=plain` selects torch's own kernels everywhere.
 """
 
-from __future__ import annotations
-
 import json
 import logging
 import os

@@ -7,8 +7,6 @@ threads pause until its period ends. By default torch uses one thread for each c
 each processor) that this process may run on. It ignores quotas and other training processes.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import logging

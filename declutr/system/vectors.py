@@ -1,7 +1,5 @@
 """Scaling of vectors to length 1, and settings for inverted lists of faiss (IVF)."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Parallel application of a function to a stream, with results in the order of the stream."""
 
-from __future__ import annotations
-
 import ctypes
 import logging
 import multiprocessing

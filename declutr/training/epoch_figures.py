@@ -1,7 +1,5 @@
 """Losses and metrics of a training epoch, which a resumed run reports over the whole epoch."""
 
-from __future__ import annotations
-
 import logging
 import math
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """Functions that tell which callbacks read the metrics of a step, for which the host waits."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterable
 

@@ -1,7 +1,5 @@
 """States of the AllenNLP metrics in a model, to be saved with a checkpoint."""
 
-from __future__ import annotations
-
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator
 from typing import Any

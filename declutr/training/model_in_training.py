@@ -1,7 +1,5 @@
 """Embedding with a model between two training steps, without an effect on training."""
 
-from __future__ import annotations
-
 import copy
 import random
 from collections.abc import Callable, Iterator

@@ -7,8 +7,6 @@ says which model a trainer is being built for, and replaces `UNDECAYED` in the `
 any optimizer by a regular expression.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

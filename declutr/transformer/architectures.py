@@ -3,8 +3,6 @@
 These are positions, the embedding layer, activations, the masked LM head and dropout rates.
 """
 
-from __future__ import annotations
-
 import copy
 import functools
 from collections.abc import Iterator

@@ -5,8 +5,6 @@ has the instructions: torch must have fast kernels for them. Without either, int
 times as long as float32, and bfloat16 5 to 30 times.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Linear layers computed in int8 on a CPU."""
 
-from __future__ import annotations
-
 from functools import cache
 from typing import Any
 

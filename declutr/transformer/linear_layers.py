@@ -1,7 +1,5 @@
 """Replacement of a model's linear layers by prepared ones, joining layers where possible."""
 
-from __future__ import annotations
-
 import logging
 import weakref
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 The operators of torch used here are private, see `declutr.transformer.variable_length_kernels`.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

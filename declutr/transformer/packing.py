@@ -5,8 +5,6 @@ has the places of tokens with and without padding, text lengths from masks on th
 example texts with which a transformer is tried.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any

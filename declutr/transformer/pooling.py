@@ -1,7 +1,5 @@
 """Pooling of token embeddings to the embedding of a text."""
 
-from __future__ import annotations
-
 import torch
 
 POOLINGS = ("mean", "cls", "first-last", "max", "mean-sqrt-length", "last", "pooler")

@@ -4,8 +4,6 @@ Weights are stored in the memory layout that is best for the processor, and an a
 to the output of a product while it is still in the cache.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

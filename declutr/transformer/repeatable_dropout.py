@@ -6,8 +6,6 @@ a seed that torch's generator draws, so `torch.manual_seed` and restoring the st
 generator repeat them.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -6,8 +6,6 @@ drawing a random number for each probability. Here scores are computed twice and
 many heads at once as fit the cache, and one 64-bit number decides about four probabilities.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any, NamedTuple

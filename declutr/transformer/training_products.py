@@ -6,8 +6,6 @@ linear layers computes them with the same accuracy. The transposed operands of a
 passed to it in several ways, and the quickest depends on the shape.
 """
 
-from __future__ import annotations
-
 import contextlib
 import os
 from collections.abc import Callable, Iterator

@@ -1,7 +1,5 @@
 """Passes of a transformer over padded texts that do not compute on the padding."""
 
-from __future__ import annotations
-
 import contextlib
 import inspect
 import logging

@@ -10,8 +10,6 @@ tokens. Parameters are counted when they are registered in modules, which is bef
 initialised and occupy memory.
 """
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -3,8 +3,6 @@
 AllenNLP evaluates `config.json` as Jsonnet, which can read files. Only plain JSON is accepted here.
 """
 
-from __future__ import annotations
-
 import os
 import re
 from pathlib import Path

@@ -7,8 +7,6 @@ byte is written. Before that, the compressed stream is read to its end, where gz
 checksum: a damaged archive is reported as damaged, and not as unsafe because of a damaged header.
 """
 
-from __future__ import annotations
-
 import gzip
 import io
 import re

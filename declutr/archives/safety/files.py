@@ -4,8 +4,6 @@ torch saves tensors as pickles, which can run any code when they are loaded. Wei
 nothing but tensors.
 """
 
-from __future__ import annotations
-
 import pickle
 import re
 import zipfile

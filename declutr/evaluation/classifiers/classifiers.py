@@ -1,7 +1,5 @@
 """The choice between SentEval's own classifiers and scikit-learn's logistic regression."""
 
-from __future__ import annotations
-
 import copy
 
 import numpy as np

@@ -8,8 +8,6 @@ Folds are stratified, shuffled and seeded as in SentEval; the folds of nested cr
 a fixed seed of their own.
 """
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """The interface of learners, which train classifiers on features."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass

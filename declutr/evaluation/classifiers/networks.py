@@ -8,8 +8,6 @@ of one classifier. Gradients are written out: with so little arithmetic in a ste
 take most of the time.
 """
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 from itertools import pairwise

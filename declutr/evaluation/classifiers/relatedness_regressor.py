@@ -1,7 +1,5 @@
 """SentEval's trained similarity: a five-class softmax over features of two sentence embeddings."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import NamedTuple
 

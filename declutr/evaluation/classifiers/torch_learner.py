@@ -16,8 +16,6 @@ What differs is speed: all classifiers of a search are trained at once (see `net
 trained a second time on the same data.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 

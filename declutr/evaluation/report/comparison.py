@@ -1,7 +1,5 @@
 """The comparison of encoders that a report shows."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

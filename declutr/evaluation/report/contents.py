@@ -1,7 +1,5 @@
 """The contents of a report, which all of its forms share."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -8,8 +8,6 @@ A truncated encoder is an encoder of its own, see `declutr.evaluation.report.tru
 The encoder that it is made from is called its whole encoder.
 """
 
-from __future__ import annotations
-
 import dataclasses
 import math
 from dataclasses import dataclass

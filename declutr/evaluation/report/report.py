@@ -1,7 +1,5 @@
 """The report of a comparison: Markdown for people, JSON for programs, lines for a terminal."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The sections of a report that show scores, in Markdown."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 

@@ -1,7 +1,5 @@
 """Markdown for sections, tables and cells of a report, and tables for a terminal."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence

@@ -4,8 +4,6 @@ In a run and in its folder such an encoder has the name `NAME@d`, where d is the
 dimensions. Each sentence is embedded once for all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The report of a run, written into its folder and summarised on the terminal."""
 
-from __future__ import annotations
-
 import importlib.metadata
 import json
 import os

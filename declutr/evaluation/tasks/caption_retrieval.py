@@ -13,8 +13,6 @@ Training compares each caption of 113,000 images with 30 wrong images and 30 wro
 takes minutes on a GPU and many hours on a CPU.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The common space of images and captions: its training with a ranking loss, and ranks in it."""
 
-from __future__ import annotations
-
 import copy
 from typing import NamedTuple
 

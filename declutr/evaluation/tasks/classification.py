@@ -4,8 +4,6 @@ The file formats are those of SentEval's download script, under `downstream/`. A
 SentEval; it is cross-validated like the tasks without a split, on the 7,600 items of its test file.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Iterator

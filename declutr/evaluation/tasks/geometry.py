@@ -6,8 +6,6 @@ plus the influence of the sentence on it: the mean of these contributions is exa
 their spread is that of the score to first order (Efron, 1982, chapter 6).
 """
 
-from __future__ import annotations
-
 from functools import cached_property
 from itertools import combinations_with_replacement
 from pathlib import Path

@@ -4,8 +4,6 @@ Conneau et al. (2018), "What you can cram into a single vector". Each file has a
 with lines `tr|va|te<tab>label<tab>sentence`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 from functools import partial
 from pathlib import Path

@@ -13,8 +13,6 @@ MTEB's texts are not tokenised as SentEval's are, so the last digits of a number
 those that MTEB reports.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path

@@ -3,8 +3,6 @@
 A data set has documents, queries, and judgements of which documents are relevant to a query.
 """
 
-from __future__ import annotations
-
 import html
 import json
 import re

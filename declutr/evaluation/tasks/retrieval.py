@@ -1,7 +1,5 @@
 """Retrieval tasks: documents that answer a query, and spans of the same document."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 from itertools import islice

@@ -1,7 +1,5 @@
 """Label-free retrieval: find another span of the same document among spans of all documents."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """The function `embed_rows`, which writes an embedding for each row into a folder, resumably."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reading of rows in blocks, with a digest of them and counts of unusual rows."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice

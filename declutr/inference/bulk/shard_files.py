@@ -3,8 +3,6 @@
 A file appears under its name only when all of it is on the disk.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any, BinaryIO

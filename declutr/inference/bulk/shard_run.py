@@ -1,7 +1,5 @@
 """A run that embeds rows into the shards of a folder, one after another."""
 
-from __future__ import annotations
-
 import logging
 import time
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The class `StoredEmbeddings`, which reads a folder of embeddings like an array on disk."""
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

@@ -7,8 +7,6 @@ All have the same interface, so that trained models, pretrained transformers and
 vectors can be compared in one table.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 from declutr.inference.sources.python_callable import PythonCallable

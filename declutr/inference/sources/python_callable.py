@@ -1,7 +1,5 @@
 """Encoders that call a Python function of the user, and fingerprints of its source files."""
 
-from __future__ import annotations
-
 import ast
 import importlib.util
 import inspect

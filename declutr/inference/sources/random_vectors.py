@@ -1,7 +1,5 @@
 """Random vectors of words and of sentences, as baselines for the scores of encoders."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

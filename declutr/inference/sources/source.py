@@ -1,7 +1,5 @@
 """The interface of named encoders: embeddings, a description, and counts of what was left out."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from abc import ABC, abstractmethod

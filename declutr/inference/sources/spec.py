@@ -1,7 +1,5 @@
 """Parsing of the short texts that name encoders."""
 
-from __future__ import annotations
-
 import difflib
 import importlib.util
 import re

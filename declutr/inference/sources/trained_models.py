@@ -1,7 +1,5 @@
 """Named encoders of trained models and transformers, by `Encoder` or sentence-transformers."""
 
-from __future__ import annotations
-
 import tarfile
 from pathlib import Path
 from typing import Any, cast

@@ -4,8 +4,6 @@ Each line has a word and d numbers, separated by single spaces; the first line o
 number of words and d. A file is parsed once; its array is cached and mapped into memory.
 """
 
-from __future__ import annotations
-
 import bz2
 import gzip
 import itertools

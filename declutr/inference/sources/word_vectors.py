@@ -1,7 +1,5 @@
 """Averages of word vectors, plain or weighted by SIF, as baselines for sentence embeddings."""
 
-from __future__ import annotations
-
 import re
 from abc import abstractmethod
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """Functions that find a submodule of an AllenNLP model, and the width of its outputs."""
 
-from __future__ import annotations
-
 import difflib
 
 import torch

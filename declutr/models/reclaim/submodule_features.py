@@ -1,7 +1,5 @@
 """Features of texts from the outputs of submodules of any AllenNLP model, recorded by hooks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass

@@ -1,7 +1,5 @@
 """Construction of losses, miners and other parts of pytorch-metric-learning from their names."""
 
-from __future__ import annotations
-
 import difflib
 import inspect
 from collections.abc import Mapping

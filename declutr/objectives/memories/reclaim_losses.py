@@ -5,8 +5,6 @@ negatives in equation 6 have the wrong sign, which together with equation 8 woul
 to accept negatives. Here they have the sign of equation 3.
 """
 
-from __future__ import annotations
-
 from functools import partial
 from typing import Any
 

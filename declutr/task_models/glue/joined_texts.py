@@ -1,7 +1,5 @@
 """Tokenization of one text, or of a pair of texts, as one sequence."""
 
-from __future__ import annotations
-
 import copy
 
 from allennlp.common.checks import ConfigurationError

@@ -1,7 +1,5 @@
 """Rows of labelled texts, read from files with columns and from SentEval's files."""
 
-from __future__ import annotations
-
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path

@@ -24,8 +24,6 @@ on the Hugging Face hub or those above, and classes are given by name or number.
 In SentEval, SST (binary) is SST-2 without a header, and SICK is one file for two tasks.
 """
 
-from __future__ import annotations
-
 import difflib
 import math
 from dataclasses import dataclass

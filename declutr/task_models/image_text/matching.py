@@ -1,7 +1,5 @@
 """The matching loss of VSE++, and recall of images and captions in a whole collection."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -1,7 +1,5 @@
 """Image features in a .npy file, read row by row when a batch needs them."""
 
-from __future__ import annotations
-
 import os
 from functools import lru_cache
 from typing import Any

@@ -1,7 +1,5 @@
 """Layers of a text VAE: the latent code of a text, its decoder, and the weight of the KL term."""
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

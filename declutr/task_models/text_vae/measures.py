@@ -1,7 +1,5 @@
 """Metrics of a text VAE over all texts of a data set, computed without keeping the texts."""
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -1,7 +1,5 @@
 """Pictures of a comparison of encoders, drawn by matplotlib (the extra `plots`)."""
 
-from __future__ import annotations
-
 import importlib.util
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Pictures of embeddings: alignment and uniformity, cosines of pairs, and maps of sentences."""
 
-from __future__ import annotations
-
 import itertools
 import math
 from collections.abc import Mapping

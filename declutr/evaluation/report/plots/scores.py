@@ -1,7 +1,5 @@
 """Pictures of scores: bars for tasks, and curves of scores over dimensions."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from typing import Any

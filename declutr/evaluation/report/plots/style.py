@@ -1,7 +1,5 @@
 """The common style of pictures: colours, fonts, panels, and shortened names."""
 
-from __future__ import annotations
-
 import math
 from typing import Any
 
