@@ -165,10 +165,8 @@ class NamedFiles:
         if isinstance(inputs, str) and not self._told and names_a_file(inputs):
             self._told = True
             logger.warning(
-                "%r names a file, and is embedded as the text it is. If its lines were meant: %s. "
-                "Further names are not told of.",
-                inputs,
-                self.instead,
+                f"{inputs!r} names a file, and is embedded as the text it is. If its lines were "
+                f"meant: {self.instead}. Further names are not told of."
             )
         return inputs
 

@@ -97,10 +97,8 @@ def read_pairs(
         pairs.append(TextPair(texts[0], texts[1], negatives, label))
     if blank:
         logger.warning(
-            "%s: %d row(s) are left out, as one of their texts is blank; the first is %s.",
-            source,
-            len(blank),
-            blank[0],
+            f"{source}: {len(blank)} row(s) are left out, as one of their texts is blank; the "
+            f"first is {blank[0]}."
         )
     if not pairs:
         raise SourceError(
@@ -147,10 +145,8 @@ def read_nli_pairs(rows: Iterable[Row], columns: Columns, source: str) -> list[T
         if premise and hypothesis and number is not None:
             pairs.append(TextPair(premise, hypothesis, label=number))
     logger.info(
-        "%s: %d rows; %d left out, without a class or with a blank text.",
-        source,
-        rows_read,
-        rows_read - len(pairs),
+        f"{source}: {rows_read} rows; {rows_read - len(pairs)} left out, without a class or with a "
+        "blank text."
     )
     if not pairs:
         raise SourceError(
@@ -189,11 +185,8 @@ def read_nli_triplets(rows: Iterable[Row], columns: Columns, source: str) -> lis
     ]
     used = len({triplet.anchor for triplet in triplets})
     logger.info(
-        "%s: %d triplets of %d premises; %d premises lack an entailment or a contradiction.",
-        source,
-        len(triplets),
-        used,
-        len(premises) - used,
+        f"{source}: {len(triplets)} triplets of {used} premises; {len(premises) - used} premises "
+        "lack an entailment or a contradiction."
     )
     if not triplets:
         raise SourceError(

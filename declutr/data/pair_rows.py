@@ -148,11 +148,8 @@ class PairRows:
     def corpus(self, path: Paths) -> TokenizedPairs:
         pairs = TokenizedPairs(self.files.read(path), self.codec)
         logger.info(
-            "%s: %d pairs of %d different texts, of which %d are cut.",
-            path,
-            len(pairs),
-            pairs.num_texts,
-            pairs.num_truncated,
+            f"{path}: {len(pairs)} pairs of {pairs.num_texts} different texts, of which "
+            f"{pairs.num_truncated} are cut."
         )
         return pairs
 

@@ -67,13 +67,9 @@ class DocumentSelection:
             )
         rows = rows_where(lambda part: part >= used_from, lengths)
         logger.info(
-            "%s: %d documents; %d used, of which %d with shrunken spans; %d skipped (%d blank).",
-            source,
-            len(lengths),
-            len(rows),
-            0 if self.short_documents == "skip" else short,
-            len(lengths) - len(rows),
-            count_where(is_blank, lengths),
+            f"{source}: {len(lengths)} documents; {len(rows)} used, of which "
+            f"{0 if self.short_documents == 'skip' else short} with shrunken spans; "
+            f"{len(lengths) - len(rows)} skipped ({count_where(is_blank, lengths)} blank)."
         )
         if not len(rows):
             raise UnusableDocuments(

@@ -71,10 +71,8 @@ def prompts_to_build_with(encoder: Any, folder: Path, overwrite: bool) -> SidePr
     recorded = before is None or "prompt" in before.settings.get("encoder", {})
     if encoder.prompt is None and not recorded:
         logger.warning(
-            "The index '%s' was begun by a release that did not use the prompts of its model, and "
-            "goes on as it was. One made anew (--overwrite) would embed %s.",
-            folder,
-            sides,
+            f"The index '{folder}' was begun by a release that did not use the prompts of its "
+            f"model, and goes on as it was. One made anew (--overwrite) would embed {sides}."
         )
         return None
     logger.warning("Prompts of the model: %s.", sides)

@@ -44,10 +44,8 @@ class BestWeights:
         elif self.score is not None:
             self.begins_anew = True
             logger.warning(
-                "Until now the best weights were chosen by %s; from here on by %s, beginning with "
-                "those of the checkpoint.",
-                score or "the validation_metric",
-                self.score,
+                f"Until now the best weights were chosen by {score or 'the validation_metric'}; "
+                f"from here on by {self.score}, beginning with those of the checkpoint."
             )
 
     def is_lost(self) -> bool:
@@ -93,12 +91,10 @@ class BestWeights:
         """Warn if no weights were better than the initial weights."""
         if self.found is not None and self.found["step"] == 0:
             logger.warning(
-                "%s was %.2f at the start and never better afterwards (see %s): training did not "
-                "improve the embeddings, and the archive holds the weights of the start. Look at "
-                "the learning rate and the data.",
-                self.score,
-                self.found["value"],
-                os.path.join(os.path.dirname(self.file), FOLDER),
+                f"{self.score} was {self.found['value']:.2f} at the start and never better "
+                f"afterwards (see {os.path.join(os.path.dirname(self.file), FOLDER)}): training "
+                "did not improve the embeddings, and the archive holds the weights of the start. "
+                "Look at the learning rate and the data."
             )
 
 

@@ -128,10 +128,8 @@ class ExactResume(TrainerCallback):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         if state_dict["seed"] != self._seed:
             logger.warning(
-                "This run was begun with seed %s and goes on with %s: it will not repeat what an "
-                "uninterrupted one would have done.",
-                state_dict["seed"],
-                self._seed,
+                f"This run was begun with seed {state_dict['seed']} and goes on with {self._seed}: "
+                "it will not repeat what an uninterrupted one would have done."
             )
         self._saved = state_dict
         self._other_kernels = CHOICES.resume(state_dict.get("kernels"))

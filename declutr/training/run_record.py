@@ -153,13 +153,10 @@ def _tell_other_documents(place: str, record: dict[str, Any]) -> None:
         then, now = before.get(key), record.get(key)
         if then is not None and now is not None and then != now:
             logger.warning(
-                "The run has %d %s now and had %d when it began, so that it does not go on as it "
-                "would have. Has the data changed? Release 1.5.0 took CSV and TSV for plain text "
-                "and a carriage return for the end of a line; a table that is called .txt is still "
-                "read by lines.",
-                now,
-                key.replace("_", " "),
-                then,
+                f"The run has {now} {key.replace('_', ' ')} now and had {then} when it began, so "
+                "that it does not go on as it would have. Has the data changed? Release 1.5.0 "
+                "took CSV and TSV for plain text and a carriage return for the end of a line; a "
+                "table that is called .txt is still read by lines."
             )
 
 

@@ -27,31 +27,21 @@ def efficient_attention(query: Tensor, key: Tensor, value: Tensor, *others: Any)
     return run(query, key, value, *others, differentiated)[0]
 
 
-def _forward(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seqlens: Tensor,
-    longest: int,
-    dropout_p: float,
-    scale: float,
-    differentiated: bool,
-) -> tuple[Tensor, ...]:
+def _forward(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, ...]:
     """Return attention, the logarithms of its sums, and the seed and offset of its dropout."""
+    *texts, differentiated = others
     return torch.ops.aten._efficient_attention_forward.default(
-        query=query,
-        key=key,
-        value=value,
-        bias=None,
-        cu_seqlens_q=cu_seqlens,
-        cu_seqlens_k=cu_seqlens,
-        max_seqlen_q=longest,
-        max_seqlen_k=longest,
-        dropout_p=dropout_p,
-        custom_mask_type=0,  # no mask
-        compute_log_sumexp=differentiated,
-        scale=scale,
+        query=query, key=key, value=value, compute_log_sumexp=differentiated, **_of_texts(*texts)
     )[:4]
+
+
+def _of_texts(cu_seqlens: Tensor, longest: int, dropout_p: float, scale: float) -> dict[str, Any]:
+    """Return the arguments that the operators of torch have in common."""
+    return {
+        **dict.fromkeys(("cu_seqlens_q", "cu_seqlens_k"), cu_seqlens),
+        **dict.fromkeys(("max_seqlen_q", "max_seqlen_k"), longest),
+        **{"bias": None, "custom_mask_type": 0, "dropout_p": dropout_p, "scale": scale},
+    }
 
 
 # Until torch 2.15, `torch.compile` fails at the derivative of that operator, because the shapes
@@ -74,38 +64,19 @@ _as_one_operator = torch.library.custom_op(
     "Tensor output, Tensor logsumexp, Tensor seed, Tensor offset, SymInt longest, "
     "float dropout_p, float scale) -> (Tensor, Tensor, Tensor)",
 )
-def _backward(
-    gradient: Tensor,
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seqlens: Tensor,
-    output: Tensor,
-    logsumexp: Tensor,
-    seed: Tensor,
-    offset: Tensor,
-    longest: int,
-    dropout_p: float,
-    scale: float,
-) -> tuple[Tensor, ...]:
+def _backward(gradient: Tensor, *inputs: Any) -> tuple[Tensor, ...]:
+    query, key, value, cu_seqlens, output, logsumexp, seed, offset, *numbers = inputs
     return torch.ops.aten._efficient_attention_backward.default(
         grad_out_=gradient,
         query=query,
         key=key,
         value=value,
-        bias=None,
         out=output,
-        cu_seqlens_q=cu_seqlens,
-        cu_seqlens_k=cu_seqlens,
-        max_seqlen_q=longest,
-        max_seqlen_k=longest,
         logsumexp=logsumexp,
-        dropout_p=dropout_p,
         philox_seed=seed,
         philox_offset=offset,
-        custom_mask_type=0,
         bias_requires_grad=False,
-        scale=scale,
+        **_of_texts(cu_seqlens, *numbers),
     )[:3]
 
 

@@ -7,12 +7,10 @@ derivatives, `torch.compile` traces them, and `torch.use_deterministic_algorithm
 backward passes deterministic.
 """
 
-from __future__ import annotations
-
 import functools
 import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -34,16 +32,20 @@ _WIDEST_FLASH = 192
 _ALIGNMENT = 8
 
 
-def attend(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seqlens: Tensor,
-    longest: int,
-    dropout_p: float,
-    scale: float,
-    kernels: Kernels,
-) -> Tensor:
+class Kernels(NamedTuple):
+    """The kernels that run on a device, forward and backward."""
+
+    flash: bool
+    """Whether flash attention runs; it needs Ampere or newer, and a build of torch that has it."""
+
+    efficient: bool
+    """Whether memory-efficient attention runs in float32."""
+
+    efficient_in_bfloat16: bool
+    """Whether memory-efficient attention runs in bfloat16, which needs Ampere or newer."""
+
+
+def attend(query: Tensor, key: Tensor, value: Tensor, *others: Any, kernels: Kernels) -> Tensor:
     """Return attention within each text of a packed row by one kernel.
 
     Flash attention is used for 16-bit dtypes and heads of up to 192 features, and memory-efficient
@@ -52,10 +54,9 @@ def attend(
     # Parameters
 
     query, key, value : `(1, H, T, D)`.
-    cu_seqlens : int32, `(N + 1,)`, on the device; the offset at which each text begins, and T.
-    longest : the number of tokens of the longest text.
-    dropout_p : the probability of dropout on the attention probabilities.
-    scale : the factor of the scores.
+    others : `cu_seqlens`, int32, `(N + 1,)`, on the device, the offset at which each text begins,
+        and T; `longest`, the number of tokens of the longest text; `dropout_p`, the probability of
+        dropout on the attention probabilities; `scale`, the factor of the scores.
     kernels : the kernels that run on the device, see `kernels_of`.
 
     # Returns
@@ -69,31 +70,17 @@ def attend(
     width = query.size(-1)
     # The kernels take (1, T, H, D).
     q, k, v = (_aligned(tensor.transpose(1, 2)) for tensor in (query, key, value))
-    texts = (cu_seqlens, longest, dropout_p, scale)
     if kernels.flash and q.dtype in _OF_FLASH and q.size(-1) <= _WIDEST_FLASH:
-        attended = flash_attention(q, k, v, *texts)
+        attended = flash_attention(q, k, v, *others)
     elif not kernels.efficient:
         raise NotImplementedError(f"torch has no kernel for attention over packed {q.dtype} here")
     else:
         if q.dtype == torch.bfloat16 and not kernels.efficient_in_bfloat16:
             q, k, v = q.float(), k.float(), v.float()
-        attended = efficient_attention(q, k, v, *texts).to(query.dtype)
+        attended = efficient_attention(q, k, v, *others).to(query.dtype)
     if attended.size(-1) != width:
         attended = attended[..., :width]
     return attended.transpose(1, 2)
-
-
-class Kernels(NamedTuple):
-    """The kernels that run on a device, forward and backward."""
-
-    flash: bool
-    """Whether flash attention runs; it needs Ampere or newer, and a build of torch that has it."""
-
-    efficient: bool
-    """Whether memory-efficient attention runs in float32."""
-
-    efficient_in_bfloat16: bool
-    """Whether memory-efficient attention runs in bfloat16, which needs Ampere or newer."""
 
 
 @functools.cache
@@ -125,37 +112,27 @@ def _runs(kernel: Callable[..., Tensor], dtype: torch.dtype, device: torch.devic
         raise
     except RuntimeError as error:  # includes NotImplementedError
         logger.info(
-            "torch's %s attention does not run on %s in %s (%s): texts are packed there with what "
-            "does, or not at all.",
-            kernel.__name__.removesuffix("_attention"),
-            device,
-            str(dtype).removeprefix("torch."),
-            error,
+            f"torch's {kernel.__name__.removesuffix('_attention')} attention does not run on "
+            f"{device} in {str(dtype).removeprefix('torch.')} ({error}): texts are packed there "
+            "with what does, or not at all."
         )
         return False
     return True
 
 
-def flash_attention(
-    query: Tensor,
-    key: Tensor,
-    value: Tensor,
-    cu_seqlens: Tensor,
-    longest: int,
-    dropout_p: float,
-    scale: float,
-) -> Tensor:
+def flash_attention(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Tensor:
     """Return attention within each text of a packed row by torch's flash attention.
 
     # Parameters
 
     query, key, value : `(1, T, H, D)`, in a 16-bit dtype.
-    cu_seqlens, longest, dropout_p, scale : as of `attend`.
+    others : `cu_seqlens, longest, dropout_p, scale`, as of `attend`.
 
     # Returns
 
     `(1, T, H, D)`.
     """
+    cu_seqlens, longest, dropout_p, scale = others
     # Arguments are passed by name, because releases add new ones. All since 2.6 have these.
     attended, *_ = torch.ops.aten._flash_attention_forward.default(
         query=query.squeeze(0),

@@ -134,10 +134,8 @@ class ReclaimModel(Model):
         if not (u.requires_grad or v.requires_grad) and not self._told_of_no_gradient:
             self._told_of_no_gradient = True
             logger.warning(
-                "Neither u ('%s') nor v ('%s') has a gradient: RECLAIM's term trains its critic "
-                "and nothing else. Are the submodules frozen?",
-                self._u.name,
-                self._v.name,
+                f"Neither u ('{self._u.name}') nor v ('{self._v.name}') has a gradient: RECLAIM's "
+                "term trains its critic and nothing else. Are the submodules frozen?"
             )
         term = self._term(u, v, ids, self._keys(fields))
         return {**output, "loss": output["loss"] + self._weight * term}

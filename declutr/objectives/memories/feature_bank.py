@@ -202,11 +202,8 @@ class FeatureBank(InstanceVectors):
             self._updates = 0
             recall = self._index.tune(min(k, len(numbers)), _CANDIDATES * k)
             logger.info(
-                "Approximate search among %d of %d slots finds %.1f %% of the %d nearest.",
-                len(numbers),
-                self.instances,
-                100 * recall,
-                k,
+                f"Approximate search among {len(numbers)} of {self.instances} slots finds "
+                f"{100 * recall:.1f} % of the {k} nearest."
             )
         return self._index
 

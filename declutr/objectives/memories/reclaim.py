@@ -136,12 +136,9 @@ class Reclaim(Objective):
         self._told_of_repeated_ids = False
         if candidates == "bank" and num_negatives is not None and num_negatives >= instances:
             logger.warning(
-                "num_negatives is %d, but in banks of %d instances there are at most %d others: "
-                "all of them are negatives. Is 'instances' the number of rows of the training "
-                "data?",
-                num_negatives,
-                instances,
-                instances - 1,
+                f"num_negatives is {num_negatives}, but in banks of {instances} instances there "
+                f"are at most {instances - 1} others: all of them are negatives. Is 'instances' "
+                "the number of rows of the training data?"
             )
 
     @full_precision
@@ -198,12 +195,9 @@ class Reclaim(Objective):
             return
         self._told_of_repeated_ids = True
         logger.warning(
-            "%d of %d instances in a batch have the id of another one, such as %d: they share a "
-            "slot of the banks, which keeps the last of them. Give each row of the training data a "
-            "number of its own.",
-            len(ids) - len(kept),
-            len(ids),
-            int(on_host(ids).mode().values),
+            f"{len(ids) - len(kept)} of {len(ids)} instances in a batch have the id of another "
+            f"one, such as {int(on_host(ids).mode().values)}: they share a slot of the banks, "
+            "which keeps the last of them. Give each row of the training data a number of its own."
         )
 
     @torch.no_grad()

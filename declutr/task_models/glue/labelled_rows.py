@@ -72,10 +72,8 @@ def read_labelled_rows(
                 faults.append(fault)
     if faults:
         logger.warning(
-            "%s: %d row(s) with a wrong number of columns are left out; the first: %s.",
-            source,
-            len(faults),
-            faults[0],
+            f"{source}: {len(faults)} row(s) with a wrong number of columns are left out; the "
+            f"first: {faults[0]}."
         )
     if not rows:
         raise SourceError(

@@ -155,11 +155,8 @@ class GlueReader(NumberedTextsReader):
         numbers = fraction_of_rows(labels, self._fraction, self._fraction_seed)
         chosen = [rows[number] for number in numbers]
         logger.info(
-            "%s: %d of %d labels are used (%.1f %%).",
-            source,
-            len(chosen),
-            len(rows),
-            100 * len(chosen) / len(rows),
+            f"{source}: {len(chosen)} of {len(rows)} labels are used "
+            f"({100 * len(chosen) / len(rows):.1f} %)."
         )
         return chosen
 

@@ -102,12 +102,9 @@ class ImageTextReader(NumberedTextsReader):
             raise ConfigurationError(str(error)) from error
         captions = [caption for caption in found if caption.text]
         logger.info(
-            "%s: %d captions of %d images; %d blank ones are left out. The features are %s.",
-            texts,
-            len(captions),
-            len({caption.image for caption in captions}),
-            len(found) - len(captions),
-            features,
+            f"{texts}: {len(captions)} captions of {len({caption.image for caption in captions})} "
+            f"images; {len(found) - len(captions)} blank ones are left out. The features are "
+            f"{features}."
         )
         if not captions:
             raise ConfigurationError(
