@@ -139,9 +139,8 @@ def _remove_stale_whitening(folder: Path) -> None:
     if stale.exists():
         stale.unlink()
         logger.warning(
-            "'%s' was fitted to weights that are trained on, and is removed. Fit it again "
-            "afterwards: declutr whiten.",
-            stale,
+            f"'{stale}' was fitted to weights that are trained on, and is removed. Fit it again "
+            "afterwards: declutr whiten."
         )
 
 

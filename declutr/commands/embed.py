@@ -175,9 +175,8 @@ def _tell_of_prompts(encoder: Encoder) -> None:
     named = [name for name, text in prompts.named.items() if text]
     if named and encoder.prompt is None and not prompts.default:
         logger.warning(
-            "The model has prompts (%s), none of them its default: texts are embedded without. "
-            "--prompt-name takes one.",
-            ", ".join(named),
+            f"The model has prompts ({', '.join(named)}), none of them its default: texts are "
+            "embedded without. --prompt-name takes one."
         )
 
 

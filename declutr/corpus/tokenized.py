@@ -181,9 +181,8 @@ def _tokenize(
     except BaseException:  # The writer keeps what was tokenised before.
         if writer.length:
             logger.warning(
-                "Tokenising was interrupted after %d documents. They are kept: the next start with "
-                "this corpus goes on from there.",
-                writer.length,
+                f"Tokenising was interrupted after {writer.length} documents. They are kept: the "
+                "next start with this corpus goes on from there."
             )
         raise
 

@@ -180,11 +180,10 @@ class RowReader(DatasetReader):
             self.truncated_texts += 1
             if self.truncated_texts == 1:
                 logger.warning(
-                    "A text of %d tokens is longer than what fits (%d beside the special tokens) "
-                    "and loses its %s. Further ones are counted, not reported one by one.",
-                    length,
-                    self._codec.limit,
-                    "beginning" if self._codec.keeps_end else "tail",
+                    f"A text of {length} tokens is longer than what fits ({self._codec.limit} "
+                    "beside the special tokens) and loses its "
+                    f"{'beginning' if self._codec.keeps_end else 'tail'}. Further ones are "
+                    "counted, not reported one by one."
                 )
         return Instance({"anchors": self._codec.text_field(document)})
 

@@ -178,9 +178,8 @@ class SearchIndex:
             return ExactNumpy(self._rows)
         if not is_installed(backend):
             logger.warning(
-                "This index was built with %s, which is not installed here: searching with numpy, "
-                "which is exact and slower.",
-                backend,
+                f"This index was built with {backend}, which is not installed here: searching with "
+                "numpy, which is exact and slower."
             )
             return ExactNumpy(self._rows)
         if not self.description.approximate:
@@ -197,9 +196,8 @@ class SearchIndex:
     def _built_anew(self, file: Path) -> bool:
         """Rebuild a graph that an earlier release wrote with hnswlib; return whether it worked."""
         logger.warning(
-            "'%s' is of an earlier release, which wrote it with hnswlib. It is built anew from the "
-            "stored vectors, with faiss.",
-            file,
+            f"'{file}' is of an earlier release, which wrote it with hnswlib. It is built anew "
+            "from the stored vectors, with faiss."
         )
         try:
             with output_folder(self.folder):

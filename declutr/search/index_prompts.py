@@ -129,8 +129,7 @@ def encoder_of_queries(
         logger.warning(
             "This index was built by a release that did not use the prompts of its model: queries "
             "are embedded as its lines were. One made anew (`declutr index MODEL LINES -o INDEX "
-            "--overwrite`) would embed %s.",
-            sides,
+            f"--overwrite`) would embed {sides}."
         )
     return encoder
 

@@ -96,9 +96,8 @@ class AtomicCheckpointer(Checkpointer):
                 self._be_after(place)
                 for text in damages:
                     logger.warning(
-                        "%s. The run goes on from the last checkpoint that is whole, %s.",
-                        text,
-                        self._model_state_path(*place),
+                        f"{text}. The run goes on from the last checkpoint that is whole, "
+                        f"{self._model_state_path(*place)}."
                     )
                 self._find_best(state.trainer_state)
                 return state

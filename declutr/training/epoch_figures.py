@@ -206,9 +206,8 @@ class EpochFigures:
             self._losses.load([sum(column) for column in zip(*sums, strict=True)])
         if lost:
             logger.warning(
-                "The checkpoint does not hold what these were at: %s. In this epoch they leave out "
-                "what came before it.",
-                ", ".join(lost),
+                f"The checkpoint does not hold what these were at: {', '.join(lost)}. In this "
+                "epoch they leave out what came before it."
             )
 
 

@@ -58,8 +58,7 @@ class ExactResume(TrainerCallback):
         if self._on_cpu and self._other_kernels:
             logger.warning(
                 "This run goes on as it would have done without the interruption up to rounding "
-                "only, and not to the bit: %s.",
-                self._other_kernels,
+                f"only, and not to the bit: {self._other_kernels}."
             )
         epoch = trainer._start_after_epochs_completed
         step = trainer._start_after_batches_in_epoch_completed

@@ -62,7 +62,6 @@ def tell_of_waits(callbacks: Iterable[TrainerCallback]) -> None:
     names = [type(callback).__name__ for callback in callbacks if looks_always(callback)]
     if names:
         logger.info(
-            "At every step the host waits for the device, as %s may look at metrics. Where that is "
-            "not so, give the class an attribute looks_at_metrics = False.",
-            " and ".join(names),
+            f"At every step the host waits for the device, as {' and '.join(names)} may look at "
+            "metrics. Where that is not so, give the class an attribute looks_at_metrics = False."
         )

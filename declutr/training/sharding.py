@@ -126,11 +126,10 @@ class FsdpAccelerator(DdpAccelerator):
         # (`declutr.transformer.architectures`).
         fsdp.fully_shard(model, reshard_after_forward=False, **shared)
         logger.info(
-            "Each of %d processes holds %s of %s parameters; %d layers are gathered one at a time.",
-            self.world_size,
-            f"{sum(own_part(p).numel() for p in model.parameters()):,}",
-            f"{sum(p.numel() for p in model.parameters()):,}",
-            len(layers),
+            f"Each of {self.world_size} processes holds "
+            f"{sum(own_part(p).numel() for p in model.parameters()):,} of "
+            f"{sum(p.numel() for p in model.parameters()):,} parameters; {len(layers)} layers "
+            "are gathered one at a time."
         )
         return model, ShardedModel(model, self.local_rank, self.world_size, self._replicas)
 

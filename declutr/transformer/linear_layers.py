@@ -56,9 +56,8 @@ def prepare_linear_layers(module: Module, embed: Callable[[], Tensor], dtype: st
                 return
             layers.restore()
     logger.warning(
-        "%s does not compute the same with other linear layers in the place of torch's own: it "
-        "keeps those, and embeds more slowly than it might.",
-        type(module).__name__,
+        f"{type(module).__name__} does not compute the same with other linear layers in the place "
+        "of torch's own: it keeps those, and embeds more slowly than it might."
     )
 
 

@@ -118,8 +118,8 @@ class PackedAttention(TorchFunctionMode):
 
         if query.dtype not in variable_length_kernels.DTYPES:
             raise CannotPack(f"torch has no kernel for attention over packed {query.dtype}")
-        others = (texts, self.packing.longest, dropout_p, scale)
-        return variable_length_kernels.attend(query, key, value, *others, kernels=self._kernels)
+        others = (texts, self.packing.longest, dropout_p, scale, self._kernels)
+        return variable_length_kernels.attend(query, key, value, *others)
 
 
 _ACTIVE = threading.local()  # like torch's stack of modes

@@ -242,9 +242,8 @@ class UnpaddedPass:
             if self.unpadding == "packed":
                 raise _cannot_pack(transformer, error) from error
             logger.info(
-                "%s is not packed (%s): texts of similar length go through it together instead.",
-                type(transformer).__name__,
-                error,
+                f"{type(transformer).__name__} is not packed ({error}): texts of similar length go "
+                "through it together instead."
             )
             return False
         return True

@@ -45,7 +45,7 @@ class Kernels(NamedTuple):
     """Whether memory-efficient attention runs in bfloat16, which needs Ampere or newer."""
 
 
-def attend(query: Tensor, key: Tensor, value: Tensor, *others: Any, kernels: Kernels) -> Tensor:
+def attend(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> Tensor:
     """Return attention within each text of a packed row by one kernel.
 
     Flash attention is used for 16-bit dtypes and heads of up to 192 features, and memory-efficient
@@ -56,8 +56,8 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *others: Any, kernels: Ker
     query, key, value : `(1, H, T, D)`.
     others : `cu_seqlens`, int32, `(N + 1,)`, on the device, the offset at which each text begins,
         and T; `longest`, the number of tokens of the longest text; `dropout_p`, the probability of
-        dropout on the attention probabilities; `scale`, the factor of the scores.
-    kernels : the kernels that run on the device, see `kernels_of`.
+        dropout on the attention probabilities; `scale`, the factor of the scores; and the `Kernels`
+        that run on the device, see `kernels_of`.
 
     # Returns
 
@@ -67,20 +67,18 @@ def attend(query: Tensor, key: Tensor, value: Tensor, *others: Any, kernels: Ker
 
     `NotImplementedError` : no kernel runs on this device in this dtype.
     """
-    width = query.size(-1)
+    *texts, kernels = others
     # The kernels take (1, T, H, D).
     q, k, v = (_aligned(tensor.transpose(1, 2)) for tensor in (query, key, value))
     if kernels.flash and q.dtype in _OF_FLASH and q.size(-1) <= _WIDEST_FLASH:
-        attended = flash_attention(q, k, v, *others)
+        attended = flash_attention(q, k, v, *texts)
     elif not kernels.efficient:
         raise NotImplementedError(f"torch has no kernel for attention over packed {q.dtype} here")
     else:
         if q.dtype == torch.bfloat16 and not kernels.efficient_in_bfloat16:
             q, k, v = q.float(), k.float(), v.float()
-        attended = efficient_attention(q, k, v, *others).to(query.dtype)
-    if attended.size(-1) != width:
-        attended = attended[..., :width]
-    return attended.transpose(1, 2)
+        attended = efficient_attention(q, k, v, *texts).to(query.dtype)
+    return attended[..., : query.size(-1)].transpose(1, 2)
 
 
 @functools.cache
