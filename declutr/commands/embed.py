@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.metadata
 import logging
 import sys
 import tarfile
@@ -24,6 +23,7 @@ from declutr.commands.command import (
     told_when_stopped,
 )
 from declutr.inference.text_embedding import not_told
+from declutr.system.imports import installed_versions
 
 if TYPE_CHECKING:  # importing it takes time, and every `allennlp` command loads this module
     from declutr.inference.encoder import Encoder
@@ -127,6 +127,7 @@ Read what was written, whatever its format, with memory for what you take:
             _encoder(args) as encoder,
         ):
             describe = encoder.describe()
+            versions = {"declutr": __version__, **installed_versions(*_LIBRARIES)}
             _tell_of_prompts(encoder)
             summary = embed_rows(
                 encoder,
@@ -139,7 +140,7 @@ Read what was written, whatever its format, with memory for what you take:
                 shard_rows=args.shard_rows,
                 format=args.format,
                 dtype=args.output_dtype,
-                about={"model": args.model, "inputs": args.inputs, "versions": _versions()},
+                about={"model": args.model, "inputs": args.inputs, "versions": versions},
                 truncated_texts=lambda: encoder.truncated_texts,
                 total_bytes=_bytes_of_text(files),
                 overwrite=args.overwrite,
@@ -217,8 +218,3 @@ def _bytes_of_text(files: list[Path | None]) -> int | None:
             return None
         size += file.stat().st_size
     return size
-
-
-def _versions() -> dict[str, str]:
-    libraries = {library: importlib.metadata.version(library) for library in _LIBRARIES}
-    return {"declutr": __version__, **libraries}

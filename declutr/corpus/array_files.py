@@ -5,8 +5,33 @@ from pathlib import Path
 from typing import BinaryIO
 
 import numpy as np
+from xxhash import xxh3_64
 
-from declutr.system.files import BLOCK, BlockHasher
+from declutr.system.files import BLOCK, checksums_of
+
+
+class BlockHasher:
+    """An incremental computation of the checksums of data that comes in pieces of any size."""
+
+    def __init__(self) -> None:
+        self._whole: list[str] = []
+        self._last, self._filled = xxh3_64(), 0
+
+    def update(self, data: bytes | memoryview) -> None:
+        """Add the next bytes."""
+        while len(data):
+            part = data[: BLOCK - self._filled]
+            self._last.update(part)
+            self._filled += len(part)
+            data = data[len(part) :]
+            if self._filled == BLOCK:
+                self._whole.append(self._last.hexdigest())
+                self._last, self._filled = xxh3_64(), 0
+
+    @property
+    def checksums(self) -> str:
+        """The concatenated checksums of all blocks so far, in hexadecimal."""
+        return "".join([*self._whole, *([self._last.hexdigest()] if self._filled else [])])
 
 
 class ArrayFile:
@@ -32,14 +57,9 @@ class ArrayFile:
 
     def _write_header(self) -> None:
         self._file.seek(0)
-        np.lib.format.write_array_header_1_0(
-            self._file,
-            {
-                "descr": np.lib.format.dtype_to_descr(self._dtype),
-                "fortran_order": False,
-                "shape": (self._length,),
-            },
-        )
+        descr = np.lib.format.dtype_to_descr(self._dtype)
+        header = {"descr": descr, "fortran_order": False, "shape": (self._length,)}
+        np.lib.format.write_array_header_1_0(self._file, header)
 
     def append(self, array: np.ndarray) -> None:
         """Write the values of a 1-D array to the end of the file."""
@@ -98,13 +118,6 @@ class ArrayFile:
                 self._file.close()
 
 
-def checksums_of(data: bytes) -> str:
-    """Return the checksums of some bytes."""
-    hasher = BlockHasher()
-    hasher.update(data)
-    return hasher.checksums
-
-
 def read_header(file: BinaryIO) -> tuple[np.dtype, int]:
     """Return the dtype of a 1-D `.npy` file, and the byte at which its values begin.
 
@@ -112,10 +125,7 @@ def read_header(file: BinaryIO) -> tuple[np.dtype, int]:
 
     file : the file, at its beginning.
     """
-    version = np.lib.format.read_magic(file)
-    read = (
-        np.lib.format.read_array_header_1_0
-        if version == (1, 0)
-        else np.lib.format.read_array_header_2_0
-    )
+    form = np.lib.format
+    version = form.read_magic(file)
+    read = form.read_array_header_1_0 if version == (1, 0) else form.read_array_header_2_0
     return read(file)[2], file.tell()

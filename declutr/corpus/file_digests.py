@@ -9,15 +9,13 @@ import hashlib
 import json
 import logging
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Sequence
 from pathlib import Path
 
-from filelock import FileLock
 from tqdm.auto import tqdm
 
 from declutr.corpus import SourceError
-from declutr.system.files import json_checksum, write_whole
+from declutr.system.files import json_checksum, json_object, locked, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +52,7 @@ def file_digests(
         # The lock is for these files only, so that processes that read others need not wait.
         names = json.dumps(sorted(str(file.resolve()) for file in set(files)))
         name = f"digests-{hashlib.sha256(names.encode()).hexdigest()[:16]}.lock"
-        with _locked(cache_dir / name):
+        with locked(cache_dir / name):
             found |= _known(files, cache_dir)
             missing = [file for file in dict.fromkeys(files) if file not in found]
             if missing:
@@ -104,7 +102,7 @@ def _changed(file: Path) -> SourceError:
 
 def _known(files: Sequence[Path], cache_dir: Path) -> dict[Path, tuple[str, Appearance]]:
     """Return the digests that the index has for files of unchanged appearance."""
-    index = _index(cache_dir)
+    index = json_object(cache_dir / INDEX_NAME)
     found = {}
     for file in files:
         now = appearance(file)
@@ -117,17 +115,9 @@ def _known(files: Sequence[Path], cache_dir: Path) -> dict[Path, tuple[str, Appe
     return found
 
 
-def _index(cache_dir: Path) -> dict[str, list]:
-    try:
-        index = json.loads((cache_dir / INDEX_NAME).read_text())
-    except (OSError, ValueError):
-        return {}
-    return index if isinstance(index, dict) else {}
-
-
 def _remember(digests: dict[Path, tuple[str, Appearance]], cache_dir: Path) -> None:
-    with _locked(cache_dir / "digests.lock"):
-        index = _index(cache_dir)
+    with locked(cache_dir / "digests.lock"):
+        index = json_object(cache_dir / INDEX_NAME)
         for file, entry in digests.items():
             index.pop(str(file.resolve()), None)  # The newest entries are the last ones.
             index[str(file.resolve())] = [*entry, json_checksum(entry)]
@@ -138,28 +128,11 @@ def _remember(digests: dict[Path, tuple[str, Appearance]], cache_dir: Path) -> N
             logger.info("The digests of the corpus are not kept for the next start: %s", error)
 
 
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    lock = FileLock(path)
-    # The cache may be read-only, or on a file system without locks.
-    with suppress(OSError, NotImplementedError):
-        lock.acquire()
-    try:
-        yield
-    finally:
-        lock.release()
-
-
 def _read(files: Sequence[Path], progress: bool) -> dict[Path, tuple[str, Appearance]]:
     total = sum(file.stat().st_size for file in files)
-    bar = tqdm(
-        total=total,
-        unit="B",
-        unit_scale=True,
-        desc="looking for changes in the corpus",
-        disable=not progress or total < _SHOWN_FROM,
-    )
-    with bar:
+    hidden = not progress or total < _SHOWN_FROM
+    about = "looking for changes in the corpus"
+    with tqdm(total=total, unit="B", unit_scale=True, desc=about, disable=hidden) as bar:
         return {file: _digest(file, bar) for file in files}
 
 

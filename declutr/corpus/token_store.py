@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from declutr.corpus.array_files import checksums_of, read_header
-from declutr.system.files import CheckedFile, DamagedFile, json_checksum
+from declutr.corpus.array_files import read_header
+from declutr.system.files import CheckedFile, DamagedFile, checksums_of, json_checksum
 
 META = "meta.json"
 CHECKSUMS = "checksums.json"

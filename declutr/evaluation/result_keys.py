@@ -25,12 +25,7 @@ def key_of(protocol: Protocol, encoder: str, version: str, data: str = "") -> Ke
     version : the version of `declutr`.
     data : the digest of the data set, see `data_digest`; empty if the data cannot be read.
     """
-    return {
-        "encoder": encoder,
-        "protocol": settings(protocol),
-        "data": data,
-        "declutr": version,
-    }
+    return {"encoder": encoder, "protocol": settings(protocol), "data": data, "declutr": version}
 
 
 def settings(protocol: Protocol) -> str:
@@ -56,9 +51,8 @@ def data_digest(task: Task) -> str:
 
 
 def _feed(digest: Any, value: Any, inside: set[int]) -> None:
-    if isinstance(value, (PurePath, Protocol, Iterator)) or callable(value):
-        return
-    if id(value) in inside:  # a cycle: the value contains itself
+    seen = id(value) in inside  # a cycle: the value contains itself
+    if seen or isinstance(value, (PurePath, Protocol, Iterator)) or callable(value):
         return
     if isinstance(value, np.ndarray) and not value.dtype.hasobject:
         digest.update(f"array {value.dtype} {value.shape} ".encode())
@@ -97,12 +91,10 @@ def differing(ours: Key, theirs: Key) -> list[str]:
 
     One phrase for each difference; empty if the keys agree.
     """
-    found = []
-    for name in ("encoder", "data", "declutr"):
-        if ours.get(name) != theirs.get(name):
-            found.append(f"{name} {theirs.get(name)} there, {ours.get(name)} now")
     before, now = (json.loads(key.get("protocol", "{}")) for key in (theirs, ours))
-    for name in dict.fromkeys([*before, *now]):
-        if before.get(name) != now.get(name):
-            found.append(f"protocol: {name} {before.get(name)} there, {now.get(name)} now")
-    return found
+    compared = [(name, theirs.get(name), ours.get(name)) for name in ("encoder", "data", "declutr")]
+    compared += [
+        (f"protocol: {name}", before.get(name), now.get(name))
+        for name in dict.fromkeys([*before, *now])
+    ]
+    return [f"{name} {one} there, {other} now" for name, one, other in compared if one != other]

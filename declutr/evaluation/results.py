@@ -26,7 +26,7 @@ import numpy as np
 from declutr.evaluation.result_keys import Key
 from declutr.evaluation.scores import Interval, Score, interval
 from declutr.evaluation.suite import TaskResult
-from declutr.system.files import json_checksum, write_whole
+from declutr.system.files import json_checksum, json_object, write_whole
 
 logger = logging.getLogger(__name__)
 
@@ -80,11 +80,11 @@ class ResultFolder:
     def encoders(self) -> list[str]:
         """Return the names of all encoders that have results, sorted."""
         files = self.folder.glob("encoders/*/encoder.json")
-        return sorted(name for path in files if (name := _read_json(path).get("name")))
+        return sorted(name for path in files if (name := json_object(path).get("name")))
 
     def description(self, encoder: str) -> dict[str, Any]:
         """Return the facts that `describe` stored about an encoder; empty if there are none."""
-        return _read_json(self._of(encoder) / "encoder.json")
+        return json_object(self._of(encoder) / "encoder.json")
 
     def describe(self, encoder: str, **facts: Any) -> None:
         """Store facts about an encoder; they replace earlier ones of the same name."""
@@ -130,7 +130,7 @@ class ResultFolder:
     def records(self, encoder: str) -> dict[str, Record]:
         """Return all results of an encoder, by name of the task."""
         files = sorted((self._of(encoder) / "tasks").glob("*.json"))
-        names = [name for path in files if isinstance(name := _read_json(path).get("task"), str)]
+        names = [name for path in files if isinstance(name := json_object(path).get("task"), str)]
         loaded = {name: self.load(encoder, name) for name in names}
         return {name: record for name, record in loaded.items() if record is not None}
 
@@ -198,15 +198,6 @@ def _loaded(path: Path) -> Record:
         row["name"]: Interval(*row["interval"]) for row in stored["scores"] if row["interval"]
     }
     return Record(TaskResult(**fields | {"scores": scores}), stored["key"], intervals)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    """Read a JSON object; return an empty one if the file is absent or is no JSON object."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
 
 
 def _write_json(path: Path, content: Any) -> None:

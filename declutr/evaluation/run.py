@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -84,13 +85,9 @@ class Run:
 
         The message names the first of the stored results. Encoders need not be opened for this.
         """
-        if self._overwrite:
-            return
-        for name in names:
-            for task, key in self._data.items():
-                there = self._usable(name, task)
-                if there is not None:
-                    self._refuse(name, task, there.key, key | {"encoder": there.key["encoder"]})
+        for name, (task, key) in product(() if self._overwrite else names, self._data.items()):
+            if (there := self._usable(name, task)) is not None:
+                self._refuse(name, task, there.key, key | {"encoder": there.key["encoder"]})
 
     def add(self, encoder: NamedEncoder, meter: Meter | None = None) -> None:
         """Score an encoder on the tasks for which it has no result yet.
@@ -147,14 +144,10 @@ class Run:
         data |= {task: key["data"] for task, key in self._data.items()}
         for encoder in encoders:
             found = self.folder.records(encoder)
-            described = self.folder.description(encoder).get("description", {})
-            mark = described.get("fingerprint")
-            records[encoder] = {
-                task: of_task
-                for task, of_task in found.items()
-                if self._belongs(of_task, mark, data)
-            }
-            left_out += len(found) - len(records[encoder])
+            mark = self.folder.description(encoder).get("description", {}).get("fingerprint")
+            kept = {name: one for name, one in found.items() if self._belongs(one, mark, data)}
+            records[encoder] = kept
+            left_out += len(found) - len(kept)
         encoders = [name for name in encoders if records[name]]
         tasks = dict.fromkeys([*order, *(task for of_one in records.values() for task in of_one)])
         facts = {name: self.folder.description(name) for name in encoders}

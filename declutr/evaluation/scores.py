@@ -133,10 +133,8 @@ def _draws(items: Items, resamples: int, seed: int) -> Iterator[np.ndarray]:
 def _percentiles(values: list[float], confidence: float) -> Interval:
     # A bootstrap sample may have no value, for example if all its gold scores are equal.
     defined = [value for value in values if not np.isnan(value)]
-    if not defined:
-        return Interval(float("nan"), float("nan"))
     tail = 50 * (1 - confidence)
-    low, high = np.percentile(defined, [tail, 100 - tail])
+    low, high = np.percentile(defined or [math.nan], [tail, 100 - tail])
     return Interval(float(low), float(high))
 
 

@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from importlib import metadata
 from typing import Any
 
 from declutr._version import __version__
@@ -10,6 +9,7 @@ from declutr.export.comparison import Comparison
 from declutr.export.exportable import Exportable
 from declutr.export.training_record import TrainingRecord
 from declutr.export.usage import usage
+from declutr.system.imports import installed_versions
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "sentence-transformers", "onnxruntime")
 
@@ -27,6 +27,7 @@ def model_card(
     comparison : the differences of each tool from the original model.
     onnx : whether there is an ONNX model.
     """
+    versions = installed_versions(*_LIBRARIES)
     parts = [
         *_header(model, onnx),
         f"# {name}",
@@ -36,7 +37,8 @@ def model_card(
         *_scored(record),
         *_checked(comparison),
         *_limits(model),
-        *_versions(),
+        "## Made with",
+        _table(("library", "version"), [("declutr", __version__), *versions.items()]),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -140,17 +142,6 @@ def _limits(model: Exportable) -> Iterator[str]:
         points.append("Whitening was fitted on some text; it suits text of that kind.")
     points.append("No license is stated: those of the data and of the first checkpoint decide.")
     yield "\n".join(f"- {point}" for point in points)
-
-
-def _versions() -> Iterator[str]:
-    yield "## Made with"
-    found = [("declutr", __version__)]
-    for library in _LIBRARIES:
-        try:
-            found.append((library, metadata.version(library)))
-        except metadata.PackageNotFoundError:
-            continue
-    yield _table(("library", "version"), found)
 
 
 def _flat(value: dict[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -10,6 +10,7 @@ from typing import Any
 from declutr.archives import ARCHIVE, CONFIG, METRICS, RUN, Kind, NoModel, kind_of
 from declutr.export.exportable import ExportError
 from declutr.inference.fingerprints import files_fingerprint
+from declutr.system.files import json_object
 
 _ABSOLUTE = re.compile(r"file:|[A-Za-z]:[\\/]|\\\\|[/~.]")
 
@@ -46,15 +47,15 @@ def training_record(place: str) -> TrainingRecord:
     except NoModel:
         return TrainingRecord()
     folder = path if kind is Kind.TRAINED else path.parent
-    config = _member(path, CONFIG) if kind is Kind.ARCHIVE else _json(folder / CONFIG)
+    config = _member(path, CONFIG) if kind is Kind.ARCHIVE else json_object(folder / CONFIG)
     if kind not in (Kind.TRAINED, Kind.ARCHIVE) or "model" not in config:
         return TrainingRecord()
-    if _json(folder / CONFIG) != config:  # the folder belongs to another model
+    if json_object(folder / CONFIG) != config:  # the folder belongs to another model
         return TrainingRecord(recipe=without_places(config))
     return TrainingRecord(
         recipe=without_places(config),
-        run=without_places(_json(folder / RUN)),
-        metrics=without_places(_json(folder / METRICS)),
+        run=without_places(json_object(folder / RUN)),
+        metrics=without_places(json_object(folder / METRICS)),
     )
 
 
@@ -72,7 +73,7 @@ def add_scores(record: TrainingRecord, results: Path, place: str, described: dic
 
     `ExportError` : if the folder has no results, or none of this model with these settings.
     """
-    found = _json(results / "results.json")
+    found = json_object(results / "results.json")
     encoders = found.get("encoders")
     if not isinstance(encoders, dict):
         raise ExportError(
@@ -148,15 +149,6 @@ def _scores(encoder: dict[str, Any]) -> dict[str, float]:
         if value is not None:
             scores.setdefault(name, value)
     return scores
-
-
-def _json(file: Path) -> dict[str, Any]:
-    """Return the JSON object in a file, or an empty dictionary if there is none."""
-    try:
-        content = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
 
 
 def _member(archive: Path, name: str) -> dict[str, Any]:

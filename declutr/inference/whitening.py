@@ -23,7 +23,7 @@ import numpy as np
 from declutr._version import __version__
 from declutr.archives import WHITENING
 from declutr.inference.embedding_moments import ROWS, Moments, WhiteningError
-from declutr.system.files import BlockHasher, json_checksum, write_whole
+from declutr.system.files import checksums_of, json_checksum, write_whole
 
 FILE = WHITENING
 """The name of the file in the folder of a model, and at the root of an archive."""
@@ -242,9 +242,5 @@ class Whitening:
 
 
 def _checksum(about: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    sums = {}
-    for name, array in arrays.items():
-        hasher = BlockHasher()
-        hasher.update(array.tobytes())
-        sums[name] = [array.shape, hasher.checksums]
+    sums = {name: [array.shape, checksums_of(array.tobytes())] for name, array in arrays.items()}
     return json_checksum([about, sums])

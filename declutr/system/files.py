@@ -1,20 +1,22 @@
 """Atomic writing of files, and detection of damaged files on reading.
 
 Disks, memory and copies flip bits, rarely and silently. Files of this package have a 64-bit
-checksum (XXH3) for each MiB, so that a part of a large file can be verified without reading all of
-it. XXH3 detects damage but not forgery: whoever can change a file can change its checksums.
+checksum (XXH3, against damage, not forgery) for each MiB, so that a part of a large file can be
+verified without reading all of it.
 """
 
 import json
 import os
 import pickle
 import zipfile
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
-from xxhash import xxh3_64, xxh3_64_hexdigest
+from filelock import FileLock
+from xxhash import xxh3_64_hexdigest
 
 UNFINISHED = ".tmp"
 """The suffix of a temporary file that is being written, beside the final file."""
@@ -35,14 +37,34 @@ def default_cache_dir() -> Path:
     return Path(folder).expanduser() if folder else Path.home() / ".cache" / "declutr"
 
 
+@contextmanager
+def locked(file: Path, timeout: float = -1) -> Iterator[None]:
+    """Hold a lock of several processes, or go on without where none can be had (in time)."""
+    lock = FileLock(file)
+    with suppress(OSError, NotImplementedError):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        lock.acquire(timeout=timeout)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def json_object(file: Path) -> dict[str, Any]:
+    """Return the object in a JSON file, or an empty one if there is none that can be read."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def write_whole(
     path: str | os.PathLike,
     content: bytes | str | Callable[[BinaryIO], object],
     shared: bool = False,
 ) -> None:
     """Write a file atomically: it appears under its name only when it is complete on disk.
-
-    If the process is killed, the temporary file stays behind until the next call overwrites it.
 
     # Parameters
 
@@ -102,28 +124,10 @@ class DamagedFile(OSError):
     """Raised if the bytes of a file are not those that were written."""
 
 
-class BlockHasher:
-    """An incremental computation of the checksums of data that comes in pieces of any size."""
-
-    def __init__(self) -> None:
-        self._whole: list[str] = []
-        self._last, self._filled = xxh3_64(), 0
-
-    def update(self, data: bytes | memoryview) -> None:
-        """Add the next bytes."""
-        while len(data):
-            part = data[: BLOCK - self._filled]
-            self._last.update(part)
-            self._filled += len(part)
-            data = data[len(part) :]
-            if self._filled == BLOCK:
-                self._whole.append(self._last.hexdigest())
-                self._last, self._filled = xxh3_64(), 0
-
-    @property
-    def checksums(self) -> str:
-        """The concatenated checksums of all blocks so far, in hexadecimal."""
-        return "".join([*self._whole, *([self._last.hexdigest()] if self._filled else [])])
+def checksums_of(data: bytes) -> str:
+    """Return the concatenated checksums of the blocks of some bytes, in hexadecimal."""
+    starts = range(0, len(data), BLOCK)
+    return "".join(xxh3_64_hexdigest(data[start : start + BLOCK]) for start in starts)
 
 
 def file_checksums(path: str | os.PathLike) -> str:
@@ -145,7 +149,7 @@ class CheckedFile:
     # Parameters
 
     path : the path of the file.
-    checksums : the result of `BlockHasher` or `file_checksums` when the file was written.
+    checksums : the result of `checksums_of` or `file_checksums` when the file was written.
     begin : the byte at which the first block begins.
 
     # Raises
@@ -207,10 +211,9 @@ class CheckedFile:
 def damage_of(file: str | Path) -> str | None:
     """Return a description of the damage to a file of `torch.save`, or `None` if it is sound.
 
-    torch writes a zip archive with a CRC-32 for each entry, but verifies none of them on loading.
-    This function verifies all of them, in about half the time of loading. A file in the format
-    before torch 1.6 counts as damaged. Of a file that was written without checksums, by
-    `torch.serialization.set_crc32_options(False)`, only the structure is verified.
+    Torch verifies no CRC-32 of an entry on loading; this verifies all, in half the time of loading.
+    A file in the format before torch 1.6 counts as damaged. Of one that was written without CRCs
+    (`torch.serialization.set_crc32_options(False)`) only the structure is verified.
     """
     import torch
 

@@ -6,7 +6,8 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping, MutableMapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from importlib import metadata
 from types import ModuleType
 from typing import Any
 
@@ -94,6 +95,15 @@ def attributes_on_demand(
         return sorted({*vars(sys.modules[package]), *modules})
 
     return __getattr__, __dir__
+
+
+def installed_versions(*packages: str) -> dict[str, str]:
+    """Return the versions of packages by their names, of those that are installed."""
+    found = {}
+    for package in packages:
+        with suppress(metadata.PackageNotFoundError):
+            found[package] = metadata.version(package)
+    return found
 
 
 class NoSuchModule(ValueError):

@@ -11,16 +11,14 @@ import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import torch
-from filelock import FileLock
 
 from declutr._version import __version__
-from declutr.system.files import default_cache_dir, write_whole
+from declutr.system.files import default_cache_dir, json_object, locked, write_whole
 from declutr.system.processors import processor_model, processor_name
 
 logger = logging.getLogger(__name__)
@@ -193,7 +191,7 @@ def kept_seconds(question: str, ways: Callable[[], Ways]) -> dict[str, float]:
     if known is None:
         ready = ways()
         # Only one of several processes measures at a time, so that they do not disturb each other.
-        with _locked(folder):
+        with locked(folder / f"{FILE_NAME}.lock", _PATIENCE):
             everything = _read(folder)
             known = everything.get(machine, {}).get(asked)
             if known is None:
@@ -245,11 +243,8 @@ def least_seconds(ways: Ways) -> dict[str, float]:
 
 def _read(folder: Path) -> dict[str, dict[str, dict[str, float | None]]]:
     """Return the stored times by processor, computation and kernel."""
-    try:
-        known = json.loads((folder / FILE_NAME).read_text())
-    except (OSError, ValueError):
-        return {}
-    good = isinstance(known, dict) and all(
+    known = json_object(folder / FILE_NAME)
+    good = all(
         isinstance(part, dict) and all(isinstance(answer, dict) for answer in part.values())
         for part in known.values()
     )
@@ -261,17 +256,3 @@ def _write(folder: Path, known: Mapping[str, Any]) -> None:
         write_whole(folder / FILE_NAME, json.dumps(known, indent=1, sort_keys=True), shared=True)
     except OSError as error:
         logger.info("What is quickest here is not kept for the next start: %s", error)
-
-
-@contextmanager
-def _locked(folder: Path) -> Iterator[None]:
-    lock = FileLock(folder / f"{FILE_NAME}.lock")
-    # If the cache folder is read-only or cannot be locked, or others measure for too long, this
-    # process measures without the lock.
-    with suppress(OSError, NotImplementedError):
-        folder.mkdir(parents=True, exist_ok=True)
-        lock.acquire(timeout=_PATIENCE)
-    try:
-        yield
-    finally:
-        lock.release()

@@ -9,7 +9,6 @@ import logging
 import os
 import platform
 from contextlib import ExitStack
-from importlib import metadata
 from typing import Any
 
 import torch
@@ -24,6 +23,7 @@ from declutr.data.row_reader import RowReader
 from declutr.models.declutr import DeCLUTR
 from declutr.system.distributed import world_size
 from declutr.system.files import write_whole
+from declutr.system.imports import installed_versions
 from declutr.system.kernel_choices import CHOICES
 from declutr.training.epoch_figures import epoch_metrics
 from declutr.training.exact_resume import settle_kernels
@@ -86,7 +86,7 @@ class RunRecord(TrainerCallback):
         """Return the contents of `run.json`."""
         loader, validation = trainer.data_loader, trainer._validation_data_loader
         record: dict[str, Any] = {
-            "versions": {name: _version(name) for name in _PACKAGES},
+            "versions": dict.fromkeys(_PACKAGES) | installed_versions(*_PACKAGES),
             "python": platform.python_version(),
             "processes": world_size(),
             "device": str(trainer.cuda_device),
@@ -158,13 +158,6 @@ def _tell_other_documents(place: str, record: dict[str, Any]) -> None:
                 "took CSV and TSV for plain text and a carriage return for the end of a line; a "
                 "table that is called .txt is still read by lines."
             )
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
 
 
 def validated(trainer: GradientDescentTrainer) -> dict[str, float]:

@@ -128,7 +128,7 @@ class TestIndex:
         def refuse(*_, **__):
             raise PermissionError("read only")
 
-        monkeypatch.setattr(module.FileLock, "acquire", refuse)
+        monkeypatch.setattr("declutr.system.files.FileLock.acquire", refuse)
         monkeypatch.setattr(module, "write_whole", refuse)
         for _ in range(2):
             assert digest(file, cache) == hashlib.sha256(file.read_bytes()).hexdigest()

@@ -22,9 +22,10 @@ An average is given only if it has all of its members; otherwise the missing one
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
+from math import isnan, nan
+from statistics import fmean
 
 from declutr.evaluation.tasks.probing import FILES as PROBING
 from declutr.evaluation.tasks.scored_pairs import STS_SUBSETS
@@ -77,21 +78,12 @@ class Definition:
         scores : values by name of the task, then by name of the score; one that is not a number
             counts as missing.
         """
-        missing = [
-            task
-            for task, score in self.members.items()
-            if math.isnan(scores.get(task, {}).get(score, math.nan))
-        ]
+        found = {t: scores.get(t, {}).get(score, nan) for t, score in self.members.items()}
+        missing = [task for task, value in found.items() if isnan(value)]
         if missing:
             return Average(self.name, None, missing)
-        means = [
-            _mean([scores[task][score] for task, score in group.items()]) for group in self.groups
-        ]
-        return Average(self.name, _mean(means), [])
-
-
-def _mean(values: Sequence[float]) -> float:
-    return math.fsum(values) / len(values)
+        means = [fmean(found[task] for task in group) for group in self.groups]
+        return Average(self.name, fmean(means), [])
 
 
 @dataclass(frozen=True)

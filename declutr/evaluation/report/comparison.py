@@ -133,11 +133,7 @@ class Comparison:
     def values(self, encoder: str) -> dict[str, dict[str, float]]:
         """Return the finite values of an encoder, by name of the task, then of the score."""
         return {
-            task: {
-                score.name: score.value
-                for score in record.result.scores
-                if math.isfinite(score.value)
-            }
+            task: {s.name: s.value for s in record.result.scores if math.isfinite(s.value)}
             for task in self.tasks
             if (record := self.record(encoder, task)) and record.result.scores
         }

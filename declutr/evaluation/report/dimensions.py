@@ -11,6 +11,7 @@ The encoder that it is made from is called its whole encoder.
 import dataclasses
 import math
 from dataclasses import dataclass
+from statistics import fmean
 from typing import Any
 
 from declutr.evaluation.report.comparison import Comparison, Difference
@@ -73,7 +74,7 @@ class Curves:
 
     def mean(self, name: str) -> float:
         """Return the mean of an encoder's main scores over the tasks, in percent."""
-        return math.fsum(self.comparison.value(name, task) for task in self.tasks) / len(self.tasks)
+        return fmean(self.comparison.value(name, task) for task in self.tasks)
 
 
 def curves(comparison: Comparison) -> dict[str, Curves]:

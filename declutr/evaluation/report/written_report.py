@@ -1,6 +1,5 @@
 """The report of a run, written into its folder and summarised on the terminal."""
 
-import importlib.metadata
 import json
 import os
 import platform
@@ -19,6 +18,7 @@ from declutr.evaluation.report.dimensions import by_family
 from declutr.evaluation.report.report import Report
 from declutr.evaluation.run import Run, failed, nothing_scored
 from declutr.system.files import write_whole
+from declutr.system.imports import installed_versions
 
 _LIBRARIES = ("torch", "numpy", "scikit-learn", "transformers", "sentence-transformers")
 
@@ -65,11 +65,13 @@ def write_report(
         pictures = plots.draw(comparison, folder / "plots", by_name)
     elif pictured:
         hints.append(f"No pictures. {plots.HOW_TO_GET}")
+    versions = {"declutr": __version__, "python": platform.python_version()}
+    versions |= installed_versions(*_LIBRARIES)
     about = About(
         shlex.join(["declutr", *sys.argv[1:]]),
         data,
         asdict(run.protocol),
-        _versions(),
+        versions | {"machine": f"{platform.machine()} with {os.cpu_count()} cores"},
         datetime.now().astimezone().isoformat(timespec="seconds"),
         hints,
     )
@@ -88,14 +90,3 @@ def write_report(
         file=sys.stderr,
     )
     return True
-
-
-def _versions() -> dict[str, str]:
-    """Return the versions of `declutr`, Python and libraries, and a description of the machine."""
-    found = {"declutr": __version__, "python": platform.python_version()}
-    for library in _LIBRARIES:
-        try:
-            found[library] = importlib.metadata.version(library)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found | {"machine": f"{platform.machine()} with {os.cpu_count()} cores"}
