@@ -9,7 +9,7 @@ from typing import Any, Optional
 
 from allennlp.common import Registrable
 
-from declutr.system.imports import NamesOnDemand
+from declutr.system import NamesOnDemand
 
 # Maps the place of each base class (`module:class`) to its registered names and their places.
 COMPONENTS: dict[str, dict[str, str]] = {

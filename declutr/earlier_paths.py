@@ -27,7 +27,7 @@ _MOVED = {
     ("", "inference"): "encoder encoder_processes official_protocols whitening",
     ("", "models"): "cutoff metrics predictor views",
     ("", "models.reclaim"): "submodule_features",
-    ("", "modules"): "embedders heads momentum ngram_pooler precision text_batches",
+    ("", "modules"): "embedders heads ngram_pooler precision text_batches",
     ("", "quickstart"): "docstrings",
     ("", "sampling"): "document_selection masking token_budget",
     ("", "system"): "distributed worker_processes",
@@ -53,9 +53,7 @@ _MOVED = {
     ("objectives", "objectives.without_negatives"): (
         "alignment_uniformity bootstrap decorrelation mutual_information swapped_prediction"
     ),
-    ("text_models", "inference"): (
-        "devices special_tokens text_model trained_model transformer_model"
-    ),
+    ("text_models", "inference"): ("special_tokens text_model trained_model transformer_model"),
     ("text_models", "transformer"): "pooling",
 }
 _RENAMED = {
@@ -92,27 +90,31 @@ _RENAMED = {
     "heap": "system.host_memory",
     "image_text.matching_loss": "task_models.image_text.matching",
     "image_text.retrieval": "task_models.image_text.matching",
+    "inference.devices": "inference.open_text_model",
     "masked_lm_head": "transformer.architectures",
     "model": "models.declutr",
     "model_parts": "models.parts",
-    "modules_from_here": "system.imports",
+    "models.recorded_model": "models",
+    "modules.momentum": "modules.heads",
+    "momentum": "modules.heads",
+    "modules_from_here": "system",
+    "objectives.checks": "objectives.numerics",
     "objectives.contrastive": "objectives.pairs.metric_learning",
-    "objectives.distances": "objectives.numerics",
     "objectives.full_precision": "objectives.numerics",
     "objectives.lifted_structured": "objectives.pairs.metric_learning",
     "objectives.miners": "objectives.library.pytorch_metric_learning",
     "objectives.reductions": "objectives.numerics",
-    "objectives.settings": "objectives.checks",
+    "objectives.settings": "objectives.numerics",
     "objectives.soft_nearest_neighbours": "objectives.pairs.metric_learning",
     "objectives.sup_con": "objectives.nt_xent",
-    "objectives.views": "objectives.checks",
+    "objectives.views": "objectives.numerics",
     "pretrained_parts.pooler": "pretrained_parts.modules",
     "pretrained_parts.text_field_embedder": "pretrained_parts.modules",
     "pretrained_parts.token_embedder": "pretrained_parts.modules",
     "pretrained_parts.token_indexer": "pretrained_parts.tokens",
     "pretrained_parts.tokenizer": "pretrained_parts.tokens",
     "pretrained_parts.trained_part": "pretrained_parts.modules",
-    "quiet_loggers": "system.imports",
+    "quiet_loggers": "system",
     "reclaim_model": "models.reclaim.model",
     "reclaim_predictor": "models.predictor",
     "safe_archives": "archives.safety",
@@ -134,12 +136,14 @@ _RENAMED = {
     "semantic_search.with_numpy": "search.searcher",
     "sources": "corpus.documents",
     "span_fields": "data.fields",
+    "system.imports": "system",
     "table_rows": "corpus.tables",
     "text_blocks": "corpus.text_inputs",
     "text_codecs": "data.codecs",
     "text_field_masks": "modules.text_batches",
     "text_keys": "modules.text_batches",
     "text_models": "inference.open_text_model",
+    "text_models.devices": "inference.open_text_model",
     "text_models.file_fingerprints": "inference.fingerprints",
     "text_models.quantization": "transformer.int8_product",
     "text_pieces": "inference.text_embedding",
@@ -190,7 +194,7 @@ _NAMES["objectives.info_nce"] = {
     for name in ("InfoNCE", "NPair", "info_nce", "n_pair_loss")
 }
 _NAMES["objectives.jensen_shannon"] = {
-    "jensen_shannon": "objectives.numerics:jensen_shannon",
+    "jensen_shannon": "objectives.distances:jensen_shannon",
 }
 _PLACES = {
     **{

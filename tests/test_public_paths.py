@@ -69,7 +69,7 @@ SAME = {
     "declutr.semantic_search.index": "declutr.search.index",
     "declutr.safe_archives.content": "declutr.archives.safety",
     "declutr.safe_archives.refusal": "declutr.archives",
-    "declutr.text_models.devices": "declutr.inference.devices",
+    "declutr.text_models.devices": "declutr.inference.open_text_model",
 }
 
 

@@ -23,7 +23,7 @@ from declutr.commands.command import (
     told_when_stopped,
 )
 from declutr.inference.text_embedding import not_told
-from declutr.system.imports import installed_versions
+from declutr.system import installed_versions
 
 if TYPE_CHECKING:  # importing it takes time, and every `allennlp` command loads this module
     from declutr.inference.encoder import Encoder

@@ -9,7 +9,7 @@ import numpy as np
 from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
 
-from declutr.system.imports import NoSuchModule, module_from_here
+from declutr.system import NoSuchModule, module_from_here
 
 
 class Augmentation(Registrable):

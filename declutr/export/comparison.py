@@ -13,7 +13,7 @@ import torch
 
 from declutr.export.exportable import Exportable, ExportError
 from declutr.export.onnx_model import FILE
-from declutr.system.imports import loggers_at
+from declutr.system import loggers_at
 
 _BATCH = 16
 _LENGTHS = (1, 2, 3, 5, 8, 13, 21, 34, 55, 89, 144, 233, 377, 600)

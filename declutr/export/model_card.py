@@ -9,7 +9,7 @@ from declutr.export.comparison import Comparison
 from declutr.export.exportable import Exportable
 from declutr.export.training_record import TrainingRecord
 from declutr.export.usage import usage
-from declutr.system.imports import installed_versions
+from declutr.system import installed_versions
 
 _LIBRARIES = ("torch", "transformers", "tokenizers", "sentence-transformers", "onnxruntime")
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 
 import torch
 
-from declutr.inference.devices import chosen_dtype
-from declutr.system.imports import loggers_at
+from declutr.inference.open_text_model import chosen_dtype
+from declutr.system import loggers_at
 from declutr.system.kernel_choices import GAIN, processor_name
 from declutr.system.processors import cpu_quota, instructions, usable_processors
 from declutr.transformer import dtype_speed

@@ -15,8 +15,7 @@ from tqdm.auto import tqdm
 
 from declutr.corpus.text_inputs import NamedFiles, as_texts, without_surrogates
 from declutr.inference import EncoderError, require_one_of
-from declutr.inference.devices import chosen_devices, chosen_dtype
-from declutr.inference.open_text_model import open_text_model
+from declutr.inference.open_text_model import chosen_devices, chosen_dtype, open_text_model
 from declutr.inference.text_embedding import LONG_TEXTS, TextEmbedding
 from declutr.system.processors import keep_to_quota
 

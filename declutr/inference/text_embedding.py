@@ -11,8 +11,8 @@ import torch
 
 from declutr.inference import EncoderError
 from declutr.inference.text_model import TextModel
+from declutr.system import loggers_at
 from declutr.system.host_memory import HEAP, Arriving
-from declutr.system.imports import loggers_at
 
 LONG_TEXTS = ("truncate", "chunk")
 

@@ -21,8 +21,8 @@ from declutr.inference import EncoderError
 from declutr.inference.fingerprints import files_fingerprint
 from declutr.inference.text_model import TextModel
 from declutr.modules.embedders import MLMTextFieldEmbedder
+from declutr.system import loggers_at
 from declutr.system.host_memory import to_device
-from declutr.system.imports import loggers_at
 
 
 class TrainedModel(TextModel):

@@ -15,7 +15,7 @@ from declutr.archives.safety import (
 )
 from declutr.archives.safety.files import weights_bytes
 from declutr.inference import EncoderError
-from declutr.system.imports import loggers_at
+from declutr.system import loggers_at
 from declutr.transformer.architectures import keep_adapter_dtypes
 
 

@@ -16,7 +16,7 @@ from allennlp.data import TextFieldTensors
 from torch import Tensor
 
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
-from declutr.objectives.checks import one_of
+from declutr.objectives.numerics import one_of
 from declutr.system.host_memory import on_host, to_device
 from declutr.transformer.architectures import embedding_width
 

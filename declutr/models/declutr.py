@@ -12,13 +12,11 @@ from allennlp.modules import FeedForward, Seq2VecEncoder, TextFieldEmbedder
 from allennlp.nn import InitializerApplicator, RegularizerApplicator
 from allennlp.nn.parallel import DdpAccelerator
 
-from declutr.models import parts
+from declutr.models import NonFiniteLoss, RecordedModel, parts
 from declutr.models.encoding import Encoders, Encoding
-from declutr.models.recorded_model import NonFiniteLoss, RecordedModel
 from declutr.models.views import SpanViews, Views
 from declutr.modules.embedders import MLMTextFieldEmbedder
-from declutr.modules.heads import Head
-from declutr.modules.momentum import MomentumEncoder
+from declutr.modules.heads import Head, MomentumEncoder
 from declutr.modules.text_batches import device_of, flat
 from declutr.objectives import Miner, Objective
 from declutr.objectives.objective import PAIRS

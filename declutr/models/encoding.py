@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from torch.utils.checkpoint import checkpoint
 
 from declutr.models.views import Views
-from declutr.modules.momentum import MomentumEncoder
+from declutr.modules.heads import MomentumEncoder
 from declutr.modules.text_batches import count, device_of, joined, part, rows_of
 from declutr.objectives.objective import TARGETS
 from declutr.system.host_memory import HEAP, carried

@@ -12,10 +12,9 @@ from allennlp.modules.seq2vec_encoders import BagOfEmbeddingsEncoder
 
 from declutr.models.views import Views
 from declutr.modules.embedders import MLMTextFieldEmbedder
-from declutr.modules.heads import Head
-from declutr.modules.momentum import MomentumEncoder
+from declutr.modules.heads import Head, MomentumEncoder
 from declutr.objectives import Objective
-from declutr.objectives.checks import one_of
+from declutr.objectives.numerics import one_of
 from declutr.objectives.objective import PAIRS, PROJECTIONS, TARGETS
 
 PRECISIONS = ("auto", "bfloat16", "float32")

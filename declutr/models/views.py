@@ -14,7 +14,7 @@ from allennlp.nn.util import get_text_field_mask
 
 from declutr.modules.embedders import MLMTextFieldEmbedder
 from declutr.modules.text_batches import mean_of_texts
-from declutr.objectives.checks import one_of
+from declutr.objectives.numerics import one_of
 from declutr.system.distributed import is_sharded
 
 

@@ -4,7 +4,7 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from allennlp.modules import Seq2VecEncoder
 
-from declutr.objectives.checks import above_zero
+from declutr.objectives.numerics import above_zero
 
 
 @Seq2VecEncoder.register("ngram_convolutions")

@@ -9,10 +9,10 @@ An objective never sees the model that embeds the texts, nor their tokens.
 from typing import TYPE_CHECKING
 
 import declutr.components  # finds objectives and miners by their registered names
-from declutr.objectives.numerics import jensen_shannon
-from declutr.system.imports import attributes_on_demand
+from declutr.system import attributes_on_demand
 
 if TYPE_CHECKING:
+    from declutr.objectives.distances import jensen_shannon as jensen_shannon
     from declutr.objectives.library.pytorch_metric_learning import *
     from declutr.objectives.memories.cross_batch_memory import *
     from declutr.objectives.memories.feature_bank import *
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from declutr.objectives.without_negatives.swapped_prediction import *
 
 _NAMES = {
+    "distances": "jensen_shannon",
     "library.pytorch_metric_learning": (
         "PairMarginMiner PytorchMetricLearning PytorchMetricLearningMiner"
     ),
@@ -76,5 +77,5 @@ _NAMES = {
     "without_negatives.swapped_prediction": "SwappedPrediction sinkhorn_assignments swav_loss",
 }
 
-__all__ = sorted(["jensen_shannon", *" ".join(_NAMES.values()).split()])
+__all__ = sorted(" ".join(_NAMES.values()).split())
 __getattr__, __dir__ = attributes_on_demand(__name__, _NAMES)

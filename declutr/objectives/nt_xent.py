@@ -6,13 +6,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from declutr.objectives.checks import above_zero, check_views, scalar_reduction
 from declutr.objectives.numerics import (
+    above_zero,
+    check_views,
     full_precision,
     positive_pairs,
     reduced,
     reduced_where,
     same_label,
+    scalar_reduction,
     unit,
 )
 from declutr.objectives.objective import LibraryObjective, MetricLearningObjective, Objective

@@ -1,23 +1,23 @@
-"""Arithmetic that objectives share: full precision, distances, reductions and a divergence."""
+"""Full precision and reductions of objectives, and checks of their settings and tensors.
 
-import math
-from collections.abc import Callable
+None of the checks makes the host wait for a GPU.
+"""
+
+from collections.abc import Callable, Collection
 from functools import wraps
 from typing import Any, ParamSpec, TypeVar
 
 import torch
+from allennlp.common.checks import ConfigurationError
 from torch import Tensor
-from torch.nn.functional import log_softmax, normalize
-
-from declutr.objectives.checks import one_of
+from torch.nn.functional import normalize
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_Number = TypeVar("_Number", int, float)
 
 REDUCTIONS = ("mean", "sum", "none")
-
-# Rounding leaves a squared distance between equal rows of up to this times their squared lengths.
-_ROUNDING = 1e-13
+_LONGEST = 250  # CUDA takes assertion messages of up to about this many characters.
 
 
 def _lifted(value: Any) -> Any:
@@ -49,57 +49,6 @@ def full_precision(function: Callable[_P, _T]) -> Callable[_P, _T]:
 def unit(x: Tensor) -> Tensor:
     """Scale the rows of `x` `(..., d)` to length 1; lengths below 1e-12 count as 1e-12."""
     return normalize(x, dim=-1, eps=1e-12)
-
-
-def squared_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Return the squared distances `|x_i - y_j|^2` between all rows of `x` and all rows of `y`.
-
-    They are computed as `|x|^2 + |y|^2 - 2xy` in float64: in float32 that difference of large
-    numbers would lose its digits. Subtracting each row from each other row is ten times slower.
-
-    # Parameters
-
-    x, y : rows `(N, d)` and `(M, d)`.
-
-    # Returns
-
-    Distances `(N, M)` in the dtype of `x`.
-    """
-    squared, apart = _squared(x, y)
-    return squared.where(apart, 0).to(x.dtype)
-
-
-def euclidean_distances(x: Tensor, y: Tensor) -> Tensor:
-    """Return the distances `|x_i - y_j|` between all rows of `x` and all rows of `y`.
-
-    The distance between equal rows is 0, and its gradient is 0.
-
-    # Parameters
-
-    x, y : rows `(N, d)` and `(M, d)`.
-
-    # Returns
-
-    Distances `(N, M)` in the dtype of `x`.
-    """
-    squared, apart = _squared(x, y)
-    # The gradient of a square root is infinite at 0, so the root is taken of 1 in its place.
-    return squared.where(apart, 1).sqrt().where(apart, 0).to(x.dtype)
-
-
-def _squared(x: Tensor, y: Tensor) -> tuple[Tensor, Tensor]:
-    """Return squared distances in float64, and a mask of those above the rounding error of 0."""
-    x, y = x.double(), y.double()
-    lengths = x.pow(2).sum(dim=1, keepdim=True) + y.pow(2).sum(dim=1)  # (N, M)
-    squared = lengths - 2 * x @ y.T
-    return squared, squared > _ROUNDING * lengths
-
-
-def off_diagonal(square: Tensor) -> Tensor:
-    """Return all elements of a matrix `(N, N)` but the diagonal as `(N (N - 1),)`, row by row."""
-    n = len(square)
-    # In the flattened matrix every (n + 1)-th element, from the first on, is of the diagonal.
-    return square.flatten()[1:].view(n - 1, n + 1)[:, :-1].flatten()
 
 
 def same_label(labels: Tensor) -> Tensor:
@@ -163,40 +112,6 @@ def nothing(*inputs: Tensor) -> Tensor:
     return torch.stack([0 * x.sum() for x in inputs]).sum()
 
 
-@full_precision
-def jensen_shannon(logits_p: Tensor, logits_q: Tensor, reduction: str = "mean") -> Tensor:
-    """Compute the Jensen-Shannon divergence of two predictions over C classes, in nats.
-
-    The divergence is `KL(P || M) / 2 + KL(Q || M) / 2` with `M = (P + Q) / 2`. It is symmetric and
-    lies in [0, log 2]. It is the consistency term of cutoff, between the predictions for a text and
-    for the same text with parts cut out (Shen et al., 2020, section 3.3). The public code computes
-    `KL(M || P) / 2 + KL(M || Q) / 2` instead, which has no upper bound.
-
-    # Parameters
-
-    logits_p, logits_q : scores `(N, C)`; `-inf` rules a class out.
-    reduction : `"mean"`, `"sum"` or `"none"` over the N divergences.
-
-    # Raises
-
-    `ValueError` : if the predictions are not both `(N, C)` or the reduction is unknown.
-    """
-    if logits_p.shape != logits_q.shape or logits_p.dim() != 2:
-        raise ValueError(
-            "Expected two predictions (N, C) of the same shape, got "
-            f"{tuple(logits_p.shape)} and {tuple(logits_q.shape)}."
-        )
-    # 0 * log 0 counts as 0, but 0 * -inf is not a number: a class that is ruled out gets a finite
-    # logarithm instead, a quarter of the lowest so that sums do not overflow.
-    log_p, log_q = (
-        log_softmax(logits, dim=1).clamp_min(torch.finfo(logits.dtype).min / 4)
-        for logits in (logits_p, logits_q)
-    )
-    log_m = torch.logaddexp(log_p, log_q) - math.log(2)
-    terms = log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)  # (N, C)
-    return reduced(terms.sum(dim=1) / 2, reduction, logits_p, logits_q)
-
-
 class HostCount:
     """An integer buffer of a module whose value the host knows too, such as a number of steps.
 
@@ -230,3 +145,106 @@ class HostCount:
 
     def _forget(self, *_: Any) -> None:
         self._value = None
+
+
+def above_zero(name: str, value: _Number) -> _Number:
+    """Return `value`, the setting called `name`, or raise `ConfigurationError` if not above 0."""
+    if not value > 0:
+        raise ConfigurationError(f"{name} must be above 0, got {value}.")
+    return value
+
+
+def at_least_zero(name: str, value: _Number) -> _Number:
+    """Return `value`, the setting called `name`, or raise `ConfigurationError` if below 0."""
+    if not value >= 0:
+        raise ConfigurationError(f"{name} must be 0 or above, got {value}.")
+    return value
+
+
+def one_of(
+    name: str, value: str, known: Collection[str], error: type[Exception] = ConfigurationError
+) -> str:
+    """Return `value`, the setting called `name`, or raise `error` if it is none of the known."""
+    if value not in known:
+        raise error(f"Unknown {name} '{value}': expected one of {', '.join(known)}.")
+    return value
+
+
+def scalar_reduction(value: str) -> str:
+    """Return the reduction `value`, or raise `ConfigurationError` if it gives no scalar."""
+    return one_of("reduction", value, ("mean", "sum"))
+
+
+def check_views(first: Tensor, second: Tensor, who: str = "The two views") -> None:
+    """Check that two views are matrices of the same shape `(N, d)`.
+
+    # Parameters
+
+    first, second : the views, of which row i of both belongs together.
+    who : what the error message calls them.
+
+    # Raises
+
+    `ValueError` : if the views are not both `(N, d)`.
+    """
+    if first.shape != second.shape or first.dim() != 2:
+        raise ValueError(
+            f"{who} must both be (N, d), row i of both belonging together; got "
+            f"{tuple(first.shape)} and {tuple(second.shape)}."
+        )
+
+
+def check_width(rows: Tensor, held: Tensor) -> None:
+    """Check that `rows` `(N, d)` are as wide as the stored vectors `held` `(K, d)`.
+
+    # Raises
+
+    `ValueError` : if `rows` is not a matrix of that width.
+    """
+    if rows.dim() != 2 or rows.size(1) != held.size(1):
+        raise ValueError(
+            f"Expected rows of width {held.size(1)} (embedding_size), got {tuple(rows.shape)}."
+        )
+
+
+def check_classes(labels: Tensor, count: int) -> None:
+    """Check that `labels` are the integer classes `(count,)` of `count` pairs.
+
+    # Raises
+
+    `ValueError` : if there is not one label for each pair, or if labels are scores (floats).
+    """
+    if labels.is_floating_point() or labels.shape != (count,):
+        raise ValueError(
+            f"Expected the class (int64) of each of the {count} pairs, got {labels.dtype} "
+            f"{tuple(labels.shape)}. Scores are for 'cosine_regression'."
+        )
+
+
+def require(holds: Tensor, expected: str, values: Tensor | None = None, advice: str = "") -> None:
+    """Raise if a condition on the values of tensors does not hold, without waiting for a GPU.
+
+    A GPU checks the condition asynchronously. If it does not hold, CUDA prints the error, without
+    the values, and the next call that waits for the GPU raises `RuntimeError` ("device-side assert
+    triggered").
+
+    # Parameters
+
+    holds : the condition, a boolean scalar on any device.
+    expected : what was expected, or what went wrong.
+    values : the values that were found, of which the message names the smallest and the largest.
+    advice : a sentence that says what to do.
+
+    # Raises
+
+    `ValueError` : if the condition does not hold and `holds` is on the CPU.
+    """
+    if holds.device.type not in ("cpu", "cuda"):  # Other devices have no asynchronous assertions.
+        holds = holds.cpu()
+    try:
+        torch._assert_async(holds, f"{expected}. {advice}"[:_LONGEST])
+    except RuntimeError as error:
+        if holds.device.type != "cpu":
+            raise
+        found = "" if values is None else f", got {values.min():g} to {values.max():g}"
+        raise ValueError(f"{expected}{found}. {advice}".rstrip()) from error

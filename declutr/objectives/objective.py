@@ -14,8 +14,7 @@ from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from declutr.objectives.checks import check_classes, check_views
-from declutr.objectives.numerics import full_precision
+from declutr.objectives.numerics import check_classes, check_views, full_precision
 
 _Names = tuple[str, ...]
 _PAIR = ("anchors", "positives")

@@ -12,7 +12,7 @@ from allennlp.training import GradientDescentTrainer, TrainerCallback
 
 from declutr.evaluation.task import PROTOCOLS
 from declutr.models.declutr import DeCLUTR
-from declutr.objectives.checks import one_of
+from declutr.objectives.numerics import one_of
 from declutr.system.distributed import is_sharded, of_all_processes, process_rank
 from declutr.training.best_weights import BestWeights, EpochTracker
 from declutr.training.evaluation_tasks import (

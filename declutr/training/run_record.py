@@ -21,9 +21,9 @@ from declutr.archives.carried import archive_transformer
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.row_reader import RowReader
 from declutr.models.declutr import DeCLUTR
+from declutr.system import installed_versions
 from declutr.system.distributed import world_size
 from declutr.system.files import write_whole
-from declutr.system.imports import installed_versions
 from declutr.system.kernel_choices import CHOICES
 from declutr.training.epoch_figures import epoch_metrics
 from declutr.training.exact_resume import settle_kernels

@@ -18,7 +18,7 @@ from allennlp.models import Model
 from allennlp.nn.parallel import DdpAccelerator, DdpWrappedModel
 
 from declutr.bridge.adamw import own_part
-from declutr.objectives.checks import one_of
+from declutr.objectives.numerics import one_of
 from declutr.system.distributed import copy_from_first, is_distributed
 from declutr.training.sharded_model import ShardedModel
 

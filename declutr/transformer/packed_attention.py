@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import dropout, scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from declutr.transformer import repeatable_dropout, text_by_text_attention
+from declutr.transformer import text_by_text_attention
 from declutr.transformer.packing import ALL, CannotPack, Packing, is_mask
 
 if TYPE_CHECKING:  # at run time it is imported only for devices that have such kernels
@@ -139,4 +139,6 @@ def recomputation_contexts() -> tuple[AbstractContextManager, AbstractContextMan
 def _drop(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
     if not training or p == 0 or inplace or input.device.type != "cpu":
         return dropout(input, p, training, inplace)
+    from declutr.transformer import repeatable_dropout  # needed in training only
+
     return repeatable_dropout.dropout(input, p)

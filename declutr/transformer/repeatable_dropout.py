@@ -63,10 +63,10 @@ class RepeatableDropout:
         torch.ops.aten.threshold_backward.grad_input(source, levels, threshold, grad_input=target)
         return out
 
-
-def comparable(levels: Tensor, values: Tensor) -> Tensor:
-    """Return levels in the dtype that `RepeatableDropout.zero` needs for these values."""
-    return levels if values.element_size() == 2 else levels.to(values.dtype)
+    @staticmethod
+    def comparable(levels: Tensor, values: Tensor) -> Tensor:
+        """Return levels in the dtype that `RepeatableDropout.zero` needs for these values."""
+        return levels if values.element_size() == 2 else levels.to(values.dtype)
 
 
 def draw_seed(probability: float) -> Tensor | None:
@@ -107,6 +107,6 @@ def _drop(values: Tensor, probability: float, seed: Tensor) -> Tensor:
     most = _VALUES_AT_ONCE * torch.get_num_threads()
     parts = (tensor.reshape(-1).split(most) for tensor in (values, dropped))
     for some, out in zip(*parts, strict=True):
-        levels = comparable(dropout.draw(some.shape), some)
+        levels = dropout.comparable(dropout.draw(some.shape), some)
         dropout.zero(some, levels, out=out).mul_(dropout.scale)
     return dropped

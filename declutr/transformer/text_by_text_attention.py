@@ -14,11 +14,6 @@ import torch
 from torch import Tensor
 
 from declutr.system.processors import instructions
-from declutr.transformer.repeatable_dropout import (
-    RepeatableDropout,
-    comparable,
-    draw_seed,
-)
 
 _TOKENS_AT_ONCE = 1024  # tokens of equally long texts that are computed together
 
@@ -50,6 +45,10 @@ def attend(
     texts begin, and T. `dropout_p` is the probability of dropout, `scale` the factor of scores.
     To `torch.compile` it is one operator, not compiled again for texts of other lengths.
     """
+    if not dropout_p:
+        return _attention(query, key, value, cu_seqlens, None, dropout_p, scale)[0]
+    from declutr.transformer.repeatable_dropout import draw_seed  # needed in training only
+
     seed = draw_seed(dropout_p)
     return _attention(query, key, value, cu_seqlens, seed, dropout_p, scale)[0]
 
@@ -72,7 +71,7 @@ def _attention(
     """Return the output `(1, H, T, D)` and log sums `(T, H)`, which only torch's kernel defines."""
     query, key, value = (_flat(tensor) for tensor in (query, key, value))
     output, sums = _like(query), _sums_like(query)
-    dropout = None if seed is None else RepeatableDropout(dropout_p, seed)
+    dropout = _dropout(dropout_p, seed)
     with torch.autocast("cpu", enabled=False):
         for run in _runs(cu_seqlens):
             if dropout is None and run.suits_torch(query.dtype):
@@ -113,7 +112,7 @@ def _gradients(
 ) -> tuple[Tensor, ...]:
     gradient, query, key, value = (_flat(t) for t in (gradient, query, key, value))
     gradients = tuple(_like(tensor) for tensor in (query, key, value))
-    dropout = None if seed is None else RepeatableDropout(dropout_p, seed)
+    dropout = _dropout(dropout_p, seed)
     with torch.autocast("cpu", enabled=False):
         for run in _runs(cu_seqlens):
             if dropout is None and run.suits_torch(query.dtype) and query.element_size() > 2:
@@ -198,9 +197,7 @@ class _Run(NamedTuple):
         """Return a view `(number, H, length, ...)` of a tensor `(1, H, T, ...)`."""
         return _Block(*self, _ALL).of(tensor).transpose(0, 1)
 
-    def blocks(
-        self, query: Tensor, dropout: RepeatableDropout | None
-    ) -> Iterator[tuple[_Block, Tensor]]:
+    def blocks(self, query: Tensor, dropout: Any) -> Iterator[tuple[_Block, Tensor]]:
         """Yield blocks that fit the cache, with their levels of dropout (empty without dropout).
 
         The levels drawn do not depend on the number of threads.
@@ -216,8 +213,16 @@ class _Run(NamedTuple):
             step = max(1, most // (number * self.length**2))
             for head in range(0, heads, step):
                 some = slice(head, head + step) if step < heads else _ALL
-                drawn = nothing if dropout is None else comparable(levels[some], query)
+                drawn = nothing if dropout is None else dropout.comparable(levels[some], query)
                 yield _Block(start, number, self.length, some), drawn
+
+
+def _dropout(probability: float, seed: Tensor | None) -> Any:
+    if seed is None:
+        return None
+    from declutr.transformer.repeatable_dropout import RepeatableDropout
+
+    return RepeatableDropout(probability, seed)
 
 
 def _runs(cu_seqlens: Tensor) -> Iterator[_Run]:

@@ -4,8 +4,8 @@ import pytest
 import torch
 
 from declutr import Encoder
-from declutr.inference import devices
 from declutr.inference import dtype_report as module
+from declutr.inference import open_text_model as devices
 from declutr.inference.dtype_report import DtypeSpeed, as_table, dtype_report
 from declutr.transformer import dtype_speed
 

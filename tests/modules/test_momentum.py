@@ -12,7 +12,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from declutr.inference.encoder import Encoder
-from declutr.modules.momentum import MomentumEncoder
+from declutr.modules.heads import MomentumEncoder
 from declutr.objectives import symmetric_byol_loss
 from tests.conftest import run_config
 from tests.models.test_views import model_of, seen_by, texts

@@ -4,7 +4,7 @@ import pytest
 import torch
 from allennlp.common.checks import ConfigurationError
 
-from declutr.objectives.checks import (
+from declutr.objectives.numerics import (
     above_zero,
     at_least_zero,
     one_of,

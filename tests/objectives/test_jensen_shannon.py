@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from declutr.objectives.numerics import jensen_shannon
+from declutr.objectives.distances import jensen_shannon
 from tests.objectives.laws import (
     assert_finite_where_it_is_hard,
     assert_full_precision,

@@ -7,16 +7,15 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from declutr.objectives.distances import euclidean_distances, squared_distances
 from declutr.objectives.numerics import (
     HostCount,
-    euclidean_distances,
     full_precision,
     nothing,
     positive_pairs,
     reduced,
     reduced_where,
     same_label,
-    squared_distances,
     unit,
 )
 from tests.objectives.oracles import distance, normal, squared_distance

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from declutr.system.imports import NamesOnDemand
+from declutr.system import NamesOnDemand
 
 PACKAGE = "package_on_demand"
 
@@ -133,7 +133,7 @@ def test_a_package_exports_names_of_its_modules_lazily(written: Callable[..., st
     written("outer", "C = 4")
     written(
         "__init__",
-        "from declutr.system.imports import attributes_on_demand\n"
+        "from declutr.system import attributes_on_demand\n"
         "__getattr__, __dir__ = attributes_on_demand(__name__, {'inner': 'A b', 'outer': 'C'})",
     )
     package = __import__(PACKAGE)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from declutr.transformer import repeatable_dropout
 from declutr.transformer.packed_attention import PackedAttention
 from declutr.transformer.packing import Packing
-from declutr.transformer.repeatable_dropout import RepeatableDropout, comparable, dropout
+from declutr.transformer.repeatable_dropout import RepeatableDropout, dropout
 
 
 @pytest.mark.parametrize("probability", [0.1, 0.5, 0.999])
@@ -26,7 +26,7 @@ def test_dropout_has_the_rate_and_preserves_the_mean(probability: float) -> None
 def test_every_part_of_a_random_word_has_the_same_rate() -> None:
     masks = RepeatableDropout(0.1, torch.tensor(3))
     values = torch.ones(500, 1001)
-    kept = masks.zero(values, comparable(masks.draw(values.shape), values), out=values)
+    kept = masks.zero(values, masks.comparable(masks.draw(values.shape), values), out=values)
     for place in range(4):  # four values share a number of 64 bits
         share = kept.flatten()[place::4].mean().item()
         assert share == pytest.approx(0.9, abs=5e-3)
@@ -68,7 +68,7 @@ def test_levels_drop_the_same_values_in_every_dtype(dtype: torch.dtype) -> None:
     masks = RepeatableDropout(0.25, torch.tensor(3))
     levels = torch.tensor([-32768, -16385, -16384, 0, 32767], dtype=torch.int16)
     values = torch.tensor([1, 2, -3, float("inf"), -5], dtype=dtype)
-    out = masks.zero(values, comparable(levels, values), out=torch.empty_like(values))
+    out = masks.zero(values, masks.comparable(levels, values), out=torch.empty_like(values))
     assert torch.equal(out, torch.tensor([0, 0, -3, float("inf"), -5], dtype=dtype))
 
 

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,16 +39,17 @@ from declutr.archives import (
 )
 from declutr.archives.safety.building import parameters_in_proportion, registered_names_only
 from declutr.archives.safety.configuration import check_configuration, read_plain_json
-from declutr.archives.safety.extraction import extract as extract
-from declutr.archives.safety.extraction import extracted
 from declutr.archives.safety.files import (
     check_no_pickle,
     check_transformer,
     check_transformer_file,
 )
+from declutr.earlier_paths import names_of
 
 if TYPE_CHECKING:  # Inspecting a transformer needs no AllenNLP, whose import takes seconds.
     from allennlp.models.archival import Archive
+
+__getattr__ = names_of("declutr.archives.safety.extraction")  # folders need none of it
 
 
 @contextmanager
@@ -75,7 +76,7 @@ def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Pa
     require_model(path, name)
     with ExitStack() as stack:
         try:
-            folder = path if path.is_dir() else stack.enter_context(extracted(path))
+            folder = path if path.is_dir() else stack.enter_context(_extracted(path))
         # Messages name the local copy of a download, which means nothing to the user.
         except (BrokenArchive, UnsafeArchive) as error:
             raise type(error)(str(error).replace(str(path), name)) from error.__cause__
@@ -89,6 +90,12 @@ def opened_archive(place: str | os.PathLike, trust: bool = False) -> Iterator[Pa
             stack.enter_context(parameters_in_proportion(weights.stat().st_size if weights else 0))
             stack.enter_context(registered_names_only())
         yield folder
+
+
+def _extracted(archive: Path) -> AbstractContextManager[Path]:
+    from declutr.archives.safety.extraction import extracted  # not needed for a folder
+
+    return extracted(archive)
 
 
 def safely_loaded_archive(

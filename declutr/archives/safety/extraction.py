@@ -19,18 +19,13 @@ from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
 
 from declutr.archives import GET_ANEW, BrokenArchive, UnsafeArchive, is_gzip
+from declutr.archives.safety.building import MAX_RATIO, MAX_UNQUESTIONED_BYTES
 
 MAX_MEMBERS = 10_000
 """The maximum number of members; archives have about twenty."""
 # tarfile reads extended headers into memory as a whole, whatever size they declare.
 MAX_HEADER_BYTES = 2**25
 """The maximum size of all headers together."""
-# gzip shrinks float32 weights by a tenth, float32 weights that were bfloat16 by two thirds, and
-# text to a tenth. It reaches a ratio of 1000 only with zeros, as in a decompression bomb.
-MAX_UNQUESTIONED_BYTES = 2**30
-"""The total size of files up to which an archive may have any compression ratio."""
-MAX_RATIO = 20
-"""The maximum compression ratio of archives with larger files."""
 
 Members = list[tuple[tarfile.TarInfo, PurePosixPath]]
 """The headers of an archive, each with the path of its member relative to the folder."""

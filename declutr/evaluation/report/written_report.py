@@ -17,8 +17,8 @@ from declutr.evaluation.report.contents import About
 from declutr.evaluation.report.dimensions import by_family
 from declutr.evaluation.report.report import Report
 from declutr.evaluation.run import Run, failed, nothing_scored
+from declutr.system import installed_versions
 from declutr.system.files import write_whole
-from declutr.system.imports import installed_versions
 
 _LIBRARIES = ("torch", "numpy", "scikit-learn", "transformers", "sentence-transformers")
 

@@ -16,7 +16,7 @@ import numpy as np
 import declutr
 from declutr.inference.fingerprints import files_fingerprint
 from declutr.inference.sources.source import EncoderError, NamedEncoder
-from declutr.system.imports import NoSuchModule, module_from_here
+from declutr.system import NoSuchModule, module_from_here
 
 _known: dict[str, tuple[ModuleSpec | None, str]] = {}
 """The spec that each module was loaded by, and the fingerprint of its files at its first use."""

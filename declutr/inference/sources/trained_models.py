@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from declutr.inference import EncoderError, require_one_of
-from declutr.inference.devices import chosen_device
 from declutr.inference.encoder import Encoder
 from declutr.inference.fingerprints import code_fingerprint, model_fingerprint
+from declutr.inference.open_text_model import chosen_device
 from declutr.inference.sources.source import NamedEncoder
 from declutr.inference.text_model import Prompts
 

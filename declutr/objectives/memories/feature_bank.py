@@ -8,9 +8,9 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from declutr.objectives.checks import above_zero, at_least_zero, one_of
 from declutr.objectives.memories.bank_search import BLOCK, DEVICE_BLOCK, InvertedLists, nearest_rows
 from declutr.objectives.memories.instance_vectors import InstanceVectors, last_rows
+from declutr.objectives.numerics import above_zero, at_least_zero, one_of
 from declutr.system.host_memory import carried, on_host, to_device
 
 logger = logging.getLogger(__name__)

@@ -7,15 +7,19 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from declutr.objectives.checks import (
+from declutr.objectives.memories.momentum_contrast import KeyQueue
+from declutr.objectives.numerics import (
+    HostCount,
     above_zero,
     at_least_zero,
     check_views,
     check_width,
+    full_precision,
+    nothing,
+    reduced,
     scalar_reduction,
+    unit,
 )
-from declutr.objectives.memories.momentum_contrast import KeyQueue
-from declutr.objectives.numerics import HostCount, full_precision, nothing, reduced, unit
 from declutr.objectives.objective import Objective
 from declutr.system.host_memory import to_device
 

@@ -8,9 +8,15 @@ from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
-from declutr.objectives.checks import above_zero, scalar_reduction
 from declutr.objectives.memories.instance_vectors import last_rows, require_ids
-from declutr.objectives.numerics import HostCount, full_precision, reduced, unit
+from declutr.objectives.numerics import (
+    HostCount,
+    above_zero,
+    full_precision,
+    reduced,
+    scalar_reduction,
+    unit,
+)
 from declutr.objectives.objective import Objective
 from declutr.system.host_memory import to_device
 

@@ -14,8 +14,8 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from declutr.objectives.checks import above_zero, one_of
 from declutr.objectives.memories.bank_search import BLOCK
+from declutr.objectives.numerics import above_zero, one_of
 from declutr.system.host_memory import on_host, to_device
 
 STORAGES = ("memory", "disk")

@@ -5,8 +5,15 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from declutr.objectives.checks import above_zero, check_views, check_width, scalar_reduction
-from declutr.objectives.numerics import full_precision, reduced, unit
+from declutr.objectives.numerics import (
+    above_zero,
+    check_views,
+    check_width,
+    full_precision,
+    reduced,
+    scalar_reduction,
+    unit,
+)
 from declutr.objectives.objective import Objective
 
 

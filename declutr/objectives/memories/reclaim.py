@@ -18,12 +18,11 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from declutr.objectives.checks import one_of, scalar_reduction
 from declutr.objectives.memories.feature_bank import FeatureBank
 from declutr.objectives.memories.instance_vectors import last_rows
 from declutr.objectives.memories.lipschitz_critic import Critic
 from declutr.objectives.memories.reclaim_losses import NEGATIVES, loss_against_all, reclaim_loss
-from declutr.objectives.numerics import HostCount, full_precision, unit
+from declutr.objectives.numerics import HostCount, full_precision, one_of, scalar_reduction, unit
 from declutr.objectives.objective import Objective
 from declutr.system.host_memory import on_host, remember, to_device
 

@@ -14,11 +14,10 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 from torch.nn.utils import parametrize
 
-from declutr.objectives.checks import one_of
 from declutr.objectives.memories.bank_search import BLOCK
 from declutr.objectives.memories.feature_bank import FeatureBank
 from declutr.objectives.memories.lipschitz_critic import Critic
-from declutr.objectives.numerics import full_precision, reduced
+from declutr.objectives.numerics import full_precision, one_of, reduced
 
 NEGATIVES = ("sum", "mean")
 

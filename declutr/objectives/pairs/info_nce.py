@@ -8,8 +8,15 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import softplus
 
-from declutr.objectives.checks import above_zero, one_of, scalar_reduction
-from declutr.objectives.numerics import full_precision, off_diagonal, reduced, unit
+from declutr.objectives.distances import off_diagonal
+from declutr.objectives.numerics import (
+    above_zero,
+    full_precision,
+    one_of,
+    reduced,
+    scalar_reduction,
+    unit,
+)
 from declutr.objectives.objective import Objective
 
 SIMILARITIES = ("dot", "cosine", "bilinear")

@@ -9,21 +9,18 @@ import math
 import torch
 from torch import Tensor
 
-from declutr.objectives.checks import (
+from declutr.objectives.distances import euclidean_distances, squared_distances
+from declutr.objectives.numerics import (
     above_zero,
     at_least_zero,
     check_views,
-    one_of,
-    scalar_reduction,
-)
-from declutr.objectives.numerics import (
-    euclidean_distances,
     full_precision,
+    one_of,
     positive_pairs,
     reduced,
     reduced_where,
     same_label,
-    squared_distances,
+    scalar_reduction,
     unit,
 )
 from declutr.objectives.objective import MetricLearningObjective, Objective

@@ -7,8 +7,15 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from declutr.objectives.checks import above_zero, one_of, scalar_reduction
-from declutr.objectives.numerics import full_precision, nothing, off_diagonal, unit
+from declutr.objectives.distances import off_diagonal
+from declutr.objectives.numerics import (
+    above_zero,
+    full_precision,
+    nothing,
+    one_of,
+    scalar_reduction,
+    unit,
+)
 from declutr.objectives.objective import Objective
 
 SIMILARITIES = ("cosine", "dot")

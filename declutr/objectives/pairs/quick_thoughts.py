@@ -6,8 +6,13 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from declutr.objectives.checks import check_views, require, scalar_reduction
-from declutr.objectives.numerics import full_precision, reduced_where
+from declutr.objectives.numerics import (
+    check_views,
+    full_precision,
+    reduced_where,
+    require,
+    scalar_reduction,
+)
 from declutr.objectives.objective import Objective
 
 

@@ -11,15 +11,17 @@ from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from declutr.objectives.checks import (
+from declutr.objectives.numerics import (
     above_zero,
     check_classes,
     check_views,
+    full_precision,
     one_of,
+    reduced,
     require,
     scalar_reduction,
+    unit,
 )
-from declutr.objectives.numerics import full_precision, reduced, unit
 from declutr.objectives.objective import Objective
 
 _PARTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {

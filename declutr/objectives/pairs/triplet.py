@@ -10,14 +10,14 @@ from torch import Tensor
 from torch.linalg import vector_norm
 from torch.nn.functional import pad
 
-from declutr.objectives.checks import at_least_zero, scalar_reduction
+from declutr.objectives.distances import euclidean_distances, squared_distances
 from declutr.objectives.numerics import (
-    euclidean_distances,
+    at_least_zero,
     full_precision,
     positive_pairs,
     reduced,
     same_label,
-    squared_distances,
+    scalar_reduction,
     unit,
 )
 from declutr.objectives.objective import MetricLearningObjective, Objective

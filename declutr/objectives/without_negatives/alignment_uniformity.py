@@ -5,8 +5,7 @@ import math
 import torch
 from torch import Tensor
 
-from declutr.objectives.checks import above_zero, at_least_zero, check_views
-from declutr.objectives.numerics import full_precision, unit
+from declutr.objectives.numerics import above_zero, at_least_zero, check_views, full_precision, unit
 from declutr.objectives.objective import Objective
 
 

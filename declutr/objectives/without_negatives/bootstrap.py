@@ -4,8 +4,7 @@ import math
 
 from torch import Tensor
 
-from declutr.objectives.checks import check_views, scalar_reduction
-from declutr.objectives.numerics import full_precision, reduced, unit
+from declutr.objectives.numerics import check_views, full_precision, reduced, scalar_reduction, unit
 from declutr.objectives.objective import Objective
 
 

@@ -3,8 +3,16 @@
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from declutr.objectives.checks import above_zero, at_least_zero, check_views, scalar_reduction
-from declutr.objectives.numerics import full_precision, nothing, reduced, unit
+from declutr.objectives.numerics import (
+    above_zero,
+    at_least_zero,
+    check_views,
+    full_precision,
+    nothing,
+    reduced,
+    scalar_reduction,
+    unit,
+)
 from declutr.objectives.objective import Objective
 
 

@@ -4,15 +4,17 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from declutr.objectives.checks import (
+from declutr.objectives.memories.momentum_contrast import KeyQueue
+from declutr.objectives.numerics import (
     above_zero,
     at_least_zero,
     check_views,
     check_width,
+    full_precision,
+    reduced,
     scalar_reduction,
+    unit,
 )
-from declutr.objectives.memories.momentum_contrast import KeyQueue
-from declutr.objectives.numerics import full_precision, reduced, unit
 from declutr.objectives.objective import Objective
 
 

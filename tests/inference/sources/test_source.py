@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from declutr.inference.devices import chosen_device
+from declutr.inference.open_text_model import chosen_device
 from declutr.inference.sources import EncoderError, NamedEncoder, open_encoder
 
 
