@@ -11,14 +11,7 @@ from typing import TYPE_CHECKING, Any
 from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
-from declutr.commands.command import (
-    STDIN,
-    Command,
-    add_text_key,
-    require_apart,
-    told_to_user,
-    told_when_stopped,
-)
+from declutr.commands import command
 from declutr.inference.text_embedding import not_told
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
@@ -28,7 +21,7 @@ _BACKENDS = ("auto", "numpy", "faiss", "hnswlib")
 
 
 @Subcommand.register("index")
-class Index(Command):
+class Index(command.Command):
     """A command that embeds lines and stores them in an index for search by meaning."""
 
     help = "make lines searchable by meaning"
@@ -53,7 +46,7 @@ is exact for any number. auto takes faiss if it is installed, or else numpy."""
         add("lines", metavar="LINES", nargs="+", help="files, folders or globs; - for stdin")
         add("-o", "--output", metavar="INDEX", required=True, help="the folder of the index")
         add("--backend", choices=_BACKENDS, default="auto", help="what searches, see below (auto)")
-        add_text_key(parser)
+        command.add_text_key(parser)
         add("--pooling", help="for transformers that are not trained with declutr: mean, cls, ...")
         add("--prompt-name", metavar="NAME", help="of the model's prompt for lines (see below)")
         add("--prompt", metavar="TEXT", help="the prompt for lines itself; '' is none")
@@ -76,12 +69,12 @@ is exact for any number. auto takes faiss if it is installed, or else numpy."""
 
         options = _options(args)
         with (
-            told_when_stopped(f"The same command goes on from what is in {args.output}."),
-            told_to_user(ValueError, ImportError, FileNotFoundError),
+            command.told_when_stopped(f"The same command goes on from what is in {args.output}."),
+            command.told_to_user(ValueError, ImportError, FileNotFoundError),
         ):
             backend = chosen_backend(args.backend)  # checked before the model is loaded
             files = _files(args)
-            require_apart(args.lines, files, Path(args.output))
+            command.require_apart(args.lines, files, Path(args.output))
             require_ours(Path(args.output))
             encoder = Encoder(
                 args.model,
@@ -124,7 +117,7 @@ def _files(args: argparse.Namespace) -> list[Path]:
     """
     from declutr.corpus.documents import source_files
 
-    if STDIN not in args.lines:
+    if command.STDIN not in args.lines:
         return source_files(args.lines)
     if len(args.lines) > 1:
         raise ConfigurationError("Standard input (-) cannot be combined with other LINES.")

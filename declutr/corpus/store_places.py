@@ -7,15 +7,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from declutr.corpus import text_files
 from declutr.corpus.file_digests import Appearance
-from declutr.corpus.text_files import (
-    HEAD,
-    TABLES,
-    SourceError,
-    encoding_of,
-    file_format,
-    open_bytes,
-)
 from declutr.corpus.token_store import TokenStore
 
 LAYOUT = 1  # Increase it when the contents of a store change.
@@ -47,7 +40,7 @@ def store_place(
     """
     parts: list[Any] = [LAYOUT, fingerprint, encoding_errors]
     for file in files:
-        kind = file_format(file)
+        kind = text_files.file_format(file)
         parts += [kind, None if kind == "text" else text_key, digests[file][0]]
     earlier, now = cache / _hashed(parts), cache / _hashed([*parts, {"reading": _READING}])
     if TokenStore.exists(now):
@@ -79,15 +72,15 @@ def read_as_by_1_5(files: Iterable[Path]) -> bool:
 
 
 def _same_rows(file: Path) -> bool:
-    kind = file_format(file)
-    if kind in TABLES:
+    kind = text_files.file_format(file)
+    if kind in text_files.TABLES:
         return False
     if kind == "parquet":
         return True
     try:
-        with open_bytes(file) as stream:
+        with text_files.open_bytes(file) as stream:
             block = stream.read(_BLOCK)
-            if encoding_of(block[:HEAD], file) != "utf-8-sig":
+            if text_files.encoding_of(block[: text_files.HEAD], file) != "utf-8-sig":
                 return False
             while block:
                 if block.endswith(b"\r"):
@@ -95,6 +88,6 @@ def _same_rows(file: Path) -> bool:
                 if block.count(b"\r") != block.count(b"\r\n"):
                     return False
                 block = stream.read(_BLOCK)
-    except (SourceError, OSError, EOFError):  # Decompression may raise EOFError.
+    except (text_files.SourceError, OSError, EOFError):  # Decompression may raise EOFError.
         return False
     return True

@@ -19,14 +19,8 @@ from allennlp.data.fields import ListField, TextField
 from allennlp.data.token_indexers import PretrainedTransformerIndexer
 from allennlp.data.tokenizers import PretrainedTransformerTokenizer, Token
 
+from declutr.data import tokenizers
 from declutr.data.collation import ContentIds, Frame, PackedSpans
-from declutr.data.tokenizers import (
-    cut,
-    described,
-    keeps_end,
-    max_content_tokens,
-    word_piece_fingerprint,
-)
 
 if TYPE_CHECKING:  # Packed batches and the Encoder need no fields, so do not import them.
     from declutr.data.fields import SpansField, TokenIdsField
@@ -72,8 +66,8 @@ class WordPieceCodec:
             padding_id=self._tokenizer.pad_token_id or 0,
             name=name,
         )
-        self.limit = max_content_tokens(tokenizer)
-        self.keeps_end = keeps_end(tokenizer)
+        self.limit = tokenizers.max_content_tokens(tokenizer)
+        self.keeps_end = tokenizers.keeps_end(tokenizer)
         self.num_special_tokens = len(self._frame.start) + len(self._frame.end)
         self._content_ids = ContentIds(self._tokenizer)
         self.dtype = np.dtype(np.uint16 if len(self._tokenizer) <= 1 << 16 else np.uint32)
@@ -84,7 +78,7 @@ class WordPieceCodec:
 
         Tokenizers of the same name with different vocabularies have different fingerprints.
         """
-        return word_piece_fingerprint(self._tokenizer)
+        return tokenizers.word_piece_fingerprint(self._tokenizer)
 
     def encode(self, texts: list[str]) -> tuple[list[np.ndarray], list[int]]:
         """Return the token ids of each text, and its length in tokens.
@@ -130,7 +124,7 @@ class WordPieceCodec:
         Unpacked, they are the tensors of a batch of `spans_field` (for a shape `(B, S)`) or of
         `text_field` (for `(B,)`).
         """
-        kept = [cut(ids, self.limit, self.keeps_end) for ids in spans]
+        kept = [tokenizers.cut(ids, self.limit, self.keeps_end) for ids in spans]
         return PackedSpans.of(kept, shape, self._frame)
 
     def is_truncated(self, num_tokens: int) -> bool:
@@ -138,7 +132,7 @@ class WordPieceCodec:
         return self.limit is not None and num_tokens > self.limit
 
     def _with_specials(self, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        ids, frame = cut(ids, self.limit, self.keeps_end), self._frame
+        ids, frame = tokenizers.cut(ids, self.limit, self.keeps_end), self._frame
         token_ids = np.concatenate([frame.start, ids, frame.end], dtype=np.int64)
         types = np.full(len(ids), frame.type_id)
         return token_ids, np.concatenate([frame.start_types, types, frame.end_types])
@@ -157,8 +151,8 @@ class TokenCodec:
         # This one tokenises whole documents, without special tokens and without a limit.
         self._whole = tokenizer
         self._adds_special_tokens = False
-        self.limit = max_content_tokens(tokenizer)
-        self.keeps_end = keeps_end(tokenizer)
+        self.limit = tokenizers.max_content_tokens(tokenizer)
+        self.keeps_end = tokenizers.keeps_end(tokenizer)
         self.num_special_tokens = 0
         if isinstance(tokenizer, PretrainedTransformerTokenizer):
             self._whole = copy.copy(tokenizer)
@@ -171,7 +165,9 @@ class TokenCodec:
     @property
     def fingerprint(self) -> str:
         """A hash of the tokenizer's settings, which decide the stored lengths in tokens."""
-        settings = {key: described(value) for key, value in sorted(vars(self._tokenizer).items())}
+        settings = {
+            key: tokenizers.described(value) for key, value in sorted(vars(self._tokenizer).items())
+        }
         digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
         return f"{type(self._tokenizer).__name__}:{digest}"
 
@@ -205,7 +201,7 @@ class TokenCodec:
         return self._whole.tokenize(document.tobytes().decode("utf-8"))
 
     def _field(self, tokens: list[Token]) -> TextField:
-        tokens = cut(tokens, self.limit, self.keeps_end)
+        tokens = tokenizers.cut(tokens, self.limit, self.keeps_end)
         if self._adds_special_tokens:
             tokens = self._tokenizer.add_special_tokens(tokens)
         # A text without any token would give tensors of length 0, which embedders refuse.

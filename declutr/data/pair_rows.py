@@ -8,17 +8,9 @@ from typing import Literal
 import numpy as np
 from allennlp.data import Field
 
-from declutr.corpus import Paths, normalize_whitespace
+from declutr.corpus import Paths, normalize_whitespace, text_pairs
 from declutr.corpus.documents import source_files
 from declutr.corpus.tables import read_rows
-from declutr.corpus.text_pairs import (
-    Columns,
-    LabelOf,
-    TextPair,
-    read_nli_pairs,
-    read_nli_triplets,
-    read_pairs,
-)
 from declutr.data.codecs import Codec
 from declutr.data.document_rows import kept_by_path
 from declutr.data.row_views import TextGroups
@@ -44,13 +36,13 @@ class PairFiles:
     encoding_errors : `"strict"` or `"replace"`, for text that is not UTF-8.
     """
 
-    columns: Columns
+    columns: text_pairs.Columns
     kind: Literal["pairs", "nli pairs", "nli triplets"]
-    label_of: LabelOf | None
+    label_of: text_pairs.LabelOf | None
     header: bool
     encoding_errors: str
 
-    def read(self, path: Paths) -> list[TextPair]:
+    def read(self, path: Paths) -> list[text_pairs.TextPair]:
         """Return the pairs at `path` as texts.
 
         # Raises
@@ -59,10 +51,10 @@ class PairFiles:
         """
         rows = read_rows(source_files(path), self.header, self.encoding_errors)
         if self.kind == "nli pairs":
-            return read_nli_pairs(rows, self.columns, str(path))
+            return text_pairs.read_nli_pairs(rows, self.columns, str(path))
         if self.kind == "nli triplets":
-            return read_nli_triplets(rows, self.columns, str(path))
-        return read_pairs(rows, self.columns, str(path), self.label_of)
+            return text_pairs.read_nli_triplets(rows, self.columns, str(path))
+        return text_pairs.read_pairs(rows, self.columns, str(path), self.label_of)
 
 
 class TokenizedPairs:
@@ -74,7 +66,7 @@ class TokenizedPairs:
     codec : how texts become arrays.
     """
 
-    def __init__(self, pairs: Sequence[TextPair], codec: Codec) -> None:
+    def __init__(self, pairs: Sequence[text_pairs.TextPair], codec: Codec) -> None:
         numbers: dict[str, int] = {}
         self._members = np.array(
             [

@@ -11,12 +11,7 @@ from allennlp.data import DatasetReader, Instance, TokenIndexer, Tokenizer
 from declutr.data.document_rows import DocumentRows
 from declutr.data.row_reader import RowReader
 from declutr.data.row_views import NeighbourPairs, WholeTexts
-from declutr.sampling.document_selection import (
-    UnusableDocuments,
-    count_where,
-    is_blank,
-    rows_where,
-)
+from declutr.sampling import document_selection
 
 logger = logging.getLogger(__name__)
 
@@ -127,7 +122,7 @@ class SentenceSelection:
 
         `UnusableDocuments` : if no row is used.
         """
-        used = rows_where(lambda part: part >= self.min_document_len, lengths)
+        used = document_selection.rows_where(lambda part: part >= self.min_document_len, lengths)
         rows = used[:-1][np.diff(used) == 1] if self.followed else used
         limit = np.inf if self.limit is None else self.limit
         logger.info(
@@ -137,8 +132,8 @@ class SentenceSelection:
             len(used),
             f", which make {len(rows)} pairs of neighbours" if self.followed else "",
             len(lengths) - len(used),
-            count_where(is_blank, lengths),
-            count_where(lambda part: part > limit, lengths),
+            document_selection.count_where(document_selection.is_blank, lengths),
+            document_selection.count_where(lambda part: part > limit, lengths),
         )
         if not len(rows):
             what = (
@@ -147,7 +142,7 @@ class SentenceSelection:
                 if len(used)
                 else ". Add sentences, or lower min_document_len."
             )
-            raise UnusableDocuments(
+            raise document_selection.UnusableDocuments(
                 f"{source}: {len(used)} of {len(lengths)} rows have at least "
                 f"{self.min_document_len} token(s) (min_document_len){what}"
             )

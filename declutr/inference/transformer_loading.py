@@ -8,11 +8,7 @@ from typing import Any
 import torch
 from transformers import AutoModel, AutoTokenizer
 
-from declutr.archives.safety import (
-    UnsafeArchive,
-    check_transformer,
-    parameters_in_proportion,
-)
+from declutr.archives import safety
 from declutr.archives.safety.files import weights_bytes
 from declutr.inference import EncoderError
 from declutr.system import loggers_at
@@ -54,7 +50,7 @@ def loaded_transformer(
             model, info = AutoModel.from_pretrained(
                 place, dtype=torch.float32, output_loading_info=True, **at
             )
-    except (UnsafeArchive, MemoryError):
+    except (safety.UnsafeArchive, MemoryError):
         raise
     except Exception as error:  # a broken file can raise nearly anything
         raise EncoderError(
@@ -89,10 +85,10 @@ def _checked(
     """
     if trust:
         return nullcontext()
-    check_transformer(place, folder=folder, revision=revision)
+    safety.check_transformer(place, folder=folder, revision=revision)
     if not Path(place).is_dir():
         return nullcontext()
-    return parameters_in_proportion(weights_bytes(Path(place, folder)))
+    return safety.parameters_in_proportion(weights_bytes(Path(place, folder)))
 
 
 def _said(error: Exception) -> str:

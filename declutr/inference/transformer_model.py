@@ -8,14 +8,8 @@ import torch
 
 from declutr.archives.sentence_transformers_folder import ModuleList, NotFollowed, read_modules
 from declutr.data.collation import ContentIds, PackedSpans
-from declutr.inference import EncoderError, require_one_of
+from declutr.inference import EncoderError, require_one_of, special_tokens
 from declutr.inference.fingerprints import model_fingerprint
-from declutr.inference.special_tokens import (
-    PromptedTokens,
-    ids_of,
-    pooled_after_prompts,
-    special_tokens_of,
-)
 from declutr.inference.text_model import Prompts, TextModel
 from declutr.inference.transformer_loading import loaded_transformer
 from declutr.system.host_memory import to_device
@@ -79,7 +73,7 @@ class TransformerModel(TextModel):
         self.dimension = layers[-1].linear.out_features if layers else self._width
         self.keeps_end = self.tokenizer.truncation_side == "left"
         self._content_ids = ContentIds(self.tokenizer)
-        self._frame = special_tokens_of(self.tokenizer, place)
+        self._frame = special_tokens.special_tokens_of(self.tokenizer, place)
         self.special_tokens = len(self._frame.start) + len(self._frame.end)
         # The folder, the tokenizer and the position embeddings may each name a limit; the smallest
         # is taken, since settings and tokenizers may name one that the transformer does not have.
@@ -102,7 +96,7 @@ class TransformerModel(TextModel):
         # The prompt is counted alone, as sentence-transformers does: before a text, a blank at its
         # end may become part of the first word.
         length = len(self._tokens([prompt])[0])
-        return [PromptedTokens(ids, length) for ids in tokens]
+        return [special_tokens.PromptedTokens(ids, length) for ids in tokens]
 
     def _tokens(self, texts: list[str]) -> list[np.ndarray]:
         if self._lower_case:
@@ -111,7 +105,7 @@ class TransformerModel(TextModel):
 
     @torch.inference_mode()
     def embed(self, pieces: Sequence[Any]) -> torch.Tensor:
-        pieces, left_out = ids_of(pieces, len(self._frame.start))
+        pieces, left_out = special_tokens.ids_of(pieces, len(self._frame.start))
         ((_, tensors),) = PackedSpans.of(pieces, (len(pieces),), self._frame).tensors().items()
         # Without special tokens, a blank text has no tokens at all; its embedding is zeros.
         kept = torch.tensor([bool(len(piece) or self.special_tokens) for piece in pieces])
@@ -159,7 +153,7 @@ class TransformerModel(TextModel):
         vectors = self._unpadded(self.transformer, self._run, token_ids, mask, types)
         if left_out is None:
             return pooled(vectors, mask, self.pooling)
-        return pooled_after_prompts(vectors, mask, self.pooling, left_out)
+        return special_tokens.pooled_after_prompts(vectors, mask, self.pooling, left_out)
 
     def _run(self, **inputs: torch.Tensor) -> torch.Tensor:
         both = self.pooling == "first-last"

@@ -10,11 +10,7 @@ from allennlp.data.tokenizers import PretrainedTransformerTokenizer
 from allennlp.modules import TextFieldEmbedder, TokenEmbedder
 from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
 
-from declutr.modules.transformer_embedder import (
-    TransformerEmbedder,
-    load_transformer,
-    recompute_layers,
-)
+from declutr.modules import transformer_embedder
 from declutr.transformer.architectures import keep_adapter_dtypes
 
 logger = logging.getLogger(__name__)
@@ -37,7 +33,7 @@ class MaskedLMOutput(NamedTuple):
 
 
 @TokenEmbedder.register("pretrained_transformer_mlm")
-class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
+class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder):
     """A `TokenEmbedder` around any transformer that `AutoModelForMaskedLM` can load.
 
     `forward` returns token embeddings and never runs the language modelling head. `masked_lm`
@@ -95,7 +91,7 @@ class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
                 "gradient_checkpointing and compile do not go together: remove one of them. "
                 "chunk_size of the model saves memory as well."
             )
-        whole = transformer = load_transformer(
+        whole = transformer = transformer_embedder.load_transformer(
             model_name, masked_language_modeling, load_weights, transformer_kwargs or {}
         )
         if sub_module:
@@ -112,7 +108,7 @@ class PretrainedTransformerEmbedderMLM(TransformerEmbedder):
             transformer.resize_token_embeddings(len(tokenizer.tokenizer))  # for added tokens
         keep_adapter_dtypes(transformer.base_model)
         if gradient_checkpointing:
-            recompute_layers(transformer)
+            transformer_embedder.recompute_layers(transformer)
         super().__init__(
             model_name, transformer, whole.config, tokenizer, max_length, last_layer_only, unpadding
         )

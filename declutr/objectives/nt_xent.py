@@ -6,23 +6,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from declutr.objectives.numerics import (
-    above_zero,
-    check_views,
-    full_precision,
-    positive_pairs,
-    reduced,
-    reduced_where,
-    same_label,
-    scalar_reduction,
-    unit,
-)
+from declutr.objectives import numerics
 from declutr.objectives.objective import LibraryObjective, MetricLearningObjective, Objective
 
 _BLOCK = 2048  # the number of rows that are compared with all candidates at once
 
 
-@full_precision
+@numerics.full_precision
 def nt_xent_loss(
     first: Tensor, second: Tensor, temperature: float = 0.05, reduction: str = "mean"
 ) -> Tensor:
@@ -46,8 +36,8 @@ def nt_xent_loss(
 
     `ValueError` : if the views differ in shape or the reduction is unknown.
     """
-    check_views(first, second)
-    rows = unit(torch.cat([first, second]))  # (2N, d)
+    numerics.check_views(first, second)
+    rows = numerics.unit(torch.cat([first, second]))  # (2N, d)
     own = torch.arange(len(rows), device=rows.device)
     return partner_loss(rows, rows, own, temperature, reduction)
 
@@ -82,10 +72,10 @@ def partner_loss(
         with torch.no_grad():
             logits.scatter_(1, own[block].unsqueeze(1), -math.inf)
         terms.append(cross_entropy(logits, partner[block], reduction="none"))
-    return reduced(torch.cat(terms), reduction, rows)
+    return numerics.reduced(torch.cat(terms), reduction, rows)
 
 
-@full_precision
+@numerics.full_precision
 def sup_con_loss(
     embeddings: Tensor, labels: Tensor, temperature: float = 0.1, reduction: str = "mean"
 ) -> Tensor:
@@ -109,15 +99,15 @@ def sup_con_loss(
 
     `ValueError` : if the reduction is unknown.
     """
-    rows = unit(embeddings)
+    rows = numerics.unit(embeddings)
     logits = rows @ rows.T / temperature  # (M, M)
-    positive = positive_pairs(labels)
-    counts = positive.any(dim=1) & ~same_label(labels).all()  # (M,)
+    positive = numerics.positive_pairs(labels)
+    counts = positive.any(dim=1) & ~numerics.same_label(labels).all()  # (M,)
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     # A row that is left out keeps its own logit: the logarithm of an empty sum is not finite.
     others = logits.masked_fill(itself & counts.unsqueeze(1), -math.inf)
     own = logits.where(positive, 0).sum(dim=1) / positive.sum(dim=1).clamp_min(1)  # (M,)
-    return reduced_where(counts, others.logsumexp(dim=1) - own, reduction)
+    return numerics.reduced_where(counts, others.logsumexp(dim=1) - own, reduction)
 
 
 @Objective.register("nt_xent")
@@ -138,8 +128,8 @@ class NTXent(LibraryObjective):
 
     def __init__(self, temperature: float = 0.05, reduction: str = "mean") -> None:
         super().__init__()
-        self.temperature = above_zero("temperature", temperature)
-        self.reduction = scalar_reduction(reduction)
+        self.temperature = numerics.above_zero("temperature", temperature)
+        self.reduction = numerics.scalar_reduction(reduction)
         # Losses of pytorch-metric-learning, with and without a miner. They have no state to save.
         self._losses: dict[bool, torch.nn.Module] = {}
 
@@ -185,8 +175,8 @@ class SupCon(MetricLearningObjective):
 
     def __init__(self, temperature: float = 0.1, reduction: str = "mean") -> None:
         super().__init__()
-        self.temperature = above_zero("temperature", temperature)
-        self.reduction = scalar_reduction(reduction)
+        self.temperature = numerics.above_zero("temperature", temperature)
+        self.reduction = numerics.scalar_reduction(reduction)
 
     def labelled_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return sup_con_loss(embeddings, labels, self.temperature, self.reduction)

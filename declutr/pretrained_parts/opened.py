@@ -19,16 +19,7 @@ from allennlp.models import Model
 from allennlp.modules.token_embedders import Embedding
 
 import declutr.models.declutr  # noqa: F401 - archives use its registered name
-from declutr.archives import (
-    CONFIG,
-    VOCABULARY,
-    WEIGHTS,
-    NoModel,
-    is_transformer,
-    local_place,
-    require_model,
-    weights_of,
-)
+from declutr import archives
 from declutr.archives.carried import use_archived_transformer
 from declutr.archives.configuration import trained_configuration
 from declutr.archives.safety import (
@@ -56,10 +47,10 @@ def open_model(archive: str) -> "OpenedModel":
     `ConfigurationError` : there is no trained model of declutr at that place.
     `declutr.archives.safety.UnsafeArchive` : the archive is not safe to open.
     """
-    place = local_place(archive)
+    place = archives.local_place(archive)
     try:
-        require_model(place, archive)
-    except NoModel as error:
+        archives.require_model(place, archive)
+    except archives.NoModel as error:
         raise ConfigurationError(str(error)) from error
     place = place.resolve()
     return _opened(str(place), _stamp(place))
@@ -74,7 +65,7 @@ def _stamp(place: Path) -> tuple:
     """Return times and sizes of the files of an archive, which change when the archive does."""
     files = [place]
     if place.is_dir():
-        files = [place / name for name in (CONFIG, *WEIGHTS, "model.safetensors")]
+        files = [place / name for name in (archives.CONFIG, *archives.WEIGHTS, "model.safetensors")]
     stats = [file.stat() for file in files if file.exists()]
     return tuple((stat.st_mtime_ns, stat.st_size) for stat in stats)
 
@@ -132,7 +123,7 @@ class OpenedModel:
     @cached_property
     def vocabulary(self) -> Vocabulary:
         """The vocabulary of the archive, without the word pieces of a transformer's tokenizer."""
-        folder = self.folder / VOCABULARY
+        folder = self.folder / archives.VOCABULARY
         if not folder.is_dir():
             return Vocabulary.empty()
         settings = self.config.get("vocabulary") or {}
@@ -181,8 +172,8 @@ class OpenedModel:
 
     def _build(self, load_weights: bool, embedder_changes: dict[str, Any]) -> Any:
         # The weights of an exported folder are loaded with its transformer.
-        separate = load_weights and not is_transformer(self.folder)
-        weights = weights_of(self.folder) if separate else None
+        separate = load_weights and not archives.is_transformer(self.folder)
+        weights = archives.weights_of(self.folder) if separate else None
         if separate and weights is None:
             raise ConfigurationError(
                 f"'{self.place}' holds no weights: its training has not finished."
@@ -198,7 +189,7 @@ class OpenedModel:
     @contextmanager
     def _safely(self) -> Iterator[None]:
         """Let AllenNLP build registered classes only, of a size in proportion to the weights."""
-        own = weights_of(self.folder)
+        own = archives.weights_of(self.folder)
         if own is not None:
             size = own.stat().st_size
         else:
@@ -224,8 +215,8 @@ def _checked_folder(place: Path, temporary: ExitStack) -> Path:
     """Return the folder with the content of an archive, extracted if need be, after a check."""
     try:
         folder = place if place.is_dir() else temporary.enter_context(extracted(place))
-        require_model(folder, str(place))
-    except (BrokenArchive, NoModel) as error:
+        archives.require_model(folder, str(place))
+    except (BrokenArchive, archives.NoModel) as error:
         raise ConfigurationError(str(error)) from error
     try:
         check_content(folder, everything=folder != place)

@@ -16,21 +16,8 @@ from declutr.corpus.text_inputs import require_rows
 from declutr.inference.bulk import EmbeddingFolderError, StoredEmbeddings, Summary, embed_rows
 from declutr.inference.bulk.manifest import output_folder
 from declutr.inference.bulk.manifest import require_ours as require_our_embeddings
+from declutr.search import index_files
 from declutr.search.backends import APPROXIMATE, EXACT_ROWS, chosen_backend
-from declutr.search.index_files import (
-    DESCRIPTION,
-    EMBEDDINGS,
-    LEFT_OUT,
-    MARK,
-    OFFSETS,
-    TEXT,
-    UNFINISHED,
-    IndexDescription,
-    SearchError,
-    require_ours,
-    structure_file,
-    structure_files,
-)
 from declutr.search.index_prompts import Embedder, encoder_of_lines, prompts_to_build_with
 from declutr.search.searcher import ExactNumpy, SearchableRows, tune
 from declutr.search.stored_lines import StoredLines, write_lines
@@ -54,7 +41,7 @@ class IndexSummary:
     """
 
     embedding: Summary
-    description: IndexDescription
+    description: index_files.IndexDescription
     kept: bool
     seconds: float
 
@@ -99,15 +86,17 @@ def build_index(
     require_rows(lines)
     backend = chosen_backend(backend)  # It should fail before a million lines have been embedded.
     folder = Path(folder)
-    require_ours(folder)
+    index_files.require_ours(folder)
     try:
         with output_folder(folder):
             sides = prompts_to_build_with(encoder, folder, overwrite)
             settings = {"shard_rows": shard_rows, "overwrite": overwrite, "progress": progress}
             summary = _embedded(encoder, sides, lines, folder, settings)
-            rows = SearchableRows(StoredEmbeddings(folder / EMBEDDINGS), _left_out(folder))
+            rows = SearchableRows(
+                StoredEmbeddings(folder / index_files.EMBEDDINGS), _left_out(folder)
+            )
             place = encoder.describe()["place"]
-            wanted = IndexDescription(
+            wanted = index_files.IndexDescription(
                 rows=summary.rows,
                 left_out=len(rows.left_out),
                 model=os.path.abspath(place) if os.path.exists(place) else place,
@@ -120,7 +109,7 @@ def build_index(
             found = None if summary.embedded_rows else _same(folder, wanted)
             description = found or made_searchable(rows, wanted, folder, say)
     except EmbeddingFolderError as error:
-        raise SearchError(str(error)) from error
+        raise index_files.SearchError(str(error)) from error
     return IndexSummary(summary, description, found is not None, time.monotonic() - began)
 
 
@@ -142,33 +131,33 @@ def _embedded(
     The lines are moved to their final names after `embed_rows` has verified that they are those of
     any earlier embeddings. With `overwrite`, the earlier index is removed when all lines are read.
     """
-    unfinished = folder / UNFINISHED
+    unfinished = folder / index_files.UNFINISHED
     shutil.rmtree(unfinished, ignore_errors=True)
     unfinished.mkdir()
     try:
         read = write_lines(lines, unfinished)
         if all(not line.strip() for line in StoredLines(unfinished)):
-            raise SearchError(
+            raise index_files.SearchError(
                 f"There is nothing to search in: all of the {read:,} lines are blank."
                 if read
                 else "There is nothing to search in: the input has no lines."
             )
         if settings["overwrite"]:
-            require_our_embeddings(folder / EMBEDDINGS)
-            (folder / DESCRIPTION).unlink(missing_ok=True)
+            require_our_embeddings(folder / index_files.EMBEDDINGS)
+            (folder / index_files.DESCRIPTION).unlink(missing_ok=True)
         encode, described = encoder_of_lines(encoder, sides)
         summary = embed_rows(
             lambda texts: normalized(encode(texts)),
             StoredLines(unfinished),
-            folder / EMBEDDINGS,
+            folder / index_files.EMBEDDINGS,
             dimension=encoder.dimension,
             describe=described,
-            about=MARK,
+            about=index_files.MARK,
             truncated_texts=lambda: encoder.truncated_texts,
-            total_bytes=(unfinished / TEXT).stat().st_size,
+            total_bytes=(unfinished / index_files.TEXT).stat().st_size,
             **settings,
         )
-        for name in (TEXT, OFFSETS):
+        for name in (index_files.TEXT, index_files.OFFSETS):
             os.replace(unfinished / name, folder / name)
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
@@ -177,21 +166,25 @@ def _embedded(
 
 def _left_out(folder: Path) -> np.ndarray:
     """Store and return the row numbers, ascending, of blank lines and of non-finite embeddings."""
-    lines, embeddings = StoredLines(folder), StoredEmbeddings(folder / EMBEDDINGS)
+    lines, embeddings = StoredLines(folder), StoredEmbeddings(folder / index_files.EMBEDDINGS)
     broken = [
         start + np.flatnonzero(~np.isfinite(block).all(axis=1))
         for start, block in embeddings.blocks()
     ]
     left_out = np.unique(np.concatenate([lines.blank(), *broken])).astype(np.int64)
-    write_whole(folder / LEFT_OUT, lambda file: np.save(file, left_out, allow_pickle=False))
+    write_whole(
+        folder / index_files.LEFT_OUT, lambda file: np.save(file, left_out, allow_pickle=False)
+    )
     return left_out
 
 
-def _same(folder: Path, wanted: IndexDescription) -> IndexDescription | None:
+def _same(
+    folder: Path, wanted: index_files.IndexDescription
+) -> index_files.IndexDescription | None:
     """Return the description of the index in `folder` if it is sound and as wanted."""
     try:
-        found = IndexDescription.load(folder)
-    except SearchError:
+        found = index_files.IndexDescription.load(folder)
+    except index_files.SearchError:
         return None
     if replace(found, effort=None, recall=None, checksums={}) != wanted:
         return None
@@ -203,17 +196,20 @@ def _same(folder: Path, wanted: IndexDescription) -> IndexDescription | None:
     return found if sound else None
 
 
-def _searched_files(folder: Path, description: IndexDescription) -> list[Path]:
+def _searched_files(folder: Path, description: index_files.IndexDescription) -> list[Path]:
     """Return the files that a search reads, except the embeddings."""
-    files = [folder / TEXT, folder / OFFSETS, folder / LEFT_OUT]
+    files = [folder / index_files.TEXT, folder / index_files.OFFSETS, folder / index_files.LEFT_OUT]
     if description.approximate:
-        files.append(structure_file(folder, description.backend))
+        files.append(index_files.structure_file(folder, description.backend))
     return files
 
 
 def made_searchable(
-    rows: SearchableRows, wanted: IndexDescription, folder: Path, say: Callable[[str], None]
-) -> IndexDescription:
+    rows: SearchableRows,
+    wanted: index_files.IndexDescription,
+    folder: Path,
+    say: Callable[[str], None],
+) -> index_files.IndexDescription:
     """Build the search structure of an index if needed, then write and return its description.
 
     # Parameters
@@ -224,22 +220,22 @@ def made_searchable(
     say : a function that is called with a description of each step as it begins.
     """
     effort = recall = None
-    unfinished = folder / UNFINISHED
+    unfinished = folder / index_files.UNFINISHED
     try:
         if wanted.approximate:
             unfinished.mkdir(exist_ok=True)
-            built = structure_file(unfinished, wanted.backend)
+            built = index_files.structure_file(unfinished, wanted.backend)
             say(f"Building a search structure of {len(rows):,} vectors with {wanted.backend} …")
             searcher = APPROXIMATE[wanted.backend].build(rows, built)
             say("Comparing it with exact search …")
             recall = round(tune(searcher, ExactNumpy(rows), rows), 4)
             effort = searcher.effort
         # Without a description, an interruption from here on leaves an unfinished index.
-        (folder / DESCRIPTION).unlink(missing_ok=True)
-        for file in structure_files(folder):
+        (folder / index_files.DESCRIPTION).unlink(missing_ok=True)
+        for file in index_files.structure_files(folder):
             file.unlink(missing_ok=True)
         if wanted.approximate:
-            os.replace(built, structure_file(folder, wanted.backend))
+            os.replace(built, index_files.structure_file(folder, wanted.backend))
     finally:
         shutil.rmtree(unfinished, ignore_errors=True)
     sums = {file.name: file_checksums(file) for file in _searched_files(folder, wanted)}

@@ -12,10 +12,7 @@ from functools import partial
 from pathlib import Path
 
 from declutr.corpus import normalize_whitespace
-from declutr.evaluation.classifiers.features import (
-    both_product_and_difference,
-    difference_and_product,
-)
+from declutr.evaluation.classifiers import features
 from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, require_rows
 from declutr.evaluation.tasks.labelled_text import (
     ClassificationTask,
@@ -93,7 +90,7 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
     snli_read = partial(_snli, downstream / "SNLI")
     # There is so much data that SentEval evaluates on the development set after every epoch.
     looking_often = replace(protocol, max_epoch=15, epoch_size=1)
-    combine = difference_and_product
+    combine = features.difference_and_product
     return [
         *found,
         ClassificationTask("AGNews", "extra", news, protocol),
@@ -104,7 +101,7 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
             "downstream",
             snli_read,
             looking_often,
-            both_product_and_difference,
+            features.both_product_and_difference,
             sort_by=(1, 0),
             penalised=False,
         ),

@@ -10,25 +10,12 @@ from typing import Any
 import numpy as np
 
 from declutr.corpus import normalize_whitespace
+from declutr.evaluation import text_files
+from declutr.evaluation.classifiers import features
 from declutr.evaluation.classifiers.classifiers import learner
 from declutr.evaluation.classifiers.cross_validation import Outcome, kfold, nested_kfold, split
-from declutr.evaluation.classifiers.features import (
-    Combine,
-    Features,
-    pair_features,
-    sentence_features,
-)
 from declutr.evaluation.scores import Score
 from declutr.evaluation.task import Protocol, Task, Vectors
-from declutr.evaluation.text_files import (
-    fields_of,
-    label_of,
-    other_sizes,
-    read_lines,
-    require_all_labels,
-    senteval_order,
-    words,
-)
 
 
 @dataclass
@@ -54,8 +41,8 @@ class Part:
         their order. Blank sentences count as no words and are replaced by a full stop.
         """
         keys = map(self.label_key, self.labels)
-        order = senteval_order([self.columns[column] for column in by], keys)
-        columns = tuple([words(column[row]) for row in order] for column in self.columns)
+        order = text_files.senteval_order([self.columns[column] for column in by], keys)
+        columns = tuple([text_files.words(column[row]) for row in order] for column in self.columns)
         return Part(columns, [self.labels[row] for row in order])
 
 
@@ -102,7 +89,7 @@ class ClassificationTask(Task):
         group: str,
         read: Callable[[], LabelledText],
         protocol: Protocol,
-        combine: Combine | None = None,
+        combine: features.Combine | None = None,
         sort_by: Sequence[int] = (0,),
         penalised: bool = True,
         f1: bool = False,
@@ -148,14 +135,14 @@ class ClassificationTask(Task):
             return kfold(trained, *rows)
         return split(trained, rows[0], rows[1], rows[2], self._penalised)
 
-    def _features(self, vectors: Vectors) -> Features:
+    def _features(self, vectors: Vectors) -> features.Features:
         columns = [
             [text for part in self.data.parts for text in part.columns[number]]
             for number in range(len(self.data.train.columns))
         ]
         if self._combine is None:
-            return sentence_features(columns[0], vectors)
-        return pair_features(columns[0], columns[1], self._combine, vectors)
+            return features.sentence_features(columns[0], vectors)
+        return features.pair_features(columns[0], columns[1], self._combine, vectors)
 
 
 Parse = Callable[[str, Path, int], tuple[str, ...]]
@@ -174,7 +161,7 @@ def columns_parser(separator: str, count: int, label: int, *sentences: int) -> P
     """
 
     def parse(line: str, path: Path, number: int) -> tuple[str, ...]:
-        fields = fields_of(line.strip(), separator, count, path, number)
+        fields = text_files.fields_of(line.strip(), separator, count, path, number)
         return tuple(fields[column] for column in (label, *sentences))
 
     return parse
@@ -205,7 +192,7 @@ def read_labelled_text(
     """
 
     def read(name: str, path: Path) -> Part:
-        lines = enumerate(read_lines(path, published[name] + heading, latin_1=False), 1)
+        lines = enumerate(text_files.read_lines(path, published[name] + heading, latin_1=False), 1)
         rows = ((n, *parse(line, path, n)) for n, line in lines if n > heading)
         return labelled_part(path, known, rows)
 
@@ -231,9 +218,9 @@ def labelled_part(
     labels, texts = [], []
     for number, label, *sentences in rows:
         texts.append([normalize_whitespace(sentence) for sentence in sentences])
-        labels.append(label_of(label, known, path, number))
+        labels.append(text_files.label_of(label, known, path, number))
     if every_class:
-        require_all_labels(path, labels, known)
+        text_files.require_all_labels(path, labels, known)
     return Part(tuple(map(list, zip(*texts, strict=True))), labels)
 
 
@@ -246,5 +233,5 @@ def labelled_text(
     become notes of the data set.
     """
     train, *dev, test = parts.values()
-    notes = other_sizes(kind, parts, published)
+    notes = text_files.other_sizes(kind, parts, published)
     return LabelledText(classes, train, dev[0] if dev else None, test, notes)

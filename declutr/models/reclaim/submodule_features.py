@@ -16,16 +16,7 @@ from declutr.models.reclaim.named_submodules import (
     require_submodule,
     word_embeddings_name,
 )
-from declutr.modules.text_batches import (
-    TextField,
-    each,
-    indexed_ids,
-    mask_of_ids,
-    mask_of_length,
-    mean_of_texts,
-    text_fields,
-    wide,
-)
+from declutr.modules import text_batches
 from declutr.system.host_memory import on_host
 
 # -------------------------------------------------------------------------- calls of submodules
@@ -163,12 +154,12 @@ class SubmoduleFeature:
     ) -> list[Tensor]:
         """Return the mean word embeddings `(n, d)` of each text field of word pieces."""
         pieces = [
-            (indexer, ids, mask_of_ids(field[indexer], ids))
-            for field in text_fields(fields).values()
-            for indexer, ids in indexed_ids(field, ("token_ids",))
+            (indexer, ids, text_batches.mask_of_ids(field[indexer], ids))
+            for field in text_batches.text_fields(fields).values()
+            for indexer, ids in text_batches.indexed_ids(field, ("token_ids",))
         ]
         seen = [
-            mean_of_texts(call.output, mask)
+            text_batches.mean_of_texts(call.output, mask)
             for call in calls
             for _, ids, mask in pieces
             if call.output is not None and any(_same(ids, given) for given in call.given)
@@ -176,7 +167,7 @@ class SubmoduleFeature:
         if seen or len({indexer for indexer, *_ in pieces}) != 1:
             return seen
         embed = model.get_submodule(self.name)
-        return [mean_of_texts(embed(ids), mask) for _, ids, mask in pieces]
+        return [text_batches.mean_of_texts(embed(ids), mask) for _, ids, mask in pieces]
 
     def _of_call(self, call: Call, fields: Mapping[str, Any], instances: int) -> Tensor:
         output = call.output
@@ -194,24 +185,27 @@ class SubmoduleFeature:
                 '(unpadding "none", no max_length of the indexer), or take what comes after it.'
             )
         if output.dim() == 2:
-            return wide(output)
-        return mean_of_texts(output, self._mask(call, fields, output.shape[:2]))
+            return text_batches.wide(output)
+        return text_batches.mean_of_texts(output, self._mask(call, fields, output.shape[:2]))
 
     def _mask(self, call: Call, fields: Mapping[str, Any], shape: torch.Size) -> Tensor:
         """Return the mask `(n, L)` of the text field that a call embedded."""
-        texts = text_fields(fields)
+        texts = text_batches.text_fields(fields)
         given = {
             name: field
             for name, field in texts.items()
             if any(_same(own, other) for own in _tensors(field) for other in call.given)
         }
-        masks = {name: mask_of_length(field, shape) for name, field in (given or texts).items()}
+        masks = {
+            name: text_batches.mask_of_length(field, shape)
+            for name, field in (given or texts).items()
+        }
         fitting = {name: mask for name, mask in masks.items() if mask is not None}
         if not fitting:
             lengths = {
                 name: tuple(ids.shape)
                 for name, field in texts.items()
-                for indexer, ids in indexed_ids(field)
+                for indexer, ids in text_batches.indexed_ids(field)
             }
             raise ConfigurationError(
                 f"The submodule '{self.name}' gave token vectors for {tuple(shape)} tokens, but no "
@@ -228,9 +222,11 @@ class SubmoduleFeature:
         return first
 
 
-def _all_equal(fields: Sequence[TextField], shape: torch.Size) -> bool:
+def _all_equal(fields: Sequence[text_batches.TextField], shape: torch.Size) -> bool:
     """Return whether the masks of that shape are equal, compared on the host."""
-    first, *others = (mask_of_length(each(field, on_host), shape) for field in fields)
+    first, *others = (
+        text_batches.mask_of_length(text_batches.each(field, on_host), shape) for field in fields
+    )
     return all(
         first is not None and other is not None and torch.equal(first, other) for other in others
     )

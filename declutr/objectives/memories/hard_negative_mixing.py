@@ -7,26 +7,15 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
+from declutr.objectives import numerics
 from declutr.objectives.memories.momentum_contrast import KeyQueue
-from declutr.objectives.numerics import (
-    HostCount,
-    above_zero,
-    at_least_zero,
-    check_views,
-    check_width,
-    full_precision,
-    nothing,
-    reduced,
-    scalar_reduction,
-    unit,
-)
 from declutr.objectives.objective import Objective
 from declutr.system.host_memory import to_device
 
 _ELEMENTS = 2**22  # the number of elements of negatives that are multiplied at once
 
 
-@full_precision
+@numerics.full_precision
 def mochi_loss(
     queries: Tensor,
     keys: Tensor,
@@ -67,18 +56,20 @@ def mochi_loss(
 
     `ValueError` : if shapes do not fit or the reduction is unknown.
     """
-    check_views(queries, keys)
-    queries, keys = unit(queries), unit(keys)
+    numerics.check_views(queries, keys)
+    queries, keys = numerics.unit(queries), numerics.unit(keys)
     rows = queries.size(0)
     parts = []
     if queue is not None:
-        check_width(queries, queue)
-        parts.append(unit(queue.detach().to(queries.dtype)))
+        numerics.check_width(queries, queue)
+        parts.append(numerics.unit(queue.detach().to(queries.dtype)))
     if in_batch:
         parts.append(keys)
     count = sum(part.size(0) for part in parts) - in_batch  # the number of negatives of a query
     if count < 1:
-        return reduced(nothing(queries, keys).expand(rows), reduction, queries, keys)
+        return numerics.reduced(
+            numerics.nothing(queries, keys).expand(rows), reduction, queries, keys
+        )
     negatives = torch.cat(parts)  # (K + N, d)
     similarities = _without_own(queries @ negatives.T, in_batch)  # (N, K + N)
     positive = (queries * keys).sum(dim=-1, keepdim=True)  # (N, 1)
@@ -91,7 +82,7 @@ def mochi_loss(
         logits.append(_mixed(near, where, fixed, mixed, generator))
         logits.append(_mixed_with_query(near, mixed_with_query, generator))
     scores = torch.cat(logits, dim=1) / temperature
-    return reduced(scores.logsumexp(dim=1) - scores[:, 0], reduction, queries)
+    return numerics.reduced(scores.logsumexp(dim=1) - scores[:, 0], reduction, queries)
 
 
 def _without_own(similarities: Tensor, in_batch: bool) -> Tensor:
@@ -200,7 +191,7 @@ class HardNegativeMixing(Objective):
         seed: int = 13370,
     ) -> None:
         super().__init__()
-        at_least_zero("queue_size", queue_size)
+        numerics.at_least_zero("queue_size", queue_size)
         if queue_size and embedding_size is None:
             raise ConfigurationError(
                 f"A queue of {queue_size} keys needs embedding_size, the width of keys. Set it, or "
@@ -214,15 +205,15 @@ class HardNegativeMixing(Objective):
         self.queue = KeyQueue(queue_size, embedding_size or 0) if queue_size else None
         self.min_pairs = 1 if queue_size else 2
         self.in_batch = in_batch
-        self.temperature = above_zero("temperature", temperature)
-        self.hardest = above_zero("hardest", hardest)
-        self.mixed = at_least_zero("mixed", mixed)
-        self.mixed_with_query = at_least_zero("mixed_with_query", mixed_with_query)
-        self.start_after = at_least_zero("start_after", start_after)
+        self.temperature = numerics.above_zero("temperature", temperature)
+        self.hardest = numerics.above_zero("hardest", hardest)
+        self.mixed = numerics.at_least_zero("mixed", mixed)
+        self.mixed_with_query = numerics.at_least_zero("mixed_with_query", mixed_with_query)
+        self.start_after = numerics.at_least_zero("start_after", start_after)
         self.only_filled = only_filled
-        self.reduction = scalar_reduction(reduction)
+        self.reduction = numerics.scalar_reduction(reduction)
         self.seed = seed
-        self._steps_done = HostCount(self, "steps")
+        self._steps_done = numerics.HostCount(self, "steps")
 
     def forward(  # type: ignore[override]
         self, anchors: Tensor, keys: Tensor, generator: torch.Generator | None = None

@@ -8,20 +8,13 @@ from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 from torch.nn.functional import cross_entropy, softplus
 
+from declutr.objectives import numerics
 from declutr.objectives.memories.instance_vectors import last_rows, require_ids
-from declutr.objectives.numerics import (
-    HostCount,
-    above_zero,
-    full_precision,
-    reduced,
-    scalar_reduction,
-    unit,
-)
 from declutr.objectives.objective import Objective
 from declutr.system.host_memory import to_device
 
 
-@full_precision
+@numerics.full_precision
 def instance_loss(
     features: Tensor, ids: Tensor, bank: Tensor, temperature: float = 0.07, reduction: str = "mean"
 ) -> Tensor:
@@ -44,10 +37,10 @@ def instance_loss(
     `ValueError` : if the reduction is unknown.
     """
     logits = _similarities(features, bank) / temperature  # (N, M)
-    return reduced(cross_entropy(logits, ids, reduction="none"), reduction, features)
+    return numerics.reduced(cross_entropy(logits, ids, reduction="none"), reduction, features)
 
 
-@full_precision
+@numerics.full_precision
 def instance_nce_loss(
     features: Tensor,
     ids: Tensor,
@@ -74,16 +67,16 @@ def instance_nce_loss(
 
     `ValueError` : if the reduction is unknown.
     """
-    near_own = unit(features) * unit(bank[ids].to(features)).detach()
+    near_own = numerics.unit(features) * numerics.unit(bank[ids].to(features)).detach()
     near_noise = _similarities(features, bank[noise])  # (N, m)
     odds = log_normaliser.to(features) + math.log(max(noise.numel(), 1) / bank.size(0))
     own = softplus(odds - near_own.sum(dim=-1) / temperature)  # -log h
     others = softplus(near_noise / temperature - odds)  # -log(1 - h)
-    return reduced(own + others.sum(dim=1), reduction, features)
+    return numerics.reduced(own + others.sum(dim=1), reduction, features)
 
 
 @torch.no_grad()
-@full_precision
+@numerics.full_precision
 def estimated_log_normaliser(
     features: Tensor, bank: Tensor, noise: Tensor, temperature: float = 0.07
 ) -> Tensor:
@@ -105,8 +98,8 @@ def estimated_log_normaliser(
 
 def _similarities(features: Tensor, rows: Tensor) -> Tensor:
     """Return the cosines of `features` and `rows`, with a gradient to `features` only."""
-    rows = unit(rows.detach().to(features.dtype))
-    return unit(features) @ rows.T
+    rows = numerics.unit(rows.detach().to(features.dtype))
+    return numerics.unit(features) @ rows.T
 
 
 @Objective.register("instance_discrimination")
@@ -150,20 +143,22 @@ class InstanceDiscrimination(Objective):
         seed: int = 13370,
     ) -> None:
         super().__init__()
-        self.instances = above_zero("instances", instances)
-        self.embedding_size = above_zero("embedding_size", embedding_size)
+        self.instances = numerics.above_zero("instances", instances)
+        self.embedding_size = numerics.above_zero("embedding_size", embedding_size)
         if not 0 <= momentum < 1:
             raise ConfigurationError(f"momentum must be in [0, 1), got {momentum}.")
         if noise is not None and noise < 1:
             raise ConfigurationError(f"noise must be at least 1 draw, got {noise}.")
-        self.temperature = above_zero("temperature", temperature)
+        self.temperature = numerics.above_zero("temperature", temperature)
         self.momentum = momentum
         self.noise = noise
-        self.reduction = scalar_reduction(reduction)
+        self.reduction = numerics.scalar_reduction(reduction)
         self.seed = seed
-        self.register_buffer("bank", unit(torch.randn(instances, embedding_size)))  # (M, d)
+        self.register_buffer(
+            "bank", numerics.unit(torch.randn(instances, embedding_size))
+        )  # (M, d)
         self.register_buffer("log_normaliser", torch.zeros(()))  # estimated in the first step
-        self._steps_done = HostCount(self, "steps")
+        self._steps_done = numerics.HostCount(self, "steps")
 
     def forward(  # type: ignore[override]
         self, anchors: Tensor, ids: Tensor, generator: torch.Generator | None = None
@@ -213,8 +208,8 @@ class InstanceDiscrimination(Objective):
         if rows is not None:
             features, ids = features[rows], ids[rows]
         features = features.to(self.bank.dtype)
-        mixed = self.momentum * self.bank[ids] + (1 - self.momentum) * unit(features)
-        self.bank[ids] = unit(mixed)
+        mixed = self.momentum * self.bank[ids] + (1 - self.momentum) * numerics.unit(features)
+        self.bank[ids] = numerics.unit(mixed)
 
     def _check(self, features: Tensor, ids: Tensor) -> None:
         count, width = self.bank.shape

@@ -5,19 +5,11 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-from declutr.objectives.numerics import (
-    above_zero,
-    check_views,
-    check_width,
-    full_precision,
-    reduced,
-    scalar_reduction,
-    unit,
-)
+from declutr.objectives import numerics
 from declutr.objectives.objective import Objective
 
 
-@full_precision
+@numerics.full_precision
 def moco_loss(
     queries: Tensor, keys: Tensor, queue: Tensor, temperature: float = 0.07, reduction: str = "mean"
 ) -> Tensor:
@@ -39,13 +31,13 @@ def moco_loss(
 
     `ValueError` : if shapes do not fit or the reduction is unknown.
     """
-    check_views(queries, keys)
-    check_width(queries, queue)
-    queries, keys = unit(queries), unit(keys.detach())
+    numerics.check_views(queries, keys)
+    numerics.check_width(queries, queue)
+    queries, keys = numerics.unit(queries), numerics.unit(keys.detach())
     positive = (queries * keys).sum(dim=-1, keepdim=True)  # (N, 1)
-    negatives = queries @ unit(queue.detach().to(queries.dtype)).T  # (N, K)
+    negatives = queries @ numerics.unit(queue.detach().to(queries.dtype)).T  # (N, K)
     logits = torch.cat([positive, negatives], dim=1) / temperature
-    return reduced(logits.logsumexp(dim=1) - logits[:, 0], reduction, queries)
+    return numerics.reduced(logits.logsumexp(dim=1) - logits[:, 0], reduction, queries)
 
 
 @torch.no_grad()
@@ -95,9 +87,9 @@ class KeyQueue(torch.nn.Module):
 
     def __init__(self, size: int, width: int) -> None:
         super().__init__()
-        above_zero("queue_size", size)
-        above_zero("embedding_size", width)
-        self.register_buffer("keys", unit(torch.randn(size, width)))  # (K, d)
+        numerics.above_zero("queue_size", size)
+        numerics.above_zero("embedding_size", width)
+        self.register_buffer("keys", numerics.unit(torch.randn(size, width)))  # (K, d)
         # `valid` (K,) is true for slots that a key was ever put into. `position` is the next slot.
         self.register_buffer("valid", torch.zeros(size, dtype=torch.bool))
         self.register_buffer("position", torch.zeros((), dtype=torch.long))
@@ -131,12 +123,12 @@ class KeyQueue(torch.nn.Module):
 
         `ValueError` : if the rows have another width than the queue.
         """
-        check_width(rows, self.keys)
+        numerics.check_width(rows, self.keys)
         size, count = self.keys.size(0), rows.size(0)
         kept = rows[-size:]
         first = self._next + (count - kept.size(0))
         slots = torch.arange(first, first + kept.size(0), device=self.keys.device) % size
-        self.keys.index_copy_(0, slots, unit(kept.to(self.keys.dtype)))
+        self.keys.index_copy_(0, slots, numerics.unit(kept.to(self.keys.dtype)))
         self._filled, self._next = min(size, self._filled + count), (self._next + count) % size
         self.valid[: self._filled].fill_(True)
         self.position.fill_(self._next)
@@ -182,9 +174,9 @@ class MomentumContrast(Objective):
         super().__init__()
         self.embedding_size = embedding_size
         self.queue = KeyQueue(queue_size, embedding_size)
-        self.temperature = above_zero("temperature", temperature)
+        self.temperature = numerics.above_zero("temperature", temperature)
         self.only_filled = only_filled
-        self.reduction = scalar_reduction(reduction)
+        self.reduction = numerics.scalar_reduction(reduction)
 
     def forward(  # type: ignore[override]
         self, anchors: Tensor, keys: Tensor

@@ -11,16 +11,7 @@ from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 from torch.nn.functional import softplus
 
-from declutr.objectives.numerics import (
-    above_zero,
-    at_least_zero,
-    check_views,
-    full_precision,
-    nothing,
-    reduced,
-    scalar_reduction,
-    unit,
-)
+from declutr.objectives import numerics
 from declutr.objectives.objective import Objective
 
 
@@ -57,7 +48,7 @@ def debiased_loss(
     return hard_negative_loss(first, second, temperature, tau_plus, 0.0, reduction=reduction)
 
 
-@full_precision
+@numerics.full_precision
 def hard_negative_loss(
     first: Tensor,
     second: Tensor,
@@ -83,11 +74,13 @@ def hard_negative_loss(
 
     `ValueError` : if the views differ in shape or the reduction is unknown.
     """
-    check_views(first, second)
+    numerics.check_views(first, second)
     pairs = first.size(0)
     if pairs < 2:
-        return reduced(nothing(first, second).expand(2 * pairs), reduction, first, second)
-    rows = unit(torch.cat([first, second]))  # (2N, d)
+        return numerics.reduced(
+            numerics.nothing(first, second).expand(2 * pairs), reduction, first, second
+        )
+    rows = numerics.unit(torch.cat([first, second]))  # (2N, d)
     similarities = rows @ rows.T / temperature  # (2N, 2N)
     positive = torch.cat([similarities.diagonal(pairs), similarities.diagonal(-pairs)])  # (2N,)
     index = torch.arange(2 * pairs, device=rows.device)
@@ -100,7 +93,7 @@ def hard_negative_loss(
         weighted = (negatives + weights).logsumexp(dim=1) - weights.logsumexp(dim=1)
         log_sum = math.log(count) + weighted
     log_negatives = _debiased(log_sum, positive, count, temperature, tau_plus)
-    return reduced(softplus(log_negatives - positive), reduction)
+    return numerics.reduced(softplus(log_negatives - positive), reduction)
 
 
 def _debiased(
@@ -144,9 +137,9 @@ class DebiasedContrastive(Objective):
         super().__init__()
         if not 0 <= tau_plus < 1:
             raise ConfigurationError(f"tau_plus must be in [0, 1), got {tau_plus}.")
-        self.temperature = above_zero("temperature", temperature)
+        self.temperature = numerics.above_zero("temperature", temperature)
         self.tau_plus = tau_plus
-        self.reduction = scalar_reduction(reduction)
+        self.reduction = numerics.scalar_reduction(reduction)
 
     def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
         return hard_negative_loss(
@@ -180,5 +173,5 @@ class HardNegative(DebiasedContrastive):
         reduction: str = "mean",
     ) -> None:
         super().__init__(temperature, tau_plus, reduction)
-        self.beta = at_least_zero("beta", beta)
+        self.beta = numerics.at_least_zero("beta", beta)
         self.detach_weights = detach_weights

@@ -8,21 +8,14 @@ from torch import Tensor
 from torch.nn import Parameter
 from torch.nn.functional import softplus
 
+from declutr.objectives import numerics
 from declutr.objectives.distances import off_diagonal
-from declutr.objectives.numerics import (
-    above_zero,
-    full_precision,
-    one_of,
-    reduced,
-    scalar_reduction,
-    unit,
-)
 from declutr.objectives.objective import Objective
 
 SIMILARITIES = ("dot", "cosine", "bilinear")
 
 
-@full_precision
+@numerics.full_precision
 def info_nce(
     x: Tensor,
     y: Tensor,
@@ -59,7 +52,7 @@ def info_nce(
 
     `ValueError` : if shapes do not fit, or the similarity or the reduction is unknown.
     """
-    one_of("similarity", similarity, SIMILARITIES, ValueError)
+    numerics.one_of("similarity", similarity, SIMILARITIES, ValueError)
     if x.dim() != 2 or y.dim() != 2 or len(x) != len(y):
         raise ValueError(
             "x and y must be (N, d), row i of both belonging together; got "
@@ -68,15 +61,15 @@ def info_nce(
     if (weight is not None) != (similarity == "bilinear"):
         raise ValueError("'bilinear', and only it, needs a weight (d_x, d_y).")
     if similarity == "cosine":
-        x, y = unit(x), unit(y)
-        negatives = None if negatives is None else unit(negatives)
+        x, y = numerics.unit(x), numerics.unit(y)
+        negatives = None if negatives is None else numerics.unit(negatives)
     if weight is not None:
         x = x @ weight.to(x.dtype)
     logits = x @ y.T / temperature  # (N, N)
     terms = _cross_entropy(_with_negatives(logits, x, negatives, temperature, own_negative_logit))
     if symmetric:
         terms = (terms + _cross_entropy(logits.T)) / 2
-    return reduced(terms, reduction, x, y)
+    return numerics.reduced(terms, reduction, x, y)
 
 
 def _cross_entropy(logits: Tensor) -> Tensor:
@@ -116,7 +109,7 @@ def _with_negatives(
     return torch.cat([logits, more], dim=1)
 
 
-@full_precision
+@numerics.full_precision
 def n_pair_loss(x: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
     """Compute the N-pair loss (Sohn, 2016, equation 4).
 
@@ -136,9 +129,9 @@ def n_pair_loss(x: Tensor, y: Tensor, reduction: str = "mean") -> Tensor:
     others = logits - logits.diagonal().unsqueeze(1)
     n = len(x)
     if n == 1:  # The logarithm of an empty sum is not finite.
-        return reduced(others.flatten(), reduction, x, y)
+        return numerics.reduced(others.flatten(), reduction, x, y)
     others = off_diagonal(others).view(n, n - 1)
-    return reduced(softplus(others.logsumexp(dim=1)), reduction, x, y)
+    return numerics.reduced(softplus(others.logsumexp(dim=1)), reduction, x, y)
 
 
 @Objective.register("info_nce")
@@ -168,11 +161,11 @@ class InfoNCE(Objective):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.temperature = above_zero("temperature", temperature)
-        self.similarity = one_of("similarity", similarity, SIMILARITIES)
+        self.temperature = numerics.above_zero("temperature", temperature)
+        self.similarity = numerics.one_of("similarity", similarity, SIMILARITIES)
         self.symmetric = symmetric
         self.own_negative_logit = own_negative_logit
-        self.reduction = scalar_reduction(reduction)
+        self.reduction = numerics.scalar_reduction(reduction)
         if (embedding_size is not None) != (similarity == "bilinear"):
             raise ConfigurationError(
                 "embedding_size is needed with similarity 'bilinear' and has no meaning otherwise; "
@@ -208,7 +201,7 @@ class NPair(Objective):
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = scalar_reduction(reduction)
+        self.reduction = numerics.scalar_reduction(reduction)
 
     def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
         return n_pair_loss(anchors, positives, self.reduction)

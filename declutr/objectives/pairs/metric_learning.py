@@ -9,26 +9,14 @@ import math
 import torch
 from torch import Tensor
 
+from declutr.objectives import numerics
 from declutr.objectives.distances import euclidean_distances, squared_distances
-from declutr.objectives.numerics import (
-    above_zero,
-    at_least_zero,
-    check_views,
-    full_precision,
-    one_of,
-    positive_pairs,
-    reduced,
-    reduced_where,
-    same_label,
-    scalar_reduction,
-    unit,
-)
 from declutr.objectives.objective import MetricLearningObjective, Objective
 
 DISTANCES = ("squared_euclidean", "cosine")
 
 
-@full_precision
+@numerics.full_precision
 def contrastive_loss(
     embeddings: Tensor, labels: Tensor, margin: float = 1.0, reduction: str = "mean"
 ) -> Tensor:
@@ -55,8 +43,8 @@ def contrastive_loss(
     lacking = (margin - distances).clamp_min(0)  # (M, M)
     size = len(distances)
     first, second = torch.triu_indices(size, size, offset=1, device=distances.device)
-    terms = distances.where(same_label(labels), lacking)[first, second].pow(2)
-    return reduced(terms, reduction, embeddings)
+    terms = distances.where(numerics.same_label(labels), lacking)[first, second].pow(2)
+    return numerics.reduced(terms, reduction, embeddings)
 
 
 @Objective.register("contrastive")
@@ -74,16 +62,16 @@ class Contrastive(MetricLearningObjective):
         self, margin: float = 1.0, normalize_embeddings: bool = False, reduction: str = "mean"
     ) -> None:
         super().__init__()
-        self.margin = above_zero("margin", margin)
+        self.margin = numerics.above_zero("margin", margin)
         self.normalize_embeddings = normalize_embeddings
-        self.reduction = scalar_reduction(reduction)
+        self.reduction = numerics.scalar_reduction(reduction)
 
     def labelled_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        rows = unit(embeddings) if self.normalize_embeddings else embeddings
+        rows = numerics.unit(embeddings) if self.normalize_embeddings else embeddings
         return contrastive_loss(rows, labels, self.margin, self.reduction)
 
 
-@full_precision
+@numerics.full_precision
 def lifted_structured_loss(
     embeddings: Tensor,
     labels: Tensor | None,
@@ -114,10 +102,10 @@ def lifted_structured_loss(
     `ValueError` : if the reduction is unknown.
     """
     if len(embeddings) < 2:  # There are no pairs.
-        return reduced(embeddings[:0].sum(dim=1), reduction, embeddings)
+        return numerics.reduced(embeddings[:0].sum(dim=1), reduction, embeddings)
     distances = euclidean_distances(embeddings, embeddings)  # (M, M)
     pairs = len(distances) // 2
-    same = same_label(
+    same = numerics.same_label(
         torch.arange(pairs, device=distances.device).repeat(2) if labels is None else labels
     )
     several = ~same.all()  # With a single label no row has a negative, with two every row has one.
@@ -130,7 +118,7 @@ def lifted_structured_loss(
     else:
         joined = distances + of_both(negatives.unsqueeze(1), negatives)  # (M, M)
         kept = same.triu(1) & several
-    return reduced_where(kept, joined.relu().square(), reduction) / 2
+    return numerics.reduced_where(kept, joined.relu().square(), reduction) / 2
 
 
 @Objective.register("lifted_structured")
@@ -153,25 +141,25 @@ class LiftedStructured(MetricLearningObjective):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.margin = at_least_zero("margin", margin)
+        self.margin = numerics.at_least_zero("margin", margin)
         self.hinge = hinge
         self.normalize_embeddings = normalize_embeddings
-        self.reduction = scalar_reduction(reduction)
+        self.reduction = numerics.scalar_reduction(reduction)
 
     def forward(
         self, anchors: Tensor, positives: Tensor, *, labels: Tensor | None = None
     ) -> Tensor:
         if labels is not None:
             return super().forward(anchors, positives, labels=labels)
-        check_views(anchors, positives)
+        numerics.check_views(anchors, positives)
         return self.labelled_loss(torch.cat([anchors, positives]), None)
 
     def labelled_loss(self, embeddings: Tensor, labels: Tensor | None) -> Tensor:
-        rows = unit(embeddings) if self.normalize_embeddings else embeddings
+        rows = numerics.unit(embeddings) if self.normalize_embeddings else embeddings
         return lifted_structured_loss(rows, labels, self.margin, self.hinge, self.reduction)
 
 
-@full_precision
+@numerics.full_precision
 def soft_nearest_neighbour_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -200,13 +188,13 @@ def soft_nearest_neighbour_loss(
 
     `ValueError` : if the distance or the reduction is unknown.
     """
-    one_of("distance", distance, DISTANCES, ValueError)
+    numerics.one_of("distance", distance, DISTANCES, ValueError)
     if distance == "cosine":
-        rows = unit(embeddings)
+        rows = numerics.unit(embeddings)
         distances = 1 - rows @ rows.T  # (M, M)
     else:
         distances = squared_distances(embeddings, embeddings)  # (M, M)
-    positive = positive_pairs(labels)
+    positive = numerics.positive_pairs(labels)
     accompanied = positive.any(dim=1)  # (M,)
     itself = torch.eye(len(labels), dtype=torch.bool, device=labels.device)
     # A row that is left out keeps all its terms: the logarithm of an empty sum is not finite.
@@ -214,7 +202,7 @@ def soft_nearest_neighbour_loss(
     nearness = (-distances / temperature).masked_fill(itself & counts, -math.inf)  # (M, M)
     own = nearness.masked_fill(~positive & counts, -math.inf)
     terms = nearness.logsumexp(dim=1) - own.logsumexp(dim=1)
-    return reduced_where(accompanied, terms, reduction)
+    return numerics.reduced_where(accompanied, terms, reduction)
 
 
 @Objective.register("soft_nearest_neighbours")
@@ -235,9 +223,9 @@ class SoftNearestNeighbours(MetricLearningObjective):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.temperature = above_zero("temperature", temperature)
-        self.distance = one_of("distance", distance, DISTANCES)
-        self.reduction = scalar_reduction(reduction)
+        self.temperature = numerics.above_zero("temperature", temperature)
+        self.distance = numerics.one_of("distance", distance, DISTANCES)
+        self.reduction = numerics.scalar_reduction(reduction)
 
     def labelled_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         return soft_nearest_neighbour_loss(

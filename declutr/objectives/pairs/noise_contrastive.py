@@ -7,21 +7,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from declutr.objectives import numerics
 from declutr.objectives.distances import off_diagonal
-from declutr.objectives.numerics import (
-    above_zero,
-    full_precision,
-    nothing,
-    one_of,
-    scalar_reduction,
-    unit,
-)
 from declutr.objectives.objective import Objective
 
 SIMILARITIES = ("cosine", "dot")
 
 
-@full_precision
+@numerics.full_precision
 def nce_loss(
     positive_logits: Tensor,
     negative_logits: Tensor,
@@ -47,10 +40,10 @@ def nce_loss(
 
     `ValueError` : if the reduction is unknown.
     """
-    one_of("reduction", reduction, ("mean", "sum"), ValueError)
+    numerics.one_of("reduction", reduction, ("mean", "sum"), ValueError)
     n1, n2 = positive_logits.numel(), negative_logits.numel()
     if n1 == 0:
-        return nothing(positive_logits, negative_logits)
+        return numerics.nothing(positive_logits, negative_logits)
     loss = softplus(-positive_logits).mean()
     if n2:
         loss = loss + (n2 / n1 if gamma is None else gamma) * softplus(negative_logits).mean()
@@ -88,18 +81,18 @@ class NoiseContrastive(Objective):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.similarity = one_of("similarity", similarity, SIMILARITIES)
-        self.gamma = None if gamma is None else above_zero("gamma", gamma)
-        self.reduction = scalar_reduction(reduction)
-        log_scale = torch.tensor(math.log(above_zero("scale", scale)))
+        self.similarity = numerics.one_of("similarity", similarity, SIMILARITIES)
+        self.gamma = None if gamma is None else numerics.above_zero("gamma", gamma)
+        self.reduction = numerics.scalar_reduction(reduction)
+        log_scale = torch.tensor(math.log(numerics.above_zero("scale", scale)))
         self.log_scale = torch.nn.Parameter(log_scale, requires_grad=learn_scale)
         self.bias = torch.nn.Parameter(torch.tensor(float(bias)), requires_grad=learn_bias)
 
-    @full_precision
+    @numerics.full_precision
     def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
         if self.similarity == "cosine":
-            anchors, positives = unit(anchors), unit(positives)
+            anchors, positives = numerics.unit(anchors), numerics.unit(positives)
         logits = self.log_scale.exp() * (anchors @ positives.T) + self.bias  # (N, N)
         if len(logits) == 1:  # A single pair has no negatives.
-            return nothing(logits)
+            return numerics.nothing(logits)
         return nce_loss(logits.diagonal(), off_diagonal(logits), self.gamma, self.reduction)

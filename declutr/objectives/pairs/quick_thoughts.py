@@ -6,17 +6,11 @@ import torch
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from declutr.objectives.numerics import (
-    check_views,
-    full_precision,
-    reduced_where,
-    require,
-    scalar_reduction,
-)
+from declutr.objectives import numerics
 from declutr.objectives.objective import Objective
 
 
-@full_precision
+@numerics.full_precision
 def quick_thoughts_loss(
     sentences: Tensor,
     contexts: Tensor,
@@ -54,7 +48,7 @@ def quick_thoughts_loss(
     `ValueError` : if shapes do not fit or the reduction is unknown.
     """
     terms, kept = _terms(sentences, contexts, documents, context, parity, average_context, ids)
-    return reduced_where(kept, terms, reduction)
+    return numerics.reduced_where(kept, terms, reduction)
 
 
 def _terms(
@@ -70,7 +64,7 @@ def _terms(
 
     The terms of rows without neighbours are 0.
     """
-    check_views(sentences, contexts)
+    numerics.check_views(sentences, contexts)
     count = sentences.size(0)
     index = torch.arange(count, device=sentences.device) if ids is None else ids
     _check_numbers("id", index, count)
@@ -122,9 +116,9 @@ class QuickThoughts(Objective):
             raise ConfigurationError(f"context must be at least 1 sentence, got {context}.")
         self.context = context
         self.parity = parity
-        self.reduction = scalar_reduction(reduction)
+        self.reduction = numerics.scalar_reduction(reduction)
 
-    @full_precision
+    @numerics.full_precision
     def forward(  # type: ignore[override]
         self,
         anchors: Tensor,
@@ -148,9 +142,9 @@ class QuickThoughts(Objective):
         terms, kept = _terms(anchors, positives, documents, self.context, self.parity, True, ids)
         self.last_metrics = {"with_neighbours": kept.sum().to(terms.dtype) / max(1, len(ids))}
         if self.training:
-            require(
+            numerics.require(
                 kept.any(),
                 f"No sentence of the batch of {len(ids)} has a neighbour in it",
                 advice="Set 'consecutive' to true on the data loader, or raise batch_size.",
             )
-        return reduced_where(kept, terms, self.reduction)
+        return numerics.reduced_where(kept, terms, self.reduction)

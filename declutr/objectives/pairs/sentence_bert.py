@@ -11,17 +11,7 @@ from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from declutr.objectives.numerics import (
-    above_zero,
-    check_classes,
-    check_views,
-    full_precision,
-    one_of,
-    reduced,
-    require,
-    scalar_reduction,
-    unit,
-)
+from declutr.objectives import numerics
 from declutr.objectives.objective import Objective
 
 _PARTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
@@ -33,7 +23,7 @@ _PARTS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
 CONCATENATION = ("u", "v", "difference")
 
 
-@full_precision
+@numerics.full_precision
 def pair_logits(
     u: Tensor, v: Tensor, weight: Tensor, concatenation: Sequence[str] = CONCATENATION
 ) -> Tensor:
@@ -56,7 +46,7 @@ def pair_logits(
 
     `ValueError` : if shapes do not fit or a part is unknown.
     """
-    check_views(u, v)
+    numerics.check_views(u, v)
     for part in concatenation:
         if part not in _PARTS:
             raise ValueError(f"Unknown part '{part}': expected some of {', '.join(_PARTS)}.")
@@ -69,7 +59,7 @@ def pair_logits(
     return features @ weight.to(features.dtype).T
 
 
-@full_precision
+@numerics.full_precision
 def pair_softmax_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -> Tensor:
     """Compute the cross entropy of the classes of pairs.
 
@@ -84,17 +74,17 @@ def pair_softmax_loss(logits: Tensor, labels: Tensor, reduction: str = "mean") -
     `ValueError` : if labels are not such classes or the reduction is unknown.
     """
     count, classes = logits.shape
-    check_classes(labels, count)
-    require(
+    numerics.check_classes(labels, count)
+    numerics.require(
         ((labels >= 0) & (labels < classes)).all(),
         f"Expected classes from 0 to {classes - 1} (num_labels is {classes})",
         labels,
     )
     terms = cross_entropy(logits, labels.long(), reduction="none")
-    return reduced(terms, reduction, logits)
+    return numerics.reduced(terms, reduction, logits)
 
 
-@full_precision
+@numerics.full_precision
 def cosine_regression_loss(u: Tensor, v: Tensor, scores: Tensor, reduction: str = "mean") -> Tensor:
     """Compute the squared differences between the cosines of pairs and their scores.
 
@@ -111,21 +101,21 @@ def cosine_regression_loss(u: Tensor, v: Tensor, scores: Tensor, reduction: str 
 
     `ValueError` : if shapes do not fit, a score is outside of [-1, 1], or the reduction is unknown.
     """
-    check_views(u, v)
+    numerics.check_views(u, v)
     count = len(u)
     if not scores.is_floating_point() or scores.shape != (count,):
         raise ValueError(
             f"Expected the score (float32) of each of the {count} pairs, got {scores.dtype} "
             f"{tuple(scores.shape)}. Classes are for 'pair_softmax'."
         )
-    require(
+    numerics.require(
         (scores.abs() <= 1).all(),  # This is false if a score is not a number.
         "Expected scores from -1 to 1, as cosines are",
         scores,
         "Set max_score on the dataset reader to the highest there can be, such as 5 for STS.",
     )
-    cosines = (unit(u) * unit(v)).sum(dim=1)  # (N,)
-    return reduced((cosines - scores.to(cosines.dtype)).square(), reduction, u, v)
+    cosines = (numerics.unit(u) * numerics.unit(v)).sum(dim=1)  # (N,)
+    return numerics.reduced((cosines - scores.to(cosines.dtype)).square(), reduction, u, v)
 
 
 @Objective.register("pair_softmax")
@@ -159,10 +149,10 @@ class PairSoftmax(Objective):
         super().__init__()
         if num_labels < 2:
             raise ConfigurationError(f"num_labels must be at least 2, got {num_labels}.")
-        self.embedding_size = above_zero("embedding_size", embedding_size)
+        self.embedding_size = numerics.above_zero("embedding_size", embedding_size)
         parts = CONCATENATION if concatenation is None else tuple(concatenation)
         for part in parts:
-            one_of("part of the concatenation", part, _PARTS)
+            numerics.one_of("part of the concatenation", part, _PARTS)
         if not parts or len(set(parts)) < len(parts):
             raise ConfigurationError(
                 f"concatenation must name some of {', '.join(_PARTS)}, each once; got "
@@ -170,7 +160,7 @@ class PairSoftmax(Objective):
             )
         self.concatenation = parts
         self.classifier = torch.nn.Linear(len(parts) * embedding_size, num_labels, bias=False)
-        self.reduction = scalar_reduction(reduction)
+        self.reduction = numerics.scalar_reduction(reduction)
         self.last_metrics: dict[str, Tensor] = {}
 
     def forward(  # type: ignore[override]
@@ -199,7 +189,7 @@ class CosineRegression(Objective):
 
     def __init__(self, reduction: str = "mean") -> None:
         super().__init__()
-        self.reduction = scalar_reduction(reduction)
+        self.reduction = numerics.scalar_reduction(reduction)
 
     def forward(  # type: ignore[override]
         self, anchors: Tensor, positives: Tensor, labels: Tensor

@@ -10,20 +10,12 @@ from torch import Tensor
 from torch.linalg import vector_norm
 from torch.nn.functional import pad
 
+from declutr.objectives import numerics
 from declutr.objectives.distances import euclidean_distances, squared_distances
-from declutr.objectives.numerics import (
-    at_least_zero,
-    full_precision,
-    positive_pairs,
-    reduced,
-    same_label,
-    scalar_reduction,
-    unit,
-)
 from declutr.objectives.objective import MetricLearningObjective, Objective
 
 
-@full_precision
+@numerics.full_precision
 def triplet_loss(
     anchor: Tensor,
     positive: Tensor,
@@ -58,10 +50,12 @@ def triplet_loss(
         near, far = (anchor - positive).pow(2).sum(dim=1), (anchor - negative).pow(2).sum(dim=1)
     else:
         near, far = vector_norm(anchor - positive, dim=1), vector_norm(anchor - negative, dim=1)
-    return reduced((near - far + margin).clamp_min(0), reduction, anchor, positive, negative)
+    return numerics.reduced(
+        (near - far + margin).clamp_min(0), reduction, anchor, positive, negative
+    )
 
 
-@full_precision
+@numerics.full_precision
 def all_triplets_loss(
     embeddings: Tensor,
     labels: Tensor,
@@ -96,7 +90,7 @@ def all_triplets_loss(
     measure = squared_distances if squared else euclidean_distances
     # Sums of many distances are subtracted from each other, which needs the digits of float64.
     distances = measure(embeddings, embeddings).double()  # (M, M)
-    same, positive = same_label(labels), positive_pairs(labels)
+    same, positive = numerics.same_label(labels), numerics.positive_pairs(labels)
     triplets = (positive.sum(dim=1) * (~same).sum(dim=1)).sum()
     far = distances.masked_fill(same, math.inf).sort(dim=1).values  # (M, M)
     sums = pad(far.masked_fill(far.isinf(), 0).cumsum(dim=1), (1, 0))  # (M, 1 + M)
@@ -130,10 +124,10 @@ class Triplet(MetricLearningObjective):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.margin = at_least_zero("margin", margin)
+        self.margin = numerics.at_least_zero("margin", margin)
         self.squared = squared
         self.normalize_embeddings = normalize_embeddings
-        self.reduction = scalar_reduction(reduction)
+        self.reduction = numerics.scalar_reduction(reduction)
 
     def forward(
         self,
@@ -161,4 +155,4 @@ class Triplet(MetricLearningObjective):
         return all_triplets_loss(rows, labels, self.margin, self.squared, self.reduction)
 
     def _scaled(self, rows: Tensor) -> Tensor:
-        return unit(rows) if self.normalize_embeddings else rows
+        return numerics.unit(rows) if self.normalize_embeddings else rows

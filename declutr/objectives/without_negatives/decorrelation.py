@@ -3,20 +3,11 @@
 from allennlp.common.checks import ConfigurationError
 from torch import Tensor
 
-from declutr.objectives.numerics import (
-    above_zero,
-    at_least_zero,
-    check_views,
-    full_precision,
-    nothing,
-    reduced,
-    scalar_reduction,
-    unit,
-)
+from declutr.objectives import numerics
 from declutr.objectives.objective import Objective
 
 
-@full_precision
+@numerics.full_precision
 def cross_correlation(first: Tensor, second: Tensor, eps: float = 1e-5) -> Tensor:
     """Return the correlations between the features of one view and the features of another.
 
@@ -41,7 +32,7 @@ def cross_correlation(first: Tensor, second: Tensor, eps: float = 1e-5) -> Tenso
     return first.T @ second / first.size(0)  # (m, m)
 
 
-@full_precision
+@numerics.full_precision
 def correlation_terms(first: Tensor, second: Tensor, eps: float = 1e-5) -> tuple[Tensor, Tensor]:
     """Return the diagonal `(m,)` of the cross-correlation C, and the sum of squares of the rest.
 
@@ -65,7 +56,7 @@ def correlation_terms(first: Tensor, second: Tensor, eps: float = 1e-5) -> tuple
     return correlation.diagonal(), beside.square().sum()
 
 
-@full_precision
+@numerics.full_precision
 def barlow_twins_loss(
     first: Tensor, second: Tensor, redundancy_weight: float = 0.0051, eps: float = 1e-5
 ) -> Tensor:
@@ -85,7 +76,7 @@ def barlow_twins_loss(
     return (1 - diagonal).square().sum() + redundancy_weight * beside
 
 
-@full_precision
+@numerics.full_precision
 def self_contrast(first: Tensor, second: Tensor, reduction: str = "mean") -> Tensor:
     """Compute the cosines of two embeddings of each sentence, which SCD minimises.
 
@@ -101,11 +92,13 @@ def self_contrast(first: Tensor, second: Tensor, reduction: str = "mean") -> Ten
 
     `ValueError` : if shapes differ or the reduction is unknown.
     """
-    check_views(first, second)
-    return reduced((unit(first) * unit(second)).sum(dim=-1), reduction, first, second)
+    numerics.check_views(first, second)
+    return numerics.reduced(
+        (numerics.unit(first) * numerics.unit(second)).sum(dim=-1), reduction, first, second
+    )
 
 
-@full_precision
+@numerics.full_precision
 def scd_loss(
     first: Tensor,
     second: Tensor,
@@ -155,7 +148,7 @@ def _scd_terms(
 ) -> tuple[Tensor, Tensor]:
     """Return both terms of SCD, each multiplied by its weight."""
     embeddings, projections = views[:2], views[2:]
-    contrast, decorrelation = nothing(*embeddings), nothing(*projections)
+    contrast, decorrelation = numerics.nothing(*embeddings), numerics.nothing(*projections)
     if weights[0]:
         contrast = weights[0] * self_contrast(*embeddings, reduction)
     if weights[1]:
@@ -165,7 +158,7 @@ def _scd_terms(
 
 def _standardised(first: Tensor, second: Tensor, eps: float) -> tuple[Tensor, Tensor]:
     """Standardise both views to mean 0 and biased variance 1 in every column."""
-    check_views(first, second)
+    numerics.check_views(first, second)
     if first.size(0) < 2:
         raise ValueError(
             f"Correlation over a batch needs at least two rows, got {first.size(0)}. "
@@ -190,8 +183,8 @@ class BarlowTwins(Objective):
 
     def __init__(self, redundancy_weight: float = 0.0051, eps: float = 1e-5) -> None:
         super().__init__()
-        self.redundancy_weight = at_least_zero("redundancy_weight", redundancy_weight)
-        self.eps = above_zero("eps", eps)
+        self.redundancy_weight = numerics.at_least_zero("redundancy_weight", redundancy_weight)
+        self.eps = numerics.above_zero("eps", eps)
 
     def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
         return barlow_twins_loss(anchors, positives, self.redundancy_weight, self.eps)
@@ -231,12 +224,14 @@ class SCD(Objective):
                 "contrast_weight and decorrelation_weight are both 0, so there is nothing to train "
                 "by: set one of them above 0."
             )
-        self.contrast_weight = at_least_zero("contrast_weight", contrast_weight)
-        self.decorrelation_weight = at_least_zero("decorrelation_weight", decorrelation_weight)
-        self.redundancy_weight = at_least_zero("redundancy_weight", redundancy_weight)
-        self.temperature = above_zero("temperature", temperature)
-        self.reduction = scalar_reduction(reduction)
-        self.eps = above_zero("eps", eps)
+        self.contrast_weight = numerics.at_least_zero("contrast_weight", contrast_weight)
+        self.decorrelation_weight = numerics.at_least_zero(
+            "decorrelation_weight", decorrelation_weight
+        )
+        self.redundancy_weight = numerics.at_least_zero("redundancy_weight", redundancy_weight)
+        self.temperature = numerics.above_zero("temperature", temperature)
+        self.reduction = numerics.scalar_reduction(reduction)
+        self.eps = numerics.above_zero("eps", eps)
         self.last_terms: dict[str, Tensor] = {}
 
     def forward(  # type: ignore[override]

@@ -4,22 +4,13 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
+from declutr.objectives import numerics
 from declutr.objectives.memories.momentum_contrast import KeyQueue
-from declutr.objectives.numerics import (
-    above_zero,
-    at_least_zero,
-    check_views,
-    check_width,
-    full_precision,
-    reduced,
-    scalar_reduction,
-    unit,
-)
 from declutr.objectives.objective import Objective
 
 
 @torch.no_grad()
-@full_precision
+@numerics.full_precision
 def sinkhorn_assignments(scores: Tensor, epsilon: float = 0.05, iterations: int = 3) -> Tensor:
     """Assign rows to prototypes so that all prototypes are used equally.
 
@@ -45,7 +36,7 @@ def sinkhorn_assignments(scores: Tensor, epsilon: float = 0.05, iterations: int 
     return logs.softmax(dim=1)
 
 
-@full_precision
+@numerics.full_precision
 def swav_loss(
     first: Tensor,
     second: Tensor,
@@ -78,21 +69,21 @@ def swav_loss(
 
     `ValueError` : if shapes do not fit or the reduction is unknown.
     """
-    check_views(first, second)
-    check_width(first, prototypes)
-    prototypes = unit(prototypes.to(first.dtype))
+    numerics.check_views(first, second)
+    numerics.check_width(first, prototypes)
+    prototypes = numerics.unit(prototypes.to(first.dtype))
     logs, assignments = [], []
     for view, queue in ((first, first_queue), (second, second_queue)):
-        scores = unit(view) @ prototypes.T  # (N, K)
+        scores = numerics.unit(view) @ prototypes.T  # (N, K)
         logs.append(log_softmax(scores / temperature, dim=1))
         together = scores.detach()
         if queue is not None:
-            earlier = unit(queue.detach().to(view.dtype))
+            earlier = numerics.unit(queue.detach().to(view.dtype))
             together = torch.cat([earlier @ prototypes.detach().T, together])  # (Q + N, K)
         assigned = sinkhorn_assignments(together, epsilon, iterations)
         assignments.append(assigned[assigned.size(0) - view.size(0) :])
     terms = -(assignments[1] * logs[0] + assignments[0] * logs[1]).sum(dim=1) / 2
-    return reduced(terms, reduction, first, second)
+    return numerics.reduced(terms, reduction, first, second)
 
 
 @Objective.register("swav")
@@ -125,16 +116,18 @@ class SwappedPrediction(Objective):
         reduction: str = "mean",
     ) -> None:
         super().__init__()
-        self.embedding_size = above_zero("embedding_size", embedding_size)
-        at_least_zero("queue_size", queue_size)
-        start = unit(torch.randn(above_zero("prototypes", prototypes), embedding_size))
+        self.embedding_size = numerics.above_zero("embedding_size", embedding_size)
+        numerics.at_least_zero("queue_size", queue_size)
+        start = numerics.unit(
+            torch.randn(numerics.above_zero("prototypes", prototypes), embedding_size)
+        )
         self.prototypes = torch.nn.Parameter(start)  # (K, d)
         self.first_queue = KeyQueue(queue_size, embedding_size) if queue_size else None
         self.second_queue = KeyQueue(queue_size, embedding_size) if queue_size else None
-        self.temperature = above_zero("temperature", temperature)
-        self.epsilon = above_zero("epsilon", epsilon)
-        self.iterations = above_zero("iterations", iterations)
-        self.reduction = scalar_reduction(reduction)
+        self.temperature = numerics.above_zero("temperature", temperature)
+        self.epsilon = numerics.above_zero("epsilon", epsilon)
+        self.iterations = numerics.above_zero("iterations", iterations)
+        self.reduction = numerics.scalar_reduction(reduction)
 
     def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
         loss = swav_loss(

@@ -11,20 +11,13 @@ from allennlp.data.fields import LabelField, TensorField, TextField
 
 from declutr.corpus.documents import PathLike, SourceError, normalize_whitespace, source_files
 from declutr.data.numbered_texts import NumberedTextsReader
+from declutr.task_models.glue import labelled_rows
 from declutr.task_models.glue.joined_texts import JoinedTexts
-from declutr.task_models.glue.labelled_rows import (
-    SENTEVAL_TASKS,
-    LabelledRow,
-    fraction_of_rows,
-    read_labelled_rows,
-    read_senteval_rows,
-    require_fraction,
-)
 from declutr.task_models.glue.layouts import LAYOUTS, Layout, own_layout, task_name
 
 logger = logging.getLogger(__name__)
 
-TASKS = [*LAYOUTS, *SENTEVAL_TASKS]
+TASKS = [*LAYOUTS, *labelled_rows.SENTEVAL_TASKS]
 LABELS = ("class", "score")
 Columns = Union[str, int, list[Union[str, int]]]
 
@@ -104,7 +97,7 @@ class GlueReader(NumberedTextsReader):
         try:
             self._task, self._layout = _task_and_layout(task, texts, label, labels, header)
             if label_fraction is not None:
-                require_fraction(label_fraction)
+                labelled_rows.require_fraction(label_fraction)
         except ValueError as error:
             raise ConfigurationError(str(error)) from error
         self._combine = combine
@@ -120,7 +113,7 @@ class GlueReader(NumberedTextsReader):
                 "false for the fields premise and hypothesis."
             )
 
-    def rows(self, path: PathLike | Sequence[PathLike]) -> list[LabelledRow]:
+    def rows(self, path: PathLike | Sequence[PathLike]) -> list[labelled_rows.LabelledRow]:
         """Return the rows that give instances, in order.
 
         # Parameters
@@ -134,17 +127,19 @@ class GlueReader(NumberedTextsReader):
         try:
             if self._layout is None:
                 assert self._task is not None
-                rows = read_senteval_rows(self._task, path)
+                rows = labelled_rows.read_senteval_rows(self._task, path)
             else:
                 files = source_files(path)
-                rows = read_labelled_rows(
+                rows = labelled_rows.read_labelled_rows(
                     files, self._layout, str(path), self._strict, self._encoding_errors
                 )
         except SourceError as error:
             raise ConfigurationError(str(error)) from error
         return rows if self._fraction is None else self._labelled_part(rows, str(path))
 
-    def _labelled_part(self, rows: list[LabelledRow], source: str) -> list[LabelledRow]:
+    def _labelled_part(
+        self, rows: list[labelled_rows.LabelledRow], source: str
+    ) -> list[labelled_rows.LabelledRow]:
         assert self._fraction is not None
         labels: list[Any] = [row.label for row in rows if row.label is not None]
         if not labels:
@@ -152,7 +147,7 @@ class GlueReader(NumberedTextsReader):
                 f"{source}: no row has a label, so label_fraction has nothing to choose from. Is "
                 "this a test file? Remove label_fraction for it."
             )
-        numbers = fraction_of_rows(labels, self._fraction, self._fraction_seed)
+        numbers = labelled_rows.fraction_of_rows(labels, self._fraction, self._fraction_seed)
         chosen = [rows[number] for number in numbers]
         logger.info(
             f"{source}: {len(chosen)} of {len(rows)} labels are used "

@@ -19,12 +19,7 @@ from declutr.system.distributed import (
     process_rank,
     world_size,
 )
-from declutr.task_models.image_text.matching import (
-    NEGATIVES,
-    matching_loss,
-    recalls,
-    retrieval_ranks,
-)
+from declutr.task_models.image_text import matching
 
 
 @Model.register("image_text")
@@ -70,9 +65,9 @@ class ImageText(Model):
         ddp_accelerator: Optional[DdpAccelerator] = None,
     ) -> None:
         super().__init__(vocab, regularizer, serialization_dir, ddp_accelerator)  # type: ignore[arg-type]
-        if negatives not in NEGATIVES:
+        if negatives not in matching.NEGATIVES:
             raise ConfigurationError(
-                f"Unknown negatives '{negatives}': expected one of {', '.join(NEGATIVES)}."
+                f"Unknown negatives '{negatives}': expected one of {', '.join(matching.NEGATIVES)}."
             )
         if margin < 0 or image_width < 1:
             raise ConfigurationError(
@@ -145,7 +140,7 @@ class ImageText(Model):
             # them.
             images, captions = (gather_rows(rows, world_size()) for rows in (images, captions))
             image_ids = gather_numbers(image_ids)
-        return matching_loss(images, captions, image_ids, self._margin, self._negatives)
+        return matching.matching_loss(images, captions, image_ids, self._margin, self._negatives)
 
     def get_metrics(self, reset: bool = False) -> dict[str, float]:
         """Return the recalls over all validation batches since the last `reset`.
@@ -165,5 +160,7 @@ class ImageText(Model):
             0, image_of, torch.arange(len(ids)), "amin"
         )
         device = self.image_features.weight.device
-        found = retrieval_ranks(images[first].to(device), captions.to(device), image_of.to(device))
-        return recalls(found)
+        found = matching.retrieval_ranks(
+            images[first].to(device), captions.to(device), image_of.to(device)
+        )
+        return matching.recalls(found)
