@@ -165,11 +165,7 @@ def read_stream(
 
 
 def _column(
-    lines: Iterable[str],
-    delimiter: str,
-    file: Path,
-    text_key: str,
-    on_bad_row: OnBadRow | None,
+    lines: Iterable[str], delimiter: str, file: Path, text_key: str, on_bad_row: OnBadRow | None
 ) -> Iterator[str]:
     """Yield the field of each row of a table that is in the column `text_key`."""
     rows = delimited_rows(lines, delimiter, file)

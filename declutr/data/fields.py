@@ -92,11 +92,7 @@ class TokenIdsField(SpansField):
     __slots__ = []
 
     def __init__(
-        self,
-        token_ids: np.ndarray,
-        type_ids: np.ndarray,
-        padding_id: int = 0,
-        name: str = "tokens",
+        self, token_ids: np.ndarray, type_ids: np.ndarray, padding_id: int = 0, name: str = "tokens"
     ) -> None:
         super().__init__([token_ids], [type_ids], padding_id, name)
 

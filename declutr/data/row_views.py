@@ -170,10 +170,7 @@ class SampledSpans(RowViews):
 
 
 def _intervals(spans: Spans) -> dict[str, list[list[int]]]:
-    return {
-        "anchors": spans.anchors.tolist(),
-        "positives": spans.positives.reshape(-1, 2).tolist(),
-    }
+    return {"anchors": spans.anchors.tolist(), "positives": spans.positives.reshape(-1, 2).tolist()}
 
 
 class TextGroups(RowViews):

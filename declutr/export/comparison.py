@@ -117,11 +117,7 @@ class ExportDiffers(ExportError):
 
 
 def compare(
-    folder: Path,
-    model: Exportable,
-    texts: Sequence[str],
-    expected: np.ndarray,
-    tolerance: float,
+    folder: Path, model: Exportable, texts: Sequence[str], expected: np.ndarray, tolerance: float
 ) -> Comparison:
     """Embed texts with an exported folder in each tool, and compare with given embeddings.
 

@@ -35,11 +35,7 @@ class Packing:
     """
 
     def __init__(
-        self,
-        lengths: Sequence[int],
-        width: int,
-        device: torch.device,
-        mask: Tensor | None = None,
+        self, lengths: Sequence[int], width: int, device: torch.device, mask: Tensor | None = None
     ) -> None:
         counts = np.asarray(lengths, dtype=np.int64)
         order = np.argsort(-counts, kind="stable")

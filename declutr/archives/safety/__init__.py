@@ -39,11 +39,7 @@ from declutr.archives import (
 )
 from declutr.archives.safety.building import parameters_in_proportion, registered_names_only
 from declutr.archives.safety.configuration import check_configuration, read_plain_json
-from declutr.archives.safety.files import (
-    check_no_pickle,
-    check_transformer,
-    check_transformer_file,
-)
+from declutr.archives.safety.files import check_no_pickle, check_transformer, check_transformer_file
 from declutr.earlier_paths import names_of
 
 if TYPE_CHECKING:  # Inspecting a transformer needs no AllenNLP, whose import takes seconds.

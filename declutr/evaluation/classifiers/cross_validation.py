@@ -85,11 +85,7 @@ def kfold(learner: Learner, train: np.ndarray, test: np.ndarray) -> Outcome:
 
 
 def split(
-    learner: Learner,
-    train: np.ndarray,
-    dev: np.ndarray,
-    test: np.ndarray,
-    penalised: bool = True,
+    learner: Learner, train: np.ndarray, dev: np.ndarray, test: np.ndarray, penalised: bool = True
 ) -> Outcome:
     """Choose a penalty on `dev`, and test the classifier that was trained with it.
 

@@ -6,15 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from declutr.evaluation.report.comparison import GROUPS, Difference
 from declutr.evaluation.report.contents import Contents
 from declutr.evaluation.report.dimensions import Curves, families
-from declutr.evaluation.report.tables import (
-    bold,
-    difference,
-    percent,
-    plain,
-    section,
-    table,
-    text,
-)
+from declutr.evaluation.report.tables import bold, difference, percent, plain, section, table, text
 
 CONVENTION = re.compile(
     r"((all|mean|wmean|cosine|trained) (Pearson|Spearman)( dev)?|MTEB Spearman)"

@@ -130,10 +130,7 @@ def truncated_name(encoder: str, dimension: int) -> str:
 
 
 def add_with_dimensions(
-    run: Run,
-    encoder: NamedEncoder,
-    dimensions: Iterable[int],
-    say: Callable[[str], None] = print,
+    run: Run, encoder: NamedEncoder, dimensions: Iterable[int], say: Callable[[str], None] = print
 ) -> None:
     """Score an encoder and its truncated encoders, with each sentence embedded once for all.
 

@@ -160,10 +160,7 @@ def trained_ranks(train: Pair, valid: Pair, test: Pair, protocol: Protocol) -> t
 
 
 def _pass(
-    space: CommonSpace,
-    optimizer: torch.optim.Optimizer,
-    train: Pair,
-    draw: np.random.RandomState,
+    space: CommonSpace, optimizer: torch.optim.Optimizer, train: Pair, draw: np.random.RandomState
 ) -> None:
     images, captions = train
     order = draw.permutation(len(captions))

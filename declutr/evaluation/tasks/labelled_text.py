@@ -201,10 +201,7 @@ def read_labelled_text(
 
 
 def labelled_part(
-    path: Path,
-    known: Mapping[str, int],
-    rows: Iterable[tuple[Any, ...]],
-    every_class: bool = True,
+    path: Path, known: Mapping[str, int], rows: Iterable[tuple[Any, ...]], every_class: bool = True
 ) -> Part:
     """Make a part of the rows of a file.
 

@@ -16,12 +16,7 @@ from declutr.evaluation.tasks.labelled_text import (
     Part,
     labelled_text,
 )
-from declutr.evaluation.text_files import (
-    fields_of,
-    label_of,
-    read_lines,
-    require_all_labels,
-)
+from declutr.evaluation.text_files import fields_of, label_of, read_lines, require_all_labels
 
 FILES = {
     "Length": "sentence_length",

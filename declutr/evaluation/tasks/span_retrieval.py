@@ -100,8 +100,7 @@ def span_ranks(queries: np.ndarray, targets: np.ndarray, block: int = 1024) -> S
     # The harmonic numbers 1 + 1/2 + ... + 1/k, from k = 0.
     harmonic = np.concatenate([[0], np.cumsum(1 / np.arange(1, len(queries) + 1))])
     return SpanRanks(
-        found=(before == 0) / same,
-        reciprocal=(harmonic[before + same] - harmonic[before]) / same,
+        found=(before == 0) / same, reciprocal=(harmonic[before + same] - harmonic[before]) / same
     )
 
 

@@ -26,11 +26,7 @@ _WITHOUT_MODEL = {
 
 
 def open_encoder(
-    spec: str,
-    *,
-    batch_size: int = 64,
-    device: str | None = None,
-    max_length: int | None = None,
+    spec: str, *, batch_size: int = 64, device: str | None = None, max_length: int | None = None
 ) -> NamedEncoder:
     """Open the encoder that a text names.
 

@@ -20,10 +20,7 @@ SIF_A = 1e-3
 """The constant a of SIF weights, as in the experiments of Arora et al. (2017)."""
 
 _WORD_OR_MARK = re.compile(r"\w+|[^\w\s]")
-TOKENS: dict[str, Callable[[str], list[str]]] = {
-    "split": str.split,
-    "words": _WORD_OR_MARK.findall,
-}
+TOKENS: dict[str, Callable[[str], list[str]]] = {"split": str.split, "words": _WORD_OR_MARK.findall}
 """The functions that split a text into words. `split` splits at white space alone, as SentEval does
 with its mostly tokenised data; `words` also separates punctuation marks, for text as people write
 it."""

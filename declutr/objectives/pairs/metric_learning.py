@@ -217,10 +217,7 @@ class SoftNearestNeighbours(MetricLearningObjective):
     """
 
     def __init__(
-        self,
-        temperature: float = 1.0,
-        distance: str = "squared_euclidean",
-        reduction: str = "mean",
+        self, temperature: float = 1.0, distance: str = "squared_euclidean", reduction: str = "mean"
     ) -> None:
         super().__init__()
         self.temperature = numerics.above_zero("temperature", temperature)

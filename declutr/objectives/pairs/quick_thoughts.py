@@ -120,11 +120,7 @@ class QuickThoughts(Objective):
 
     @numerics.full_precision
     def forward(  # type: ignore[override]
-        self,
-        anchors: Tensor,
-        positives: Tensor,
-        ids: Tensor,
-        documents: Tensor,
+        self, anchors: Tensor, positives: Tensor, ids: Tensor, documents: Tensor
     ) -> Tensor:
         """Compute the loss of sentences that two encoders have embedded.
 
