@@ -8,6 +8,7 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.archives import CONFIG, Kind, NoModel, kind_of
 from declutr.archives.sentence_transformers_folder import NotFollowed, read_modules
+from declutr.system import raised_as
 
 _POOLERS: dict[str, dict[str, Any] | None] = {"mean": None, "cls": {"type": "cls_pooler"}}
 
@@ -24,10 +25,8 @@ def trained_configuration(folder: Path) -> dict[str, Any]:
     `ConfigurationError` : if there is no configuration, or an exported folder has modules or a
         pooling that no AllenNLP module of this package implements.
     """
-    try:
+    with raised_as(ConfigurationError, NoModel):
         kind = kind_of(folder)
-    except NoModel as error:
-        raise ConfigurationError(str(error)) from error
     if kind is not Kind.TRAINED:
         return _around_transformer(folder)
     return json.loads((folder / CONFIG).read_text())

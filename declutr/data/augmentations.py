@@ -9,7 +9,7 @@ import numpy as np
 from allennlp.common import Registrable
 from allennlp.common.checks import ConfigurationError
 
-from declutr.system import NoSuchModule, module_from_here
+from declutr.system import NoSuchModule, module_from_here, raised_as
 
 
 class Augmentation(Registrable):
@@ -93,10 +93,8 @@ class CallableAugmentation(Augmentation):
 
 
 def _named(name: str) -> Callable[..., Any]:
-    try:
+    with raised_as(ConfigurationError, NoSuchModule):
         module_from_here(name.partition(":")[0], f"the augmentation '{name}'")
-    except NoSuchModule as error:
-        raise ConfigurationError(str(error)) from error
     try:
         found = pkgutil.resolve_name(name)
     except (AttributeError, ValueError) as error:

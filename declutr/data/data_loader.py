@@ -18,6 +18,7 @@ from declutr.data.collation import PackedBatch, moved
 from declutr.data.row_reader import RowReader
 from declutr.sampling.document_selection import shares, shuffled, shuffled_batches
 from declutr.sampling.token_budget import BudgetBatches
+from declutr.system import raised_as
 from declutr.system.distributed import process_rank, world_size
 
 logger = logging.getLogger(__name__)
@@ -120,10 +121,8 @@ class DeCLUTRDataLoader(DataLoader):
     @property
     def documents(self) -> np.ndarray:
         """The rows of the corpus that this loader draws from."""
-        try:
+        with raised_as(ConfigurationError, SourceError):
             return self.reader.documents(self.data_path)
-        except SourceError as error:
-            raise ConfigurationError(str(error)) from error
 
     def __len__(self) -> int:
         """Return the number of batches per epoch, which is the same in every process."""

@@ -14,6 +14,7 @@ from declutr.corpus.token_store import TokenStore
 from declutr.corpus.tokenized import open_corpus
 from declutr.data.codecs import Codec
 from declutr.sampling.document_selection import UnusableDocuments, all_rows, is_blank, rows_where
+from declutr.system import raised_as
 
 Kept = TypeVar("Kept")
 
@@ -110,10 +111,8 @@ class DocumentRows:
         lengths = self.corpus(path).num_tokens
         if self.choose is None:
             return all_rows(len(lengths))
-        try:
+        with raised_as(ConfigurationError, UnusableDocuments):
             return self.choose(lengths, source=str(path))
-        except UnusableDocuments as error:
-            raise ConfigurationError(str(error)) from None
 
     def beside(self, path: Paths, rows: Sequence[int]) -> dict[str, np.ndarray]:
         beside: dict[str, np.ndarray] = {}

@@ -18,6 +18,7 @@ from allennlp.data.tokenizers import WhitespaceTokenizer
 from declutr.corpus import Paths, SourceError, normalize_whitespace
 from declutr.data.codecs import WordPieceCodec, text_codec
 from declutr.data.collation import PackedBatch, number_field
+from declutr.system import raised_as
 
 if TYPE_CHECKING:  # Embedding needs no corpus, so this is imported when one is read.
     from declutr.data.document_rows import DocumentFiles
@@ -211,7 +212,7 @@ class RowReader(DatasetReader):
         AllenNLP's own loaders, `predict` and `build-vocab` come here; the loader "declutr" does
         not. Whole texts are streamed, and their tokens are not kept on disk.
         """
-        try:
+        with raised_as(ConfigurationError, SourceError):
             if not self.sample_spans:
                 for text in self.shard_iterable(self._files.texts(file_path)):
                     yield self.text_to_instance(text)
@@ -219,8 +220,6 @@ class RowReader(DatasetReader):
             rows, epoch = self.documents(file_path), self._epochs.read(self.get_worker_info())
             for row in self.shard_iterable(self._draws.order(rows, epoch)):
                 yield self.instance(file_path, int(row), epoch)
-        except SourceError as error:
-            raise ConfigurationError(str(error)) from error
 
 
 class EpochCounts:

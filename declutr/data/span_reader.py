@@ -11,6 +11,7 @@ from declutr.corpus import Paths
 from declutr.data.row_reader import RowReader
 from declutr.data.tokenizers import max_tokens
 from declutr.sampling.spans import Spans, SpanSampler
+from declutr.system import raised_as
 
 if TYPE_CHECKING:
     from declutr.data.row_views import SampledSpans
@@ -177,15 +178,13 @@ def span_sampler(
         raise ConfigurationError(
             f"num_anchors is {num_anchors}, so {', '.join(missing)} must be given as well."
         )
-    try:
+    with raised_as(ConfigurationError, ValueError):
         return SpanSampler(
             num_anchors=num_anchors,
             strategy=strategy.lower() if strategy else "all",
             placement=placement,
             **needed,  # type: ignore[arg-type]
         )
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
 
 
 def check_fits(sampler: SpanSampler, limit: int | None, min_document_len: int) -> None:

@@ -12,6 +12,7 @@ from declutr.inference import EncoderError, require_one_of, special_tokens
 from declutr.inference.fingerprints import model_fingerprint
 from declutr.inference.text_model import Prompts, TextModel
 from declutr.inference.transformer_loading import loaded_transformer
+from declutr.system import raised_as
 from declutr.system.host_memory import to_device
 from declutr.transformer.architectures import first_position, longest_text, max_positions
 from declutr.transformer.pooling import POOLINGS, pooled
@@ -54,10 +55,8 @@ class TransformerModel(TextModel):
             require_one_of(POOLINGS, pooling=pooling)
         self.device = device
         # A pooling that the user asks for belongs to the transformer without further modules.
-        try:
+        with raised_as(EncoderError, NotFollowed):
             modules = ModuleList() if pooling else read_modules(place, revision)
-        except NotFollowed as error:
-            raise EncoderError(str(error)) from error
         self.pooling = pooling or modules.pooling
         self.prompts = Prompts(modules.prompts, modules.default_prompt_name)
         self._pools_prompt, self._lower_case = modules.pools_prompt, modules.lower_case

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
 from declutr.objectives.numerics import one_of
+from declutr.system import raised_as
 from declutr.system.host_memory import on_host, to_device
 from declutr.transformer.architectures import embedding_width
 
@@ -165,14 +166,12 @@ def cut_texts(
     """
     one_of("cutoff", kind, KINDS)
     name, tensors = _word_pieces(texts)
-    try:
+    with raised_as(ConfigurationError, ValueError):
         if kind == "feature":
             width, mask = embedding_width(embedder.encoder), tensors["mask"]
             features = cut_features(len(mask), width, rate, generator)
             return {name: {**tensors, "cut_features": to_device(features, mask.device)}}
         return {name: {**tensors, **_cut_masks(tensors, embedder, kind, rate, generator)}}
-    except ValueError as error:
-        raise ConfigurationError(str(error)) from error
 
 
 def _cut_masks(

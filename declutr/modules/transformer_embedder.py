@@ -12,6 +12,7 @@ from allennlp.modules.scalar_mix import ScalarMix
 from allennlp.modules.token_embedders import PretrainedTransformerEmbedder
 from transformers import AutoConfig, AutoModel, AutoModelForMaskedLM
 
+from declutr.system import raised_as
 from declutr.system.host_memory import carried, on_host, to_device
 from declutr.transformer.architectures import features_zeroed, first_position, max_positions
 from declutr.transformer.packed_attention import recomputation_contexts
@@ -61,14 +62,12 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
         self._num_added_start_tokens = len(tokenizer.single_sequence_start_tokens)
         self._num_added_end_tokens = len(tokenizer.single_sequence_end_tokens)
         self._num_added_tokens = self._num_added_start_tokens + self._num_added_end_tokens
-        try:
+        with raised_as(ConfigurationError, ValueError):
             self._unpadded = UnpaddedPass(
                 unpadding,
                 padding_id=self.tokenizer.pad_token_id or 0,
                 first_position=first_position(self.encoder),
             )
-        except ValueError as error:
-            raise ConfigurationError(str(error)) from error
 
     @property
     def encoder(self) -> torch.nn.Module:

@@ -33,6 +33,7 @@ from declutr.archives.safety import (
 from declutr.archives.safety.files import weights_bytes
 from declutr.data.row_reader import RowReader
 from declutr.modules.embedders import PretrainedTransformerEmbedderMLM
+from declutr.system import raised_as
 
 
 def open_model(archive: str) -> "OpenedModel":
@@ -48,10 +49,8 @@ def open_model(archive: str) -> "OpenedModel":
     `declutr.archives.safety.UnsafeArchive` : the archive is not safe to open.
     """
     place = archives.local_place(archive)
-    try:
+    with raised_as(ConfigurationError, archives.NoModel):
         archives.require_model(place, archive)
-    except archives.NoModel as error:
-        raise ConfigurationError(str(error)) from error
     place = place.resolve()
     return _opened(str(place), _stamp(place))
 
@@ -213,11 +212,9 @@ class OpenedModel:
 
 def _checked_folder(place: Path, temporary: ExitStack) -> Path:
     """Return the folder with the content of an archive, extracted if need be, after a check."""
-    try:
+    with raised_as(ConfigurationError, BrokenArchive, archives.NoModel):
         folder = place if place.is_dir() else temporary.enter_context(extracted(place))
         archives.require_model(folder, str(place))
-    except (BrokenArchive, archives.NoModel) as error:
-        raise ConfigurationError(str(error)) from error
     try:
         check_content(folder, everything=folder != place)
     except (BrokenArchive, UnsafeArchive) as error:

@@ -14,13 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from declutr._version import __version__
-from declutr.inference.bulk.manifest import (
-    LOCK,
-    DamagedManifest,
-    EmbeddingFolderError,
-    Manifest,
-    OtherRelease,
-)
+from declutr.inference.bulk import manifest as manifests
 from declutr.system.files import CheckedFile, DamagedFile, json_checksum, write_whole
 
 DESCRIPTION = "index.json"
@@ -180,7 +174,9 @@ def require_ours(folder: Path) -> None:
     """
     if not folder.is_dir():
         return
-    others = sorted(path.name for path in folder.iterdir() if path.name not in (LOCK, UNFINISHED))
+    others = sorted(
+        path.name for path in folder.iterdir() if path.name not in (manifests.LOCK, UNFINISHED)
+    )
     if not others or _is_index(folder):
         return
     raise SearchError(
@@ -199,13 +195,13 @@ def _is_index(folder: Path) -> bool:
     except (SearchError, OSError):
         pass
     try:
-        manifest = Manifest.load(folder / EMBEDDINGS)
-    except OtherRelease:
+        manifest = manifests.Manifest.load(folder / EMBEDDINGS)
+    except manifests.OtherRelease:
         return False  # Whether the embeddings are part of an index is unknown.
-    except DamagedManifest:  # It may be an unfinished index if no file has another name.
-        ours = {EMBEDDINGS, LEFT_OUT, UNFINISHED, LOCK, DESCRIPTION, TEXT, OFFSETS}
+    except manifests.DamagedManifest:  # It may be an unfinished index if no file has another name.
+        ours = {EMBEDDINGS, LEFT_OUT, UNFINISHED, manifests.LOCK, DESCRIPTION, TEXT, OFFSETS}
         ours.update(file.name for file in structure_files(folder))
         return ours.issuperset(path.name for path in folder.iterdir())
-    except (EmbeddingFolderError, OSError):
+    except (manifests.EmbeddingFolderError, OSError):
         return False
     return manifest is not None and MARK.items() <= manifest.about.items()

@@ -12,6 +12,7 @@ import numpy as np
 
 from declutr.inference.bulk.manifest import Manifest
 from declutr.search.index_files import EMBEDDINGS, IndexDescription, SearchError
+from declutr.system import raised_as
 
 if TYPE_CHECKING:  # Its import brings torch, which a search for given embeddings does not need.
     from declutr.inference.text_model import SidePrompts
@@ -116,10 +117,8 @@ def encoder_of_queries(
     if prompt is not None or prompt_name is not None:
         if not isinstance(prompts, Prompts):
             raise SearchError("Got a prompt for queries; the encoder of this index takes none.")
-        try:
+        with raised_as(SearchError, ValueError):
             asked = prompts.chosen(prompt, prompt_name, about.model)
-        except ValueError as error:
-            raise SearchError(str(error)) from error
         return partial(encoder, prompt=asked)
     if about.prompts is not None:
         logger.info("Prompts of the index: %s.", SidePrompts(**about.prompts))

@@ -139,6 +139,15 @@ def module_from_here(module: str, purpose: str) -> ModuleType:
 
 
 @contextmanager
+def raised_as(kind: type[Exception], *kinds: type[Exception]) -> Iterator[None]:
+    """Return a context that raises errors of some `kinds` as another kind with the same message."""
+    try:
+        yield
+    except kinds as error:
+        raise kind(str(error)) from error
+
+
+@contextmanager
 def loggers_at(level: int, *names: str) -> Iterator[None]:
     """Return a context in which the loggers of the given names have another level.
 

@@ -13,6 +13,7 @@ from declutr.data.row_reader import RowReader
 from declutr.evaluation.suite import all_tasks, chosen, evaluate
 from declutr.evaluation.task import Protocol, Task, TaskError
 from declutr.models.declutr import DeCLUTR
+from declutr.system import raised_as
 from declutr.training.model_in_training import text_encoder, undisturbed
 
 FOLDER = "evaluations"
@@ -61,10 +62,8 @@ class EvaluationTasks:
                 f"There is no folder '{self.data}'. As 'data', evaluate_embeddings expects one "
                 "laid out as SentEval's (downstream/, probing/)."
             )
-        try:
+        with raised_as(ConfigurationError, ValueError):
             tasks = chosen(all_tasks(self.data, self.protocol, self.corpus), self.patterns)
-        except ValueError as error:
-            raise ConfigurationError(str(error)) from error
         errors = []
         for task in tasks:
             try:

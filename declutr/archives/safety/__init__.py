@@ -41,6 +41,7 @@ from declutr.archives.safety.building import parameters_in_proportion, registere
 from declutr.archives.safety.configuration import check_configuration, read_plain_json
 from declutr.archives.safety.files import check_no_pickle, check_transformer, check_transformer_file
 from declutr.earlier_paths import names_of
+from declutr.system import raised_as
 
 if TYPE_CHECKING:  # Inspecting a transformer needs no AllenNLP, whose import takes seconds.
     from allennlp.models.archival import Archive
@@ -153,10 +154,8 @@ def check_content(folder: Path, trust: bool = False, everything: bool = True) ->
     if not trust and is_transformer(folder):
         from declutr.archives.sentence_transformers_folder import NotFollowed, transformer_folder
 
-        try:
+        with raised_as(UnsafeArchive, NotFollowed):
             inside = transformer_folder(str(folder))
-        except NotFollowed as error:
-            raise UnsafeArchive(str(error)) from error
         check_transformer(str(folder), folder=inside)
 
 

@@ -14,6 +14,7 @@ from declutr.evaluation.task import BrokenData, MissingData, Protocol, Task, Vec
 from declutr.evaluation.tasks.geometry import unit
 from declutr.evaluation.tasks.relevance_sets import BEIR_FILES, RelevanceSet, read_beir, read_trec
 from declutr.evaluation.tasks.span_retrieval import SpanPairs, adjacent_span_pairs, span_ranks
+from declutr.system import raised_as
 
 DEPTH = 100
 """The number of documents that are retrieved for each query."""
@@ -244,12 +245,10 @@ class SpanRetrieval(Task):
     def _pairs(self) -> SpanPairs:
         if not self._corpus.exists():
             raise MissingData(f"{self._corpus} is not there.")
-        try:
+        with raised_as(BrokenData, SourceError):
             every = read_documents(source_files(self._corpus))
             long_enough = (text for text in every if len(text.split()) >= 2 * self._max_words)
             documents = list(islice(long_enough, self._documents))
-        except SourceError as error:
-            raise BrokenData(str(error)) from error
         if len(documents) < 2:
             raise BrokenData(
                 f"{self._corpus} has {len(documents)} documents (one a line) of "

@@ -8,16 +8,8 @@ from typing import Any
 import numpy as np
 
 from declutr.corpus.text_inputs import require_rows
+from declutr.inference.bulk import manifest as manifests
 from declutr.inference.bulk.input_rows import InputRows
-from declutr.inference.bulk.manifest import (
-    ANEW,
-    EmbeddingFolderError,
-    Manifest,
-    output_folder,
-    remove_all,
-    remove_unfinished,
-    require_ours,
-)
 from declutr.inference.bulk.shard_files import DTYPES, FORMATS, require
 from declutr.inference.bulk.shard_run import BLOCK_CHARACTERS, Encode, ShardRun, Summary
 
@@ -99,15 +91,15 @@ def embed_rows(
     require_rows(rows)
     require(format)
     folder = Path(folder)
-    with output_folder(folder):
-        require_ours(folder)
+    with manifests.output_folder(folder):
+        manifests.require_ours(folder)
         input_rows = InputRows(rows)
         if overwrite:  # nothing is removed if the input cannot be read
             most = shard_rows or default_shard_rows(dimension, dtype)
             input_rows.read_ahead(most, BLOCK_CHARACTERS)
-            remove_all(folder)
-        manifest = Manifest.load(folder)
-        remove_unfinished(folder)
+            manifests.remove_all(folder)
+        manifest = manifests.Manifest.load(folder)
+        manifests.remove_unfinished(folder)
         now = {
             "format": format,
             "dtype": dtype,
@@ -119,12 +111,12 @@ def embed_rows(
         }
         now = json.loads(json.dumps(now, allow_nan=False))  # as JSON gives it back, to compare
         if manifest is None:
-            manifest = Manifest(now, dict(about or {}))
+            manifest = manifests.Manifest(now, dict(about or {}))
             manifest.save(folder)
         if different := differences(manifest.settings, now):
-            raise EmbeddingFolderError(
+            raise manifests.EmbeddingFolderError(
                 f"'{folder}' holds embeddings that were made otherwise. {'; '.join(different)}. Go "
-                f"on with what was there, choose another folder, or {ANEW}."
+                f"on with what was there, choose another folder, or {manifests.ANEW}."
             )
         cut = truncated_texts or (lambda: 0)
         run = ShardRun(encode, input_rows, folder, manifest, cut, total_bytes, progress)

@@ -10,15 +10,8 @@ from pathlib import Path
 import numpy as np
 from tqdm.auto import tqdm
 
+from declutr.inference.bulk import manifest as manifests
 from declutr.inference.bulk.input_rows import InputRows
-from declutr.inference.bulk.manifest import (
-    ANEW,
-    Counts,
-    EmbeddingFolderError,
-    Manifest,
-    Shard,
-    shard_name,
-)
 from declutr.inference.bulk.shard_files import checked_shard, write_shard
 from declutr.system.files import DamagedFile, file_checksums
 
@@ -29,7 +22,7 @@ Encode = Callable[[list[str]], np.ndarray]
 # The characters of text in memory and in one call of the encoder: enough texts to sort by length,
 # and to keep several devices busy.
 BLOCK_CHARACTERS = 8 << 20
-_INSTEAD = f"Give the same inputs in the same order, choose another folder, or {ANEW}."
+_INSTEAD = f"Give the same inputs in the same order, choose another folder, or {manifests.ANEW}."
 
 
 @dataclass(frozen=True)
@@ -48,7 +41,7 @@ class Summary:
     folder: Path
     rows: int
     shards: int
-    counts: Counts
+    counts: manifests.Counts
     embedded_rows: int
     seconds: float
 
@@ -68,7 +61,7 @@ class ShardRun:
     encode: Encode
     rows: InputRows
     folder: Path
-    manifest: Manifest
+    manifest: manifests.Manifest
     truncated_texts: Callable[[], int]
     total_bytes: int | None
     progress: bool
@@ -124,7 +117,7 @@ class ShardRun:
         self._bar.set_postfix_str(f"{rows.bytes / 1e6:,.1f} MB of text", refresh=False)
         self._bar.update(rows.read - self._bar.n)
 
-    def _there(self, number: int) -> Shard | None:
+    def _there(self, number: int) -> manifests.Shard | None:
         """Return a finished shard whose file is undamaged; `None` if it must be embedded."""
         shard = self.manifest.shards.get(number)
         if shard is None:
@@ -143,7 +136,7 @@ class ShardRun:
             return None
         return shard
 
-    def _compare(self, shard: Shard) -> None:
+    def _compare(self, shard: manifests.Shard) -> None:
         """Read the rows of a finished shard, and raise if the shard was made from other rows."""
         start = self.rows.read
         found = self.rows.skip(shard.rows)
@@ -151,7 +144,7 @@ class ShardRun:
         if found < shard.rows:
             raise self._shorter()
         if self.rows.digest != shard.input:
-            raise EmbeddingFolderError(
+            raise manifests.EmbeddingFolderError(
                 f"The input has changed: rows {start:,} to {start + shard.rows - 1:,} (from 0) are "
                 f"not those that '{self.folder / shard.file}' was made from. {_INSTEAD} (Release "
                 "1.5.0 took lines of CSV and TSV for rows, and a carriage return for the end of "
@@ -162,19 +155,19 @@ class ShardRun:
         if self.rows.read < self.manifest.rows:
             raise self._shorter()
         if self.rows.skip(1):
-            raise EmbeddingFolderError(
+            raise manifests.EmbeddingFolderError(
                 f"The input has changed: it goes on after the {self.manifest.rows:,} rows that "
                 f"'{self.folder}' has embeddings of. Embed the new rows into another folder, or "
-                f"{ANEW}."
+                f"{manifests.ANEW}."
             )
 
-    def _shorter(self) -> EmbeddingFolderError:
-        return EmbeddingFolderError(
+    def _shorter(self) -> manifests.EmbeddingFolderError:
+        return manifests.EmbeddingFolderError(
             f"The input has changed: it ends after {self.rows.read:,} rows, and '{self.folder}' "
             f"has embeddings of {self.manifest.rows:,}. {_INSTEAD}"
         )
 
-    def _embed_shard(self, number: int) -> Shard | None:
+    def _embed_shard(self, number: int) -> manifests.Shard | None:
         """Embed the next rows and write their shard; return `None` if there are no rows."""
         rows, start, cut = self.rows, self.rows.read, self.truncated_texts()
         vectors = np.empty((0, self._dimension), self._dtype)
@@ -194,25 +187,25 @@ class ShardRun:
         counts = rows.counts
         counts.truncated_rows = self.truncated_texts() - cut
         counts.not_finite_rows = int(broken.sum())
-        path = self.folder / shard_name(number, self._format)
+        path = self.folder / manifests.shard_name(number, self._format)
         write_shard(path, self._format, start, vectors)
         checksums = file_checksums(path)
-        return Shard(path.name, done, path.stat().st_size, rows.digest, counts, checksums)
+        return manifests.Shard(path.name, done, path.stat().st_size, rows.digest, counts, checksums)
 
     def _embeddings(self, texts: list[str]) -> np.ndarray:
         found = np.asarray(self.encode(texts))
         if found.shape != (len(texts), self._dimension):
-            raise EmbeddingFolderError(
+            raise manifests.EmbeddingFolderError(
                 f"Expected embeddings of shape {(len(texts), self._dimension)}, the encoder gave "
                 f"{found.shape}."
             )
         return found
 
-    def _keep(self, number: int, shard: Shard) -> None:
+    def _keep(self, number: int, shard: manifests.Shard) -> None:
         before = self.manifest.shards.get(number)
         if before is not None and (before.input, before.rows) != (shard.input, shard.rows):
             (self.folder / shard.file).unlink()
-            raise EmbeddingFolderError(
+            raise manifests.EmbeddingFolderError(
                 f"The input has changed: it has other rows where '{self.folder / shard.file}' "
                 f"is missing. {_INSTEAD}"
             )

@@ -16,7 +16,7 @@ import numpy as np
 import declutr
 from declutr.inference.fingerprints import files_fingerprint
 from declutr.inference.sources.source import EncoderError, NamedEncoder
-from declutr.system import NoSuchModule, module_from_here
+from declutr.system import NoSuchModule, module_from_here, raised_as
 
 _known: dict[str, tuple[ModuleSpec | None, str]] = {}
 """The spec that each module was loaded by, and the fingerprint of its files at its first use."""
@@ -71,10 +71,8 @@ class PythonCallable(NamedEncoder):
 
 def _imported(module: str, attribute: str) -> tuple[Callable[[list[str]], Any], Any, list[str]]:
     """Return the callable, its module, and the `fingerprint` of each object on the dotted path."""
-    try:
+    with raised_as(EncoderError, NoSuchModule):
         owner = module_from_here(module, f"'{module}:{attribute}'")
-    except NoSuchModule as error:
-        raise EncoderError(str(error)) from error
     found: Any = owner
     marks = []
     for name in attribute.split("."):

@@ -13,6 +13,7 @@ from declutr.inference.fingerprints import code_fingerprint, model_fingerprint
 from declutr.inference.open_text_model import chosen_device
 from declutr.inference.sources.source import NamedEncoder
 from declutr.inference.text_model import Prompts
+from declutr.system import raised_as
 
 PRECISIONS = {"float32": "float32", "bf16": "bfloat16", "int8": "int8"}
 _FLAGS = {"true": True, "false": False}
@@ -50,7 +51,7 @@ class OwnEncoder(NamedEncoder):
         if dim is not None and not dim.isdecimal():
             raise EncoderError(f"Expected dim to be a whole number, got {dim!r}.")
         self._batch_size, self._precision = batch_size, precision
-        try:
+        with raised_as(EncoderError, OSError, tarfile.TarError):
             self._encoder = Encoder(
                 place,
                 dtype=PRECISIONS[precision],
@@ -59,8 +60,6 @@ class OwnEncoder(NamedEncoder):
                 truncate_dim=int(dim) if dim else None,
                 **settings,
             )
-        except (OSError, tarfile.TarError) as error:
-            raise EncoderError(str(error)) from error
         self.dimension = self._encoder.dimension
         self.prompts, self.prompt = self._encoder.prompts, self._encoder.prompt
 

@@ -10,6 +10,7 @@ import numpy as np
 from declutr.corpus.documents import PathLike, SourceError, source_files
 from declutr.corpus.tables import Row, is_delimited, read_fields, read_rows, unique_names
 from declutr.sampling.document_selection import all_rows, shuffled
+from declutr.system import raised_as
 from declutr.task_models.glue.layouts import Layout
 
 logger = logging.getLogger(__name__)
@@ -133,12 +134,10 @@ def read_senteval_rows(task: str, path: PathLike | Sequence[PathLike]) -> list[L
     # Imported here, because it imports scikit-learn, which takes time that this module should not.
     from declutr.evaluation.task import TaskError
 
-    try:
+    with raised_as(SourceError, TaskError):
         if task == TREC:
             return _questions(source_files(path))
         return _classes(task, path)
-    except TaskError as error:
-        raise SourceError(str(error)) from error
 
 
 def _questions(files: Sequence[Path]) -> list[LabelledRow]:

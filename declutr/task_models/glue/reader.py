@@ -11,6 +11,7 @@ from allennlp.data.fields import LabelField, TensorField, TextField
 
 from declutr.corpus.documents import PathLike, SourceError, normalize_whitespace, source_files
 from declutr.data.numbered_texts import NumberedTextsReader
+from declutr.system import raised_as
 from declutr.task_models.glue import labelled_rows
 from declutr.task_models.glue.joined_texts import JoinedTexts
 from declutr.task_models.glue.layouts import LAYOUTS, Layout, own_layout, task_name
@@ -94,12 +95,10 @@ class GlueReader(NumberedTextsReader):
     ) -> None:
         super().__init__(tokenizer, token_indexers, with_ids, max_instances, serialization_dir)
         self._joined = JoinedTexts(self._tokenizer)
-        try:
+        with raised_as(ConfigurationError, ValueError):
             self._task, self._layout = _task_and_layout(task, texts, label, labels, header)
             if label_fraction is not None:
                 labelled_rows.require_fraction(label_fraction)
-        except ValueError as error:
-            raise ConfigurationError(str(error)) from error
         self._combine = combine
         self._fraction, self._fraction_seed = label_fraction, fraction_seed
         self._strict = strict
@@ -124,7 +123,7 @@ class GlueReader(NumberedTextsReader):
 
         `ConfigurationError` : the data cannot be read, or has no labels to take a fraction of.
         """
-        try:
+        with raised_as(ConfigurationError, SourceError):
             if self._layout is None:
                 assert self._task is not None
                 rows = labelled_rows.read_senteval_rows(self._task, path)
@@ -133,8 +132,6 @@ class GlueReader(NumberedTextsReader):
                 rows = labelled_rows.read_labelled_rows(
                     files, self._layout, str(path), self._strict, self._encoding_errors
                 )
-        except SourceError as error:
-            raise ConfigurationError(str(error)) from error
         return rows if self._fraction is None else self._labelled_part(rows, str(path))
 
     def _labelled_part(

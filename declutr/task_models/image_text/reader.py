@@ -14,6 +14,7 @@ from declutr.corpus.documents import SourceError, normalize_whitespace, read_doc
 from declutr.corpus.tables import Column, Row, read_rows
 from declutr.data.collation import number_field
 from declutr.data.numbered_texts import NumberedTextsReader
+from declutr.system import raised_as
 from declutr.task_models.image_text.stored_images import ImageField, StoredImages, stored_images
 
 logger = logging.getLogger(__name__)
@@ -95,11 +96,9 @@ class ImageTextReader(NumberedTextsReader):
         `ConfigurationError` : the data cannot be read.
         """
         texts, features = self._places(path)
-        try:
+        with raised_as(ConfigurationError, SourceError):
             images = stored_images(features)
             found = list(self._numbered(texts, len(images), features))
-        except SourceError as error:
-            raise ConfigurationError(str(error)) from error
         captions = [caption for caption in found if caption.text]
         logger.info(
             f"{texts}: {len(captions)} captions of {len({caption.image for caption in captions})} "

@@ -11,6 +11,7 @@ from allennlp.data.tokenizers import Token
 
 from declutr.corpus.documents import SourceError, normalize_whitespace, read_documents, source_files
 from declutr.data.numbered_texts import NumberedTextsReader
+from declutr.system import raised_as
 
 
 @DatasetReader.register("text_lines")
@@ -61,15 +62,13 @@ class TextLinesReader(NumberedTextsReader):
     def _rows(self, path: Any) -> Iterable[tuple[int, str]]:
         """Yield the number and text of each row that is not blank."""
         rows = used = 0
-        try:
+        with raised_as(ConfigurationError, SourceError):
             texts = read_documents(source_files(path), self._text_key, self._encoding_errors)
             for rows, text in enumerate(texts, start=1):
                 text = normalize_whitespace(text)
                 if text:
                     used += 1
                     yield rows - 1, text
-        except SourceError as error:
-            raise ConfigurationError(str(error)) from error
         if not used:
             raise ConfigurationError(f"{path}: no texts among {rows} row(s). Expected one a line.")
 
