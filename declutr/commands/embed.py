@@ -14,14 +14,7 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from declutr._version import __version__
-from declutr.commands.command import (
-    STDIN,
-    Command,
-    require_apart,
-    require_at_least_1,
-    told_to_user,
-    told_when_stopped,
-)
+from declutr.commands import command
 from declutr.inference.text_embedding import not_told
 from declutr.system import installed_versions
 
@@ -39,7 +32,7 @@ _OF_ENCODER = (
 
 
 @Subcommand.register("embed")
-class Embed(Command):
+class Embed(command.Command):
     """A command that embeds files into a folder of shards and resumes after an interruption."""
 
     help = "embed files"
@@ -114,15 +107,17 @@ Read what was written, whatever its format, with memory for what you take:
         from declutr.inference.bulk.shard_files import require
         from declutr.inference.bulk.summary_lines import summary_lines
 
-        require_at_least_1(args, "--shard-rows", "--truncate-dim", "--max-length", "--batch-tokens")
-        with told_to_user(ImportError, SourceError):
+        command.require_at_least_1(
+            args, "--shard-rows", "--truncate-dim", "--max-length", "--batch-tokens"
+        )
+        with command.told_to_user(ImportError, SourceError):
             require(args.format)
             files = _files(args.inputs)
-        require_apart(args.inputs, files, Path(args.output))
+        command.require_apart(args.inputs, files, Path(args.output))
         left = f"Finished shards are in '{args.output}'; the same command goes on there."
         with (
-            told_when_stopped(left),
-            told_to_user(EmbeddingFolderError, SourceError),
+            command.told_when_stopped(left),
+            command.told_to_user(EmbeddingFolderError, SourceError),
             not_told(),
             _encoder(args) as encoder,
         ):
@@ -156,9 +151,13 @@ def _files(inputs: list[str]) -> list[Path | None]:
     """Return the files that the inputs stand for, in order; `None` is standard input."""
     from declutr.corpus.documents import source_files
 
-    if inputs.count(STDIN) > 1:
+    if inputs.count(command.STDIN) > 1:
         raise ConfigurationError("Standard input (-) can be read once; it is given twice.")
-    return [file for name in inputs for file in ([None] if name == STDIN else source_files(name))]
+    return [
+        file
+        for name in inputs
+        for file in ([None] if name == command.STDIN else source_files(name))
+    ]
 
 
 def _encoder(args: argparse.Namespace) -> Encoder:
@@ -166,7 +165,7 @@ def _encoder(args: argparse.Namespace) -> Encoder:
     from declutr.inference.encoder import Encoder, EncoderError
 
     options = {name: getattr(args, name) for name in _OF_ENCODER}
-    with told_to_user(EncoderError, UnsafeArchive, OSError, tarfile.ReadError):
+    with command.told_to_user(EncoderError, UnsafeArchive, OSError, tarfile.ReadError):
         return Encoder(args.model, whiten=False if args.no_whitening else None, **options)
 
 

@@ -76,14 +76,9 @@ is exact for any number. auto takes faiss if it is installed, or else numpy."""
             files = _files(args)
             command.require_apart(args.lines, files, Path(args.output))
             require_ours(Path(args.output))
+            names = ("device", "batch_tokens", "trust", "prompt_name", "prompt")
             encoder = Encoder(
-                args.model,
-                device=args.device,
-                batch_tokens=args.batch_tokens,
-                trust=args.trust,
-                prompt_name=args.prompt_name,
-                prompt=args.prompt,
-                **options,
+                args.model, **options, **{name: getattr(args, name) for name in names}
             )
             with not_told():
                 summary = build_index(

@@ -61,15 +61,8 @@ Queries are embedded as the index says, after the model's prompt for queries if 
         require_at_least_1(args, "-k", "--width")
         try:
             with told_to_user(ValueError, ImportError):
-                index = SearchIndex(
-                    args.index,
-                    exact=args.exact,
-                    model=args.model,
-                    device=args.device,
-                    trust=args.trust,
-                    prompt_name=args.prompt_name,
-                    prompt=args.prompt,
-                )
+                names = ("exact", "model", "device", "trust", "prompt_name", "prompt")
+                index = SearchIndex(args.index, **{name: getattr(args, name) for name in names})
                 for query in _queries() if args.query is None else [args.query]:
                     _answer(index, query, args)
         except KeyboardInterrupt:

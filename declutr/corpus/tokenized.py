@@ -150,14 +150,9 @@ def _tokenize(
             done = writer.length
             if done:
                 logger.info("Going on after %d documents that are tokenised already.", done)
-            bar = tqdm(
-                total=_total_bytes(files),
-                initial=writer.notes.get("bytes", 0),
-                unit="B",
-                unit_scale=True,
-                desc="tokenising corpus",
-                disable=not progress,
-            )
+            sizes = {"total": _total_bytes(files), "initial": writer.notes.get("bytes", 0)}
+            look = {"unit": "B", "unit_scale": True, "desc": "tokenising corpus"}
+            bar = tqdm(**sizes, **look, disable=not progress)
             remaining = islice(documents, done, None)
             with bar, closing(_encoded(remaining, codec, workers)) as batches:
                 for batch in batches:

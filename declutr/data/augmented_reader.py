@@ -225,12 +225,8 @@ class AugmentedTexts(TextGroups):
         made = [normalize_whitespace(text) for text in positives + anchors]
         # Tokenizers are faster with many texts in one call.
         encoded, lengths = self.codec.encode(made)
-        views = [
-            view if length else self._instead(original)
-            for view, length, original in zip(
-                encoded, lengths, whole * (1 + self.both), strict=True
-            )
-        ]
+        encodings = zip(encoded, lengths, whole * (1 + self.both), strict=True)
+        views = [view if length else self._instead(own) for view, length, own in encodings]
         count = len(texts)
         return list(zip(views[count:] if self.both else whole, views[:count], strict=True))
 

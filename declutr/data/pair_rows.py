@@ -68,16 +68,14 @@ class TokenizedPairs:
 
     def __init__(self, pairs: Sequence[text_pairs.TextPair], codec: Codec) -> None:
         numbers: dict[str, int] = {}
-        self._members = np.array(
+        members = [
             [
-                [
-                    numbers.setdefault(text, len(numbers))
-                    for text in (pair.anchor, pair.positive, *pair.negatives)
-                ]
-                for pair in pairs
-            ],
-            dtype=np.int32,
-        )  # (n, 2 + K): the number of each text of each pair.
+                numbers.setdefault(text, len(numbers))
+                for text in (pair.anchor, pair.positive, *pair.negatives)
+            ]
+            for pair in pairs
+        ]
+        self._members = np.array(members, dtype=np.int32)  # (n, 2 + K): numbers of texts
         arrays: list[np.ndarray] = []
         lengths: list[int] = []
         texts = list(numbers)
@@ -88,10 +86,8 @@ class TokenizedPairs:
         self._values = np.concatenate(arrays)
         self._ends = np.cumsum([len(array) for array in arrays])
         labels = [pair.label for pair in pairs if pair.label is not None]
-        self._labels: np.ndarray | None = None
-        if labels:
-            kind = np.int64 if isinstance(labels[0], int) else np.float32
-            self._labels = np.array(labels, dtype=kind)
+        kind = np.int64 if labels and isinstance(labels[0], int) else np.float32
+        self._labels = np.array(labels, dtype=kind) if labels else None
         self.num_truncated = sum(map(codec.is_truncated, lengths))
         expected = ExpectedTokens(None, codec.limit, codec.num_special_tokens)
         counted = expected.units(np.array(lengths)) // UNITS

@@ -125,15 +125,12 @@ class SentenceSelection:
         used = document_selection.rows_where(lambda part: part >= self.min_document_len, lengths)
         rows = used[:-1][np.diff(used) == 1] if self.followed else used
         limit = np.inf if self.limit is None else self.limit
+        blank = document_selection.count_where(document_selection.is_blank, lengths)
+        cut = document_selection.count_where(lambda part: part > limit, lengths)
+        pairs = f", which make {len(rows)} pairs of neighbours" if self.followed else ""
         logger.info(
-            "%s: %d rows; %d sentences used%s; %d skipped (%d blank). %d are too long and are cut.",
-            source,
-            len(lengths),
-            len(used),
-            f", which make {len(rows)} pairs of neighbours" if self.followed else "",
-            len(lengths) - len(used),
-            document_selection.count_where(document_selection.is_blank, lengths),
-            document_selection.count_where(lambda part: part > limit, lengths),
+            f"{source}: {len(lengths)} rows; {len(used)} sentences used{pairs}; "
+            f"{len(lengths) - len(used)} skipped ({blank} blank). {cut} are too long and are cut."
         )
         if not len(rows):
             what = (

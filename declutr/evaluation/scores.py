@@ -138,17 +138,13 @@ def _percentiles(values: list[float], confidence: float) -> Interval:
     return Interval(float(low), float(high))
 
 
-def _mean(items: Items) -> float:
-    return 100 * float(np.mean(items["value"]))
-
-
 def _plain_mean(items: Items) -> float:
     return float(np.mean(items["value"]))
 
 
 def _log_mean(items: Items) -> float:
     """Return the logarithm of the mean; not a number if the mean of a sample is not above 0."""
-    mean = float(np.mean(items["value"]))
+    mean = _plain_mean(items)
     return math.log(mean) if mean > 0 else float("nan")
 
 
@@ -225,7 +221,7 @@ def _correlation(
 
 
 STATISTICS: dict[str, Callable[[Items], float]] = {
-    "mean": _mean,
+    "mean": lambda items: 100 * _plain_mean(items),
     "plain_mean": _plain_mean,
     "log_mean": _log_mean,
     "accuracy": _accuracy,

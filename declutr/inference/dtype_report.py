@@ -94,15 +94,9 @@ def dtype_report() -> DtypeReport:
     has = instructions()
     embedding = _speeds("embedding", dtype_speed.dtype_seconds(), dtype_speed.FLOPS)
     training = _speeds("training", training_seconds(), TRAINING_FLOPS)
-    return DtypeReport(
-        processor_name(),
-        has,
-        usable_processors(),
-        cpu_quota(),
-        torch.get_num_threads(),
-        (*embedding, *training),
-        (*_of_encoder(embedding), _of_precision(training)),
-    )
+    choices = (*_of_encoder(embedding), _of_precision(training))
+    machine = (processor_name(), has, usable_processors(), cpu_quota(), torch.get_num_threads())
+    return DtypeReport(*machine, (*embedding, *training), choices)
 
 
 def as_table(report: DtypeReport) -> str:

@@ -8,7 +8,6 @@ embedding has no effect; the other tokens keep their positions.
 """
 
 from collections.abc import Callable
-from typing import Optional
 
 import torch
 from allennlp.common.checks import ConfigurationError
@@ -48,7 +47,7 @@ def cut_counts(lengths: Tensor, rate: float) -> Tensor:
 
 
 def cut_tokens(
-    mask: Tensor, maskable: Tensor, rate: float = 0.1, generator: Optional[torch.Generator] = None
+    mask: Tensor, maskable: Tensor, rate: float = 0.1, generator: torch.Generator | None = None
 ) -> Tensor:
     """Draw the tokens of each text to cut, for token cutoff.
 
@@ -78,7 +77,7 @@ def cut_tokens(
 
 
 def cut_span(
-    mask: Tensor, maskable: Tensor, rate: float = 0.1, generator: Optional[torch.Generator] = None
+    mask: Tensor, maskable: Tensor, rate: float = 0.1, generator: torch.Generator | None = None
 ) -> Tensor:
     """Draw the tokens of each text to cut, for span cutoff: neighbouring tokens.
 
@@ -96,7 +95,7 @@ def cut_span(
 
 
 def cut_features(
-    texts: int, width: int, rate: float = 0.1, generator: Optional[torch.Generator] = None
+    texts: int, width: int, rate: float = 0.1, generator: torch.Generator | None = None
 ) -> Tensor:
     """Draw the features of each text to cut, for feature cutoff.
 
@@ -140,7 +139,7 @@ def cut_texts(
     embedder: PretrainedTransformerEmbedderMLM,
     kind: str = "token",
     rate: float = 0.1,
-    generator: Optional[torch.Generator] = None,
+    generator: torch.Generator | None = None,
 ) -> TextFieldTensors:
     """Return a copy of texts with parts cut, whose embeddings are the other view.
 
@@ -179,7 +178,7 @@ def _cut_masks(
     embedder: PretrainedTransformerEmbedderMLM,
     kind: str,
     rate: float,
-    generator: Optional[torch.Generator],
+    generator: torch.Generator | None,
 ) -> dict[str, Tensor]:
     device = tensors["mask"].device
     token_ids, mask = on_host(tensors["token_ids"]), on_host(tensors["mask"])

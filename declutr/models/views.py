@@ -3,7 +3,6 @@
 import contextlib
 from contextlib import AbstractContextManager
 from functools import partial
-from typing import Optional
 
 import torch
 from allennlp.common import Registrable
@@ -21,9 +20,9 @@ from declutr.system.distributed import is_sharded
 class Views(torch.nn.Module, Registrable):
     """A way to make the two views of the texts of a batch; register subclasses under a name.
 
-    Subclasses define `forward(anchors, positives, embedder)`, which returns the texts of both
-    views. `anchors` are texts `(N, L)`, `positives` are the texts `(N * P, L)` of the reader or
-    `None`, and `embedder` is the text field embedder that will embed them.
+    Called with anchors, texts `(N, L)`, with positives, the texts `(N * P, L)` of the reader or
+    `None`, and with the text field embedder that will embed them, it returns the texts of both
+    views. Without `needs_positives` they are the same texts, encoded in two ways.
     """
 
     default_implementation = "spans"
@@ -51,6 +50,26 @@ class Views(torch.nn.Module, Registrable):
         """Return the embeddings `(N, d)` of positives `(N, L)`; needed if `embeds_positives`."""
         raise NotImplementedError
 
+    def forward(
+        self,
+        anchors: TextFieldTensors,
+        positives: TextFieldTensors | None,
+        embedder: TextFieldEmbedder,
+    ) -> tuple[TextFieldTensors, TextFieldTensors]:
+        if self.needs_positives and positives is None:
+            raise ConfigurationError(
+                "There are no positives to contrast anchors with. Set num_anchors and "
+                "num_positives on the dataset reader, remove the model's loss, or let the model "
+                'make the second view: "views": "dropout".'
+            )
+        if not self.needs_positives and positives is not None:
+            raise ConfigurationError(
+                f"{type(self).__name__} makes both views of the same text, but the dataset reader "
+                "brings positives. Remove what makes them from the reader (num_anchors, positives; "
+                "text_pairs brings them always), or set the model's views to 'spans'."
+            )
+        return anchors, anchors if positives is None else positives
+
 
 @Views.register("spans")
 class SpanViews(Views):
@@ -58,46 +77,14 @@ class SpanViews(Views):
 
     needs_positives = True
 
-    def forward(
-        self,
-        anchors: TextFieldTensors,
-        positives: Optional[TextFieldTensors],
-        embedder: TextFieldEmbedder,
-    ) -> tuple[TextFieldTensors, TextFieldTensors]:
-        if positives is None:
-            raise ConfigurationError(
-                "There are no positives to contrast anchors with. Set num_anchors and "
-                "num_positives on the dataset reader, remove the model's loss, or let the model "
-                'make the second view: "views": "dropout".'
-            )
-        return anchors, positives
-
-
-class _SameText(Views):
-    """Views that are the same texts, encoded in two ways."""
-
-    def forward(
-        self,
-        anchors: TextFieldTensors,
-        positives: Optional[TextFieldTensors],
-        embedder: TextFieldEmbedder,
-    ) -> tuple[TextFieldTensors, TextFieldTensors]:
-        if positives is not None:
-            raise ConfigurationError(
-                f"{type(self).__name__} makes both views of the same text, but the dataset reader "
-                "brings positives. Remove what makes them from the reader (num_anchors, positives; "
-                "text_pairs brings them always), or set the model's views to 'spans'."
-            )
-        return anchors, anchors
-
 
 @Views.register("dropout")
-class DropoutViews(_SameText):
+class DropoutViews(Views):
     """The views "dropout": the same texts under different dropout (SimCSE, Gao et al., 2021)."""
 
 
 @Views.register("dropout_rates")
-class DropoutRateViews(_SameText):
+class DropoutRateViews(Views):
     """The views "dropout_rates": the same texts under a low and a high dropout rate.
 
     The rate is set on every dropout layer of the encoder (SCD; Klein & Nabi, 2022, section 2).
@@ -130,7 +117,7 @@ class DropoutRateViews(_SameText):
 
 
 @Views.register("levels")
-class LevelViews(_SameText):
+class LevelViews(Views):
     """The views "levels": the embedding of a text, and the mean of its word embeddings.
 
     They are the features u and v of RECLAIM, section 5.1. The second view is looked up in the
@@ -157,7 +144,7 @@ class LevelViews(_SameText):
 
 
 @Views.register("cutoff")
-class CutoffViews(_SameText):
+class CutoffViews(Views):
     """The views "cutoff": the same texts with parts of their input erased (Shen et al., 2020).
 
     Texts are cut in training only. Dropout makes the views differ as well.
@@ -185,7 +172,7 @@ class CutoffViews(_SameText):
     def forward(
         self,
         anchors: TextFieldTensors,
-        positives: Optional[TextFieldTensors],
+        positives: TextFieldTensors | None,
         embedder: TextFieldEmbedder,
     ) -> tuple[TextFieldTensors, TextFieldTensors]:
         whole, again = super().forward(anchors, positives, embedder)

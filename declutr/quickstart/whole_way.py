@@ -116,17 +116,9 @@ class Quickstart:
         """Train a tokenizer on the corpus, and make a transformer for it."""
         with self.train_file.open(encoding="utf-8") as texts:
             tokenizer = train_tokenizer(texts, VOCABULARY, max_length=MAX_LENGTH)
-        model = make_checkpoint(
-            self.checkpoint,
-            tokenizer,
-            layers=3,
-            hidden_size=128,
-            heads=4,
-            max_length=MAX_LENGTH,
-            # On CPUs there is no fast attention with dropout, and so short a training does not
-            # need dropout.
-            dropout=0.0,
-        )
+        # On CPUs there is no fast attention with dropout, and so short a training does not need it.
+        shape = {"layers": 3, "hidden_size": 128, "heads": 4, "dropout": 0.0}
+        model = make_checkpoint(self.checkpoint, tokenizer, max_length=MAX_LENGTH, **shape)
         print(f"     {model.num_parameters() / 1e6:.1f} million parameters")
 
     def train(self) -> None:
@@ -145,15 +137,9 @@ class Quickstart:
 
     def predict(self) -> None:
         """Write the embeddings of the held-out documents, one row each."""
-        _allennlp(
-            "predict",
-            str(self.model),
-            str(self.validation_file),
-            "--use-dataset-reader",
-            *("--output-file", str(self.embeddings)),
-            *("--batch-size", "32"),
-            "--silent",
-        )
+        options = ("--output-file", str(self.embeddings), "--batch-size", "32", "--silent")
+        places = (str(self.model), str(self.validation_file))
+        _allennlp("predict", *places, "--use-dataset-reader", *options)
         with self.embeddings.open() as rows:
             print(f"     {sum(1 for _ in rows)} rows in {self.embeddings}")
 

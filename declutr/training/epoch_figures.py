@@ -222,15 +222,8 @@ def epoch_metrics(model: Any, loss: float, penalty: float | None, batches: int) 
     loss, penalty : the sums of this process; a penalty of `None` means there is no regularizer.
     batches : the number of batches of this process.
     """
-    return get_metrics(
-        model,
-        dist_reduce_sum(loss),
-        None if penalty is None else dist_reduce_sum(penalty),
-        batch_loss=None,
-        batch_reg_loss=None,
-        num_batches=dist_reduce_sum(batches),
-        reset=True,
-    )
+    sums = dist_reduce_sum(loss), None if penalty is None else dist_reduce_sum(penalty)
+    return get_metrics(model, *sums, None, None, dist_reduce_sum(batches), reset=True)
 
 
 def running_means(model: Any) -> RunningMeans | None:

@@ -236,11 +236,6 @@ class DeCLUTRTrainer(GradientDescentTrainer):
         self.require_finite()
         loss, penalty = self.losses.read()
         self._norm = None if self._gradient_norm is None else self._gradient_norm.item()
-        self._metrics = get_metrics(
-            self.model,
-            loss,
-            penalty if self._penalized else None,
-            self.losses.batch_loss,
-            self.losses.batch_penalty,
-            step,
-        )
+        sums = loss, penalty if self._penalized else None
+        of_step = self.losses.batch_loss, self.losses.batch_penalty
+        self._metrics = get_metrics(self.model, *sums, *of_step, step)

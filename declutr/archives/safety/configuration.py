@@ -5,6 +5,7 @@ AllenNLP evaluates `config.json` as Jsonnet, which can read files. Only plain JS
 
 import os
 import re
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -147,12 +148,8 @@ def _outside(path: KeyPath, value: Any) -> str | None:
 
 def _is_stripped(path: KeyPath) -> bool:
     """Return whether AllenNLP drops this key of a model on loading, which it does outside lists."""
-    for key in path[1:] if path[0] == "model" else ():
-        if isinstance(key, int):
-            return False
-        if key in _STRIPPED:
-            return True
-    return False
+    keys = path[1:] if path[0] == "model" else ()
+    return any(key in _STRIPPED for key in takewhile(lambda key: isinstance(key, str), keys))
 
 
 def _is_synonyms(path: KeyPath, types: dict[KeyPath, Any]) -> bool:

@@ -67,14 +67,10 @@ def write_report(
         hints.append(f"No pictures. {plots.HOW_TO_GET}")
     versions = {"declutr": __version__, "python": platform.python_version()}
     versions |= installed_versions(*_LIBRARIES)
-    about = About(
-        shlex.join(["declutr", *sys.argv[1:]]),
-        data,
-        asdict(run.protocol),
-        versions | {"machine": f"{platform.machine()} with {os.cpu_count()} cores"},
-        datetime.now().astimezone().isoformat(timespec="seconds"),
-        hints,
-    )
+    versions["machine"] = f"{platform.machine()} with {os.cpu_count()} cores"
+    now = datetime.now().astimezone().isoformat(timespec="seconds")
+    command = shlex.join(["declutr", *sys.argv[1:]])
+    about = About(command, data, asdict(run.protocol), versions, now, hints)
     report = Report(comparison, means, about, pictures, folder, run.not_opened)
     write_whole(folder / "results.json", json.dumps(report.as_json(), indent=1, allow_nan=False))
     write_whole(folder / "report.md", report.markdown())

@@ -90,21 +90,14 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
     snli_read = partial(_snli, downstream / "SNLI")
     # There is so much data that SentEval evaluates on the development set after every epoch.
     looking_often = replace(protocol, max_epoch=15, epoch_size=1)
+    settings = looking_often, features.both_product_and_difference, (1, 0)
     combine = features.difference_and_product
     return [
         *found,
         ClassificationTask("AGNews", "extra", news, protocol),
         ClassificationTask("MRPC", "downstream", mrpc_read, protocol, combine, (0, 1), f1=True),
         ClassificationTask("SICK-E", "downstream", sick_read, protocol, combine, (0, 1)),
-        ClassificationTask(
-            "SNLI",
-            "downstream",
-            snli_read,
-            looking_often,
-            features.both_product_and_difference,
-            sort_by=(1, 0),
-            penalised=False,
-        ),
+        ClassificationTask("SNLI", "downstream", snli_read, *settings, penalised=False),
     ]
 
 
@@ -117,9 +110,8 @@ def _binary(folder: Path, name: str) -> LabelledText:
         lines = read_lines(folder / file, FILE_ROWS[file])
         texts += map(normalize_whitespace, lines)
         labels += [label] * len(lines)
-    return LabelledText(
-        2, Part((texts,), labels), notes=other_size("sentences", len(texts), published)
-    )
+    notes = other_size("sentences", len(texts), published)
+    return LabelledText(2, Part((texts,), labels), notes=notes)
 
 
 def _sst(folder: Path, classes: int, published: dict[str, int], parse: Parse) -> LabelledText:

@@ -62,10 +62,8 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
 def _read(path: Path, published: bool) -> LabelledText:
     rows = read_lines(path, sum(ROWS.values()) if published else None, latin_1=False)
     lines = [fields_of(line.rstrip(), "\t", 3, path, number) for number, line in enumerate(rows, 1)]
-    known = {
-        label: number
-        for number, label in enumerate(sorted({line[1] for line in lines if line[0] == "tr"}))
-    }
+    trained = sorted({line[1] for line in lines if line[0] == "tr"})
+    known = {label: number for number, label in enumerate(trained)}
     parts = {split: Part(([],), []) for split in ROWS}
     for number, line in enumerate(lines, 1):
         if line[0] not in parts:

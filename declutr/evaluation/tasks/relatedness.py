@@ -57,31 +57,17 @@ def tasks(data: Path, protocol: Protocol) -> list[Task]:
     data : a folder in SentEval's layout; parts of it may be absent.
     protocol : the settings of the trained regressor.
     """
-    folder = data / "downstream" / "STS"
-    return [
-        *(
-            SubsetSimilarity(name, folder / f"{name}-en-test", subsets)
-            for name, subsets in STS_SUBSETS.items()
-        ),
-        *(
-            Relatedness(
-                benchmark_name(path),
-                benchmark_files(path),
-                reader_of(path),
-                protocol,
-                published=STS_B_PAIRS,
-            )
-            for path in benchmark_folders(data)
-        ),
-        Relatedness(
-            "SICK-R",
-            {split: data / "downstream" / "SICK" / file for split, file in SICK.items()},
-            read_sick,
-            protocol,
-            published=SICK_PAIRS,
-            mteb=("train", "dev", "test"),
-        ),
+    sts, sick = data / "downstream" / "STS", data / "downstream" / "SICK"
+    tasks: list[Task] = [
+        SubsetSimilarity(name, sts / f"{name}-en-test", subsets)
+        for name, subsets in STS_SUBSETS.items()
     ]
+    for path in benchmark_folders(data):
+        about = benchmark_name(path), benchmark_files(path), reader_of(path)
+        tasks.append(Relatedness(*about, protocol, STS_B_PAIRS))
+    files = {split: sick / file for split, file in SICK.items()}
+    splits = ("train", "dev", "test")
+    return [*tasks, Relatedness("SICK-R", files, read_sick, protocol, SICK_PAIRS, splits)]
 
 
 def cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:

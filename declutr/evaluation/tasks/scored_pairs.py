@@ -15,38 +15,17 @@ from declutr.evaluation.task import BrokenData, require_rows
 from declutr.evaluation.text_files import fields_of, read_lines, senteval_order, words
 
 STS_SUBSETS = {
-    "STS12": {
-        "MSRpar": 750,
-        "MSRvid": 750,
-        "SMTeuroparl": 459,
-        "surprise.OnWN": 750,
-        "surprise.SMTnews": 399,
-    },
+    "STS12": {"MSRpar": 750, "MSRvid": 750, "SMTeuroparl": 459,
+              "surprise.OnWN": 750, "surprise.SMTnews": 399},
     # The subset SMT is not part of SentEval's data because of its licence.
     "STS13": {"FNWN": 189, "headlines": 750, "OnWN": 561},
-    "STS14": {
-        "deft-forum": 450,
-        "deft-news": 300,
-        "headlines": 750,
-        "images": 750,
-        "OnWN": 750,
-        "tweet-news": 750,
-    },
-    "STS15": {
-        "answers-forums": 375,
-        "answers-students": 750,
-        "belief": 375,
-        "headlines": 750,
-        "images": 750,
-    },
-    "STS16": {
-        "answer-answer": 254,
-        "headlines": 249,
-        "plagiarism": 230,
-        "postediting": 244,
-        "question-question": 209,
-    },
-}
+    "STS14": {"deft-forum": 450, "deft-news": 300, "headlines": 750,
+              "images": 750, "OnWN": 750, "tweet-news": 750},
+    "STS15": {"answers-forums": 375, "answers-students": 750, "belief": 375,
+              "headlines": 750, "images": 750},
+    "STS16": {"answer-answer": 254, "headlines": 249, "plagiarism": 230,
+              "postediting": 244, "question-question": 209},
+}  # fmt: skip
 """The number of pairs with a gold score, by task and subset."""
 
 STS_BENCHMARK = {"train": "sts-train.csv", "dev": "sts-dev.csv", "test": "sts-test.csv"}

@@ -29,28 +29,17 @@ _CLASS_WEIGHTS = (
     "it learns weights for each class, and there are no classes: labels number the pairs of a "
     "batch and mean another text in the next"
 )
+_WITH_CLASS_WEIGHTS = (
+    *("ArcFaceLoss", "CosFaceLoss", "LargeMarginSoftmaxLoss", "ManifoldLoss"),
+    *("NormalizedSoftmaxLoss", "P2SGradLoss", "ProxyAnchorLoss", "ProxyNCALoss"),
+    *("SoftTripleLoss", "SphereFaceLoss", "SubCenterArcFaceLoss", "ClassWeightedReducer"),
+)
 _WEIGHT_REGULARIZER = (
     "it is for the weights of classes, and there are no classes; as an embedding_regularizer take "
     "LpRegularizer or ZeroMeanRegularizer"
 )
 REFUSED: dict[str, str] = {
-    **dict.fromkeys(
-        (
-            "ArcFaceLoss",
-            "CosFaceLoss",
-            "LargeMarginSoftmaxLoss",
-            "ManifoldLoss",
-            "NormalizedSoftmaxLoss",
-            "P2SGradLoss",
-            "ProxyAnchorLoss",
-            "ProxyNCALoss",
-            "SoftTripleLoss",
-            "SphereFaceLoss",
-            "SubCenterArcFaceLoss",
-            "ClassWeightedReducer",
-        ),
-        _CLASS_WEIGHTS,
-    ),
+    **dict.fromkeys(_WITH_CLASS_WEIGHTS, _CLASS_WEIGHTS),
     **dict.fromkeys(
         ("CenterInvariantRegularizer", "RegularFaceRegularizer", "SparseCentersRegularizer"),
         _WEIGHT_REGULARIZER,

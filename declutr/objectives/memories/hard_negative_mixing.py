@@ -67,9 +67,8 @@ def mochi_loss(
         parts.append(keys)
     count = sum(part.size(0) for part in parts) - in_batch  # the number of negatives of a query
     if count < 1:
-        return numerics.reduced(
-            numerics.nothing(queries, keys).expand(rows), reduction, queries, keys
-        )
+        nothing = numerics.nothing(queries, keys).expand(rows)
+        return numerics.reduced(nothing, reduction, queries, keys)
     negatives = torch.cat(parts)  # (K + N, d)
     similarities = _without_own(queries @ negatives.T, in_batch)  # (N, K + N)
     positive = (queries * keys).sum(dim=-1, keepdim=True)  # (N, 1)
@@ -225,19 +224,11 @@ class HardNegativeMixing(Objective):
         step = self._steps_done.value
         if generator is None:
             generator = torch.Generator().manual_seed(self.seed + step)
-        mixing = step >= self.start_after
-        loss = mochi_loss(
-            anchors,
-            keys if self.queue is None else keys.detach(),
-            None if self.queue is None else self.queue.rows(self.only_filled),
-            self.temperature,
-            self.hardest,
-            self.mixed if mixing else 0,
-            self.mixed_with_query if mixing else 0,
-            self.in_batch,
-            generator,
-            self.reduction,
-        )
+        mixed = (self.mixed, self.mixed_with_query) if step >= self.start_after else (0, 0)
+        settings = (self.temperature, self.hardest, *mixed, self.in_batch)
+        queue = None if self.queue is None else self.queue.rows(self.only_filled)
+        fixed = keys if self.queue is None else keys.detach()
+        loss = mochi_loss(anchors, fixed, queue, *settings, generator, self.reduction)
         if self.training:  # Validation must change neither the queue nor the number of steps.
             self._steps_done.advance()
             if self.queue is not None:

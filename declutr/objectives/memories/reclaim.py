@@ -115,20 +115,9 @@ class Reclaim(Objective):
             # names, and the loss would only push features away from all negatives.
             torch.nn.init.constant_(self.critic.last_bias, -math.log(expected))
         self.seed = seed
+        where, how = (storage, folder, precision), (search, approximate_from, rebuild_every)
         self.u_bank, self.v_bank = (
-            FeatureBank(
-                instances,
-                width,
-                momentum=momentum,
-                eligible=eligible,
-                storage=storage,
-                folder=folder,
-                precision=precision,
-                search=search,
-                approximate_from=approximate_from,
-                rebuild_every=rebuild_every,
-                seed=seed + number,
-            )
+            FeatureBank(instances, width, momentum, eligible, *where, *how, seed + number)
             for number, width in enumerate(widths)
         )
         self._steps_done = HostCount(self, "steps")

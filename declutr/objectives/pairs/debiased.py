@@ -142,15 +142,8 @@ class DebiasedContrastive(Objective):
         self.reduction = numerics.scalar_reduction(reduction)
 
     def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
-        return hard_negative_loss(
-            anchors,
-            positives,
-            self.temperature,
-            self.tau_plus,
-            self.beta,
-            self.detach_weights,
-            self.reduction,
-        )
+        settings = (self.temperature, self.tau_plus, self.beta, self.detach_weights)
+        return hard_negative_loss(anchors, positives, *settings, self.reduction)
 
 
 @Objective.register("hard_negative")

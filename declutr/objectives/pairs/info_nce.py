@@ -177,17 +177,9 @@ class InfoNCE(Objective):
     def forward(
         self, anchors: Tensor, positives: Tensor, negatives: Tensor | None = None
     ) -> Tensor:
-        return info_nce(
-            anchors,
-            positives,
-            self.similarity,
-            self.temperature,
-            self.symmetric,
-            negatives,
-            self.weight,
-            self.own_negative_logit if negatives is not None else 0.0,
-            self.reduction,
-        )
+        own = self.own_negative_logit if negatives is not None else 0.0
+        settings = (self.similarity, self.temperature, self.symmetric)
+        return info_nce(anchors, positives, *settings, negatives, self.weight, own, self.reduction)
 
 
 @Objective.register("n_pair")

@@ -118,10 +118,8 @@ class SwappedPrediction(Objective):
         super().__init__()
         self.embedding_size = numerics.above_zero("embedding_size", embedding_size)
         numerics.at_least_zero("queue_size", queue_size)
-        start = numerics.unit(
-            torch.randn(numerics.above_zero("prototypes", prototypes), embedding_size)
-        )
-        self.prototypes = torch.nn.Parameter(start)  # (K, d)
+        start = torch.randn(numerics.above_zero("prototypes", prototypes), embedding_size)
+        self.prototypes = torch.nn.Parameter(numerics.unit(start))  # (K, d)
         self.first_queue = KeyQueue(queue_size, embedding_size) if queue_size else None
         self.second_queue = KeyQueue(queue_size, embedding_size) if queue_size else None
         self.temperature = numerics.above_zero("temperature", temperature)
@@ -130,17 +128,9 @@ class SwappedPrediction(Objective):
         self.reduction = numerics.scalar_reduction(reduction)
 
     def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
-        loss = swav_loss(
-            anchors,
-            positives,
-            self.prototypes,
-            self.temperature,
-            self.epsilon,
-            self.iterations,
-            _rows_if_full(self.first_queue),
-            _rows_if_full(self.second_queue),
-            self.reduction,
-        )
+        settings = (self.temperature, self.epsilon, self.iterations)
+        queues = (_rows_if_full(self.first_queue), _rows_if_full(self.second_queue))
+        loss = swav_loss(anchors, positives, self.prototypes, *settings, *queues, self.reduction)
         if self.training:  # Validation must not change the queues.
             for queue, view in ((self.first_queue, anchors), (self.second_queue, positives)):
                 if queue is not None:
