@@ -107,9 +107,8 @@ Read what was written, whatever its format, with memory for what you take:
         from declutr.inference.bulk.shard_files import require
         from declutr.inference.bulk.summary_lines import summary_lines
 
-        command.require_at_least_1(
-            args, "--shard-rows", "--truncate-dim", "--max-length", "--batch-tokens"
-        )
+        counts = ("--shard-rows", "--truncate-dim", "--max-length", "--batch-tokens")
+        command.require_at_least_1(args, *counts)
         with command.told_to_user(ImportError, SourceError):
             require(args.format)
             files = _files(args.inputs)

@@ -77,9 +77,8 @@ is exact for any number. auto takes faiss if it is installed, or else numpy."""
             command.require_apart(args.lines, files, Path(args.output))
             require_ours(Path(args.output))
             names = ("device", "batch_tokens", "trust", "prompt_name", "prompt")
-            encoder = Encoder(
-                args.model, **options, **{name: getattr(args, name) for name in names}
-            )
+            own = {name: getattr(args, name) for name in names}
+            encoder = Encoder(args.model, **own, **options)
             with not_told():
                 summary = build_index(
                     encoder,

@@ -70,9 +70,8 @@ Repeat the command to replace it. Encoder(MODEL, whiten=False) embeds without it
         places = _places(args)
         with told_to_user(ValueError, FileNotFoundError):
             files = source_files(args.texts)  # checked before the model is loaded, which takes long
-            encoder = Encoder(
-                args.model, whiten=False, normalize=False, device=args.device, trust=args.trust
-            )
+            plain = {"whiten": False, "normalize": False}
+            encoder = Encoder(args.model, **plain, device=args.device, trust=args.trust)
             if (args.dimension or 0) > encoder.dimension:
                 raise ConfigurationError(
                     f"Embeddings have {encoder.dimension} dimensions, got --dimension "

@@ -165,9 +165,8 @@ class TokenCodec:
     @property
     def fingerprint(self) -> str:
         """A hash of the tokenizer's settings, which decide the stored lengths in tokens."""
-        settings = {
-            key: tokenizers.described(value) for key, value in sorted(vars(self._tokenizer).items())
-        }
+        own = sorted(vars(self._tokenizer).items())
+        settings = {key: tokenizers.described(value) for key, value in own}
         digest = hashlib.sha256(json.dumps(settings).encode()).hexdigest()[:16]
         return f"{type(self._tokenizer).__name__}:{digest}"
 

@@ -155,9 +155,8 @@ class DeCLUTRDataLoader(DataLoader):
             assert self.max_tokens is not None
             lengths = self.reader.corpus(self.data_path).num_tokens
             try:
-                batches = BudgetBatches(
-                    self.reader.expected_tokens(), lengths, documents, self.max_tokens, processes
-                )
+                expected = self.reader.expected_tokens()
+                batches = BudgetBatches(expected, lengths, documents, self.max_tokens, processes)
             except ValueError as error:
                 raise ConfigurationError(f"{self.data_path}: {error}") from error
             self._budget = settings, batches

@@ -68,13 +68,8 @@ class TokenizedPairs:
 
     def __init__(self, pairs: Sequence[text_pairs.TextPair], codec: Codec) -> None:
         numbers: dict[str, int] = {}
-        members = [
-            [
-                numbers.setdefault(text, len(numbers))
-                for text in (pair.anchor, pair.positive, *pair.negatives)
-            ]
-            for pair in pairs
-        ]
+        rows = ((pair.anchor, pair.positive, *pair.negatives) for pair in pairs)
+        members = [[numbers.setdefault(text, len(numbers)) for text in row] for row in rows]
         self._members = np.array(members, dtype=np.int32)  # (n, 2 + K): numbers of texts
         arrays: list[np.ndarray] = []
         lengths: list[int] = []

@@ -95,9 +95,8 @@ class DeCLUTRDatasetReader(RowReader):
         self._sampler: Optional[SpanSampler] = None
         self.sample_spans = num_anchors is not None
         if num_anchors is not None:
-            self._sampler = span_sampler(
-                num_anchors, num_positives, max_span_len, min_span_len, sampling_strategy, placement
-            )
+            counts, lengths = (num_anchors, num_positives), (max_span_len, min_span_len)
+            self._sampler = span_sampler(*counts, *lengths, sampling_strategy, placement)
             check_fits(self._sampler, max_tokens(self._tokenizer), min_document_len)
 
     @cached_property

@@ -190,9 +190,8 @@ def _by_onnxruntime(folder: Path, model: Exportable, texts: list[str]) -> np.nda
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     options.intra_op_num_threads = torch.get_num_threads()
-    session = onnxruntime.InferenceSession(
-        str(folder / FILE), options, providers=["CPUExecutionProvider"]
-    )
+    providers = ["CPUExecutionProvider"]
+    session = onnxruntime.InferenceSession(str(folder / FILE), options, providers=providers)
     found = [
         session.run(["sentence_embedding"], dict(inputs))[0]
         for inputs in _tokenized(folder, model, texts, "np")

@@ -57,9 +57,8 @@ def _write_dense(layer: Dense, folder: Path) -> None:
         "activation_function": f"{activation.__module__}.{activation.__name__}",
     }
     _write(folder / CONFIG, settings)
-    tensors = {
-        f"linear.{name}": tensor.contiguous() for name, tensor in linear.state_dict().items()
-    }
+    weights = linear.state_dict().items()
+    tensors = {f"linear.{name}": tensor.contiguous() for name, tensor in weights}
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
     # Releases 2 of sentence-transformers read dense layers only from this file. It is a pickle of
     # nothing but tensors.

@@ -47,9 +47,8 @@ def loaded_transformer(
         with _checked(place, revision, folder, trust), torch.random.fork_rng(devices=[]), quiet:
             tokenizer = AutoTokenizer.from_pretrained(place, **at)
             # By default, transformers 5 would keep the dtype that the weights were saved in.
-            model, info = AutoModel.from_pretrained(
-                place, dtype=torch.float32, output_loading_info=True, **at
-            )
+            how = {"dtype": torch.float32, "output_loading_info": True}
+            model, info = AutoModel.from_pretrained(place, **how, **at)
     except (safety.UnsafeArchive, MemoryError):
         raise
     except Exception as error:  # a broken file can raise nearly anything

@@ -116,9 +116,8 @@ class TransformerModel(TextModel):
             )
             skipped = None if left_out is None else left_out[kept]
             rows = to_device(kept.nonzero()[:, 0], self.device)
-            vectors[rows] = self._pooled(
-                token_ids, mask, types if self._has_types else None, skipped
-            )
+            types = types if self._has_types else None
+            vectors[rows] = self._pooled(token_ids, mask, types, skipped)
         for layer in self.dense:
             vectors = layer(vectors).float()
         return vectors
@@ -145,9 +144,8 @@ class TransformerModel(TextModel):
     ) -> torch.Tensor:
         if self.pooling == "pooler":
             inputs = {} if types is None else {"token_type_ids": types}
-            output = self.transformer(
-                input_ids=token_ids, attention_mask=mask.long(), return_dict=True, **inputs
-            )
+            inputs |= {"input_ids": token_ids, "attention_mask": mask.long()}
+            output = self.transformer(return_dict=True, **inputs)
             return output.pooler_output.float()
         vectors = self._unpadded(self.transformer, self._run, token_ids, mask, types)
         if left_out is None:

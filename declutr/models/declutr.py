@@ -130,9 +130,8 @@ class DeCLUTR(RecordedModel):
                 raise ConfigurationError("A miner needs a contrastive loss: set 'loss'.")
             loss.attach_miner(miner)
         self.contrastive = loss is not None and contrastive_weight > 0
-        self.masked_language_modeling = (
-            getattr(text_field_embedder, "masked_language_modeling", False) and mlm_weight > 0
-        )
+        masks = getattr(text_field_embedder, "masked_language_modeling", False)
+        self.masked_language_modeling = masks and mlm_weight > 0
         parts.require_a_term(self.contrastive, self.masked_language_modeling)
         parts.require_settings(mlm_probability, precision, chunk_size)
         if not self.masked_language_modeling and isinstance(
@@ -174,9 +173,8 @@ class DeCLUTR(RecordedModel):
         heads = self._feedforward, self._predictor
         contrastive = None
         if self._loss is not None and self.contrastive:
-            contrastive = ContrastiveTerm(
-                self._loss, self._encoders, *heads, self._scale_fix, self.record
-            )
+            modules = self._loss, self._encoders, *heads
+            contrastive = ContrastiveTerm(*modules, self._scale_fix, self.record)
         weights = self._contrastive_weight, self._mlm_weight
         return TrainingStep(batch_views, encoding, contrastive, *weights, self.record)
 

@@ -88,9 +88,8 @@ class Encoding:
         self._pooler: Any = encoders.own["pooler"]
         # If padding is computed on, anchors and positives take separate passes, so that each is
         # padded to its own longest text only.
-        self._joins = not views.changes_passes and any(
-            getattr(module, "unpads", False) for module in self._embedder.modules()
-        )
+        unpads = any(getattr(module, "unpads", False) for module in self._embedder.modules())
+        self._joins = not views.changes_passes and unpads
 
     def __call__(
         self, texts: dict[str, TextFieldTensors], labels: torch.Tensor | None, documents: int

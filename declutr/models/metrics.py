@@ -164,9 +164,8 @@ def read_together(scalars: Sequence[torch.Tensor]) -> list[float]:
     for place, scalar in enumerate(scalars):
         places.setdefault(scalar.dtype, []).append(place)
     widest = torch.float32 if scalars[0].device.type == "mps" else torch.float64
-    stacked = [
-        torch.stack([scalars[i].reshape(()) for i in same]).to(widest) for same in places.values()
-    ]
+    alike = ([scalars[i].reshape(()) for i in same] for same in places.values())
+    stacked = [torch.stack(same).to(widest) for same in alike]
     numbers: list[float] = torch.cat(stacked).tolist()
     order = [place for same in places.values() for place in same]
     return [number for _, number in sorted(zip(order, numbers, strict=True))]

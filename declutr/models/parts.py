@@ -73,9 +73,8 @@ def _built(given: Any, **widths: int) -> Any:
 
 def second_encoder(parts: Mapping[str, torch.nn.Module | None]) -> torch.nn.ModuleDict:
     """Return copies of the parts of an encoder, with the language modelling head frozen."""
-    second = torch.nn.ModuleDict(
-        {name: copy.deepcopy(part) for name, part in parts.items() if part is not None}
-    )
+    copies = {name: copy.deepcopy(part) for name, part in parts.items() if part is not None}
+    second = torch.nn.ModuleDict(copies)
     if isinstance(second["embedder"], MLMTextFieldEmbedder):
         second["embedder"].freeze_head()
     return second

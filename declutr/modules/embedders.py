@@ -109,9 +109,8 @@ class PretrainedTransformerEmbedderMLM(transformer_embedder.TransformerEmbedder)
         keep_adapter_dtypes(transformer.base_model)
         if gradient_checkpointing:
             transformer_embedder.recompute_layers(transformer)
-        super().__init__(
-            model_name, transformer, whole.config, tokenizer, max_length, last_layer_only, unpadding
-        )
+        settings = max_length, last_layer_only, unpadding
+        super().__init__(model_name, transformer, whole.config, tokenizer, *settings)
         self.masked_language_modeling = masked_language_modeling
         self.head_reads_mix = False
         if self._scalar_mix is not None:
@@ -241,6 +240,5 @@ class MLMTextFieldEmbedder(BasicTextFieldEmbedder):
         labels : `(N, L)`, the original id at masked positions and `IGNORE` elsewhere.
         """
         tensors = text_field_input[self._ordered_embedder_keys[0]]
-        return self.token_embedder.masked_lm(
-            labels, tensors["token_ids"], tensors["mask"], tensors.get("type_ids")
-        )
+        inputs = tensors["token_ids"], tensors["mask"], tensors.get("type_ids")
+        return self.token_embedder.masked_lm(labels, *inputs)

@@ -89,6 +89,5 @@ def _warn_if_slow() -> None:
 
 
 def _in_words(seconds: dict[str, float]) -> str:
-    return " and ".join(
-        f"{1000 * seconds[name]:.2f} ms in {name}" for name in ("float32", "bfloat16")
-    )
+    names = ("float32", "bfloat16")
+    return " and ".join(f"{1000 * seconds[name]:.2f} ms in {name}" for name in names)

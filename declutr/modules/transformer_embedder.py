@@ -157,9 +157,8 @@ class TransformerEmbedder(PretrainedTransformerEmbedder):
             )
         if self._number_of_token_type_embeddings() <= 1:
             type_ids = None
-        return self._unpadded(
-            self.encoder, run or self._token_vectors, token_ids, mask, type_ids, cut_features
-        )
+        inputs = token_ids, mask, type_ids, cut_features
+        return self._unpadded(self.encoder, run or self._token_vectors, *inputs)
 
     def _token_vectors(
         self, of_texts: torch.Tensor | None = None, **inputs: torch.Tensor

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from declutr.objectives.numerics import full_precision, reduced
+from declutr.objectives.numerics import full_precision, reduced, same_label, unit
 
 __all__ = [
     *("euclidean_distances", "jensen_shannon", "off_diagonal", "same_label"),

@@ -103,9 +103,8 @@ class WeightedSum(Objective):
             loss_of(objective, given if _takes_both(objective) else _projected(given))
             for objective in self.objectives
         ]
-        self.last_terms = {
-            name: value.detach() for name, value in zip(self.names, values, strict=True)
-        }
+        terms = zip(self.names, values, strict=True)
+        self.last_terms = {name: value.detach() for name, value in terms}
         self.last_metrics = {
             name: value
             for objective in self.objectives

@@ -153,9 +153,8 @@ class Quickstart:
     def _validation_loss(self, archive: Path) -> float:
         params = Params.from_file(self.recipes / "quickstart.jsonnet", json.dumps(self.overrides))
         reader = DatasetReader.from_params(params["dataset_reader"])
-        loader = DataLoader.from_params(
-            params["validation_data_loader"], reader=reader, data_path=self.validation_file
-        )
+        data = {"reader": reader, "data_path": self.validation_file}
+        loader = DataLoader.from_params(params["validation_data_loader"], **data)
         model = load_archive(archive).model
         loader.index_with(model.vocab)
         return evaluate(model.eval(), loader)["loss"]

@@ -72,9 +72,8 @@ class ExpectedTokens:
 
         The lengths of all spans of a document depend on its length only through that limit.
         """
-        anchor_law, positive_law = (
-            _beta_law(*parameters) for parameters in (sampler.anchor_beta, sampler.positive_beta)
-        )
+        shapes = sampler.anchor_beta, sampler.positive_beta
+        anchor_law, positive_law = (_beta_law(*parameters) for parameters in shapes)
         subsuming = sampler.strategy == "subsuming"
         floors = _mean_floors(positive_law, sampler.max_span_len) if subsuming else None
         table = np.zeros(sampler.max_span_len + 1)
@@ -199,9 +198,8 @@ class BudgetBatches:
             doubled_middles = 2 * ends - grouped
             reached = int(np.searchsorted(targets, doubled_middles[-1], side="right"))
             until = min(max(reached, batch), count)
-            found[batch:until] = position + np.searchsorted(
-                doubled_middles, targets[batch:until], side="left"
-            )
+            ranks = np.searchsorted(doubled_middles, targets[batch:until], side="left")
+            found[batch:until] = position + ranks
             batch, before, position = until, int(ends[-1]), position + len(grouped)
         found[batch:count] = groups
         # Every batch needs two groups: where batches are too close, later ones begin later, and

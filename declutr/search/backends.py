@@ -119,9 +119,8 @@ class InvertedLists:
         """
         faiss = loaded_faiss()
         lists = number_of_lists(len(rows))
-        index = faiss.IndexIVFFlat(
-            faiss.IndexFlatIP(rows.dimension), rows.dimension, lists, faiss.METRIC_INNER_PRODUCT
-        )
+        flat, metric = faiss.IndexFlatIP(rows.dimension), faiss.METRIC_INNER_PRODUCT
+        index = faiss.IndexIVFFlat(flat, rows.dimension, lists, metric)
         index.train(rows[rows.sample(lists * PER_CENTRE)])
         faiss.write_index(_filled(index, rows), str(file))
         return cls(file)

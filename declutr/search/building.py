@@ -92,9 +92,8 @@ def build_index(
             sides = prompts_to_build_with(encoder, folder, overwrite)
             settings = {"shard_rows": shard_rows, "overwrite": overwrite, "progress": progress}
             summary = _embedded(encoder, sides, lines, folder, settings)
-            rows = SearchableRows(
-                StoredEmbeddings(folder / index_files.EMBEDDINGS), _left_out(folder)
-            )
+            embeddings = StoredEmbeddings(folder / index_files.EMBEDDINGS)
+            rows = SearchableRows(embeddings, _left_out(folder))
             place = encoder.describe()["place"]
             wanted = index_files.IndexDescription(
                 rows=summary.rows,
@@ -172,9 +171,8 @@ def _left_out(folder: Path) -> np.ndarray:
         for start, block in embeddings.blocks()
     ]
     left_out = np.unique(np.concatenate([lines.blank(), *broken])).astype(np.int64)
-    write_whole(
-        folder / index_files.LEFT_OUT, lambda file: np.save(file, left_out, allow_pickle=False)
-    )
+    place = folder / index_files.LEFT_OUT
+    write_whole(place, lambda file: np.save(file, left_out, allow_pickle=False))
     return left_out
 
 

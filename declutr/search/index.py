@@ -236,9 +236,8 @@ class SearchIndex:
         from declutr.inference.encoder import Encoder
 
         try:
-            return Encoder(
-                self._model, device=self._device, trust=self._trust, **self.description.options
-            )
+            options = {"device": self._device, "trust": self._trust} | self.description.options
+            return Encoder(self._model, **options)
         except FileNotFoundError as error:
             raise SearchError(
                 f"The model of the index '{self.folder}' is not where it was. {error} Say where it "

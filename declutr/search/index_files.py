@@ -174,9 +174,8 @@ def require_ours(folder: Path) -> None:
     """
     if not folder.is_dir():
         return
-    others = sorted(
-        path.name for path in folder.iterdir() if path.name not in (manifests.LOCK, UNFINISHED)
-    )
+    own = (manifests.LOCK, UNFINISHED)
+    others = sorted(path.name for path in folder.iterdir() if path.name not in own)
     if not others or _is_index(folder):
         return
     raise SearchError(

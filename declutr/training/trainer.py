@@ -138,9 +138,8 @@ class DeCLUTRTrainer(GradientDescentTrainer):
             return {}
         self.require_finite()
         loss, penalty = self.losses.read()
-        return epoch_metrics(
-            self.model, loss, penalty if self._penalized else None, self._batches_in_epoch_completed
-        )
+        penalties = penalty if self._penalized else None
+        return epoch_metrics(self.model, loss, penalties, self._batches_in_epoch_completed)
 
     def _train_step(self, group: list[Any]) -> tuple[bool, list[dict[str, Any]]]:
         """Take a step with a group of batches.

@@ -149,9 +149,8 @@ def _pack(weight: Tensor) -> Tensor:
 
 
 def _onednn(rows: Tensor, packed: Tensor, scale: Tensor, zeros: Tensor) -> Tensor:
-    return torch.ops.onednn.qlinear_pointwise(
-        rows, 1.0, 0, packed, scale, zeros, None, 1.0, 0, torch.float32, "none", [], ""
-    )
+    weights, as_they_are = (packed, scale, zeros, None), (1.0, 0, torch.float32, "none", [], "")
+    return torch.ops.onednn.qlinear_pointwise(rows, 1.0, 0, *weights, *as_they_are)
 
 
 @cache

@@ -99,9 +99,8 @@ class Contents:
     def time_spent(self, encoder: str) -> TimeSpent:
         """Return the time that an encoder took in all of its runs into this folder."""
         runs = self.comparison.facts.get(encoder, {}).get("runs", [])
-        embedding, embedded, requested = (
-            sum(run[name] for run in runs) for name in ("seconds", "embedded", "requested")
-        )
+        names = ("seconds", "embedded", "requested")
+        embedding, embedded, requested = (sum(run[name] for run in runs) for name in names)
         tasks = {
             task: record.result.seconds
             for task in self.comparison.tasks

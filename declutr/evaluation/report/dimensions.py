@@ -44,9 +44,8 @@ def by_family(comparison: Comparison) -> tuple[Comparison, int]:
 
     The comparison in that order, and the number of results that are left out.
     """
-    order = [
-        name for whole, of_one in families(comparison).items() for name in (whole, *of_one.values())
-    ]
+    pairs = families(comparison).items()
+    order = [name for whole, of_one in pairs for name in (whole, *of_one.values())]
     others = set(comparison.encoders) - set(order)
     left_out = sum(len(comparison.records.get(name, {})) for name in others)
     return dataclasses.replace(comparison, encoders=order), left_out

@@ -51,9 +51,8 @@ def scores(report: Contents) -> str:
     if not blocks:
         return "No task has a score."
     best = "; the best of a row is bold" if len(c.encoders) > 1 else ""
-    return section(
-        "Scores", f"In percent, with half the width of the 95 % interval{best}.", *blocks
-    )
+    about = f"In percent, with half the width of the 95 % interval{best}."
+    return section("Scores", about, *blocks)
 
 
 def averages(report: Contents) -> str:

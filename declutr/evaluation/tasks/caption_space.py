@@ -166,9 +166,8 @@ def _pass(
     order = draw.permutation(len(captions))
     for start in range(0, len(order), BATCH):
         right = torch.from_numpy(order[start : start + BATCH]).to(images.device)
-        for_captions, for_images = (
-            torch.from_numpy(contrasts(order, start, draw)).to(images.device) for _ in range(2)
-        )
+        draws = (torch.from_numpy(contrasts(order, start, draw)) for _ in range(2))
+        for_captions, for_images = (drawn.to(images.device) for drawn in draws)
         loss = ranking_loss(
             space.image(images[right // CAPTIONS]),
             space.sentence(captions[right]),

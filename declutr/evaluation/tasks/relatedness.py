@@ -160,9 +160,8 @@ class Relatedness(Task):
 
     @cached_property
     def _splits(self) -> dict[str, ScoredPairs]:
-        return {
-            split: self._read(path, self._published[split]) for split, path in self._files.items()
-        }
+        rows = self._published
+        return {split: self._read(path, rows[split]) for split, path in self._files.items()}
 
     def sentences(self) -> list[str]:
         needed = set(self._splits) if self._protocol.regressor else {"dev", "test", *self._mteb}

@@ -199,9 +199,8 @@ class Retrieval(Task):
 
     def scores(self, vectors: Vectors) -> list[Score]:
         relevant = self._set.relevant
-        ranked = nearest(
-            vectors(self._set.queries), vectors(self._set.documents), itself=self._set.itself
-        )
+        queries, documents = vectors(self._set.queries), vectors(self._set.documents)
+        ranked = nearest(queries, documents, itself=self._set.itself)
         found = gains(ranked, relevant)
         values = {
             "nDCG@10": ndcg(found, relevant, 10),

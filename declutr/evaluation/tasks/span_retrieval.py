@@ -87,9 +87,8 @@ def span_ranks(queries: np.ndarray, targets: np.ndarray, block: int = 1024) -> S
     queries, targets : embeddings, `(n, d)` each.
     block : the number of queries to compare at a time.
     """
-    queries, targets = (
-        unit_rows(np.asarray(side, dtype=np.float64)) for side in (queries, targets)
-    )
+    sides = (np.asarray(side, dtype=np.float64) for side in (queries, targets))
+    queries, targets = map(unit_rows, sides)
     above, tied = [], []
     for start in range(0, len(queries), block):
         cosines = queries[start : start + block] @ targets.T  # (b, n)
@@ -99,9 +98,8 @@ def span_ranks(queries: np.ndarray, targets: np.ndarray, block: int = 1024) -> S
     before, same = np.concatenate(above), np.concatenate(tied)
     # The harmonic numbers 1 + 1/2 + ... + 1/k, from k = 0.
     harmonic = np.concatenate([[0], np.cumsum(1 / np.arange(1, len(queries) + 1))])
-    return SpanRanks(
-        found=(before == 0) / same, reciprocal=(harmonic[before + same] - harmonic[before]) / same
-    )
+    reciprocal = (harmonic[before + same] - harmonic[before]) / same
+    return SpanRanks(found=(before == 0) / same, reciprocal=reciprocal)
 
 
 def span_retrieval_accuracy(encode: Encode, pairs: SpanPairs, block: int = 1024) -> float:

@@ -63,9 +63,8 @@ class WordAverages(NamedEncoder):
     def embed(self, sentences: list[str]) -> np.ndarray:
         texts = [TOKENS[self._tokens](sentence) for sentence in sentences]
         number: dict[str, int] = {}
-        columns = np.array(
-            [number.setdefault(word, len(number)) for words in texts for word in words], np.int64
-        )
+        numbers = [number.setdefault(word, len(number)) for words in texts for word in words]
+        columns = np.array(numbers, np.int64)
         rows = np.repeat(np.arange(len(texts)), [len(words) for words in texts])
         words = list(number)
         if not words:

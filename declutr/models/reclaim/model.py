@@ -217,9 +217,8 @@ class ReclaimModel(Model):
         if not settings.pop_bool("bare", False):
             return super()._load(config, serialization_dir, weights_file, cuda_device)
         config["model"] = settings["model"]
-        weights = read_state_dict(
-            weights_file or os.path.join(serialization_dir, _DEFAULT_WEIGHTS), cuda_device=-1
-        )
+        file = weights_file or os.path.join(serialization_dir, _DEFAULT_WEIGHTS)
+        weights = read_state_dict(file, cuda_device=-1)
         own = {
             name.removeprefix("model."): value
             for name, value in weights.items()

@@ -59,9 +59,8 @@ class CrossBatchMemory(MetricLearningObjective):
         self._inner = loss
         self.temperature = getattr(loss, "temperature", None)
         self.reduction = getattr(loss, "reduction", None)
-        self._memory = losses.CrossBatchMemory(
-            loss=inside, embedding_size=embedding_size, memory_size=memory_size, miner=miner
-        )
+        settings = {"embedding_size": embedding_size, "memory_size": memory_size}
+        self._memory = losses.CrossBatchMemory(loss=inside, miner=miner, **settings)
         self.embedding_size = embedding_size
         self._next_label = 0
 

@@ -77,9 +77,8 @@ def hard_negative_loss(
     numerics.check_views(first, second)
     pairs = first.size(0)
     if pairs < 2:
-        return numerics.reduced(
-            numerics.nothing(first, second).expand(2 * pairs), reduction, first, second
-        )
+        nothing = numerics.nothing(first, second).expand(2 * pairs)
+        return numerics.reduced(nothing, reduction, first, second)
     rows = numerics.unit(torch.cat([first, second]))  # (2N, d)
     similarities = rows @ rows.T / temperature  # (2N, 2N)
     positive = torch.cat([similarities.diagonal(pairs), similarities.diagonal(-pairs)])  # (2N,)

@@ -105,9 +105,8 @@ def lifted_structured_loss(
         return numerics.reduced(embeddings[:0].sum(dim=1), reduction, embeddings)
     distances = euclidean_distances(embeddings, embeddings)  # (M, M)
     pairs = len(distances) // 2
-    same = numerics.same_label(
-        torch.arange(pairs, device=distances.device).repeat(2) if labels is None else labels
-    )
+    own = torch.arange(pairs, device=distances.device).repeat(2)
+    same = numerics.same_label(own if labels is None else labels)
     several = ~same.all()  # With a single label no row has a negative, with two every row has one.
     near = (margin - distances).masked_fill(same & several, -math.inf)  # (M, M)
     negatives = near.amax(dim=1) if hinge else near.logsumexp(dim=1)  # (M,)
@@ -225,6 +224,5 @@ class SoftNearestNeighbours(MetricLearningObjective):
         self.reduction = numerics.scalar_reduction(reduction)
 
     def labelled_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
-        return soft_nearest_neighbour_loss(
-            embeddings, labels, self.temperature, self.distance, self.reduction
-        )
+        settings = self.temperature, self.distance, self.reduction
+        return soft_nearest_neighbour_loss(embeddings, labels, *settings)

@@ -50,9 +50,8 @@ def triplet_loss(
         near, far = (anchor - positive).pow(2).sum(dim=1), (anchor - negative).pow(2).sum(dim=1)
     else:
         near, far = vector_norm(anchor - positive, dim=1), vector_norm(anchor - negative, dim=1)
-    return numerics.reduced(
-        (near - far + margin).clamp_min(0), reduction, anchor, positive, negative
-    )
+    terms = (near - far + margin).clamp_min(0)
+    return numerics.reduced(terms, reduction, anchor, positive, negative)
 
 
 @numerics.full_precision
@@ -146,9 +145,8 @@ class Triplet(MetricLearningObjective):
                 view.repeat_interleave(several, dim=0) for view in (anchors, positives)
             )
         anchors, positives, negatives = map(self._scaled, (anchors, positives, negatives))
-        return triplet_loss(
-            anchors, positives, negatives, self.margin, self.squared, self.reduction
-        )
+        settings = self.margin, self.squared, self.reduction
+        return triplet_loss(anchors, positives, negatives, *settings)
 
     def labelled_loss(self, embeddings: Tensor, labels: Tensor) -> Tensor:
         rows = self._scaled(embeddings)

@@ -112,6 +112,5 @@ class AlignUniform(Objective):
         self.uniform_weight = at_least_zero("uniform_weight", uniform_weight)
 
     def forward(self, anchors: Tensor, positives: Tensor) -> Tensor:
-        return align_uniform_loss(
-            anchors, positives, self.alpha, self.t, self.align_weight, self.uniform_weight
-        )
+        settings = self.alpha, self.t, self.align_weight, self.uniform_weight
+        return align_uniform_loss(anchors, positives, *settings)

@@ -52,9 +52,8 @@ def symmetric_byol_loss(
 
     `ValueError` : if shapes differ or the reduction is unknown.
     """
-    return byol_loss(first_predictions, second_targets, reduction) + byol_loss(
-        second_predictions, first_targets, reduction
-    )
+    one = byol_loss(first_predictions, second_targets, reduction)
+    return one + byol_loss(second_predictions, first_targets, reduction)
 
 
 def target_momentum(step: int, steps: int, base: float = 0.996) -> float:
@@ -106,6 +105,5 @@ class BYOL(Objective):
     ) -> Tensor:
         if target_anchors is None or target_positives is None:
             return byol_loss(anchors, positives, self.reduction)
-        return symmetric_byol_loss(
-            anchors, positives, target_anchors, target_positives, self.reduction
-        )
+        targets = target_anchors, target_positives
+        return symmetric_byol_loss(anchors, positives, *targets, self.reduction)

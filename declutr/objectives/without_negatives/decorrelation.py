@@ -93,9 +93,8 @@ def self_contrast(first: Tensor, second: Tensor, reduction: str = "mean") -> Ten
     `ValueError` : if shapes differ or the reduction is unknown.
     """
     numerics.check_views(first, second)
-    return numerics.reduced(
-        (numerics.unit(first) * numerics.unit(second)).sum(dim=-1), reduction, first, second
-    )
+    cosines = (numerics.unit(first) * numerics.unit(second)).sum(dim=-1)
+    return numerics.reduced(cosines, reduction, first, second)
 
 
 @numerics.full_precision
@@ -243,9 +242,8 @@ class SCD(Objective):
     ) -> Tensor:
         views = (anchors, positives, projected_anchors, projected_positives)
         weights = (self.contrast_weight / self.temperature, self.decorrelation_weight)
-        contrast, decorrelation = _scd_terms(
-            views, weights, self.redundancy_weight, self.reduction, self.eps
-        )
+        settings = self.redundancy_weight, self.reduction, self.eps
+        contrast, decorrelation = _scd_terms(views, weights, *settings)
         self.last_terms = {
             "self_contrast": contrast.detach(),
             "decorrelation": decorrelation.detach(),

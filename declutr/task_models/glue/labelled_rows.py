@@ -143,8 +143,7 @@ def read_senteval_rows(task: str, path: PathLike | Sequence[PathLike]) -> list[L
 def _questions(files: Sequence[Path]) -> list[LabelledRow]:
     """Read lines of the form `COARSE:fine question`; the coarse class is the label."""
     from declutr.evaluation.tasks.classification import TREC_CLASSES
-    from declutr.evaluation.tasks.labelled_text import fields_of, label_of, words
-    from declutr.evaluation.text_files import read_lines
+    from declutr.evaluation.text_files import fields_of, label_of, read_lines, words
 
     rows: list[LabelledRow] = []
     for file in files:
@@ -158,8 +157,7 @@ def _questions(files: Sequence[Path]) -> list[LabelledRow]:
 def _classes(task: str, path: PathLike | Sequence[PathLike]) -> list[LabelledRow]:
     """Read the two files of a task with one file per class and one sentence per line."""
     from declutr.evaluation.tasks.classification import BINARY
-    from declutr.evaluation.tasks.labelled_text import words
-    from declutr.evaluation.text_files import read_lines
+    from declutr.evaluation.text_files import read_lines, words
 
     files = {name.lower(): files[:2] for name, files in BINARY.items()}[task]
     if not isinstance(path, PathLike) or not Path(path).is_dir():

@@ -129,9 +129,8 @@ class GlueReader(NumberedTextsReader):
                 rows = labelled_rows.read_senteval_rows(self._task, path)
             else:
                 files = source_files(path)
-                rows = labelled_rows.read_labelled_rows(
-                    files, self._layout, str(path), self._strict, self._encoding_errors
-                )
+                how = str(path), self._strict, self._encoding_errors
+                rows = labelled_rows.read_labelled_rows(files, self._layout, *how)
         return rows if self._fraction is None else self._labelled_part(rows, str(path))
 
     def _labelled_part(

@@ -156,9 +156,8 @@ class ImageText(Model):
             return {}
         images, captions, ids = (torch.cat(rows) for rows in zip(*parts, strict=True))
         known, image_of = ids.unique(return_inverse=True)
-        first = torch.full((len(known),), len(ids)).scatter_reduce(
-            0, image_of, torch.arange(len(ids)), "amin"
-        )
+        numbers = torch.arange(len(ids))
+        first = torch.full((len(known),), len(ids)).scatter_reduce(0, image_of, numbers, "amin")
         device = self.image_features.weight.device
         found = matching.retrieval_ranks(
             images[first].to(device), captions.to(device), image_of.to(device)

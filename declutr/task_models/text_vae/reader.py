@@ -75,7 +75,6 @@ class TextLinesReader(NumberedTextsReader):
     def text_to_instance(self, text: str, id: Optional[int] = None) -> Instance:  # type: ignore[override]
         """Return the instance of a text; without an id it has no field `ids`."""
         tokens = self._tokenizer.tokenize(normalize_whitespace(text))[: self._max_tokens]
-        fields: dict[str, Field] = {
-            "tokens": TextField([Token(START_SYMBOL), *tokens, Token(END_SYMBOL)])
-        }
+        whole = [Token(START_SYMBOL), *tokens, Token(END_SYMBOL)]
+        fields: dict[str, Field] = {"tokens": TextField(whole)}
         return Instance({**fields, **self.numbered(id)})

@@ -128,9 +128,8 @@ def _panel(
             cells = [comparison.cell(name, of_group.tasks[0]) for name in names.values()]
             unknown = (math.nan, math.nan)
             bounds = [cell.interval or unknown if cell else unknown for cell in cells]
-            axes.fill_between(
-                x, *zip(*bounds, strict=True), color=look["color"], alpha=0.12, linewidth=0
-            )
+            area = {"color": look["color"], "alpha": 0.12, "linewidth": 0}
+            axes.fill_between(x, *zip(*bounds, strict=True), **area)
         means = [of_group.mean(name) for name in names.values()]
         axes.plot(x, means, linewidth=2, markersize=5.5, zorder=3, **look)
         # An open marker distinguishes the embedding with all dimensions.
