@@ -118,13 +118,9 @@ def _protocol(args: argparse.Namespace) -> Protocol:
 
     from declutr.evaluation.task import PROTOCOLS
 
-    return replace(
-        PROTOCOLS[args.protocol],
-        classifier=args.classifier,
-        hidden=args.hidden,
-        seed=args.seed,
-        device=args.device or ("cuda" if torch.cuda.is_available() else "cpu"),
-    )
+    own = {name: getattr(args, name) for name in ("classifier", "hidden", "seed")}
+    device = args.device or ("cuda" if torch.cuda.is_available() else "cpu")
+    return replace(PROTOCOLS[args.protocol], device=device, **own)
 
 
 def _list(tasks: Sequence[Task]) -> None:

@@ -104,12 +104,8 @@ class WordPieceCodec:
         from declutr.data.fields import SpansField
 
         pairs = [self._with_specials(ids) for ids in texts]
-        return SpansField(
-            [ids for ids, _ in pairs],
-            [types for _, types in pairs],
-            self._frame.padding_id,
-            self._frame.name,
-        )
+        ids, types = [ids for ids, _ in pairs], [types for _, types in pairs]
+        return SpansField(ids, types, self._frame.padding_id, self._frame.name)
 
     def text_field(self, document: np.ndarray) -> TokenIdsField:
         """Make a field of a whole text, cut to the limit and with special tokens."""

@@ -31,12 +31,8 @@ class NumberedTextsReader(DatasetReader):
         max_instances: Optional[int],
         serialization_dir: Optional[str],
     ) -> None:
-        super().__init__(
-            max_instances=max_instances,
-            manual_distributed_sharding=True,
-            manual_multiprocess_sharding=True,
-            serialization_dir=serialization_dir,
-        )
+        sharding = {"manual_distributed_sharding": True, "manual_multiprocess_sharding": True}
+        super().__init__(max_instances, serialization_dir=serialization_dir, **sharding)
         self._tokenizer = tokenizer or WhitespaceTokenizer()
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self._with_ids = with_ids

@@ -75,12 +75,8 @@ class RowReader(DatasetReader):
     ) -> None:
         if unknown:  # AllenNLP raises this itself for a class without `**kwargs`.
             raise ConfigurationError(f"Extra parameters passed to {type(self).__name__}: {unknown}")
-        super().__init__(
-            max_instances=max_instances,
-            manual_distributed_sharding=True,
-            manual_multiprocess_sharding=True,
-            serialization_dir=serialization_dir,
-        )
+        sharding = {"manual_distributed_sharding": True, "manual_multiprocess_sharding": True}
+        super().__init__(max_instances, serialization_dir=serialization_dir, **sharding)
         self._tokenizer = tokenizer or WhitespaceTokenizer()
         self._token_indexers = token_indexers or {"tokens": SingleIdTokenIndexer()}
         self._codec = text_codec(self._tokenizer, self._token_indexers)

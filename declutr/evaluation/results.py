@@ -194,9 +194,8 @@ def _loaded(path: Path) -> Record:
         for row in stored["scores"]
     ]
     fields = {f.name: stored[f.name] for f in dataclasses.fields(TaskResult)}
-    intervals = {
-        row["name"]: Interval(*row["interval"]) for row in stored["scores"] if row["interval"]
-    }
+    known = (row for row in stored["scores"] if row["interval"])
+    intervals = {row["name"]: Interval(*row["interval"]) for row in known}
     return Record(TaskResult(**fields | {"scores": scores}), stored["key"], intervals)
 
 

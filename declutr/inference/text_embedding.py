@@ -183,10 +183,8 @@ def pieces_of(
         else:
             count = -(-length // limit)
             borders = [number * length // count for number in range(count + 1)]
-            pieces += [
-                Piece(row, tokens[start:end], end == length)
-                for start, end in itertools.pairwise(borders)
-            ]
+            parts = itertools.pairwise(borders)
+            pieces += [Piece(row, tokens[start:end], end == length) for start, end in parts]
     return pieces, truncated
 
 

@@ -79,7 +79,5 @@ class NGramConvolutions(Seq2VecEncoder):
         """Return the mean `(N, c)` of the local vectors of each text, in at least float32."""
         counts = mask.bool().sum(dim=1, keepdim=True).clamp_min(1)
         with torch.autocast(mask.device.type, enabled=False):
-            return (
-                local_vectors.to(torch.promote_types(local_vectors.dtype, torch.float32)).sum(dim=1)
-                / counts
-            )
+            wide = local_vectors.to(torch.promote_types(local_vectors.dtype, torch.float32))
+            return wide.sum(dim=1) / counts

@@ -6,12 +6,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import log_softmax
 
-from declutr.objectives.numerics import full_precision, reduced, same_label, unit
-
-__all__ = [
-    *("euclidean_distances", "jensen_shannon", "off_diagonal", "same_label"),
-    *("squared_distances", "unit"),
-]
+from declutr.objectives.numerics import full_precision, reduced
+from declutr.objectives.numerics import same_label as same_label
+from declutr.objectives.numerics import unit as unit
 
 # Rounding leaves a squared distance between equal rows of up to this times their squared lengths.
 _ROUNDING = 1e-13
@@ -93,10 +90,8 @@ def jensen_shannon(logits_p: Tensor, logits_q: Tensor, reduction: str = "mean") 
         )
     # 0 * log 0 counts as 0, but 0 * -inf is not a number: a class that is ruled out gets a finite
     # logarithm instead, a quarter of the lowest so that sums do not overflow.
-    log_p, log_q = (
-        log_softmax(logits, dim=1).clamp_min(torch.finfo(logits.dtype).min / 4)
-        for logits in (logits_p, logits_q)
-    )
+    logs = (log_softmax(logits, dim=1) for logits in (logits_p, logits_q))
+    log_p, log_q = (log.clamp_min(torch.finfo(log.dtype).min / 4) for log in logs)
     log_m = torch.logaddexp(log_p, log_q) - math.log(2)
     terms = log_p.exp() * (log_p - log_m) + log_q.exp() * (log_q - log_m)  # (N, C)
     return reduced(terms.sum(dim=1) / 2, reduction, logits_p, logits_q)

@@ -100,13 +100,8 @@ class Quickstart:
 
     def make_corpus(self) -> None:
         """Write the training documents and the held-out documents."""
-        counts = write_corpus(
-            self.packages,
-            self.train_file,
-            self.validation_file,
-            min_words=2 * 64,
-            workers=usable_processors(),
-        )
+        files = self.packages, self.train_file, self.validation_file
+        counts = write_corpus(*files, min_words=2 * 64, workers=usable_processors())
         print(
             f"     {counts.train_documents} documents to train on ({counts.train_words / 1e6:.1f} "
             f"million words), {counts.validation_documents} held out"

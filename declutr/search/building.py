@@ -166,10 +166,8 @@ def _embedded(
 def _left_out(folder: Path) -> np.ndarray:
     """Store and return the row numbers, ascending, of blank lines and of non-finite embeddings."""
     lines, embeddings = StoredLines(folder), StoredEmbeddings(folder / index_files.EMBEDDINGS)
-    broken = [
-        start + np.flatnonzero(~np.isfinite(block).all(axis=1))
-        for start, block in embeddings.blocks()
-    ]
+    whole = ((start, np.isfinite(block).all(axis=1)) for start, block in embeddings.blocks())
+    broken = [start + np.flatnonzero(~finite) for start, finite in whole]
     left_out = np.unique(np.concatenate([lines.blank(), *broken])).astype(np.int64)
     place = folder / index_files.LEFT_OUT
     write_whole(place, lambda file: np.save(file, left_out, allow_pickle=False))

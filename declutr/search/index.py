@@ -166,10 +166,8 @@ class SearchIndex:
         # A graph may consist of several components, of which a search sees only one.
         if len(found) < min(k, len(self._rows)):
             found, cosines = ranked(ExactNumpy(self._rows), self._rows, vector, k)
-        return [
-            Hit(row, min(1.0, max(-1.0, cosine)), self.lines[row])
-            for row, cosine in zip(found.tolist(), cosines.tolist(), strict=True)
-        ]
+        nearest = zip(found.tolist(), cosines.tolist(), strict=True)
+        return [Hit(row, min(1.0, max(-1.0, cosine)), self.lines[row]) for row, cosine in nearest]
 
     @cached_property
     def _searcher(self) -> Searcher:

@@ -48,10 +48,8 @@ def text_encoder(
         instances = [reader.text_to_instance(text) for text in texts]
         # The longest texts come first, so that a lack of memory shows immediately.
         order = np.argsort([-len(instance["anchors"]) for instance in instances], kind="stable")
-        parts = [
-            embedded([instances[row] for row in order[start : start + batch_size]])
-            for start in range(0, len(order), batch_size)
-        ]
+        batches = (order[start : start + batch_size] for start in range(0, len(order), batch_size))
+        parts = [embedded([instances[row] for row in rows]) for rows in batches]
         vectors = np.concatenate(parts)
         embeddings = np.empty_like(vectors)
         embeddings[order] = vectors

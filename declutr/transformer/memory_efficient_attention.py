@@ -86,12 +86,8 @@ def _(query: Tensor, key: Tensor, value: Tensor, *others: Any) -> tuple[Tensor, 
     sums = -(-longest // 32) * 32 if differentiated else 0  # as the kernel aligns them
     shape = (cu_seqlens.size(0) - 1, query.size(2), sums)
     number = query.new_empty((), dtype=torch.int64)
-    return (
-        query.new_empty(query.shape),
-        query.new_empty(shape, dtype=torch.float32),
-        number,
-        torch.empty_like(number),
-    )
+    lengths = query.new_empty(shape, dtype=torch.float32)
+    return query.new_empty(query.shape), lengths, number, torch.empty_like(number)
 
 
 @_backward.register_fake

@@ -200,10 +200,6 @@ def _ranked(space: CommonSpace, pair: Pair) -> Ranks:
     """Return ranks within every 1,000 images."""
     images, captions = pair
     with torch.no_grad():
-        found = [
-            ranks(space.image(some), space.sentence(theirs))
-            for some, theirs in zip(
-                images.split(IMAGES), captions.split(CAPTIONS * IMAGES), strict=True
-            )
-        ]
+        pairs = zip(images.split(IMAGES), captions.split(CAPTIONS * IMAGES), strict=True)
+        found = [ranks(space.image(some), space.sentence(theirs)) for some, theirs in pairs]
     return Ranks(*map(np.concatenate, zip(*found, strict=True)))

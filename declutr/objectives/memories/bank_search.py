@@ -116,13 +116,9 @@ class InvertedLists:
         self._generator = torch.Generator().manual_seed(seed)
         count, width = len(numbers), row(numbers[:1]).size(1)
         lists = number_of_lists(count)
-        self._index: Any = faiss.IndexIVFScalarQuantizer(
-            faiss.IndexFlatIP(width),
-            width,
-            lists,
-            faiss.ScalarQuantizer.QT_8bit,
-            faiss.METRIC_INNER_PRODUCT,
-        )
+        flat, kind = faiss.IndexFlatIP(width), faiss.ScalarQuantizer.QT_8bit
+        metric = faiss.METRIC_INNER_PRODUCT
+        self._index: Any = faiss.IndexIVFScalarQuantizer(flat, width, lists, kind, metric)
         self._index.train(self._unit(self._drawn(lists * PER_CENTRE)))
         for some in numbers.split(max(1, BLOCK // width)):
             self._index.add_with_ids(self._unit(some), some.cpu().numpy())

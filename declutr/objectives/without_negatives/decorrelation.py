@@ -244,8 +244,6 @@ class SCD(Objective):
         weights = (self.contrast_weight / self.temperature, self.decorrelation_weight)
         settings = self.redundancy_weight, self.reduction, self.eps
         contrast, decorrelation = _scd_terms(views, weights, *settings)
-        self.last_terms = {
-            "self_contrast": contrast.detach(),
-            "decorrelation": decorrelation.detach(),
-        }
+        terms = {"self_contrast": contrast, "decorrelation": decorrelation}
+        self.last_terms = {name: term.detach() for name, term in terms.items()}
         return contrast + decorrelation

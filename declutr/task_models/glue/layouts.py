@@ -234,12 +234,9 @@ def own_layout(
     columns = texts if label is None else (*texts, label)
     if header is None:
         header = not any(isinstance(column, int) for column in columns)
-    return Layout(
-        tuple((column,) for column in texts),
-        () if label is None else (label,),
-        Scores(unlabelled=("",)) if scores else Classes(unlabelled=("",)),
-        header,
-    )
+    places = tuple((column,) for column in texts), () if label is None else (label,)
+    kind = Scores(unlabelled=("",)) if scores else Classes(unlabelled=("",))
+    return Layout(*places, kind, header)
 
 
 def task_name(task: str, known: list[str]) -> str:
