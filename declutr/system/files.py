@@ -74,9 +74,8 @@ def write_whole(
     shared : whether other processes may write this file at the same time; the last one wins.
     """
     path = Path(path)
-    beside = path.with_name(
-        f"{path.name}.{os.getpid()}{UNFINISHED}" if shared else path.name + UNFINISHED
-    )
+    process = f".{os.getpid()}" if shared else ""
+    beside = path.with_name(f"{path.name}{process}{UNFINISHED}")
     if isinstance(content, str):
         content = content.encode("utf-8", "backslashreplace")
     try:

@@ -198,10 +198,7 @@ class _Run(NamedTuple):
         return _Block(*self, _ALL).of(tensor).transpose(0, 1)
 
     def blocks(self, query: Tensor, dropout: Any) -> Iterator[tuple[_Block, Tensor]]:
-        """Yield blocks that fit the cache, with their levels of dropout (empty without dropout).
-
-        The levels drawn do not depend on the number of threads.
-        """
+        """Yield blocks that fit the cache, with levels of dropout that threads do not change."""
         heads, at_once = query.size(1), max(1, _TOKENS_AT_ONCE // self.length)
         most = _SCORES_AT_ONCE[query.element_size()] * torch.get_num_threads()
         nothing = query.new_empty(0)
