@@ -42,11 +42,17 @@ Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDE
         add("--normalize", action="store_true", help="scale embeddings to length 1")
         add("--no-whitening", action="store_true", help="leave out a whitening stored with it")
         onnx = parser.add_mutually_exclusive_group()
-        about = "fail if no ONNX model can be made"
-        onnx.add_argument("--onnx", action="store_true", default=None, help=about)
+        onnx.add_argument(
+            "--onnx", action="store_true", default=None, help="fail if no ONNX model can be made"
+        )
         onnx.add_argument("--no-onnx", dest="onnx", action="store_false", help="make no ONNX model")
-        about = f"largest difference allowed, see below (default {_TOLERANCE:g})"
-        add("--tolerance", type=float, default=_TOLERANCE, metavar="X", help=about)
+        add(
+            "--tolerance",
+            type=float,
+            default=_TOLERANCE,
+            metavar="X",
+            help=f"largest difference allowed, see below (default {_TOLERANCE:g})",
+        )
         add("--texts", metavar="FILE", help="compare on these texts too, as `declutr embed` reads")
         add("--scores", metavar="FOLDER", help="of evaluate-embeddings, for the model card")
         add("--overwrite", action="store_true", help="replace an earlier export at OUT")
@@ -58,14 +64,18 @@ Training can start from OUT: TRANSFORMER_MODEL=OUT declutr train RECIPE -s FOLDE
 
         with told_to_user(ValueError, FileNotFoundError):  # raised for the model, OUT or texts
             try:
-                names = ("normalize", "onnx", "tolerance", "scores", "overwrite", "trust")
                 exported = export_model(
                     args.archive,
                     args.output,
+                    normalize=args.normalize,
                     whiten=not args.no_whitening,
+                    onnx=args.onnx,
+                    tolerance=args.tolerance,
                     texts=_texts(args.texts),
+                    scores=args.scores,
+                    overwrite=args.overwrite,
+                    trust=args.trust,
                     say=lambda step: print(f"{step} ...", file=sys.stderr),
-                    **{name: getattr(args, name) for name in names},
                 )
             except ExportDiffers as error:
                 print(f"{error.comparison.table()}\n")
