@@ -42,7 +42,7 @@ def new_name(file: Path) -> str | None:
 
 
 def recipe_names() -> list[str]:
-    """Return the names of all recipes, sorted, those at the top first; earlier paths are left out."""
+    """Return the names of all recipes, those at the top first, without those of earlier paths."""
     folder = recipes_folder()
     files = [file for file in folder.rglob(f"*{SUFFIX}") if new_name(file) is None]
     names = [file.relative_to(folder).as_posix().removesuffix(SUFFIX) for file in files]
