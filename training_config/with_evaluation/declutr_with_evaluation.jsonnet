@@ -1,7 +1,7 @@
 // declutr.jsonnet, and of all steps that are evaluated the one with the best development set of
 // STS-B, as SimCSE chooses (Gao et al., 2021, appendix A: every 250 steps).
 // Where SentEval's data lie:   -o '{"trainer.callbacks.2.data": "…"}'
-(import "declutr.jsonnet") {
+(import "../declutr.jsonnet") {
     trainer+: {
         callbacks+: [
             {

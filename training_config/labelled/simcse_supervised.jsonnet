@@ -2,7 +2,7 @@
 // negatives of the whole batch. train_data_path is a table with premise, hypothesis and label. The
 // head serves training only, as without labels; the public code embeds through it here.
 // Optimizer: SimCSE's public code, run_sup_example.sh: the defaults of the Trainer.
-(import "simcse.jsonnet") {
+(import "../sentences/simcse.jsonnet") {
     batch_size:: 512,  // where it does not fit: model.chunk_size
     learning_rate:: 5e-5,
     num_epochs:: 3,

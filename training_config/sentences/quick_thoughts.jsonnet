@@ -5,7 +5,7 @@
 (import "sentences.libsonnet") {
     batch_size:: 400,
     learning_rate:: 3e-5,  // the paper's 5e-4 is for encoders that begin from random weights
-    optimizer:: (import "optimizers.libsonnet").quick_thoughts,
+    optimizer:: (import "../optimizers.libsonnet").quick_thoughts,
     dataset_reader+: { with_ids: true },
     data_loader+: { consecutive: true },
     model+: {

@@ -9,7 +9,7 @@
     max_length:: 64,
     learning_rate:: 4e-5,
     num_epochs:: 50,
-    optimizer:: (import "optimizers.libsonnet").cert(self.num_epochs),
+    optimizer:: (import "../optimizers.libsonnet").cert(self.num_epochs),
     views:: "spans",  // of the reader: anchors and positives
     dataset_reader+: { type: "text_pairs", anchor: "text", positive: "augmented" },
 }

@@ -1,12 +1,12 @@
 // What recipes over single sentences share: train_data_path holds one a line. Documents become such
 // a file by `declutr split-sentences`.
-local base = import "base.libsonnet";
+local base = import "../base.libsonnet";
 
 base {
     batch_size:: 64,
     learning_rate:: 3e-5,
     // Unless a recipe says otherwise: of SimCSE's public code, and where there is none for texts.
-    optimizer:: (import "optimizers.libsonnet").trainer,
+    optimizer:: (import "../optimizers.libsonnet").trainer,
     max_length:: 32,  // tokens, special ones included; the rest of a sentence is cut
     masked_language_modeling:: false,
     views:: "dropout",

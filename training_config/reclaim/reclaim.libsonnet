@@ -4,8 +4,8 @@
 //   TRANSFORMER_MODEL   a name on the Hugging Face hub, or a folder. Set the environment variable.
 //   -o '{"train_data_path": "SST-2/train.tsv", "validation_data_path": "SST-2/dev.tsv"}'
 //
-// Another task is a recipe of one line: (import "training_config/reclaim.jsonnet") { task:: "mrpc" }
-local base = import "base.libsonnet";
+// Another task is a recipe of one line: (import "training_config/reclaim/reclaim.jsonnet") { task:: "mrpc" }
+local base = import "../base.libsonnet";
 
 local transformer_model = std.extVar("TRANSFORMER_MODEL");
 // Of GLUE's training files, the larger number where there are several versions.

@@ -1,6 +1,6 @@
 // RECLAIM beside a text VAE: an LSTM to a code and one back. train_data_path holds one text a line.
 // model.objective.instances is the number of lines.
-local base = import "base.libsonnet";
+local base = import "../base.libsonnet";
 
 base {
     word_size:: 512,

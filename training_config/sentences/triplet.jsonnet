@@ -1,5 +1,5 @@
 // All triplets of a batch (Schroff et al., 2015, FaceNet) over two dropout passes, on the unit
-// sphere. For triplets that the data bring, see sbert_triplet.jsonnet.
+// sphere. For triplets that the data bring, see labelled/sbert_triplet.jsonnet.
 // Optimizer: no public code trains it on sentences: the defaults of the Trainer.
 (import "sentences.libsonnet") {
     model+: {

@@ -2,7 +2,7 @@
 // SICK-R, as the public code chooses.
 // Where SentEval's data lie:   -o '{"trainer.callbacks.2.data": "…"}'
 // Optimizer: SCD's public code, the command of its README: the defaults of the Trainer.
-(import "scd.jsonnet") {
+(import "../sentences/scd.jsonnet") {
     trainer+: {
         callbacks+: [
             {

@@ -4,7 +4,7 @@
 (import "sentences.libsonnet") {
     batch_size:: 32,
     learning_rate:: 2e-6,
-    optimizer:: (import "optimizers.libsonnet").is_bert,
+    optimizer:: (import "../optimizers.libsonnet").is_bert,
     views:: null,  // there is one
     pooler:: { type: "ngram_convolutions", channels: 256, kernels: [1, 3, 5] },
     model+: { loss: { type: "is_bert" } },
