@@ -1,0 +1,2 @@
+// Moved to reclaim/ablations/negatives_300.jsonnet; this path goes in 3.0.
+import "../reclaim/ablations/negatives_300.jsonnet"

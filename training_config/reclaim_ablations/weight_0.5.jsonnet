@@ -1,0 +1,2 @@
+// Moved to reclaim/ablations/weight_0.5.jsonnet; this path goes in 3.0.
+import "../reclaim/ablations/weight_0.5.jsonnet"
