@@ -1,4 +1,5 @@
-// DeCLUTR-small: one epoch, meant for TRANSFORMER_MODEL=distilroberta-base.
+// I have: documents of at least 2,048 tokens, one a line
+// I want: DeCLUTR-small: distilroberta-base, one epoch
 (import "declutr.jsonnet") {
     num_epochs:: 1,
 }

@@ -46,7 +46,7 @@ def recipe_names() -> list[str]:
     folder = recipes_folder()
     files = [file for file in folder.rglob(f"*{SUFFIX}") if new_name(file) is None]
     names = [file.relative_to(folder).as_posix().removesuffix(SUFFIX) for file in files]
-    return sorted(names, key=lambda name: ("/" in name, name))
+    return sorted(names, key=lambda name: (name.count("/"), name))
 
 
 def recipe_path(name: str | Path) -> Path:

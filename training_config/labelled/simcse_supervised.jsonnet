@@ -1,3 +1,5 @@
+// I have: premises, hypotheses and labels (NLI)
+// I want: an encoder by entailment, contradictions as hard negatives (supervised SimCSE)
 // Supervised SimCSE (Gao et al., 2021): premises, what they entail, and what contradicts them as hard
 // negatives of the whole batch. train_data_path is a table with premise, hypothesis and label. The
 // head serves training only, as without labels; the public code embeds through it here.

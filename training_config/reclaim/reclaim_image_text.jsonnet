@@ -1,3 +1,5 @@
+// I have: captions, and features of their images
+// I want: captions and images that find each other, with RECLAIM (VSE++)
 // RECLAIM beside VSE++ (Faghri et al., 2018): captions by a GRU, images by features computed before.
 // train_data_path is {"captions": ..., "images": ...}, or the captions alone if their features lie
 // beside them (train.jsonl, train.npy). model.objective.instances is the number of rows of captions.

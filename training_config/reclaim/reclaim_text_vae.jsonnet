@@ -1,5 +1,6 @@
-// RECLAIM beside a text VAE: an LSTM to a code and one back. train_data_path holds one text a line.
-// model.objective.instances is the number of lines.
+// I have: texts, one a line
+// I want: a text VAE with RECLAIM beside its loss
+// An LSTM to a code and one back. model.objective.instances is the number of lines.
 local base = import "../base.libsonnet";
 
 base {

@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: alignment and uniformity as the loss
 // Alignment and uniformity themselves as the loss (Wang & Isola, 2020), over two dropout passes.
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 (import "sentences.libsonnet") {

@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: no negatives: decorrelated features (Barlow Twins)
 // Barlow Twins (Zbontar et al., 2021) over two dropout passes of sentences.
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 (import "sentences.libsonnet") {

@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: a small batch and many negatives, without a second encoder
 // Cross-batch memory (Wang et al., 2020): NT-Xent over two dropout passes, with the projections of
 // earlier batches as negatives. They were made by an encoder of a few steps ago, without another
 // one that follows slowly, as MoCo's is.

@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: a second view by word edits (EDA)
 // EDA (Wei & Zou, 2019) as the second view: a text beside its own word edits, drawn anew every epoch.
 // Synonyms are WordNet's, by nltk, or those of a file:
 //   -o '{"dataset_reader.augmentation.synonyms": "synonyms.tsv"}'

@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: each sentence told from all others, by a memory of them
 // Instance discrimination (Wu et al., 2018): every sentence a class of its own, told from all
 // others by a memory of their projections; exactly, or with `noise` of them drawn a step.
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.

@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: sentences that find their own n-grams (IS-BERT)
 // IS-BERT (Zhang et al., 2020): a sentence, the mean of convolutions over its tokens, is to tell
 // its own n-grams from those of other sentences.
 // Optimizer: IS-BERT's public code, `fit` as its examples call it, and so the rate.

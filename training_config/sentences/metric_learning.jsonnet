@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: a loss or miner of pytorch-metric-learning
 // A loss of pytorch-metric-learning by name, with its distance, reducer and miner: multi-similarity
 // (Wang et al., 2019) over two dropout passes. Others are a change of names away.
 // Optimizer: no public code trains it on sentences: the defaults of the Trainer.

@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: MoCo with harder negatives, made up (MoCHi)
 // MoCHi (Kalantidis et al., 2020): MoCo with negatives made up of the hardest ones of its queue,
 // once the queue has been filled with keys and the encoder has settled (the paper waits for some
 // epochs).

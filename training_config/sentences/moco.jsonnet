@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: a small batch and many negatives, of a momentum encoder (MoCo)
 // MoCo (He et al., 2020) over two dropout passes: keys of a momentum encoder, a queue of negatives.
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
 local width = 256;  // of projections, and so of the queue

@@ -1,5 +1,6 @@
-// A sentence and the next one of its document as a pair, contrasted in both directions.
-// Blank rows lie between documents, as `declutr split-sentences` writes them.
+// I have: sentences in their order, one a line, blank lines between documents
+// I want: a sentence and the next one as a pair
+// Contrasted in both directions. `declutr split-sentences` writes such a file.
 // Optimizer: no public code trains it on sentences: the defaults of the Trainer.
 (import "sentences.libsonnet") {
     views:: "spans",  // what the reader brings

@@ -1,6 +1,8 @@
+// I have: sentences in their order, one a line, blank lines between documents
+// I want: sentences that find their neighbours (Quick-Thoughts)
 // Quick-Thoughts (Logeswaran & Lee, 2018): two encoders; one's embedding of a sentence is to find
 // the other's of its neighbours among 400 that follow each other. An embedding is both, joined.
-// Blank rows lie between documents, as `declutr split-sentences` writes them.
+// `declutr split-sentences` writes such a file.
 // Optimizer: Quick-Thoughts' public code, src/train.py (where each tensor's gradient is clipped).
 (import "sentences.libsonnet") {
     batch_size:: 400,

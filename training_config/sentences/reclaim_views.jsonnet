@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: RECLAIM as the objective of an encoder, the hardest of all sentences as negatives
 // RECLAIM as the objective of a sentence encoder: u and v are the embeddings of two dropout passes,
 // negatives the hardest of all sentences. The paper does not do this.
 // Optimizer: no public code trains it on sentences: the defaults of the Trainer.

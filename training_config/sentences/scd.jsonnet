@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: no negatives: two rates of dropout, decorrelated (SCD, for BERT)
 // SCD (Klein & Nabi, 2022) as in the paper, for BERT: the same sentences under a low and a high rate
 // of dropout; their embeddings are pushed apart, their projections decorrelated.
 // Optimizer: SCD's public code, the command of its README: the defaults of the Trainer.

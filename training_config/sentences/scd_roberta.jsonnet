@@ -1,4 +1,6 @@
-// SCD with the paper's settings for RoBERTa.
+// I have: sentences, one a line
+// I want: SCD for RoBERTa
+// The paper's settings.
 // Optimizer: SCD's public code, the command of its README: the defaults of the Trainer.
 (import "scd.jsonnet") {
     views:: { type: "dropout_rates", low: 0.065, high: 0.24 },

@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: no negatives, one encoder (SimSiam)
 // SimSiam (Chen & He, 2021): BYOL without a second encoder. The target of a view is the projection
 // of the other one, without its gradient.
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.

@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: the soft nearest neighbour loss
 // The soft nearest neighbour loss (Frosst et al., 2019) over two dropout passes: the two embeddings
 // of a sentence are each other's neighbours among all of the batch. Cosine distances, so that one
 // temperature serves embeddings of any length.

@@ -1,3 +1,5 @@
+// I have: sentences, one a line
+// I want: no negatives: clusters of both views agree (SwAV)
 // SwAV (Caron et al., 2020) over two dropout passes: each view predicts the prototypes that the
 // other one is assigned to. The queue is the paper's for small batches; it serves once it is full.
 // Optimizer: the public code is for images; on sentences, the defaults of the Trainer.

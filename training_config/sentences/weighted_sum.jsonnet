@@ -1,5 +1,7 @@
-// Several objectives as one: unsupervised SimCSE, and a little of alignment and uniformity beside
-// it. The log has the value of each.
+// I have: sentences, one a line
+// I want: several objectives at once
+// Unsupervised SimCSE, and a little of alignment and uniformity beside it. The log has the value
+// of each.
 // Optimizer: SimCSE's public code, run_unsup_example.sh: the defaults of the Trainer.
 local simcse = import "simcse.jsonnet";
 

@@ -1,4 +1,6 @@
-// Embeds with a transformer as it is, by the vector of its first token: nothing is trained.
+// I have: a transformer, and nothing to train on
+// I want: its embeddings as it is, the vector of the first token
+// Nothing is trained, nothing is read:
 //   allennlp train training_config/untrained/transformer_cls.jsonnet -s output
 (import "transformer_mean.jsonnet") {
     model+: { seq2vec_encoder: { type: "cls_pooler" } },

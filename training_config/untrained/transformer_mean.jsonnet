@@ -1,4 +1,6 @@
-// Embeds with a transformer as it is, by the mean of its token vectors: nothing is trained.
+// I have: a transformer, and nothing to train on
+// I want: its embeddings as it is, the mean of token vectors
+// Nothing is trained, nothing is read:
 //   allennlp train training_config/untrained/transformer_mean.jsonnet -s output
 (import "../base.libsonnet") {
     masked_language_modeling:: false,

@@ -1,2 +1,3 @@
-// Negatives are the other instances of the batch: banks are kept, but not searched.
+// I have: rows of a task of GLUE, with their classes
+// I want: RECLAIM with negatives of the batch, banks kept but not searched
 (import "../reclaim.libsonnet") { model+: { objective+: { candidates: "batch" } } }
