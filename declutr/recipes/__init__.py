@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from pathlib import Path
 
-__all__ = ["MOVED", "new_name", "recipe_names", "recipe_path", "recipes_folder"]
+__all__ = ["earlier_names", "new_name", "recipe_names", "recipe_path", "recipes_folder"]
 
 FOLDER = "training_config"
 SUFFIX = ".jsonnet"
@@ -43,41 +43,55 @@ def new_name(file: Path) -> str | None:
 
 def recipe_names() -> list[str]:
     """Return the names of all recipes, those at the top first, without those of earlier paths."""
+    return sorted(_names() - earlier_names().keys(), key=lambda name: (name.count("/"), name))
+
+
+def earlier_names() -> dict[str, str]:
+    """Return the names that recipes had in release 1.9, each with the name of today."""
     folder = recipes_folder()
-    files = [file for file in folder.rglob(f"*{SUFFIX}") if new_name(file) is None]
-    names = [file.relative_to(folder).as_posix().removesuffix(SUFFIX) for file in files]
-    return sorted(names, key=lambda name: (name.count("/"), name))
+    moved = {name: new_name(folder / f"{name}{SUFFIX}") for name in _names()}
+    return {name: new for name, new in sorted(moved.items()) if new is not None}
 
 
-def recipe_path(name: str | Path) -> Path:
+def _names() -> set[str]:
+    folder = recipes_folder()
+    files = folder.rglob(f"*{SUFFIX}")
+    return {file.relative_to(folder).as_posix().removesuffix(SUFFIX) for file in files}
+
+
+def recipe_path(name: str | Path, of_package: bool = False) -> Path:
     """Return the path of a recipe.
 
     # Parameters
 
     name : the path of a file, which is returned as it is; or the name of a recipe of this package,
-        with or without its folder and `.jsonnet`: `simcse`, `sentences/simcse.jsonnet`.
+        with or without its folder and `.jsonnet`: `simcse`, `sentences/simcse.jsonnet`. The paths
+        of release 1.9 give those of today.
+    of_package : whether only names are taken, and no paths.
 
     # Raises
 
     `UnknownRecipe` (a `ValueError`) : there is no such file, and no recipe has this name, or more
         than one.
     """
-    if Path(name).expanduser().is_file():
-        return Path(name).expanduser()
-    wanted = Path(name).as_posix().removeprefix(f"{FOLDER}/").removesuffix(SUFFIX)
+    if not of_package and (file := Path(name).expanduser()).is_file():
+        return file
     folder = recipes_folder()
-    earlier = folder / f"{wanted}{SUFFIX}"
-    if earlier.is_file():
-        wanted = new_name(earlier) or wanted
+    wanted = Path(name).as_posix().removeprefix(f"{FOLDER}/").removesuffix(SUFFIX)
+    wanted = earlier_names().get(wanted, wanted)
     names = recipe_names()
     found = [known for known in names if wanted in (known, known.rpartition("/")[2])]
     if wanted in found or len(found) == 1:
         return folder / f"{wanted if wanted in found else found[0]}{SUFFIX}"
     if found:
-        raise UnknownRecipe(f"{name!s} is the name of several recipes: {', '.join(found)}.")
+        raise UnknownRecipe(f"{str(name)!r} is the name of several recipes: {', '.join(found)}.")
+    places = (
+        "a name that `declutr recipes` lists"
+        if of_package
+        else ("the path of a file, or a name that `declutr recipes` lists")
+    )
     raise UnknownRecipe(
-        f"There is no recipe {str(name)!r}. Expected the path of a file, or a name that "
-        f"`declutr recipes` lists{_nearest(wanted, names)}."
+        f"There is no recipe {str(name)!r}. Expected {places}{_nearest(wanted, names)}."
     )
 
 
