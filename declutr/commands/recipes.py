@@ -44,6 +44,7 @@ def _parser() -> argparse.ArgumentParser:
     forms = listing.add_mutually_exclusive_group()
     forms.add_argument("--json", dest="form", action="store_const", const="json")
     forms.add_argument("--markdown", dest="form", action="store_const", const="markdown")
+    listing.set_defaults(form="text")
     set_command(listing, _list)
     showing = commands.add_parser("show", help="print a recipe")
     set_command(showing, _show)
