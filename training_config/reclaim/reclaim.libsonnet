@@ -1,13 +1,11 @@
 // What the recipes of RECLAIM share: a transformer is fine-tuned on a task of GLUE, with a
 // contrastive term beside the task's loss. docs/RECLAIM.md explains it.
 //
-//   TRANSFORMER_MODEL   a name on the Hugging Face hub, or a folder. Set the environment variable.
+//   TRANSFORMER_MODEL   a name on the Hugging Face hub, or a folder: an environment variable.
 //   -o '{"train_data_path": "SST-2/train.tsv", "validation_data_path": "SST-2/dev.tsv"}'
 //
 // Another task is a recipe of one line: (import "training_config/reclaim/reclaim.jsonnet") { task:: "mrpc" }
-local base = import "../base.libsonnet";
 
-local transformer_model = std.extVar("TRANSFORMER_MODEL");
 // Of GLUE's training files, the larger number where there are several versions.
 local rows = {
     "cola": 8551,
@@ -20,7 +18,7 @@ local rows = {
     "wnli": 635,
 };
 
-base {
+(import "../base.libsonnet") {
     task:: "sst-2",  // of the reader "glue"; basic_classifier wants classes, so not "sts-b"
     // All rows of the training file, those that label_fraction leaves out too. More do no harm, but
     // each takes two vectors of memory.
@@ -36,12 +34,13 @@ base {
     num_epochs:: 3,
     learning_rate:: 2e-5,
     local settings = self,
+    local of_spans = super.dataset_reader,
 
     local reader = {
         type: "glue",
         task: settings.task,
-        tokenizer: base.dataset_reader.tokenizer { max_length: settings.max_length },
-        token_indexers: base.dataset_reader.token_indexers,
+        tokenizer: of_spans.tokenizer { max_length: settings.max_length },
+        token_indexers: of_spans.token_indexers,
     },
 
     vocabulary: { type: "from_instances" },  // of classes
@@ -56,7 +55,7 @@ base {
             token_embedders: {
                 tokens: {
                     type: "pretrained_transformer_mlm",
-                    model_name: transformer_model,
+                    model_name: settings.transformer_model,
                     masked_language_modeling: false,
                 },
             },

@@ -4,6 +4,7 @@
 // of dropout; their embeddings are pushed apart, their projections decorrelated.
 // Optimizer: SCD's public code, the command of its README: the defaults of the Trainer.
 (import "sentences.libsonnet") {
+    default_transformer:: "bert-base-uncased",
     batch_size:: 192,
     views:: { type: "dropout_rates", low: 0.05, high: 0.15 },
 
