@@ -35,7 +35,7 @@ from tests.recipe_data import BATCH, INSTANCES, RecipeData
 from tests.training.test_exact_resume import differences, metrics_of
 
 RECIPE_FILES = [recipe_path(name) for name in recipe_names()]
-TRAINED = [recipe for recipe in RECIPE_FILES if not recipe.stem.startswith("transformer_")]
+TRAINED = [recipe for recipe in RECIPE_FILES if recipe.parent.name != "untrained"]
 
 NORMALISATIONS = (torch.nn.LayerNorm, torch.nn.RMSNorm, torch.nn.modules.batchnorm._NormBase)
 
@@ -418,7 +418,10 @@ def test_a_transformer_that_is_nowhere_is_named(
         build(RECIPES / "declutr.jsonnet", data, tmp_path)
 
 
-def test_an_undefined_transformer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(os.environ, "TRANSFORMER_MODEL")
-    with pytest.raises(RuntimeError, match="TRANSFORMER_MODEL"):
-        Params.from_file(str(RECIPES / "declutr.jsonnet"))
+def test_a_transformer_that_is_not_within_reach_is_named(
+    monkeypatch: pytest.MonkeyPatch, data: RecipeData, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(os.environ, "TRANSFORMER_MODEL", "nobody/nothing")
+    told = r"^The transformer 'nobody/nothing' cannot be loaded: .* cache .*Set TRANSFORMER_MODEL"
+    with pytest.raises(OSError, match=told):
+        build(RECIPES / "declutr.jsonnet", data, tmp_path)

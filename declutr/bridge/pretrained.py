@@ -39,8 +39,8 @@ def tokenizer_arguments(module: ModuleType) -> bool:
         except OSError as error:  # transformers names neither the model nor where it was chosen
             raise OSError(
                 f"The transformer '{model_name}' cannot be loaded: {str(error).splitlines()[0]} "
-                "Expected a folder with a checkpoint, or a name on the Hugging Face hub, which must "
-                "be in its cache here or within reach. Set TRANSFORMER_MODEL to such a one."
+                "Expected a folder with a checkpoint, or a name on the Hugging Face hub, in its "
+                "cache here or within reach. Set TRANSFORMER_MODEL to such a one."
             ) from error
 
     return True

@@ -17,8 +17,8 @@ MOVED = "// Moved to "
 """How a file begins that only imports a recipe from its new path, given in the rest of the line."""
 
 
-class UnknownRecipe(ValueError):
-    """Error of a name that no recipe has, or that several share."""
+class UnknownRecipe(FileNotFoundError, ValueError):
+    """Error of a path that is no file, and a name that no recipe has, or that several share."""
 
 
 def recipes_folder() -> Path:
@@ -71,7 +71,7 @@ def recipe_path(name: str | Path, of_package: bool = False) -> Path:
 
     # Raises
 
-    `UnknownRecipe` (a `ValueError`) : there is no such file, and no recipe has this name, or more
+    `UnknownRecipe` : there is no such file, and no recipe has this name, or more
         than one.
     """
     if not of_package and (file := Path(name).expanduser()).is_file():

@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from declutr.recipes import UnknownRecipe, recipe_path, recipes_folder
+from declutr.recipes import recipe_path, recipes_folder
 
 TRANSFORMER = "TRANSFORMER_MODEL"
 """The environment variable that chooses the transformer a recipe starts from."""
@@ -26,10 +26,6 @@ class UndefinedVariable(RecipeError):
     """Error of a recipe that takes a variable which is not set."""
 
 
-class RecipeNotFound(FileNotFoundError):
-    """Error of a path that is neither a file nor the name of a recipe."""
-
-
 def found(find: Callable[..., Any], place: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
     """Return the local path of a configuration: of a file, a URL, or a recipe by its name.
 
@@ -40,19 +36,12 @@ def found(find: Callable[..., Any], place: str | os.PathLike, *args: Any, **kwar
 
     # Raises
 
-    `RecipeNotFound` : there is no such file, and no recipe has this name.
+    `UnknownRecipe` : there is no such file, and no recipe has this name.
     """
     try:
         return find(place, *args, **kwargs)
     except FileNotFoundError:
-        try:
-            return str(recipe_path(os.fspath(place), of_package=True))
-        except UnknownRecipe as unknown:
-            nearest = str(unknown).partition("; ")[2]
-    raise RecipeNotFound(
-        f"There is no recipe '{place}'. Expected the path of a file, or a name that `declutr "
-        f"recipes` lists{nearest and f'; {nearest}'}"
-    )
+        return str(recipe_path(place))
 
 
 def evaluated(evaluate: Callable[..., str], file: str, ext_vars: Mapping[str, str]) -> str:

@@ -104,6 +104,10 @@ def test_tracebacks_can_be_asked_for(monkeypatch, value: str, shown: bool) -> No
         ("export cut.tar.gz out --no-onnx", "cut.tar.gz"),
         ("evaluate-embeddings nowhere random:8 -o out", "Found no folder 'nowhere'"),
         ("sample-spans nowhere.jsonnet", "nowhere.jsonnet"),
+        ("train declutr_smal -s out", "There is no recipe 'declutr_smal'. Expected"),
+        ("train undefined.jsonnet -s out", "takes the variable MY_DATA, which is not set"),
+        ("train empty.jsonnet -s out -o {", "The overrides '{' cannot be evaluated"),
+        ("train empty.jsonnet -s out", 'key "dataset_reader" is required'),
     ],
 )
 def test_every_command_ends_with_a_message(
@@ -112,6 +116,8 @@ def test_every_command_ends_with_a_message(
     whole = (trained / "model.tar.gz").read_bytes()
     (tmp_path / "cut.tar.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "lines.txt").write_text("ka lo\nmi\n")
+    (tmp_path / "undefined.jsonnet").write_text("{ a: std.extVar('MY_DATA') }")
+    (tmp_path / "empty.jsonnet").write_text("{}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["declutr", *words.split()])
     with pytest.raises(SystemExit) as caught:
