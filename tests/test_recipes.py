@@ -425,3 +425,16 @@ def test_a_transformer_that_is_not_within_reach_is_named(
     told = r"^The transformer 'nobody/nothing' cannot be loaded: .* cache .*Set TRANSFORMER_MODEL"
     with pytest.raises(OSError, match=told):
         build(RECIPES / "declutr.jsonnet", data, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["transformer_mean", "transformer_cls"])
+def test_an_untrained_transformer_of_any_length_embeds_as_it_is(
+    name: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    """It draws no spans, so 128 positions are enough."""
+    train_model(Params.from_file(name), str(tmp_path / "run"))
+    texts = ["ka lo mi tu", "", "re sa no ve pi du " * 40]
+    pooling = name.removeprefix("transformer_")
+    expected = Encoder(checkpoint, pooling=pooling, device="cpu", dtype="float32")(texts)
+    found = Encoder(tmp_path / "run", device="cpu", dtype="float32")(texts)
+    assert np.array_equal(found, expected)
