@@ -7,9 +7,10 @@ A recipe's name is its path in that folder without `.jsonnet`: `declutr`, `sente
 from __future__ import annotations
 
 import difflib
+import os
 from pathlib import Path
 
-__all__ = ["earlier_names", "new_name", "recipe_names", "recipe_path", "recipes_folder"]
+__all__ = ["earlier_names", "moved_to", "recipe_names", "recipe_path", "recipes_folder"]
 
 FOLDER = "training_config"
 SUFFIX = ".jsonnet"
@@ -27,18 +28,16 @@ def recipes_folder() -> Path:
     return installed if installed.is_dir() else Path(__file__).parents[2] / FOLDER
 
 
-def new_name(file: Path) -> str | None:
-    """Return the name of the recipe that a file at an earlier path stands for, `None` for others.
+def moved_to(file: Path) -> str | None:
+    """Return where a file of an earlier path lies today, within the folder; `None` for others.
 
     # Raises
 
     `OSError` : the file cannot be read.
     """
-    with file.open(encoding="utf-8") as lines:
+    with file.open(encoding="utf-8", errors="replace") as lines:
         first = lines.readline()
-    if not first.startswith(MOVED):
-        return None
-    return first.removeprefix(MOVED).split()[0].rstrip(",;:").removesuffix(SUFFIX)
+    return first.removeprefix(MOVED).split(";")[0] if first.startswith(MOVED) else None
 
 
 def recipe_names() -> list[str]:
@@ -49,8 +48,8 @@ def recipe_names() -> list[str]:
 def earlier_names() -> dict[str, str]:
     """Return the names that recipes had in release 1.9, each with the name of today."""
     folder = recipes_folder()
-    moved = {name: new_name(folder / f"{name}{SUFFIX}") for name in _names()}
-    return {name: new for name, new in sorted(moved.items()) if new is not None}
+    moved = {name: moved_to(folder / f"{name}{SUFFIX}") for name in _names()}
+    return {name: new.removesuffix(SUFFIX) for name, new in sorted(moved.items()) if new}
 
 
 def _names() -> set[str]:
@@ -59,7 +58,7 @@ def _names() -> set[str]:
     return {file.relative_to(folder).as_posix().removesuffix(SUFFIX) for file in files}
 
 
-def recipe_path(name: str | Path, of_package: bool = False) -> Path:
+def recipe_path(name: str | os.PathLike[str], of_package: bool = False) -> Path:
     """Return the path of a recipe.
 
     # Parameters

@@ -15,15 +15,23 @@ class WouldOverwrite(FileExistsError):
     """Error of a file in the way of a copy, with other content."""
 
 
-def imported_files(recipe: Path) -> list[Path]:
-    """Return a recipe and all files that it imports, directly or not, the recipe first."""
-    found = [recipe.resolve()]
-    for file in found:  # it grows in between
-        for name in _IMPORT.findall(_COMMENT.sub("", file.read_text(encoding="utf-8"))):
-            imported = (file.parent / name).resolve()
-            if imported not in found:
-                found.append(imported)
-    return found
+def imported_files(recipe: Path) -> dict[Path, Path]:
+    """Return a recipe and all files that it imports, directly or not, each with who imports it.
+
+    The recipe comes first, imported by itself. Imports are found as Jsonnet finds them: beside the
+    file, or else beside the folder of this package's recipes. What is nowhere is left out.
+    """
+    importers = {recipe.resolve(): recipe}
+    files = list(importers)
+    for file in files:  # it grows in between
+        text = _COMMENT.sub("", file.read_text(encoding="utf-8", errors="replace"))
+        for name in _IMPORT.findall(text):
+            places = (folder / name for folder in (file.parent, recipes_folder().parent))
+            imported = next((place.resolve() for place in places if place.is_file()), None)
+            if imported is not None and imported not in importers:
+                importers[imported] = file
+                files.append(imported)
+    return importers
 
 
 def copy_recipe(name: str, folder: Path, overwrite: bool = False) -> list[Path]:

@@ -6,16 +6,20 @@ import json
 import logging
 import os
 import re
+import warnings
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
-from declutr.recipes import recipe_path, recipes_folder
+from declutr.recipes import FOLDER, moved_to, recipe_path, recipes_folder
+from declutr.recipes.copies import imported_files
 
 TRANSFORMER = "TRANSFORMER_MODEL"
 """The environment variable that chooses the transformer a recipe starts from."""
 
 _UNDEFINED = re.compile(r"undefined external variable: (.+)")
 _logger = logging.getLogger(__name__)
+_told: dict[Any, Any] = {}  # warnings of this process
 
 
 class RecipeError(RuntimeError):
@@ -26,7 +30,7 @@ class UndefinedVariable(RecipeError):
     """Error of a recipe that takes a variable which is not set."""
 
 
-def found(find: Callable[..., Any], place: str | os.PathLike, *args: Any, **kwargs: Any) -> Any:
+def found(find: Callable[..., Any], place: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Any:
     """Return the local path of a configuration: of a file, a URL, or a recipe by its name.
 
     # Parameters
@@ -49,6 +53,7 @@ def evaluated(evaluate: Callable[..., str], file: str, ext_vars: Mapping[str, st
 
     A recipe that takes `TRANSFORMER_MODEL` where it is not set gets its own `default_transformer`.
     What is imported from `training_config/` and is not beside the file is that of this package.
+    Paths of release 1.9 give one `FutureWarning` each, at the file that imports them.
 
     # Parameters
 
@@ -61,6 +66,7 @@ def evaluated(evaluate: Callable[..., str], file: str, ext_vars: Mapping[str, st
     `UndefinedVariable` : the recipe takes another variable that is not set, or it has no default.
     `RecipeError` : Jsonnet cannot evaluate it for another reason.
     """
+    _warn_of_earlier_paths(file)
     path = [str(recipes_folder().parent)]
     try:
         return evaluate(file, ext_vars=dict(ext_vars), jpathdir=path)
@@ -98,6 +104,18 @@ def evaluated_overrides(evaluate: Callable[..., str], name: str, text: str, **ot
             f"The overrides {text!r} cannot be evaluated: {_in_a_line(error)}. Expected JSON, such "
             """as -o '{"trainer.num_epochs": 3}'."""
         ) from error
+
+
+def _warn_of_earlier_paths(file: str) -> None:
+    top = recipes_folder().resolve().parent
+    for imported, importer in imported_files(Path(file)).items():
+        if target := moved_to(imported):
+            old = imported.relative_to(top) if imported.is_relative_to(top) else imported
+            message = (
+                f"{old.as_posix()} is deprecated since declutr 2.0 and goes in 3.0: use "
+                f"{FOLDER}/{target}."
+            )
+            warnings.warn_explicit(message, FutureWarning, str(importer), 1, registry=_told)
 
 
 def _in_a_line(error: RuntimeError) -> str:

@@ -66,6 +66,19 @@ def test_recipes_of_others(tmp_path: Path) -> None:
     assert Params.from_file("own.jsonnet").as_dict() == {"a": "of the folder"}
 
 
+def test_earlier_paths_warn_once_and_name_todays(recwarn: pytest.WarningsRecorder) -> None:
+    Path("own.jsonnet").write_text('(import "training_config/simsiam.jsonnet") { a: 1 }')
+    Path("outer.jsonnet").write_text('(import "own.jsonnet") { b: 1 }')
+    for _ in range(2):
+        Params.from_file("outer.jsonnet")
+    (warning,) = [w for w in recwarn if issubclass(w.category, FutureWarning)]
+    assert str(warning.message) == (
+        "training_config/simsiam.jsonnet is deprecated since declutr 2.0 and goes in 3.0: use "
+        "training_config/sentences/simsiam.jsonnet."
+    )
+    assert Path(warning.filename).name == "own.jsonnet"
+
+
 def test_a_recipe_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     expected = Params.from_file(recipe_path("simcse")).as_dict()
     assert Params.from_file("simcse").as_dict() == expected

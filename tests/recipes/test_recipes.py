@@ -14,7 +14,7 @@ import pytest
 from declutr.recipes import (
     UnknownRecipe,
     earlier_names,
-    new_name,
+    moved_to,
     recipe_names,
     recipe_path,
     recipes_folder,
@@ -70,13 +70,12 @@ def test_an_unknown_name_tells_the_nearest() -> None:
 def test_all_files_at_earlier_paths_only_import_from_todays() -> None:
     """Recipes, and what they share: third parties import both."""
     folder = recipes_folder()
-    moved = {file: name for file in folder.rglob("*sonnet") if (name := new_name(file))}
+    moved = {file: new for file in folder.rglob("*sonnet") if (new := moved_to(file))}
     assert len(moved) == len(earlier_names()) + 3
-    for file, name in moved.items():
+    for file, target in moved.items():
         first, second = file.read_text().splitlines()
-        target = first.split()[3].rstrip(";")
         assert first == f"// Moved to {target}; this path goes in 3.0."
-        assert target.removesuffix(".jsonnet") == name
+        assert (folder / target).is_file() and moved_to(folder / target) is None
         assert second == f'import "{os.path.relpath(folder / target, file.parent)}"'
 
 
