@@ -30,7 +30,7 @@ class UndefinedVariable(RecipeError):
     """Error of a recipe that takes a variable which is not set."""
 
 
-def found(find: Callable[..., Any], place: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Any:
+def found(find: Callable[..., Any], place: os.PathLike | str, *args: Any, **kwargs: Any) -> Any:
     """Return the local path of a configuration: of a file, a URL, or a recipe by its name.
 
     # Parameters
