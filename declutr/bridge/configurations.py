@@ -6,6 +6,8 @@ returns whether it changed anything.
 """
 
 import importlib
+import shutil
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -54,14 +56,28 @@ def default_transformers(module: ModuleType) -> bool:
 def told_errors(module: ModuleType) -> bool:
     """Let `train` report errors of its arguments, files and recipe in one line, not a traceback.
 
-    See `declutr.commands.errors`. Can be removed when AllenNLP tells them from errors of code.
+    A run that such an error stops before its first checkpoint leaves no folder behind, which the
+    next run would refuse. See `declutr.commands.errors`. Can be removed when AllenNLP tells such
+    errors from those of code.
     """
 
     @replaces(module.Train)
     def add_subparser(original: Any, self: Any, parser: Any) -> Any:
         subparser = original(self, parser)
         errors = importlib.import_module(ERRORS)
-        errors.set_command(subparser, subparser.get_default("func"))
+        train = subparser.get_default("func")
+
+        def run(args: Any) -> None:
+            folder = Path(args.serialization_dir)
+            is_new = not folder.exists()
+            try:
+                train(args)
+            except Exception as error:
+                if is_new and errors.is_of_user(error) and not any(folder.glob("*.th")):
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
+
+        errors.set_command(subparser, run)
         return subparser
 
     return True

@@ -107,7 +107,6 @@ def test_tracebacks_can_be_asked_for(monkeypatch, value: str, shown: bool) -> No
         ("train declutr_smal -s out", "There is no recipe 'declutr_smal'. Expected"),
         ("train undefined.jsonnet -s out", "takes the variable MY_DATA, which is not set"),
         ("train empty.jsonnet -s out -o {", "The overrides '{' cannot be evaluated"),
-        ("train empty.jsonnet -s out", 'key "dataset_reader" is required'),
     ],
 )
 def test_every_command_ends_with_a_message(
@@ -127,6 +126,7 @@ def test_every_command_ends_with_a_message(
     (line,) = [line for line in printed.splitlines() if line.startswith("declutr ")]
     assert line.startswith(f"declutr {words.split()[0]}: ") and told in line
     assert "Traceback" not in printed and "/tmp/tmp" not in printed
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
