@@ -1,16 +1,20 @@
-"""Installs the package, and `declutr_bridge.pth` beside it (see `declutr.bridge`)."""
+"""Installs the package, its recipes, and `declutr_bridge.pth` beside it (see `declutr.bridge`)."""
 
 import re
+import shutil
 from pathlib import Path
 
 from setuptools import find_packages, setup
 from setuptools.command.build_py import build_py
 
 PTH = "declutr_bridge.pth"
+RECIPES = "training_config"  # in git at the top; in a wheel, inside the package that finds them
 
 
 class BuildWithPth(build_py):
     """Puts the .pth file at the root of the wheel, where `pip` makes it part of site-packages.
+
+    Also puts the recipes into `declutr/recipes`; an editable install reads them where they are.
 
     Wheels take it from the build folder. An editable wheel only *refers* to that folder, so there
     the file goes where `editable_wheel` told the command `install` to put things: the wheel itself.
@@ -20,13 +24,22 @@ class BuildWithPth(build_py):
     def run(self):
         super().run()
         self.copy_file(PTH, self._wheel_root(), preserve_mode=False)
+        if not self.editable_mode:
+            shutil.rmtree(self._recipes(), ignore_errors=True)  # of an earlier build
+            shutil.copytree(RECIPES, self._recipes())
 
     def get_outputs(self, *args, **kwargs):
         outputs = super().get_outputs(*args, **kwargs)
-        return outputs if self.editable_mode else [*outputs, str(Path(self.build_lib, PTH))]
+        if self.editable_mode:
+            return outputs
+        recipes = [str(self._recipes().parent / file) for file in recipe_files()]
+        return [*outputs, str(Path(self.build_lib, PTH)), *recipes]
 
     def get_source_files(self):
-        return [*super().get_source_files(), PTH]
+        return [*super().get_source_files(), PTH, *recipe_files()]
+
+    def _recipes(self):
+        return Path(self.build_lib, "declutr", "recipes", RECIPES)
 
     def _wheel_root(self):
         if not self.editable_mode:
@@ -38,6 +51,10 @@ class BuildWithPth(build_py):
                 "be put into it. Please use setuptools >= 68, or install without --editable."
             )
         return root
+
+
+def recipe_files():
+    return sorted(str(file) for file in Path(RECIPES).rglob("*") if file.is_file())
 
 
 def version():

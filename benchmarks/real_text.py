@@ -19,6 +19,7 @@ from typing import Any
 
 from benchmarks.memory import ROOT
 from benchmarks.results import record
+from declutr.recipes import recipe_path
 
 _SENTENCES = {"data_loader.batch_size": 64}
 _SPANS = {
@@ -132,7 +133,7 @@ def _train(name: str, folder: Path, steps: int, seed: int, args: argparse.Namesp
         "TRANSFORMER_MODEL": str(args.checkpoint.resolve()),
         "OMP_NUM_THREADS": str(args.threads),
     }
-    command = [sys.executable, "-m", "declutr", "train", f"training_config/{recipe}.jsonnet"]
+    command = [sys.executable, "-m", "declutr", "train", str(recipe_path(recipe))]
     command += ["-s", str(folder.resolve()), "--force", "-o", json.dumps(overrides)]
     subprocess.run(command, cwd=ROOT, env=environment, check=True, stderr=subprocess.DEVNULL)
 

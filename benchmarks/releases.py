@@ -33,7 +33,7 @@ texts = open("corpus.txt").read(1_000_000).splitlines()
 make_checkpoint("transformer", train_tokenizer(texts, 4000), layers={layers},
                 hidden_size=1024, heads=16, intermediate_size=4096)
 os.environ["TRANSFORMER_MODEL"] = "transformer"
-train_model(Params.from_file("{recipes}/transformer_mean.jsonnet"), "run")
+train_model(Params.from_file("{recipe}"), "run")
 """
 
 # Each prints the seconds that count; imports do not, where they are not what is measured.
@@ -126,8 +126,8 @@ def run(args: argparse.Namespace) -> None:
 def _record_runs(args: argparse.Namespace, checkouts: dict[str, Path], rounds: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         _write_corpus(Path(folder, "corpus.txt"), args.megabytes)
-        recipes = checkouts["earlier"] / "training_config"
-        code = _PREPARE.format(layers=args.layers, recipes=recipes)
+        recipes = (checkouts["earlier"] / "training_config").rglob("transformer_mean.jsonnet")
+        code = _PREPARE.format(layers=args.layers, recipe=next(recipes))
         _process(["-c", code], checkouts["earlier"], folder)
         size = Path(folder, "run", "model.tar.gz").stat().st_size / 1e6
         rows = [

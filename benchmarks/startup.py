@@ -148,7 +148,7 @@ def _model() -> Path:
 
 def _archive(place: Path, folder: Path) -> None:
     """An archive of a transformer as it is, in a folder of its own."""
-    recipe = ROOT / "training_config" / "transformer_mean.jsonnet"
+    recipe = ROOT / "training_config" / "untrained" / "transformer_mean.jsonnet"
     command = [sys.executable, "-m", "declutr", "train", str(recipe), "-s", str(folder)]
     environment = {**os.environ, "TRANSFORMER_MODEL": str(place)}
     subprocess.run(command, env=environment, check=True, capture_output=True)

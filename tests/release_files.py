@@ -104,7 +104,8 @@ def configurations() -> dict[str, dict[str, Any]]:
     recipes = Path(import_module("declutr").__file__ or "").parent.parent / "training_config"
 
     def small(name: str) -> dict[str, Any]:
-        config = Params.from_file(str(recipes / f"{name}.jsonnet")).as_dict(quiet=True)
+        file = next(recipes.rglob(f"{name}.jsonnet"))
+        config = Params.from_file(str(file)).as_dict(quiet=True)
         for loader in ("data_loader", "validation_data_loader"):
             config[loader] |= {"batch_size": 4}
             if config[loader].get("type") == "declutr":
@@ -132,7 +133,7 @@ def configurations() -> dict[str, dict[str, Any]]:
     )
     scd = small("scd")
     scd["model"]["head"]["hidden_dims"] = [8, 8]
-    reclaim = small("reclaim_ablations/random_bank")
+    reclaim = small("random_bank")
     reclaim["model"]["objective"] |= {"instances": 16, "num_negatives": 4}
     reclaim["model"]["model"]["seq2vec_encoder"]["embedding_dim"] = 16
     files = {"scd": "sentences.txt", "reclaim": "sst.tsv"}

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
+from declutr.recipes import recipe_names
 from tests.pretend_gpu.build import CannotBuild, build_hooks
-from tests.pretend_gpu.kinds import COMPARED, KINDS, recipe_names
+from tests.pretend_gpu.kinds import COMPARED, KINDS
 
 pytestmark = pytest.mark.slow
 

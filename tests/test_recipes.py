@@ -28,13 +28,14 @@ import declutr.plugin  # noqa: F401
 from declutr.data.row_reader import RowReader
 from declutr.inference.encoder import Encoder
 from declutr.models.declutr import DeCLUTR
+from declutr.recipes import recipe_names, recipe_path
 from declutr.training.checkpointer import AtomicCheckpointer
 from tests.conftest import RECIPES
 from tests.recipe_data import BATCH, INSTANCES, RecipeData
 from tests.training.test_exact_resume import differences, metrics_of
 
-RECIPE_FILES = sorted(RECIPES.rglob("*.jsonnet"))
-TRAINED = [recipe for recipe in RECIPE_FILES if not recipe.stem.startswith("transformer_")]
+RECIPE_FILES = [recipe_path(name) for name in recipe_names()]
+TRAINED = [recipe for recipe in RECIPE_FILES if recipe.parent.name != "untrained"]
 
 NORMALISATIONS = (torch.nn.LayerNorm, torch.nn.RMSNorm, torch.nn.modules.batchnorm._NormBase)
 
@@ -42,7 +43,7 @@ STEP = 7  # where a run is killed: in the middle of its first epoch
 EPOCHS = 2  # of ten steps and more
 
 
-def recipe_name(recipe: Path) -> str:
+def name_of(recipe: Path) -> str:
     return recipe.relative_to(RECIPES).as_posix().removesuffix(".jsonnet")
 
 
@@ -86,7 +87,7 @@ def test_the_recipes_of_the_readme_are_there() -> None:
     }
 
 
-@pytest.mark.parametrize("recipe", RECIPE_FILES, ids=recipe_name)
+@pytest.mark.parametrize("recipe", RECIPE_FILES, ids=name_of)
 def test_recipe_trains_one_step(recipe: Path, data: RecipeData, tmp_path: Path) -> None:
     config = data.small(recipe)
     run = built(config, tmp_path)
@@ -131,7 +132,7 @@ def assert_decay_spares_norms_and_biases(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", TRAINED, ids=recipe_name)
+@pytest.mark.parametrize("recipe", TRAINED, ids=name_of)
 def test_recipe_trains_resumes_and_embeds(
     recipe: Path, data: RecipeData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -188,7 +189,7 @@ def test_an_archive_of_reclaim_predicts_as_the_bare_classifier(
     data: RecipeData, tmp_path: Path
 ) -> None:
     """By the command, with what the recipe says of validation and nothing else."""
-    config = data.small(RECIPES / "reclaim.jsonnet", num_epochs=1)
+    config = data.small(recipe_path("reclaim"), num_epochs=1)
     model = train_model(Params(copy.deepcopy(config)), str(tmp_path / "run"))
     file, output = config["validation_data_path"], tmp_path / "predictions.jsonl"
     command = [sys.executable, "-m", "allennlp", "predict", str(tmp_path / "run"), file]
@@ -206,7 +207,7 @@ def test_an_archive_of_reclaim_predicts_as_the_bare_classifier(
 
 
 def test_reclaim_alone_differs_in_nothing_else(data: RecipeData) -> None:
-    whole, alone = (data.small(RECIPES / f"reclaim{kind}.jsonnet") for kind in ("", "_task_alone"))
+    whole, alone = (data.small(recipe_path(f"reclaim{kind}")) for kind in ("", "_task_alone"))
     assert whole["dataset_reader"].pop("with_ids") and not alone["dataset_reader"].pop("with_ids")
     assert whole.pop("model")["model"] == alone.pop("model")
     assert whole == alone
@@ -214,14 +215,14 @@ def test_reclaim_alone_differs_in_nothing_else(data: RecipeData) -> None:
 
 def test_reclaims_settings() -> None:
     """Of the paper's section 5.1, and what its ablations change."""
-    config = Params.from_file(str(RECIPES / "reclaim.jsonnet")).as_dict(quiet=True)
+    config = Params.from_file(str(recipe_path("reclaim"))).as_dict(quiet=True)
     objective = {"type": "reclaim", "instances": 67349, "num_negatives": 100}
     assert config["model"]["objective"] == objective and config["model"]["weight"] == 0.1
     assert config["data_loader"]["batch_size"] == 32
     assert config["trainer"]["num_epochs"] == 3
     assert config["trainer"]["optimizer"]["lr"] == 2e-5
     changed: dict[str, Any] = {}
-    for recipe in (RECIPES / "reclaim_ablations").glob("*.jsonnet"):
+    for recipe in (RECIPES / "reclaim" / "ablations").glob("*.jsonnet"):
         model = Params.from_file(str(recipe)).as_dict(quiet=True)["model"]
         changed[recipe.stem] = dict(model["objective"].items() - objective.items())
         if model["weight"] != 0.1:
@@ -247,7 +248,7 @@ def test_reclaims_settings() -> None:
 def test_a_recipe_of_reclaim_for_another_task(tmp_path: Path) -> None:
     def config(settings: str) -> dict[str, Any]:
         file = tmp_path / "recipe.jsonnet"
-        file.write_text(f'(import "{RECIPES}/reclaim.jsonnet") {{ {settings} }}')
+        file.write_text(f'(import "{recipe_path("reclaim")}") {{ {settings} }}')
         return Params.from_file(str(file)).as_dict(quiet=True)
 
     mrpc = config('task:: "mrpc"')
@@ -262,7 +263,7 @@ def test_a_recipe_of_reclaim_for_another_task(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["declutr", "declutr_small", "declutr_base", "contrastive_only"])
 def test_the_papers_settings(name: str) -> None:
-    config = Params.from_file(str(RECIPES / f"{name}.jsonnet")).as_dict(quiet=True)
+    config = Params.from_file(str(recipe_path(name))).as_dict(quiet=True)
     reader = config["dataset_reader"]
     assert (reader["num_anchors"], reader["num_positives"]) == (2, 2)
     assert (reader["min_span_len"], reader["max_span_len"]) == (32, 512)
@@ -327,7 +328,7 @@ def described(trainer: dict[str, Any]) -> list[str]:
 def test_steps_of_the_public_codes_are_those_of_transformers_trainer(name: str) -> None:
     """A hundred updates of a toy, by torch's AdamW and the schedule of `TrainingArguments`."""
     default = {f.name: f.default for f in dataclasses.fields(transformers.TrainingArguments)}
-    trainer = Params.from_file(str(RECIPES / f"{name}.jsonnet")).as_dict(quiet=True)["trainer"]
+    trainer = Params.from_file(str(recipe_path(name))).as_dict(quiet=True)["trainer"]
     assert trainer["grad_norm"] == default["max_grad_norm"]
     rate = trainer["optimizer"]["lr"]
     ours, theirs = (torch.nn.Parameter(torch.linspace(-1, 1, 5)) for _ in range(2))
@@ -417,7 +418,23 @@ def test_a_transformer_that_is_nowhere_is_named(
         build(RECIPES / "declutr.jsonnet", data, tmp_path)
 
 
-def test_an_undefined_transformer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(os.environ, "TRANSFORMER_MODEL")
-    with pytest.raises(RuntimeError, match="TRANSFORMER_MODEL"):
-        Params.from_file(str(RECIPES / "declutr.jsonnet"))
+def test_a_transformer_that_is_not_within_reach_is_named(
+    monkeypatch: pytest.MonkeyPatch, data: RecipeData, tmp_path: Path
+) -> None:
+    monkeypatch.setitem(os.environ, "TRANSFORMER_MODEL", "nobody/nothing")
+    told = r"^The transformer 'nobody/nothing' cannot be loaded: .* cache .*Set TRANSFORMER_MODEL"
+    with pytest.raises(OSError, match=told):
+        build(RECIPES / "declutr.jsonnet", data, tmp_path)
+
+
+@pytest.mark.parametrize("name", ["transformer_mean", "transformer_cls"])
+def test_an_untrained_transformer_of_any_length_embeds_as_it_is(
+    name: str, checkpoint: Path, tmp_path: Path
+) -> None:
+    """It draws no spans, so 128 positions are enough."""
+    train_model(Params.from_file(name), str(tmp_path / "run"))
+    texts = ["ka lo mi tu", "", "re sa no ve pi du " * 40]
+    pooling = name.removeprefix("transformer_")
+    expected = Encoder(checkpoint, pooling=pooling, device="cpu", dtype="float32")(texts)
+    found = Encoder(tmp_path / "run", device="cpu", dtype="float32")(texts)
+    assert np.array_equal(found, expected)

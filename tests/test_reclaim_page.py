@@ -13,7 +13,8 @@ from allennlp.models import load_archive
 import declutr.plugin  # noqa: F401
 from declutr.models.reclaim.model import ReclaimModel
 from declutr.objectives.memories.reclaim import Reclaim
-from tests.conftest import RECIPES, make_documents
+from declutr.recipes import recipe_names
+from tests.conftest import make_documents
 
 PAGE = (Path(__file__).parent.parent / "docs" / "RECLAIM.md").read_text()
 
@@ -69,8 +70,7 @@ def test_keys_and_defaults_are_true() -> None:
 
 def test_every_recipe_is_listed() -> None:
     section = PAGE.split("## The recipes")[1].split("##")[0]
-    listed = set(re.findall(r"`(?:reclaim_ablations/)?([a-z_0-9.]+)`", section))
+    listed = set(re.findall(r"`(?:reclaim/ablations/)?([a-z_0-9.]+)`", section))
     listed |= {f"negatives{name}" for name in listed if re.fullmatch(r"_\d+", name)}
-    recipes = RECIPES.rglob("*.jsonnet")
-    own = {path.stem for path in recipes if "reclaim" in path.relative_to(RECIPES).as_posix()}
+    own = {name.rpartition("/")[2] for name in recipe_names() if "reclaim" in name}
     assert own and own <= listed

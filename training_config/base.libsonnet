@@ -1,13 +1,14 @@
 // What every recipe shares. A recipe is a few lines on top of this: see declutr.jsonnet.
 //
 // From outside:
-//   TRANSFORMER_MODEL   a name on the Hugging Face hub, or a folder. Set the environment variable.
+//   TRANSFORMER_MODEL   a name on the Hugging Face hub, or a folder: an environment variable. Without
+//                       it, training starts from the recipe's default_transformer.
 //   -o '{"train_data_path": "docs.txt"}'   any key, as with every AllenNLP recipe.
-
-local transformer_model = std.extVar("TRANSFORMER_MODEL");
 
 {
     // ---- settings of recipes (hidden: they do not end up in the configuration) ----
+    default_transformer:: "distilroberta-base",  // AllenNLP takes it where TRANSFORMER_MODEL is not set
+    transformer_model:: std.extVar("TRANSFORMER_MODEL"),
     num_anchors:: 2,
     num_positives:: 2,
     max_span_len:: 512,
@@ -35,12 +36,12 @@ local transformer_model = std.extVar("TRANSFORMER_MODEL");
         seed: settings.seed,
         tokenizer: {
             type: "pretrained_transformer",
-            model_name: transformer_model,
+            model_name: settings.transformer_model,
         },
         token_indexers: {
             tokens: {
                 type: "pretrained_transformer",
-                model_name: transformer_model,
+                model_name: settings.transformer_model,
             },
         },
     },
@@ -54,7 +55,7 @@ local transformer_model = std.extVar("TRANSFORMER_MODEL");
             token_embedders: {
                 tokens: {
                     type: "pretrained_transformer_mlm",
-                    model_name: transformer_model,
+                    model_name: settings.transformer_model,
                     masked_language_modeling: settings.masked_language_modeling,
                 },
             },

@@ -1,5 +1,2 @@
-// Cutoff (Shen et al., 2020) as the second view, contrasted as SimCSE does; kind: token, span, feature.
-// Optimizer: SimCSE's public code; Cutoff's own, of classifiers, has the same Trainer's defaults.
-(import "simcse.jsonnet") {
-    views:: { type: "cutoff", kind: "token", rate: 0.1 },
-}
+// Moved to sentences/cutoff.jsonnet; this path goes in 3.0.
+import "sentences/cutoff.jsonnet"

@@ -1,7 +1,2 @@
-// Debiased contrast (Chuang et al., 2020) over two dropout passes, with the paper's temperature and
-// tau_plus, how probable it is that two sentences belong together. Much lower temperatures leave
-// nothing of the negatives: what is taken off grows as exp(1 / temperature).
-// Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
-(import "sentences.libsonnet") {
-    model+: { loss: { type: "debiased_contrastive", temperature: 0.5, tau_plus: 0.1 } },
-}
+// Moved to sentences/debiased.jsonnet; this path goes in 3.0.
+import "sentences/debiased.jsonnet"

@@ -1,4 +1,6 @@
-// DeCLUTR-base: three epochs, meant for TRANSFORMER_MODEL=roberta-base.
+// I have: documents of at least 2,048 tokens, one a line
+// I want: DeCLUTR-base: roberta-base, three epochs
 (import "declutr.jsonnet") {
+    default_transformer:: "roberta-base",
     num_epochs:: 3,
 }

@@ -1,5 +1,2 @@
-// Hard negatives weighted up (Robinson et al., 2021), on top of debiasing. beta: how much.
-// Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
-(import "debiased.jsonnet") {
-    model+: { loss+: { type: "hard_negative", beta: 1.0 } },
-}
+// Moved to sentences/hard_negative.jsonnet; this path goes in 3.0.
+import "sentences/hard_negative.jsonnet"

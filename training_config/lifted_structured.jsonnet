@@ -1,8 +1,2 @@
-// The lifted structured loss (Oh Song et al., 2016) over two dropout passes, on the unit sphere:
-// each pair against all negatives of both its sentences.
-// Optimizer: no public code trains it on sentences: the defaults of the Trainer.
-(import "sentences.libsonnet") {
-    model+: {
-        loss: { type: "lifted_structured", margin: 1.0, normalize_embeddings: true },
-    },
-}
+// Moved to sentences/lifted_structured.jsonnet; this path goes in 3.0.
+import "sentences/lifted_structured.jsonnet"

@@ -1,11 +1,2 @@
-// MoCo (He et al., 2020) over two dropout passes: keys of a momentum encoder, a queue of negatives.
-// Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
-local width = 256;  // of projections, and so of the queue
-
-(import "sentences.libsonnet") {
-    model+: {
-        head: { type: "projector", hidden_dims: [1024, width], batch_norm: false },
-        momentum_encoder: { momentum: 0.999 },
-        loss: { type: "moco", embedding_size: width, queue_size: 16384 },
-    },
-}
+// Moved to sentences/moco.jsonnet; this path goes in 3.0.
+import "sentences/moco.jsonnet"

@@ -1,6 +1,2 @@
-// The N-pair loss (Sohn, 2016) over two dropout passes: InfoNCE of dot products, without
-// temperature.
-// Optimizer: no public code trains it on sentences: the defaults of the Trainer.
-(import "sentences.libsonnet") {
-    model+: { loss: { type: "n_pair" } },
-}
+// Moved to sentences/n_pair.jsonnet; this path goes in 3.0.
+import "sentences/n_pair.jsonnet"

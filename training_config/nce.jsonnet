@@ -1,14 +1,2 @@
-// Noise contrastive estimation (Gutmann & Hyvarinen, 2010) over two dropout passes: pair or not,
-// each decided on its own. Scale and bias are learnt and begin as in SigLIP (Zhai et al., 2023).
-// Optimizer: no public code trains it on sentences: the defaults of the Trainer.
-(import "sentences.libsonnet") {
-    model+: {
-        loss: {
-            type: "nce",
-            scale: 10.0,
-            bias: -10.0,
-            learn_scale: true,
-            learn_bias: true,
-        },
-    },
-}
+// Moved to sentences/nce.jsonnet; this path goes in 3.0.
+import "sentences/nce.jsonnet"

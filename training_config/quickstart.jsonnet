@@ -1,5 +1,7 @@
-// What `make train` runs: short spans, for a small transformer that has never been trained, on two
-// CPU cores in a few minutes. For anything real, see declutr.jsonnet.
+// I have: documents of a few dozen words, and two CPU cores
+// I want: to see all of it work in minutes
+// What `make train` runs: short spans, for a small transformer that has never been trained. For
+// anything real, see declutr.jsonnet.
 (import "base.libsonnet") {
     num_anchors:: 1,
     num_positives:: 1,

@@ -1,2 +1,2 @@
-// RECLAIM (submitted to ICLR 2021) beside a classifier, with all labels: lambda 0.1 and 100 negatives.
-import "reclaim.libsonnet"
+// Moved to reclaim/reclaim.jsonnet; this path goes in 3.0.
+import "reclaim/reclaim.jsonnet"

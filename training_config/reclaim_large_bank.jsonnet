@@ -1,17 +1,2 @@
-// For hundreds of thousands of instances: banks half as wide. A GPU holds them and finds the nearest
-// slots exactly, in milliseconds; a CPU looks into lists of faiss (pip install faiss-cpu) from 10,000
-// filled slots on. storage:: "disk" maps banks into main memory from files, for where they fit in
-// neither; a GPU then waits for what is found in them in every step.
-(import "reclaim.libsonnet") {
-    task:: "mnli",
-    storage:: "memory",
-    local settings = self,
-    model+: {
-        objective+: {
-            storage: settings.storage,
-            precision: "float16",
-            search: "approximate",
-            approximate_from: 10000,
-        },
-    },
-}
+// Moved to reclaim/reclaim_large_bank.jsonnet; this path goes in 3.0.
+import "reclaim/reclaim_large_bank.jsonnet"

@@ -1,5 +1,2 @@
-// The classifier without RECLAIM, to compare with: it begins with the same weights.
-(import "reclaim.libsonnet") {
-    dataset_reader+: { with_ids: false },
-    model: self.task_model,
-}
+// Moved to reclaim/reclaim_task_alone.jsonnet; this path goes in 3.0.
+import "reclaim/reclaim_task_alone.jsonnet"

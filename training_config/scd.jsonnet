@@ -1,12 +1,2 @@
-// SCD (Klein & Nabi, 2022) as in the paper, for BERT: the same sentences under a low and a high rate
-// of dropout; their embeddings are pushed apart, their projections decorrelated.
-// Optimizer: SCD's public code, the command of its README: the defaults of the Trainer.
-(import "sentences.libsonnet") {
-    batch_size:: 192,
-    views:: { type: "dropout_rates", low: 0.05, high: 0.15 },
-
-    model+: {
-        head: { type: "projector", hidden_dims: [4096, 4096, 4096] },
-        loss: { type: "scd", decorrelation_weight: 0.005, redundancy_weight: 0.013 },
-    },
-}
+// Moved to sentences/scd.jsonnet; this path goes in 3.0.
+import "sentences/scd.jsonnet"

@@ -1,5 +1,2 @@
-// Ablation of SCD: decorrelation alone.
-// Optimizer: SCD's public code, the command of its README: the defaults of the Trainer.
-(import "scd.jsonnet") {
-    model+: { loss+: { contrast_weight: 0.0 } },
-}
+// Moved to sentences/scd_decorrelation.jsonnet; this path goes in 3.0.
+import "sentences/scd_decorrelation.jsonnet"

@@ -1,6 +1,2 @@
-// SCD for BERT with the settings of the README of its public code.
-// Optimizer: SCD's public code, the command of its README: the defaults of the Trainer.
-(import "scd.jsonnet") {
-    views:: { type: "dropout_rates", low: 0.05, high: 0.155 },
-    model+: { loss+: { decorrelation_weight: 0.005225, redundancy_weight: 0.012 } },
-}
+// Moved to sentences/scd_readme.jsonnet; this path goes in 3.0.
+import "sentences/scd_readme.jsonnet"

@@ -1,6 +1,2 @@
-// SCD with the paper's settings for RoBERTa.
-// Optimizer: SCD's public code, the command of its README: the defaults of the Trainer.
-(import "scd.jsonnet") {
-    views:: { type: "dropout_rates", low: 0.065, high: 0.24 },
-    model+: { loss+: { decorrelation_weight: 0.0033, redundancy_weight: 0.028 } },
-}
+// Moved to sentences/scd_roberta.jsonnet; this path goes in 3.0.
+import "sentences/scd_roberta.jsonnet"

@@ -1,17 +1,2 @@
-// SCD, and of all steps that are evaluated, every 250, the one with the best development set of
-// SICK-R, as the public code chooses.
-// Where SentEval's data lie:   -o '{"trainer.callbacks.2.data": "…"}'
-// Optimizer: SCD's public code, the command of its README: the defaults of the Trainer.
-(import "scd.jsonnet") {
-    trainer+: {
-        callbacks+: [
-            {
-                type: "evaluate_embeddings",
-                data: "SentEval/data",
-                tasks: ["SICK-R"],
-                every_num_steps: 250,
-                select_by: "SICK-R/cosine Spearman dev",
-            },
-        ],
-    },
-}
+// Moved to with_evaluation/scd_selected.jsonnet; this path goes in 3.0.
+import "with_evaluation/scd_selected.jsonnet"

@@ -1,5 +1,2 @@
-// Ablation of SCD: self-contrast alone. Nothing but the length of training keeps cosines from -1.
-// Optimizer: SCD's public code, the command of its README: the defaults of the Trainer.
-(import "scd.jsonnet") {
-    model+: { loss+: { decorrelation_weight: 0.0 } },
-}
+// Moved to sentences/scd_self_contrast.jsonnet; this path goes in 3.0.
+import "sentences/scd_self_contrast.jsonnet"

@@ -1,26 +1,2 @@
-// What recipes over single sentences share: train_data_path holds one a line. Documents become such
-// a file by `declutr split-sentences`.
-local base = import "base.libsonnet";
-
-base {
-    batch_size:: 64,
-    learning_rate:: 3e-5,
-    // Unless a recipe says otherwise: of SimCSE's public code, and where there is none for texts.
-    optimizer:: (import "optimizers.libsonnet").trainer,
-    max_length:: 32,  // tokens, special ones included; the rest of a sentence is cut
-    masked_language_modeling:: false,
-    views:: "dropout",
-    pooler:: { type: "cls_pooler" },  // the first token, without the tanh layer of BERT
-    local settings = self,
-
-    dataset_reader: {
-        type: "sentences",
-        seed: settings.seed,
-        tokenizer: base.dataset_reader.tokenizer { max_length: settings.max_length },
-        token_indexers: base.dataset_reader.token_indexers,
-    },
-    model+: {
-        seq2vec_encoder: settings.pooler,
-        views: settings.views,
-    },
-}
+// Moved to sentences/sentences.libsonnet; this path goes in 3.0.
+import "sentences/sentences.libsonnet"

@@ -1,5 +1,2 @@
-// Embeds with a transformer as it is, by the vector of its first token: nothing is trained.
-//   allennlp train training_config/transformer_cls.jsonnet -s output
-(import "transformer_mean.jsonnet") {
-    model+: { seq2vec_encoder: { type: "cls_pooler" } },
-}
+// Moved to untrained/transformer_cls.jsonnet; this path goes in 3.0.
+import "untrained/transformer_cls.jsonnet"

@@ -1,7 +1,2 @@
-// Embeds with a transformer as it is, by the mean of its token vectors: nothing is trained.
-//   allennlp train training_config/transformer_mean.jsonnet -s output
-(import "base.libsonnet") {
-    masked_language_modeling:: false,
-    train_data_path: "",  // never read
-    trainer: { type: "no_op" },
-}
+// Moved to untrained/transformer_mean.jsonnet; this path goes in 3.0.
+import "untrained/transformer_mean.jsonnet"

@@ -1,8 +1,2 @@
-// All triplets of a batch (Schroff et al., 2015, FaceNet) over two dropout passes, on the unit
-// sphere. For triplets that the data bring, see sbert_triplet.jsonnet.
-// Optimizer: no public code trains it on sentences: the defaults of the Trainer.
-(import "sentences.libsonnet") {
-    model+: {
-        loss: { type: "triplet", margin: 0.2, squared: true, normalize_embeddings: true },
-    },
-}
+// Moved to sentences/triplet.jsonnet; this path goes in 3.0.
+import "sentences/triplet.jsonnet"

@@ -1,16 +1,2 @@
-// Several objectives as one: unsupervised SimCSE, and a little of alignment and uniformity beside
-// it. The log has the value of each.
-// Optimizer: SimCSE's public code, run_unsup_example.sh: the defaults of the Trainer.
-local simcse = import "simcse.jsonnet";
-
-simcse {
-    model+: {
-        loss: {
-            type: "weighted_sum",
-            objectives: [
-                { objective: simcse.model.loss },
-                { objective: { type: "align_uniform" }, weight: 0.1 },
-            ],
-        },
-    },
-}
+// Moved to sentences/weighted_sum.jsonnet; this path goes in 3.0.
+import "sentences/weighted_sum.jsonnet"

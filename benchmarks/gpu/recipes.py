@@ -31,13 +31,12 @@ def run(findings: Findings, settings: Settings) -> None:
     make_checkpoint(folder / "tiny", tokenizer, layers=2, hidden_size=32, heads=2, max_length=128)
     os.environ["TRANSFORMER_MODEL"] = str(folder / "tiny")
     data = RecipeData(folder / "data")
-    files = {
-        str(file.relative_to(trained.RECIPES).with_suffix("")): file
-        for file in sorted(trained.RECIPES.rglob("*.jsonnet"))
-    }
     # Ablations last, which differ from their recipe in a setting or two.
-    for name in sorted(files, key=lambda name: (name not in _FIRST, "/" in name, name)):
-        findings.check(name, _trained, settings, data, files[name], folder / "run" / name)
+    ablations = {name for name, file in trained.RECIPES.items() if "ablations" in file.parent.name}
+    order = sorted(trained.RECIPES, key=lambda name: (name not in _FIRST, name in ablations, name))
+    for name in order:
+        file = trained.RECIPES[name]
+        findings.check(name, _trained, settings, data, file, folder / "run" / name)
 
 
 def _trained(settings: Settings, data: Any, file: Path, folder: Path) -> dict[str, Any]:

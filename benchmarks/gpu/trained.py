@@ -21,8 +21,9 @@ from benchmarks.gpu.findings import Settings
 from benchmarks.gpu.models import texts
 from benchmarks.reference import GRADIENT_NORM
 
-RECIPES = Path(declutr.__file__).parent.parent / "training_config"
-"""Of the checkout that is measured."""
+_FILES = (Path(declutr.__file__).parent.parent / "training_config").rglob("*.jsonnet")
+RECIPES = {file.stem: file for file in sorted(_FILES, key=lambda file: len(file.parts))}
+"""Of the checkout that is measured, by name: those in folders hide their earlier paths."""
 
 
 def recipe(
@@ -38,9 +39,7 @@ def recipe(
     if settings.tiny:
         overrides |= {"dataset_reader.max_span_len": 60, "dataset_reader.min_span_len": 8}
         overrides |= {"data_loader.batch_size": 4}
-    return Params.from_file(str(RECIPES / f"{name}.jsonnet"), json.dumps(overrides)).as_dict(
-        quiet=True
-    )
+    return Params.from_file(str(RECIPES[name]), json.dumps(overrides)).as_dict(quiet=True)
 
 
 def documents(settings: Settings, count: int, words: int) -> Path:

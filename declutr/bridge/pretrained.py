@@ -13,7 +13,7 @@ from declutr.bridge.repairs import replaces
 
 
 def tokenizer_arguments(module: ModuleType) -> bool:
-    """Drop `add_special_tokens` from the arguments of tokenizers, and report missing folders.
+    """Drop `add_special_tokens` from the arguments of tokenizers, and report what is missing.
 
     AllenNLP passes this argument, which never had an effect; newer tokenizers refuse it because it
     is the name of one of their methods.
@@ -34,7 +34,14 @@ def tokenizer_arguments(module: ModuleType) -> bool:
                 f"There is no transformer at '{model_name}'. Expected a folder with a checkpoint, "
                 "or a name on the Hugging Face hub. Recipes take it from TRANSFORMER_MODEL."
             )
-        return original(model_name, **kwargs)
+        try:
+            return original(model_name, **kwargs)
+        except OSError as error:  # transformers names neither the model nor where it was chosen
+            raise OSError(
+                f"The transformer '{model_name}' cannot be loaded: {str(error).splitlines()[0]} "
+                "Expected a folder with a checkpoint, or a name on the Hugging Face hub, in its "
+                "cache here or within reach. Set TRANSFORMER_MODEL to such a one."
+            ) from error
 
     return True
 

@@ -7,7 +7,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import ModuleType
 
-from declutr.bridge import additions, archives, deferral, lending, pretrained, repairs, resumption
+from declutr.bridge import (
+    additions,
+    archives,
+    configurations,
+    deferral,
+    lending,
+    pretrained,
+    repairs,
+    resumption,
+)
 
 # Context managers in which the body of the module runs.
 LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
@@ -35,9 +44,13 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         pretrained.float32_checkpoints,
         pretrained.transformers_without_weights,
     ),
+    "allennlp.common.params": (
+        configurations.named_recipes,
+        configurations.default_transformers,
+    ),
     "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.commands.predict": (additions.blank_lines,),
-    "allennlp.commands.train": (repairs.spawned_training,),
+    "allennlp.commands.train": (repairs.spawned_training, configurations.told_errors),
     "allennlp.commands.find_learning_rate": (additions.rates_of_the_same_trainer,),
     "allennlp.data.data_loaders.data_collator": (pretrained.collator_arguments,),
     "allennlp.data.data_loaders.multiprocess_data_loader": (

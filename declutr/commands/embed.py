@@ -15,6 +15,7 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr._version import __version__
 from declutr.commands import command
+from declutr.commands.overview import OF_MODELS
 from declutr.inference.text_embedding import not_told
 from declutr.system import installed_versions
 
@@ -35,7 +36,7 @@ _OF_ENCODER = (
 class Embed(command.Command):
     """A command that embeds files into a folder of shards and resumes after an interruption."""
 
-    help = "embed files"
+    help = OF_MODELS["embed"]
     description = (
         "Embed files with a trained model: one row out for each row in, in order, blank rows "
         "included. Embeddings are written to a folder, shard by shard. After an interruption, "

@@ -12,6 +12,7 @@ from allennlp.commands.subcommand import Subcommand
 from allennlp.common.checks import ConfigurationError
 
 from declutr.commands import command
+from declutr.commands.overview import OF_MODELS
 from declutr.inference.text_embedding import not_told
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
@@ -24,7 +25,7 @@ _BACKENDS = ("auto", "numpy", "faiss", "hnswlib")
 class Index(command.Command):
     """A command that embeds lines and stores them in an index for search by meaning."""
 
-    help = "make lines searchable by meaning"
+    help = OF_MODELS["index"]
     description = (
         "Embed lines and keep them with their vectors in a folder, for `declutr search`. The "
         "same command goes on where it was interrupted; a finished index is left as it is."

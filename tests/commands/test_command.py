@@ -104,6 +104,9 @@ def test_tracebacks_can_be_asked_for(monkeypatch, value: str, shown: bool) -> No
         ("export cut.tar.gz out --no-onnx", "cut.tar.gz"),
         ("evaluate-embeddings nowhere random:8 -o out", "Found no folder 'nowhere'"),
         ("sample-spans nowhere.jsonnet", "nowhere.jsonnet"),
+        ("train declutr_smal -s out", "There is no recipe 'declutr_smal'. Expected"),
+        ("train undefined.jsonnet -s out", "takes the variable MY_DATA, which is not set"),
+        ("train empty.jsonnet -s out -o {", "The overrides '{' cannot be evaluated"),
     ],
 )
 def test_every_command_ends_with_a_message(
@@ -112,6 +115,8 @@ def test_every_command_ends_with_a_message(
     whole = (trained / "model.tar.gz").read_bytes()
     (tmp_path / "cut.tar.gz").write_bytes(whole[: len(whole) // 2])
     (tmp_path / "lines.txt").write_text("ka lo\nmi\n")
+    (tmp_path / "undefined.jsonnet").write_text("{ a: std.extVar('MY_DATA') }")
+    (tmp_path / "empty.jsonnet").write_text("{}")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "argv", ["declutr", *words.split()])
     with pytest.raises(SystemExit) as caught:
@@ -121,6 +126,7 @@ def test_every_command_ends_with_a_message(
     (line,) = [line for line in printed.splitlines() if line.startswith("declutr ")]
     assert line.startswith(f"declutr {words.split()[0]}: ") and told in line
     assert "Traceback" not in printed and "/tmp/tmp" not in printed
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

@@ -34,9 +34,10 @@ from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.span_reader import DeCLUTRDatasetReader
 from declutr.data.word_edits import EasyDataAugmentation
 from declutr.inference.encoder import Encoder
+from declutr.recipes import recipe_path
 from declutr.sampling.row_draws import document_rng
 from tests import hostile_archives as hostile
-from tests.conftest import RECIPES, run_config
+from tests.conftest import run_config
 
 ROWS = ["ka lo mi tu re", "", "  sa \t no   ve", "pi", " ", "du ka lo mi sa no ve pi"]
 USED = [0, 2, 3, 5]
@@ -546,7 +547,7 @@ def test_recipes_take_a_step(name, checkpoint, many_file, synonyms, tmp_path, mo
         rows = [row for row in many_file.read_text().splitlines() if row]
         pairs = [{"text": row, "augmented": row[::-1]} for row in rows]
         (tmp_path / "pairs.jsonl").write_text("".join(json.dumps(one) + "\n" for one in pairs))
-    params = Params.from_file(str(RECIPES / f"{name}.jsonnet"), json.dumps(overrides))
+    params = Params.from_file(str(recipe_path(name)), json.dumps(overrides))
     assert params["model"]["views"] == "spans"
     for seed in ("random_seed", "numpy_seed", "pytorch_seed"):
         params.pop(seed)

@@ -3,18 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-RECIPES = Path(__file__).parents[2] / "training_config"
-
 Config = dict[str, Any]
-
-
-def recipe_names() -> list[str]:
-    """All under training_config, however deep."""
-    found = sorted(RECIPES.rglob("*.jsonnet"))
-    return [file.relative_to(RECIPES).as_posix().removesuffix(".jsonnet") for file in found]
 
 
 def _as_it_is(config: Config) -> None:

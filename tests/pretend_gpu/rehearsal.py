@@ -25,11 +25,12 @@ from allennlp.commands.train import TrainModel
 import declutr.plugin  # noqa: F401
 from declutr.models.declutr import DeCLUTR
 from declutr.quickstart.small_checkpoints import make_checkpoint, train_tokenizer
+from declutr.recipes import recipe_names, recipe_path
 from tests.conftest import make_documents
 from tests.recipe_data import RecipeData
 
 from .device import CPU, CUDA
-from .kinds import COMPARED, KINDS, RECIPES, recipe_names
+from .kinds import COMPARED, KINDS
 from .runtime import pretend_gpu
 from .training import train
 from .waits import LIBRARY, LOOP, OURS, Record, recorded
@@ -93,7 +94,7 @@ class Rehearsal:
 
     def _config(self, recipe: str, checkpoint: Path) -> dict[str, Any]:
         os.environ["TRANSFORMER_MODEL"] = str(checkpoint)
-        return self._data.small(RECIPES / f"{recipe}.jsonnet", cuda_device=0, num_epochs=1)
+        return self._data.small(recipe_path(recipe), cuda_device=0, num_epochs=1)
 
     def _new_run(self) -> Path:
         self._runs += 1

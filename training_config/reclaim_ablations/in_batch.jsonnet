@@ -1,2 +1,2 @@
-// Negatives are the other instances of the batch: banks are kept, but not searched.
-(import "../reclaim.libsonnet") { model+: { objective+: { candidates: "batch" } } }
+// Moved to reclaim/ablations/in_batch.jsonnet; this path goes in 3.0.
+import "../reclaim/ablations/in_batch.jsonnet"

@@ -1,2 +1,2 @@
-// K = 1: the hardest negative alone.
-(import "../reclaim.libsonnet") { num_negatives:: 1 }
+// Moved to reclaim/ablations/negatives_1.jsonnet; this path goes in 3.0.
+import "../reclaim/ablations/negatives_1.jsonnet"

@@ -1,2 +1,2 @@
-// K = 10.
-(import "../reclaim.libsonnet") { num_negatives:: 10 }
+// Moved to reclaim/ablations/negatives_10.jsonnet; this path goes in 3.0.
+import "../reclaim/ablations/negatives_10.jsonnet"

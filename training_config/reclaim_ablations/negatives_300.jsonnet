@@ -1,2 +1,2 @@
-// K = 300.
-(import "../reclaim.libsonnet") { num_negatives:: 300 }
+// Moved to reclaim/ablations/negatives_300.jsonnet; this path goes in 3.0.
+import "../reclaim/ablations/negatives_300.jsonnet"

@@ -1,2 +1,2 @@
-// The critic without spectral normalisation, negatives selected as in RECLAIM. The paper does not have it.
-(import "../reclaim.libsonnet") { model+: { objective+: { lipschitz: false } } }
+// Moved to reclaim/ablations/no_lipschitz.jsonnet; this path goes in 3.0.
+import "../reclaim/ablations/no_lipschitz.jsonnet"

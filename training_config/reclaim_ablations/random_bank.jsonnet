@@ -1,6 +1,2 @@
-// Without active selection of negatives: all of a random 80 % of the banks, drawn anew in every step, and
-// the critic without spectral normalisation (table 5, "80% w/o ANS", which is table 8's "BERT-CL").
-(import "../reclaim.libsonnet") {
-    num_negatives:: null,
-    model+: { objective+: { candidate_share: 0.8, lipschitz: false } },
-}
+// Moved to reclaim/ablations/random_bank.jsonnet; this path goes in 3.0.
+import "../reclaim/ablations/random_bank.jsonnet"

@@ -1,2 +1,2 @@
-// lambda = 0.01.
-(import "../reclaim.libsonnet") { weight:: 0.01 }
+// Moved to reclaim/ablations/weight_0.01.jsonnet; this path goes in 3.0.
+import "../reclaim/ablations/weight_0.01.jsonnet"

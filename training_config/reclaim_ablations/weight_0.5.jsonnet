@@ -1,2 +1,2 @@
-// lambda = 0.5.
-(import "../reclaim.libsonnet") { weight:: 0.5 }
+// Moved to reclaim/ablations/weight_0.5.jsonnet; this path goes in 3.0.
+import "../reclaim/ablations/weight_0.5.jsonnet"

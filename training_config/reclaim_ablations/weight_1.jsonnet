@@ -1,2 +1,2 @@
-// lambda = 1.
-(import "../reclaim.libsonnet") { weight:: 1.0 }
+// Moved to reclaim/ablations/weight_1.jsonnet; this path goes in 3.0.
+import "../reclaim/ablations/weight_1.jsonnet"

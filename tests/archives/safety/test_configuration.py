@@ -18,7 +18,7 @@ from declutr.archives.safety.configuration import (
     nearest_key,
     read_plain_json,
 )
-from tests.conftest import RECIPES
+from declutr.recipes import recipe_names, recipe_path
 
 JSONNET = {
     '{"a": importstr "/etc/passwd"}': "line 1 has the Jsonnet `importstr`",
@@ -142,10 +142,10 @@ def test_a_safe_configuration_passes(tmp_path: Path) -> None:
     check(CONFIG, tmp_path)
 
 
-@pytest.mark.parametrize("recipe", sorted(RECIPES.glob("*.jsonnet")), ids=lambda file: file.stem)
-def test_every_recipe_passes(recipe: Path, tmp_path: Path, monkeypatch: Any) -> None:
+@pytest.mark.parametrize("recipe", recipe_names())
+def test_every_recipe_passes(recipe: str, tmp_path: Path, monkeypatch: Any) -> None:
     monkeypatch.setenv("TRANSFORMER_MODEL", "distilroberta-base")
-    check(Params.from_file(str(recipe)).as_dict(quiet=True), tmp_path)
+    check(Params.from_file(str(recipe_path(recipe))).as_dict(quiet=True), tmp_path)
 
 
 EMBEDDER = "model.text_field_embedder.token_embedders.tokens"

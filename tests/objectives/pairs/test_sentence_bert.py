@@ -30,7 +30,7 @@ from declutr.objectives import (
     sup_con_loss,
     triplet_loss,
 )
-from tests.conftest import RECIPES
+from declutr.recipes import recipe_path
 from tests.objectives.laws import (
     assert_finite_where_it_is_hard,
     assert_full_precision,
@@ -327,7 +327,7 @@ def built(checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
         changes = {"model.precision": "float32", **changes}
         if name == "sbert_softmax":
             changes["model.loss.embedding_size"] = 32
-        recipe = str(RECIPES / f"{name}.jsonnet")
+        recipe = str(recipe_path(name))
         config = Params.from_file(recipe, json.dumps(changes)).as_dict(quiet=True)
         parts = Params(copy.deepcopy(config))  # AllenNLP takes configurations apart
         reader = DatasetReader.from_params(parts["dataset_reader"])

@@ -1,0 +1,83 @@
+"""Additions to AllenNLP for recipes: names, a default transformer, errors of `train` in one line.
+
+They do not work around a change of a library, but are applied in the same way and switched off
+together with the bridge. Each function takes a module of AllenNLP right after its body ran and
+returns whether it changed anything.
+"""
+
+import importlib
+import shutil
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from declutr.bridge.repairs import replaces
+
+# Modules of a package that builds on the bridge, imported only when AllenNLP needs them.
+EVALUATION = "declutr.recipes.evaluation"
+ERRORS = "declutr.commands.errors"
+
+
+def named_recipes(module: ModuleType) -> bool:
+    """Let `Params.from_file` take the name of a recipe, and tell the nearest of an unknown one.
+
+    Files come first. Can be removed when AllenNLP finds the recipes of plugins.
+    """
+
+    @replaces(module)
+    def cached_path(original: Any, place: Any, *args: Any, **kwargs: Any) -> Any:
+        return importlib.import_module(EVALUATION).found(original, place, *args, **kwargs)
+
+    return True
+
+
+def default_transformers(module: ModuleType) -> bool:
+    """Let a recipe start from its own `default_transformer` where TRANSFORMER_MODEL is not set.
+
+    For Jsonnet a variable that is not set is an error, which a recipe cannot catch. Recipes also
+    import those of this package as `training_config/...`, wherever they are installed. Errors of
+    recipes and overrides name what they are of.
+
+    Can be removed when Jsonnet can tell whether a variable is set.
+    """
+
+    @replaces(module)
+    def evaluate_file(original: Any, filename: str, ext_vars: dict[str, str]) -> str:
+        return importlib.import_module(EVALUATION).evaluated(original, filename, ext_vars)
+
+    @replaces(module)
+    def evaluate_snippet(original: Any, name: str, text: str, **others: Any) -> str:
+        evaluation = importlib.import_module(EVALUATION)
+        return evaluation.evaluated_overrides(original, name, text, **others)
+
+    return True
+
+
+def told_errors(module: ModuleType) -> bool:
+    """Let `train` report errors of its arguments, files and recipe in one line, not a traceback.
+
+    A run that such an error stops before its first checkpoint leaves no folder behind, which the
+    next run would refuse. See `declutr.commands.errors`. Can be removed when AllenNLP tells such
+    errors from those of code.
+    """
+
+    @replaces(module.Train)
+    def add_subparser(original: Any, self: Any, parser: Any) -> Any:
+        subparser = original(self, parser)
+        errors = importlib.import_module(ERRORS)
+        train = subparser.get_default("func")
+
+        def run(args: Any) -> None:
+            folder = Path(args.serialization_dir)
+            is_new = not folder.exists()
+            try:
+                train(args)
+            except Exception as error:
+                if is_new and errors.is_of_user(error) and not any(folder.glob("*.th")):
+                    shutil.rmtree(folder, ignore_errors=True)
+                raise
+
+        errors.set_command(subparser, run)
+        return subparser
+
+    return True

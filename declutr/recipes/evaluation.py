@@ -1,0 +1,136 @@
+"""Evaluation of recipes: by name, and with their own transformer where none is chosen."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from declutr.recipes import FOLDER, moved_to, recipe_path, recipes_folder
+from declutr.recipes.copies import imported_files
+
+TRANSFORMER = "TRANSFORMER_MODEL"
+"""The environment variable that chooses the transformer a recipe starts from."""
+
+_UNDEFINED = re.compile(r"undefined external variable: (.+)")
+_logger = logging.getLogger(__name__)
+_told: dict[Any, Any] = {}  # warnings of this process
+
+
+class RecipeError(RuntimeError):
+    """Error of a recipe, or of changes to it, that Jsonnet cannot evaluate."""
+
+
+class UndefinedVariable(RecipeError):
+    """Error of a recipe that takes a variable which is not set."""
+
+
+def found(find: Callable[..., Any], place: os.PathLike | str, *args: Any, **kwargs: Any) -> Any:
+    """Return the local path of a configuration: of a file, a URL, or a recipe by its name.
+
+    # Parameters
+
+    find : AllenNLP's `cached_path`, which is asked first, with all arguments.
+    place : what the user gave.
+
+    # Raises
+
+    `UnknownRecipe` : there is no such file, and no recipe has this name.
+    """
+    try:
+        return find(place, *args, **kwargs)
+    except FileNotFoundError:
+        return str(recipe_path(place))
+
+
+def evaluated(evaluate: Callable[..., str], file: str, ext_vars: Mapping[str, str]) -> str:
+    """Evaluate a Jsonnet file, and return its JSON.
+
+    A recipe that takes `TRANSFORMER_MODEL` where it is not set gets its own `default_transformer`.
+    What is imported from `training_config/` and is not beside the file is that of this package.
+    Paths of release 1.9 give one `FutureWarning` each, at the file that imports them.
+
+    # Parameters
+
+    evaluate : Jsonnet's `evaluate_file`.
+    file : the path of the file.
+    ext_vars : the values of `std.extVar`.
+
+    # Raises
+
+    `UndefinedVariable` : the recipe takes another variable that is not set, or it has no default.
+    `RecipeError` : Jsonnet cannot evaluate it for another reason.
+    """
+    _warn_of_earlier_paths(file)
+    path = [str(recipes_folder().parent)]
+    try:
+        return evaluate(file, ext_vars=dict(ext_vars), jpathdir=path)
+    except RuntimeError as error:
+        undefined = _UNDEFINED.search(str(error))
+        if undefined is None:
+            raise RecipeError(f"'{file}' cannot be evaluated: {_in_a_line(error)}") from error
+    name = undefined[1].strip()
+    default = _default_transformer(file, path) if name == TRANSFORMER else None
+    if default is None:
+        raise UndefinedVariable(
+            f"The recipe '{file}' takes the variable {name}, which is not set. Set it in the "
+            f"environment, before the command: {name}=... declutr train ..."
+        )
+    _logger.info("%s is not set: '%s' starts from %s", TRANSFORMER, file, default)
+    return evaluated(evaluate, file, {**ext_vars, TRANSFORMER: default})
+
+
+def evaluated_overrides(evaluate: Callable[..., str], name: str, text: str, **others: Any) -> str:
+    """Evaluate changes to a recipe, as `-o` takes them, and return their JSON.
+
+    # Parameters
+
+    evaluate : Jsonnet's `evaluate_snippet`, which gets all other arguments.
+    text : the changes, JSON or Jsonnet.
+
+    # Raises
+
+    `RecipeError` : Jsonnet cannot evaluate them.
+    """
+    try:
+        return evaluate(name, text, **others)
+    except RuntimeError as error:
+        raise RecipeError(
+            f"The overrides {text!r} cannot be evaluated: {_in_a_line(error)}. Expected JSON, such "
+            """as -o '{"trainer.num_epochs": 3}'."""
+        ) from error
+
+
+def _warn_of_earlier_paths(file: str) -> None:
+    top = recipes_folder().resolve().parent
+    for imported, importer in imported_files(Path(file)).items():
+        if target := moved_to(imported):
+            old = imported.relative_to(top) if imported.is_relative_to(top) else imported
+            message = (
+                f"{old.as_posix()} is deprecated since declutr 2.0 and goes in 3.0: use "
+                f"{FOLDER}/{target}."
+            )
+            warnings.warn_explicit(message, FutureWarning, str(importer), 1, registry=_told)
+
+
+def _in_a_line(error: RuntimeError) -> str:
+    """Return the message of an error of Jsonnet, with the first place of its trace."""
+    message, *trace = [line.strip().rstrip(".") for line in str(error).splitlines() if line.strip()]
+    place = trace[0].split("\t")[0] if trace else ""
+    return f"{message} ({place})" if place.partition(":")[2] else message
+
+
+def _default_transformer(file: str, path: list[str]) -> str | None:
+    """Return what a recipe has as `default_transformer`, which may be hidden; `None` without it."""
+    from _jsonnet import evaluate_snippet
+
+    snippet = f"(import {json.dumps(os.path.abspath(file))}).default_transformer"
+    try:
+        return json.loads(evaluate_snippet("default_transformer", snippet, jpathdir=path))
+    except RuntimeError:
+        return None

@@ -1,0 +1,94 @@
+"""Recipes by name, default transformers and errors of `train` come with the switches alone."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import pytest
+from allennlp.common.checks import ConfigurationError
+
+from declutr.bridge import configurations
+from declutr.recipes import UnknownRecipe, recipe_path
+from declutr.recipes.evaluation import RecipeError
+
+
+@pytest.fixture
+def params(bare: Any, monkeypatch: Any, tmp_path: Path) -> Any:
+    """AllenNLP's module of `Params` without the switches, and no transformer chosen."""
+    monkeypatch.delenv("TRANSFORMER_MODEL", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return bare("allennlp.common.params")
+
+
+def test_recipes_by_name(params: Any) -> None:
+    with pytest.raises(FileNotFoundError, match="file declutr not found"):
+        params.cached_path("declutr")
+    assert configurations.named_recipes(params)
+    assert params.cached_path("declutr") == str(recipe_path("declutr"))
+    with pytest.raises(UnknownRecipe, match="nearest: declutr,"):
+        params.cached_path("declut")
+
+
+def test_default_transformers(params: Any) -> None:
+    with pytest.raises(RuntimeError, match="undefined external variable: TRANSFORMER_MODEL"):
+        params.Params.from_file(recipe_path("declutr_base"))
+    assert configurations.default_transformers(params)
+    found = params.Params.from_file(recipe_path("declutr_base"), '{"train_data_path": "x"}')
+    assert found["dataset_reader"]["tokenizer"]["model_name"] == "roberta-base"
+    assert found["train_data_path"] == "x"
+    with pytest.raises(RecipeError, match=r"overrides '\{' cannot be evaluated"):
+        params.Params.from_file(recipe_path("declutr_base"), "{")
+
+
+def train(module: Any, recipe: str) -> None:
+    """The command `train` of a module, with its arguments parsed."""
+    parser = argparse.ArgumentParser(prog="allennlp")
+    module.Train().add_subparser(parser.add_subparsers())
+    args = parser.parse_args(["train", recipe, "-s", "out"])
+    args.include_package = []
+    args.func(args)
+
+
+@pytest.mark.parametrize("switched", [False, True])
+def test_errors_of_train_are_one_line(
+    bare: Any, monkeypatch: Any, capsys: Any, switched: bool
+) -> None:
+    monkeypatch.delenv("DECLUTR_TRACEBACK", raising=False)
+    module = bare("allennlp.commands.train")
+    if switched:
+        assert configurations.told_errors(module)
+    with pytest.raises(SystemExit if switched else FileNotFoundError):
+        train(module, "nowhere")
+    told = capsys.readouterr().err
+    assert told.startswith("allennlp train: There is no recipe 'nowhere'.") == switched
+
+
+@pytest.mark.parametrize(
+    ("was_there", "files", "error", "kept"),
+    [
+        (False, ["config.json"], ConfigurationError("no"), False),
+        (True, ["config.json"], ConfigurationError("no"), True),
+        (False, ["config.json", "model_state_e0_b9.th"], ConfigurationError("no"), True),
+        (False, ["config.json"], KeyError("a bug"), True),
+    ],
+)
+def test_a_run_that_never_began_leaves_no_folder(
+    bare: Any, monkeypatch: Any, tmp_path: Path, was_there, files, error, kept
+) -> None:
+    monkeypatch.delenv("DECLUTR_TRACEBACK", raising=False)
+    monkeypatch.chdir(tmp_path)
+    module = bare("allennlp.commands.train")
+    configurations.told_errors(module)
+
+    def failed(args: Any) -> None:
+        Path("out").mkdir(exist_ok=True)
+        for file in files:
+            Path("out", file).touch()
+        raise error
+
+    if was_there:
+        Path("out").mkdir()
+    monkeypatch.setattr(module, "train_model_from_args", failed)
+    with pytest.raises((SystemExit, KeyError)):
+        train(module, "any")
+    assert Path("out").exists() == kept

@@ -1,0 +1,21 @@
+// I have: sentences, one a line
+// I want: no negatives: clusters of both views agree (SwAV)
+// SwAV (Caron et al., 2020) over two dropout passes: each view predicts the prototypes that the
+// other one is assigned to. The queue is the paper's for small batches; it serves once it is full.
+// Optimizer: the public code is for images; on sentences, the defaults of the Trainer.
+local width = 128;  // of projections, and so of prototypes
+
+(import "sentences.libsonnet") {
+    batch_size:: 256,
+    model+: {
+        head: { type: "projector", hidden_dims: [2048, width] },
+        loss: {
+            type: "swav",
+            embedding_size: width,
+            prototypes: 3000,
+            temperature: 0.1,
+            epsilon: 0.05,
+            queue_size: 3840,
+        },
+    },
+}
