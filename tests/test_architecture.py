@@ -17,6 +17,7 @@ PACKAGE = Path(declutr.__file__).parent
 ROOMS = [
     *("_version", "earlier_paths", "bridge"),
     "system",
+    "environment",
     "components",  # names alone; what they stand for is imported later
     *("sampling", "objectives", "corpus", "transformer", "archives", "modules", "data"),
     *("evaluation", "models", "task_models", "pretrained_parts", "training"),
@@ -24,7 +25,7 @@ ROOMS = [
     "plugin",
     *("quickstart", "__init__", "__main__"),
 ]
-WITHOUT_ALLENNLP = {"system", "sampling", "corpus", "transformer", "evaluation"}
+WITHOUT_ALLENNLP = {"system", "environment", "sampling", "corpus", "transformer", "evaluation"}
 
 
 @cache

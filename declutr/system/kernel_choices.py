@@ -22,7 +22,8 @@ import torch
 from filelock import FileLock
 
 from declutr._version import __version__
-from declutr.system.files import default_cache_dir, write_whole
+from declutr.system.cache_folder import default_cache_dir
+from declutr.system.files import write_whole
 from declutr.system.processors import processor_model, processor_name
 
 logger = logging.getLogger(__name__)
