@@ -23,6 +23,7 @@ from declutr.environment.findings import (
 )
 from declutr.environment.probe import QUESTIONS, Answer, examine
 
+_NO_TORCH = Answer(error="torch is not installed")
 _EPILOG = """\
 Each line is ok, a warning or an error; what to do about it stands below it. The exit status is 1
 if there is an error, else 0. Packages are imported in a process of their own, so that a broken one
@@ -79,7 +80,7 @@ def report(asks_hub: bool = True, measures: bool = False) -> Iterator[Finding]:
     yield from guarded(machine.SECTION, lambda: machine.devices(answers["devices"]))
     yield from guarded(machine.SECTION, lambda: machine.processor(answers["processor"]))
     if measures:
-        yield from _speeds(answers.get("torch", Answer()))
+        yield from _speeds(answers.get("torch", _NO_TORCH))
     yield from guarded(machine.SETTINGS, machine.settings)
     yield from guarded(storage.DISK, lambda: storage.disk(hub))
     yield from guarded(storage.HUB, lambda: storage.hub_access(hub, asks_hub))
@@ -92,7 +93,9 @@ def _speeds(torch: Answer) -> Iterator[Finding]:
         if torch.error is not None:
             raise RuntimeError(torch.error)
         from declutr.inference.dtype_report import dtype_report
+        from declutr.system.processors import keep_to_quota
 
+        keep_to_quota()
         measured = dtype_report()
     except Exception as error:
         said = f"could not be measured: {first_line(error)}"

@@ -77,7 +77,7 @@ def carry_out(command: Sequence[str]) -> None:
 def require_imports() -> None:
     """Raise `InstallationError` unless a new process can import AllenNLP with this package."""
     package = str(Path(__file__).parents[2])  # It may be imported from a folder.
-    code = f"import sys; sys.path.append({package!r}); {_TRIED}"
+    code = f"import sys; sys.path.insert(0, {package!r}); import declutr; del sys.path[0]; {_TRIED}"
     environment = {**os.environ, "ALLENNLP_LOG_LEVEL": "ERROR"}
     done = subprocess.run(
         [sys.executable, "-c", code], env=environment, capture_output=True, text=True

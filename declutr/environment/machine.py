@@ -29,7 +29,11 @@ def devices(answer: Answer) -> Iterator[Finding]:
     answer : the answer to the question "devices".
     """
     if answer.value is None:
-        said = f"torch cannot use its devices: {first_line(answer.error or '')}"
+        error = answer.error or ""
+        if "No module named 'torch'" in error:
+            yield Finding(SECTION, "GPU", WARNING, "not examined without torch", "declutr setup")
+            return
+        said = f"torch cannot use its devices: {first_line(error)}"
         cure = "install a torch that fits the driver (https://pytorch.org/get-started/locally)"
         yield Finding(SECTION, "GPU", ERROR, said, cure)
         return
@@ -76,9 +80,9 @@ def processor(answer: Answer) -> Iterator[Finding]:
     has = ", ".join(found["instructions"]) or "no known instruction sets"
     yield Finding(SECTION, "processor", OK, f"{found['name']}: {has}", details=found)
     fast = not {"avx512_bf16", "amx"}.isdisjoint(found["instructions"])
-    said = f"{'has' if fast else 'has no'} instructions for bfloat16"
     integers = not {"vnni", "amx"}.isdisjoint(found["instructions"])
-    said += f", {'has' if integers else 'has none'} for int8 (--measure says what they gain)"
+    native = [name for name, has_it in (("bfloat16", fast), ("int8", integers)) if has_it]
+    said = f"instructions for {' and '.join(['float32', *native])} (--measure says what they gain)"
     yield Finding(SECTION, "number formats", OK, said)
     yield _threads(found)
 

@@ -72,9 +72,7 @@ def _requirement(required: Requirement, answer: Answer) -> Finding:
         level, said = ERROR, f"{required.version}, needs {needs}"
     elif answer.error is not None:
         level = ERROR
-        said = (
-            f"{required.version} is installed, but cannot be imported: {first_line(answer.error)}"
-        )
+        said = f"{required.version}, but it cannot be imported: {first_line(answer.error)}"
         options = "--no-deps " if is_allennlp else ""
         again = f"--force-reinstall {options}'{required}'"
         cure = f"{sys.executable} -m pip install {again}, unless another package above is the cause"
@@ -108,9 +106,8 @@ def bridge(answer: Answer) -> Iterator[Finding]:
         yield Finding(BRIDGE, "switch", ERROR, first_line(failure), cure)
     if not any(Path(folder, _PTH).exists() for folder in _site_folders()):
         said = f"{_PTH} is in no folder of packages: only `declutr` has the bridge"
-        yield Finding(
-            BRIDGE, "plain allennlp", WARNING, said, "install declutr, not only its folder"
-        )
+        cure = "pip install declutr, or pip install -e . in a clone"
+        yield Finding(BRIDGE, "plain allennlp", WARNING, said, cure)
     else:
         yield Finding(BRIDGE, "plain allennlp", OK, f"it has the bridge, too, by {_PTH}")
 

@@ -18,8 +18,11 @@ from typing import Any, NamedTuple
 _MARK = "declutr answers: "  # Packages may print something when they are imported.
 _LIMIT = 300.0  # seconds for all questions of one process together
 _MOST_LOST = 4  # processes that may end early before no more are started
-_SET_UP = "import sys; sys.path = [p for p in sys.path if p] + [sys.argv.pop(1)]; "
-_MAIN = "from declutr.environment.probe import main; main()"
+# This package comes from where it is here, and all others from where any program has them.
+_CODE = (
+    "import sys; sys.path = [sys.argv.pop(1), *filter(None, sys.path)]; "
+    "from declutr.environment.probe import main; del sys.path[0]; main()"
+)
 
 
 class Answer(NamedTuple):
@@ -52,8 +55,7 @@ def examine(questions: Sequence[str]) -> dict[str, Answer]:
 
 def _told(questions: Sequence[str]) -> tuple[dict[str, Answer], str]:
     """Return the answers of one process, and how it ended."""
-    package = str(Path(__file__).parents[2])  # It may be imported from a folder.
-    command = [sys.executable, "-c", _SET_UP + _MAIN, package, *questions]
+    command = [sys.executable, "-c", _CODE, str(Path(__file__).parents[2]), *questions]
     environment = {**os.environ, "TQDM_DISABLE": "1", "TRANSFORMERS_VERBOSITY": "error"}
     try:
         done = subprocess.run(command, env=environment, capture_output=True, timeout=_LIMIT)

@@ -25,6 +25,16 @@ def test_without_allennlp_it_says_how_to_install_it(monkeypatch: Any) -> None:
     assert "\n" not in str(end.value)
 
 
+def test_a_missing_library_is_one_line(monkeypatch: Any) -> None:
+    def broken(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'spacy'")
+
+    monkeypatch.setattr(sys, "argv", ["declutr", "train", "recipe.jsonnet"])
+    monkeypatch.setattr(importlib, "import_module", broken)
+    with pytest.raises(SystemExit, match=r"No module named 'spacy'\. `declutr doctor` says more"):
+        command.main()
+
+
 def test_version_is_printed(monkeypatch: Any, capsys: Any) -> None:
     monkeypatch.setattr(sys, "argv", ["declutr", "--version"])
     command.main()
