@@ -1,6 +1,7 @@
 """Tests of the commands `declutr`, `python -m declutr` and `allennlp` from any folder."""
 
 import importlib
+import importlib.metadata
 import importlib.util
 import logging
 import os
@@ -84,3 +85,34 @@ def test_plain_allennlp_from_another_folder(tmp_path: Path) -> None:
 
 def _has_pth() -> bool:
     return any(Path(folder, "declutr_bridge.pth").exists() for folder in sys.path)
+
+
+def test_commands_of_declutr_alone_run_before_allennlp(monkeypatch: Any) -> None:
+    given: list[list[str]] = []
+    table = {"tea": ("declutr.commands.cache:main", "make tea")}
+    monkeypatch.setattr(command, "COMMANDS", table)
+    monkeypatch.setattr("declutr.commands.cache.main", given.append)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["declutr", "tea", "--green"])
+    with pytest.raises(SystemExit) as end:
+        command.main()
+    assert not end.value.code and given == [["--green"]]
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_help_lists_commands(arguments: list[str], monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(sys, "argv", ["declutr", *arguments])
+    command.main()
+    printed = capsys.readouterr().out
+    assert all(f"\n  {name} " in printed for name in ("setup", "doctor", "embed", "train"))
+
+
+def test_the_version_is_told_without_allennlp(monkeypatch: Any, capsys: Any) -> None:
+    def absent(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    monkeypatch.setattr(sys, "argv", ["declutr", "--version"])
+    command.main()
+    told = f"declutr {declutr.__version__} (AllenNLP is not installed: declutr setup)\n"
+    assert capsys.readouterr().out == told
