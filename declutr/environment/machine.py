@@ -44,10 +44,10 @@ def devices(answer: Answer) -> Iterator[Finding]:
             f"compute capability {gpu['capability']}, "
             f"{'' if gpu['bfloat16'] else 'no '}instructions for bfloat16"
         )
-        level, cure = OK, None
+        level, cure = OK, ""
         if gpu["free"] < 2**30:
             level, cure = WARNING, "nvidia-smi shows which processes hold the memory"
-        yield Finding(SECTION, f"cuda:{number}", level, said, cure, gpu)
+        yield Finding(SECTION, f"cuda:{number}", level, said, cure or None, gpu)
     if found["gpus"]:
         return
     if found["mps"]:

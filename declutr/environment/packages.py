@@ -37,9 +37,8 @@ def packages(answers: Mapping[str, Answer]) -> Iterator[Finding]:
     yield _declutr()
     for required in requirements():
         yield _requirement(required, answers.get(required.module, Answer()))
-    complete, missing = [], []
-    for extra in extras():
-        (complete if all(each.satisfied for each in requirements(extra)) else missing).append(extra)
+    complete = [name for name in extras() if all(each.satisfied for each in requirements(name))]
+    missing = [name for name in extras() if name not in complete]
     said = f"{', '.join(complete) or 'none'} installed"
     if missing:
         said += f"; not: {', '.join(missing)} (pip install 'declutr[NAME]')"
