@@ -15,7 +15,7 @@ WORKERS ?= 2
 BIN = $(VENV)/bin
 INSTALLED = $(VENV)/.declutr-installed
 
-.PHONY: help install train test test-fast test-compat lint clean
+.PHONY: help install train test test-fast test-compat lint package clean
 
 help:  ## say what there is
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ $(INSTALLED): setup.py pyproject.toml declutr_bridge.pth
 	$(BIN)/python -m pip install --quiet "setuptools>=68" wheel
 	$(BIN)/python -c "import torch" 2>/dev/null || $(BIN)/python -m pip install --quiet $(TORCH)
 	$(BIN)/python -m pip install --quiet -e ".[test]" "$(TRANSFORMERS)"
-	$(BIN)/python -m pip install --quiet --no-deps allennlp==2.10.1
+	$(BIN)/declutr setup
 	touch $(INSTALLED)
 
 train: install  ## train on the docstrings of the installed packages, embed, and show what it gave
@@ -46,6 +46,9 @@ test-compat:  ## run all tests on the last transformers 4 and on the latest 5
 lint: install  ## ruff and mypy
 	$(BIN)/python -m pip install --quiet -e ".[dev]"
 	$(BIN)/ruff check . && $(BIN)/ruff format --check . && $(BIN)/mypy
+
+package:  ## build sdist and wheel into dist, and try the wheel in a new environment
+	PYTHON="$(PYTHON)" TORCH="$(TORCH)" scripts/check_wheel.sh dist
 
 clean:  ## remove what was made here
 	rm -rf .venv .venv-transformers* quickstart build dist *.egg-info

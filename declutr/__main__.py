@@ -55,14 +55,17 @@ def _run_allennlp() -> None:
 
     from declutr.bridge.deferral import garbage
 
-    with garbage():
-        # Importing this module sets up logging as the command `allennlp` does, by the environment
-        # variables ALLENNLP_DEBUG and ALLENNLP_LOG_LEVEL.
-        import allennlp.__main__  # noqa: F401
-        from allennlp.commands import main as run_command
-        from allennlp.common.util import install_sigterm_handler
+    try:
+        with garbage():
+            # Importing this module sets up logging as the command `allennlp` does, by the
+            # environment variables ALLENNLP_DEBUG and ALLENNLP_LOG_LEVEL.
+            import allennlp.__main__  # noqa: F401
+            from allennlp.commands import main as run_command
+            from allennlp.common.util import install_sigterm_handler
 
-        importlib.import_module("declutr.plugin")
+            importlib.import_module("declutr.plugin")
+    except ModuleNotFoundError as error:  # of a library; its traceback would say no more
+        sys.exit(f"declutr: AllenNLP cannot be imported: {error}. `declutr doctor` says more.")
     gc.freeze()  # modules are never freed, so no garbage collection needs to scan them
     install_sigterm_handler()
     run_command(prog="declutr")

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from declutr.corpus.array_files import read_header
+from declutr.system.cache_folder import mark_in_use
 from declutr.system.files import CheckedFile, DamagedFile, checksums_of, json_checksum
 
 META = "meta.json"
@@ -55,6 +56,7 @@ class TokenStore:
     def __init__(self, folder: str | os.PathLike) -> None:
         self.folder = Path(folder)
         meta = (self.folder / META).read_bytes()
+        mark_in_use(self.folder / META, self)
         self._file: int | None = None
         self._checked_values: CheckedFile | None = None
         try:

@@ -24,7 +24,7 @@ from declutr.corpus.text_files import COMPRESSIONS
 from declutr.corpus.text_inputs import text_blocks
 from declutr.corpus.token_store import DamagedStore, TokenStore
 from declutr.corpus.token_store_writer import TokenStoreWriter
-from declutr.system.files import default_cache_dir
+from declutr.system.cache_folder import default_cache_dir
 
 logger = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from declutr.archives import CONFIG, MODULES, SETTINGS
 from declutr.corpus.file_digests import file_digests
 from declutr.inference import EncoderError
-from declutr.system.files import default_cache_dir
+from declutr.system.cache_folder import default_cache_dir
 
 _MODEL_FILES = {".json", ".safetensors", ".bin", ".pt", ".th", ".txt", ".model", ".npy", ".npz"}
 _NOT_OF_THE_MODEL = {

@@ -21,20 +21,11 @@ from xxhash import xxh3_64_hexdigest
 UNFINISHED = ".tmp"
 """The suffix of a temporary file that is being written, beside the final file."""
 
-CACHE_VARIABLE = "DECLUTR_CACHE"
-"""The environment variable that names the cache folder."""
-
 BLOCK = 1 << 20
 """The number of bytes that share a checksum."""
 
 _DIGITS = 16  # of a checksum in hexadecimal
 _DIRECTORY = 0x10  # the attribute that marks a folder in a zip archive
-
-
-def default_cache_dir() -> Path:
-    """Return the folder of files that can be recreated: `$DECLUTR_CACHE` or `~/.cache/declutr`."""
-    folder = os.environ.get(CACHE_VARIABLE)
-    return Path(folder).expanduser() if folder else Path.home() / ".cache" / "declutr"
 
 
 @contextmanager

@@ -18,7 +18,8 @@ from typing import Any
 import torch
 
 from declutr._version import __version__
-from declutr.system.files import default_cache_dir, json_object, locked, write_whole
+from declutr.system.cache_folder import default_cache_dir
+from declutr.system.files import json_object, locked, write_whole
 from declutr.system.processors import processor_model, processor_name
 
 logger = logging.getLogger(__name__)

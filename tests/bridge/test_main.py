@@ -1,6 +1,7 @@
 """Tests of the commands `declutr`, `python -m declutr` and `allennlp` from any folder."""
 
 import importlib
+import importlib.metadata
 import importlib.util
 import logging
 import os
@@ -19,7 +20,19 @@ from declutr import __main__ as command
 
 def test_without_allennlp_it_says_how_to_install_it(monkeypatch: Any) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"pip install --no-deps allennlp==2\.10\.1"):
+    monkeypatch.setattr(sys, "argv", ["declutr", "train", "recipe.jsonnet"])
+    with pytest.raises(SystemExit, match=r"`declutr setup` .*no-deps allennlp==2\.10\.1") as end:
+        command.main()
+    assert "\n" not in str(end.value)
+
+
+def test_a_missing_library_is_one_line(monkeypatch: Any) -> None:
+    def broken(name: str) -> None:
+        raise ModuleNotFoundError("No module named 'spacy'")
+
+    monkeypatch.setattr(sys, "argv", ["declutr", "train", "recipe.jsonnet"])
+    monkeypatch.setattr(importlib, "import_module", broken)
+    with pytest.raises(SystemExit, match=r"No module named 'spacy'\. `declutr doctor` says more"):
         command.main()
 
 
@@ -39,7 +52,7 @@ def test_help_names_the_command(monkeypatch: Any, capsys: Any) -> None:
 
 
 def test_the_plugin_is_loaded_before_the_command(monkeypatch: Any, tmp_path: Path) -> None:
-    monkeypatch.setattr(sys, "argv", ["declutr"])
+    monkeypatch.setattr(sys, "argv", ["declutr", "train"])
     loaded: list[str] = []
     monkeypatch.setattr(allennlp.commands, "main", lambda prog: loaded.append(prog))
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
@@ -72,3 +85,34 @@ def test_plain_allennlp_from_another_folder(tmp_path: Path) -> None:
 
 def _has_pth() -> bool:
     return any(Path(folder, "declutr_bridge.pth").exists() for folder in sys.path)
+
+
+def test_commands_of_declutr_alone_run_before_allennlp(monkeypatch: Any) -> None:
+    given: list[list[str]] = []
+    table = {"tea": ("declutr.commands.cache:main", "make tea")}
+    monkeypatch.setattr(command, "COMMANDS", table)
+    monkeypatch.setattr("declutr.commands.cache.main", given.append)
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(sys, "argv", ["declutr", "tea", "--green"])
+    with pytest.raises(SystemExit) as end:
+        command.main()
+    assert not end.value.code and given == [["--green"]]
+
+
+@pytest.mark.parametrize("arguments", [[], ["-h"], ["--help"]])
+def test_help_lists_commands(arguments: list[str], monkeypatch: Any, capsys: Any) -> None:
+    monkeypatch.setattr(sys, "argv", ["declutr", *arguments])
+    command.main()
+    printed = capsys.readouterr().out
+    assert all(f"\n  {name} " in printed for name in ("setup", "doctor", "embed", "train"))
+
+
+def test_the_version_is_told_without_allennlp(monkeypatch: Any, capsys: Any) -> None:
+    def absent(name: str) -> str:
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", absent)
+    monkeypatch.setattr(sys, "argv", ["declutr", "--version"])
+    command.main()
+    told = f"declutr {declutr.__version__} (AllenNLP is not installed: declutr setup)\n"
+    assert capsys.readouterr().out == told

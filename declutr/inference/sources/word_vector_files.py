@@ -24,7 +24,8 @@ from filelock import FileLock
 from tqdm.auto import tqdm
 
 from declutr.inference.sources.source import EncoderError
-from declutr.system.files import CheckedFile, DamagedFile, default_cache_dir, file_checksums
+from declutr.system.cache_folder import default_cache_dir, mark_in_use
+from declutr.system.files import CheckedFile, DamagedFile, file_checksums
 
 logger = logging.getLogger(__name__)
 
@@ -56,9 +57,7 @@ class WordVectorTable(NamedTuple):
                 self.checked.require_each(rows * size, size)
             except DamagedFile as error:
                 shutil.rmtree(self.checked.path.parent, ignore_errors=True)
-                raise EncoderError(
-                    f"{error} Start again: the word vectors are read anew."
-                ) from error
+                raise EncoderError(f"{error} Start again: the words are read anew.") from error
         return self.vectors[rows]
 
 
@@ -84,8 +83,9 @@ def open_word_vectors(file: Path, digest: str) -> WordVectorTable:
                 _convert(file, Path(beside))
                 os.replace(beside, kept)
             checked = _checked(kept)
-    count, width = json.loads((kept / "shape.json").read_text())
-    vectors = np.memmap(kept / "vectors.f32", dtype="<f4", mode="r", shape=(count, width))
+        count, width = json.loads((kept / "shape.json").read_text())
+        vectors = np.memmap(kept / "vectors.f32", dtype="<f4", mode="r", shape=(count, width))
+        mark_in_use(kept / "shape.json", vectors)
     words = (kept / "words.txt").read_bytes().decode().split("\n")[:count]
     row: dict[str, int] = {}
     for number, word in enumerate(words):

@@ -14,7 +14,7 @@ from declutr.inference import EncoderError, require_one_of
 from declutr.inference.fingerprints import files_fingerprint
 from declutr.inference.sources.source import NamedEncoder
 from declutr.inference.sources.word_vector_files import open_word_vectors
-from declutr.system.files import default_cache_dir
+from declutr.system.cache_folder import default_cache_dir
 
 SIF_A = 1e-3
 """The constant a of SIF weights, as in the experiments of Arora et al. (2017)."""

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from declutr.inference.sources import EncoderError, open_encoder
 from declutr.inference.sources.random_vectors import hashed_vector
-from declutr.system.files import default_cache_dir
+from declutr.system.cache_folder import default_cache_dir
 
 GLOVE = "the 1 2 3\ncat 4 5 6\nsat -1 0.5 1e-2\n. 0 0 9\n"
 VECTORS = {"the": [1, 2, 3], "cat": [4, 5, 6], "sat": [-1, 0.5, 0.01], ".": [0, 0, 9]}
