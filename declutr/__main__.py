@@ -1,27 +1,60 @@
 """Entry point of `declutr` and `python -m declutr`: the `allennlp` command with this package."""
 
-import gc
 import importlib
-import importlib.metadata
 import importlib.util
 import sys
 
-_NEEDS_ALLENNLP = (
-    "declutr needs AllenNLP, which is not installed. Its pins cannot be resolved beside current "
-    "releases, so install it without them:\n\n    pip install --no-deps allennlp==2.10.1\n"
+# Commands of `declutr` alone, which run before AllenNLP is imported: the function of each, which
+# takes the arguments after the name and returns an exit status, and its line in the list of
+# commands. They are not registered with AllenNLP, so no plugin of another package can clash.
+COMMANDS = {
+    "cache": ("declutr.commands.cache:main", "list and prune what is kept on disk"),
+    "check": ("declutr.commands.check:main", "check a recipe before training"),
+    "doctor": ("declutr.commands.doctor:main", "tell what works here, and what to do otherwise"),
+    "recipes": ("declutr.commands.recipes:main", "list, show and copy recipes"),
+    "setup": ("declutr.commands.setup:main", "put AllenNLP into this environment"),
+}
+NEEDS_ALLENNLP = (
+    "declutr: AllenNLP is not installed. Its pins cannot be resolved beside current releases, so "
+    "`declutr setup` installs it without them (pip install --no-deps allennlp==2.10.1)."
 )
 
 
 def main() -> None:
-    """Run the AllenNLP command line with the components and commands of this package registered."""
+    """Run a command of `COMMANDS`, or the AllenNLP command line with this package registered."""
+    arguments = sys.argv[1:]
+    if arguments[:1] and arguments[0] in COMMANDS:
+        module, _, function = COMMANDS[arguments[0]][0].partition(":")
+        sys.exit(getattr(importlib.import_module(module), function)(arguments[1:]))
+    if arguments in ([], ["-h"], ["--help"]):
+        from declutr.commands.overview import overview
+
+        print(overview(COMMANDS))
+    elif arguments == ["--version"]:
+        _print_versions()
+    elif importlib.util.find_spec("allennlp") is None:
+        sys.exit(NEEDS_ALLENNLP)
+    else:
+        _run_allennlp()
+
+
+def _print_versions() -> None:
+    from importlib.metadata import PackageNotFoundError, version
+
     from declutr._version import __version__
+
+    try:
+        beside = f"allennlp {version('allennlp')}"
+    except PackageNotFoundError:
+        beside = "AllenNLP is not installed: declutr setup"
+    print(f"declutr {__version__} ({beside})")
+
+
+def _run_allennlp() -> None:
+    import gc
+
     from declutr.bridge.deferral import garbage
 
-    if importlib.util.find_spec("allennlp") is None:
-        sys.exit(_NEEDS_ALLENNLP)
-    if sys.argv[1:] == ["--version"]:
-        print(f"declutr {__version__} (allennlp {importlib.metadata.version('allennlp')})")
-        return
     with garbage():
         # Importing this module sets up logging as the command `allennlp` does, by the environment
         # variables ALLENNLP_DEBUG and ALLENNLP_LOG_LEVEL.

@@ -23,6 +23,7 @@ from declutr.commands.command import (
     told_to_user,
     told_when_stopped,
 )
+from declutr.commands.overview import OF_MODELS
 from declutr.inference.text_embedding import not_told
 
 if TYPE_CHECKING:  # importing it takes time, and every `allennlp` command loads this module
@@ -42,7 +43,7 @@ _OF_ENCODER = (
 class Embed(Command):
     """A command that embeds files into a folder of shards and resumes after an interruption."""
 
-    help = "embed files"
+    help = OF_MODELS["embed"]
     description = (
         "Embed files with a trained model: one row out for each row in, in order, blank rows "
         "included. Embeddings are written to a folder, shard by shard. After an interruption, "

@@ -14,6 +14,7 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr._version import __version__
 from declutr.commands.command import Command, require_at_least_1, told_to_user, told_when_stopped
+from declutr.commands.overview import OF_MODELS
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.evaluation.run import Run
@@ -24,7 +25,7 @@ if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command lo
 class EvaluateEmbeddings(Command):
     """A command that scores encoders on SentEval's tasks, similarity, geometry and retrieval."""
 
-    help = "score embeddings"
+    help = OF_MODELS["evaluate-embeddings"]
     description = (
         "Score encoders on SentEval's tasks, semantic similarity, geometry and retrieval, and "
         "write report.md, results.json and pictures. Results are kept as they come: the same "

@@ -9,6 +9,7 @@ from pathlib import Path
 from allennlp.commands.subcommand import Subcommand
 
 from declutr.commands.command import Command, told_to_user
+from declutr.commands.overview import OF_MODELS
 
 _TOLERANCE = 1e-5
 
@@ -17,7 +18,7 @@ _TOLERANCE = 1e-5
 class Export(Command):
     """A command that exports a model to a folder for other tools and compares the results."""
 
-    help = "export a model to transformers, sentence-transformers and ONNX"
+    help = OF_MODELS["export"]
     description = (
         "Write a trained model to a folder that is at once a Hugging Face folder, a "
         "sentence-transformers folder and an ONNX model with pooling inside, with a model "

@@ -19,6 +19,7 @@ from declutr.commands.command import (
     told_to_user,
     told_when_stopped,
 )
+from declutr.commands.overview import OF_MODELS
 from declutr.inference.text_embedding import not_told
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
@@ -31,7 +32,7 @@ _BACKENDS = ("auto", "numpy", "faiss", "hnswlib")
 class Index(Command):
     """A command that embeds lines and stores them in an index for search by meaning."""
 
-    help = "make lines searchable by meaning"
+    help = OF_MODELS["index"]
     description = (
         "Embed lines and keep them with their vectors in a folder, for `declutr search`. The "
         "same command goes on where it was interrupted; a finished index is left as it is."

@@ -13,6 +13,7 @@ from allennlp.common import Params
 from allennlp.common.checks import ConfigurationError
 
 from declutr.commands.command import Command
+from declutr.commands.overview import OF_MODELS
 
 if TYPE_CHECKING:  # importing it takes time, and every `allennlp` command loads this module
     from declutr.data.span_reader import DeCLUTRDatasetReader
@@ -27,7 +28,7 @@ class SampleSpans(Command):
     It follows appendix B of the DeCLUTR paper (Giorgi et al., 2021).
     """
 
-    help = "look at spans"
+    help = OF_MODELS["sample-spans"]
     description = (
         "Print sampled anchors with their positives, the hard negatives (spans of the same "
         "document that belong to another anchor) and an easy negative (of another document). "

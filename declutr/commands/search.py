@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from allennlp.commands.subcommand import Subcommand
 
 from declutr.commands.command import Command, require_at_least_1, told_to_user
+from declutr.commands.overview import OF_MODELS
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
     from declutr.search import Hit, SearchIndex
@@ -28,7 +29,7 @@ _DIRECTIONS = "\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069"
 class Search(Command):
     """A command that searches an index of lines by meaning."""
 
-    help = "search lines by meaning"
+    help = OF_MODELS["search"]
     description = (
         "Print the lines of an index (`declutr index`) that are nearest in meaning to a query: "
         "rank, cosine, line number and line."

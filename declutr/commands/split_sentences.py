@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from allennlp.commands.subcommand import Subcommand
 
 from declutr.commands.command import Command, add_text_key, told_to_user
+from declutr.commands.overview import OF_MODELS
 
 if TYPE_CHECKING:
     from declutr.corpus.sentence_splitting import SplitCounts
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 class SplitSentences(Command):
     """A command that splits documents into the sentences that the reader "sentences" takes."""
 
-    help = "split documents into sentences"
+    help = OF_MODELS["split-sentences"]
     description = (
         "Split documents into sentences by spaCy's rules for a language, and write them to a "
         "text file: one sentence a line, a blank line after each document."

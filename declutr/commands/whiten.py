@@ -15,6 +15,7 @@ from allennlp.common.checks import ConfigurationError
 
 from declutr.archives import Kind, NoModel, kind_of
 from declutr.commands.command import Command, add_text_key, require_at_least_1, told_to_user
+from declutr.commands.overview import OF_MODELS
 from declutr.inference.text_embedding import not_told
 
 if TYPE_CHECKING:  # importing these takes time, and every `allennlp` command loads this module
@@ -36,7 +37,7 @@ class Whiten(Command):
     It can also reduce the number of dimensions.
     """
 
-    help = "fit a whitening and store it with a model"
+    help = OF_MODELS["whiten"]
     description = (
         "Fit a whitening on the embeddings of training text and store it with the model: "
         "Encoder, `declutr embed` and `declutr export` apply it from then on. Cosines of "
