@@ -1,0 +1,1 @@
+"""Whole training runs: trained from Python, and checked before they begin."""
