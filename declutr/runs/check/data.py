@@ -1,0 +1,276 @@
+"""What a run will read: rows kept and skipped, their lengths, spans, steps and tokens a step."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from allennlp.common import Params
+from allennlp.data import DataLoader, DatasetReader, Vocabulary
+from allennlp.data.fields import ListField, TextField
+
+from declutr.data.data_loader import DeCLUTRDataLoader
+from declutr.data.row_reader import RowReader
+from declutr.runs.check.batches import BatchTokens, drawn_batches
+from declutr.sampling.token_budget import UNITS
+
+_QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
+_BINS = 12
+_MOST_COMPARED = 200_000  # rows that are compared with each other
+
+# Loggers that say what is read, and how much of it is left out.
+_SAYING = ("declutr.corpus.text_pairs", "declutr.data", "declutr.task_models")
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """How many tokens the rows of a corpus have.
+
+    # Parameters
+
+    quantiles : the length by the share of rows that are no longer, in words such as `"50 %"`.
+    bins : the first and the last length of each bar of a histogram, and the number of rows in it.
+    """
+
+    quantiles: dict[str, int]
+    bins: list[tuple[int, int, int]]
+
+
+@dataclass
+class DataFigures:
+    """What a reader and its data loader make of the data at a path.
+
+    # Parameters
+
+    path : the data.
+    rows : the number of documents, texts or pairs that were read.
+    kept : the number of those that are used.
+    skipped : the number of rows that are left out, by the reason.
+    notes : further facts, such as how many texts are cut.
+    lengths : the lengths of all rows in tokens.
+    batches : the number of batches of an epoch, in each process.
+    tokens : the tokens of the batches that were drawn, in each process.
+    spans : the spans of a document, in words; `None` if the reader draws none.
+    """
+
+    path: str
+    rows: int
+    kept: int
+    skipped: dict[str, int]
+    notes: list[str]
+    lengths: Lengths | None
+    batches: int = 0
+    tokens: list[BatchTokens] = field(default_factory=list)
+    spans: str | None = None
+
+
+def data_figures(
+    config: Mapping[str, Any], part: str, processes: int
+) -> tuple[DataFigures, Vocabulary]:
+    """Read the data of a run as training would, and count.
+
+    # Parameters
+
+    config : the configuration.
+    part : `"train"` or `"validation"`.
+    processes : the number of processes that train together.
+
+    # Returns
+
+    The figures, and the vocabulary.
+
+    # Raises
+
+    `ConfigurationError`, `SourceError`, `OSError` : as training would.
+    """
+    own = f"{part}_" if part == "validation" else ""
+    reader_params = config.get(f"{own}dataset_reader") or config["dataset_reader"]
+    loader_params = dict(config.get(f"{own}data_loader") or config["data_loader"])
+    path = config[f"{part}_data_path"]
+    with _said() as notes:
+        reader = DatasetReader.from_params(_params(reader_params))
+        loader = _loader(loader_params, reader, path, processes)
+        if isinstance(reader, RowReader) and isinstance(loader, DeCLUTRDataLoader):
+            figures = _of_rows(reader, loader, path)
+        else:
+            figures = _of_instances(loader, path)
+        figures.batches = _batches(loader, processes)
+        vocabulary = Vocabulary.from_params(
+            _params(config.get("vocabulary") or {}), instances=loader.iter_instances()
+        )
+        loader.index_with(vocabulary)
+        figures.tokens = [_share(one, processes) for one in drawn_batches(loader)]
+    figures.notes += notes
+    return figures, vocabulary
+
+
+def _loader(settings: dict[str, Any], reader: DatasetReader, path: Any, processes: int) -> Any:
+    """Build a data loader without workers that gives the batches of all processes together."""
+    if settings.get("num_workers"):
+        settings["num_workers"] = 0
+    for size in ("batch_size", "max_tokens"):
+        if isinstance(settings.get(size), int):
+            settings[size] *= processes
+    return DataLoader.from_params(_params(settings), reader=reader, data_path=path)
+
+
+def _batches(loader: Any, processes: int) -> int:
+    try:
+        return len(loader)
+    except TypeError:  # a loader that does not know
+        return 0
+
+
+def _share(tokens: BatchTokens, processes: int) -> BatchTokens:
+    """Return the tokens of one of several processes, rounded up."""
+    counts = (tokens.useful, tokens.padded, tokens.texts)
+    return BatchTokens(*(math.ceil(count / processes) for count in counts), tokens.longest)
+
+
+def _of_rows(reader: RowReader, loader: DeCLUTRDataLoader, path: Any) -> DataFigures:
+    lengths = np.asarray(reader.corpus(path).num_tokens)
+    used = loader.documents
+    skipped = np.ones(len(lengths), dtype=bool)
+    skipped[used] = False
+    reasons = {}
+    blank = int(np.count_nonzero(skipped & (lengths == 0)))
+    others = int(np.count_nonzero(skipped)) - blank
+    if blank:
+        reasons["blank"] = blank
+    if others:
+        reasons[_why_skipped(lengths, used, skipped, reader)] = others
+    notes = []
+    cut = _num_cut(reader, lengths[used])
+    if cut:
+        notes.append(f"{cut:,} texts are longer than what fits, and are cut.")
+    spans, shrunk = _spans_in_words(reader, lengths[used])
+    if shrunk:
+        notes.append(f"{shrunk:,} documents are short: their spans are shorter, too.")
+    notes += _repeated(reader.corpus(path))
+    figures = DataFigures(str(path), len(lengths), len(used), reasons, notes, lengths_of(lengths))
+    figures.spans = spans
+    return figures
+
+
+def _why_skipped(lengths: np.ndarray, used: np.ndarray, skipped: Any, reader: RowReader) -> str:
+    shortest = int(lengths[used].min())
+    if lengths[skipped].max() < shortest:
+        least = getattr(getattr(reader, "_sampler", None), "min_document_len", 0)
+        return f"shorter than {least if 0 < least <= shortest else shortest:,} tokens"
+    if reader.max_instances is not None:
+        return "shorter than needed, or after max_instances"
+    return "too short, or without a next sentence"
+
+
+def _num_cut(reader: RowReader, lengths: np.ndarray) -> int:
+    limit = reader._codec.limit
+    if limit is None or getattr(reader, "_sampler", None) is not None:
+        return 0
+    return int(np.count_nonzero(lengths > limit)) if lengths.ndim == 1 else 0
+
+
+def _spans_in_words(reader: RowReader, lengths: np.ndarray) -> tuple[str | None, int]:
+    """Return the spans that a document gives, and how many documents give shorter ones."""
+    sampler: Any = getattr(reader, "_sampler", None)
+    if sampler is None or not reader.sample_spans:
+        return None, 0
+    mean = reader.expected_tokens().units(lengths).mean() / UNITS
+    anchors, positives = sampler.num_anchors, sampler.num_anchors * sampler.num_positives
+    words = (
+        f"{anchors} anchor(s) and {positives} positive(s) of {sampler.min_span_len} to "
+        f"{sampler.max_span_len} tokens, {mean:,.0f} tokens of a document on average"
+    )
+    return words, int(np.count_nonzero(lengths < sampler.min_document_len))
+
+
+def _repeated(corpus: Any) -> list[str]:
+    """Say how many documents are equal to an earlier one, among the first 200,000."""
+    if not hasattr(corpus, "folder"):  # pairs are in memory, and texts of several pairs expected
+        return []
+    number = min(len(corpus), _MOST_COMPARED)
+    seen = {hash(corpus[row].tobytes()) for row in range(number) if corpus.num_tokens[row]}
+    filled = int(np.count_nonzero(corpus.num_tokens[:number]))
+    repeated = filled - len(seen)
+    among = "" if number == len(corpus) else f" of the first {number:,}"
+    if not repeated:
+        return []
+    return [f"{repeated:,} documents{among} are equal to an earlier one: false negatives."]
+
+
+def _of_instances(loader: Any, path: Any) -> DataFigures:
+    """Count the instances of a loader of any kind, by reading them all as training would."""
+    lengths = []
+    for instance in loader.iter_instances():
+        fields = instance.fields.values()
+        lengths.append(sum(_num_tokens(one) for one in fields))
+    values = np.array(lengths, dtype=np.int64)
+    return DataFigures(str(path), len(values), len(values), {}, [], lengths_of(values))
+
+
+def _num_tokens(one: Any) -> int:
+    if isinstance(one, ListField):
+        return sum(_num_tokens(part) for part in one.field_list)
+    return one.sequence_length() if isinstance(one, TextField) else 0
+
+
+def lengths_of(lengths: np.ndarray) -> Lengths | None:
+    """Return quantiles and a histogram of lengths in tokens, `(n,)`; `None` without any."""
+    if not len(lengths):
+        return None
+    values = np.quantile(lengths, _QUANTILES, method="inverted_cdf")
+    quantiles = {f"{share:.0%}": int(v) for share, v in zip(_QUANTILES, values, strict=True)}
+    low, high = int(lengths.min()), int(lengths.max())
+    # The longest documents of a corpus can be a hundred times as long as most.
+    top = max(int(np.quantile(lengths, 0.99)), low)
+    step = _round(max(1, math.ceil((top - low + 1) / _BINS)))
+    start = low // step * step
+    edges = [*range(start, top + 1, step)]
+    bins = []
+    for edge in edges:
+        last = edge + step - 1 if edge != edges[-1] else max(high, edge)
+        number = int(np.count_nonzero((lengths >= edge) & (lengths <= last)))
+        bins.append((edge, last, number))
+    return Lengths(quantiles, bins)
+
+
+def _round(step: int) -> int:
+    """Return the next number of the form 1, 2 or 5 times a power of ten."""
+    power = 10 ** (len(str(step)) - 1)
+    return next(times * power for times in (1, 2, 5, 10) if times * power >= step)
+
+
+def _params(settings: Mapping[str, Any]) -> Params:
+    import copy
+
+    return Params(copy.deepcopy(dict(settings)))
+
+
+class _Kept(logging.Handler):
+    """A handler that keeps the messages of some loggers."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.INFO)
+        self.messages: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        if record.name.startswith(_SAYING):
+            self.messages.append(record.getMessage())
+
+
+@contextmanager
+def _said() -> Iterator[list[str]]:
+    """Collect what readers log on the data within this context."""
+    logger, handler = logging.getLogger("declutr"), _Kept()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield handler.messages
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
