@@ -1,1 +1,1 @@
-"""Whole training runs: trained from Python, and checked before they begin."""
+"""Whole runs of recipes: training from Python, and checks before a run begins."""
