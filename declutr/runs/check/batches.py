@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -35,20 +36,40 @@ class BatchTokens:
     longest: int
 
 
-def drawn_batches(loader: Any) -> list[BatchTokens]:
-    """Return the tokens of the first batches of an epoch: at most 64, and for at most 10 seconds.
+def drawn_batches(loader: Any, processes: int) -> tuple[list[BatchTokens], dict[str, Any]]:
+    """Draw the first batches of an epoch: at most 64, and for at most 10 seconds.
 
     # Parameters
 
-    loader : a data loader with a vocabulary.
+    loader : a data loader with a vocabulary, which gives the batches of all processes together.
+    processes : the number of processes that share a batch.
+
+    # Returns
+
+    The tokens of the share of the first process in each batch, and the share with the most tokens.
     """
     found: list[BatchTokens] = []
+    largest: dict[str, Any] = {}
     end = time.monotonic() + _SECONDS
-    for batch in loader:
-        found.append(tokens_of(batch))
+    for whole in loader:
+        batch = _share(whole, processes)
+        tokens = tokens_of(batch)
+        if not found or tokens.useful > max(one.useful for one in found):
+            largest = batch
+        found.append(tokens)
         if len(found) == _MOST_BATCHES or time.monotonic() > end:
             break
-    return found
+    return found, largest
+
+
+def _share(batch: Any, processes: int) -> Any:
+    """Return the rows of the first of several processes."""
+    if processes == 1:
+        return batch
+    if isinstance(batch, Mapping):
+        return {key: _share(value, processes) for key, value in batch.items()}
+    sliced = isinstance(batch, (torch.Tensor, list)) and getattr(batch, "ndim", 1)
+    return batch[: math.ceil(len(batch) / processes)] if sliced else batch
 
 
 def tokens_of(batch: Mapping[str, Any]) -> BatchTokens:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 import math
 from collections.abc import Iterator, Mapping
@@ -11,6 +12,7 @@ from typing import Any
 
 import numpy as np
 from allennlp.common import Params
+from allennlp.common.checks import ConfigurationError
 from allennlp.data import DataLoader, DatasetReader, Vocabulary
 from allennlp.data.fields import ListField, TextField
 
@@ -56,6 +58,7 @@ class DataFigures:
     batches : the number of batches of an epoch, in each process.
     tokens : the tokens of the batches that were drawn, in each process.
     spans : the spans of a document, in words; `None` if the reader draws none.
+    problem : why training would stop at these data; `None` if it would not.
     """
 
     path: str
@@ -67,11 +70,28 @@ class DataFigures:
     batches: int = 0
     tokens: list[BatchTokens] = field(default_factory=list)
     spans: str | None = None
+    problem: str | None = None
 
 
-def data_figures(
-    config: Mapping[str, Any], part: str, processes: int
-) -> tuple[DataFigures, Vocabulary]:
+@dataclass(frozen=True)
+class DataRead:
+    """What reading the data of a run gave.
+
+    # Parameters
+
+    figures : the counts.
+    vocabulary : the vocabulary; `None` if the data cannot be used.
+    largest : the batch with the most tokens of those that were drawn.
+    loader : the data loader, which gives the batches of all processes together.
+    """
+
+    figures: DataFigures
+    vocabulary: Vocabulary | None
+    largest: dict[str, Any]
+    loader: Any
+
+
+def read_data(config: Mapping[str, Any], part: str, processes: int) -> DataRead:
     """Read the data of a run as training would, and count.
 
     # Parameters
@@ -80,18 +100,15 @@ def data_figures(
     part : `"train"` or `"validation"`.
     processes : the number of processes that train together.
 
-    # Returns
-
-    The figures, and the vocabulary.
-
     # Raises
 
-    `ConfigurationError`, `SourceError`, `OSError` : as training would.
+    `ConfigurationError`, `SourceError`, `OSError` : as training would, if nothing can be counted.
     """
     own = f"{part}_" if part == "validation" else ""
     reader_params = config.get(f"{own}dataset_reader") or config["dataset_reader"]
     loader_params = dict(config.get(f"{own}data_loader") or config["data_loader"])
     path = config[f"{part}_data_path"]
+    vocabulary, largest = None, {}
     with _said() as notes:
         reader = DatasetReader.from_params(_params(reader_params))
         loader = _loader(loader_params, reader, path, processes)
@@ -99,14 +116,18 @@ def data_figures(
             figures = _of_rows(reader, loader, path)
         else:
             figures = _of_instances(loader, path)
-        figures.batches = _batches(loader, processes)
-        vocabulary = Vocabulary.from_params(
-            _params(config.get("vocabulary") or {}), instances=loader.iter_instances()
-        )
-        loader.index_with(vocabulary)
-        figures.tokens = [_share(one, processes) for one in drawn_batches(loader)]
+        try:
+            figures.batches = _batches(loader)
+            if not figures.problem:
+                vocabulary = Vocabulary.from_params(
+                    _params(config.get("vocabulary") or {}), instances=loader.iter_instances()
+                )
+                loader.index_with(vocabulary)
+                figures.tokens, largest = drawn_batches(loader, processes)
+        except ConfigurationError as error:
+            figures.problem = str(error)
     figures.notes += notes
-    return figures, vocabulary
+    return DataRead(figures, vocabulary, largest, loader)
 
 
 def _loader(settings: dict[str, Any], reader: DatasetReader, path: Any, processes: int) -> Any:
@@ -119,22 +140,20 @@ def _loader(settings: dict[str, Any], reader: DatasetReader, path: Any, processe
     return DataLoader.from_params(_params(settings), reader=reader, data_path=path)
 
 
-def _batches(loader: Any, processes: int) -> int:
+def _batches(loader: Any) -> int:
     try:
         return len(loader)
     except TypeError:  # a loader that does not know
         return 0
 
 
-def _share(tokens: BatchTokens, processes: int) -> BatchTokens:
-    """Return the tokens of one of several processes, rounded up."""
-    counts = (tokens.useful, tokens.padded, tokens.texts)
-    return BatchTokens(*(math.ceil(count / processes) for count in counts), tokens.longest)
-
-
 def _of_rows(reader: RowReader, loader: DeCLUTRDataLoader, path: Any) -> DataFigures:
     lengths = np.asarray(reader.corpus(path).num_tokens)
-    used = loader.documents
+    problem = None
+    try:
+        used = loader.documents
+    except ConfigurationError as error:  # none of them is used
+        used, problem = np.empty(0, dtype=np.int64), str(error)
     skipped = np.ones(len(lengths), dtype=bool)
     skipped[used] = False
     reasons = {}
@@ -153,15 +172,17 @@ def _of_rows(reader: RowReader, loader: DeCLUTRDataLoader, path: Any) -> DataFig
         notes.append(f"{shrunk:,} documents are short: their spans are shorter, too.")
     notes += _repeated(reader.corpus(path))
     figures = DataFigures(str(path), len(lengths), len(used), reasons, notes, lengths_of(lengths))
-    figures.spans = spans
+    figures.spans, figures.problem = spans, problem
     return figures
 
 
 def _why_skipped(lengths: np.ndarray, used: np.ndarray, skipped: Any, reader: RowReader) -> str:
-    shortest = int(lengths[used].min())
+    shortest = int(lengths[used].min()) if len(used) else int(lengths.max()) + 1
     if lengths[skipped].max() < shortest:
-        least = getattr(getattr(reader, "_sampler", None), "min_document_len", 0)
-        return f"shorter than {least if 0 < least <= shortest else shortest:,} tokens"
+        sampler: Any = getattr(reader, "_sampler", None)
+        least = getattr(sampler, "min_document_len", 0)
+        known = least and (not len(used) or least <= shortest)
+        return f"shorter than {least if known else shortest:,} tokens"
     if reader.max_instances is not None:
         return "shorter than needed, or after max_instances"
     return "too short, or without a next sentence"
@@ -179,7 +200,7 @@ def _spans_in_words(reader: RowReader, lengths: np.ndarray) -> tuple[str | None,
     sampler: Any = getattr(reader, "_sampler", None)
     if sampler is None or not reader.sample_spans:
         return None, 0
-    mean = reader.expected_tokens().units(lengths).mean() / UNITS
+    mean = reader.expected_tokens().units(lengths).mean() / UNITS if len(lengths) else 0
     anchors, positives = sampler.num_anchors, sampler.num_anchors * sampler.num_positives
     words = (
         f"{anchors} anchor(s) and {positives} positive(s) of {sampler.min_span_len} to "
@@ -245,8 +266,6 @@ def _round(step: int) -> int:
 
 
 def _params(settings: Mapping[str, Any]) -> Params:
-    import copy
-
     return Params(copy.deepcopy(dict(settings)))
 
 

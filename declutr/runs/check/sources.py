@@ -67,17 +67,24 @@ class RecipeSources:
     """
 
     def __init__(self, path: str | os.PathLike, variables: Mapping[str, str]) -> None:
-        self._path, self._variables = os.fspath(path), dict(variables)
+        self.path, self._variables = Path(path), dict(variables)
         self._texts: dict[str, str] = {}
         self._evaluations = 0
+        self._unmarked: list[Literal] = []
         self.plain = self._evaluated({})
         """The configuration as the recipe gives it."""
         self._literals = list(self._found())
         self._sources = dict(self._traced())
 
     def of(self, path: str) -> str:
-        """Return the source of the value at a dotted path: `file:line`, or what is known of it."""
-        return self._sources.get(path, COMPUTED)
+        """Return the source of the value at a dotted path: `file:line`, or what is known of it.
+
+        The source of a list or an object is that of the first value in it.
+        """
+        if path in self._sources:
+            return self._sources[path]
+        inside = (self._sources[one] for one in self._sources if one.startswith(f"{path}."))
+        return next(inside, COMPUTED)
 
     def _found(self) -> Iterator[Literal]:
         for file, text in self._texts.items():
@@ -93,7 +100,7 @@ class RecipeSources:
             yield Literal("", 0, 0, 0, self._variables[name], name)
 
     def _traced(self) -> Iterator[tuple[str, str]]:
-        plain = dict(leaves(self.plain))
+        plain, found = dict(leaves(self.plain)), set()
         for marked in self._marked(list(enumerate(self._literals))):
             for path, value in leaves(marked):
                 number = _number_of(value)
@@ -103,7 +110,15 @@ class RecipeSources:
                 was = plain[path]
                 # A mark can decide which branch of the recipe is taken; then the values differ.
                 if was == literal.value or (not literal.line and literal.value in str(was)):
+                    found.add(path)
                     yield path, self._named(literal)
+        # A literal that the recipe looks up cannot be a mark. If no other has its value, it is it.
+        values = [json.dumps(one.value) for one in self._literals]
+        for literal in self._unmarked:
+            if values.count(json.dumps(literal.value)) == 1:
+                for path in plain.keys() - found:
+                    if type(plain[path]) is type(literal.value) and plain[path] == literal.value:
+                        yield path, self._named(literal)
 
     def _marked(self, literals: list[tuple[int, Literal]]) -> Iterator[Any]:
         """Yield evaluations of the recipe in which as many of these literals as can be are marks."""
@@ -117,6 +132,8 @@ class RecipeSources:
                 middle = len(literals) // 2
                 yield from self._marked(literals[:middle])
                 yield from self._marked(literals[middle:])
+            else:
+                self._unmarked.append(literals[0][1])
 
     def _evaluated(self, marked: Mapping[int, Literal]) -> Any:
         """Return the configuration with these literals replaced by the marks of their numbers."""
@@ -139,7 +156,7 @@ class RecipeSources:
         for number, literal in marked.items():
             if literal.name:
                 variables[literal.name] = json.loads(_mark(number, literal))
-        top = os.path.normpath(self._path)
+        top = os.path.normpath(self.path)
         evaluated = evaluate_snippet(
             top, content(top), import_callback=imported, ext_vars=variables
         )
@@ -148,7 +165,7 @@ class RecipeSources:
     def _named(self, literal: Literal) -> str:
         if literal.name:
             return f"variable {literal.name}"
-        folder = os.path.dirname(os.path.normpath(self._path))
+        folder = os.path.dirname(os.path.normpath(self.path))
         name = os.path.relpath(literal.file, folder or ".")
         return f"{os.path.basename(name) if name.startswith('..') else name}:{literal.line}"
 
