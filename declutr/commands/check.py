@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # they import AllenNLP, which `--help` need not wait for
     from declutr.runs.check.report import Report
 
 _WIDTH = 100
+_VALUE = 28  # characters of a value, unless it is longer
 _BAR = 40  # characters of the longest bar of a histogram
 _WRONG = 1  # the exit status if something is wrong
 _DESCRIPTION = (
@@ -75,6 +76,7 @@ def run(args: argparse.Namespace) -> None:
         report = dataclasses.replace(
             report,
             settings=[one for one in report.settings if _below(one.path, args.only)],
+            findings=[one for one in report.findings if _below(one.path, args.only)],
             warnings=[],
         )
     if args.json:
@@ -115,11 +117,19 @@ def describe(report: Report) -> Iterator[str]:
 
 
 def _of_settings(report: Report) -> Iterator[str]:
-    rows = [(one.path, json.dumps(one.value, ensure_ascii=False), one.source) for one in report.settings]
-    paths = max((len(path) for path, _, _ in rows), default=0)
-    values = min(40, max((len(value) for _, value, _ in rows), default=0))
-    for path, value, source in rows:
-        yield f"  {path:{paths}}  {value:{values}}  {source}"
+    """Yield the settings as a tree: a line for each object, and for each value with its source."""
+    rows = [(one.path.split("."), one) for one in report.settings]
+    width = max((2 * len(keys) + len(keys[-1]) for keys, _ in rows), default=0)
+    above: list[str] = []
+    for keys, setting in rows:
+        parents = keys[:-1]
+        for depth, key in enumerate(parents):
+            if above[: depth + 1] != parents[: depth + 1]:
+                yield f"{'  ' * (depth + 1)}{key}"
+        above = parents
+        label = f"{'  ' * len(keys)}{keys[-1]}"
+        value = json.dumps(setting.value, ensure_ascii=False)
+        yield f"{label:{width}}  {value:{_VALUE}}  {setting.source}"
 
 
 def _of_data(data: DataFigures) -> Iterator[str]:

@@ -150,6 +150,7 @@ def learning_rates(trainer: Mapping[str, Any], steps: int, epochs: int) -> Rates
 
 def _rates(scheduler: Any, optimizer: Any, steps: int, epochs: int) -> list[float]:
     rates = []
+    optimizer.step()  # there is no gradient; torch warns of schedules that begin before a step
     for epoch in range(epochs):
         for step in range(steps):
             scheduler.step_batch(epoch * steps + step + 1)

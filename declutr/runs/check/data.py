@@ -16,6 +16,7 @@ from allennlp.common.checks import ConfigurationError
 from allennlp.data import DataLoader, DatasetReader, Vocabulary
 from allennlp.data.fields import ListField, TextField
 
+from declutr.corpus.token_store import TokenStore
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.row_reader import RowReader
 from declutr.runs.check.batches import BatchTokens, drawn_batches
@@ -26,7 +27,7 @@ _BINS = 12
 _MOST_COMPARED = 200_000  # rows that are compared with each other
 
 # Loggers that say what is read, and how much of it is left out.
-_SAYING = ("declutr.corpus.text_pairs", "declutr.data", "declutr.task_models")
+_SAYING = ("declutr.corpus.text_pairs", "declutr.data.pair_rows", "declutr.task_models")
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def _of_rows(reader: RowReader, loader: DeCLUTRDataLoader, path: Any) -> DataFig
     if others:
         reasons[_why_skipped(lengths, used, skipped, reader)] = others
     notes = []
-    cut = _num_cut(reader, lengths[used])
+    cut = 0 if problem else _num_cut(reader, path, lengths[used])
     if cut:
         notes.append(f"{cut:,} texts are longer than what fits, and are cut.")
     spans, shrunk = _spans_in_words(reader, lengths[used])
@@ -188,19 +189,21 @@ def _why_skipped(lengths: np.ndarray, used: np.ndarray, skipped: Any, reader: Ro
     return "too short, or without a next sentence"
 
 
-def _num_cut(reader: RowReader, lengths: np.ndarray) -> int:
+def _num_cut(reader: RowReader, path: Any, lengths: np.ndarray) -> int:
+    """Return how many texts are cut; 0 for spans, and for pairs, whose reader says it itself."""
     limit = reader._codec.limit
-    if limit is None or getattr(reader, "_sampler", None) is not None:
+    spans = getattr(reader, "_sampler", None) is not None
+    if limit is None or spans or not isinstance(reader.corpus(path), TokenStore):
         return 0
-    return int(np.count_nonzero(lengths > limit)) if lengths.ndim == 1 else 0
+    return int(np.count_nonzero(lengths > limit))
 
 
 def _spans_in_words(reader: RowReader, lengths: np.ndarray) -> tuple[str | None, int]:
     """Return the spans that a document gives, and how many documents give shorter ones."""
     sampler: Any = getattr(reader, "_sampler", None)
-    if sampler is None or not reader.sample_spans:
+    if sampler is None or not reader.sample_spans or not len(lengths):
         return None, 0
-    mean = reader.expected_tokens().units(lengths).mean() / UNITS if len(lengths) else 0
+    mean = reader.expected_tokens().units(lengths).mean() / UNITS
     anchors, positives = sampler.num_anchors, sampler.num_anchors * sampler.num_positives
     words = (
         f"{anchors} anchor(s) and {positives} positive(s) of {sampler.min_span_len} to "
@@ -211,7 +214,7 @@ def _spans_in_words(reader: RowReader, lengths: np.ndarray) -> tuple[str | None,
 
 def _repeated(corpus: Any) -> list[str]:
     """Say how many documents are equal to an earlier one, among the first 200,000."""
-    if not hasattr(corpus, "folder"):  # pairs are in memory, and texts of several pairs expected
+    if not isinstance(corpus, TokenStore):  # of pairs, texts in several are expected
         return []
     number = min(len(corpus), _MOST_COMPARED)
     seen = {hash(corpus[row].tobytes()) for row in range(number) if corpus.num_tokens[row]}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -138,9 +139,12 @@ def _configuration(
         file = recipe_path(os.fspath(recipe))
         variables = _environment_variables()
         sources = RecipeSources(cached_path(file), variables)
-        changes = parse_overrides(overrides)
     except (RuntimeError, ValueError) as error:  # Jsonnet's, and names that are unknown
-        raise RecipeError(_first_line(error)) from error
+        raise RecipeError(_of_jsonnet(error)) from error
+    try:
+        changes = parse_overrides(overrides)
+    except (RuntimeError, ValueError) as error:
+        raise RecipeError(f"{OVERRIDES} cannot be read: {_of_jsonnet(error)}") from error
     if not isinstance(changes, dict) or not isinstance(sources.plain, dict):
         raise RecipeError(
             f"Expected an object of keys for {OVERRIDES} and in {file}, such as "
@@ -153,6 +157,15 @@ def _configuration(
         except (ValueError, TypeError):
             findings.append(Finding(key, _nothing_to_change(key, config)))
     return _replace_none(config), sources, changes, findings
+
+
+def _of_jsonnet(error: Exception) -> str:
+    """Return the message of an error of Jsonnet with its place, and what to do."""
+    told = _first_line(error).removeprefix("RUNTIME ERROR: ")
+    _, found, name = told.partition("undefined external variable: ")
+    if found:
+        return f"{told}. Set the environment variable {name.split()[0]}."
+    return told
 
 
 def _first_line(error: Exception) -> str:
@@ -180,9 +193,10 @@ def _length(part: Any) -> int:
 
 
 def _source(path: str, default_of: str | None, sources: RecipeSources, changes: Any) -> str:
-    if any(path == key or path.startswith(f"{key}.") for key in changes):
-        return OVERRIDES
-    return sources.of(path) if default_of is None else f"default of {default_of}"
+    if default_of is not None:
+        return f"default of {default_of}"
+    changed = any(path == key or path.startswith(f"{key}.") for key in changes)
+    return OVERRIDES if changed else sources.of(path)
 
 
 def _add_figures(report: Report, config: dict[str, Any], settings: list[Any]) -> None:
@@ -236,7 +250,7 @@ def _add_memory(
     try:
         report.memory = memory_figures(config, model, read.largest, report.device)
     except Exception as error:  # a model of any kind may look at what has no content
-        told = f"{type(error).__name__}: {_first_line(error)}"
+        told = textwrap.shorten(f"{type(error).__name__}: {_first_line(error)}", 150)
         report.notes.append(f"The memory of a step cannot be estimated for this model ({told}).")
         return model
     report.warnings += advice.of_memory(config, report.memory, report.device)

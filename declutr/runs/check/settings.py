@@ -118,8 +118,10 @@ class Walk:
             problem = _problem_of_type(base, name, names)
             if problem:
                 self.wrong(_join(path, "type"), problem)
-                self.raw(given, path)
-                return
+                name = nearest(str(name), names)
+                if name is None:
+                    self.raw(given, path)
+                    return
             of = None if named is not None else base.__name__
             self.settings.append(Setting(_join(path, "type"), name, of))
             try:
@@ -153,7 +155,8 @@ class Walk:
             elif extras is not None:
                 self.wrong(place, f"{cls.__name__} needs this key, which is missing: set it.")
         for name, value in given.items():
-            self._unknown(cls, name, value, list(accepted.parameters), path, accepted.any_key)
+            keys = [key for key in accepted.parameters if key not in (extras or ())]
+            self._unknown(cls, name, value, keys, path, accepted.any_key)
 
     def _of_default(self, place: str, default: Any, cls: type) -> None:
         self.settings.append(Setting(place, plain(default), cls.__name__))

@@ -29,23 +29,32 @@ _aten = torch.ops.aten
 class LiveBytes(TorchDispatchMode):
     """A context that counts the bytes of the tensors on the device "meta" that are alive.
 
-    A storage counts from the operation that makes it until its last tensor is gone. A value that is
-    read on the host is zero: it has no content.
+    A storage counts from the operation that makes it until its last tensor is gone. A number that
+    is read on the host is zero: it has no content.
+
+    # Parameters
+
+    answers : what the host reads of whether anything, and everything, in a tensor is true.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, answers: tuple[bool, bool] = (False, True)) -> None:
         super().__init__()
+        self._answers = dict(zip((_aten.any, _aten.all), answers, strict=True))
+        self._asked: dict[int, bool] = {}
         self.now = self.peak = 0
         self._known: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is _aten._local_scalar_dense.default and args[0].device == META:
-            return torch.zeros((), dtype=args[0].dtype).item()
+            read = self._asked.get(args[0].untyped_storage()._cdata, False)
+            return torch.full((), read, dtype=args[0].dtype).item()
         if func is _aten._to_copy.default and args[0].device == META and _leaves_meta(kwargs):
             return torch.zeros(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
         result = func(*args, **kwargs)
         self.count(result)
+        if getattr(func, "overloadpacket", None) in self._answers and result.device == META:
+            self._asked[result.untyped_storage()._cdata] = self._answers[func.overloadpacket]
         return result
 
     def count(self, made: Any) -> None:
@@ -65,6 +74,7 @@ class LiveBytes(TorchDispatchMode):
 
     def _freed(self, key: int, size: int) -> None:
         self._known.discard(key)
+        self._asked.pop(key, None)
         self.now -= size
 
 
@@ -200,6 +210,7 @@ def _as_on(device: str, low_precision: bool, model: torch.nn.Module) -> Iterator
         enter(mock.patch("torch.autocast", autocast))
         enter(mock.patch("torch.is_autocast_enabled", lambda *kinds: False))
         enter(mock.patch.object(packed_attention, "_WITHOUT_KERNELS", ("cpu", "meta")))
+        enter(mock.patch("torch.fx.experimental._config.meta_nonzero_assume_all_nonzero", True))
         enter(_OfDevice(device, low_precision))
         try:
             yield
@@ -246,7 +257,29 @@ def step_memory(
 
     `weights`, with buffers; `gradients`; `optimizer`; `activations`, all else at the peak; `peak`.
     """
-    live = LiveBytes()
+    for answers in _ANSWERS[:-1]:
+        live = LiveBytes(answers)
+        try:
+            with _as_on(device, low_precision, model):
+                return _counted(model, batch, optimizer, live, keeps_gradients)
+        except Exception:  # a check of values, which has no values
+            optimizer.zero_grad(set_to_none=True)
+            optimizer.state.clear()
+    with _as_on(device, low_precision, model):
+        return _counted(model, batch, optimizer, LiveBytes(_ANSWERS[-1]), keeps_gradients)
+
+
+# Models check values in ways of their own: that any is right, or that none is wrong.
+_ANSWERS = ((False, True), (True, True), (True, False), (False, False))
+
+
+def _counted(
+    model: torch.nn.Module,
+    batch: dict[str, Any],
+    optimizer: torch.optim.Optimizer,
+    live: LiveBytes,
+    keeps_gradients: bool,
+) -> dict[str, int]:
     live.count([*model.parameters(), *model.buffers()])
     weights = live.now
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
@@ -259,8 +292,7 @@ def step_memory(
         if not keeps_gradients:
             optimizer.zero_grad(set_to_none=True)
         live.peak = live.now
-        with _as_on(device, low_precision, model):
-            model(**batch)["loss"].backward()
+        model(**batch)["loss"].backward()
         optimizer.step()
     return {
         "weights": weights,
