@@ -30,31 +30,23 @@ class LiveBytes(TorchDispatchMode):
     """A context that counts the bytes of the tensors on the device "meta" that are alive.
 
     A storage counts from the operation that makes it until its last tensor is gone. A number that
-    is read on the host is zero: it has no content.
-
-    # Parameters
-
-    answers : what the host reads of whether anything, and everything, in a tensor is true.
+    is read on the host is zero; conditions that are copied there hold.
     """
 
-    def __init__(self, answers: tuple[bool, bool] = (False, True)) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._answers = dict(zip((_aten.any, _aten.all), answers, strict=True))
-        self._asked: dict[int, bool] = {}
         self.now = self.peak = 0
         self._known: set[int] = set()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if func is _aten._local_scalar_dense.default and args[0].device == META:
-            read = self._asked.get(args[0].untyped_storage()._cdata, False)
-            return torch.full((), read, dtype=args[0].dtype).item()
+            return torch.zeros((), dtype=args[0].dtype).item()
         if func is _aten._to_copy.default and args[0].device == META and _leaves_meta(kwargs):
-            return torch.zeros(args[0].shape, dtype=kwargs.get("dtype") or args[0].dtype)
+            dtype = kwargs.get("dtype") or args[0].dtype
+            return torch.full(args[0].shape, dtype == torch.bool, dtype=dtype)
         result = func(*args, **kwargs)
         self.count(result)
-        if getattr(func, "overloadpacket", None) in self._answers and result.device == META:
-            self._asked[result.untyped_storage()._cdata] = self._answers[func.overloadpacket]
         return result
 
     def count(self, made: Any) -> None:
@@ -74,7 +66,6 @@ class LiveBytes(TorchDispatchMode):
 
     def _freed(self, key: int, size: int) -> None:
         self._known.discard(key)
-        self._asked.pop(key, None)
         self.now -= size
 
 
@@ -82,8 +73,8 @@ def _leaves_meta(kwargs: dict[str, Any]) -> bool:
     return kwargs.get("device") is not None and torch.device(kwargs["device"]) != META
 
 
-class _OfDevice(TorchFunctionMode):
-    """A context in which tensors on "meta" are kept for the backward pass as a device would.
+class _OfDevice:
+    """Functions of torch that keep for the backward pass of "meta" what those of a device keep.
 
     # Parameters
 
@@ -92,60 +83,80 @@ class _OfDevice(TorchFunctionMode):
     """
 
     def __init__(self, device: str, low_precision: bool) -> None:
-        super().__init__()
         self._on_cpu, self._low = device == "cpu", low_precision
         self._weights: dict[int, Tensor] = {}  # autocast keeps the weights it has cast
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        kwargs = kwargs or {}
-        of_meta = bool(args) and isinstance(args[0], Tensor) and args[0].device == META
-        if func is torch.is_autocast_enabled:
-            return False
-        if not of_meta:
-            return func(*args, **kwargs)
-        if func is torch.nn.functional.dropout:
-            return self._drop(*args, **kwargs)
-        if func is torch.nn.functional.scaled_dot_product_attention:
-            return _Attention.apply(*self._cast(*args[:3]))
-        if self._low:
-            if func in _LOW:
-                return func(*self._cast(*args), **dict(zip(kwargs, self._cast(*kwargs.values()))))
-            if func in _HIGH:
-                return func(args[0].float(), *args[1:], **kwargs)
-        return func(*args, **kwargs)
-
-    def _drop(self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False):
+    def dropout(
+        self, input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False
+    ) -> Tensor:
+        """Stand in for `torch.nn.functional.dropout`."""
         if not training or p == 0:
             return input
         if self._on_cpu:  # of which one seed is kept
             return _Same.apply(input)
         return torch.native_dropout(input, p, True)[0]
 
-    def _cast(self, *values: Any) -> Iterator[Any]:
-        for value in values:
-            if not self._low or not isinstance(value, Tensor) or value.dtype != torch.float32:
-                yield value
-            elif isinstance(value, torch.nn.Parameter) and value.requires_grad:
-                yield self._weights.setdefault(id(value), value.to(torch.bfloat16))
-            else:
-                yield value.to(torch.bfloat16)
+    def attention(self, query: Tensor, key: Tensor, value: Tensor, *_: Any, **__: Any) -> Tensor:
+        """Stand in for `torch.nn.functional.scaled_dot_product_attention`."""
+        return _Attention.apply(*map(self.cast, (query, key, value)))
+
+    def cast(self, value: Any) -> Any:
+        """Return a value as autocast gives it to a product."""
+        if not self._low or not isinstance(value, Tensor) or value.dtype != torch.float32:
+            return value
+        if isinstance(value, torch.nn.Parameter) and value.requires_grad:
+            return self._weights.setdefault(id(value), value.to(torch.bfloat16))
+        return value.to(torch.bfloat16)
+
+    def product(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Return a product in bfloat16, if products are computed so."""
+
+        def computed(*args: Any, **kwargs: Any) -> Tensor:
+            return function(*map(self.cast, args), **{k: self.cast(v) for k, v in kwargs.items()})
+
+        return computed
+
+    def whole(self, function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        """Return a function that autocast computes in float32."""
+
+        def computed(input: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+            return function(input.float() if self._low else input, *args, **kwargs)
+
+        return computed
+
+    @contextmanager
+    def in_place(self) -> Iterator[None]:
+        """Return a context in which these are the functions of torch.
+
+        They are patched, as recomputation in the backward pass knows no `TorchFunctionMode`.
+        """
+        functional = torch.nn.functional
+        with ExitStack() as stack:
+            enter = stack.enter_context
+            enter(mock.patch.object(functional, "dropout", self.dropout))
+            for name in ("layer_norm", "softmax", "cross_entropy"):
+                own = self.whole(getattr(functional, name))
+                enter(mock.patch.object(functional, name, own))
+            enter(mock.patch.object(functional, "linear", self.product(functional.linear)))
+            for name in ("matmul", "bmm"):
+                enter(mock.patch.object(torch, name, self.product(getattr(torch, name))))
+            enter(_Unpacked(self.attention))
+            yield
 
 
-_LOW: tuple[Callable[..., Any], ...] = (
-    torch.nn.functional.linear,
-    torch.matmul,
-    torch.bmm,
-    torch.mm,
-    Tensor.matmul,
-    Tensor.__matmul__,
-)
-_HIGH = (
-    torch.nn.functional.layer_norm,
-    torch.nn.functional.softmax,
-    torch.nn.functional.cross_entropy,
-)
+class _Unpacked(TorchFunctionMode):
+    """A context that replaces the attention of passes that are not packed."""
+
+    def __init__(self, attention: Callable[..., Tensor]) -> None:
+        super().__init__()
+        self._attention = attention
+
+    def __torch_function__(
+        self, func: Any, types: Any, args: tuple = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if func is torch.nn.functional.scaled_dot_product_attention and args[0].device == META:
+            func = self._attention
+        return func(*args, **(kwargs or {}))
 
 
 class _Same(torch.autograd.Function):
@@ -211,7 +222,7 @@ def _as_on(device: str, low_precision: bool, model: torch.nn.Module) -> Iterator
         enter(mock.patch("torch.is_autocast_enabled", lambda *kinds: False))
         enter(mock.patch.object(packed_attention, "_WITHOUT_KERNELS", ("cpu", "meta")))
         enter(mock.patch("torch.fx.experimental._config.meta_nonzero_assume_all_nonzero", True))
-        enter(_OfDevice(device, low_precision))
+        enter(_OfDevice(device, low_precision).in_place())
         try:
             yield
         finally:
@@ -257,33 +268,11 @@ def step_memory(
 
     `weights`, with buffers; `gradients`; `optimizer`; `activations`, all else at the peak; `peak`.
     """
-    for answers in _ANSWERS[:-1]:
-        live = LiveBytes(answers)
-        try:
-            with _as_on(device, low_precision, model):
-                return _counted(model, batch, optimizer, live, keeps_gradients)
-        except Exception:  # a check of values, which has no values
-            optimizer.zero_grad(set_to_none=True)
-            optimizer.state.clear()
-    with _as_on(device, low_precision, model):
-        return _counted(model, batch, optimizer, LiveBytes(_ANSWERS[-1]), keeps_gradients)
-
-
-# Models check values in ways of their own: that any is right, or that none is wrong.
-_ANSWERS = ((False, True), (True, True), (True, False), (False, False))
-
-
-def _counted(
-    model: torch.nn.Module,
-    batch: dict[str, Any],
-    optimizer: torch.optim.Optimizer,
-    live: LiveBytes,
-    keeps_gradients: bool,
-) -> dict[str, int]:
+    live = LiveBytes()
     live.count([*model.parameters(), *model.buffers()])
     weights = live.now
     parameters = [one for group in optimizer.param_groups for one in group["params"]]
-    with live:
+    with _as_on(device, low_precision, model), live:
         for one in parameters:
             one.grad = torch.empty_like(one)
         gradients = live.now - weights
