@@ -35,6 +35,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         pretrained.float32_checkpoints,
         pretrained.transformers_without_weights,
     ),
+    "allennlp.common.from_params": (additions.nearest_keys,),
     "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.commands.predict": (additions.blank_lines,),
     "allennlp.commands.train": (repairs.spawned_training,),

@@ -48,7 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     add = parser.add_argument
     add("recipe", help="a recipe: its path, or a name that `declutr recipes` lists")
     add("-o", "--overrides", default="", help="a JSON structure that overrides the recipe")
-    add("-s", "--serialization-dir", metavar="DIR", help="the folder of the run, to see if it is free")
+    add(
+        "-s",
+        "--serialization-dir",
+        metavar="DIR",
+        help="the folder of the run, to see if it is free",
+    )
     add("--only", metavar="KEY", help="print the settings below this key alone, such as model.loss")
     add("--no-data", action="store_true", help="settings and keys alone: read no data")
     add("--json", action="store_true", help="print everything as JSON")
@@ -91,7 +96,10 @@ def describe(report: Report) -> Iterator[str]:
     """Yield the lines of a report for people to read."""
     yield f"Settings of {report.recipe}"
     yield from _of_settings(report)
-    for data, title in ((report.data, "Training data"), (report.validation_data, "Validation data")):
+    for data, title in (
+        (report.data, "Training data"),
+        (report.validation_data, "Validation data"),
+    ):
         if data is not None:
             yield f"\n{title}: {data.path}"
             yield from _of_data(data)
@@ -197,4 +205,3 @@ def _wrapped(text: str, first: str, others: str) -> list[str]:
 
 def _below(path: str, key: str) -> bool:
     return path == key or path.startswith(f"{key}.")
-

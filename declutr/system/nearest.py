@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 _CLOSE = 0.6  # the similarity by `difflib` from which on a name is worth naming
 _MOST_LISTED = 12
@@ -23,6 +23,13 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return `" Did you mean 'x'?"`, or an empty text if no known name is similar to `name`."""
     found = nearest(name, known)
     return f" Did you mean '{found}'?" if found else ""
+
+
+def of_wrong_keys(wrong: Iterable[str], known: Collection[str]) -> str:
+    """Return a text on keys that a class does not take: the nearest known ones, and all."""
+    near = {name: nearest(name, known) for name in wrong}
+    meant = [f"Did you mean '{one}' for '{name}'? " for name, one in near.items() if one]
+    return "".join(meant) + (f"It takes {listed(known)}." if known else "It takes no keys.")
 
 
 def listed(names: Iterable[str]) -> str:

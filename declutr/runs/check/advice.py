@@ -9,8 +9,8 @@ from importlib.metadata import version
 from typing import Any
 
 from declutr.runs.check.data import DataFigures
+from declutr.runs.check.findings import Setting
 from declutr.runs.check.memory import Device, MemoryFigures
-from declutr.runs.check.settings import Setting
 
 _HIGH_RATE = 1e-3  # of AdamW, above which pretrained weights are spoilt
 _FEW_STEPS = 20
@@ -48,7 +48,7 @@ def of_settings(
         )
     yield from _of_transformers(values)
     if output is not None and os.path.isdir(output) and os.listdir(output):
-        yield f"'{output}' is not empty: train needs --recover to go on there, or --force to begin anew."
+        yield f"'{output}' is not empty: train needs --recover to go on there, or --force."
     major = int(version("transformers").partition(".")[0])
     if major not in _TRANSFORMERS:
         tested = " and ".join(map(str, _TRANSFORMERS))
@@ -73,7 +73,9 @@ def _of_transformers(values: Mapping[str, Any]) -> Iterator[str]:
         yield f"Several transformers: {told}. Ids of one tokenizer mean other texts in another."
 
 
-def of_data(config: Mapping[str, Any], data: DataFigures, model: Any, device: Device) -> Iterator[str]:
+def of_data(
+    config: Mapping[str, Any], data: DataFigures, model: Any, device: Device
+) -> Iterator[str]:
     """Yield warnings on the data of a run and its batches.
 
     # Parameters
@@ -114,9 +116,7 @@ def of_steps(steps: int) -> Iterator[str]:
         yield f"The run has {steps} step(s): hardly anything will be learnt. Raise num_epochs."
 
 
-def of_memory(
-    config: Mapping[str, Any], memory: MemoryFigures, device: Device
-) -> Iterator[str]:
+def of_memory(config: Mapping[str, Any], memory: MemoryFigures, device: Device) -> Iterator[str]:
     """Yield a warning if a step will probably not fit into memory, with what to do."""
     if device.memory is None or memory.process <= device.memory:
         return
@@ -127,7 +127,9 @@ def of_memory(
         fixed = memory.peak - memory.activations
         room = device.memory - fixed
         chunk = math.floor(size * room / max(1, memory.activations) / 2)
-        ways.append(f"model.chunk_size {max(1, chunk)} (same loss and gradients, about 1.3 times the time)")
+        ways.append(
+            f"model.chunk_size {max(1, chunk)} (same loss and gradients, about 1.3 times the time)"
+        )
     embedders = ((model.get("text_field_embedder") or {}).get("token_embedders") or {}).items()
     for name, embedder in embedders:
         if not embedder.get("gradient_checkpointing"):

@@ -68,8 +68,8 @@ def _share(batch: Any, processes: int) -> Any:
         return batch
     if isinstance(batch, Mapping):
         return {key: _share(value, processes) for key, value in batch.items()}
-    sliced = isinstance(batch, (torch.Tensor, list)) and getattr(batch, "ndim", 1)
-    return batch[: math.ceil(len(batch) / processes)] if sliced else batch
+    rows = isinstance(batch, list) or (isinstance(batch, torch.Tensor) and batch.dim() > 0)
+    return batch[: math.ceil(len(batch) / processes)] if rows else batch
 
 
 def tokens_of(batch: Mapping[str, Any]) -> BatchTokens:

@@ -139,5 +139,3 @@ class TrainCommand(FromParams):
         distributed: Optional[Distributed] = None,
     ) -> None:
         raise NotImplementedError("Only its signature is used.")
-
-

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -20,28 +19,13 @@ from declutr.corpus.token_store import TokenStore
 from declutr.data.data_loader import DeCLUTRDataLoader
 from declutr.data.row_reader import RowReader
 from declutr.runs.check.batches import BatchTokens, drawn_batches
+from declutr.runs.check.lengths import Lengths, lengths_of
 from declutr.sampling.token_budget import UNITS
 
-_QUANTILES = (0, 0.05, 0.25, 0.5, 0.75, 0.95, 1)
-_BINS = 12
 _MOST_COMPARED = 200_000  # rows that are compared with each other
 
 # Loggers that say what is read, and how much of it is left out.
 _SAYING = ("declutr.corpus.text_pairs", "declutr.data.pair_rows", "declutr.task_models")
-
-
-@dataclass(frozen=True)
-class Lengths:
-    """How many tokens the rows of a corpus have.
-
-    # Parameters
-
-    quantiles : the length by the share of rows that are no longer, in words such as `"50 %"`.
-    bins : the first and the last length of each bar of a histogram, and the number of rows in it.
-    """
-
-    quantiles: dict[str, int]
-    bins: list[tuple[int, int, int]]
 
 
 @dataclass
@@ -109,7 +93,8 @@ def read_data(config: Mapping[str, Any], part: str, processes: int) -> DataRead:
     reader_params = config.get(f"{own}dataset_reader") or config["dataset_reader"]
     loader_params = dict(config.get(f"{own}data_loader") or config["data_loader"])
     path = config[f"{part}_data_path"]
-    vocabulary, largest = None, {}
+    vocabulary = None
+    largest: dict[str, Any] = {}
     with _said() as notes:
         reader = DatasetReader.from_params(_params(reader_params))
         loader = _loader(loader_params, reader, path, processes)
@@ -240,32 +225,6 @@ def _num_tokens(one: Any) -> int:
     if isinstance(one, ListField):
         return sum(_num_tokens(part) for part in one.field_list)
     return one.sequence_length() if isinstance(one, TextField) else 0
-
-
-def lengths_of(lengths: np.ndarray) -> Lengths | None:
-    """Return quantiles and a histogram of lengths in tokens, `(n,)`; `None` without any."""
-    if not len(lengths):
-        return None
-    values = np.quantile(lengths, _QUANTILES, method="inverted_cdf")
-    quantiles = {f"{share:.0%}": int(v) for share, v in zip(_QUANTILES, values, strict=True)}
-    low, high = int(lengths.min()), int(lengths.max())
-    # The longest documents of a corpus can be a hundred times as long as most.
-    top = max(int(np.quantile(lengths, 0.99)), low)
-    step = _round(max(1, math.ceil((top - low + 1) / _BINS)))
-    start = low // step * step
-    edges = [*range(start, top + 1, step)]
-    bins = []
-    for edge in edges:
-        last = edge + step - 1 if edge != edges[-1] else max(high, edge)
-        number = int(np.count_nonzero((lengths >= edge) & (lengths <= last)))
-        bins.append((edge, last, number))
-    return Lengths(quantiles, bins)
-
-
-def _round(step: int) -> int:
-    """Return the next number of the form 1, 2 or 5 times a power of ten."""
-    power = 10 ** (len(str(step)) - 1)
-    return next(times * power for times in (1, 2, 5, 10) if times * power >= step)
 
 
 def _params(settings: Mapping[str, Any]) -> Params:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +17,7 @@ from allennlp.models import Model
 from allennlp.training.optimizers import Optimizer
 
 from declutr.data.collation import moved
-from declutr.runs.check.settings import Setting
+from declutr.runs.check.findings import Setting
 from declutr.runs.check.simulated_step import META, step_memory, without_contents
 from declutr.training.weight_decay import optimizing
 
@@ -89,7 +90,7 @@ def device_of_run(config: Mapping[str, Any]) -> Device:
     kind = "cpu" if number < 0 else "cuda"
     if kind == "cuda" and number >= torch.cuda.device_count():
         raise ConfigurationError(
-            f"The recipe asks for GPU {number}, and there are {torch.cuda.device_count()} here. Set "
+            f"The recipe asks for GPU {number}, and {torch.cuda.device_count()} are here. Set "
             "trainer.cuda_device to -1 for the CPU, or leave it out."
         )
     low = _low_precision(config, kind)
@@ -115,16 +116,11 @@ def _low_precision(config: Mapping[str, Any], kind: str) -> str | None:
 def memory_of_machine() -> int | None:
     """Return the memory that processes may use, in bytes: that of the machine or of a container."""
     found = []
-    try:
+    with suppress(AttributeError, OSError, ValueError):
         found.append(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE"))
-    except (AttributeError, OSError, ValueError):
-        pass
     for place in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        try:
-            with open(place) as file:
-                found.append(int(file.read()))
-        except (OSError, ValueError):  # there is no limit
-            continue
+        with suppress(OSError, ValueError), open(place) as file:  # there may be no limit
+            found.append(int(file.read()))
     return min(found, default=None)
 
 

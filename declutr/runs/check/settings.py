@@ -24,6 +24,14 @@ from declutr.runs.check.constructors import (
     given_to,
     registered_names,
 )
+from declutr.runs.check.findings import (
+    Finding,
+    Setting,
+    elsewhere,
+    join,
+    plain,
+    problem_of_type,
+)
 from declutr.system.nearest import listed, nearest
 
 _NEEDED = inspect.Parameter.empty
@@ -35,36 +43,6 @@ _SCALARS = {
     float: ("a number", (int, float)),
     str: ("a text", (str, Path)),
 }
-
-
-@dataclass(frozen=True)
-class Setting:
-    """One effective setting of a configuration.
-
-    # Parameters
-
-    path : the dotted path of its key.
-    value : its value, as in JSON; of a default, what the constructor has.
-    default_of : the class whose default it is; `None` for a value of the configuration.
-    """
-
-    path: str
-    value: Any
-    default_of: str | None = None
-
-
-@dataclass(frozen=True)
-class Finding:
-    """Something wrong with a configuration.
-
-    # Parameters
-
-    path : the dotted path of the key that is wrong or missing.
-    message : what was got, what was expected and what to do.
-    """
-
-    path: str
-    message: str
 
 
 @dataclass
@@ -115,23 +93,23 @@ class Walk:
             default = getattr(base, "default_implementation", None)
             named = given.pop("type", None)
             name = default if named is None else named
-            problem = _problem_of_type(base, name, names)
+            problem = problem_of_type(base, name, names)
             if problem:
-                self.wrong(_join(path, "type"), problem)
+                self.wrong(join(path, "type"), problem)
                 name = nearest(str(name), names)
                 if name is None:
                     self.raw(given, path)
                     return
             of = None if named is not None else base.__name__
-            self.settings.append(Setting(_join(path, "type"), name, of))
+            self.settings.append(Setting(join(path, "type"), name, of))
             try:
                 cls, method = base.resolve_class_name(name)  # type: ignore[attr-defined]
             except (ConfigurationError, ImportError) as error:
-                self.wrong(_join(path, "type"), str(error))
+                self.wrong(join(path, "type"), str(error))
                 self.raw(given, path)
                 return
             constructor = getattr(cls, method) if method else None
-        if not inspect.isclass(cls) or builds_itself(cls) and hasattr(cls, "from_params"):
+        if not inspect.isclass(cls) or (builds_itself(cls) and hasattr(cls, "from_params")):
             self.raw(given, path)  # only the class knows what it takes
             return
         self._of_keys(cls, constructor or cls.__init__, given, path, extras)  # type: ignore[misc]
@@ -141,7 +119,7 @@ class Walk:
     ) -> None:
         accepted = accepted_keys(cls, constructor)
         for name, parameter in accepted.parameters.items():
-            place = _join(path, name)
+            place = join(path, name)
             if name in given:
                 value = given.pop(name)
                 if value is None:
@@ -164,7 +142,7 @@ class Walk:
     def _unknown(
         self, cls: type, name: str, value: Any, keys: list[str], path: str, any_key: bool
     ) -> None:
-        place = _join(path, name)
+        place = join(path, name)
         near = nearest(name, keys)
         if any_key:
             self.raw(value, place)
@@ -186,7 +164,8 @@ class Walk:
         value, path, extras : as in `of_class`.
         """
         annotation = remove_optional(annotation)
-        origin, args = getattr(annotation, "__origin__", None), getattr(annotation, "__args__", ())
+        origin: Any = getattr(annotation, "__origin__", None)
+        args: tuple[Any, ...] = getattr(annotation, "__args__", ())
         buildable = bool(args) and all(can_construct_from_params(arg) for arg in args[-1:])
         if annotation in _SCALARS:
             self._of_scalar(annotation, value, path)
@@ -198,13 +177,13 @@ class Walk:
             self._of_union(args, value, path, extras)
         elif origin in _MAPPINGS and buildable and isinstance(value, Mapping):
             for key, one in value.items():
-                self.of_argument(args[-1], one, _join(path, key), extras)
+                self.of_argument(args[-1], one, join(path, key), extras)
         elif origin is tuple and buildable and isinstance(value, list) and Ellipsis not in args:
             for number, (arg, one) in enumerate(zip(args, value, strict=False)):
-                self.of_argument(arg, one, _join(path, number), extras)
+                self.of_argument(arg, one, join(path, number), extras)
         elif origin in _LISTS and buildable and isinstance(value, list) and value:
             for number, one in enumerate(value):
-                self.of_argument(args[0], one, _join(path, number), extras)
+                self.of_argument(args[0], one, join(path, number), extras)
         elif origin in (*_MAPPINGS, *_LISTS) and buildable and isinstance(value, (int, float, str)):
             kind = "an object" if origin in _MAPPINGS else "a list"
             self.wrong(path, f"Expected {kind}, got {value!r}.")
@@ -222,9 +201,7 @@ class Walk:
             self.wrong(path, f"Expected {expected}, got {value!r}.")
         self.settings.append(Setting(path, value))
 
-    def _of_union(
-        self, args: tuple, value: Any, path: str, extras: frozenset[str] | None
-    ) -> None:
+    def _of_union(self, args: tuple, value: Any, path: str, extras: frozenset[str] | None) -> None:
         """Take the first kind that fits, and otherwise the one that is least wrong."""
         tries = []
         for arg in args:
@@ -244,10 +221,10 @@ class Walk:
         """Add a value whose meaning only its class knows, key by key."""
         if isinstance(value, Mapping) and value:
             for key, one in value.items():
-                self.raw(one, _join(path, key))
+                self.raw(one, join(path, key))
         elif isinstance(value, list) and any(isinstance(one, Mapping) for one in value):
             for number, one in enumerate(value):
-                self.raw(one, _join(path, number))
+                self.raw(one, join(path, number))
         else:
             self.settings.append(Setting(path, value))
 
@@ -262,62 +239,16 @@ def walk_through(config: Mapping[str, Any]) -> Walk:
     from allennlp.commands.train import TrainModel
 
     walk, given = Walk(), dict(config)
-    own = {key: given.pop(key) for key in accepted_keys_of_command() if key in given}
+    of_command = accepted_keys(TrainCommand, TrainCommand.__init__).parameters
+    own = {key: given.pop(key) for key in of_command if key in given}
     walk.of_class(TrainCommand, own, "", frozenset())
     given_by_command = frozenset(("serialization_dir", "local_rank", "ddp_accelerator"))
     walk.of_class(TrainModel, given, "", given_by_command)
     for place in walk.misplaced:
         finding = walk.findings[place]
-        elsewhere = _elsewhere(finding.path, walk.settings)
-        if elsewhere:
+        right = elsewhere(finding.path, walk.settings)
+        if right:
             head, _, tail = finding.message.partition(" It takes ")
-            message = f"{head} It is a key of {elsewhere}: move it there. Here it takes {tail}"
+            message = f"{head} It is a key of {right}: move it there. Here it takes {tail}"
             walk.findings[place] = Finding(finding.path, message)
     return walk
-
-
-def accepted_keys_of_command() -> list[str]:
-    """Return the keys at the top that the command `train` takes for itself."""
-    return list(accepted_keys(TrainCommand, TrainCommand.__init__).parameters)
-
-
-def plain(value: Any) -> Any:
-    """Return a default as JSON can say it: an object becomes the name of its class."""
-    if isinstance(value, Lazy):
-        made = value._constructor
-        return getattr(made, "__qualname__", type(made).__name__).removesuffix(".default")
-    if isinstance(value, (list, tuple, set, frozenset)):
-        return [plain(one) for one in value]
-    if isinstance(value, Mapping):
-        return {str(key): plain(one) for key, one in value.items()}
-    if value is None or isinstance(value, (bool, int, float, str)):
-        return value
-    return getattr(value, "__name__", type(value).__name__)
-
-
-def _problem_of_type(base: type, name: Any, names: list[str]) -> str | None:
-    if name is None:
-        return f"{base.__name__} needs a type, which is missing. Expected one of {listed(names)}."
-    if not isinstance(name, str):
-        return f"Expected the name of a {base.__name__}, got {name!r}."
-    if name in names or "." in name:
-        return None
-    near = nearest(name, names)
-    meant = f" Did you mean '{near}'?" if near else ""
-    return (
-        f"'{name}' is not a registered {base.__name__}.{meant} Expected one of {listed(names)}, or "
-        "the path of a class (module.Class)."
-    )
-
-
-def _elsewhere(path: str, settings: list[Setting]) -> str | None:
-    """Return where else in the configuration a class takes the last key of a path."""
-    key = path.rpartition(".")[2]
-    places = [one.path.rpartition(".")[0] for one in settings]
-    keys = [one.path.rpartition(".")[2] for one in settings]
-    found = [place for place, known in zip(places, keys, strict=True) if known == key]
-    return min(found, key=lambda place: place.count("."), default=None) or None
-
-
-def _join(path: str, key: object) -> str:
-    return f"{path}.{key}" if path else str(key)

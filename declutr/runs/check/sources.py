@@ -121,7 +121,7 @@ class RecipeSources:
                         yield path, self._named(literal)
 
     def _marked(self, literals: list[tuple[int, Literal]]) -> Iterator[Any]:
-        """Yield evaluations of the recipe in which as many of these literals as can be are marks."""
+        """Yield evaluations of the recipe with marks for as many of these literals as can be."""
         if not literals or self._evaluations >= _MOST_EVALUATIONS:
             return
         self._evaluations += 1
