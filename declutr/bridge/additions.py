@@ -17,6 +17,7 @@ from declutr.bridge.repairs import replaces
 
 # Modules of packages that build on the bridge, so they are imported only when AllenNLP needs them.
 PLUGIN = "declutr.plugin"
+NEAREST = "declutr.system.nearest"
 WEIGHT_DECAY = "declutr.training.weight_decay"
 
 
@@ -59,6 +60,32 @@ def blank_lines(module: ModuleType) -> bool:
             file = module.cached_path(self._input_file)
             with module.open_compressed(file, newline="\n") as lines:
                 yield from map(self._predictor.load_line, lines)
+
+    return True
+
+
+def nearest_keys(module: ModuleType) -> bool:
+    """Let the error of a configuration's wrong key name the nearest right one, and what there is.
+
+    AllenNLP names the wrong keys alone ("Extra parameters passed to ..."). Can be removed when it
+    names the keys that a class takes.
+    """
+
+    @replaces(module)
+    def create_kwargs(
+        original: Any, constructor: Any, cls: Any, params: Any, **extras: Any
+    ) -> dict[str, Any]:
+        try:
+            return original(constructor, cls, params, **extras)
+        except module.ConfigurationError as error:
+            begin = f"Extra parameters passed to {cls.__name__}: "
+            if not str(error).startswith(begin) or getattr(error, "names_keys", False):
+                raise
+            taken = module.infer_params(cls, constructor).keys() - extras.keys() - {"self", "cls"}
+            told = importlib.import_module(NEAREST).of_wrong_keys(params.params, sorted(taken))
+            named = module.ConfigurationError(f"{error}. {told}")
+            named.names_keys = True  # the same class may be built of another one of its kind
+            raise named from None
 
     return True
 

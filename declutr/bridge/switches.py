@@ -48,6 +48,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         configurations.named_recipes,
         configurations.default_transformers,
     ),
+    "allennlp.common.from_params": (additions.nearest_keys,),
     "allennlp.common.plugins": (additions.own_plugin,),
     "allennlp.commands.predict": (additions.blank_lines,),
     "allennlp.commands.train": (repairs.spawned_training, configurations.told_errors),

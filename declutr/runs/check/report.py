@@ -1,0 +1,186 @@
+"""The whole check of a recipe: settings, what is wrong, data, steps and memory."""
+
+from __future__ import annotations
+
+import math
+import os
+import textwrap
+from dataclasses import dataclass, field
+from typing import Any
+
+from allennlp.common.checks import ConfigurationError
+
+import declutr.plugin  # noqa: F401 - registers the names that recipes use
+from declutr.corpus import SourceError
+from declutr.runs.check import advice
+from declutr.runs.check.batches import Rates, learning_rates
+from declutr.runs.check.configuration import OVERRIDES, configuration, first_line
+from declutr.runs.check.data import DataFigures, DataRead, read_data
+from declutr.runs.check.findings import Finding, Setting
+from declutr.runs.check.memory import (
+    Device,
+    MemoryFigures,
+    device_of_run,
+    memory_figures,
+    model_without_contents,
+)
+from declutr.runs.check.settings import walk_through
+from declutr.runs.check.sources import RecipeSources
+
+_OF_DATA = ("dataset_reader", "validation_dataset_reader", "data_loader", "validation_data_loader")
+
+
+@dataclass(frozen=True)
+class SourcedSetting:
+    """An effective setting, and where it is from.
+
+    # Parameters
+
+    path, value : as of `Setting`.
+    source : `"declutr.jsonnet:5"`, `"-o"`, `"variable TRANSFORMER_MODEL"`, `"default of NTXent"`.
+    """
+
+    path: str
+    value: Any
+    source: str
+
+
+@dataclass
+class Report:
+    """What the check of a recipe found.
+
+    # Parameters
+
+    recipe : the path of the recipe.
+    settings : all effective settings.
+    findings : what is wrong: training would stop at it.
+    warnings : what is probably not meant.
+    data, validation_data : what will be read; `None` if that was not looked at.
+    device : the device that would be trained on.
+    epochs, steps : the number of epochs, and of steps of an epoch.
+    rates : the learning rates; `None` if they are unknown.
+    memory : the memory of a step.
+    notes : what could not be found out, and why.
+    """
+
+    recipe: str
+    settings: list[SourcedSetting]
+    findings: list[Finding] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    data: DataFigures | None = None
+    validation_data: DataFigures | None = None
+    device: Device | None = None
+    epochs: int = 0
+    steps: int = 0
+    rates: Rates | None = None
+    memory: MemoryFigures | None = None
+    notes: list[str] = field(default_factory=list)
+
+
+def check_recipe(
+    recipe: str | os.PathLike,
+    overrides: str = "",
+    output: str | os.PathLike | None = None,
+    with_data: bool = True,
+) -> Report:
+    """Check a recipe without training: nothing is written but the cache of tokenised corpora.
+
+    # Parameters
+
+    recipe : the path of a recipe, or a name that `declutr.recipes.recipe_path` knows.
+    overrides : what `allennlp train -o` would be given.
+    output : the serialization directory of the run, to be told if it is taken.
+    with_data : whether to read the data, and to estimate memory.
+
+    # Raises
+
+    `RecipeError` : the recipe or the overrides cannot be evaluated.
+    """
+    config, sources, changes, findings = configuration(recipe, overrides)
+    walk = walk_through(config)
+    settings = [
+        SourcedSetting(one.path, one.value, _source(one.path, one.default_of, sources, changes))
+        for one in walk.settings
+    ]
+    report = Report(str(sources.path), settings, findings + walk.findings)
+    report.warnings += advice.of_settings(config, walk.settings, output)
+    trained = (config.get("trainer") or {}).get("type") != "no_op"
+    if trained and "train_data_path" in config and not config["train_data_path"]:
+        wanted = '-o \'{"train_data_path": "..."}\''
+        report.findings.append(
+            Finding("train_data_path", f"There is no training data. Name it: {wanted}.")
+        )
+    try:
+        report.device = device_of_run(config)
+    except ConfigurationError as error:
+        report.findings.append(Finding("trainer.cuda_device", str(error)))
+    if with_data and trained:
+        _add_figures(report, config, walk.settings)
+    elif not trained:
+        report.notes.append("Nothing is trained, and no data is read: the trainer is no_op.")
+    return report
+
+
+def _source(path: str, default_of: str | None, sources: RecipeSources, changes: Any) -> str:
+    if default_of is not None:
+        return f"default of {default_of}"
+    changed = any(path == key or path.startswith(f"{key}.") for key in changes)
+    return OVERRIDES if changed else sources.of(path)
+
+
+def _add_figures(report: Report, config: dict[str, Any], settings: list[Setting]) -> None:
+    wrong = {finding.path.partition(".")[0] for finding in report.findings}
+    if wrong & {*_OF_DATA, "train_data_path", "vocabulary"} or report.device is None:
+        report.notes.append("The data was not read: what is wrong comes first.")
+        return
+    device = report.device
+    read = _data(report, config, "train")
+    if config.get("validation_data_path"):
+        validation = _data(report, config, "validation")
+        report.validation_data = None if validation is None else validation.figures
+    if read is None:
+        return
+    report.data = read.figures
+    model = None
+    if not wrong & {"model", "trainer"} and read.vocabulary is not None:
+        model = _add_memory(report, config, settings, read)
+    trainer = config.get("trainer") or {}
+    report.epochs = trainer.get("num_epochs", 20)
+    every = trainer.get("num_gradient_accumulation_steps", 1)
+    report.steps = math.ceil(read.figures.batches / every)
+    report.rates = learning_rates(trainer, report.steps, report.epochs)
+    report.warnings += advice.of_data(config, read.figures, model, device)
+    report.warnings += advice.of_steps(report.steps * report.epochs)
+
+
+def _data(report: Report, config: dict[str, Any], part: str) -> DataRead | None:
+    assert report.device is not None
+    path = f"{part}_data_path"
+    try:
+        read = read_data(config, part, report.device.processes)
+    except (ConfigurationError, SourceError, OSError) as error:
+        report.findings.append(Finding(path, str(error)))
+        return None
+    if read.figures.problem:
+        report.findings.append(Finding(path, read.figures.problem))
+    return read
+
+
+def _add_memory(
+    report: Report, config: dict[str, Any], settings: list[Setting], read: DataRead
+) -> Any:
+    """Build the model, add the memory of a step to the report, and return the model."""
+    assert report.device is not None and read.vocabulary is not None
+    try:
+        model = model_without_contents(config, settings, read.vocabulary)
+    except (ConfigurationError, OSError, ValueError) as error:
+        report.findings.append(Finding("model", first_line(error)))
+        return None
+    try:
+        report.memory = memory_figures(config, model, read.largest, report.device)
+    except Exception as error:  # a model of any kind may look at what has no content
+        told = textwrap.shorten(f"{type(error).__name__}: {first_line(error)}", 150)
+        report.notes.append(f"The memory of a step cannot be estimated for this model ({told}).")
+        return model
+    report.warnings += advice.of_memory(config, report.memory, report.device)
+    return model
