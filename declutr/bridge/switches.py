@@ -7,7 +7,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from types import ModuleType
 
-from declutr.bridge import additions, archives, deferral, lending, pretrained, repairs, resumption
+from declutr.bridge import (
+    additions,
+    archives,
+    deferral,
+    lending,
+    optional_packages,
+    pretrained,
+    repairs,
+    resumption,
+)
 
 # Context managers in which the body of the module runs.
 LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
@@ -19,12 +28,26 @@ LENT: dict[str, tuple[Callable[[], AbstractContextManager[None]], ...]] = {
     "allennlp.training.optimizers": (lending.adamw,),
     "allennlp.common.push_to_hf": (lending.hub_names,),
     "allennlp.commands": (deferral.garbage,),
-    "allennlp.training.metrics.evalb_bracketing_scorer": (deferral.nltk,),
+    "allennlp.training.metrics.evalb_bracketing_scorer": (optional_packages.nltk,),
     "allennlp.training.metrics.auc": (deferral.sklearn,),
     "allennlp.training.metrics.spearman_correlation": (deferral.scipy_stats,),
     "allennlp.fairness.fairness_metrics": (deferral.scipy_stats,),
     "allennlp.fairness.bias_direction": (deferral.sklearn,),
     "allennlp.fairness.bias_mitigators": (deferral.sklearn,),
+    "allennlp": (optional_packages.spacy,),
+    "allennlp.commands.diff": (optional_packages.termcolor,),
+    "allennlp.common.file_utils": (optional_packages.cached_path, optional_packages.lmdb),
+    "allennlp.common.testing": (optional_packages.pytest,),
+    "allennlp.common.util": (optional_packages.spacy,),
+    "allennlp.data.data_loaders.multitask_scheduler": (optional_packages.more_itertools,),
+    "allennlp.data.fields.text_field": (optional_packages.spacy,),
+    "allennlp.data.token_indexers.spacy_indexer": (optional_packages.spacy,),
+    "allennlp.data.tokenizers.sentence_splitter": (optional_packages.spacy,),
+    "allennlp.data.tokenizers.spacy_tokenizer": (optional_packages.spacy,),
+    "allennlp.modules.elmo": (optional_packages.h5py,),
+    "allennlp.modules.elmo_lstm": (optional_packages.h5py,),
+    "allennlp.modules.token_embedders.embedding": (optional_packages.h5py,),
+    "allennlp.training.callbacks.tensorboard": (optional_packages.tensorboard,),
 }
 
 # Functions called with the module right after its body ran; they return whether they changed it.
@@ -36,6 +59,7 @@ REPAIRS: dict[str, tuple[Callable[[ModuleType], bool], ...]] = {
         pretrained.transformers_without_weights,
     ),
     "allennlp.common.plugins": (additions.own_plugin,),
+    "allennlp.common.registrable": (optional_packages.suggested_names,),
     "allennlp.commands.predict": (additions.blank_lines,),
     "allennlp.commands.train": (repairs.spawned_training,),
     "allennlp.commands.find_learning_rate": (additions.rates_of_the_same_trainer,),
