@@ -59,22 +59,6 @@ def tensorboard() -> contextlib.AbstractContextManager[None]:
     return stand_in("tensorboardX", {"": ("SummaryWriter",)}, get("tensorboard"))
 
 
-def more_itertools() -> contextlib.AbstractContextManager[None]:
-    """Stand in for more-itertools, which only the schedulers of multi-task training use.
-
-    Can be removed when AllenNLP imports more-itertools only where it uses it.
-    """
-    return stand_in("more_itertools", {"": ("chunked", "roundrobin")}, get("multitask"))
-
-
-def termcolor() -> contextlib.AbstractContextManager[None]:
-    """Stand in for termcolor, which only the command `allennlp diff` uses.
-
-    Can be removed when AllenNLP imports termcolor only where it uses it.
-    """
-    return stand_in("termcolor", {"": ("cprint",)}, get("diff"))
-
-
 def pytest() -> contextlib.AbstractContextManager[None]:
     """Stand in for pytest, which AllenNLP's helpers for tests import.
 
