@@ -51,7 +51,11 @@ def cached_path(
     path = Path(archive).expanduser()
     if not path.exists():
         raise FileNotFoundError(f"file {path} not found")
-    if extract_archive and path.is_file() and (tarfile.is_tarfile(path) or zipfile.is_zipfile(path)):
+    if (
+        extract_archive
+        and path.is_file()
+        and (tarfile.is_tarfile(path) or zipfile.is_zipfile(path))
+    ):
         path = _extracted(path, Path(cache_dir).expanduser(), force_extract)
     if mark and not (path / inside).exists():
         raise FileNotFoundError(f"'{inside}' not found within '{archive}'")
