@@ -69,7 +69,7 @@ def is_url_or_existing_file(url_or_filename: PathOrStr | None) -> bool:
 
 
 def _extracted(archive: Path, cache: Path, again: bool) -> Path:
-    """Return the folder that holds the files of an archive, by its path and the time of a change."""
+    """Return the folder of the files of an archive, named by its path and time of change."""
     cache.mkdir(parents=True, exist_ok=True)
     state = f"{archive.resolve()} {archive.stat().st_mtime_ns}"
     folder = cache / f"{hashlib.sha256(state.encode()).hexdigest()}-extracted"

@@ -6,7 +6,7 @@ the error at its use names the extra. `setup.py` lists the extras.
 """
 
 import contextlib
-import os
+from os.path import commonpath
 from types import ModuleType
 
 from declutr.bridge import deferral, local_paths
@@ -115,8 +115,8 @@ def suggested_names(module: ModuleType) -> bool:
 
 def _one_edit(a: str, b: str) -> bool:
     """Return whether one character, or the order of two neighbours, is all that differs."""
-    start = len(os.path.commonprefix([a, b]))
+    start = len(commonpath([a, b]))
     a, b = a[start:], b[start:]
-    end = len(os.path.commonprefix([a[::-1], b[::-1]]))
+    end = len(commonpath([a[::-1], b[::-1]]))
     a, b = a[: len(a) - end], b[: len(b) - end]
     return a != b and (max(len(a), len(b)) == 1 or (len(a) == 2 and a == b[::-1]))

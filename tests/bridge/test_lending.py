@@ -117,7 +117,7 @@ def test_values_can_be_given_for_names() -> None:
     with lending.stand_in("no_such_package", layout, given={"f": len, "a.f": max}):
         found = run("from no_such_package import f, g; import no_such_package.a as a")
     assert found["f"] is len and found["a"].f is max
-    with pytest.raises(lending.MissingPackage, match="no_such_package.g"):
+    with pytest.raises(lending.MissingPackage, match=r"no_such_package\.g"):
         found["g"]()
 
 

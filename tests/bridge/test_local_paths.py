@@ -49,7 +49,7 @@ def test_archives_are_extracted(
     assert found.read_text() == "changed"
     cached_path(archive, cache_dir=cache, extract_archive=True, force_extract=True)
     assert found.read_text() == "inside"
-    with pytest.raises(FileNotFoundError, match="'b.txt' not found within"):
+    with pytest.raises(FileNotFoundError, match=r"'b\.txt' not found within"):
         cached_path(f"{archive}!b.txt", cache_dir=cache, extract_archive=True)
 
 
