@@ -6,7 +6,6 @@ the error at its use names the extra. `setup.py` lists the extras.
 """
 
 import contextlib
-from os.path import commonpath
 from types import ModuleType
 
 from declutr.bridge import deferral, local_paths
@@ -70,8 +69,9 @@ def pytest() -> contextlib.AbstractContextManager[None]:
 def cached_path() -> contextlib.AbstractContextManager[None]:
     """Stand in for cached-path, which installs and imports the clients of three clouds.
 
-    What AllenNLP needs of it for the files of this machine is in `declutr.bridge.local_paths`. Can
-    be removed when cached-path installs and imports these clients only for their URLs.
+    What AllenNLP needs of it for the files of this machine is in `declutr.bridge.local_paths`.
+
+    Can be removed when cached-path installs and imports these clients only for their URLs.
     """
     layout: Layout = {
         "": (
@@ -115,8 +115,15 @@ def suggested_names(module: ModuleType) -> bool:
 
 def _one_edit(a: str, b: str) -> bool:
     """Return whether one character, or the order of two neighbours, is all that differs."""
-    start = len(commonpath([a, b]))
+    start = _same(a, b)
     a, b = a[start:], b[start:]
-    end = len(commonpath([a[::-1], b[::-1]]))
+    end = _same(a[::-1], b[::-1])
     a, b = a[: len(a) - end], b[: len(b) - end]
     return a != b and (max(len(a), len(b)) == 1 or (len(a) == 2 and a == b[::-1]))
+
+
+def _same(a: str, b: str) -> int:
+    """Return the number of characters with which both begin."""
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
