@@ -57,7 +57,7 @@ EXTRAS = {
     "spacy": ["spacy>=3.8"],  # AllenNLP's SpacyTokenizer, and `split-sentences`
     "tensorboard": ["tensorboardX>=2.6"],  # AllenNLP's callback
     "mteb": ["mteb>=2"],  # the official evaluation, of any encoder of ours
-    "nltk": ["nltk>=3.9"],  # WordNet, for replacements by synonyms
+    "nltk": ["nltk>=3.9.1"],  # WordNet, for replacements by synonyms
     "onnx": ["onnx>=1.17", "onnxruntime>=1.20"],  # `declutr export` with ONNX
     "parquet": ["pyarrow>=18"],  # to read and to write
     "plots": ["matplotlib>=3.9"],  # of `evaluate-embeddings`
@@ -95,12 +95,12 @@ setup(
         "huggingface-hub>=0.34",
         "jsonnet>=0.20",
         "safetensors>=0.4",
-        "scikit-learn>=1.5",
+        "scikit-learn>=1.6",
         "scipy>=1.13",
         "tqdm>=4.62",
         "xxhash>=3",
         # Small ones, which AllenNLP imports besides.
-        "base58>=2.1",
+        "base58>=2.1.1",
         "dill>=0.3.6",
         "more-itertools>=9",
         "termcolor>=1.1",
